@@ -1,0 +1,107 @@
+"""The values every layer speaks: protocols, byte orders, topic names and message ids."""
+
+import enum
+import re
+from typing import Final, Literal
+
+__all__ = [
+    "NO_MESSAGE_OFFSET",
+    "ByteOrder",
+    "Protocol",
+    "binary_topic_name",
+    "is_publishable",
+    "message_id",
+    "split_message_id",
+    "topic_name_from_binary",
+]
+
+
+class Protocol(enum.IntEnum):
+    """The five wire protocols; the numbers are those of `_kernels/batch.pxd`."""
+
+    RHEOS1 = 1
+    RHEOS2 = 2
+    FLEXIMQ = 3
+    HERALD = 4
+    LAMAMQ = 5
+
+    @property
+    def label(self) -> str:
+        """The name that configuration, metrics and the record schema use."""
+        return self.name.lower()
+
+
+ByteOrder = Literal["little", "big"]
+
+
+# --- Topic names ------------------------------------------------------------------------------
+#
+# A topic is a UTF-8 name. Rheos names are bytes: what is not UTF-8 becomes `%XX`, and a literal
+# `%` that would read as such an escape becomes `%25`, so every byte string has one canonical name
+# and comes back from it unchanged.
+
+_LEVEL: Final = re.compile(r"[/.]")
+_WILDCARD_LEVELS: Final = frozenset({"+", "*", "#", ">"})
+_ESCAPE_IN_BYTES: Final = re.compile(rb"%(?=25|[89A-F][0-9A-F])")
+_ESCAPE_IN_NAME: Final = re.compile(rb"%(25|[89A-F][0-9A-F])")
+_SURROGATE_BASE: Final = 0xDC00  # where "surrogateescape" puts the bytes it could not decode
+
+
+def topic_name_from_binary(name: bytes) -> str:
+    """Return the canonical topic name of a Rheos name, which may hold any bytes."""
+    text = _ESCAPE_IN_BYTES.sub(b"%25", name).decode("utf-8", "surrogateescape")
+    if text.isascii():
+        return text
+    return "".join(
+        f"%{ord(character) - _SURROGATE_BASE:02X}"
+        if "\udc80" <= character <= "\udcff"
+        else character
+        for character in text
+    )
+
+
+def binary_topic_name(name: str) -> bytes:
+    """Return the bytes by which Rheos knows a canonical topic name.
+
+    A name that no byte string canonicalises to (an escape that was not needed, say) is not
+    addressable from Rheos; its own UTF-8 bytes stand for it.
+    """
+    plain = name.encode()
+    restored = _ESCAPE_IN_NAME.sub(lambda match: bytes([int(match[1], 16)]), plain)
+    return restored if topic_name_from_binary(restored) == name else plain
+
+
+def is_publishable(name: str) -> bool:
+    """Tell whether a message may be published under `name`: not empty, no wildcard level."""
+    return bool(name) and _WILDCARD_LEVELS.isdisjoint(_LEVEL.split(name))
+
+
+# --- Message ids ------------------------------------------------------------------------------
+#
+# A message id is a UUIDv8 (RFC 9562, big-endian):
+#
+#      0               48   52            64 66                              128
+#      ┌───────────────┬────┬─────────────┬──┬───────────────────────────────┐
+#      │ log id (48)   │  8 │ partition   │10│ offset (62)                   │
+#      └───────────────┴────┴─────────────┴──┴───────────────────────────────┘
+
+NO_MESSAGE_OFFSET: Final = (1 << 62) - 1
+"""The offset that marks an id as "no message": what a failed acknowledgment carries."""
+
+
+def message_id(log_id: int, *, partition: int, offset: int) -> bytes:
+    """Return the 16 bytes of the id of the message at `offset` of `partition` in log `log_id`.
+
+    Raise ValueError unless log_id fits 48 bits, partition 12 and offset 62.
+    """
+    if log_id >> 48 or partition >> 12 or offset >> 62:
+        raise ValueError(f"no message id for log {log_id}, partition {partition}, offset {offset}")
+    return (log_id << 80 | 8 << 76 | partition << 64 | 2 << 62 | offset).to_bytes(16, "big")
+
+
+def split_message_id(identifier: bytes) -> tuple[int, int, int]:
+    """Return (log id, partition, offset) of a message id; raise ValueError if it is not one."""
+    number = int.from_bytes(identifier, "big")
+    if len(identifier) != 16 or number >> 76 & 0xF != 8 or number >> 62 & 3 != 2:
+        raise ValueError(f"not a message id: {identifier.hex()}")
+    return number >> 80, number >> 64 & 0xFFF, number & NO_MESSAGE_OFFSET
