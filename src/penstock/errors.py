@@ -9,10 +9,13 @@ __all__ = [
     "ErrorCode",
     "FieldOutOfRange",
     "FrameTooLarge",
+    "InvalidTopicName",
     "OutOfSequence",
     "PeerError",
     "PenstockError",
+    "TopicTableFull",
     "UnrecognisedProtocol",
+    "ValueNotDeliverable",
     "WireError",
 ]
 
@@ -26,6 +29,9 @@ class ErrorCode(enum.StrEnum):
     OUT_OF_SEQUENCE = "out-of-sequence"
     UNRECOGNISED_PROTOCOL = "unrecognised-protocol"
     FIELD_OUT_OF_RANGE = "field-out-of-range"
+    INVALID_TOPIC_NAME = "invalid-topic-name"
+    TOPIC_TABLE_FULL = "topic-table-full"
+    VALUE_NOT_DELIVERABLE = "value-not-deliverable"
     # Rheos, by the specifications' names
     RHEOS_CORRUPTED_DATA = "rheos-corrupted-data"
     RHEOS_INVALID_OPERATION = "rheos-invalid-operation"
@@ -80,13 +86,14 @@ class BadMagic(WireError):
 
     code = ErrorCode.BAD_MAGIC
 
-    def __init__(self, found: bytes, expected: bytes) -> None:
-        super().__init__(found, expected)
+    def __init__(self, found: bytes, *expected: bytes) -> None:
+        super().__init__(found, *expected)
         self.found = found
         self.expected = expected
 
     def __str__(self) -> str:
-        return f"frame starts with {self.found.hex(' ')}, expected {self.expected.hex(' ')}"
+        expected = " or ".join(magic.hex(" ") for magic in self.expected)
+        return f"frame starts with {self.found.hex(' ')}, expected {expected}"
 
 
 class FrameTooLarge(WireError):
@@ -137,11 +144,52 @@ class FieldOutOfRange(CallerError):
 
     code = ErrorCode.FIELD_OUT_OF_RANGE
 
-    def __init__(self, field: str, value: int, value_max: int) -> None:
-        super().__init__(field, value, value_max)
+    def __init__(self, field: str, value: int, value_max: int, value_min: int = 0) -> None:
+        super().__init__(field, value, value_max, value_min)
         self.field = field
         self.value = value
         self.value_max = value_max
+        self.value_min = value_min
 
     def __str__(self) -> str:
-        return f"{self.field} is {self.value}, allowed are 0 to {self.value_max}"
+        return f"{self.field} is {self.value}, allowed are {self.value_min} to {self.value_max}"
+
+
+class InvalidTopicName(CallerError):
+    """Nothing can be published under this name: it is empty, too long or has a wildcard level."""
+
+    code = ErrorCode.INVALID_TOPIC_NAME
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+    def __str__(self) -> str:
+        return f"no topic can be named {self.name!r}"
+
+
+class TopicTableFull(CallerError):
+    """The process knows as many topics as it may."""
+
+    code = ErrorCode.TOPIC_TABLE_FULL
+
+    def __init__(self, capacity: int) -> None:
+        super().__init__(capacity)
+        self.capacity = capacity
+
+    def __str__(self) -> str:
+        return f"the limit of {self.capacity} topics is reached"
+
+
+class ValueNotDeliverable(CallerError):
+    """A row was selected for a protocol whose frames cannot carry it."""
+
+    code = ErrorCode.VALUE_NOT_DELIVERABLE
+
+    def __init__(self, row: int, reason: str) -> None:
+        super().__init__(row, reason)
+        self.row = row
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"row {self.row} cannot be delivered: {self.reason}"

@@ -10,18 +10,21 @@ MIB: Final = 1024 * KIB
 GIB: Final = 1024 * MIB
 
 # --- Topics -----------------------------------------------------------------------------------
-TOPIC_NAME_BYTES_MAX: Final = 65_535
-"""A topic name, in every protocol: what Rheos's 16-bit length can carry."""
+TOPIC_NAME_BYTES_MAX: Final = 65_526
+"""A topic name in UTF-8: the longest that fits all five, set by fleximq's header of 64 KiB."""
 TOPICS_MAX: Final = 1_048_576
 """Topic names one process interns."""
 
 # --- First bytes of a connection --------------------------------------------------------------
-DETECT_BYTES_MAX: Final = 128 * KIB
-"""Bytes read to learn which protocol a connection speaks: a Rheos packet with the longest name."""
+DETECT_BYTES_MAX: Final = 132 * KIB
+"""Bytes read to learn which protocol a connection speaks: the longest Rheos packet that fits both
+versions, and so needs its checksum to be told apart, has 131,100."""
 
 # --- Rheos ------------------------------------------------------------------------------------
 RHEOS_BODY_BYTES_MAX: Final = 16 * MIB
-"""Body of a Rheos packet, and payload of a Rheos v1 response."""
+"""Body of a Rheos v2 packet, and payload of a Rheos v1 response."""
+RHEOS1_BODY_BYTES_MAX: Final = 131_074
+"""Body of a Rheos v1 request. Fixed by the specification: two 16-bit lengths and their bytes."""
 
 # --- herald -----------------------------------------------------------------------------------
 HERALD_PAYLOAD_BYTES_MAX: Final = 1_048_576

@@ -20,7 +20,7 @@ def decode_all(decoder: Decoder[Any], chunks: Iterable[bytes]) -> list[Any]:
     for chunk in chunks:
         decoder.feed(chunk)
         try:
-            items += [plain(item) for item in decoder]
+            items.extend(plain(item) for item in decoder)
         except WireError as error:
             items.append(("failed", type(error), error.args))
             break

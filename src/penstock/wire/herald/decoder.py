@@ -53,9 +53,9 @@ class Decoder(decoder.Decoder[Packet]):
         self, data: bytes | bytearray, start: int
     ) -> tuple[Packet | Rejected, int] | None:
         """See the base class: magic and length are judged as soon as they are there."""
-        found = bytes(data[start : start + 2])
-        if not self._magic.startswith(found):
-            raise BadMagic(found, self._magic)
+        for found in (bytes(data[start : start + 1]), bytes(data[start : start + 2])):
+            if not self._magic.startswith(found):
+                raise BadMagic(found, self._magic)
         if len(data) - start < HEADER_BYTES:
             return None
         _, opcode, length = self._header.unpack_from(data, start)

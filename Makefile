@@ -1,0 +1,58 @@
+# Every command a newcomer needs. `make setup` is run by all of them and costs nothing when done.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+KERNELS := $(wildcard src/penstock/_kernels/*.pyx src/penstock/_kernels/*.pxd src/penstock/_kernels/*.h)
+WORKERS ?= 2
+SECONDS ?= 60
+
+.PHONY: help setup demo test check format bench fuzz clean
+
+help:
+	@echo "make demo     one message, five protocols, twenty-five bridges"
+	@echo "make test     set up and run every test"
+	@echo "make check    ruff, mypy and the layering test"
+	@echo "make bench    measure the codecs (ARGS=--save keeps the figures)"
+	@echo "make fuzz     fuzz each codec (SECONDS=60 for each)"
+	@echo "make format   format the code"
+	@echo "make clean    remove what was built"
+
+setup: $(VENV)/installed
+
+$(VENV)/installed: pyproject.toml setup.py $(KERNELS)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Penstock needs Python 3.11 or newer: make PYTHON=/path/to/python3.11"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,check]'
+	touch $@
+
+$(VENV)/fuzz-installed: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check '.[fuzz]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	touch $@
+
+demo: setup
+	@$(BIN)/python examples/five_protocols.py $(ARGS)
+
+test: setup
+	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/unit/test_layers.py
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: setup
+	$(BIN)/python -m bench.micro.codecs $(ARGS)
+
+fuzz: $(VENV)/fuzz-installed
+	$(BIN)/python -m tests.fuzz.run --seconds $(SECONDS) $(ARGS)
+
+clean:
+	rm -rf $(VENV) build src/*.egg-info src/penstock/_kernels/*.c src/penstock/_kernels/*.so

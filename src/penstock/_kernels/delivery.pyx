@@ -1,0 +1,80 @@
+"""A Delivery: rows of a batch on their way into the frames of one audience.
+
+Every encoder works in two passes without the GIL: `measure` sums up the bytes, `write` fills a
+bytes object of exactly that size, which all connections of the audience then share.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdint cimport uint8_t, uint32_t
+from libc.string cimport memcpy
+
+from penstock.errors import ValueNotDeliverable
+
+
+cdef class Delivery:
+    def __cinit__(self, Batch batch not None, TopicTable topics not None, object rows):
+        cdef uint32_t position
+        self.batch = batch
+        self.topics = topics
+        self.count = batch.columns.count
+        if rows is None:
+            return
+        PyObject_GetBuffer(rows, &self.view, PyBUF_SIMPLE)
+        self.holds_view = True
+        if self.view.itemsize != sizeof(uint32_t) or self.view.len // 4 > 0xFFFFFFFF:
+            raise ValueError("rows are not a buffer of 32-bit row numbers")
+        self.count = <uint32_t>(self.view.len // 4)
+        self.rows = <const uint32_t *>self.view.buf
+        for position in range(self.count):
+            if self.rows[position] >= batch.columns.count:
+                raise IndexError(f"row {self.rows[position]} of a batch of {len(batch)}")
+
+    def __dealloc__(self):
+        if self.holds_view:
+            PyBuffer_Release(&self.view)
+
+    cdef bytes frames(self, Measure measure, Write write):
+        cdef size_t size
+        cdef uint8_t *out
+        cdef bytes frames
+        self.batch.read()
+        try:
+            with nogil:
+                size = measure(self)
+            if self.refused:
+                raise ValueNotDeliverable(
+                    self.refused - 1, self.topics.name(self.batch.columns.topic[self.refused - 1])
+                )
+            frames = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>size)
+            out = <uint8_t *>PyBytes_AS_STRING(frames)
+            with nogil:
+                write(self, out, out + size)
+        finally:
+            self.batch.unread()
+        return frames
+
+
+cdef size_t measure_frames(Delivery delivery) noexcept nogil:
+    """The size of frames that are delivered as they came."""
+    cdef size_t size = 0
+    cdef uint32_t position
+    for position in range(delivery.count):
+        size += delivery.batch.columns.frame_length[delivery.row(position)]
+    return size
+
+
+cdef void copy_frames(Delivery delivery, uint8_t *out, const uint8_t *end) noexcept nogil:
+    """Deliver frames as they came: what lay together in the buffer is copied together."""
+    cdef const uint32_t *frame_start = delivery.batch.columns.frame_start
+    cdef const uint32_t *frame_length = delivery.batch.columns.frame_length
+    cdef uint32_t position, row
+    cdef size_t run_start = 0, run_end = 0
+    for position in range(delivery.count):
+        row = delivery.row(position)
+        if frame_start[row] != run_end:
+            memcpy(out, delivery.batch.data + run_start, run_end - run_start)
+            out += run_end - run_start
+            run_start = frame_start[row]
+        run_end = <size_t>frame_start[row] + frame_length[row]
+    memcpy(out, delivery.batch.data + run_start, run_end - run_start)

@@ -1,0 +1,48 @@
+from collections.abc import Callable
+
+from penstock._kernels.batch import Batch, Sender
+from penstock._kernels.topics import TopicTable
+
+class HeaderCache:
+    """Headers of PUB messages known by their bytes; one thread uses it at a time.
+
+    `publication` parses a header that is new: it returns topic and status, or None for one that
+    must not be scanned. At capacity the cache starts over.
+    """
+
+    def __init__(
+        self, publication: Callable[[bytes], tuple[str, int | None] | None], *, capacity: int = ...
+    ) -> None: ...
+    def __len__(self) -> int: ...
+    @property
+    def capacity(self) -> int: ...
+
+def scan(
+    data: bytes | bytearray | memoryview,
+    start: int,
+    batch: Batch,
+    topics: TopicTable,
+    sender: Sender,
+    *,
+    headers: HeaderCache,
+    learn_topics: bool = True,
+    header_bytes_max: int = ...,
+    message_bytes_max: int = ...,
+) -> int:
+    """Fill `batch` with the run of PUB messages at `start`; return where the run ends.
+
+    It ends before the first message that is incomplete, not a PUB, routed, not valid or not under
+    the sender's number as client id, at a topic that is unknown (with `learn_topics` only if it
+    cannot be interned), and when the batch is full.
+    """
+
+def encode(batch: Batch, topics: TopicTable, *, rows: memoryview[int] | None = None) -> bytes:
+    """Return the PUB messages of `rows`, or of all rows."""
+
+def messagepack_end(
+    data: bytes | bytearray | memoryview, depth_max: int, elements_max: int
+) -> int | None:
+    """Return where the MessagePack value at the start of `data` ends; None if it is not valid.
+
+    `depth_max` is at most 64.
+    """

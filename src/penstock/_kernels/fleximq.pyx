@@ -1,0 +1,330 @@
+"""fleximq: PUB messages to a Batch, rows of any Batch to PUB messages.
+
+    0         1      2           6          22              26       26+H             34+H
+    ┌─────────┬──────┬───────────┬──────────┬───────────────┬────────┬────────────────┬─────────┐
+    │ version │ type │ client id │ reserved │ header length │ header │ payload length │ payload │
+    │ 01      │ 05   │ u32       │ 16 zeros │ H, u32        │        │ u64            │         │
+    └─────────┴──────┴───────────┴──────────┴───────────────┴────────┴────────────────┴─────────┘
+
+Integers are big-endian. The header is a MessagePack map, parsed once for each distinct one and
+known by its bytes from then on. The message delivered is the message received: between fleximq
+clients whole runs are copied as they came.
+"""
+
+import os
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memset
+
+from penstock._kernels.batch cimport (
+    FLEXIMQ,
+    RESERVED_SET,
+    Batch,
+    Columns,
+    Sender,
+    has_room,
+    sender_of,
+)
+from penstock._kernels.delivery cimport Delivery, copy_frames, measure_frames
+from penstock._kernels.frame cimport (
+    advance,
+    load32,
+    load64,
+    put,
+    same_bytes,
+    store16,
+    store32,
+    store64,
+)
+from penstock._kernels.names cimport Names, names_add, names_close, names_find, names_open
+from penstock._kernels.scanning cimport Scan
+from penstock._kernels.topics cimport Topic, TopicTable, topic_at
+
+from penstock.errors import InvalidTopicName, TopicTableFull
+from penstock.limits import (
+    FLEXIMQ_HEADER_BYTES_MAX,
+    FLEXIMQ_HEADERS_CACHED_MAX,
+    FLEXIMQ_MESSAGE_BYTES_MAX,
+    FLEXIMQ_PAYLOAD_DEPTH_MAX,
+    FLEXIMQ_PAYLOAD_ELEMENTS_MAX,
+)
+
+cdef extern from "messagepack.h" nogil:
+    enum:
+        MESSAGEPACK_DEPTH_MAX
+    size_t messagepack_length(
+        const uint8_t *p, size_t n, uint32_t depth_max, uint64_t elements_max
+    )
+    bint messagepack_raw_value(
+        const uint8_t *p,
+        size_t n,
+        uint32_t depth_max,
+        uint64_t elements_max,
+        uint32_t *start,
+        uint32_t *length,
+    )
+
+cdef enum:
+    VERSION = 1
+    PUB = 5
+    RESERVED = 16
+    FIXED = 34                     # all but header and payload
+
+cdef uint32_t PAYLOAD_DEPTH_MAX = FLEXIMQ_PAYLOAD_DEPTH_MAX
+cdef uint64_t PAYLOAD_ELEMENTS_MAX = FLEXIMQ_PAYLOAD_ELEMENTS_MAX
+
+if FLEXIMQ_PAYLOAD_DEPTH_MAX > MESSAGEPACK_DEPTH_MAX:
+    raise ImportError("limits.FLEXIMQ_PAYLOAD_DEPTH_MAX is more than the kernel can follow")
+
+
+cdef struct Publication:
+    uint32_t topic
+    uint32_t status                # plus one; 0 where there is none
+
+
+cdef class HeaderCache:
+    cdef object publication
+    cdef readonly uint32_t capacity
+    cdef Names by_header           # to the index of its publication, plus one
+    cdef Publication *publications
+    cdef list headers              # owns the bytes that by_header points to
+    cdef bint busy
+
+    def __cinit__(self, object publication not None, *, uint32_t capacity=FLEXIMQ_HEADERS_CACHED_MAX):
+        if not capacity:
+            raise ValueError("a header cache holds at least one header")
+        self.publication = publication
+        self.capacity = capacity
+        self.open()
+
+    def __dealloc__(self):
+        names_close(&self.by_header)
+        free(self.publications)
+
+    def __len__(self):
+        return self.by_header.count
+
+    cdef int open(self) except -1:
+        self.headers = []
+        if not names_open(&self.by_header, int.from_bytes(os.urandom(8), "little")):
+            raise MemoryError
+        return 0
+
+    cdef bint learn(self, bytes header, TopicTable topics, bint learn_topics) except -1:
+        """Parse a new header; return whether a PUB with it can be scanned from now on."""
+        cdef uint32_t index = self.by_header.count
+        cdef Publication *wider
+        found = self.publication(header)
+        if found is None:
+            return False
+        topic, status = found
+        try:
+            identifier = topics.intern(topic) if learn_topics else topics.find(topic)
+        except (InvalidTopicName, TopicTableFull):
+            return False
+        if identifier is None:
+            return False
+        if index == self.capacity:
+            names_close(&self.by_header)
+            self.open()
+            index = 0
+        if index & (index - 1) == 0:       # 0, 1 and each power of two: the next is as large again
+            wider = <Publication *>realloc(self.publications, max(2 * index, 1) * sizeof(Publication))
+            if not wider:
+                raise MemoryError
+            self.publications = wider
+        self.publications[index].topic = identifier
+        self.publications[index].status = 0 if status is None else status + 1
+        self.headers.append(header)
+        if not names_add(
+            &self.by_header,
+            <const uint8_t *>PyBytes_AS_STRING(header),
+            <uint32_t>PyBytes_GET_SIZE(header),
+            index + 1,
+        ):
+            raise MemoryError
+        return True
+
+
+cdef class FleximqScan(Scan):
+    cdef HeaderCache headers
+    cdef uint32_t client_id
+    cdef uint32_t header_bytes_max
+
+    cdef bint learn(self, bytes unknown) except -1:
+        return self.headers.learn(unknown, self.topics, self.learn_topics)
+
+
+def scan(
+    object data,
+    Py_ssize_t start,
+    Batch batch not None,
+    TopicTable topics not None,
+    Sender sender not None,
+    *,
+    HeaderCache headers not None,
+    bint learn_topics=True,
+    uint32_t header_bytes_max=FLEXIMQ_HEADER_BYTES_MAX,
+    uint32_t message_bytes_max=FLEXIMQ_MESSAGE_BYTES_MAX,
+):
+    cdef FleximqScan scan = FleximqScan(batch, topics)
+    if headers.busy:
+        raise RuntimeError("the header cache is in use by another thread")
+    scan.headers = headers
+    scan.client_id = sender.identity.number
+    scan.learn_topics = learn_topics
+    scan.header_bytes_max = header_bytes_max
+    scan.bytes_max = message_bytes_max
+    headers.busy = True
+    try:
+        return scan.walk(data, start, FLEXIMQ, True, sender, run)
+    finally:
+        headers.busy = False
+
+
+cdef size_t run(Scan scan, size_t start) noexcept nogil:
+    return run_messages(<FleximqScan>scan, start)
+
+
+cdef size_t run_messages(FleximqScan scan, size_t start) noexcept nogil:
+    cdef Columns *columns = &scan.batch.columns
+    cdef const uint8_t *data = scan.batch.data
+    cdef const uint8_t *frame
+    cdef const uint8_t *last_header = NULL
+    cdef size_t end = scan.batch.data_length
+    cdef size_t expected = 0, length
+    cdef uint64_t payload_length
+    cdef uint32_t header_length, last_header_length = 0, number, row, value_start, value_length
+    cdef Publication publication
+    publication.topic = publication.status = 0
+    while end - start >= FIXED:
+        frame = data + start
+        header_length = load32(frame + 22, True)
+        if (
+            frame[0] != VERSION
+            or frame[1] != PUB
+            or load32(frame + 2, True) != scan.client_id
+            or header_length > scan.header_bytes_max
+            or header_length > end - start - FIXED
+        ):
+            break
+        payload_length = load64(frame + 26 + header_length, True)
+        if (
+            payload_length > scan.bytes_max
+            or FIXED + header_length + payload_length > scan.bytes_max
+            or payload_length > end - start - FIXED - header_length
+        ):
+            break
+        if header_length != last_header_length or not last_header or not same_bytes(
+            frame + 26, last_header, header_length
+        ):
+            number = names_find(&scan.headers.by_header, frame + 26, header_length)
+            if not number:
+                return scan.stop_at_unknown(start, start + 26, header_length)
+            publication = scan.headers.publications[number - 1]
+            last_header = frame + 26
+            last_header_length = header_length
+        length = FIXED + header_length + payload_length
+        if not messagepack_raw_value(
+            frame + FIXED + header_length,
+            payload_length,
+            PAYLOAD_DEPTH_MAX,
+            PAYLOAD_ELEMENTS_MAX,
+            &value_start,
+            &value_length,
+        ) or not has_room(columns, scan.batch.rows_max):
+            break
+        row = columns.count
+        columns.topic[row] = publication.topic
+        columns.status[row] = publication.status
+        columns.flags[row] = RESERVED_SET if load64(frame + 6, True) | load64(frame + 14, True) else 0
+        columns.value_start[row] = <uint32_t>start + FIXED + header_length + value_start
+        columns.value_length[row] = value_length
+        columns.frame_start[row] = <uint32_t>start
+        columns.frame_length[row] = <uint32_t>length
+        columns.count = row + 1
+        start = advance(start, length, &expected)
+    return start
+
+
+def encode(Batch batch not None, TopicTable topics not None, *, object rows=None):
+    cdef Delivery delivery = Delivery(batch, topics, rows)
+    if batch.source == FLEXIMQ:
+        return delivery.frames(measure_frames, copy_messages)
+    return delivery.frames(measure, write)
+
+
+cdef void copy_messages(Delivery delivery, uint8_t *out, const uint8_t *end) noexcept nogil:
+    """Deliver messages as they came, but with the reserved bytes that section 2.1 asks for."""
+    cdef uint32_t position, row
+    copy_frames(delivery, out, end)
+    for position in range(delivery.count):
+        row = delivery.row(position)
+        if delivery.batch.columns.flags[row]:
+            memset(out + 6, 0, RESERVED)
+        out += delivery.batch.columns.frame_length[row]
+
+
+cdef inline uint32_t bin_head(uint32_t length) noexcept nogil:
+    """Bytes before the content of a MessagePack bin: bin 8, bin 16 or bin 32."""
+    return 2 if length < 0x100 else 3 if length < 0x10000 else 5
+
+
+cdef size_t measure(Delivery delivery) noexcept nogil:
+    cdef Topic **chunks = delivery.topics.chunks
+    cdef const uint32_t *topic = delivery.batch.columns.topic
+    cdef size_t size = <size_t>(FIXED - 4) * delivery.count     # a topic's header has its length
+    cdef uint32_t position, row, length
+    for position in range(delivery.count):
+        row = delivery.row(position)
+        length = delivery.batch.columns.value_length[row]
+        size += topic_at(chunks, topic[row]).fleximq_header_length + bin_head(length) + length
+    return size
+
+
+cdef void write(Delivery delivery, uint8_t *out, const uint8_t *end) noexcept nogil:
+    cdef Topic **chunks = delivery.topics.chunks
+    cdef const uint32_t *topic_id = delivery.batch.columns.topic
+    cdef const uint32_t *value_start = delivery.batch.columns.value_start
+    cdef const uint32_t *value_length = delivery.batch.columns.value_length
+    cdef const uint8_t *data = delivery.batch.data
+    cdef const uint8_t *data_end = data + delivery.batch.data_length
+    cdef Topic *topic
+    cdef uint32_t position, row, length, head
+    for position in range(delivery.count):
+        row = delivery.row(position)
+        topic = topic_at(chunks, topic_id[row])
+        length = value_length[row]
+        head = bin_head(length)
+        out[0] = VERSION
+        out[1] = PUB
+        store32(out + 2, sender_of(delivery.batch, row).number, True)
+        memset(out + 6, 0, RESERVED)
+        out = put(
+            out + 22, end, topic.fleximq_header, topic.block_end, topic.fleximq_header_length
+        )
+        store64(out, head + length, True)
+        out += 8
+        if head == 2:
+            out[0] = 0xC4
+            out[1] = <uint8_t>length
+        elif head == 3:
+            out[0] = 0xC5
+            store16(out + 1, <uint16_t>length, True)
+        else:
+            out[0] = 0xC6
+            store32(out + 1, length, True)
+        out = put(out + head, end, data + value_start[row], data_end, length)
+
+
+def messagepack_end(
+    const uint8_t[::1] data not None, uint32_t depth_max, uint64_t elements_max
+):
+    if depth_max > MESSAGEPACK_DEPTH_MAX:
+        raise ValueError(f"depth_max is {depth_max}, allowed are 0 to {MESSAGEPACK_DEPTH_MAX}")
+    cdef size_t length = messagepack_length(
+        &data[0] if data.shape[0] else NULL, <size_t>data.shape[0], depth_max, elements_max
+    )
+    return length or None

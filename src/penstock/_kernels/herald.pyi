@@ -1,0 +1,26 @@
+from penstock._kernels.batch import Batch, Sender
+from penstock._kernels.topics import TopicTable
+from penstock.model import ByteOrder
+
+def scan(
+    data: bytes | bytearray | memoryview,
+    start: int,
+    batch: Batch,
+    topics: TopicTable,
+    sender: Sender,
+    *,
+    order: ByteOrder,
+) -> int:
+    """Fill `batch` with the run of PUBLISH frames at `start`; return where the run ends.
+
+    It ends before the first frame that is incomplete, not a PUBLISH, not valid, or on a channel
+    that no topic is bound to, and when the batch is full.
+    """
+
+def encode(
+    batch: Batch, topics: TopicTable, *, order: ByteOrder, rows: memoryview[int] | None = None
+) -> bytes:
+    """Return the MESSAGE frames of `rows`, or of all rows.
+
+    Raise ValueNotDeliverable for a row whose topic has no channel or whose value is too long.
+    """

@@ -1,0 +1,116 @@
+"""herald: PUBLISH frames to a Batch, rows of any Batch to MESSAGE frames.
+
+    PUBLISH  0       2      3        7         8
+             ┌───────┬──────┬────────┬─────────┬─────────┐
+             │ CAFE  │ 0x10 │ length │ channel │ message │
+             └───────┴──────┴────────┴─────────┴─────────┘
+    MESSAGE  0       2      3        7         8           16
+             ┌───────┬──────┬────────┬─────────┬───────────┬─────────┐
+             │ CAFE  │ 0x13 │ length │ channel │ timestamp │ message │
+             └───────┴──────┴────────┴─────────┴───────────┴─────────┘
+"""
+
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+from penstock._kernels.batch cimport HERALD, Batch, Columns, Sender, has_room
+from penstock._kernels.delivery cimport Delivery
+from penstock._kernels.frame cimport advance, load16, load32, put, store16, store32, store64
+from penstock._kernels.scanning cimport Scan
+from penstock._kernels.topics cimport NO_CHANNEL, Topic, TopicTable, topic_at
+
+from penstock.limits import HERALD_PAYLOAD_BYTES_MAX
+
+cdef enum:
+    MAGIC = 0xCAFE
+    HEADER = 7
+    PUBLISH = 0x10
+    MESSAGE = 0x13
+    MESSAGE_HEADER = 16
+    MESSAGE_FIELDS = 9             # channel and timestamp
+
+cdef uint32_t PAYLOAD_BYTES_MAX = HERALD_PAYLOAD_BYTES_MAX
+
+
+def scan(
+    object data,
+    Py_ssize_t start,
+    Batch batch not None,
+    TopicTable topics not None,
+    Sender sender not None,
+    *,
+    str order not None,
+):
+    return Scan(batch, topics).walk(data, start, HERALD, order == "big", sender, run)
+
+
+cdef size_t run(Scan scan, size_t start) noexcept nogil:
+    cdef Columns *columns = &scan.batch.columns
+    cdef const uint8_t *data = scan.batch.data
+    cdef const uint8_t *frame
+    cdef size_t end = scan.batch.data_length
+    cdef bint big = scan.batch.big
+    cdef size_t expected = 0
+    cdef uint32_t length, topic, row
+    while end - start > HEADER:
+        frame = data + start
+        length = load32(frame + 3, big)
+        if (
+            load16(frame, big) != MAGIC
+            or frame[2] != PUBLISH
+            or length - 1 >= PAYLOAD_BYTES_MAX     # 0 wraps around and is refused with the rest
+            or end - start - HEADER < length
+        ):
+            break
+        topic = scan.topics.channel_topics[frame[7]]
+        if not topic or not has_room(columns, scan.batch.rows_max):
+            break
+        row = columns.count
+        columns.topic[row] = topic - 1
+        columns.value_start[row] = <uint32_t>start + HEADER + 1
+        columns.value_length[row] = length - 1
+        columns.count = row + 1
+        start = advance(start, HEADER + length, &expected)
+    return start
+
+
+def encode(Batch batch not None, TopicTable topics not None, *, str order not None, object rows=None):
+    cdef Delivery delivery = Delivery(batch, topics, rows)
+    delivery.big = order == "big"
+    return delivery.frames(measure, write)
+
+
+cdef size_t measure(Delivery delivery) noexcept nogil:
+    cdef Topic **chunks = delivery.topics.chunks
+    cdef size_t size = 0
+    cdef uint32_t position, row, length
+    for position in range(delivery.count):
+        row = delivery.row(position)
+        length = delivery.batch.columns.value_length[row]
+        if (
+            length > PAYLOAD_BYTES_MAX - MESSAGE_FIELDS
+            or topic_at(chunks, delivery.batch.columns.topic[row]).channel == NO_CHANNEL
+        ):
+            return delivery.refuse(row)
+        size += MESSAGE_HEADER + length
+    return size
+
+
+cdef void write(Delivery delivery, uint8_t *out, const uint8_t *end) noexcept nogil:
+    cdef const uint32_t *topic = delivery.batch.columns.topic
+    cdef const uint32_t *value_start = delivery.batch.columns.value_start
+    cdef const uint32_t *value_length = delivery.batch.columns.value_length
+    cdef const uint8_t *data = delivery.batch.data
+    cdef const uint8_t *data_end = data + delivery.batch.data_length
+    cdef Topic **chunks = delivery.topics.chunks
+    cdef uint64_t timestamp = <uint64_t>delivery.batch.timestamp_us
+    cdef bint big = delivery.big
+    cdef uint32_t position, row, length
+    for position in range(delivery.count):
+        row = delivery.row(position)
+        length = value_length[row]
+        store16(out, MAGIC, big)
+        out[2] = MESSAGE
+        store32(out + 3, MESSAGE_FIELDS + length, big)
+        out[7] = <uint8_t>topic_at(chunks, topic[row]).channel
+        store64(out + 8, timestamp, big)
+        out = put(out + MESSAGE_HEADER, end, data + value_start[row], data_end, length)

@@ -1,0 +1,41 @@
+from penstock._kernels.batch import Batch, Sender
+from penstock._kernels.topics import TopicTable
+from penstock.model import ByteOrder
+
+def scan(
+    data: bytes | bytearray | memoryview,
+    start: int,
+    batch: Batch,
+    topics: TopicTable,
+    sender: Sender,
+    *,
+    order: ByteOrder,
+    learn_topics: bool = True,
+    answers_awaited: bool = False,
+    headers_max: int = ...,
+    headers_bytes_max: int = ...,
+    payload_bytes_max: int = ...,
+) -> int:
+    """Fill `batch` with the run of push messages at `start`; return where the run ends.
+
+    It ends before the first message that is incomplete, not a push or not valid, at a topic that
+    is unknown (with `learn_topics` only if it cannot be interned), and when the batch is full.
+    While `answers_awaited`, it also ends at a message id with its top bit set: that may be the
+    answer to a hook call.
+    """
+
+def encode(
+    batch: Batch,
+    topics: TopicTable,
+    *,
+    order: ByteOrder,
+    first_message_id: int,
+    rows: memoryview[int] | None = None,
+) -> bytes:
+    """Return the forward messages of `rows`, or of all rows.
+
+    Message ids count up from `first_message_id`, with the top bit set: the broker's own.
+    """
+
+def acknowledge(batch: Batch) -> bytes:
+    """Return the answers without error to all pushes of `batch`."""

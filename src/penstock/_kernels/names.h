@@ -1,0 +1,105 @@
+/* A table from byte strings to numbers: open addressing, insertion only.
+ *
+ * One writer, any number of readers that hold no lock: an entry is complete before its number is
+ * published, and slots that were outgrown stay until the table is closed, since a reader may still
+ * look at them. The bytes of a name belong to the caller and must outlive the table.
+ */
+#ifndef PENSTOCK_NAMES_H
+#define PENSTOCK_NAMES_H
+
+#include <stdlib.h>
+
+#include "frame.h"
+
+typedef struct {
+    const uint8_t *bytes;
+    uint32_t length;
+    uint32_t tag;    /* upper half of the hash: most mismatches stop here */
+    uint32_t number; /* 0 is an empty slot */
+} NameSlot;
+
+typedef struct NameSlots {
+    uint64_t mask;
+    struct NameSlots *outgrown;
+    NameSlot slot[];
+} NameSlots;
+
+typedef struct {
+    NameSlots *slots;
+    uint64_t seed; /* secret, so that nobody can choose names that collide */
+    uint32_t count;
+} Names;
+
+static inline NameSlots *names_slots(uint64_t size, NameSlots *outgrown) {
+    NameSlots *slots = (NameSlots *)calloc(1, sizeof(NameSlots) + size * sizeof(NameSlot));
+    if (slots) {
+        slots->mask = size - 1;
+        slots->outgrown = outgrown;
+    }
+    return slots;
+}
+
+/* Returns 0 if memory is short. */
+static inline int names_open(Names *names, uint64_t seed) {
+    names->seed = seed;
+    names->count = 0;
+    names->slots = names_slots(64, NULL);
+    return names->slots != NULL;
+}
+
+static inline void names_close(Names *names) {
+    while (names->slots) {
+        NameSlots *slots = names->slots;
+        names->slots = slots->outgrown;
+        free(slots);
+    }
+}
+
+/* Returns the number of a name, or 0. */
+static inline uint32_t names_find(const Names *names, const uint8_t *bytes, size_t length) {
+    const NameSlots *slots = __atomic_load_n(&names->slots, __ATOMIC_ACQUIRE);
+    uint64_t hash = hash_bytes(bytes, length, names->seed);
+    for (uint64_t place = hash & slots->mask;; place = (place + 1) & slots->mask) {
+        const NameSlot *slot = &slots->slot[place];
+        uint32_t number = __atomic_load_n(&slot->number, __ATOMIC_ACQUIRE);
+        if (!number)
+            return 0;
+        if (slot->tag == (uint32_t)(hash >> 32) && slot->length == length &&
+            same_bytes(slot->bytes, bytes, length))
+            return number;
+    }
+}
+
+static inline void names_place(NameSlots *slots, uint64_t hash, NameSlot entry) {
+    uint64_t place = hash & slots->mask;
+    while (slots->slot[place].number)
+        place = (place + 1) & slots->mask;
+    slots->slot[place].bytes = entry.bytes;
+    slots->slot[place].length = entry.length;
+    slots->slot[place].tag = entry.tag;
+    __atomic_store_n(&slots->slot[place].number, entry.number, __ATOMIC_RELEASE);
+}
+
+/* Adds a name that is not there yet; returns 0 if memory is short. */
+static inline int names_add(Names *names, const uint8_t *bytes, uint32_t length, uint32_t number) {
+    NameSlots *slots = names->slots;
+    if (names->count >= (slots->mask + 1) / 2) {
+        NameSlots *wider = names_slots((slots->mask + 1) * 2, slots);
+        if (!wider)
+            return 0;
+        for (uint64_t place = 0; place <= slots->mask; place++)
+            if (slots->slot[place].number)
+                names_place(wider,
+                            hash_bytes(slots->slot[place].bytes, slots->slot[place].length, names->seed),
+                            slots->slot[place]);
+        __atomic_store_n(&names->slots, wider, __ATOMIC_RELEASE);
+        slots = wider;
+    }
+    uint64_t hash = hash_bytes(bytes, length, names->seed);
+    NameSlot entry = {bytes, length, (uint32_t)(hash >> 32), number};
+    names_place(slots, hash, entry);
+    names->count++;
+    return 1;
+}
+
+#endif

@@ -1,0 +1,25 @@
+from penstock._kernels.batch import Batch, Sender
+from penstock._kernels.topics import TopicTable
+
+def scan(
+    data: bytes | bytearray | memoryview,
+    start: int,
+    batch: Batch,
+    topics: TopicTable,
+    sender: Sender,
+    *,
+    learn_topics: bool = True,
+    body_bytes_max: int = ...,
+) -> int:
+    """Fill `batch` with the run of PUBLISH requests at `start`; return where the run ends.
+
+    It ends before the first request that is incomplete, not a PUBLISH or not valid, at a topic
+    that is unknown (with `learn_topics` only if it cannot be interned), and when the batch is full
+    of rows or of senders.
+    """
+
+def encode(batch: Batch, topics: TopicTable, *, rows: memoryview[int] | None = None) -> bytes:
+    """Return the response packets of `rows`, or of all rows."""
+
+def acknowledge(count: int, *, log_id: int, partition: int, first_offset: int) -> bytes:
+    """Return `count` SUCCESS acknowledgments for messages at consecutive offsets."""

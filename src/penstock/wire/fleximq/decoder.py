@@ -1,0 +1,174 @@
+"""fleximq bytes to messages, for each side of a connection.
+
+Framing is lost with a version other than 1 and with a length above its limit. Whatever else is
+wrong rejects one message; its type is judged first, then its client id, header and payload.
+"""
+
+from abc import abstractmethod
+
+from penstock.errors import FieldOutOfRange
+from penstock.limits import (
+    FLEXIMQ_HEADER_BYTES_MAX,
+    FLEXIMQ_MESSAGE_BYTES_CEILING,
+    FLEXIMQ_MESSAGE_BYTES_MAX,
+)
+from penstock.wire import decoder
+from penstock.wire.decoder import Rejected
+from penstock.wire.fleximq.errors import (
+    BadClientId,
+    FleximqError,
+    PayloadTooLarge,
+    UnknownType,
+    UnsupportedVersion,
+)
+from penstock.wire.fleximq.headers import parse_header, reqrep_id
+from penstock.wire.fleximq.packets import (
+    BASE,
+    MESSAGE_BYTES_MIN,
+    PAYLOAD_LENGTH,
+    VERSION,
+    ClientId,
+    Message,
+    MessageType,
+    is_success,
+)
+from penstock.wire.fleximq.payloads import check_payload
+
+__all__ = ["BrokerDecoder", "ClientDecoder"]
+
+
+class _SideDecoder(decoder.Decoder[Message]):
+    """What both sides share: the base format of section 2.1 and its limits.
+
+    The limits may be set up to those of section 7.1; beyond them FieldOutOfRange is raised.
+    """
+
+    def __init__(
+        self,
+        *,
+        header_bytes_max: int = FLEXIMQ_HEADER_BYTES_MAX,
+        message_bytes_max: int = FLEXIMQ_MESSAGE_BYTES_MAX,
+    ) -> None:
+        super().__init__()
+        for name, value, ceiling in (
+            ("header_bytes_max", header_bytes_max, FLEXIMQ_HEADER_BYTES_MAX),
+            ("message_bytes_max", message_bytes_max, FLEXIMQ_MESSAGE_BYTES_CEILING),
+        ):
+            if not 0 <= value <= ceiling:
+                raise FieldOutOfRange(name, value, ceiling)
+        self._header_bytes_max = header_bytes_max
+        self._message_bytes_max = message_bytes_max
+
+    def decode_at(
+        self, data: bytes | bytearray, start: int
+    ) -> tuple[Message | Rejected, int] | None:
+        """See the base class: version and lengths are judged as soon as they are there."""
+        if len(data) > start and data[start] != VERSION:
+            raise UnsupportedVersion(data[start])
+        header_start = start + BASE.size
+        if len(data) < header_start:
+            return None
+        _, message_type, client_id, header_bytes = BASE.unpack_from(data, start)
+        if header_bytes > self._header_bytes_max:
+            raise PayloadTooLarge("header", header_bytes, self._header_bytes_max, message_type)
+        message_bytes = MESSAGE_BYTES_MIN + header_bytes  # at least
+        if message_bytes > self._message_bytes_max:
+            raise PayloadTooLarge("message", message_bytes, self._message_bytes_max, message_type)
+        header_end = header_start + header_bytes
+        payload_start = header_end + PAYLOAD_LENGTH.size
+        if len(data) < payload_start:
+            return None
+        (payload_bytes,) = PAYLOAD_LENGTH.unpack_from(data, header_end)
+        message_bytes += payload_bytes
+        if message_bytes > self._message_bytes_max:
+            raise PayloadTooLarge(
+                "message",
+                message_bytes,
+                self._message_bytes_max,
+                message_type,
+                reqrep_id(bytes(data[header_start:header_end])),
+            )
+        end = payload_start + payload_bytes
+        if len(data) < end:
+            return None
+        with memoryview(data) as view:
+            header = bytes(view[header_start:header_end])
+            payload = bytes(view[payload_start:end])
+        try:
+            return self._message(_message_type(message_type), client_id, header, payload), end
+        except FleximqError as error:
+            fault = error.about(message_type=message_type, reqrep_id=reqrep_id(header))
+            return Rejected(fault), end
+
+    @abstractmethod
+    def _message(
+        self, message_type: MessageType, client_id: int, header: bytes, payload: bytes
+    ) -> Message:
+        """Return the message of one frame; raise FleximqError if this side may not receive it."""
+
+
+def _message_type(value: int) -> MessageType:
+    try:
+        return MessageType(value)
+    except ValueError:
+        raise UnknownType(value) from None
+
+
+class BrokerDecoder(_SideDecoder):
+    """Cuts what a client sends into messages.
+
+    `strict` refuses JOIN with `reqrep`, which section 2.2.3 forbids and section 4.2 uses.
+    """
+
+    def __init__(
+        self,
+        *,
+        strict: bool = False,
+        header_bytes_max: int = FLEXIMQ_HEADER_BYTES_MAX,
+        message_bytes_max: int = FLEXIMQ_MESSAGE_BYTES_MAX,
+    ) -> None:
+        super().__init__(header_bytes_max=header_bytes_max, message_bytes_max=message_bytes_max)
+        self._strict = strict
+
+    def _message(
+        self, message_type: MessageType, client_id: int, header: bytes, payload: bytes
+    ) -> Message:
+        if (client_id == ClientId.UNASSIGNED) is not (message_type is MessageType.JOIN):
+            raise BadClientId(client_id)  # section 4.1.2
+        fields = parse_header(header, message_type, strict=self._strict)
+        check_payload(payload)
+        return Message(message_type, client_id, fields, payload)
+
+
+class ClientDecoder(_SideDecoder):
+    """Cuts what the broker sends into messages.
+
+    Until the first REP that reports success, a REP may lack `routing`: it is the reply to JOIN,
+    and where that failed its client id may be 0. Nowhere else may it be.
+    """
+
+    def __init__(
+        self,
+        *,
+        header_bytes_max: int = FLEXIMQ_HEADER_BYTES_MAX,
+        message_bytes_max: int = FLEXIMQ_MESSAGE_BYTES_MAX,
+    ) -> None:
+        super().__init__(header_bytes_max=header_bytes_max, message_bytes_max=message_bytes_max)
+        self._joined = False
+
+    def _message(
+        self, message_type: MessageType, client_id: int, header: bytes, payload: bytes
+    ) -> Message:
+        if message_type is MessageType.JOIN:
+            raise UnknownType(message_type)
+        join_reply = message_type is MessageType.REP and not self._joined
+        if client_id == ClientId.UNASSIGNED and not join_reply:
+            raise BadClientId(client_id)
+        fields = parse_header(header, message_type, join_reply=join_reply)
+        succeeded = is_success(fields.status)
+        if client_id == ClientId.UNASSIGNED and (succeeded or fields.routing is not None):
+            raise BadClientId(client_id)
+        check_payload(payload)
+        if join_reply and succeeded:
+            self._joined = True
+        return Message(message_type, client_id, fields, payload)

@@ -1,0 +1,41 @@
+"""The bounds of LamaMQ as one value, which both decoders and the encoder take."""
+
+import dataclasses
+from typing import Final
+
+from penstock.limits import (
+    LAMAMQ_ERROR_MESSAGE_BYTES_MAX,
+    LAMAMQ_HEADERS_BYTES_MAX,
+    LAMAMQ_HEADERS_MAX,
+    LAMAMQ_HOOK_CONDITIONS_MAX,
+    LAMAMQ_HOOK_NAME_BYTES_MAX,
+    LAMAMQ_IDENTITY_KEY_BYTES_MAX,
+    LAMAMQ_IDENTITY_NAME_BYTES_MAX,
+    LAMAMQ_PAYLOAD_BYTES_MAX,
+    TOPIC_NAME_BYTES_MAX,
+)
+
+__all__ = ["DEFAULT_LIMITS", "Limits"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Limits:
+    """One bound for each length and count on the wire.
+
+    `headers_bytes_max` bounds all headers of one message together: their keys, their values and
+    the lengths of both, but not the count before them. In a hook's conditions it bounds each
+    header and each value, `routing_key_bytes_max` each topic.
+    """
+
+    identity_name_bytes_max: int = LAMAMQ_IDENTITY_NAME_BYTES_MAX
+    identity_key_bytes_max: int = LAMAMQ_IDENTITY_KEY_BYTES_MAX
+    routing_key_bytes_max: int = TOPIC_NAME_BYTES_MAX
+    headers_max: int = LAMAMQ_HEADERS_MAX
+    headers_bytes_max: int = LAMAMQ_HEADERS_BYTES_MAX
+    payload_bytes_max: int = LAMAMQ_PAYLOAD_BYTES_MAX
+    hook_name_bytes_max: int = LAMAMQ_HOOK_NAME_BYTES_MAX
+    hook_conditions_max: int = LAMAMQ_HOOK_CONDITIONS_MAX
+    error_message_bytes_max: int = LAMAMQ_ERROR_MESSAGE_BYTES_MAX
+
+
+DEFAULT_LIMITS: Final = Limits()

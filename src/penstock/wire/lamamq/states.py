@@ -1,0 +1,60 @@
+"""The handshake of LamaMQ as tables, one for each role."""
+
+import enum
+from typing import Final
+
+from penstock.wire.lamamq.packets import (
+    Answer,
+    Authentication,
+    Forward,
+    Push,
+    Register,
+    Subscribe,
+    Unregister,
+    Unsubscribe,
+    VersionChoice,
+    VersionOffer,
+)
+from penstock.wire.states import StateTable
+
+__all__ = ["BROKER", "CLIENT", "BrokerState", "ClientState"]
+
+
+class BrokerState(enum.Enum):
+    """What the broker knows of a client."""
+
+    AWAITING_AUTHENTICATION = enum.auto()
+    AWAITING_VERSION_CHOICE = enum.auto()
+    OPEN = enum.auto()
+
+
+BROKER: Final = StateTable(
+    {
+        (BrokerState.AWAITING_AUTHENTICATION, Authentication): BrokerState.AWAITING_VERSION_CHOICE,
+        (BrokerState.AWAITING_VERSION_CHOICE, VersionChoice): BrokerState.OPEN,
+        **{
+            (BrokerState.OPEN, packet): BrokerState.OPEN
+            for packet in (Push, Subscribe, Unsubscribe, Register, Unregister, Answer)
+        },
+    }
+)
+"""Packets the broker receives: a client may not forward."""
+
+
+class ClientState(enum.Enum):
+    """What a client knows of its connection."""
+
+    AWAITING_OFFER = enum.auto()
+    OPEN = enum.auto()
+    CLOSED = enum.auto()
+
+
+CLIENT: Final = StateTable(
+    {
+        (ClientState.AWAITING_OFFER, VersionOffer): ClientState.OPEN,
+        (ClientState.AWAITING_OFFER, Answer): ClientState.CLOSED,  # authentication refused
+        (ClientState.OPEN, Answer): ClientState.OPEN,
+        (ClientState.OPEN, Forward): ClientState.OPEN,
+    }
+)
+"""Packets the client receives."""

@@ -1,0 +1,257 @@
+"""What both versions of Rheos share: header, codes, errors and the specification's helpers.
+
+    0        1            5              21       22
+    ┌────────┬────────────┬──────────────┬────────┬───────────────┐
+    │ magic  │ length     │ client id    │ opcode │ body          │
+    │ u8     │ u32        │ 16 bytes     │ u8     │ length bytes  │
+    └────────┴────────────┴──────────────┴────────┴───────────────┘
+
+Integers are little-endian. `length` counts the body only, not the checksum that v2 puts behind it.
+"""
+
+import enum
+import struct
+from typing import Final, TypeAlias
+
+from penstock.errors import ErrorCode, FieldOutOfRange, FrameTooLarge, WireError
+
+__all__ = [
+    "ACK_MAGIC",
+    "CONTENT_LENGTH",
+    "CONTENT_LENGTH_END",
+    "CONTENT_LENGTH_START",
+    "HEADER",
+    "HEADER_BYTES",
+    "IDENTIFIER_BYTES",
+    "MAGIC",
+    "U16_MAX",
+    "U32_MAX",
+    "AckCode",
+    "CorruptedData",
+    "CorruptedTopic",
+    "DuplicateTopic",
+    "InvalidOperation",
+    "OpCode",
+    "RheosError",
+    "TopicNotFound",
+    "TranslationError",
+    "body_end_at",
+    "check",
+    "check_ack_code",
+    "check_identifier",
+    "check_opcode",
+    "get_ack_code",
+    "get_client_id",
+    "get_content_length",
+    "get_opcode",
+    "is_rheos_protocol",
+]
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+MAGIC: Final = 0xFA
+ACK_MAGIC: Final = 0xAC
+HEADER_BYTES: Final = 22
+IDENTIFIER_BYTES: Final = 16
+"""Client, sender and message ids; any 16 bytes are one."""
+
+HEADER: Final = struct.Struct("<BI16sB")
+CONTENT_LENGTH: Final = struct.Struct("<I")
+CONTENT_LENGTH_START: Final = 1
+CONTENT_LENGTH_END: Final = 5
+
+U16_MAX: Final = 2**16 - 1
+U32_MAX: Final = 2**32 - 1
+
+
+class OpCode(enum.IntEnum):
+    """Operation codes; INVALID_OPERATION is reserved and never valid on the wire."""
+
+    CREATE = 0
+    SUBSCRIBE = 1
+    PUBLISH = 2
+    INVALID_OPERATION = 3
+
+
+class AckCode(enum.IntEnum):
+    """Acknowledgment codes."""
+
+    SUCCESS = 0
+    FAILED = 1
+
+
+_OPCODES: Final = {int(code): code for code in OpCode if code is not OpCode.INVALID_OPERATION}
+_ACK_CODES: Final = {int(code): code for code in AckCode}
+
+
+# --- What is wrong with a packet, by the specifications' names ------------------------------------
+
+
+class RheosError(WireError):
+    """A fault that the specifications name; the broker answers it FAILED."""
+
+
+class CorruptedData(RheosError):
+    """A header, length, code or checksum is not what the packet needs."""
+
+    code = ErrorCode.RHEOS_CORRUPTED_DATA
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"corrupted data: {self.reason}"
+
+
+class InvalidOperation(RheosError):
+    """An operation code that is reserved or that no table has."""
+
+    code = ErrorCode.RHEOS_INVALID_OPERATION
+
+    def __init__(self, opcode: int) -> None:
+        super().__init__(opcode)
+        self.opcode = opcode
+
+    def __str__(self) -> str:
+        return f"invalid operation code {self.opcode}"
+
+
+class TranslationError(RheosError):
+    """A response announces a larger payload than its limit: framing is lost."""
+
+    code = ErrorCode.RHEOS_TRANSLATION_ERROR
+
+    def __init__(self, size: int, size_max: int) -> None:
+        super().__init__(size, size_max)
+        self.size = size
+        self.size_max = size_max
+
+    def __str__(self) -> str:
+        return f"response payload of {self.size} bytes exceeds the limit of {self.size_max}"
+
+
+class CorruptedTopic(RheosError):
+    """A request's body is not one whole topic encoding."""
+
+    code = ErrorCode.RHEOS_CORRUPTED_TOPIC
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"corrupted topic: {self.reason}"
+
+
+class DuplicateTopic(RheosError):
+    """CREATE names a topic that exists."""
+
+    code = ErrorCode.RHEOS_DUPLICATE_TOPIC
+
+    def __init__(self, name: bytes) -> None:
+        super().__init__(name)
+        self.name = name
+
+    def __str__(self) -> str:
+        return f"topic {self.name!r} exists already"
+
+
+class TopicNotFound(RheosError):
+    """SUBSCRIBE or PUBLISH names a topic that does not exist."""
+
+    code = ErrorCode.RHEOS_TOPIC_NOT_FOUND
+
+    def __init__(self, name: bytes) -> None:
+        super().__init__(name)
+        self.name = name
+
+    def __str__(self) -> str:
+        return f"topic {self.name!r} does not exist"
+
+
+# --- The specification's helper operations (v1, section 5) ----------------------------------------
+
+
+def is_rheos_protocol(data: Buffer) -> bool:
+    """Tell whether `data` starts with the magic byte; no data does not."""
+    return len(data) > 0 and data[0] == MAGIC
+
+
+def get_content_length(header: Buffer) -> int:
+    """Return the length of the body in bytes; raise CorruptedData if this is no header."""
+    _check_header(header)
+    length: int = CONTENT_LENGTH.unpack_from(header, CONTENT_LENGTH_START)[0]
+    return length
+
+
+def get_opcode(opcode_byte: int) -> OpCode:
+    """Return the operation of byte 21; raise InvalidOperation if it is reserved or unknown."""
+    try:
+        return _OPCODES[opcode_byte]
+    except KeyError:
+        raise InvalidOperation(opcode_byte) from None
+
+
+def get_client_id(header: Buffer) -> bytes:
+    """Return the 16 bytes of the client id; raise CorruptedData if this is no header."""
+    _check_header(header)
+    return bytes(header[5:21])
+
+
+def _check_header(header: Buffer) -> None:
+    if len(header) < HEADER_BYTES:
+        raise CorruptedData(f"header of {len(header)} bytes, {HEADER_BYTES} are needed")
+    if not is_rheos_protocol(header):
+        raise CorruptedData(f"header starts with 0x{header[0]:02x}, expected 0x{MAGIC:02x}")
+
+
+# --- What both decoders judge alike ---------------------------------------------------------------
+
+
+def body_end_at(data: bytes | bytearray, start: int, *, body_bytes_max: int) -> int | None:
+    """Return where the body of the packet at `start` ends, or None if its length is not there yet.
+
+    Raise FrameTooLarge if the body is longer than `body_bytes_max`.
+    """
+    if len(data) < start + CONTENT_LENGTH_END:
+        return None
+    length: int = CONTENT_LENGTH.unpack_from(data, start + CONTENT_LENGTH_START)[0]
+    if length > body_bytes_max:
+        raise FrameTooLarge("body", length, body_bytes_max)
+    return start + HEADER_BYTES + length
+
+
+def get_ack_code(ack_byte: int) -> AckCode:
+    """Return the acknowledgment code of a byte; raise CorruptedData if it is unknown."""
+    try:
+        return _ACK_CODES[ack_byte]
+    except KeyError:
+        raise CorruptedData(f"unknown acknowledgment code {ack_byte}") from None
+
+
+# --- What both encoders check alike ---------------------------------------------------------------
+
+
+def check(field: str, value: int, value_max: int) -> None:
+    """Raise FieldOutOfRange unless `value` is 0 to `value_max`."""
+    if not 0 <= value <= value_max:
+        raise FieldOutOfRange(field, value, value_max)
+
+
+def check_identifier(field: str, identifier: bytes) -> None:
+    """Raise FieldOutOfRange unless `identifier` is exactly 16 bytes."""
+    if len(identifier) != IDENTIFIER_BYTES:
+        raise FieldOutOfRange(
+            f"{field} length", len(identifier), IDENTIFIER_BYTES, IDENTIFIER_BYTES
+        )
+
+
+def check_opcode(opcode: int) -> None:
+    """Raise FieldOutOfRange unless `opcode` is valid on the wire."""
+    check("operation code", opcode, OpCode.PUBLISH)
+
+
+def check_ack_code(code: int) -> None:
+    """Raise FieldOutOfRange unless `code` is valid on the wire."""
+    check("acknowledgment code", code, AckCode.FAILED)

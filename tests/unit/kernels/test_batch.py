@@ -1,0 +1,311 @@
+"""A batch borrows its buffer, has one owner while it is filled, and keeps to its limits."""
+
+import array
+from typing import Any
+
+import pytest
+
+from penstock._kernels import fleximq as fleximq_kernel
+from penstock._kernels import herald as herald_kernel
+from penstock._kernels import lamamq as lamamq_kernel
+from penstock._kernels import rheos1, rheos2
+from penstock._kernels.batch import Batch, Sender
+from penstock._kernels.topics import TopicTable
+from penstock.errors import ValueNotDeliverable
+from penstock.limits import TOPICS_MAX
+from penstock.model import Protocol
+from penstock.wire import fleximq, herald
+from tests.support.agreement import SENDER, SOURCES, kernel_encode, kernel_scan, new_topics
+from tests.support.publishes import publish
+
+HERALD = publish(Protocol.HERALD, "little", value=b"hello")
+
+
+def test_a_batch_tells_where_it_came_from() -> None:
+    for protocol, order in SOURCES:
+        batch, _, _ = kernel_scan(protocol, publish(protocol, order, value=b"v"), order)
+        assert Protocol(batch.protocol) is protocol
+        assert batch.order == order
+        assert len(batch) == 1
+        batch.clear()
+        assert (len(batch), batch.protocol) == (0, 0)
+
+
+def test_columns_that_a_protocol_lacks_are_none() -> None:
+    batch, _, _ = kernel_scan(Protocol.HERALD, HERALD, "little")
+    assert batch.frame(0) is None
+    assert batch.headers(0) is None
+    assert batch.message_id(0) is None
+    assert batch.created(0) is None
+    assert batch.status(0) is None
+    assert batch.sender(0).uuid == SENDER.uuid
+    assert batch.sender(0).number == SENDER.number
+
+
+def test_the_buffer_is_held_until_the_batch_lets_go() -> None:
+    data = bytearray(HERALD)
+    batch, _, _ = kernel_scan(Protocol.HERALD, data, "little")  # type: ignore[arg-type]
+    with pytest.raises(BufferError):
+        data.extend(b"x")
+    batch.clear()
+    data.extend(b"x")
+
+
+def test_a_second_scan_replaces_the_first() -> None:
+    batch, topics, _ = kernel_scan(Protocol.HERALD, HERALD * 3, "little")
+    kernel_scan(Protocol.HERALD, HERALD, "little", batch=batch, topics=topics)
+    assert len(batch) == 1
+
+
+@pytest.mark.parametrize("start", [-1, len(HERALD) + 1])
+def test_a_start_outside_the_buffer_is_refused(start: int) -> None:
+    batch = Batch()
+    with pytest.raises(ValueError, match="cannot scan"):
+        kernel_scan(Protocol.HERALD, HERALD, "little", start=start, batch=batch)
+    assert len(batch) == 0
+    _, _, end = kernel_scan(Protocol.HERALD, HERALD, "little", start=len(HERALD), batch=batch)
+    assert end == len(HERALD)
+
+
+def test_a_full_batch_ends_the_run() -> None:
+    for protocol, order in SOURCES:
+        frame = publish(protocol, order, value=b"v")
+        batch, _, end = kernel_scan(protocol, frame * 10, order, batch=Batch(rows_max=4))
+        assert (len(batch), end) == (4, 4 * len(frame))
+    with pytest.raises(ValueError, match="at least one row"):
+        Batch(rows_max=0)
+
+
+def test_more_rows_than_a_column_starts_with() -> None:
+    batch, topics, end = kernel_scan(Protocol.HERALD, HERALD * 5000, "little")
+    assert (len(batch), end) == (5000, 5000 * len(HERALD))
+    assert batch.value(4999) == b"hello"
+    assert len(herald_kernel.encode(batch, topics, order="big")) == 5000 * (16 + 5)
+
+
+def test_rows_beyond_the_batch_do_not_exist() -> None:
+    batch, topics, _ = kernel_scan(Protocol.HERALD, HERALD, "little")
+    readers: list[Any] = [batch.topic_id, batch.value, batch.sender, batch.frame, batch.headers]
+    for reader in [*readers, batch.message_id, batch.created, batch.status]:
+        with pytest.raises(IndexError):
+            reader(1)
+    with pytest.raises(IndexError):
+        rheos1.encode(batch, topics, rows=memoryview(array.array("I", [0, 1])))
+
+
+def test_rows_must_be_32_bit_numbers() -> None:
+    batch, topics, _ = kernel_scan(Protocol.HERALD, HERALD, "little")
+    with pytest.raises(ValueError, match="32-bit"):
+        rheos1.encode(batch, topics, rows=memoryview(b"\0\0\0\0"))
+    assert rheos1.encode(batch, topics, rows=memoryview(array.array("I"))) == b""
+
+
+def test_a_sender_has_a_uuid_of_16_bytes() -> None:
+    with pytest.raises(ValueError, match="16 bytes"):
+        Sender(b"short", 1)
+    with pytest.raises(OverflowError):
+        Sender(bytes(16), 2**32)
+
+
+def test_select_picks_by_topic_and_size() -> None:
+    frames = [
+        publish(Protocol.HERALD, "little", channel=channel, value=bytes(size))
+        for channel, size in [(1, 5), (2, 50), (1, 50), (3, 0), (1, 6)]
+    ]
+    batch, topics, _ = kernel_scan(Protocol.HERALD, b"".join(frames), "little")
+    wanted = bytearray(len(topics))
+    one, three = topics.find("channel/1"), topics.find("channel/3")
+    assert one is not None
+    assert three is not None
+    wanted[one] = 1
+    assert list(batch.select(wanted)) == [0, 2, 4]
+    assert list(batch.select(wanted, value_bytes_max=6)) == [0, 4]
+    wanted[three] = 1
+    assert list(batch.select(wanted)) == [0, 2, 3, 4]
+    assert list(batch.select(wanted[: one + 1])) == [0, 2, 4]
+    assert list(batch.select(b"")) == []
+
+
+def test_herald_refuses_rows_it_cannot_carry() -> None:
+    topics = new_topics()
+    longest = 1_048_576 - 9
+    for size, fits in ((longest, True), (longest + 1, False)):
+        frame = publish(Protocol.RHEOS2, "little", value=bytes(size))
+        batch, _, _ = kernel_scan(Protocol.RHEOS2, frame, "little", topics=topics)
+        if fits:
+            assert len(herald_kernel.encode(batch, topics, order="little")) == 7 + 1_048_576
+        else:
+            with pytest.raises(ValueNotDeliverable):
+                herald_kernel.encode(batch, topics, order="little")
+    frame = publish(Protocol.RHEOS2, "little", topic="no/channel")
+    batch, _, _ = kernel_scan(Protocol.RHEOS2, frame * 2, "little", topics=topics)
+    with pytest.raises(ValueNotDeliverable, match="row 0"):
+        herald_kernel.encode(batch, topics, order="little")
+    assert len(rheos1.encode(batch, topics)) == 2 * 21  # and is not left in use
+
+
+def test_a_herald_publish_of_the_largest_message_is_scanned() -> None:
+    frame = herald.encode(herald.Publish(1, bytes(1_048_575)))
+    batch, _, end = kernel_scan(Protocol.HERALD, frame, "little")
+    assert (len(batch), end) == (1, len(frame))
+
+
+def test_topics_are_learned_only_where_allowed() -> None:
+    for scan, protocol in ((rheos1.scan, Protocol.RHEOS1), (rheos2.scan, Protocol.RHEOS2)):
+        topics = TopicTable()
+        frame = publish(protocol, "little", topic="new", value=b"v")
+        assert scan(frame, 0, Batch(), topics, SENDER, learn_topics=False) == 0
+        assert topics.find("new") is None
+        assert scan(frame, 0, Batch(), topics, SENDER) == len(frame)
+        assert scan(frame, 0, Batch(), topics, SENDER, learn_topics=False) == len(frame)
+    topics = TopicTable()
+    frame = publish(Protocol.LAMAMQ, "big", topic="new", value=b"v")
+    assert (
+        lamamq_kernel.scan(frame, 0, Batch(), topics, SENDER, order="big", learn_topics=False) == 0
+    )
+    frame = publish(Protocol.FLEXIMQ, "big", topic="new", value=b"v")
+    headers = fleximq_kernel.HeaderCache(fleximq.publication)
+    assert (
+        fleximq_kernel.scan(frame, 0, Batch(), topics, SENDER, headers=headers, learn_topics=False)
+        == 0
+    )
+    assert len(topics) == 0
+
+
+def test_a_full_topic_table_ends_the_run() -> None:
+    topics = TopicTable(capacity=2)
+    frames = [publish(Protocol.RHEOS1, "little", topic=name) for name in ("a", "b", "a", "c")]
+    batch = Batch()
+    end = rheos1.scan(b"".join(frames), 0, batch, topics, SENDER)
+    assert (len(batch), end) == (3, 3 * len(frames[0]))
+    assert TOPICS_MAX > 2
+
+
+def test_limits_of_a_scan_end_the_run() -> None:
+    topics = new_topics()
+    for protocol, order, keywords in [
+        (Protocol.RHEOS1, "little", {"body_bytes_max": 4 + 9 + 10}),
+        (Protocol.RHEOS2, "little", {"body_bytes_max": 6 + 9 + 10}),
+        (Protocol.LAMAMQ, "big", {"payload_bytes_max": 10, "order": "big"}),
+    ]:
+        kernels = {
+            Protocol.RHEOS1: rheos1.scan,
+            Protocol.RHEOS2: rheos2.scan,
+            Protocol.LAMAMQ: lamamq_kernel.scan,
+        }
+        scan: Any = kernels[protocol]
+        fits = publish(protocol, order, value=bytes(10))  # type: ignore[arg-type]
+        beyond = publish(protocol, order, value=bytes(11))  # type: ignore[arg-type]
+        assert scan(fits + beyond, 0, Batch(), topics, SENDER, **keywords) == len(fits)
+    frame = publish(Protocol.FLEXIMQ, "big", value=bytes(10))
+    header_bytes = int.from_bytes(frame[22:26], "big")
+    for keywords in (
+        {"message_bytes_max": len(frame) - 1},
+        {"header_bytes_max": header_bytes - 1},
+    ):
+        headers = fleximq_kernel.HeaderCache(fleximq.publication)
+        scan = fleximq_kernel.scan
+        assert scan(frame, 0, Batch(), topics, SENDER, headers=headers, **keywords) == 0
+        wider = {name: value + 1 for name, value in keywords.items()}
+        assert scan(frame, 0, Batch(), topics, SENDER, headers=headers, **wider) == len(frame)
+
+
+def test_lamamq_header_limits_end_the_run() -> None:
+    topics = new_topics()
+    pairs = (("k", b"v"), ("k", b"w"))
+    frame = publish(Protocol.LAMAMQ, "big", headers=pairs)
+    scan: Any = lamamq_kernel.scan
+    for keywords, fits in [
+        ({"headers_max": 2}, True),
+        ({"headers_max": 1}, False),
+        ({"headers_bytes_max": 20}, True),
+        ({"headers_bytes_max": 19}, False),
+    ]:
+        end = scan(frame, 0, Batch(), topics, SENDER, order="big", **keywords)
+        assert end == (len(frame) if fits else 0)
+
+
+def test_a_lamamq_id_that_may_be_an_answer_ends_the_run_only_while_answers_are_awaited() -> None:
+    topics = new_topics()
+    own = publish(Protocol.LAMAMQ, "big", message_id=0x7FFFFFFF)
+    brokers = publish(Protocol.LAMAMQ, "big", message_id=0x80000000)
+    scan: Any = lamamq_kernel.scan
+    stream = own + brokers
+    assert scan(stream, 0, Batch(), topics, SENDER, order="big") == len(stream)
+    assert scan(stream, 0, Batch(), topics, SENDER, order="big", answers_awaited=True) == len(own)
+
+
+def test_lamamq_ids_wrap_within_the_brokers_half() -> None:
+    batch, topics, _ = kernel_scan(Protocol.LAMAMQ, publish(Protocol.LAMAMQ, "big") * 3, "big")
+    frames = lamamq_kernel.encode(batch, topics, order="big", first_message_id=0xFFFFFFFE)
+    size = len(frames) // 3
+    ids = [frames[n * size : n * size + 4].hex() for n in range(3)]
+    assert ids == ["fffffffe", "ffffffff", "80000000"]
+
+
+def test_a_header_cache_starts_over_when_it_is_full() -> None:
+    topics = new_topics()
+    calls: list[bytes] = []
+
+    def publication(header: bytes) -> tuple[str, int | None] | None:
+        calls.append(header)
+        return fleximq.publication(header)
+
+    headers = fleximq_kernel.HeaderCache(publication, capacity=3)
+    frames = [publish(Protocol.FLEXIMQ, "big", topic=f"t{n}", value=b"v") for n in range(7)]
+    batch = Batch()
+    stream = b"".join(frames)
+    assert fleximq_kernel.scan(stream, 0, batch, topics, SENDER, headers=headers) == len(stream)
+    assert len(calls) == 7
+    assert len(headers) == 1
+    assert [topics.name(batch.topic_id(row)) for row in range(7)] == [f"t{n}" for n in range(7)]
+    fleximq_kernel.scan(frames[6] * 5, 0, batch, topics, SENDER, headers=headers)
+    assert len(calls) == 7
+    with pytest.raises(ValueError, match="at least one"):
+        fleximq_kernel.HeaderCache(publication, capacity=0)
+
+
+def test_a_fault_in_a_header_parser_reaches_the_caller_and_frees_the_batch() -> None:
+    topics = new_topics()
+
+    def publication(header: bytes) -> tuple[str, int | None] | None:
+        raise KeyError(header)
+
+    headers = fleximq_kernel.HeaderCache(publication)
+    frame = publish(Protocol.FLEXIMQ, "big", value=b"v")
+    batch = Batch()
+    for _ in range(2):
+        with pytest.raises(KeyError):
+            fleximq_kernel.scan(frame, 0, batch, topics, SENDER, headers=headers)
+    batch.clear()
+
+
+def test_a_scan_inside_a_scan_of_the_same_batch_is_refused() -> None:
+    topics = new_topics()
+    frame = publish(Protocol.FLEXIMQ, "big", value=b"v")
+    batch = Batch()
+    refused: list[str] = []
+
+    def publication(header: bytes) -> tuple[str, int | None] | None:
+        for attempt in (
+            lambda: kernel_scan(Protocol.HERALD, HERALD, "little", batch=batch),
+            lambda: rheos1.encode(batch, topics),
+            lambda: batch.select(b""),
+            lambda: fleximq_kernel.scan(frame, 0, Batch(), topics, SENDER, headers=headers),
+            batch.clear,
+        ):
+            with pytest.raises(RuntimeError) as caught:
+                attempt()
+            refused.append(str(caught.value))
+        return fleximq.publication(header)
+
+    headers = fleximq_kernel.HeaderCache(publication)
+    fleximq_kernel.scan(frame, 0, batch, topics, SENDER, headers=headers)
+    assert len(refused) == 5
+    assert len(batch) == 1
+
+
+def test_an_empty_batch_encodes_to_nothing() -> None:
+    topics = new_topics()
+    for target, order in SOURCES:
+        assert kernel_encode(target, order, Batch(), topics) == b""
