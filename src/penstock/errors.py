@@ -5,14 +5,18 @@ from typing import ClassVar
 
 __all__ = [
     "BadMagic",
+    "BrokerFull",
     "CallerError",
     "ErrorCode",
     "FieldOutOfRange",
     "FrameTooLarge",
+    "InvalidPattern",
     "InvalidTopicName",
+    "NotAllowed",
     "OutOfSequence",
     "PeerError",
     "PenstockError",
+    "TooManySubscriptions",
     "TopicTableFull",
     "UnrecognisedProtocol",
     "ValueNotDeliverable",
@@ -32,6 +36,11 @@ class ErrorCode(enum.StrEnum):
     INVALID_TOPIC_NAME = "invalid-topic-name"
     TOPIC_TABLE_FULL = "topic-table-full"
     VALUE_NOT_DELIVERABLE = "value-not-deliverable"
+    # The broker's own refusals
+    INVALID_PATTERN = "invalid-pattern"
+    NOT_ALLOWED = "not-allowed"
+    BROKER_FULL = "broker-full"
+    TOO_MANY_SUBSCRIPTIONS = "too-many-subscriptions"
     # Rheos, by the specifications' names
     RHEOS_CORRUPTED_DATA = "rheos-corrupted-data"
     RHEOS_INVALID_OPERATION = "rheos-invalid-operation"
@@ -193,3 +202,57 @@ class ValueNotDeliverable(CallerError):
 
     def __str__(self) -> str:
         return f"row {self.row} cannot be delivered: {self.reason}"
+
+
+class InvalidPattern(PeerError):
+    """A subscription that can match nothing: empty, too long, or going on behind `#` or `>`."""
+
+    code = ErrorCode.INVALID_PATTERN
+
+    def __init__(self, pattern: str) -> None:
+        super().__init__(pattern)
+        self.pattern = pattern
+
+    def __str__(self) -> str:
+        return f"nothing can be subscribed to by {self.pattern!r}"
+
+
+class NotAllowed(PeerError):
+    """The rules of a principal do not allow this."""
+
+    code = ErrorCode.NOT_ALLOWED
+
+    def __init__(self, principal: str, action: str, topic: str) -> None:
+        super().__init__(principal, action, topic)
+        self.principal = principal
+        self.action = action
+        self.topic = topic
+
+    def __str__(self) -> str:
+        return f"{self.principal} may not {self.action} to {self.topic!r}"
+
+
+class BrokerFull(PeerError):
+    """As many clients are connected as the broker takes."""
+
+    code = ErrorCode.BROKER_FULL
+
+    def __init__(self, sessions: int) -> None:
+        super().__init__(sessions)
+        self.sessions = sessions
+
+    def __str__(self) -> str:
+        return f"the limit of {self.sessions} clients is reached"
+
+
+class TooManySubscriptions(PeerError):
+    """One client has as many subscriptions as it may."""
+
+    code = ErrorCode.TOO_MANY_SUBSCRIPTIONS
+
+    def __init__(self, subscriptions_max: int) -> None:
+        super().__init__(subscriptions_max)
+        self.subscriptions_max = subscriptions_max
+
+    def __str__(self) -> str:
+        return f"the limit of {self.subscriptions_max} subscriptions is reached"

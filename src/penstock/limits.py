@@ -61,3 +61,14 @@ LAMAMQ_HOOK_CONDITIONS_MAX: Final = 64
 BATCH_ROWS_MAX: Final = 65_536
 BATCH_SENDERS_MAX: Final = 64
 """Distinct Rheos client ids in one batch; the next one starts a new batch."""
+
+# --- The broker -------------------------------------------------------------------------------
+SESSIONS_MAX: Final = 100_000
+SUBSCRIPTIONS_MAX: Final = 10_000
+"""Subscriptions of one client."""
+OUT_BUFFER_BYTES_MAX: Final = 32 * MIB
+"""Bytes that wait for one client to read them; one batch may come on top."""
+RECEIVE_BUFFER_BYTES: Final = 256 * KIB
+"""The buffer that all connections of an event loop read into, one after the other."""
+HANDSHAKE_SECONDS_MAX: Final = 10
+"""From the connection to the end of the handshake."""

@@ -4,6 +4,7 @@ For each protocol: the rows of the longest run of publish frames at the start of
 it ends, and the frames that deliver those rows, each by the plain encoder.
 """
 
+import array
 import dataclasses
 from collections.abc import Iterator
 from typing import Any
@@ -285,13 +286,13 @@ def assert_kernel_agrees(protocol: Protocol, data: bytes, order: ByteOrder) -> i
         found = kernel_row(batch, topics, index)
         assert found == dataclasses.replace(row, payload_type=None), index
     for target, target_order in AUDIENCES:
-        wanted = bytearray(len(topics))
+        routes = array.array("I", [0]) * len(topics)  # 1 where this audience gets the topic
         for row in expected:
             identifier = topics.find(row.topic)
             assert identifier is not None
-            wanted[identifier] |= deliverable(target, row)
+            routes[identifier] |= deliverable(target, row)
         longest = 1_048_576 - 9 if target is Protocol.HERALD else 0xFFFFFFFF
-        rows = batch.select(wanted, value_bytes_max=longest)
+        rows = batch.select(routes, b"\x00\x01", value_bytes_max=longest)
         delivered = [row for row in expected if deliverable(target, row)]
         assert len(rows) == len(delivered)
         frames = kernel_encode(target, target_order, batch, topics, rows)

@@ -33,7 +33,7 @@ NEVER = {
 OUTSIDE = {
     "wire": {"abc", "collections", "dataclasses", "enum", "msgspec", "struct", "sys", "types",
              "typing", "zlib"},
-    "_kernels": {"collections", "cpython", "libc", "os"},
+    "_kernels": {"array", "collections", "cpython", "libc", "os"},
     "model": {"enum", "re", "typing"},
     "limits": {"typing"},
     "errors": {"enum", "typing"},

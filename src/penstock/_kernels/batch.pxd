@@ -53,7 +53,7 @@ cdef class Batch:
     cdef uint32_t sender_number    # of the connection; Rheos frames bring their own uuid
     cdef Source source
     cdef bint big                  # byte order of the source, where it has two
-    cdef readonly uint32_t rows_max
+    cdef public uint32_t rows_max
     cdef public int64_t timestamp_us
     cdef const uint8_t *data
     cdef size_t data_length

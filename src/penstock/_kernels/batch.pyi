@@ -1,3 +1,5 @@
+from array import array
+
 from penstock.model import ByteOrder
 
 class Sender:
@@ -15,13 +17,14 @@ class Batch:
     The buffer is borrowed from the scan that fills the batch until `clear` or the next scan.
     """
 
+    rows_max: int
+    """How many rows the next scan may fill in."""
+
     timestamp_us: int
     """When the broker took these messages: microseconds since the epoch. Set by the owner."""
 
     def __init__(self, *, rows_max: int = ...) -> None: ...
     def __len__(self) -> int: ...
-    @property
-    def rows_max(self) -> int: ...
     @property
     def protocol(self) -> int:
         """The number of the `Protocol` that the frames came in; 0 for an empty batch."""
@@ -51,10 +54,17 @@ class Batch:
     def status(self, row: int) -> int | None:
         """Return fleximq's status where a message has one."""
 
-    def select(
-        self, wanted: bytes | bytearray | memoryview, *, value_bytes_max: int = ...
-    ) -> memoryview[int]:
-        """Return the rows whose topic id is marked in `wanted` and whose value is not too long.
+    def routes(self, route_of_topic: array[int], *, route_count: int) -> list[int]:
+        """Return the distinct routes of the batch's topics, in the order they come up.
 
-        `wanted` has one byte for each topic id; ids beyond its end are not wanted.
+        `route_of_topic` has an unsigned 32-bit route for each topic id, below `route_count`; topics
+        beyond its end have route 0.
+        """
+
+    def select(
+        self, route_of_topic: array[int], wanted: bytes | bytearray, *, value_bytes_max: int = ...
+    ) -> memoryview[int]:
+        """Return the rows whose route is marked in `wanted` and whose value is not too long.
+
+        `wanted` has one byte for each route; routes beyond its end are not wanted.
         """

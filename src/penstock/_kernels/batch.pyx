@@ -8,7 +8,7 @@ encode from it.
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t, uint32_t
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy
 
 from penstock.limits import BATCH_ROWS_MAX, BATCH_SENDERS_MAX
@@ -35,8 +35,6 @@ cdef class Sender:
 
 cdef class Batch:
     def __cinit__(self, *, uint32_t rows_max=BATCH_ROWS_MAX):
-        if not rows_max:
-            raise ValueError("a batch holds at least one row")
         self.rows_max = rows_max
 
     def __dealloc__(self):
@@ -161,11 +159,47 @@ cdef class Batch:
             return None
         return self.columns.status[row] - 1
 
-    def select(self, const uint8_t[::1] wanted not None, *, value_bytes_max=0xFFFFFFFF):
-        cdef uint32_t longest = value_bytes_max
-        cdef uint32_t known = <uint32_t>wanted.shape[0]
-        cdef const uint8_t *marks = &wanted[0] if known else NULL
-        cdef uint32_t row, topic, found = 0
+    def routes(self, const uint32_t[::1] route_of_topic not None, *, uint32_t route_count):
+        cdef const uint32_t *route_of = &route_of_topic[0] if route_of_topic.shape[0] else NULL
+        cdef uint32_t known = <uint32_t>route_of_topic.shape[0]
+        cdef uint32_t row = 0, route = 0, last = 0xFFFFFFFF
+        cdef uint8_t *seen
+        cdef list found = []
+        self.read()
+        seen = <uint8_t *>calloc(route_count + 1, 1)
+        try:
+            if not seen:
+                raise MemoryError
+            while True:
+                with nogil:
+                    while row < self.columns.count:
+                        route = route_at(route_of, known, self.columns.topic[row])
+                        if route != last and (route >= route_count or not seen[route]):
+                            break
+                        row += 1
+                if row == self.columns.count:
+                    return found
+                if route >= route_count:
+                    raise IndexError(f"route {route} of {route_count}")
+                seen[route] = 1
+                last = route
+                found.append(route)
+        finally:
+            free(seen)
+            self.unread()
+
+    def select(
+        self,
+        const uint32_t[::1] route_of_topic not None,
+        const uint8_t[::1] wanted not None,
+        *,
+        uint32_t value_bytes_max=0xFFFFFFFF,
+    ):
+        cdef const uint32_t *route_of = &route_of_topic[0] if route_of_topic.shape[0] else NULL
+        cdef const uint8_t *marks = &wanted[0] if wanted.shape[0] else NULL
+        cdef uint32_t known = <uint32_t>route_of_topic.shape[0]
+        cdef uint32_t route_count = <uint32_t>wanted.shape[0]
+        cdef uint32_t row, route, found = 0
         cdef uint32_t *rows
         cdef bytes result
         self.read()
@@ -174,17 +208,23 @@ cdef class Batch:
             rows = <uint32_t *>PyBytes_AS_STRING(result)
             with nogil:
                 for row in range(self.columns.count):
-                    topic = self.columns.topic[row]
+                    route = route_at(route_of, known, self.columns.topic[row])
                     rows[found] = row
                     if (
-                        topic < known
-                        and marks[topic]
-                        and self.columns.value_length[row] <= longest
+                        route < route_count
+                        and marks[route]
+                        and self.columns.value_length[row] <= value_bytes_max
                     ):
                         found += 1
         finally:
             self.unread()
         return memoryview(result).cast("I")[:found]
+
+
+cdef inline uint32_t route_at(
+    const uint32_t *route_of, uint32_t known, uint32_t topic
+) noexcept nogil:
+    return route_of[topic] if topic < known else 0
 
 
 cdef int find_sender(Batch batch, const uint8_t *uuid) noexcept nogil:

@@ -26,6 +26,7 @@ def scan(
     *,
     headers: HeaderCache,
     learn_topics: bool = True,
+    permits: bytes | bytearray | None = None,
     header_bytes_max: int = ...,
     message_bytes_max: int = ...,
 ) -> int:
@@ -33,7 +34,7 @@ def scan(
 
     It ends before the first message that is incomplete, not a PUB, routed, not valid or not under
     the sender's number as client id, at a topic that is unknown (with `learn_topics` only if it
-    cannot be interned), and when the batch is full.
+    cannot be interned) or not marked in `permits`, and when the batch is full.
     """
 
 def encode(batch: Batch, topics: TopicTable, *, rows: memoryview[int] | None = None) -> bytes:

@@ -166,6 +166,7 @@ def scan(
     *,
     HeaderCache headers not None,
     bint learn_topics=True,
+    object permits=None,
     uint32_t header_bytes_max=FLEXIMQ_HEADER_BYTES_MAX,
     uint32_t message_bytes_max=FLEXIMQ_MESSAGE_BYTES_MAX,
 ):
@@ -174,6 +175,7 @@ def scan(
         raise RuntimeError("the header cache is in use by another thread")
     scan.headers = headers
     scan.client_id = sender.identity.number
+    scan.permit(permits)
     scan.learn_topics = learn_topics
     scan.header_bytes_max = header_bytes_max
     scan.bytes_max = message_bytes_max
@@ -234,7 +236,7 @@ cdef size_t run_messages(FleximqScan scan, size_t start) noexcept nogil:
             PAYLOAD_ELEMENTS_MAX,
             &value_start,
             &value_length,
-        ) or not has_room(columns, scan.batch.rows_max):
+        ) or not scan.permitted(publication.topic) or not has_room(columns, scan.batch.rows_max):
             break
         row = columns.count
         columns.topic[row] = publication.topic

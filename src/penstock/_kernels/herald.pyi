@@ -10,11 +10,13 @@ def scan(
     sender: Sender,
     *,
     order: ByteOrder,
+    permits: bytes | bytearray | None = None,
 ) -> int:
     """Fill `batch` with the run of PUBLISH frames at `start`; return where the run ends.
 
     It ends before the first frame that is incomplete, not a PUBLISH, not valid, or on a channel
-    that no topic is bound to, and when the batch is full.
+    that no topic is bound to or whose topic is not marked in `permits` (a byte for each topic id),
+    and when the batch is full.
     """
 
 def encode(

@@ -39,8 +39,11 @@ def scan(
     Sender sender not None,
     *,
     str order not None,
+    object permits=None,
 ):
-    return Scan(batch, topics).walk(data, start, HERALD, order == "big", sender, run)
+    cdef Scan scan = Scan(batch, topics)
+    scan.permit(permits)
+    return scan.walk(data, start, HERALD, order == "big", sender, run)
 
 
 cdef size_t run(Scan scan, size_t start) noexcept nogil:
@@ -62,7 +65,7 @@ cdef size_t run(Scan scan, size_t start) noexcept nogil:
         ):
             break
         topic = scan.topics.channel_topics[frame[7]]
-        if not topic or not has_room(columns, scan.batch.rows_max):
+        if not topic or not scan.permitted(topic - 1) or not has_room(columns, scan.batch.rows_max):
             break
         row = columns.count
         columns.topic[row] = topic - 1

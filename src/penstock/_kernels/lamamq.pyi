@@ -11,6 +11,7 @@ def scan(
     *,
     order: ByteOrder,
     learn_topics: bool = True,
+    permits: bytes | bytearray | None = None,
     answers_awaited: bool = False,
     headers_max: int = ...,
     headers_bytes_max: int = ...,
@@ -19,9 +20,9 @@ def scan(
     """Fill `batch` with the run of push messages at `start`; return where the run ends.
 
     It ends before the first message that is incomplete, not a push or not valid, at a topic that
-    is unknown (with `learn_topics` only if it cannot be interned), and when the batch is full.
-    While `answers_awaited`, it also ends at a message id with its top bit set: that may be the
-    answer to a hook call.
+    is unknown (with `learn_topics` only if it cannot be interned) or not marked in `permits` (a
+    byte for each topic id), and when the batch is full. While `answers_awaited`, it also ends at a
+    message id with its top bit set: that may be the answer to a hook call.
     """
 
 def encode(

@@ -76,12 +76,14 @@ def scan(
     *,
     str order not None,
     bint learn_topics=True,
+    object permits=None,
     bint answers_awaited=False,
     uint32_t headers_max=LAMAMQ_HEADERS_MAX,
     uint32_t headers_bytes_max=LAMAMQ_HEADERS_BYTES_MAX,
     uint32_t payload_bytes_max=LAMAMQ_PAYLOAD_BYTES_MAX,
 ):
     cdef LamaScan scan = LamaScan(batch, topics)
+    scan.permit(permits)
     scan.learn_topics = learn_topics
     scan.answers_awaited = answers_awaited
     scan.headers_max = headers_max
@@ -139,7 +141,7 @@ cdef size_t run_pushes(LamaScan scan, size_t start) noexcept nogil:
             length += 4
             if value_length > scan.bytes_max or available - length < value_length:
                 break
-        if not has_room(columns, scan.batch.rows_max):
+        if not scan.permitted(topic - 1) or not has_room(columns, scan.batch.rows_max):
             break
         row = columns.count
         columns.topic[row] = topic - 1

@@ -48,9 +48,11 @@ def scan(
     Sender sender not None,
     *,
     bint learn_topics=True,
+    object permits=None,
     uint32_t body_bytes_max=RHEOS1_BODY_BYTES_MAX,
 ):
     cdef Scan scan = Scan(batch, topics)
+    scan.permit(permits)
     scan.learn_topics = learn_topics
     scan.binary_names = True
     scan.bytes_max = body_bytes_max
@@ -91,7 +93,7 @@ cdef size_t run(Scan scan, size_t start) noexcept nogil:
             last_name = frame + 24
             last_name_length = name_length
         sender = sender_index(scan.batch, frame + 5, sender)
-        if sender < 0 or not has_room(columns, scan.batch.rows_max):
+        if sender < 0 or not scan.permitted(topic - 1) or not has_room(columns, scan.batch.rows_max):
             break
         row = columns.count
         columns.topic[row] = topic - 1

@@ -9,13 +9,14 @@ def scan(
     sender: Sender,
     *,
     learn_topics: bool = True,
+    permits: bytes | bytearray | None = None,
     body_bytes_max: int = ...,
 ) -> int:
     """Fill `batch` with the run of PUBLISH events at `start`; return where the run ends.
 
     It ends before the first event that is incomplete, not a PUBLISH or not valid, at a topic
-    that is unknown (with `learn_topics` only if it cannot be interned), and when the batch is full
-    of rows or of senders.
+    that is unknown (with `learn_topics` only if it cannot be interned) or not marked in
+    `permits` (a byte for each topic id), and when the batch is full of rows or of senders.
     """
 
 def encode(batch: Batch, topics: TopicTable, *, rows: memoryview[int] | None = None) -> bytes:

@@ -4,10 +4,24 @@ A protocol's run goes on without the GIL until a frame is not for it, and return
 starts. If it stopped only because a name in the frame is new, the name is learned and the run resumed.
 """
 
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+
+
 cdef class Scan:
     def __cinit__(self, Batch batch not None, TopicTable topics not None):
         self.batch = batch
         self.topics = topics
+
+    def __dealloc__(self):
+        if self.holds_permits:
+            PyBuffer_Release(&self.permits)
+
+    cdef int permit(self, object permits) except -1:
+        """Let the run go on only over topics marked in `permits`; None permits all."""
+        if permits is not None:
+            PyObject_GetBuffer(permits, &self.permits, PyBUF_SIMPLE)
+            self.holds_permits = True
+        return 0
 
     cdef bint learn(self, bytes unknown) except -1:
         """Make a name that stopped the run known; return whether to resume."""

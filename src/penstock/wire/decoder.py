@@ -3,11 +3,14 @@
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 from penstock.errors import WireError
 
-__all__ = ["Decoder", "Rejected"]
+__all__ = ["Buffer", "Decoder", "Rejected"]
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+"""Received bytes, which a codec reads and never keeps."""
 
 Packet = TypeVar("Packet")
 
@@ -31,7 +34,7 @@ class Decoder(ABC, Generic[Packet]):
         self._buffer = bytearray()
         self._failure: WireError | None = None
 
-    def feed(self, data: bytes | bytearray | memoryview) -> None:
+    def feed(self, data: Buffer) -> None:
         """Take the next bytes of the stream; after a failure they are dropped."""
         if self._failure is None:
             self._buffer += data
@@ -62,9 +65,7 @@ class Decoder(ABC, Generic[Packet]):
         return len(self._buffer)
 
     @abstractmethod
-    def decode_at(
-        self, data: bytes | bytearray, start: int
-    ) -> tuple[Packet | Rejected, int] | None:
+    def decode_at(self, data: Buffer, start: int) -> tuple[Packet | Rejected, int] | None:
         """Return the packet at `start` and where it ends, or None if more bytes are needed.
 
         Every length is judged as soon as it is there. Raise WireError where framing is lost.

@@ -46,6 +46,7 @@ from penstock.limits import (
     RHEOS_BODY_BYTES_MAX,
 )
 from penstock.model import ByteOrder, Protocol
+from penstock.wire.decoder import Buffer
 
 __all__ = ["Detected", "conclude", "detect"]
 
@@ -64,7 +65,7 @@ class Detected:
     order: ByteOrder
 
 
-def detect(data: bytes | bytearray, *, bytes_max: int = DETECT_BYTES_MAX) -> Detected | None:
+def detect(data: Buffer, *, bytes_max: int = DETECT_BYTES_MAX) -> Detected | None:
     """Return what the connection that starts with `data` speaks, None if more bytes are needed.
 
     Once a prefix is settled, every longer one gives the same answer or the same error. Raise
@@ -79,7 +80,7 @@ def detect(data: bytes | bytearray, *, bytes_max: int = DETECT_BYTES_MAX) -> Det
     return detected
 
 
-def conclude(data: bytes | bytearray, *, bytes_max: int = DETECT_BYTES_MAX) -> Detected | None:
+def conclude(data: Buffer, *, bytes_max: int = DETECT_BYTES_MAX) -> Detected | None:
     """Return what `detect` does, but at the handshake deadline: nothing will follow `data`.
 
     A whole packet that fits both versions of Rheos and lacks bytes of a checksum is v1's. Return
@@ -93,7 +94,7 @@ def conclude(data: bytes | bytearray, *, bytes_max: int = DETECT_BYTES_MAX) -> D
     return detected
 
 
-def _detect(data: bytes | bytearray) -> Detected | None:
+def _detect(data: Buffer) -> Detected | None:
     match data[0]:
         case 0xFE:
             return _by_magic(data, _HERALD_LITTLE, Detected(Protocol.HERALD, "little"))
@@ -109,7 +110,7 @@ def _detect(data: bytes | bytearray) -> Detected | None:
             raise _unrecognised(data, 1, "no protocol starts with this byte")
 
 
-def _by_magic(data: bytes | bytearray, magic: bytes, detected: Detected) -> Detected | None:
+def _by_magic(data: Buffer, magic: bytes, detected: Detected) -> Detected | None:
     found = data[: len(magic)]
     for size in range(2, len(found) + 1):
         if found[size - 1] != magic[size - 1]:
@@ -117,7 +118,7 @@ def _by_magic(data: bytes | bytearray, magic: bytes, detected: Detected) -> Dete
     return detected if len(found) == len(magic) else None
 
 
-def _lamamq(data: bytes | bytearray) -> Detected | None:
+def _lamamq(data: Buffer) -> Detected | None:
     # The limit is below 64 KiB: no length but zero is plausible in both orders. An empty name is
     # no name; the codec refuses it, in network order.
     length = bytes(data[1:5])
@@ -132,7 +133,7 @@ def _lamamq(data: bytes | bytearray) -> Detected | None:
     return Detected(Protocol.LAMAMQ, "big" if big else "little")
 
 
-def _rheos(data: bytes | bytearray) -> Detected | None:
+def _rheos(data: Buffer) -> Detected | None:
     if len(data) < 5:
         return None
     body_bytes = _body_bytes(data)
@@ -158,17 +159,17 @@ def _rheos(data: bytes | bytearray) -> Detected | None:
     return Detected(Protocol.RHEOS2 if fits_2 else Protocol.RHEOS1, "little")
 
 
-def _body_bytes(data: bytes | bytearray) -> int:
+def _body_bytes(data: Buffer) -> int:
     return int.from_bytes(data[1:5], "little")
 
 
-def _checksum_follows(data: bytes | bytearray, end: int) -> bool | None:
+def _checksum_follows(data: Buffer, end: int) -> bool | None:
     if len(data) <= end:
         return None
     return _holds(data, end, size=4, value=zlib.crc32(memoryview(data)[:end]))
 
 
-def _holds(data: bytes | bytearray, start: int, *, size: int, value: int) -> bool | None:
+def _holds(data: Buffer, start: int, *, size: int, value: int) -> bool | None:
     """Tell whether the little-endian field at `start` is `value`; None if its bytes lack."""
     if not 0 <= value < 1 << 8 * size:
         return False
@@ -178,6 +179,6 @@ def _holds(data: bytes | bytearray, start: int, *, size: int, value: int) -> boo
     return True if len(found) == size else None
 
 
-def _unrecognised(data: bytes | bytearray, size: int, reason: str) -> UnrecognisedProtocol:
+def _unrecognised(data: Buffer, size: int, reason: str) -> UnrecognisedProtocol:
     """Show as many bytes as it took, whatever came with them, so that no cut changes the error."""
     return UnrecognisedProtocol(bytes(data[:size]), reason)

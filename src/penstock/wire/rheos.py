@@ -209,7 +209,7 @@ def _check_header(header: Buffer) -> None:
 # --- What both decoders judge alike ---------------------------------------------------------------
 
 
-def body_end_at(data: bytes | bytearray, start: int, *, body_bytes_max: int) -> int | None:
+def body_end_at(data: Buffer, start: int, *, body_bytes_max: int) -> int | None:
     """Return where the body of the packet at `start` ends, or None if its length is not there yet.
 
     Raise FrameTooLarge if the body is longer than `body_bytes_max`.

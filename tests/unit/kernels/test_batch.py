@@ -72,8 +72,8 @@ def test_a_full_batch_ends_the_run() -> None:
         frame = publish(protocol, order, value=b"v")
         batch, _, end = kernel_scan(protocol, frame * 10, order, batch=Batch(rows_max=4))
         assert (len(batch), end) == (4, 4 * len(frame))
-    with pytest.raises(ValueError, match="at least one row"):
-        Batch(rows_max=0)
+    batch, _, end = kernel_scan(Protocol.HERALD, HERALD, "little", batch=Batch(rows_max=0))
+    assert (len(batch), end) == (0, 0)
 
 
 def test_more_rows_than_a_column_starts_with() -> None:
@@ -107,23 +107,50 @@ def test_a_sender_has_a_uuid_of_16_bytes() -> None:
         Sender(bytes(16), 2**32)
 
 
-def test_select_picks_by_topic_and_size() -> None:
+def test_rows_are_picked_by_route_and_size() -> None:
     frames = [
         publish(Protocol.HERALD, "little", channel=channel, value=bytes(size))
         for channel, size in [(1, 5), (2, 50), (1, 50), (3, 0), (1, 6)]
     ]
     batch, topics, _ = kernel_scan(Protocol.HERALD, b"".join(frames), "little")
-    wanted = bytearray(len(topics))
-    one, three = topics.find("channel/1"), topics.find("channel/3")
-    assert one is not None
-    assert three is not None
-    wanted[one] = 1
-    assert list(batch.select(wanted)) == [0, 2, 4]
-    assert list(batch.select(wanted, value_bytes_max=6)) == [0, 4]
-    wanted[three] = 1
-    assert list(batch.select(wanted)) == [0, 2, 3, 4]
-    assert list(batch.select(wanted[: one + 1])) == [0, 2, 4]
-    assert list(batch.select(b"")) == []
+    routes = array.array("I", [0]) * len(topics)
+    one, two, three = (topics.intern(f"channel/{n}") for n in (1, 2, 3))
+    routes[one], routes[two], routes[three] = 4, 2, 4
+    assert batch.routes(routes, route_count=5) == [4, 2]
+    assert list(batch.select(routes, b"\0\0\0\0\1")) == [0, 2, 3, 4]
+    assert list(batch.select(routes, b"\0\0\0\0\1", value_bytes_max=6)) == [0, 3, 4]
+    assert list(batch.select(routes, b"\0\0\1")) == [1]
+    assert list(batch.select(routes, b"")) == []
+    assert list(batch.select(routes[:two], b"\1\0\0\0\0")) == [1, 3]  # unknown topics: route 0
+    assert batch.routes(routes[:two], route_count=5) == [4, 0]
+    with pytest.raises(IndexError):
+        batch.routes(routes, route_count=4)
+
+
+def test_a_topic_that_is_not_permitted_ends_the_run() -> None:
+    for protocol, order in SOURCES:
+        topics = new_topics()
+        good = publish(protocol, order, channel=1, value=b"v")
+        bad = publish(protocol, order, channel=2, value=b"v")
+        permits = bytearray(len(topics))
+        permits[topics.intern("channel/1")] = 1
+        scans: dict[Protocol, Any] = {
+            Protocol.RHEOS1: rheos1.scan,
+            Protocol.RHEOS2: rheos2.scan,
+            Protocol.FLEXIMQ: fleximq_kernel.scan,
+            Protocol.HERALD: herald_kernel.scan,
+            Protocol.LAMAMQ: lamamq_kernel.scan,
+        }
+        keywords: dict[str, Any] = {}
+        if protocol is Protocol.FLEXIMQ:
+            keywords["headers"] = fleximq_kernel.HeaderCache(fleximq.publication)
+        if protocol in (Protocol.HERALD, Protocol.LAMAMQ):
+            keywords["order"] = order
+        for table in (permits, permits[: topics.intern("channel/2")]):
+            end = scans[protocol](
+                good + good + bad + good, 0, Batch(), topics, SENDER, permits=table, **keywords
+            )
+            assert end == 2 * len(good)
 
 
 def test_herald_refuses_rows_it_cannot_carry() -> None:
@@ -290,7 +317,7 @@ def test_a_scan_inside_a_scan_of_the_same_batch_is_refused() -> None:
         for attempt in (
             lambda: kernel_scan(Protocol.HERALD, HERALD, "little", batch=batch),
             lambda: rheos1.encode(batch, topics),
-            lambda: batch.select(b""),
+            lambda: batch.select(array.array("I"), b""),
             lambda: fleximq_kernel.scan(frame, 0, Batch(), topics, SENDER, headers=headers),
             batch.clear,
         ):

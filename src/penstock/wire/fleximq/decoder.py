@@ -13,7 +13,7 @@ from penstock.limits import (
     FLEXIMQ_MESSAGE_BYTES_MAX,
 )
 from penstock.wire import decoder
-from penstock.wire.decoder import Rejected
+from penstock.wire.decoder import Buffer, Rejected
 from penstock.wire.fleximq.errors import (
     BadClientId,
     FleximqError,
@@ -59,9 +59,7 @@ class _SideDecoder(decoder.Decoder[Message]):
         self._header_bytes_max = header_bytes_max
         self._message_bytes_max = message_bytes_max
 
-    def decode_at(
-        self, data: bytes | bytearray, start: int
-    ) -> tuple[Message | Rejected, int] | None:
+    def decode_at(self, data: Buffer, start: int) -> tuple[Message | Rejected, int] | None:
         """See the base class: version and lengths are judged as soon as they are there."""
         if len(data) > start and data[start] != VERSION:
             raise UnsupportedVersion(data[start])

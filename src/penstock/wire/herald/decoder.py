@@ -6,7 +6,7 @@ from penstock.errors import BadMagic, WireError
 from penstock.limits import HERALD_PAYLOAD_BYTES_MAX
 from penstock.model import ByteOrder
 from penstock.wire import decoder
-from penstock.wire.decoder import Rejected
+from penstock.wire.decoder import Buffer, Rejected
 from penstock.wire.herald.encoder import BYTE_AND_U64, HEADER
 from penstock.wire.herald.errors import (
     HeraldError,
@@ -49,9 +49,7 @@ class Decoder(decoder.Decoder[Packet]):
         self._header = HEADER[order]
         self._payload_bytes_max = payload_bytes_max
 
-    def decode_at(
-        self, data: bytes | bytearray, start: int
-    ) -> tuple[Packet | Rejected, int] | None:
+    def decode_at(self, data: Buffer, start: int) -> tuple[Packet | Rejected, int] | None:
         """See the base class: magic and length are judged as soon as they are there."""
         for found in (bytes(data[start : start + 1]), bytes(data[start : start + 2])):
             if not self._magic.startswith(found):
@@ -152,7 +150,7 @@ class ParseResult:
     error: WireError | None = None
 
 
-def decode(data: bytes | bytearray, *, order: ByteOrder = "little") -> ParseResult:
+def decode(data: Buffer, *, order: ByteOrder = "little") -> ParseResult:
     """Decode the frame at the start of `data`, as the specification's MessageDecoder does."""
     try:
         step = Decoder(order=order).decode_at(data, 0)

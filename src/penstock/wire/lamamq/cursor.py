@@ -3,6 +3,7 @@
 import struct
 from typing import Any
 
+from penstock.wire.decoder import Buffer
 from penstock.wire.lamamq.errors import TooLarge
 from penstock.wire.lamamq.layouts import Layouts
 
@@ -25,7 +26,7 @@ class Cursor:
 
     __slots__ = ("_data", "fault", "layouts", "message_id", "position")
 
-    def __init__(self, data: bytes | bytearray, position: int, layouts: Layouts) -> None:
+    def __init__(self, data: Buffer, position: int, layouts: Layouts) -> None:
         self._data = data
         self.layouts = layouts
         self.position = position

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 from penstock.model import ByteOrder
 from penstock.wire import decoder
-from penstock.wire.decoder import Rejected
+from penstock.wire.decoder import Buffer, Rejected
 from penstock.wire.lamamq.bodies import BODIES, forward
 from penstock.wire.lamamq.cursor import Cursor, Incomplete
 from penstock.wire.lamamq.errors import BadRequest
@@ -47,9 +47,7 @@ class _RoleDecoder(decoder.Decoder[Received]):
         self._limits = limits
         self._needed = 1  # bytes without which reading the next packet again is in vain
 
-    def decode_at(
-        self, data: bytes | bytearray, start: int
-    ) -> tuple[Received | Rejected, int] | None:
+    def decode_at(self, data: Buffer, start: int) -> tuple[Received | Rejected, int] | None:
         """See the base class. A packet is read from its start again only when a field is whole."""
         if len(data) - start < self._needed:
             return None

@@ -3,7 +3,7 @@
 from penstock.errors import BadMagic
 from penstock.limits import RHEOS1_BODY_BYTES_MAX, RHEOS_BODY_BYTES_MAX
 from penstock.wire import decoder
-from penstock.wire.decoder import Rejected
+from penstock.wire.decoder import Buffer, Rejected
 from penstock.wire.rheos import (
     ACK_MAGIC,
     CONTENT_LENGTH,
@@ -39,9 +39,7 @@ class BrokerDecoder(decoder.Decoder[Request]):
         super().__init__()
         self._body_bytes_max = body_bytes_max
 
-    def decode_at(
-        self, data: bytes | bytearray, start: int
-    ) -> tuple[Request | Rejected, int] | None:
+    def decode_at(self, data: Buffer, start: int) -> tuple[Request | Rejected, int] | None:
         """See the base class: magic and length are judged as soon as they are there."""
         if start == len(data):
             return None
@@ -63,9 +61,7 @@ class ClientDecoder(decoder.Decoder[ClientPacket]):
         super().__init__()
         self._body_bytes_max = body_bytes_max
 
-    def decode_at(
-        self, data: bytes | bytearray, start: int
-    ) -> tuple[ClientPacket | Rejected, int] | None:
+    def decode_at(self, data: Buffer, start: int) -> tuple[ClientPacket | Rejected, int] | None:
         """See the base class: first byte and length are judged as soon as they are there."""
         if start == len(data):
             return None
@@ -77,7 +73,7 @@ class ClientDecoder(decoder.Decoder[ClientPacket]):
         raise BadMagic(bytes((first,)), bytes((ACK_MAGIC,)), bytes((RESPONSE_HEADER_BYTES,)))
 
 
-def _request(data: bytes | bytearray, start: int, end: int) -> Request:
+def _request(data: Buffer, start: int, end: int) -> Request:
     """Return the request in [start, end); raise RheosError if opcode or body is not allowed."""
     _, _, client_id, opcode_byte = HEADER.unpack_from(data, start)
     opcode = get_opcode(opcode_byte)
@@ -85,9 +81,7 @@ def _request(data: bytes | bytearray, start: int, end: int) -> Request:
     return Request(client_id, opcode, name, payload)
 
 
-def _acknowledgment_at(
-    data: bytes | bytearray, start: int
-) -> tuple[Acknowledgment | Rejected, int] | None:
+def _acknowledgment_at(data: Buffer, start: int) -> tuple[Acknowledgment | Rejected, int] | None:
     end = start + ACKNOWLEDGMENT_BYTES
     if len(data) < end:
         return None
@@ -99,7 +93,7 @@ def _acknowledgment_at(
 
 
 def _response_at(
-    data: bytes | bytearray, start: int, *, payload_bytes_max: int
+    data: Buffer, start: int, *, payload_bytes_max: int
 ) -> tuple[Response, int] | None:
     if len(data) < start + CONTENT_LENGTH_END:
         return None

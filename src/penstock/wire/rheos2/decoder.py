@@ -9,7 +9,7 @@ from zlib import crc32
 from penstock.errors import BadMagic
 from penstock.limits import RHEOS_BODY_BYTES_MAX
 from penstock.wire import decoder
-from penstock.wire.decoder import Rejected
+from penstock.wire.decoder import Buffer, Rejected
 from penstock.wire.rheos import (
     ACK_MAGIC,
     HEADER,
@@ -40,7 +40,7 @@ class BrokerDecoder(decoder.Decoder[Event]):
         super().__init__()
         self._body_bytes_max = body_bytes_max
 
-    def decode_at(self, data: bytes | bytearray, start: int) -> tuple[Event | Rejected, int] | None:
+    def decode_at(self, data: Buffer, start: int) -> tuple[Event | Rejected, int] | None:
         """See the base class: magic and length are judged as soon as they are there."""
         if start == len(data):
             return None
@@ -56,9 +56,7 @@ class ClientDecoder(decoder.Decoder[Packet]):
         super().__init__()
         self._body_bytes_max = body_bytes_max
 
-    def decode_at(
-        self, data: bytes | bytearray, start: int
-    ) -> tuple[Packet | Rejected, int] | None:
+    def decode_at(self, data: Buffer, start: int) -> tuple[Packet | Rejected, int] | None:
         """See the base class: magic and length are judged as soon as they are there."""
         if start == len(data):
             return None
@@ -71,7 +69,7 @@ class ClientDecoder(decoder.Decoder[Packet]):
 
 
 def _event_at(
-    data: bytes | bytearray, start: int, *, body_bytes_max: int
+    data: Buffer, start: int, *, body_bytes_max: int
 ) -> tuple[Event | Rejected, int] | None:
     body_end = body_end_at(data, start, body_bytes_max=body_bytes_max)
     if body_end is None or len(data) < body_end + CHECKSUM_BYTES:
@@ -101,9 +99,7 @@ def _event(packet: bytes) -> Event:
     return Event(client_id, opcode, packet[name_start:name_end], packet[name_end:])
 
 
-def _acknowledgment_at(
-    data: bytes | bytearray, start: int
-) -> tuple[Acknowledgment | Rejected, int] | None:
+def _acknowledgment_at(data: Buffer, start: int) -> tuple[Acknowledgment | Rejected, int] | None:
     end = start + ACKNOWLEDGMENT_BYTES
     if len(data) < end:
         return None

@@ -1,0 +1,1 @@
+"""The broker's brain: synchronous, deterministic, with no idea of sockets, files or event loops."""

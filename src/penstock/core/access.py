@@ -1,0 +1,82 @@
+"""Who may publish and subscribe to what.
+
+A principal is whom a client proved to be, or nobody in particular. Its rules are tried in order and
+the first that fits decides; where none fits, the principal's default does. Verdicts on publishing
+are remembered per topic in a table that the scan kernels read, so a rule is evaluated once for each
+principal and topic, not for each message.
+"""
+
+import dataclasses
+import enum
+import re
+from collections.abc import Sequence
+
+from penstock.core.patterns import compile_pattern
+
+__all__ = ["ANYONE", "Action", "Principal", "Rule"]
+
+
+class Action(enum.StrEnum):
+    """What a rule is about."""
+
+    PUBLISH = "publish"
+    SUBSCRIBE = "subscribe"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rule:
+    """Allow or deny actions on the topics that a pattern matches.
+
+    A subscription with wildcards is judged by its text: a rule fits it if the rule's pattern
+    matches the subscription read as a name.
+    """
+
+    allow: bool
+    actions: frozenset[Action]
+    pattern: str
+    expression: re.Pattern[str] | None = dataclasses.field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "expression", compile_pattern(self.pattern))
+
+    def fits(self, action: Action, topic: str) -> bool:
+        """Tell whether this rule has a say on `action` on `topic`."""
+        if action not in self.actions:
+            return False
+        if self.expression is None:
+            return topic == self.pattern
+        return self.expression.fullmatch(topic) is not None
+
+
+class Principal:
+    """A name with its rules, and the table of topics it may publish to."""
+
+    def __init__(self, name: str, rules: Sequence[Rule] = (), *, default: bool = True) -> None:
+        self.name = name
+        self.rules = tuple(rules)
+        self.default = default
+        self.permits = bytearray()
+
+    @property
+    def restricted(self) -> bool:
+        """Whether there is any topic that it may not publish to."""
+        return not self.default or any(
+            not rule.allow and Action.PUBLISH in rule.actions for rule in self.rules
+        )
+
+    def may(self, action: Action, topic: str) -> bool:
+        """Judge one action on one topic (or subscription pattern)."""
+        for rule in self.rules:
+            if rule.fits(action, topic):
+                return rule.allow
+        return self.default
+
+    def permit(self, identifier: int) -> None:
+        """Remember that it may publish to a topic, for the scan kernels."""
+        if identifier >= len(self.permits):
+            self.permits.extend(bytes(identifier + 1 - len(self.permits)))
+        self.permits[identifier] = 1
+
+
+ANYONE = Principal("anyone")
+"""A client that did not say who it is, where that is allowed; without rules it may do all."""

@@ -1,0 +1,224 @@
+"""Who gets which topic: worked out when a topic or a subscription appears, never per message.
+
+Topics that the same patterns match share a *route*. A batch asks for the distinct routes of its
+rows, a few at most; subscribers that see the same routes of it share one encoded buffer.
+"""
+
+import re
+from array import array
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock._kernels.batch import Batch
+from penstock._kernels.topics import TopicTable
+from penstock.core.patterns import compile_pattern
+from penstock.model import ByteOrder, Protocol
+
+if TYPE_CHECKING:
+    from penstock.core.sessions import Session
+
+__all__ = ["Audience", "Encoding", "Router"]
+
+
+class Encoding(NamedTuple):
+    """What decides the bytes of a delivery: subscribers of one encoding can share them."""
+
+    protocol: Protocol
+    order: ByteOrder
+
+
+class Audience(NamedTuple):
+    """Subscribers that get the same rows of a batch in the same bytes.
+
+    `wanted` marks the routes whose rows they get; None stands for all rows.
+    """
+
+    encoding: Encoding
+    wanted: bytes | None
+    sessions: list["Session"]
+
+
+class _Pattern:
+    """A pattern somebody subscribes to: who, and which topics it matches."""
+
+    __slots__ = ("expression", "sessions", "text", "topics")
+
+    def __init__(self, text: str, expression: re.Pattern[str] | None) -> None:
+        self.text = text
+        self.expression = expression
+        self.sessions: dict[Session, None] = {}
+        self.topics: list[int] = []
+
+
+class _Route:
+    """The patterns that match some topics, and how many topics those are."""
+
+    __slots__ = ("number", "patterns", "topic_count")
+
+    def __init__(self, number: int, patterns: frozenset[_Pattern]) -> None:
+        self.number = number
+        self.patterns = patterns
+        self.topic_count = 0
+
+    def sessions(self) -> Iterable["Session"]:
+        """Each subscriber once, however many of its patterns match."""
+        return dict.fromkeys(session for pattern in self.patterns for session in pattern.sessions)
+
+
+class Router:
+    """Subscriptions, topics, and the way from one to the other."""
+
+    def __init__(self, topics: TopicTable) -> None:
+        self._topics = topics
+        self._patterns: dict[str, _Pattern] = {}
+        self._wildcards: dict[str, _Pattern] = {}
+        nowhere = _Route(0, frozenset())
+        self._routes: list[_Route | None] = [nowhere]
+        self._free_numbers: list[int] = []
+        self._route_of_patterns: dict[frozenset[_Pattern], _Route] = {frozenset(): nowhere}
+        self._plans: dict[tuple[int, ...], list[Audience]] = {}
+        self.route_of_topic = array("I")
+
+    def subscribe(self, session: "Session", text: str) -> bool:
+        """Give `session` the topics of a pattern; return False if it had them by this pattern.
+
+        Raise InvalidPattern.
+        """
+        pattern = self._patterns.get(text)
+        if pattern is None:
+            pattern = self._add_pattern(text)
+        elif session in pattern.sessions:
+            return False
+        pattern.sessions[session] = None
+        self._plans.clear()
+        return True
+
+    def unsubscribe(self, session: "Session", text: str) -> bool:
+        """Take a pattern back; return False if the session did not have it."""
+        pattern = self._patterns.get(text)
+        if pattern is None or session not in pattern.sessions:
+            return False
+        del pattern.sessions[session]
+        if not pattern.sessions:
+            self._remove_pattern(pattern)
+        self._plans.clear()
+        return True
+
+    def learn_topics(self) -> None:
+        """Find the routes of topics that were interned since the last call."""
+        for identifier in range(len(self.route_of_topic), len(self._topics)):
+            name = self._topics.name(identifier)
+            patterns = [
+                pattern
+                for pattern in self._wildcards.values()
+                if pattern.expression is not None and pattern.expression.fullmatch(name)
+            ]
+            exact = self._patterns.get(name)
+            if exact is not None and exact.expression is None:
+                patterns.append(exact)
+            for pattern in patterns:
+                pattern.topics.append(identifier)
+            route = self._route(frozenset(patterns))
+            route.topic_count += 1
+            self.route_of_topic.append(route.number)
+
+    def audiences(self, batch: Batch) -> list[Audience]:
+        """Return who gets what of `batch`: each subscriber in one audience, rows in their order."""
+        if len(self._topics) != len(self.route_of_topic):
+            self.learn_topics()
+        numbers = tuple(batch.routes(self.route_of_topic, route_count=len(self._routes)))
+        plan = self._plans.get(numbers)
+        if plan is None:
+            if len(self._plans) >= PLANS_MAX:
+                self._plans.clear()
+            plan = self._plans[numbers] = self._plan(numbers)
+        return plan
+
+    def subscribers(self, name: str) -> list["Session"]:
+        """Return everyone who gets topic `name`."""
+        identifier = self._topics.find(name)
+        if len(self._topics) != len(self.route_of_topic):
+            self.learn_topics()
+        if identifier is None:
+            return []
+        route = self._routes[self.route_of_topic[identifier]]
+        return list(route.sessions()) if route is not None else []
+
+    def _plan(self, numbers: tuple[int, ...]) -> list[Audience]:
+        seen: dict[Session, list[int]] = {}
+        for number in numbers:
+            route = self._routes[number]
+            if route is not None:
+                for session in route.sessions():
+                    seen.setdefault(session, []).append(number)
+        groups: dict[tuple[Encoding, tuple[int, ...]], list[Session]] = {}
+        for session, routes in seen.items():
+            groups.setdefault((session.encoding, tuple(routes)), []).append(session)
+        return [
+            Audience(encoding, None if len(routes) == len(numbers) else _marks(routes), sessions)
+            for (encoding, routes), sessions in groups.items()
+        ]
+
+    def _add_pattern(self, text: str) -> _Pattern:
+        pattern = _Pattern(text, compile_pattern(text))
+        self.learn_topics()
+        if pattern.expression is None:
+            identifier = self._topics.find(text)
+            if identifier is not None:
+                pattern.topics.append(identifier)
+        else:
+            matches = pattern.expression.fullmatch
+            pattern.topics.extend(
+                identifier
+                for identifier in range(len(self.route_of_topic))
+                if matches(self._topics.name(identifier))
+            )
+            self._wildcards[text] = pattern
+        self._patterns[text] = pattern
+        self._reroute(pattern, add=True)
+        return pattern
+
+    def _remove_pattern(self, pattern: _Pattern) -> None:
+        del self._patterns[pattern.text]
+        self._wildcards.pop(pattern.text, None)
+        self._reroute(pattern, add=False)
+
+    def _reroute(self, pattern: _Pattern, *, add: bool) -> None:
+        """Move the topics of `pattern` to routes with it or without it."""
+        for identifier in pattern.topics:
+            old = self._routes[self.route_of_topic[identifier]]
+            if old is None:
+                raise AssertionError(f"topic {identifier} is on a route that was given up")
+            patterns = old.patterns | {pattern} if add else old.patterns - {pattern}
+            new = self._route(patterns)
+            new.topic_count += 1
+            self.route_of_topic[identifier] = new.number
+            old.topic_count -= 1
+            if not old.topic_count and old.number:
+                self._routes[old.number] = None
+                self._free_numbers.append(old.number)
+                del self._route_of_patterns[old.patterns]
+
+    def _route(self, patterns: frozenset[_Pattern]) -> _Route:
+        route = self._route_of_patterns.get(patterns)
+        if route is None:
+            number = self._free_numbers.pop() if self._free_numbers else len(self._routes)
+            route = _Route(number, patterns)
+            if number == len(self._routes):
+                self._routes.append(route)
+            else:
+                self._routes[number] = route
+            self._route_of_patterns[patterns] = route
+            self._plans.clear()
+        return route
+
+
+PLANS_MAX = 4096
+"""Combinations of routes whose audiences are remembered."""
+
+
+def _marks(numbers: Iterable[int]) -> bytes:
+    marks = bytearray(max(numbers) + 1)
+    for number in numbers:
+        marks[number] = 1
+    return bytes(marks)

@@ -1,0 +1,78 @@
+"""The first handler of a connection: learns which protocol it speaks and hands it on."""
+
+from collections.abc import Mapping
+
+from penstock.core.broker import Broker
+from penstock.errors import UnrecognisedProtocol
+from penstock.gateway.base import Gateway
+from penstock.gateway.herald import HeraldGateway
+from penstock.gateway.options import GatewayOptions
+from penstock.model import Protocol
+from penstock.ports import Link
+from penstock.wire.detect import Detected, conclude, detect
+
+__all__ = ["GATEWAYS", "FrontDoor"]
+
+GATEWAYS: Mapping[Protocol, type[Gateway]] = {
+    Protocol.HERALD: HeraldGateway,
+}
+
+
+class FrontDoor:
+    """Waits for the bytes that tell the protocol; from then on its gateway is asked instead.
+
+    A connection that has no session by the handshake's deadline is closed.
+    """
+
+    def __init__(self, broker: Broker, link: Link, options: GatewayOptions) -> None:
+        self._broker = broker
+        self._link = link
+        self._options = options
+        self._inside: Gateway | None = None
+        self._waiting = b""
+        if options.protocol is not None:
+            self._inside = self._gateway(Detected(options.protocol, options.order))
+        self._deadline = broker.timers.after(options.handshake_seconds_max, self._too_late)
+
+    def received(self, data: memoryview) -> int:
+        """See ports.Handler."""
+        if self._inside is not None:
+            return self._inside.received(data)
+        try:
+            detected = detect(data)
+        except UnrecognisedProtocol as error:
+            self._refuse(error.reason)
+            return len(data)
+        if detected is None:
+            self._waiting = bytes(data)
+            return 0
+        self._waiting = b""
+        self._inside = self._gateway(detected)
+        return self._inside.received(data)
+
+    def lost(self, reason: str) -> None:
+        """See ports.Handler."""
+        self._deadline.cancel()
+        if self._inside is not None:
+            self._inside.lost(reason)
+
+    def _too_late(self) -> None:
+        if self._inside is None:
+            detected = conclude(self._waiting)
+            if detected is None:
+                self._refuse("no protocol recognised in time")
+                return
+            # What waits in the link comes again with the next byte, or now.
+            self._inside = self._gateway(detected)
+            self._link.pause()
+            self._link.resume()
+        if self._inside.session is None:
+            self._refuse("no handshake in time")
+
+    def _gateway(self, detected: Detected) -> Gateway:
+        make = GATEWAYS[detected.protocol]
+        return make(self._broker, self._link, self._options, order=detected.order)
+
+    def _refuse(self, reason: str) -> None:
+        self._broker.counters.connections_failed[reason] += 1
+        self._link.close()

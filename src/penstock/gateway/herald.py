@@ -1,0 +1,163 @@
+"""herald clients: publishers and subscribers on channels."""
+
+from typing import ClassVar
+
+from penstock._kernels import herald as kernel
+from penstock.core.access import Action
+from penstock.core.sessions import Session
+from penstock.errors import BrokerFull, CallerError, NotAllowed, OutOfSequence, PeerError, WireError
+from penstock.gateway.base import Gateway
+from penstock.model import Protocol
+from penstock.wire import herald
+from penstock.wire.herald import BrokerState, ErrorCode
+
+__all__ = ["HeraldGateway"]
+
+_PUBLISHING = frozenset({BrokerState.PUBLISHER, BrokerState.PUBLISHER_AND_SUBSCRIBER})
+
+
+class HeraldGateway(Gateway):
+    """One herald connection."""
+
+    protocol: ClassVar[Protocol] = Protocol.HERALD
+
+    state = BrokerState.AWAITING_HANDSHAKE
+
+    def new_decoder(self) -> herald.Decoder:
+        """See the base class."""
+        return herald.Decoder(order=self.order)
+
+    @property
+    def publishes(self) -> bool:
+        """See the base class: only who introduced itself as a publisher."""
+        return self.state in _PUBLISHING
+
+    def scan(self, session: Session, data: memoryview, start: int) -> int:
+        """See the base class."""
+        broker = self.broker
+        return kernel.scan(
+            data,
+            start,
+            broker.batch,
+            broker.topics,
+            session.sender,
+            order=self.order,
+            permits=broker.permits(session),
+        )
+
+    def published(self, session: Session, first_offset: int) -> None:
+        """See the base class: herald has no acknowledgments."""
+
+    def topic_of(self, packet: herald.Packet) -> str | None:
+        """See the base class."""
+        if not isinstance(packet, herald.Publish):
+            return None
+        return self._topic(packet.channel)
+
+    def handle(self, packet: herald.Packet) -> None:
+        """See the base class."""
+        self.state = herald.BROKER.advance(self.state, packet)
+        match packet:
+            case herald.HandshakePub(channel, client_id):
+                self._open(client_id, bytes((channel,)), subscribe=False)
+            case herald.HandshakeSub(channels, client_id):
+                self._open(client_id, channels, subscribe=True)
+            case herald.Subscribe(channel):
+                self._subscribe(channel)
+            case herald.Unsubscribe(channel):
+                topic = self._topic(channel)
+                if topic is None:
+                    self._error(ErrorCode.CHANNEL_NOT_FOUND)
+                elif self.session is not None:
+                    self.broker.unsubscribe(self.session, topic)
+            case herald.Publish():
+                self._error(ErrorCode.CHANNEL_NOT_FOUND)
+            case herald.Ping():
+                self._send(herald.Pong())
+            case herald.Disconnect():
+                self.close()
+            case _:
+                pass
+
+    def refuse_publish(self, packet: herald.Publish, error: PeerError | CallerError) -> None:  # noqa: ARG002
+        """See the base class."""
+        refused = isinstance(error, NotAllowed)
+        self._error(ErrorCode.UNAUTHORIZED if refused else ErrorCode.CHANNEL_NOT_FOUND)
+
+    def rejected(self, error: WireError) -> None:
+        """See the base class."""
+        if isinstance(error, herald.HeraldError):
+            self._error(error.answer)
+        elif isinstance(error, OutOfSequence) and (
+            self.state is BrokerState.AWAITING_HANDSHAKE or "Handshake" in error.packet
+        ):
+            self._error(ErrorCode.INVALID_HANDSHAKE)
+        else:
+            self._error(ErrorCode.INVALID_OPCODE)
+
+    def framing_lost(self, error: WireError) -> None:
+        """See the base class: a wrong magic has no answer."""
+        if isinstance(error, herald.HeraldError):
+            self._error(error.answer)
+
+    def _open(self, client_id: str, channels: bytes, *, subscribe: bool) -> None:
+        """Answer a handshake: all channels must exist and be allowed."""
+        error = self._channels_error(channels, subscribe=subscribe)
+        if error is None and self.session is None:
+            error = self._new_session(client_id)
+        number = self.session.number if self.session is not None else 0
+        self._send(herald.HandshakeAck(0 if error else number, error))
+        if error is not None:
+            self.close()
+        elif subscribe:
+            for channel in channels:
+                self._subscribe(channel)
+
+    def _channels_error(self, channels: bytes, *, subscribe: bool) -> ErrorCode | None:
+        principal = self.options.anonymous
+        if principal is None:
+            return ErrorCode.UNAUTHORIZED
+        action = Action.SUBSCRIBE if subscribe else Action.PUBLISH
+        for channel in channels:
+            topic = self._topic(channel)
+            if topic is None:
+                return ErrorCode.CHANNEL_NOT_FOUND
+            if not principal.may(action, topic):
+                return ErrorCode.UNAUTHORIZED
+        return None
+
+    def _new_session(self, client_id: str) -> ErrorCode | None:
+        principal = self.options.anonymous
+        if principal is None:
+            return ErrorCode.UNAUTHORIZED
+        try:
+            self.session = self.broker.open(
+                self.encoding,
+                self.link,
+                name=client_id,
+                principal=principal,
+                echo=self.options.echo,
+            )
+        except BrokerFull:
+            return ErrorCode.RATE_LIMIT_EXCEEDED
+        return None
+
+    def _subscribe(self, channel: int) -> None:
+        topic = self._topic(channel)
+        if topic is None:
+            self._error(ErrorCode.CHANNEL_NOT_FOUND)
+        elif self.session is not None:
+            try:
+                self.broker.subscribe(self.session, topic)
+            except NotAllowed:
+                self._error(ErrorCode.UNAUTHORIZED)
+
+    def _topic(self, channel: int) -> str | None:
+        identifier = self.broker.topics.channel_topic(channel)
+        return None if identifier is None else self.broker.topics.name(identifier)
+
+    def _error(self, code: ErrorCode) -> None:
+        self._send(herald.Error(code))
+
+    def _send(self, packet: herald.Packet) -> None:
+        self.link.write(herald.encode(packet, order=self.order))

@@ -1,0 +1,1 @@
+"""The log: where messages are kept."""

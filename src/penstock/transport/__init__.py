@@ -1,0 +1,1 @@
+"""Sockets, pipes and processes: the only package that touches them."""

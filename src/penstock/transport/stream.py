@@ -1,0 +1,186 @@
+"""Stream connections (TCP, TLS, IPC) on an asyncio loop.
+
+All connections of a loop read into one buffer. A connection keeps only the bytes of a frame that is
+not whole yet, and puts them back to the front of the buffer before its next read. A frame too large
+for that gets a buffer of its own until it is done.
+"""
+
+import asyncio
+from typing import Final, Protocol, cast
+
+from penstock.limits import RECEIVE_BUFFER_BYTES
+from penstock.ports import Handler
+
+__all__ = ["ConnectionOwner", "ReceiveBuffer", "StreamConnection"]
+
+REST_BYTES_MAX: Final = RECEIVE_BUFFER_BYTES // 4
+"""More than this of an unfinished frame, and the connection reads into a buffer of its own."""
+
+
+class ReceiveBuffer:
+    """The one buffer of an event loop."""
+
+    def __init__(self, size: int = RECEIVE_BUFFER_BYTES) -> None:
+        self.data = bytearray(size)
+        self.view = memoryview(self.data)
+
+
+class ConnectionOwner(Protocol):
+    """Who a connection belongs to: a listener."""
+
+    @property
+    def buffer(self) -> ReceiveBuffer:
+        """The buffer of the event loop."""
+
+    def opened(self, connection: "StreamConnection") -> Handler:
+        """Take note of a new connection; return its handler."""
+
+    def closed(self, connection: "StreamConnection") -> None:
+        """Take note that a connection is gone."""
+
+    def failed(self, connection: "StreamConnection", error: Exception) -> None:
+        """Take note that a connection's handler broke; the connection is aborted."""
+
+
+class StreamConnection(asyncio.BufferedProtocol):
+    """One connection; to its handler it is a `ports.Link`."""
+
+    __slots__ = (
+        "_closing",
+        "_handler",
+        "_own",
+        "_own_filled",
+        "_owner",
+        "_paused",
+        "_rest",
+        "_transport",
+        "peer",
+    )
+
+    def __init__(self, owner: ConnectionOwner) -> None:
+        self._owner = owner
+        self._transport: asyncio.Transport | None = None
+        self._handler: Handler | None = None
+        self._rest = b""
+        self._own: bytearray | None = None
+        self._own_filled = 0
+        self._paused = False
+        self._closing = False
+        self.peer = ""
+
+    # --- asyncio's side ---------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Start: the handler is made for this link."""
+        self._transport = cast("asyncio.Transport", transport)
+        name = transport.get_extra_info("peername")
+        self.peer = f"{name[0]}:{name[1]}" if isinstance(name, tuple) else str(name or "")
+        self._handler = self._owner.opened(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
+        """Give the place for the next read: behind the bytes that wait for the rest."""
+        if self._own is not None:
+            return memoryview(self._own)[self._own_filled :]
+        rest = self._rest
+        if not rest:
+            return self._owner.buffer.view
+        self._owner.buffer.data[: len(rest)] = rest
+        return self._owner.buffer.view[len(rest) :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Hand on what was read."""
+        if self._own is None:
+            filled = len(self._rest) + nbytes
+            self._rest = b""
+            self._take(self._owner.buffer.view[:filled])
+            return
+        own, filled = self._own, self._own_filled + nbytes
+        self._own = None
+        with memoryview(own) as view:
+            self._take(view[:filled])
+
+    def eof_received(self) -> bool:
+        """Close when the peer has no more to say."""
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End: the handler learns why."""
+        handler, self._handler = self._handler, None
+        self._closing = True
+        self._transport = None
+        self._own = None
+        self._rest = b""
+        if handler is not None:
+            handler.lost(str(exc) if exc else "closed")
+        self._owner.closed(self)
+
+    def _take(self, view: memoryview) -> None:
+        """Let the handler take what it can of `view`, and keep the rest."""
+        handler = self._handler
+        if handler is None:
+            return
+        try:
+            taken = 0 if self._paused else handler.received(view)
+        except Exception as error:  # noqa: BLE001
+            # Whatever broke, it breaks one connection only.
+            self._owner.failed(self, error)
+            self.abort()
+            return
+        if not self._closing and taken < len(view):
+            self._keep(view[taken:])
+
+    def _keep(self, rest: memoryview) -> None:
+        if len(rest) <= REST_BYTES_MAX:
+            self._rest = bytes(rest)
+            return
+        self._own = bytearray(2 * len(rest))
+        self._own[: len(rest)] = rest
+        self._own_filled = len(rest)
+
+    def waiting(self) -> bytes:
+        """Return the bytes that were received and not taken."""
+        if self._own is not None:
+            return bytes(self._own[: self._own_filled])
+        return self._rest
+
+    # --- the handler's side -----------------------------------------------------------------------
+
+    @property
+    def buffered(self) -> int:
+        """See ports.Link."""
+        return self._transport.get_write_buffer_size() if self._transport is not None else 0
+
+    def write(self, data: bytes) -> None:
+        """See ports.Link."""
+        if self._transport is not None and not self._closing:
+            self._transport.write(data)
+
+    def pause(self) -> None:
+        """See ports.Link."""
+        if not self._paused and self._transport is not None and not self._closing:
+            self._paused = True
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        """See ports.Link: what waits is handed on first, and may pause again."""
+        transport = self._transport
+        if not self._paused or transport is None or self._closing:
+            return
+        self._paused = False
+        transport.resume_reading()
+        waiting = self.waiting()
+        self._rest, self._own = b"", None
+        if waiting:
+            self._take(memoryview(waiting))
+
+    def close(self) -> None:
+        """See ports.Link."""
+        if not self._closing and self._transport is not None:
+            self._closing = True
+            self._transport.close()
+
+    def abort(self) -> None:
+        """See ports.Link."""
+        self._closing = True
+        if self._transport is not None:
+            self._transport.abort()
