@@ -14,8 +14,8 @@ SOURCE = Path(__file__).parents[2] / "src" / "penstock"
 LAYERS = [
     {"model", "limits"},
     {"errors"},
-    {"ports"},
     {"_kernels"},
+    {"ports"},
     {"wire", "log"},
     {"transport"},
     {"core", "client"},
