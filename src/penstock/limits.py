@@ -68,6 +68,8 @@ SUBSCRIPTIONS_MAX: Final = 10_000
 """Subscriptions of one client."""
 OUT_BUFFER_BYTES_MAX: Final = 32 * MIB
 """Bytes that wait for one client to read them; one batch may come on top."""
+HOLD_SECONDS_MAX: Final = 1.0
+"""How long publishers wait for a subscriber that does not read, before it loses messages."""
 RECEIVE_BUFFER_BYTES: Final = 256 * KIB
 """The buffer that all connections of an event loop read into, one after the other."""
 HANDSHAKE_SECONDS_MAX: Final = 10

@@ -28,11 +28,18 @@ class Link(Protocol):
     def buffered(self) -> int:
         """Bytes that were written and are not with the system yet."""
 
+    @property
+    def congested(self) -> bool:
+        """Whether so much is buffered that more should wait; the handler learns when it drained."""
+
     def write(self, data: bytes) -> None:
         """Send `data` behind all that was written before; after `close` it is dropped."""
 
     def pause(self) -> None:
-        """Take no more input until `resume`; what is there already waits too."""
+        """Take no more input until `resume`; what is there already waits too.
+
+        Each `pause` needs its own `resume`.
+        """
 
     def resume(self) -> None:
         """Take input again, what waited first."""
@@ -52,6 +59,9 @@ class Handler(Protocol):
 
         The rest comes again, with more behind it. `data` is borrowed for the call.
         """
+
+    def drained(self) -> None:
+        """Learn that the link is no longer congested."""
 
     def lost(self, reason: str) -> None:
         """Learn that the connection is gone. Nothing is called after it."""

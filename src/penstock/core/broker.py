@@ -23,6 +23,7 @@ from penstock.errors import (
 )
 from penstock.limits import (
     HERALD_PAYLOAD_BYTES_MAX,
+    HOLD_SECONDS_MAX,
     OUT_BUFFER_BYTES_MAX,
     SESSIONS_MAX,
     SUBSCRIPTIONS_MAX,
@@ -42,6 +43,7 @@ class BrokerSettings:
     sessions_max: int = SESSIONS_MAX
     subscriptions_max: int = SUBSCRIPTIONS_MAX
     out_buffer_bytes_max: int = OUT_BUFFER_BYTES_MAX
+    hold_seconds_max: float = HOLD_SECONDS_MAX
     disconnect_slow_consumers: bool = False
 
 
@@ -98,6 +100,7 @@ class Broker:
         for pattern in session.subscriptions:
             self.router.unsubscribe(session, pattern)
         session.subscriptions.clear()
+        self._release_held(session)
         self.sessions.remove(session)
         self._awaiting_disk.pop(session, None)
 
@@ -162,6 +165,8 @@ class Broker:
             for receiver in audience.sessions:
                 if receiver is not session or session.echo:
                     self.send(receiver, frames, count)
+                    if receiver.link.congested and not receiver.slow:
+                        self._hold(session, receiver)
         return first
 
     def send(self, session: Session, frames: bytes, count: int) -> None:
@@ -175,6 +180,32 @@ class Broker:
             return
         link.write(frames)
         self.counters.messages_sent[session.encoding.protocol] += count
+
+    # --- Publishers and slow subscribers ----------------------------------------------------------
+
+    def _hold(self, publisher: Session, receiver: Session) -> None:
+        """Read no more from `publisher` until `receiver` has caught up or had its time to."""
+        if not receiver.held:
+            self.timers.after(self.settings.hold_seconds_max, lambda: self._give_up_on(receiver))
+        if publisher not in receiver.held:
+            receiver.held[publisher] = None
+            publisher.link.pause()
+
+    def drained(self, session: Session) -> None:
+        """Go on with the publishers that waited for this session."""
+        session.slow = False
+        self._release_held(session)
+
+    def _give_up_on(self, receiver: Session) -> None:
+        if receiver.held and receiver.link.congested:
+            receiver.slow = True
+        self._release_held(receiver)
+
+    def _release_held(self, receiver: Session) -> None:
+        held = list(receiver.held)
+        receiver.held.clear()
+        for publisher in held:
+            publisher.link.resume()
 
     def _encode(
         self,

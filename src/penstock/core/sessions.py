@@ -22,11 +22,13 @@ class Session:
         "dropped",
         "echo",
         "encoding",
+        "held",
         "link",
         "name",
         "number",
         "principal",
         "sender",
+        "slow",
         "subscriptions",
     )
 
@@ -49,6 +51,8 @@ class Session:
         self.sender = Sender(sender_uuid(number), number)
         self.subscriptions: dict[str, None] = {}
         self.dropped = 0
+        self.held: dict[Session, None] = {}  # publishers that wait for this one to catch up
+        self.slow = False  # they waited long enough; from now on it is on its own
         self._waiting: deque[tuple[int, bytes]] = deque()
 
     def reply(self, data: bytes) -> None:

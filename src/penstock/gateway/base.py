@@ -167,6 +167,11 @@ class Gateway(ABC):
             self._closed = True
             self.link.close()
 
+    def drained(self) -> None:
+        """See ports.Handler."""
+        if self.session is not None:
+            self.broker.drained(self.session)
+
     def lost(self, reason: str) -> None:  # noqa: ARG002
         """See ports.Handler."""
         self._closed = True

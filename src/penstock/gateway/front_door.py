@@ -7,6 +7,8 @@ from penstock.errors import UnrecognisedProtocol
 from penstock.gateway.base import Gateway
 from penstock.gateway.herald import HeraldGateway
 from penstock.gateway.options import GatewayOptions
+from penstock.gateway.rheos1 import Rheos1Gateway
+from penstock.gateway.rheos2 import Rheos2Gateway
 from penstock.model import Protocol
 from penstock.ports import Link
 from penstock.wire.detect import Detected, conclude, detect
@@ -14,6 +16,8 @@ from penstock.wire.detect import Detected, conclude, detect
 __all__ = ["GATEWAYS", "FrontDoor"]
 
 GATEWAYS: Mapping[Protocol, type[Gateway]] = {
+    Protocol.RHEOS1: Rheos1Gateway,
+    Protocol.RHEOS2: Rheos2Gateway,
     Protocol.HERALD: HeraldGateway,
 }
 
@@ -49,6 +53,11 @@ class FrontDoor:
         self._waiting = b""
         self._inside = self._gateway(detected)
         return self._inside.received(data)
+
+    def drained(self) -> None:
+        """See ports.Handler."""
+        if self._inside is not None:
+            self._inside.drained()
 
     def lost(self, reason: str) -> None:
         """See ports.Handler."""

@@ -23,6 +23,7 @@ class StreamListener:
         self, broker: Broker, buffer: ReceiveBuffer, *, options: GatewayOptions | None = None
     ) -> None:
         self.buffer = buffer
+        self.congested_bytes = broker.settings.out_buffer_bytes_max // 4
         self._broker = broker
         self._options = options or GatewayOptions()
         self._server: asyncio.Server | None = None

@@ -32,6 +32,10 @@ class ConnectionOwner(Protocol):
     def buffer(self) -> ReceiveBuffer:
         """The buffer of the event loop."""
 
+    @property
+    def congested_bytes(self) -> int:
+        """How much may be buffered for a peer before its link is congested."""
+
     def opened(self, connection: "StreamConnection") -> Handler:
         """Take note of a new connection; return its handler."""
 
@@ -51,9 +55,10 @@ class StreamConnection(asyncio.BufferedProtocol):
         "_own",
         "_own_filled",
         "_owner",
-        "_paused",
+        "_pauses",
         "_rest",
         "_transport",
+        "congested",
         "peer",
     )
 
@@ -64,8 +69,9 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._rest = b""
         self._own: bytearray | None = None
         self._own_filled = 0
-        self._paused = False
+        self._pauses = 0
         self._closing = False
+        self.congested = False
         self.peer = ""
 
     # --- asyncio's side ---------------------------------------------------------------------------
@@ -75,6 +81,8 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         name = transport.get_extra_info("peername")
         self.peer = f"{name[0]}:{name[1]}" if isinstance(name, tuple) else str(name or "")
+        high = self._owner.congested_bytes
+        self._transport.set_write_buffer_limits(high=high, low=high // 4)
         self._handler = self._owner.opened(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
@@ -99,6 +107,16 @@ class StreamConnection(asyncio.BufferedProtocol):
         with memoryview(own) as view:
             self._take(view[:filled])
 
+    def pause_writing(self) -> None:
+        """Note that the peer reads more slowly than it is written to."""
+        self.congested = True
+
+    def resume_writing(self) -> None:
+        """Let the handler know that the peer has caught up."""
+        self.congested = False
+        if self._handler is not None:
+            self._handler.drained()
+
     def eof_received(self) -> bool:
         """Close when the peer has no more to say."""
         return False
@@ -120,7 +138,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         if handler is None:
             return
         try:
-            taken = 0 if self._paused else handler.received(view)
+            taken = 0 if self._pauses else handler.received(view)
         except Exception as error:  # noqa: BLE001
             # Whatever broke, it breaks one connection only.
             self._owner.failed(self, error)
@@ -157,16 +175,16 @@ class StreamConnection(asyncio.BufferedProtocol):
 
     def pause(self) -> None:
         """See ports.Link."""
-        if not self._paused and self._transport is not None and not self._closing:
-            self._paused = True
+        self._pauses += 1
+        if self._pauses == 1 and self._transport is not None and not self._closing:
             self._transport.pause_reading()
 
     def resume(self) -> None:
         """See ports.Link: what waits is handed on first, and may pause again."""
         transport = self._transport
-        if not self._paused or transport is None or self._closing:
+        self._pauses -= 1
+        if self._pauses or transport is None or self._closing:
             return
-        self._paused = False
         transport.resume_reading()
         waiting = self.waiting()
         self._rest, self._own = b"", None

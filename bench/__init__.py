@@ -1,0 +1,1 @@
+"""Benchmarks: `micro` for parts, `macro` for whole brokers beside their peers."""

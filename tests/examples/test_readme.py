@@ -1,0 +1,35 @@
+"""The README says what was measured, and names commands that exist."""
+
+import itertools
+from pathlib import Path
+
+from bench.report import readme_with_tables
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_tables_are_those_of_the_kept_results() -> None:
+    readme = (ROOT / "README.md").read_text()
+    assert readme_with_tables(readme) == readme, "run: python -m bench.report --write"
+
+
+def test_every_make_command_is_a_target() -> None:
+    targets = {
+        line.partition(":")[0]
+        for line in (ROOT / "Makefile").read_text().splitlines()
+        if ":" in line
+    }
+    for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+        for line in path.read_text().splitlines():
+            words = line.replace("`", " ").split()
+            for word, following in itertools.pairwise(words):
+                if word == "make" and following.isalpha() and f"`make {following}" in line:
+                    assert following in targets, f"{path.name}: make {following}"
+
+
+def test_every_link_leads_somewhere() -> None:
+    readme = (ROOT / "README.md").read_text()
+    for part in readme.split("](")[1:]:
+        target = part.partition(")")[0]
+        if "://" not in target:
+            assert (ROOT / target).exists(), target

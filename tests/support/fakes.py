@@ -1,0 +1,52 @@
+"""A clock that a test moves, and a link that keeps what was written."""
+
+
+class FakeClock:
+    """See ports.Clock; it stands still unless it is moved."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def now_us(self) -> int:
+        return 1_700_000_000_000_000 + int(self.seconds * 1_000_000)
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+class RecordingLink:
+    """See ports.Link; what is written stays in `written` until it is read."""
+
+    def __init__(self, peer: str = "test") -> None:
+        self.peer = peer
+        self.written: list[bytes] = []
+        self.buffered = 0
+        self.congested = False
+        self.pauses = 0
+        self.closed = False
+        self.aborted = False
+
+    def write(self, data: bytes) -> None:
+        self.written.append(data)
+
+    def read(self) -> bytes:
+        data = b"".join(self.written)
+        self.written.clear()
+        return data
+
+    @property
+    def paused(self) -> bool:
+        return self.pauses > 0
+
+    def pause(self) -> None:
+        self.pauses += 1
+
+    def resume(self) -> None:
+        self.pauses -= 1
+        assert self.pauses >= 0
+
+    def close(self) -> None:
+        self.closed = True
+
+    def abort(self) -> None:
+        self.aborted = True

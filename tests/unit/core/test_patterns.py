@@ -1,0 +1,45 @@
+"""What a subscription matches, level by level."""
+
+import pytest
+
+from penstock.core.patterns import compile_pattern
+from penstock.errors import InvalidPattern
+
+MATCHES = [
+    ("a/+", ["a/b", "a.b", "a/"], ["a", "a/b/c", "b/a", "ab/c"]),
+    ("a.*", ["a/b", "a.b"], ["a", "a.b.c"]),
+    ("+", ["a", "temp"], ["a/b", "a.b"]),
+    ("+/+", ["a/b", "a.b", "/"], ["a", "a/b/c"]),
+    ("a/+/c", ["a/b/c", "a.b.c", "a//c"], ["a/c", "a/b/b/c"]),
+    ("#", ["a", "a/b", "x.y.z"], []),
+    (">", ["a", "a/b", "x.y.z"], []),
+    ("a/#", ["a", "a/b", "a.b.c", "a/"], ["ab", "b/a", "ab/c"]),
+    ("a.>", ["a", "a/b", "a.b.c"], ["ab"]),
+    ("+/b/#", ["a/b", "x.b.c.d"], ["b", "a/c/b"]),
+    ("a+b/*", ["a+b/c"], ["aab/c", "ab/c"]),
+    ("(a|b)/+", ["(a|b)/c"], ["a/c"]),
+    ("a/+", ["a/\n"], []),
+]
+
+
+@pytest.mark.parametrize(("pattern", "inside", "outside"), MATCHES)
+def test_a_pattern_matches_these_and_not_those(
+    pattern: str, inside: list[str], outside: list[str]
+) -> None:
+    expression = compile_pattern(pattern)
+    assert expression is not None
+    for name in inside:
+        assert expression.fullmatch(name), name
+    for name in outside:
+        assert not expression.fullmatch(name), name
+
+
+@pytest.mark.parametrize("name", ["a", "a/b", "a.b", "temp+", "#tag/x", "a>b", "é"])
+def test_a_name_without_wildcard_levels_is_one_topic(name: str) -> None:
+    assert compile_pattern(name) is None
+
+
+@pytest.mark.parametrize("pattern", ["", "#/a", "a/#/b", ">.a", "a.>.b", "x" * 65_527])
+def test_these_match_nothing_and_are_refused(pattern: str) -> None:
+    with pytest.raises(InvalidPattern):
+        compile_pattern(pattern)
