@@ -85,8 +85,7 @@ class Gateway(ABC):
                 if step is None:
                     break
                 packet, end = step
-                if self._take_packet(packet, data, position):
-                    position = end
+                position = self._take_packet(packet, data, position, end)
         except WireError as error:
             self.broker.counters.frames_rejected[self.protocol] += 1
             self.framing_lost(error)
@@ -108,12 +107,12 @@ class Gateway(ABC):
             self.published(session, first)
         return end
 
-    def _take_packet(self, packet: Any, data: memoryview, start: int) -> bool:  # noqa: ANN401
-        """Do what one packet asks; return False if the kernel shall look at it once more."""
+    def _take_packet(self, packet: Any, data: memoryview, start: int, end: int) -> int:  # noqa: ANN401
+        """Do what the packet from `start` to `end` asks; return up to where all is done."""
         if isinstance(packet, Rejected):
             self.broker.counters.frames_rejected[self.protocol] += 1
             self.rejected(packet.error)
-            return True
+            return end
         topic = self.topic_of(packet) if self.session is not None and self.publishes else None
         if topic is None:
             try:
@@ -121,11 +120,7 @@ class Gateway(ABC):
             except OutOfSequence as error:
                 self.broker.counters.frames_rejected[self.protocol] += 1
                 self.rejected(error)
-            return True
-        return self._admit(packet, topic, data, start)
-
-    def _admit(self, packet: Any, topic: str, data: memoryview, start: int) -> bool:  # noqa: ANN401
-        """Take a publish that the scan stopped at, if it is allowed after all."""
+            return end
         session = self.session
         if session is None:
             raise AssertionError("a publish without a session")
@@ -133,11 +128,12 @@ class Gateway(ABC):
             self.admit(session, topic)
         except (PeerError, CallerError) as error:
             self.refuse_publish(packet, error)
-            return True
+            return end
         # What was in the way is gone: the kernel takes the frame now, and what follows it.
-        if self._take_run(session, data, start) == start:
+        end = self._take_run(session, data, start)
+        if end == start:
             raise AssertionError(f"a {self.protocol.label} publish that no kernel takes")
-        return False
+        return end
 
     def admit(self, session: Session, topic: str) -> None:
         """Judge the topic of a publish that the scan stopped at; raise what refuses it."""

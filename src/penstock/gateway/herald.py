@@ -89,7 +89,8 @@ class HeraldGateway(Gateway):
         if isinstance(error, herald.HeraldError):
             self._error(error.answer)
         elif isinstance(error, OutOfSequence) and (
-            self.state is BrokerState.AWAITING_HANDSHAKE or "Handshake" in error.packet
+            self.state is BrokerState.AWAITING_HANDSHAKE
+            or error.packet in ("HandshakePub", "HandshakeSub")
         ):
             self._error(ErrorCode.INVALID_HANDSHAKE)
         else:
