@@ -1,0 +1,1 @@
+"""Benchmarks of whole brokers, beside their peers in the same run."""

@@ -1,0 +1,76 @@
+"""The brokers that are measured: started for one benchmark, on a free port, and ended after it."""
+
+import contextlib
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+
+HOST = "127.0.0.1"
+
+SERVE = """
+import asyncio, sys, uvloop
+from penstock.server.server import Server
+
+async def main():
+    server = Server()
+    await server.start()
+    await server.listen_tcp("127.0.0.1", int(sys.argv[1]))
+    await asyncio.Event().wait()
+
+uvloop.run(main())
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextlib.contextmanager
+def penstock() -> Iterator[int]:
+    """A Penstock broker with its in-memory log; gives its port."""
+    port = free_port()
+    with _process([sys.executable, "-c", SERVE, str(port)], port):
+        yield port
+
+
+@contextlib.contextmanager
+def nats_server() -> Iterator[int]:
+    """nats-server as Debian ships it, with its defaults; gives its port."""
+    path = shutil.which("nats-server") or shutil.which("nats-server", path="/usr/sbin")
+    if path is None:
+        raise SystemExit("nats-server is needed for this comparison: apt-get install nats-server")
+    port = free_port()
+    with _process([path, "-a", HOST, "-p", str(port)], port):
+        yield port
+
+
+@contextlib.contextmanager
+def _process(command: list[str], port: int) -> Iterator[None]:
+    with tempfile.TemporaryFile() as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output)  # noqa: S603
+        try:
+            _wait_until_ready(process, port)
+            yield
+        finally:
+            process.terminate()
+            process.wait(10)
+
+
+def _wait_until_ready(process: "subprocess.Popen[bytes]", port: int) -> None:
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            socket.create_connection((HOST, port), timeout=1).close()
+        except OSError:
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise SystemExit(f"{process.args!r} did not start") from None
+            time.sleep(0.02)
+        else:
+            return

@@ -1,0 +1,160 @@
+"""Messages through a whole broker, beside nats-server in the same run.
+
+    python -m bench.macro.pubsub [--save] [--quick] [--rounds 3]
+
+One publisher sends prepared frames of 100 bytes as fast as the broker takes them, one or eight
+subscribers count what arrives, each in a process of its own. A figure is messages published (or
+delivered, for the fan-out) divided by the time from the first byte sent to the last byte received,
+acknowledgments included. Rounds of all brokers alternate; the best of each is kept.
+"""
+
+import argparse
+import multiprocessing
+import socket
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from bench.macro.peers import HOST, nats_server, penstock
+from bench.macro.wires import WIRES, Wire
+from bench.results import save
+
+if TYPE_CHECKING:
+    from multiprocessing.queues import Queue
+
+VALUE = bytes(range(100))
+WRITE_BYTES = 256 * 1024
+SECONDS_MAX = 60
+
+# Times nats-server in the same run, one publisher and one subscriber; and eight subscribers.
+TIMES_MIN = {"herald": 4.0, "rheos1": 2.0, "rheos2": 2.0, "fleximq": 2.0, "lamamq": 2.0}
+FAN_OUT_TIMES_MIN = 4.0
+
+
+def publish(wire: Wire, port: int, count: int, results: "Queue[float]") -> None:
+    """Send `count` messages; report when the first byte left."""
+    with socket.create_connection((HOST, port), timeout=SECONDS_MAX) as peer:
+        frame = wire.open_publisher(peer, VALUE)
+        acknowledged = threading.Thread(
+            target=drain, args=(peer, count * wire.acknowledged_bytes), daemon=True
+        )
+        acknowledged.start()
+        per_write = max(1, WRITE_BYTES // len(frame))
+        block = frame * per_write
+        results.put(time.monotonic())
+        for _ in range(count // per_write):
+            peer.sendall(block)
+        peer.sendall(frame * (count % per_write))
+        acknowledged.join(SECONDS_MAX)
+        results.put(time.monotonic())
+
+
+def drain(peer: socket.socket, size: int) -> None:
+    """Read and forget `size` bytes."""
+    buffer = bytearray(1024 * 1024)
+    while size > 0:
+        received = peer.recv_into(buffer)
+        if not received:
+            raise ConnectionError("the broker closed the connection")
+        size -= received
+
+
+def subscribe(wire: Wire, port: int, count: int, ready: Any, results: "Queue[float]") -> None:  # noqa: ANN401
+    """Receive `count` messages; report when the last byte came."""
+    with socket.create_connection((HOST, port), timeout=SECONDS_MAX) as peer:
+        size = wire.open_subscriber(peer, VALUE) * count
+        ready.release()
+        drain(peer, size)
+        results.put(time.monotonic())
+
+
+def run(wire: Wire, port: int, *, count: int, subscribers: int) -> float:
+    """Return messages a second, delivered to each subscriber."""
+    context = multiprocessing.get_context("fork")
+    ready = context.Semaphore(0)
+    results: Queue[float] = context.Queue()
+    ends: Queue[float] = context.Queue()
+    receivers = [
+        context.Process(target=subscribe, args=(wire, port, count, ready, ends))
+        for _ in range(subscribers)
+    ]
+    for receiver in receivers:
+        receiver.start()
+    for _ in receivers:
+        if not ready.acquire(timeout=SECONDS_MAX):
+            raise SystemExit(f"a {wire.name} subscriber did not get ready")
+    sender = context.Process(target=publish, args=(wire, port, count, results))
+    sender.start()
+    start = results.get(timeout=SECONDS_MAX)
+    times = [results.get(timeout=SECONDS_MAX)]
+    times += [ends.get(timeout=SECONDS_MAX) for _ in receivers]
+    for process in [sender, *receivers]:
+        process.join(SECONDS_MAX)
+    return count / (max(times) - start)
+
+
+def measure(*, rounds: int, count: int, names: list[str]) -> list[dict[str, Any]]:
+    """Best figures of every protocol and of nats, for one and for eight subscribers."""
+    best: dict[tuple[str, int], float] = {}
+    with penstock() as own, nats_server() as nats:
+        for subscribers, divisor in ((1, 1), (8, 8)):
+            for _ in range(rounds):
+                for name in [*names, "nats"]:
+                    messages = count // divisor // (4 if name == "nats" else 1)
+                    port = nats if name == "nats" else own
+                    rate = run(WIRES[name], port, count=messages, subscribers=subscribers)
+                    best[name, subscribers] = max(best.get((name, subscribers), 0.0), rate)
+    return [
+        {
+            "protocol": name,
+            "subscribers": subscribers,
+            "value_bytes": len(VALUE),
+            "published": rate,
+            "delivered": rate * subscribers,
+            "times_nats": rate / best["nats", subscribers],
+        }
+        for (name, subscribers), rate in best.items()
+    ]
+
+
+def misses(results: list[dict[str, Any]]) -> list[str]:
+    """What falls short of the bars."""
+    short = []
+    for row in results:
+        fan_out = row["subscribers"] > 1
+        bar = FAN_OUT_TIMES_MIN if fan_out else TIMES_MIN.get(row["protocol"], 0.0)
+        if row["protocol"] != "nats" and row["times_nats"] < bar:
+            short.append(
+                f"{row['protocol']} to {row['subscribers']}: {row['times_nats']:.1f} times"
+                f" nats-server, {bar:.0f} wanted"
+            )
+    return short
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="a short pass: shows that it runs")
+    parser.add_argument("--save", action="store_true", help="keep the figures in bench/results")
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args()
+    names = [name for name in WIRES if name != "nats"]
+    rounds, count = (1, 80_000) if arguments.quick else (arguments.rounds, 4_000_000)
+    results = measure(rounds=rounds, count=count, names=names)
+    print("million messages of 100 bytes a second; best of several rounds in one run")
+    print(f"{'protocol':<9} {'subscribers':>11} {'published':>10} {'delivered':>10} {'x nats':>7}")
+    for row in results:
+        print(
+            f"{row['protocol']:<9} {row['subscribers']:>11} {row['published'] / 1e6:>10.2f}"
+            f" {row['delivered'] / 1e6:>10.2f} {row['times_nats']:>7.1f}"
+        )
+    if arguments.save:
+        print(f"kept in {save('pubsub', results)}")
+    short = misses(results)
+    for miss in short:
+        print(f"below the bar: {miss}", file=sys.stderr)
+    return 1 if short and not arguments.quick else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,245 @@
+"""Simulated clients: each speaks one protocol through its plain codec and notes what it receives."""
+
+import random
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+from penstock.model import ByteOrder, Protocol, topic_name_from_binary
+from penstock.wire import fleximq, herald, lamamq, rheos1, rheos2
+from penstock.wire.decoder import Decoder, Rejected
+from penstock.wire.rheos import AckCode, OpCode
+from tests.sim.links import SimulatedLink
+
+
+class SimulatedClient(ABC):
+    """One client; `received` is every value that was delivered to it, in order."""
+
+    protocol: ClassVar[Protocol]
+    wildcards: ClassVar[bool] = True
+
+    def __init__(
+        self, link: SimulatedLink, randomness: random.Random, number: int, order: ByteOrder
+    ) -> None:
+        self.link = link
+        self.randomness = randomness
+        self.number = number
+        self.order: ByteOrder = order
+        self.ready = False
+        self.received: list[tuple[str | None, bytes]] = []
+        self.published = 0
+        self.acknowledged = 0
+        self.decoder = self.new_decoder()
+
+    @abstractmethod
+    def new_decoder(self) -> Decoder[Any]: ...
+
+    @abstractmethod
+    def connect(self) -> None: ...
+
+    @abstractmethod
+    def publish(self, channel: int, value: bytes) -> None: ...
+
+    @abstractmethod
+    def subscribe(self, channel: int | None) -> None: ...
+
+    @abstractmethod
+    def unsubscribe(self, channel: int | None) -> None: ...
+
+    @abstractmethod
+    def take(self, packet: Any) -> None: ...
+
+    def read(self) -> None:
+        """Read some bytes and act on what they complete."""
+        self.decoder.feed(self.link.read())
+        for packet in self.decoder:
+            assert not isinstance(packet, Rejected), packet
+            self.take(packet)
+
+    @staticmethod
+    def topic(channel: int | None) -> str:
+        return "channel/+" if channel is None else f"channel/{channel}"
+
+
+class HeraldClient(SimulatedClient):
+    protocol = Protocol.HERALD
+    wildcards = False
+
+    def new_decoder(self) -> Decoder[Any]:
+        self.acks = 0
+        return herald.Decoder(order=self.order)
+
+    def send(self, packet: herald.Packet) -> None:
+        self.link.send(herald.encode(packet, order=self.order))
+
+    def connect(self) -> None:
+        self.send(herald.HandshakePub(1, f"c{self.number}"))
+        self.send(herald.HandshakeSub(b"", f"c{self.number}"))
+
+    def publish(self, channel: int, value: bytes) -> None:
+        self.send(herald.Publish(channel, value))
+
+    def subscribe(self, channel: int | None) -> None:
+        if channel is not None:
+            self.send(herald.Subscribe(channel))
+
+    def unsubscribe(self, channel: int | None) -> None:
+        if channel is not None:
+            self.send(herald.Unsubscribe(channel))
+
+    def take(self, packet: herald.Packet) -> None:
+        match packet:
+            case herald.HandshakeAck(_, None):
+                self.acks += 1
+                self.ready = self.acks == 2
+            case herald.Message(channel, _, message):
+                self.received.append((self.topic(channel), message))
+            case _:
+                raise AssertionError(packet)
+
+
+class Rheos1Client(SimulatedClient):
+    protocol = Protocol.RHEOS1
+
+    def new_decoder(self) -> Decoder[Any]:
+        return rheos1.ClientDecoder()
+
+    def send(self, opcode: OpCode, topic: str, value: bytes = b"") -> None:
+        identifier = self.number.to_bytes(16, "big")
+        self.link.send(rheos1.encode(rheos1.Request(identifier, opcode, topic.encode(), value)))
+
+    def connect(self) -> None:
+        self.ready = True
+
+    def publish(self, channel: int, value: bytes) -> None:
+        self.send(OpCode.PUBLISH, self.topic(channel), value)
+        self.published += 1
+
+    def subscribe(self, channel: int | None) -> None:
+        self.send(OpCode.SUBSCRIBE, self.topic(channel))
+        self.published += 1  # it is acknowledged as a publish is
+
+    def unsubscribe(self, channel: int | None) -> None:
+        """Rheos has none."""
+
+    def take(self, packet: rheos1.ClientPacket) -> None:
+        if isinstance(packet, rheos1.Response):
+            self.received.append((None, packet.payload))
+        else:
+            assert packet.code is AckCode.SUCCESS
+            self.acknowledged += 1
+
+
+class Rheos2Client(Rheos1Client):
+    protocol = Protocol.RHEOS2
+
+    def new_decoder(self) -> Decoder[Any]:
+        return rheos2.ClientDecoder()
+
+    def send(self, opcode: OpCode, topic: str, value: bytes = b"") -> None:
+        identifier = self.number.to_bytes(16, "big")
+        self.link.send(rheos2.encode(rheos2.Event(identifier, opcode, topic.encode(), value)))
+
+    def take(self, packet: Any) -> None:
+        if isinstance(packet, rheos2.Event):
+            self.received.append((topic_name_from_binary(packet.name), packet.data))
+        else:
+            assert packet.code is AckCode.SUCCESS
+            self.acknowledged += 1
+
+
+class FleximqClient(SimulatedClient):
+    protocol = Protocol.FLEXIMQ
+
+    def new_decoder(self) -> Decoder[Any]:
+        self.client_id = 0
+        self.subscribed: set[int | None] = set()
+        return fleximq.ClientDecoder()
+
+    def send(self, kind: fleximq.MessageType, header: fleximq.Header, payload: bytes = b"") -> None:
+        message = fleximq.Message(kind, self.client_id, header, payload)
+        self.link.send(fleximq.encode(message))
+
+    def connect(self) -> None:
+        self.send(fleximq.MessageType.JOIN, fleximq.Header())
+
+    def publish(self, channel: int, value: bytes) -> None:
+        header = fleximq.Header(topic=self.topic(channel))
+        self.send(fleximq.MessageType.PUB, header, fleximq.wrap_value(value))
+
+    def subscribe(self, channel: int | None) -> None:
+        self.subscribed.add(channel)
+        self.send(fleximq.MessageType.SUB, fleximq.Header(topic=self.topic(channel)))
+
+    def unsubscribe(self, channel: int | None) -> None:
+        if channel in self.subscribed:
+            self.subscribed.discard(channel)
+            self.send(fleximq.MessageType.UNSUB, fleximq.Header(topic=self.topic(channel)))
+
+    def take(self, packet: fleximq.Message) -> None:
+        if packet.type is fleximq.MessageType.PUB:
+            self.received.append((packet.header.topic, fleximq.raw_value(packet.payload)))
+        elif packet.type is fleximq.MessageType.REP and not self.ready:
+            assert packet.header.status == 200
+            self.client_id = packet.client_id
+            self.ready = True
+        elif packet.type is fleximq.MessageType.PING:
+            keepalive = packet.header.keepalive
+            assert keepalive is not None
+            answer = fleximq.KeepAlive(keepalive.timestamp)
+            self.send(fleximq.MessageType.PONG, fleximq.Header(keepalive=answer))
+        else:
+            raise AssertionError(packet)
+
+
+class LamamqClient(SimulatedClient):
+    protocol = Protocol.LAMAMQ
+
+    def new_decoder(self) -> Decoder[Any]:
+        self.next_id = 1
+        self.subscribed: set[int | None] = set()
+        return lamamq.ClientDecoder(order=self.order)
+
+    def request(self, packet: Any) -> None:
+        self.decoder.awaited.add(packet.message_id)  # type: ignore[attr-defined]
+        self.link.send(lamamq.encode(packet, order=self.order))
+        self.next_id += 1
+        self.published += 1
+
+    def connect(self) -> None:
+        self.link.send(lamamq.encode(lamamq.Authentication(f"c{self.number}"), order=self.order))
+
+    def publish(self, channel: int, value: bytes) -> None:
+        message = lamamq.Message(
+            1, self.topic(channel), (("k", b"v"),), lamamq.PayloadType.BUFFER, value
+        )
+        self.request(lamamq.Push(self.next_id, message))
+
+    def subscribe(self, channel: int | None) -> None:
+        self.subscribed.add(channel)
+        self.request(lamamq.Subscribe(self.next_id, self.topic(channel)))
+
+    def unsubscribe(self, channel: int | None) -> None:
+        if channel in self.subscribed:
+            self.subscribed.discard(channel)
+            self.request(lamamq.Unsubscribe(self.next_id, self.topic(channel)))
+
+    def take(self, packet: Any) -> None:
+        match packet:
+            case lamamq.VersionOffer():
+                self.link.send(lamamq.encode(lamamq.VersionChoice(1, 0), order=self.order))
+                self.ready = True
+            case lamamq.Forward(_, message):
+                self.received.append((message.routing_key, message.payload))
+            case lamamq.Answer(_, None):
+                self.acknowledged += 1
+            case _:
+                raise AssertionError(packet)
+
+
+CLIENTS: list[type[SimulatedClient]] = [
+    HeraldClient,
+    Rheos1Client,
+    Rheos2Client,
+    FleximqClient,
+    LamamqClient,
+]
