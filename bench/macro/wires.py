@@ -98,12 +98,12 @@ class Fleximq(Wire):
 
     def open_subscriber(self, peer: socket.socket, value: bytes) -> int:
         number = self._join(peer)
-        header = fleximq.Header(topic=TOPIC)
-        peer.sendall(fleximq.encode(fleximq.Message(fleximq.MessageType.SUB, number, header, b"")))
+        topic = fleximq.Header(topic=TOPIC)
+        subscribe = fleximq.Message(fleximq.MessageType.SUB, number, topic, b"")
         # A SUB has no answer; a PING behind it has.
-        ping = fleximq.Header(keepalive=fleximq.KeepAlive(1))
-        request = fleximq.encode(fleximq.Message(fleximq.MessageType.PING, number, ping, b""))
-        exchange(peer, request, len(request))
+        alive = fleximq.Header(keepalive=fleximq.KeepAlive(1))
+        ping = fleximq.encode(fleximq.Message(fleximq.MessageType.PING, number, alive, b""))
+        exchange(peer, fleximq.encode(subscribe) + ping, len(ping))
         return len(self._publish(number, value))
 
     def _join(self, peer: socket.socket) -> int:

@@ -15,6 +15,7 @@ from penstock.limits import (
     FLEXIMQ_ROUTING_ENTRIES_MAX,
 )
 from penstock.wire import messagepack
+from penstock.wire.fleximq.canonical import parse_canonical
 from penstock.wire.fleximq.errors import BadAuth, BadHeader, InvalidRouting
 from penstock.wire.fleximq.packets import (
     ApiKeyAuth,
@@ -60,6 +61,9 @@ class Field(enum.StrEnum):
     STATUS = "status"
     AUTH = "auth"
     KEEPALIVE = "keepalive"
+
+
+_FIELD_ORDER: Final = tuple(Field)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -127,7 +131,17 @@ def field_fault(
 
 def present_fields(header: Header) -> frozenset[Field]:
     """Return the fields that `header` has."""
-    return frozenset(field for field in Field if getattr(header, field) is not None)
+    values = (
+        header.routing,
+        header.reqrep,
+        header.topic,
+        header.status,
+        header.auth,
+        header.keepalive,
+    )
+    return frozenset(
+        [field for field, value in zip(_FIELD_ORDER, values, strict=True) if value is not None]
+    )
 
 
 _REQREP_TYPES: Final = MappingProxyType(
@@ -185,6 +199,19 @@ def parse_header(
     Raise BadHeader, InvalidRouting or BadAuth: for the map itself, then for the table, then for
     the fields in the order of section 2.2.1, then for what only this type forbids.
     """
+    header = parse_canonical(data)
+    if header is None:
+        return _parse_at_length(data, message_type, strict=strict, join_reply=join_reply)
+    fault = field_fault(message_type, present_fields(header), strict=strict, join_reply=join_reply)
+    if fault is not None:
+        raise BadHeader(fault)
+    check_header(message_type, header)
+    return header
+
+
+def _parse_at_length(
+    data: bytes, message_type: MessageType, *, strict: bool, join_reply: bool
+) -> Header:
     fields = _fields(_measured(data), _FIELDS, BadHeader, "the header")
     fault = field_fault(message_type, fields.keys(), strict=strict, join_reply=join_reply)
     if fault is not None:

@@ -1,0 +1,76 @@
+"""The short way through a header: most are written as we would write them.
+
+A header that msgspec decodes by the types below and encodes to the very same bytes has no field
+twice, none unknown and no other oddity, so nothing is left to find. Any other header, good or bad,
+takes the long way in `headers`, which has the words for it.
+"""
+
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from penstock.limits import FLEXIMQ_HEADER_STRING_BYTES_MAX, FLEXIMQ_ROUTING_ENTRIES_MAX
+from penstock.wire.fleximq.packets import Header, KeepAlive, ReqRep, ReqRepType, Routing
+
+__all__ = ["parse_canonical"]
+
+_U16 = Annotated[int, Meta(ge=0, le=2**16 - 1)]
+_U32 = Annotated[int, Meta(ge=0, le=2**32 - 1)]
+_U64 = Annotated[int, Meta(ge=0)]
+
+
+class _Routing(msgspec.Struct, forbid_unknown_fields=True):
+    client_id: _U32
+    path: str
+
+
+class _ReqRep(msgspec.Struct, forbid_unknown_fields=True):
+    type: Literal["request", "correlation"]
+    id: Annotated[str, Meta(min_length=1)]
+
+
+class _KeepAlive(msgspec.Struct, forbid_unknown_fields=True):
+    timestamp: _U64
+    interval: _U32 | UnsetType = UNSET
+
+
+class _Fields(msgspec.Struct, forbid_unknown_fields=True):
+    routing: list[_Routing] | UnsetType = UNSET
+    reqrep: _ReqRep | UnsetType = UNSET
+    topic: str | UnsetType = UNSET
+    status: _U16 | UnsetType = UNSET
+    keepalive: _KeepAlive | UnsetType = UNSET
+
+
+_DECODER: Final = msgspec.msgpack.Decoder(_Fields)
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_REQREP_TYPES: Final = {kind.value: kind for kind in ReqRepType}
+
+
+def parse_canonical(data: bytes) -> Header | None:
+    """Return the header that `data` is in the canonical form; None if it takes the long way."""
+    if len(data) > FLEXIMQ_HEADER_STRING_BYTES_MAX:
+        return None
+    try:
+        fields = _DECODER.decode(data)
+        if _ENCODER.encode(fields) != data:
+            return None
+    except (TypeError, ValueError, OverflowError):  # DecodeError is one
+        return None
+    routing, reqrep, keepalive = fields.routing, fields.reqrep, fields.keepalive
+    if routing is not UNSET and len(routing) > FLEXIMQ_ROUTING_ENTRIES_MAX:
+        return None
+    return Header(
+        routing=None
+        if routing is UNSET
+        else tuple([Routing(entry.client_id, entry.path) for entry in routing]),
+        reqrep=None if reqrep is UNSET else ReqRep(_REQREP_TYPES[reqrep.type], reqrep.id),
+        topic=None if fields.topic is UNSET else fields.topic,
+        status=None if fields.status is UNSET else fields.status,
+        keepalive=None
+        if keepalive is UNSET
+        else KeepAlive(
+            keepalive.timestamp, None if keepalive.interval is UNSET else keepalive.interval
+        ),
+    )
