@@ -33,10 +33,17 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
+def penstock_process() -> Iterator[tuple["subprocess.Popen[bytes]", int]]:
+    """A Penstock broker with its in-memory log; gives its process and its port."""
+    port = free_port()
+    with _process([sys.executable, "-c", SERVE, str(port)], port) as process:
+        yield process, port
+
+
+@contextlib.contextmanager
 def penstock() -> Iterator[int]:
     """A Penstock broker with its in-memory log; gives its port."""
-    port = free_port()
-    with _process([sys.executable, "-c", SERVE, str(port)], port):
+    with penstock_process() as (_, port):
         yield port
 
 
@@ -52,12 +59,12 @@ def nats_server() -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def _process(command: list[str], port: int) -> Iterator[None]:
+def _process(command: list[str], port: int) -> Iterator["subprocess.Popen[bytes]"]:
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(command, stdout=output, stderr=output)  # noqa: S603
         try:
             _wait_until_ready(process, port)
-            yield
+            yield process
         finally:
             process.terminate()
             process.wait(10)

@@ -35,7 +35,7 @@ FAN_OUT_TIMES_MIN = 4.0
 def publish(wire: Wire, port: int, count: int, results: "Queue[float]") -> None:
     """Send `count` messages; report when the first byte left."""
     with socket.create_connection((HOST, port), timeout=SECONDS_MAX) as peer:
-        frame = wire.open_publisher(peer, VALUE)
+        frame = wire.open_publisher(peer)(VALUE)
         acknowledged = threading.Thread(
             target=drain, args=(peer, count * wire.acknowledged_bytes), daemon=True
         )

@@ -6,6 +6,7 @@ its peers alike, so that what is measured is the broker and not its clients.
 
 import socket
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import ClassVar
 
 from penstock.wire import fleximq, herald, lamamq, rheos1, rheos2
@@ -36,8 +37,8 @@ class Wire(ABC):
     """Size of what answers one publish, 0 where nothing does."""
 
     @abstractmethod
-    def open_publisher(self, peer: socket.socket, value: bytes) -> bytes:
-        """Make a connection ready to publish; return the frame that publishes `value`."""
+    def open_publisher(self, peer: socket.socket) -> Callable[[bytes], bytes]:
+        """Make a connection ready to publish; return what makes the frame of a value."""
 
     @abstractmethod
     def open_subscriber(self, peer: socket.socket, value: bytes) -> int:
@@ -49,9 +50,9 @@ class Herald(Wire):
 
     name = "herald"
 
-    def open_publisher(self, peer: socket.socket, value: bytes) -> bytes:
+    def open_publisher(self, peer: socket.socket) -> Callable[[bytes], bytes]:
         exchange(peer, herald.encode(herald.HandshakePub(CHANNEL, "p")), 16)
-        return herald.encode(herald.Publish(CHANNEL, value))
+        return lambda value: herald.encode(herald.Publish(CHANNEL, value))
 
     def open_subscriber(self, peer: socket.socket, value: bytes) -> int:
         exchange(peer, herald.encode(herald.HandshakeSub(bytes([CHANNEL]), "s")), 16)
@@ -64,8 +65,9 @@ class Rheos1(Wire):
     name = "rheos1"
     acknowledged_bytes = 18
 
-    def open_publisher(self, peer: socket.socket, value: bytes) -> bytes:  # noqa: ARG002
-        return rheos1.encode(rheos1.Request(CLIENT, OpCode.PUBLISH, TOPIC.encode(), value))
+    def open_publisher(self, peer: socket.socket) -> Callable[[bytes], bytes]:  # noqa: ARG002
+        name = TOPIC.encode()
+        return lambda value: rheos1.encode(rheos1.Request(CLIENT, OpCode.PUBLISH, name, value))
 
     def open_subscriber(self, peer: socket.socket, value: bytes) -> int:
         request = rheos1.Request(CLIENT, OpCode.SUBSCRIBE, TOPIC.encode(), b"")
@@ -79,8 +81,9 @@ class Rheos2(Wire):
     name = "rheos2"
     acknowledged_bytes = 22
 
-    def open_publisher(self, peer: socket.socket, value: bytes) -> bytes:  # noqa: ARG002
-        return rheos2.encode(rheos2.Event(CLIENT, OpCode.PUBLISH, TOPIC.encode(), value))
+    def open_publisher(self, peer: socket.socket) -> Callable[[bytes], bytes]:  # noqa: ARG002
+        name = TOPIC.encode()
+        return lambda value: rheos2.encode(rheos2.Event(CLIENT, OpCode.PUBLISH, name, value))
 
     def open_subscriber(self, peer: socket.socket, value: bytes) -> int:
         request = rheos2.Event(CLIENT, OpCode.SUBSCRIBE, TOPIC.encode(), b"")
@@ -93,8 +96,9 @@ class Fleximq(Wire):
 
     name = "fleximq"
 
-    def open_publisher(self, peer: socket.socket, value: bytes) -> bytes:
-        return self._publish(self._join(peer), value)
+    def open_publisher(self, peer: socket.socket) -> Callable[[bytes], bytes]:
+        number = self._join(peer)
+        return lambda value: self._publish(number, value)
 
     def open_subscriber(self, peer: socket.socket, value: bytes) -> int:
         number = self._join(peer)
@@ -126,9 +130,9 @@ class Lamamq(Wire):
     name = "lamamq"
     acknowledged_bytes = 5
 
-    def open_publisher(self, peer: socket.socket, value: bytes) -> bytes:
+    def open_publisher(self, peer: socket.socket) -> Callable[[bytes], bytes]:
         self._join(peer)
-        return self._push(value)
+        return self._push
 
     def open_subscriber(self, peer: socket.socket, value: bytes) -> int:
         self._join(peer)
@@ -151,9 +155,9 @@ class Nats(Wire):
     name = "nats"
     subject = b"channel.7"
 
-    def open_publisher(self, peer: socket.socket, value: bytes) -> bytes:
+    def open_publisher(self, peer: socket.socket) -> Callable[[bytes], bytes]:
         self._connect(peer)
-        return b"PUB %b %d\r\n%b\r\n" % (self.subject, len(value), value)
+        return lambda value: b"PUB %b %d\r\n%b\r\n" % (self.subject, len(value), value)
 
     def open_subscriber(self, peer: socket.socket, value: bytes) -> int:
         self._connect(peer)

@@ -4,15 +4,26 @@ import enum
 from typing import ClassVar
 
 __all__ = [
+    "AuthenticationFailed",
+    "BadAddress",
     "BadMagic",
     "BrokerFull",
     "CallerError",
+    "CannotListen",
+    "CertificateUnusable",
+    "ConfigError",
     "ErrorCode",
     "FieldOutOfRange",
     "FrameTooLarge",
+    "HookRefused",
+    "HookTimeout",
+    "InvalidHook",
     "InvalidPattern",
     "InvalidTopicName",
     "NotAllowed",
+    "NotSubscribed",
+    "NotSupported",
+    "OperatorError",
     "OutOfSequence",
     "PeerError",
     "PenstockError",
@@ -41,6 +52,17 @@ class ErrorCode(enum.StrEnum):
     NOT_ALLOWED = "not-allowed"
     BROKER_FULL = "broker-full"
     TOO_MANY_SUBSCRIPTIONS = "too-many-subscriptions"
+    NOT_SUBSCRIBED = "not-subscribed"
+    INVALID_HOOK = "invalid-hook"
+    HOOK_REFUSED = "hook-refused"
+    HOOK_TIMEOUT = "hook-timeout"
+    AUTHENTICATION_FAILED = "authentication-failed"
+    # What an operator must set right
+    INVALID_CONFIG = "invalid-config"
+    CANNOT_LISTEN = "cannot-listen"
+    NOT_SUPPORTED = "not-supported"
+    BAD_ADDRESS = "bad-address"
+    CERTIFICATE_UNUSABLE = "certificate-unusable"
     # Rheos, by the specifications' names
     RHEOS_CORRUPTED_DATA = "rheos-corrupted-data"
     RHEOS_INVALID_OPERATION = "rheos-invalid-operation"
@@ -256,3 +278,163 @@ class TooManySubscriptions(PeerError):
 
     def __str__(self) -> str:
         return f"the limit of {self.subscriptions_max} subscriptions is reached"
+
+
+class AuthenticationFailed(PeerError):
+    """A client is not who it says it is, or nobody that is known.
+
+    `reason` is for the broker's log: a client must not learn which of the two it was.
+    """
+
+    code = ErrorCode.AUTHENTICATION_FAILED
+
+    def __init__(self, kind: str, reason: str) -> None:
+        super().__init__(kind, reason)
+        self.kind = kind
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.kind} refused"
+
+
+# --- What an operator must set right ----------------------------------------------------------
+
+
+class OperatorError(PenstockError):
+    """Who runs the process must act; the text is one line that says how."""
+
+
+class ConfigError(OperatorError):
+    """A setting that is unknown, wrong or missing.
+
+    `source` is the file, environment variable or option it came from, `key` its path in the
+    configuration (empty if the whole source is unusable), `problem` what was expected.
+    """
+
+    code = ErrorCode.INVALID_CONFIG
+
+    def __init__(self, source: str, key: str, problem: str) -> None:
+        super().__init__(source, key, problem)
+        self.source = source
+        self.key = key
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return ": ".join(part for part in (self.source, self.key, self.problem) if part)
+
+
+class CannotListen(OperatorError):
+    """An address that clients should connect to cannot be had."""
+
+    code = ErrorCode.CANNOT_LISTEN
+
+    def __init__(self, url: str, reason: str, remedy: str) -> None:
+        super().__init__(url, reason, remedy)
+        self.url = url
+        self.reason = reason
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"cannot listen on {self.url}: {self.reason}; {self.remedy}"
+
+
+class NotSupported(OperatorError):
+    """A setting that is right, of something that this version cannot do."""
+
+    code = ErrorCode.NOT_SUPPORTED
+
+    def __init__(self, setting: str, remedy: str) -> None:
+        super().__init__(setting, remedy)
+        self.setting = setting
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.setting} is not supported by this version: {self.remedy}"
+
+
+# --- Addresses and what they need -------------------------------------------------------------
+
+
+class BadAddress(OperatorError):
+    """A listener's URL that cannot be read, or that asks for what its scheme has not."""
+
+    code = ErrorCode.BAD_ADDRESS
+
+    def __init__(self, url: str, problem: str) -> None:
+        super().__init__(url, problem)
+        self.url = url
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"address {self.url!r}: {self.problem}"
+
+
+class CertificateUnusable(OperatorError):
+    """A certificate or its key that TLS cannot be served with."""
+
+    code = ErrorCode.CERTIFICATE_UNUSABLE
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(path, problem)
+        self.path = path
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"TLS file {self.path}: {self.problem}"
+
+
+# --- What middleware says to a client ---------------------------------------------------------
+
+
+class NotSubscribed(PeerError):
+    """A subscription cannot be taken back by one that does not have it."""
+
+    code = ErrorCode.NOT_SUBSCRIBED
+
+    def __init__(self, pattern: str) -> None:
+        super().__init__(pattern)
+        self.pattern = pattern
+
+    def __str__(self) -> str:
+        return f"there is no subscription to {self.pattern[:200]!r}"
+
+
+class InvalidHook(PeerError):
+    """A hook that cannot be registered, or is not there to be unregistered."""
+
+    code = ErrorCode.INVALID_HOOK
+
+    def __init__(self, hook: str, reason: str) -> None:
+        super().__init__(hook, reason)
+        self.hook = hook
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"hook {self.hook!r}: {self.reason}"
+
+
+class HookRefused(PeerError):
+    """A middleware does not let this happen; `reason` is in its own words, and may be empty."""
+
+    code = ErrorCode.HOOK_REFUSED
+
+    def __init__(self, hook: str, reason: str) -> None:
+        super().__init__(hook, reason)
+        self.hook = hook
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return self.reason or f"refused by hook {self.hook!r}"
+
+
+class HookTimeout(PeerError):
+    """A middleware whose consent is needed gave no answer."""
+
+    code = ErrorCode.HOOK_TIMEOUT
+
+    def __init__(self, hook: str) -> None:
+        super().__init__(hook)
+        self.hook = hook
+
+    def __str__(self) -> str:
+        return f"hook {self.hook!r} gave no answer"

@@ -74,3 +74,70 @@ RECEIVE_BUFFER_BYTES: Final = 256 * KIB
 """The buffer that all connections of an event loop read into, one after the other."""
 HANDSHAKE_SECONDS_MAX: Final = 10
 """From the connection to the end of the handshake."""
+
+# --- fleximq sessions -------------------------------------------------------------------------
+FLEXIMQ_KEEPALIVE_SECONDS: Final = 30
+"""Section 3.7.3: a client that is silent for so long gets a PING."""
+FLEXIMQ_KEEPALIVE_INTERVALS_MAX: Final = 3
+"""Section 3.7.3: intervals without a byte after which the connection counts as dead."""
+REQUEST_SECONDS_MAX: Final = 30
+"""From a request to its answer."""
+REQUESTS_PENDING_MAX: Final = 1024
+"""Requests of one client that wait for their answers."""
+REQUESTS_LATE_MAX: Final = 4096
+"""Requests that nobody waits for any more and whose answers are still known to be late."""
+REQUEST_ID_BYTES_MAX: Final = 1024
+"""The `reqrep.id` of a message; a ULID has 26."""
+FLEXIMQ_LISTING_ENTRIES_MAX: Final = 10_000
+FLEXIMQ_LISTING_BYTES_MAX: Final = 1 * MIB
+"""Entries that the broker's own services look at for one answer, and bytes of their names."""
+
+# --- UDP --------------------------------------------------------------------------------------
+UDP_SESSION_SECONDS_MAX: Final = 60
+"""A session ends when its address has sent nothing for so long."""
+UDP_SESSIONS_MAX: Final = 10_000
+"""Addresses with a session on one listener; further ones are not heard."""
+UDP_BATCH_BYTES_MAX: Final = 1_400
+"""Frames that share a datagram: below the usual MTU, so that nothing is fragmented on the way."""
+UDP_DATAGRAM_BYTES_MAX: Final = 65_507
+"""The largest datagram of IPv4; a frame that does not fit is not sent."""
+UDP_WAITING_BYTES_MAX: Final = 64 * KIB
+"""Datagrams that wait while a session is paused; further ones are dropped."""
+UDP_OUT_BUFFER_BYTES_MAX: Final = 4 * MIB
+"""Datagrams of a listener that wait for the system to take them; further ones are dropped."""
+UDP_SOCKET_BUFFER_BYTES: Final = 4 * MIB
+"""Asked of the system for what arrives while the broker is busy; it may give less."""
+
+# --- IPC --------------------------------------------------------------------------------------
+IPC_PATH_BYTES_MAX: Final = 107
+"""Fixed by Linux: the size of `sun_path` less its zero."""
+IPC_CLAIM_SECONDS_MAX: Final = 2.0
+"""How long a starting listener waits for another that is starting in the same directory."""
+
+# --- WebSocket --------------------------------------------------------------------------------
+WEBSOCKET_MESSAGE_BYTES_MAX: Final = 32 * MIB
+"""A message that a client sends; a larger frame comes in several messages."""
+WEBSOCKET_SENT_MESSAGE_BYTES_MAX: Final = 256 * KIB
+"""A message that the broker sends; more goes out in several."""
+WEBSOCKET_PING_SECONDS: Final = 30
+"""How often a WebSocket is pinged, and how long it may take to answer."""
+WEBSOCKET_CLOSE_SECONDS_MAX: Final = 2.0
+"""How long a client may take to answer the closing handshake."""
+
+# --- STDIO ------------------------------------------------------------------------------------
+STDIO_RESTART_SECONDS_MIN: Final = 0.5
+STDIO_RESTART_SECONDS_MAX: Final = 30.0
+"""How long a program that ended stays down: from the one to the other, doubled each time. One that
+ran for longer than the latter starts over."""
+STDIO_STOP_SECONDS_MAX: Final = 5.0
+"""From closing a program's input to killing it."""
+STDIO_ERROR_LINE_BYTES_MAX: Final = 4 * KIB
+"""A line of a program's standard error in the log; what is longer is cut."""
+
+# --- Hooks ------------------------------------------------------------------------------------
+HOOKS_MAX: Final = 1024
+"""Hooks of all middleware together."""
+HOOK_TIMEOUT_MS_MAX: Final = 60_000
+"""The longest that a hook may ask the broker to wait for its answer."""
+HOOK_CALLS_LATE_MAX: Final = 16_384
+"""Calls of one middleware that nobody waits for any more and whose answers are still known."""

@@ -11,6 +11,8 @@ from penstock._kernels.batch import Batch
 from penstock._kernels.topics import TopicTable
 from penstock.core.access import Action, Principal
 from penstock.core.counters import Counters
+from penstock.core.hooks import EventKind, Hooks
+from penstock.core.requests import Requests
 from penstock.core.routing import Encoding, Router
 from penstock.core.sessions import Session, Sessions
 from penstock.core.timers import Timers
@@ -62,6 +64,10 @@ class Broker:
         self.batch = Batch()
         self.counters = Counters()
         self.timers = Timers(clock)
+        self.creators: dict[int, bytes] = {}  # the client ids that Rheos calls parents, by topic
+        self.requests = Requests(self.timers, clock)
+        self.hooks = Hooks(self.timers, clock, self._next_forward_id)
+        self.judged = False  # what is scanned now has been judged: `permits` must not stop it
         self._forward_id = 0
         self._awaiting_disk: dict[Session, None] = {}
 
@@ -103,6 +109,7 @@ class Broker:
         self._release_held(session)
         self.sessions.remove(session)
         self._awaiting_disk.pop(session, None)
+        self.hooks.closed(session)
 
     # --- Subscriptions ----------------------------------------------------------------------------
 
@@ -113,20 +120,26 @@ class Broker:
         """
         if pattern in session.subscriptions:
             return False
+        self.judge_subscription(session, pattern)
+        self.router.subscribe(session, pattern)
+        session.subscriptions[pattern] = None
+        return True
+
+    def judge_subscription(self, session: Session, pattern: str) -> None:
+        """Raise NotAllowed or TooManySubscriptions if a session may not have a new pattern."""
         if not session.principal.may(Action.SUBSCRIBE, pattern):
             raise NotAllowed(session.principal.name, Action.SUBSCRIBE, pattern)
         if len(session.subscriptions) >= self.settings.subscriptions_max:
             raise TooManySubscriptions(self.settings.subscriptions_max)
-        self.router.subscribe(session, pattern)
-        session.subscriptions[pattern] = None
-        return True
 
     def unsubscribe(self, session: Session, pattern: str) -> bool:
         """Take a pattern back: not one message more. Return False if the session had it not."""
         if pattern not in session.subscriptions:
             return False
         del session.subscriptions[pattern]
-        return self.router.unsubscribe(session, pattern)
+        self.router.unsubscribe(session, pattern)
+        self.hooks.tell(EventKind.UNSUBSCRIBE, pattern, session)
+        return True
 
     # --- Publishing -------------------------------------------------------------------------------
 
@@ -135,19 +148,27 @@ class Broker:
 
         With a table, a scan must not learn topics: `admit` does, for those that are allowed.
         """
+        if self.judged:
+            return None
+        if session.encoding.protocol in self.hooks.watched:
+            return self.hooks.permits(session)
         principal = session.principal
         return principal.permits if principal.restricted else None
 
     def admit(self, session: Session, name: str) -> None:
-        """Judge a topic that a scan stopped at; when this returns, a scan will take it.
+        """Judge a topic that a scan stopped at.
 
+        When this returns, a scan will take it, unless hooks watch it: they must be asked first.
         Raise InvalidTopicName, NotAllowed or TopicTableFull.
         """
         if not is_publishable(name):
             raise InvalidTopicName(name[:200])
         if not session.principal.may(Action.PUBLISH, name):
             raise NotAllowed(session.principal.name, Action.PUBLISH, name)
-        session.principal.permit(self.topics.intern(name))
+        identifier = self.topics.intern(name)
+        session.principal.permit(identifier)
+        if session.encoding.protocol in self.hooks.watched:
+            self.hooks.permit(session, name, identifier)
 
     def publish(self, session: Session, batch: Batch) -> int:
         """Keep and deliver all rows of `batch`; return the offset of the first."""
@@ -222,8 +243,7 @@ class Broker:
             case Protocol.FLEXIMQ:
                 return fleximq_kernel.encode(batch, self.topics, rows=rows)
             case Protocol.LAMAMQ:
-                first = self._forward_id
-                self._forward_id = (first + len(batch)) & 0x7FFFFFFF
+                first = self._next_forward_id(len(batch))
                 return lamamq_kernel.encode(
                     batch, self.topics, order=encoding.order, rows=rows, first_message_id=first
                 )
@@ -232,6 +252,12 @@ class Broker:
                     return herald_kernel.encode(batch, self.topics, order=encoding.order, rows=rows)
                 except ValueNotDeliverable:
                     return self._encode_for_herald_what_fits(encoding, batch, wanted)
+
+    def _next_forward_id(self, count: int = 1) -> int:
+        """Return the first of `count` ids for what LamaMQ clients are sent: 31 bits, in a ring."""
+        first = self._forward_id
+        self._forward_id = (first + count) & 0x7FFFFFFF
+        return first
 
     def _encode_for_herald_what_fits(
         self, encoding: Encoding, batch: Batch, wanted: bytes | None

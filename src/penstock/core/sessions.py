@@ -18,6 +18,7 @@ class Session:
     """One connected client, from its handshake until it is gone."""
 
     __slots__ = (
+        "_finishing",
         "_waiting",
         "dropped",
         "echo",
@@ -54,6 +55,7 @@ class Session:
         self.held: dict[Session, None] = {}  # publishers that wait for this one to catch up
         self.slow = False  # they waited long enough; from now on it is on its own
         self._waiting: deque[tuple[int, bytes]] = deque()
+        self._finishing = False
 
     def reply(self, data: bytes) -> None:
         """Send an answer, behind every answer that still waits for the disk."""
@@ -77,7 +79,16 @@ class Session:
             ready.append(waiting.popleft()[1])
         if ready:
             self.link.write(b"".join(ready))
+        if self._finishing and not waiting:
+            self.link.close()
         return bool(waiting)
+
+    def finish(self) -> None:
+        """Close the link behind the last answer, also one that still waits for the disk."""
+        if self._waiting:
+            self._finishing = True
+        else:
+            self.link.close()
 
 
 class Sessions:

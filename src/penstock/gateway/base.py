@@ -1,9 +1,14 @@
 """What every gateway does alike: let the kernel take runs, the codec the rest, in their order."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar
 
+import structlog
+
 from penstock.core.broker import Broker
+from penstock.core.hooks import Event, EventKind, Inquiry
+from penstock.core.patterns import compile_pattern
 from penstock.core.routing import Encoding
 from penstock.core.sessions import Session
 from penstock.errors import CallerError, OutOfSequence, PeerError, WireError
@@ -13,6 +18,8 @@ from penstock.ports import Link
 from penstock.wire.decoder import Decoder, Rejected
 
 __all__ = ["Gateway"]
+
+log = structlog.get_logger("penstock.gateway")
 
 
 class Gateway(ABC):
@@ -34,6 +41,7 @@ class Gateway(ABC):
         self.decoder = self.new_decoder()
         self._suspended = False
         self._closed = False
+        self._inquiry: Inquiry | None = None
 
     # --- What a protocol brings -------------------------------------------------------------------
 
@@ -129,15 +137,153 @@ class Gateway(ABC):
         except (PeerError, CallerError) as error:
             self.refuse_publish(packet, error)
             return end
+        if self.broker.hooks.watch(self.protocol, topic):
+            self._ask_about_publish(session, packet, topic, bytes(data[start:end]))
+            return end
         # What was in the way is gone: the kernel takes the frame now, and what follows it.
-        end = self._take_run(session, data, start)
-        if end == start:
-            raise AssertionError(f"a {self.protocol.label} publish that no kernel takes")
-        return end
+        run_end = self._take_run(session, data, start)
+        if run_end == start:
+            self._take_one(session, bytes(data[start:end]))
+            return end
+        return run_end
 
     def admit(self, session: Session, topic: str) -> None:
         """Judge the topic of a publish that the scan stopped at; raise what refuses it."""
         self.broker.admit(session, topic)
+
+    # --- Hooks ------------------------------------------------------------------------------------
+
+    def ask(self, event: Event, then: Callable[[PeerError | None], None]) -> None:
+        """Have middleware judge what the client is about to do; call `then` with the verdict.
+
+        None lets it happen. Where middleware must be waited for, this returns before, and the
+        client stays suspended until `then` has returned; if it leaves, `then` is not called.
+        """
+        inquiry = self.broker.hooks.ask(event)
+        if inquiry.settled:
+            then(inquiry.error)
+            return
+        self._inquiry = inquiry
+        inquiry.then = lambda error: self._judged(then, error)
+        self.suspend()
+
+    def connect(self, name: str, then: Callable[[], None]) -> None:
+        """Have middleware judge a client that is about to get a session; call `then` if it may.
+
+        If it may not, `refuse_connection` is called.
+        """
+        if not self.broker.hooks.has(EventKind.CONNECT):
+            then()
+            return
+
+        def verdict(error: PeerError | None) -> None:
+            if error is None:
+                then()
+            else:
+                self.broker.counters.connections_failed["refused by middleware"] += 1
+                self.refuse_connection(error)
+
+        self.ask(Event(EventKind.CONNECT, name, name, self.protocol), verdict)
+
+    def refuse_connection(self, error: PeerError) -> None:  # noqa: ARG002
+        """Answer a client that middleware does not let in, where the protocol can, and close."""
+        self.close()
+
+    def subscribe(
+        self, session: Session, pattern: str, then: Callable[[PeerError | None], None]
+    ) -> None:
+        """Give a session the topics of a pattern if middleware lets it; call `then` when done.
+
+        It is called with None for a success, the session's old subscriptions included, or with
+        InvalidPattern, NotAllowed, TooManySubscriptions, HookRefused or HookTimeout.
+        """
+
+        def verdict(error: PeerError | None) -> None:
+            if error is None:
+                try:
+                    self.broker.subscribe(session, pattern)
+                except PeerError as refusal:
+                    error = refusal
+            then(error)
+
+        hooks = self.broker.hooks
+        if pattern in session.subscriptions or not hooks.has(EventKind.SUBSCRIBE):
+            verdict(None)
+            return
+        try:
+            compile_pattern(pattern)
+            self.broker.judge_subscription(session, pattern)
+        except PeerError as error:
+            then(error)
+            return
+        self.ask(Event(EventKind.SUBSCRIBE, pattern, session.name, self.protocol, session), verdict)
+
+    def message_event(self, session: Session, packet: Any, topic: str, value: bytes) -> Event:  # noqa: ANN401, ARG002
+        """Return what hooks see of a publish; a protocol whose messages say more adds that."""
+        return Event(EventKind.PUSH, topic, session.name, self.protocol, session, value=value)
+
+    def ask_about_message(self, event: Event, packet: Any, then: Callable[[], None]) -> None:  # noqa: ANN401
+        """Have middleware judge a message; call `then` if it passes, else `refuse_publish`.
+
+        A protocol calls this for messages that it delivers past the kernel.
+        """
+
+        def verdict(error: PeerError | None) -> None:
+            if error is None:
+                then()
+            else:
+                self.refuse_publish(packet, error)
+
+        self.broker.hooks.messages_judged += 1
+        self.ask(event, verdict)
+
+    def _ask_about_publish(
+        self,
+        session: Session,
+        packet: Any,  # noqa: ANN401
+        topic: str,
+        frame: bytes,
+    ) -> None:
+        """Take a publish of the kernel's kind once middleware has let it pass."""
+        self._scan_one(session, frame)
+        event = self.message_event(session, packet, topic, self.broker.batch.value(0))
+        self.ask_about_message(event, packet, lambda: self._take_one(session, frame))
+
+    def _take_one(self, session: Session, frame: bytes) -> None:
+        """Publish one frame that has been judged."""
+        self._scan_one(session, frame)
+        first = self.broker.publish(session, self.broker.batch)
+        self.published(session, first)
+
+    def _scan_one(self, session: Session, frame: bytes) -> None:
+        """Fill the broker's batch with one frame, whatever tables say of its topic."""
+        self.broker.judged = True
+        try:
+            end = self.scan(session, memoryview(frame), 0)
+        finally:
+            self.broker.judged = False
+        if end != len(frame) or len(self.broker.batch) != 1:
+            raise AssertionError(f"a {self.protocol.label} publish that no kernel takes")
+
+    def _judged(self, then: Callable[[PeerError | None], None], error: PeerError | None) -> None:
+        """Go on after a verdict that was waited for.
+
+        Another connection's packet or a timer brought it: whatever breaks here is this one's fault.
+        """
+        self._inquiry = None
+        if self._closed:
+            return
+        try:
+            then(error)
+        except Exception:
+            self.broker.counters.connections_failed["internal error"] += 1
+            log.exception("connection failed", peer=self.link.peer)
+            self._closed = True
+            self.link.abort()
+            return
+        finally:
+            self.broker.batch.clear()
+        self.proceed()
 
     # --- Ends -------------------------------------------------------------------------------------
 
@@ -148,13 +294,14 @@ class Gateway(ABC):
 
     def suspend(self) -> None:
         """Take no more packets until `proceed`; the one at hand is being thought about."""
-        self._suspended = True
-        self.link.pause()
+        if not self._suspended:
+            self._suspended = True
+            self.link.pause()
 
     def proceed(self) -> None:
-        """Go on where `suspend` stopped."""
-        self._suspended = False
-        if not self._closed:
+        """Go on where `suspend` stopped, unless middleware is still to be waited for."""
+        if self._suspended and self._inquiry is None:
+            self._suspended = False
             self.link.resume()
 
     def close(self) -> None:
@@ -171,6 +318,9 @@ class Gateway(ABC):
     def lost(self, reason: str) -> None:  # noqa: ARG002
         """See ports.Handler."""
         self._closed = True
+        if self._inquiry is not None:
+            self._inquiry.cancel()
+            self._inquiry = None
         if self.session is not None:
             self.broker.close(self.session)
             self.session = None

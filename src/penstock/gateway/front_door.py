@@ -5,7 +5,9 @@ from collections.abc import Mapping
 from penstock.core.broker import Broker
 from penstock.errors import UnrecognisedProtocol
 from penstock.gateway.base import Gateway
+from penstock.gateway.fleximq import FleximqGateway
 from penstock.gateway.herald import HeraldGateway
+from penstock.gateway.lamamq import LamaGateway
 from penstock.gateway.options import GatewayOptions
 from penstock.gateway.rheos1 import Rheos1Gateway
 from penstock.gateway.rheos2 import Rheos2Gateway
@@ -18,7 +20,9 @@ __all__ = ["GATEWAYS", "FrontDoor"]
 GATEWAYS: Mapping[Protocol, type[Gateway]] = {
     Protocol.RHEOS1: Rheos1Gateway,
     Protocol.RHEOS2: Rheos2Gateway,
+    Protocol.FLEXIMQ: FleximqGateway,
     Protocol.HERALD: HeraldGateway,
+    Protocol.LAMAMQ: LamaGateway,
 }
 
 

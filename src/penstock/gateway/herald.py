@@ -5,7 +5,17 @@ from typing import ClassVar
 from penstock._kernels import herald as kernel
 from penstock.core.access import Action
 from penstock.core.sessions import Session
-from penstock.errors import BrokerFull, CallerError, NotAllowed, OutOfSequence, PeerError, WireError
+from penstock.errors import (
+    BrokerFull,
+    CallerError,
+    HookRefused,
+    HookTimeout,
+    NotAllowed,
+    OutOfSequence,
+    PeerError,
+    TooManySubscriptions,
+    WireError,
+)
 from penstock.gateway.base import Gateway
 from penstock.model import Protocol
 from penstock.wire import herald
@@ -22,6 +32,7 @@ class HeraldGateway(Gateway):
     protocol: ClassVar[Protocol] = Protocol.HERALD
 
     state = BrokerState.AWAITING_HANDSHAKE
+    _channels_left = b""  # of a handshake, while middleware thinks about one of them
 
     def new_decoder(self) -> herald.Decoder:
         """See the base class."""
@@ -63,7 +74,7 @@ class HeraldGateway(Gateway):
             case herald.HandshakeSub(channels, client_id):
                 self._open(client_id, channels, subscribe=True)
             case herald.Subscribe(channel):
-                self._subscribe(channel)
+                self._subscribe(bytes((channel,)))
             case herald.Unsubscribe(channel):
                 topic = self._topic(channel)
                 if topic is None:
@@ -81,7 +92,7 @@ class HeraldGateway(Gateway):
 
     def refuse_publish(self, packet: herald.Publish, error: PeerError | CallerError) -> None:  # noqa: ARG002
         """See the base class."""
-        refused = isinstance(error, NotAllowed)
+        refused = isinstance(error, NotAllowed | HookRefused | HookTimeout)
         self._error(ErrorCode.UNAUTHORIZED if refused else ErrorCode.CHANNEL_NOT_FOUND)
 
     def rejected(self, error: WireError) -> None:
@@ -104,15 +115,14 @@ class HeraldGateway(Gateway):
     def _open(self, client_id: str, channels: bytes, *, subscribe: bool) -> None:
         """Answer a handshake: all channels must exist and be allowed."""
         error = self._channels_error(channels, subscribe=subscribe)
-        if error is None and self.session is None:
-            error = self._new_session(client_id)
-        number = self.session.number if self.session is not None else 0
-        self._send(herald.HandshakeAck(0 if error else number, error))
         if error is not None:
-            self.close()
-        elif subscribe:
-            for channel in channels:
-                self._subscribe(channel)
+            self._refuse_handshake(error)
+        elif self.session is None:
+            self.connect(
+                client_id, lambda: self._new_session(client_id, channels if subscribe else b"")
+            )
+        else:
+            self._welcome(self.session, channels if subscribe else b"")
 
     def _channels_error(self, channels: bytes, *, subscribe: bool) -> ErrorCode | None:
         principal = self.options.anonymous
@@ -127,10 +137,19 @@ class HeraldGateway(Gateway):
                 return ErrorCode.UNAUTHORIZED
         return None
 
-    def _new_session(self, client_id: str) -> ErrorCode | None:
+    def refuse_connection(self, error: PeerError) -> None:  # noqa: ARG002
+        """See the base class."""
+        self._refuse_handshake(ErrorCode.UNAUTHORIZED)
+
+    def _refuse_handshake(self, error: ErrorCode) -> None:
+        self._send(herald.HandshakeAck(0, error))
+        self.close()
+
+    def _new_session(self, client_id: str, channels: bytes) -> None:
+        """Open a session with subscriptions to `channels`."""
         principal = self.options.anonymous
         if principal is None:
-            return ErrorCode.UNAUTHORIZED
+            raise AssertionError("a handshake by nobody")
         try:
             self.session = self.broker.open(
                 self.encoding,
@@ -140,18 +159,33 @@ class HeraldGateway(Gateway):
                 echo=self.options.echo,
             )
         except BrokerFull:
-            return ErrorCode.RATE_LIMIT_EXCEEDED
-        return None
+            self._refuse_handshake(ErrorCode.RATE_LIMIT_EXCEEDED)
+            return
+        self._welcome(self.session, channels)
 
-    def _subscribe(self, channel: int) -> None:
-        topic = self._topic(channel)
-        if topic is None:
-            self._error(ErrorCode.CHANNEL_NOT_FOUND)
-        elif self.session is not None:
-            try:
-                self.broker.subscribe(self.session, topic)
-            except NotAllowed:
-                self._error(ErrorCode.UNAUTHORIZED)
+    def _welcome(self, session: Session, channels: bytes) -> None:
+        self._send(herald.HandshakeAck(session.number))
+        self._subscribe(channels)
+
+    def _subscribe(self, channels: bytes) -> None:
+        """Subscribe to one channel after the other: middleware may have a say in each."""
+        for index, channel in enumerate(channels):
+            topic = self._topic(channel)
+            if topic is None:
+                self._error(ErrorCode.CHANNEL_NOT_FOUND)
+            elif self.session is not None:
+                self.subscribe(self.session, topic, self._subscribed)
+            if self._inquiry is not None:
+                self._channels_left = channels[index + 1 :]
+                return
+
+    def _subscribed(self, error: PeerError | None) -> None:
+        if isinstance(error, TooManySubscriptions):
+            self._error(ErrorCode.RATE_LIMIT_EXCEEDED)
+        elif error is not None:
+            self._error(ErrorCode.UNAUTHORIZED)
+        channels, self._channels_left = self._channels_left, b""
+        self._subscribe(channels)
 
     def _topic(self, channel: int) -> str | None:
         identifier = self.broker.topics.channel_topic(channel)

@@ -268,6 +268,24 @@ def test_answers_wait_for_the_disk_and_keep_their_order() -> None:
     assert link.read() == b"at once"  # type: ignore[attr-defined]
 
 
+def test_a_session_is_closed_behind_its_last_answer() -> None:
+    broker = Broker(log=SlowLog(), clock=FakeClock())
+    broker.topics.bind_channel(1, "channel/1")
+    session = join(broker)
+    send(broker, session, (1, b"a"))
+    broker.acknowledge(session, 0, b"answer")
+    session.finish()
+    link = session.link
+    assert not link.closed  # type: ignore[attr-defined]
+    broker.log.durable_offset = 1  # type: ignore[misc]
+    broker.became_durable()
+    assert link.read() == b"answer"  # type: ignore[attr-defined]
+    assert link.closed  # type: ignore[attr-defined]
+    idle = join(broker)
+    idle.finish()
+    assert idle.link.closed  # type: ignore[attr-defined]
+
+
 def test_timers_run_in_order_when_they_are_due() -> None:
     clock = FakeClock()
     broker = Broker(log=MemoryLog(), clock=clock)

@@ -1,0 +1,119 @@
+"""Latency at a steady rate, beside nats-server in the same run.
+
+    python -m bench.macro.latency [--save] [--quick]
+
+A publisher sends 10,000 messages of 100 bytes a second by the clock, whether or not earlier ones
+have arrived (open loop): ten each millisecond, each stamped when it is due. A subscriber subtracts
+the stamp from the time it has the whole message. Rounds of all brokers alternate; the figures are
+those of each broker's best round by its p99.
+"""
+
+import argparse
+import multiprocessing
+import socket
+import struct
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from bench.macro.peers import HOST, nats_server, penstock
+from bench.macro.pubsub import drain
+from bench.macro.wires import WIRES, Wire
+from bench.results import save
+
+if TYPE_CHECKING:
+    from multiprocessing.queues import Queue
+
+VALUE_BYTES = 100
+PER_SECOND = 10_000
+BURST = 10
+SECONDS_MAX = 60
+STAMP = struct.Struct("<d")
+ZEROS = bytes(VALUE_BYTES - STAMP.size)
+
+
+def publish(wire: Wire, port: int, count: int) -> None:
+    """Send `count` messages at the rate, each with the time it was due."""
+    with socket.create_connection((HOST, port), timeout=SECONDS_MAX) as peer:
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        frame = wire.open_publisher(peer)
+        acknowledgments = threading.Thread(
+            target=drain, args=(peer, count * wire.acknowledged_bytes), daemon=True
+        )
+        acknowledgments.start()
+        due = time.monotonic() + 0.1
+        for _ in range(count // BURST):
+            due += BURST / PER_SECOND
+            time.sleep(max(0.0, due - time.monotonic()))
+            peer.sendall(frame(STAMP.pack(due) + ZEROS) * BURST)
+        acknowledgments.join(SECONDS_MAX)
+
+
+def subscribe(wire: Wire, port: int, count: int, ready: Any, results: "Queue[list[float]]") -> None:  # noqa: ANN401
+    """Receive `count` messages; report how late each was, in seconds."""
+    with socket.create_connection((HOST, port), timeout=SECONDS_MAX) as peer:
+        size = wire.open_subscriber(peer, bytes(VALUE_BYTES))
+        ready.release()
+        late: list[float] = []
+        pending = bytearray()
+        # The value lies at one place of every delivery: found once, by the zeros behind the stamp.
+        offset = -1
+        while len(late) < count:
+            pending += peer.recv(65_536)
+            now = time.monotonic()
+            whole = len(pending) // size
+            if whole and offset < 0:
+                offset = bytes(pending[:size]).rindex(ZEROS) - STAMP.size
+            late += [
+                now - STAMP.unpack_from(pending, index * size + offset)[0] for index in range(whole)
+            ]
+            del pending[: whole * size]
+        results.put(late)
+
+
+def run(wire: Wire, port: int, *, count: int) -> dict[str, float]:
+    """Return percentiles in microseconds."""
+    context = multiprocessing.get_context("fork")
+    ready = context.Semaphore(0)
+    results: Queue[list[float]] = context.Queue()
+    receiver = context.Process(target=subscribe, args=(wire, port, count, ready, results))
+    receiver.start()
+    if not ready.acquire(timeout=SECONDS_MAX):
+        raise SystemExit(f"a {wire.name} subscriber did not get ready")
+    sender = context.Process(target=publish, args=(wire, port, count))
+    sender.start()
+    late = sorted(results.get(timeout=SECONDS_MAX))
+    for process in (sender, receiver):
+        process.join(SECONDS_MAX)
+    return {
+        f"p{percent}_us": late[min(len(late) - 1, int(len(late) * percent / 100))] * 1e6
+        for percent in (50, 90, 99)
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="a short pass: shows that it runs")
+    parser.add_argument("--save", action="store_true", help="keep the figures in bench/results")
+    arguments = parser.parse_args()
+    rounds, count = (1, 2_000) if arguments.quick else (3, 50_000)
+    best: dict[str, dict[str, float]] = {}
+    with penstock() as own, nats_server() as nats:
+        for _ in range(rounds):
+            for name, wire in WIRES.items():
+                figures = run(wire, nats if name == "nats" else own, count=count)
+                if name not in best or figures["p99_us"] < best[name]["p99_us"]:
+                    best[name] = figures
+    print("microseconds from due to received, at 10,000 messages of 100 bytes a second")
+    print(f"{'protocol':<9} {'p50':>8} {'p90':>8} {'p99':>8}")
+    for name, figures in best.items():
+        print(f"{name:<9} " + " ".join(f"{figures[p]:>8.0f}" for p in figures))
+    if arguments.save:
+        rows = [{"protocol": name, "per_second": PER_SECOND, **f} for name, f in best.items()]
+        print(f"kept in {save('latency', rows)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

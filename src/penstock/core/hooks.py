@@ -1,0 +1,174 @@
+"""Middleware: clients that have a say in what others do, whatever protocol those speak.
+
+Hooks run in the order of their priorities, the lowest number first, and of their registration where
+these are equal. Each sees an event only if those before it let it pass.
+
+Messages that no hook may see stay on the batch path. While there are hooks on messages, scans stop
+at the topics these watch, by tables like those that hold a principal's permissions.
+"""
+
+from collections.abc import Callable
+from typing import Final
+from weakref import WeakKeyDictionary
+
+from penstock.core.access import Action, Principal
+from penstock.core.hook_calls import Calls, Hook, Inquiry, Middleware, Strategy
+from penstock.core.hook_events import Event, EventKind
+from penstock.core.sessions import Session
+from penstock.core.timers import Timers
+from penstock.errors import InvalidHook, NotAllowed
+from penstock.limits import HOOK_TIMEOUT_MS_MAX, HOOKS_MAX
+from penstock.model import Protocol
+from penstock.ports import Clock
+
+__all__ = ["Event", "EventKind", "Hook", "Hooks", "Inquiry", "Middleware", "Strategy"]
+
+_EVERYONE: Final = frozenset(Protocol)
+_WITH_HEADERS: Final = frozenset({Protocol.LAMAMQ})
+"""Protocols whose messages have headers."""
+
+
+class Hooks:
+    """All hooks of a broker."""
+
+    def __init__(
+        self,
+        timers: Timers,
+        clock: Clock,
+        next_identifier: Callable[[], int],
+        *,
+        hooks_max: int = HOOKS_MAX,
+        timeout_ms_max: int = HOOK_TIMEOUT_MS_MAX,
+    ) -> None:
+        self.calls = Calls(timers, clock, next_identifier)
+        self._hooks_max = hooks_max
+        self._timeout_ms_max = timeout_ms_max
+        self._by_name: dict[str, Hook] = {}
+        self._by_kind: dict[EventKind, tuple[Hook, ...]] = dict.fromkeys(EventKind, ())
+        self._tables: dict[Protocol, WeakKeyDictionary[Principal, bytearray]] = {}
+        self.watched: frozenset[Protocol] = frozenset()
+        """Protocols whose messages a hook may see: those that need the tables of this class."""
+        self.messages_judged = 0
+        """Messages that left the batch path for a hook, since the start."""
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    # --- Coming and going -------------------------------------------------------------------------
+
+    def check(self, hook: Hook) -> None:
+        """Raise InvalidHook or NotAllowed if a hook cannot be registered.
+
+        A middleware may see messages where it may subscribe. All other kinds, and messages of all
+        topics, are for those that may subscribe to everything.
+        """
+        if hook.name in self._by_name:
+            raise InvalidHook(hook.name, "the name is taken")
+        if len(self._by_name) >= self._hooks_max:
+            raise InvalidHook(hook.name, f"the limit of {self._hooks_max} hooks is reached")
+        if hook.timeout_seconds * 1000 > self._timeout_ms_max:
+            raise InvalidHook(hook.name, f"no timeout may be above {self._timeout_ms_max} ms")
+        principal = hook.middleware.session.principal
+        if not hook.topics and not _may_see_all(principal):
+            raise NotAllowed(principal.name, f"hook {hook.kind}", "#")
+        for topic in hook.topics:
+            if not principal.may(Action.SUBSCRIBE, topic):
+                raise NotAllowed(principal.name, f"hook {hook.kind}", topic)
+
+    def register(self, hook: Hook) -> None:
+        """Let a hook see events from now on; raises as `check` does."""
+        self.check(hook)
+        hook.registered = True
+        self._by_name[hook.name] = hook
+        # Sorting is stable: equal priorities stay in the order of registration.
+        hooks = sorted((*self._by_kind[hook.kind], hook), key=lambda each: each.priority)
+        self._by_kind[hook.kind] = tuple(hooks)
+        if hook.kind is EventKind.PUSH:
+            self._watch()
+
+    def unregister(self, session: Session, name: str) -> None:
+        """Take a client's hook back; raise InvalidHook if it has none of this name.
+
+        What waits for an answer of the hook gets none.
+        """
+        hook = self._by_name.get(name)
+        if hook is None or hook.middleware.session is not session:
+            raise InvalidHook(name, "not registered by this client")
+        self._remove(hook)
+        self.calls.end(hook)
+
+    def closed(self, session: Session) -> None:
+        """Let all hooks of a client go that has left, then tell of its leaving."""
+        mine = [hook for hook in self._by_name.values() if hook.middleware.session is session]
+        for hook in mine:
+            self._remove(hook)
+        for hook in mine:
+            self.calls.end(hook)
+        self.tell(EventKind.DISCONNECT, session.name, session)
+
+    def _remove(self, hook: Hook) -> None:
+        hook.registered = False
+        del self._by_name[hook.name]
+        self._by_kind[hook.kind] = tuple(
+            each for each in self._by_kind[hook.kind] if each is not hook
+        )
+        if hook.kind is EventKind.PUSH:
+            self._watch()
+
+    # --- Events -----------------------------------------------------------------------------------
+
+    def has(self, kind: EventKind) -> bool:
+        """Tell whether there are hooks of a kind."""
+        return bool(self._by_kind[kind])
+
+    def ask(self, event: Event) -> Inquiry:
+        """Start to ask all hooks that see an event; often the inquiry is settled at once."""
+        return Inquiry(self.calls, iter(self._by_kind[event.kind]), event)
+
+    def tell(self, kind: EventKind, subject: str, session: Session) -> None:
+        """Tell of something that a client has done and that nobody can refuse."""
+        if self._by_kind[kind]:
+            self.ask(Event(kind, subject, session.name, session.encoding.protocol, session))
+
+    # --- The way of messages ----------------------------------------------------------------------
+
+    def watch(self, protocol: Protocol, topic: str) -> bool:
+        """Tell whether a hook may see messages that come in `protocol` for `topic`."""
+        return protocol in self.watched and any(
+            hook.watches(topic) and (protocol in _WITH_HEADERS or not hook.headers)
+            for hook in self._by_kind[EventKind.PUSH]
+        )
+
+    def permits(self, session: Session) -> bytearray:
+        """Return the table of topics that a session may publish to and that no hook watches."""
+        tables = self._tables[session.encoding.protocol]
+        table = tables.get(session.principal)
+        if table is None:
+            table = tables[session.principal] = bytearray()
+        return table
+
+    def permit(self, session: Session, topic: str, identifier: int) -> None:
+        """Mark a topic that a session may publish to, unless a hook watches it."""
+        protocol = session.encoding.protocol
+        if not self.watch(protocol, topic):
+            table = self.permits(session)
+            if identifier >= len(table):
+                table.extend(bytes(identifier + 1 - len(table)))
+            table[identifier] = 1
+
+    def _watch(self) -> None:
+        """Work out anew which messages hooks may see."""
+        pushes = self._by_kind[EventKind.PUSH]
+        if not pushes:
+            self.watched = frozenset()
+        elif all(hook.headers for hook in pushes):
+            self.watched = _WITH_HEADERS
+        else:
+            self.watched = _EVERYONE
+        self._tables = {protocol: WeakKeyDictionary() for protocol in self.watched}
+
+
+def _may_see_all(principal: Principal) -> bool:
+    return principal.may(Action.SUBSCRIBE, "#") and all(
+        rule.allow or Action.SUBSCRIBE not in rule.actions for rule in principal.rules
+    )

@@ -1,0 +1,163 @@
+"""Questions of one client to another that wait for their answer, for any protocol that has them.
+
+A request ends in one of four ways: its target answers, the time is up, the target leaves, or the
+requester itself leaves. The second and third are told to the requester, once.
+"""
+
+import enum
+from collections import OrderedDict
+from typing import NamedTuple, Protocol
+
+from penstock.core.sessions import Session
+from penstock.core.timers import Timers
+from penstock.limits import REQUEST_SECONDS_MAX, REQUESTS_LATE_MAX, REQUESTS_PENDING_MAX
+from penstock.ports import Clock
+
+__all__ = ["Failure", "Match", "Refusal", "Requester", "Requests"]
+
+
+class Failure(enum.Enum):
+    """Why no answer will come."""
+
+    TIMED_OUT = enum.auto()
+    TARGET_LEFT = enum.auto()
+
+
+class Refusal(enum.Enum):
+    """Why a request is not taken."""
+
+    DUPLICATE = enum.auto()
+    TOO_MANY = enum.auto()
+
+
+class Match(enum.Enum):
+    """What an answer belongs to."""
+
+    AWAITED = enum.auto()
+    LATE = enum.auto()
+    """A request that timed out, or whose requester has left."""
+    UNKNOWN = enum.auto()
+
+
+class Requester(Protocol):
+    """Who learns that a request has failed."""
+
+    def request_failed(self, identifier: str, failure: Failure) -> None:
+        """Take note that no answer will come to the request that was given this identifier."""
+
+
+class _Key(NamedTuple):
+    """Identifiers are the requester's own: two clients may use the same one at a time."""
+
+    requester: int
+    identifier: str
+
+
+class _Pending(NamedTuple):
+    target: int
+    deadline: float
+    told: Requester
+
+
+class Requests:
+    """All requests that wait. One timer serves them: they time out in the order they came.
+
+    A changed `seconds_max` holds for requests from then on; one that is shorter than before waits
+    for those that came earlier.
+    """
+
+    def __init__(
+        self,
+        timers: Timers,
+        clock: Clock,
+        *,
+        seconds_max: float = REQUEST_SECONDS_MAX,
+        pending_max: int = REQUESTS_PENDING_MAX,
+        late_max: int = REQUESTS_LATE_MAX,
+    ) -> None:
+        self.seconds_max = seconds_max
+        self._timers = timers
+        self._clock = clock
+        self._pending_max = pending_max
+        self._late_max = late_max
+        self._pending: OrderedDict[_Key, _Pending] = OrderedDict()
+        self._by_requester: dict[int, dict[_Key, None]] = {}
+        self._by_target: dict[int, dict[_Key, None]] = {}
+        self._late: OrderedDict[tuple[_Key, int], None] = OrderedDict()
+        self._armed = False
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def ask(
+        self, identifier: str, *, requester: Session, target: Session, told: Requester
+    ) -> Refusal | None:
+        """Let a request wait for its answer; return why not if it may not.
+
+        An identifier is taken while the requester waits for another answer under it.
+        """
+        key = _Key(requester.number, identifier)
+        if key in self._pending:
+            return Refusal.DUPLICATE
+        asked = self._by_requester.setdefault(requester.number, {})
+        if len(asked) >= self._pending_max:
+            return Refusal.TOO_MANY
+        deadline = self._clock.monotonic() + self.seconds_max
+        self._pending[key] = _Pending(target.number, deadline, told)
+        asked[key] = None
+        self._by_target.setdefault(target.number, {})[key] = None
+        if not self._armed:
+            self._arm(self.seconds_max)
+        return None
+
+    def answer(self, identifier: str, *, requester_number: int, target: Session) -> Match:
+        """Tell what an answer of `target` belongs to; one that was awaited is no more."""
+        key = _Key(requester_number, identifier)
+        pending = self._pending.get(key)
+        if pending is not None and pending.target == target.number:
+            self._forget(key)
+            return Match.AWAITED
+        if (key, target.number) not in self._late:
+            return Match.UNKNOWN
+        del self._late[key, target.number]
+        return Match.LATE
+
+    def leave(self, session: Session) -> None:
+        """Give up what a client asked, and tell those who wait for its answers."""
+        for key in list(self._by_requester.get(session.number, ())):
+            self._remember_late(key, self._forget(key).target)
+        for key in list(self._by_target.get(session.number, ())):
+            self._forget(key).told.request_failed(key.identifier, Failure.TARGET_LEFT)
+
+    def _expire(self) -> None:
+        self._armed = False
+        now = self._clock.monotonic()
+        while self._pending:
+            key, pending = next(iter(self._pending.items()))
+            if pending.deadline > now:
+                self._arm(pending.deadline - now)
+                return
+            self._forget(key)
+            self._remember_late(key, pending.target)
+            pending.told.request_failed(key.identifier, Failure.TIMED_OUT)
+
+    def _arm(self, seconds: float) -> None:
+        self._armed = True
+        self._timers.after(seconds, self._expire)
+
+    def _forget(self, key: _Key) -> _Pending:
+        pending = self._pending.pop(key)
+        for index, number in (
+            (self._by_requester, key.requester),
+            (self._by_target, pending.target),
+        ):
+            keys = index[number]
+            del keys[key]
+            if not keys:
+                del index[number]
+        return pending
+
+    def _remember_late(self, key: _Key, target: int) -> None:
+        self._late[key, target] = None
+        if len(self._late) > self._late_max:
+            self._late.popitem(last=False)

@@ -1,0 +1,176 @@
+"""What fleximq clients send each other by number: REQ, REP, NOTIF, BCAST, and PUB with `routing`.
+
+REQ, REP and BCAST are passed on as they came. NOTIF and PUB reach each receiver with its own
+routing entry alone. Clients of other protocols have numbers too, but no routing reaches them.
+"""
+
+from collections.abc import Iterable
+from types import MappingProxyType
+from typing import Final
+
+from penstock.core.broker import Broker
+from penstock.core.requests import Failure, Match, Refusal
+from penstock.core.sessions import Session
+from penstock.gateway.fleximq import frames
+from penstock.gateway.fleximq.answers import Answers
+from penstock.gateway.fleximq.services import SERVICES
+from penstock.model import Protocol
+from penstock.wire import messagepack
+from penstock.wire.fleximq import ClientId, Message, Routing, StatusCode
+
+__all__ = ["Exchange"]
+
+_FAILURES: Final = MappingProxyType(
+    {
+        Failure.TIMED_OUT: (StatusCode.GATEWAY_TIMEOUT, "no answer in time"),
+        Failure.TARGET_LEFT: (StatusCode.CLIENT_NOT_FOUND, "the client has left"),
+    }
+)
+_REFUSALS: Final = MappingProxyType(
+    {
+        Refusal.DUPLICATE: (StatusCode.CONFLICT, "a request with this id waits for its answer"),
+        Refusal.TOO_MANY: (StatusCode.TOO_MANY_REQUESTS, "too many requests wait for answers"),
+    }
+)
+
+
+class Exchange:
+    """One client's side of it: a `core.requests.Requester`.
+
+    A `frame_view` is the whole frame of the message beside it, borrowed for the call.
+    """
+
+    __slots__ = ("_answers", "_broker")
+
+    def __init__(self, broker: Broker, answers: Answers) -> None:
+        self._broker = broker
+        self._answers = answers
+
+    # --- Request and response -----------------------------------------------------------------
+
+    def request(self, session: Session, message: Message, frame_view: memoryview) -> None:
+        """Pass a REQ on to its target, or answer it if that is the broker."""
+        identifier, entry = _correlated(message)
+        if entry.client_id == ClientId.BROKER:
+            self._serve(session, message, identifier=identifier, path=entry.path)
+            return
+        target = self._client(entry.client_id)
+        if target is None:
+            self._refuse_unknown(message, [entry.client_id])
+            return
+        refusal = self._broker.requests.ask(identifier, requester=session, target=target, told=self)
+        if refusal is not None:
+            self._answers.refuse(message, *_REFUSALS[refusal])
+            return
+        self._deliver((target,), frames.as_sent(frame_view))
+
+    def request_failed(self, identifier: str, failure: Failure) -> None:
+        """See core.requests.Requester."""
+        status, text = _FAILURES[failure]
+        self._answers.tell(status, text, identifier)
+
+    def reply(self, session: Session, message: Message, frame_view: memoryview) -> None:
+        """Pass a REP on to who waits for it."""
+        identifier, entry = _correlated(message)
+        number = entry.client_id
+        match self._broker.requests.answer(identifier, requester_number=number, target=session):
+            case Match.AWAITED:
+                requester = self._client(number)
+                if requester is not None:
+                    self._deliver((requester,), frames.as_sent(frame_view))
+            case Match.UNKNOWN:
+                # Not by a REP: its id could be taken for that of a request this client made.
+                text = f"client {number} does not wait for this answer"
+                self._answers.tell(StatusCode.NOT_FOUND, text, None)
+            case Match.LATE:
+                pass
+
+    def _serve(self, session: Session, message: Message, *, identifier: str, path: str) -> None:
+        service = SERVICES.get(path)
+        if service is None:
+            self._answers.refuse(message, StatusCode.NOT_FOUND, "the broker has no such path")
+            return
+        self._answers.write(
+            frames.answer(
+                StatusCode.OK,
+                messagepack.encode(service(self._broker, session)),
+                client_id=session.number,
+                identifier=identifier,
+            )
+        )
+
+    # --- One to many --------------------------------------------------------------------------
+
+    def notify(self, message: Message) -> None:
+        """Bring a NOTIF to each client it names; what is for the broker ends here."""
+        entries = [entry for entry in _entries(message) if entry.client_id != ClientId.BROKER]
+        self._count()
+        self._deliver_routed(message, entries, among=None)
+
+    def publish_routed(self, session: Session, message: Message) -> None:
+        """Bring a PUB, whose topic is allowed, to those of its clients that subscribe to it."""
+        subscribers = set(self._broker.router.subscribers(message.header.topic or ""))
+        if not session.echo:
+            subscribers.discard(session)
+        self._count()
+        self._deliver_routed(message, _entries(message), among=subscribers)
+
+    def broadcast(self, session: Session, frame_view: memoryview) -> None:
+        """Bring a BCAST to every fleximq client, the sender too if it wants its own messages."""
+        sessions: Iterable[Session] = self._broker.sessions
+        everyone = [
+            client
+            for client in sessions
+            if client.encoding.protocol is Protocol.FLEXIMQ
+            and (client is not session or session.echo)
+        ]
+        self._deliver(everyone, frames.as_sent(frame_view))
+
+    def _deliver_routed(
+        self, message: Message, entries: Iterable[Routing], *, among: set[Session] | None
+    ) -> None:
+        unknown = []
+        for entry in entries:
+            target = self._client(entry.client_id)
+            if target is None:
+                unknown.append(entry.client_id)
+            elif among is None or target in among:
+                self._broker.send(target, frames.routed(message, entry), 1)
+        if unknown:
+            self._refuse_unknown(message, unknown)
+
+    # --- What they share ----------------------------------------------------------------------
+
+    def _client(self, number: int) -> Session | None:
+        session = self._broker.sessions.get(number)
+        if session is None or session.encoding.protocol is not Protocol.FLEXIMQ:
+            return None
+        return session
+
+    def _deliver(self, targets: Iterable[Session], frame: bytes) -> None:
+        self._count()
+        for target in targets:
+            self._broker.send(target, frame, 1)
+
+    def _count(self) -> None:
+        """Give the message at hand its place in the log."""
+        self._broker.log.append_one()
+        self._broker.counters.messages_received[Protocol.FLEXIMQ] += 1
+
+    def _refuse_unknown(self, message: Message, numbers: list[int]) -> None:
+        text = f"no client {', '.join(map(str, numbers))}"
+        self._answers.refuse(message, StatusCode.CLIENT_NOT_FOUND, text)
+
+
+def _entries(message: Message) -> tuple[Routing, ...]:
+    if message.header.routing is None:
+        raise AssertionError(f"{message.type.name} without routing")
+    return message.header.routing
+
+
+def _correlated(message: Message) -> tuple[str, Routing]:
+    """Return the id and the one routing entry, without which no REQ or REP is decoded."""
+    identifier = frames.reqrep_id(message)
+    if identifier is None:
+        raise AssertionError(f"{message.type.name} without reqrep")
+    return identifier, _entries(message)[0]

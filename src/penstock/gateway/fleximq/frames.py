@@ -1,0 +1,119 @@
+"""The bytes that the broker sends: its own answers, and what clients send each other.
+
+What comes from a client was checked when it was decoded. It is copied or framed anew, not checked
+again: a notice with a long list in its payload costs a copy for each receiver and no more.
+"""
+
+from typing import Final
+
+from penstock.limits import REQUEST_ID_BYTES_MAX
+from penstock.wire import fleximq, messagepack
+from penstock.wire.fleximq import (
+    ClientId,
+    Header,
+    KeepAlive,
+    Message,
+    MessageType,
+    ReqRep,
+    ReqRepType,
+    Routing,
+    StatusCode,
+)
+from penstock.wire.fleximq.packets import BASE, PAYLOAD_LENGTH, VERSION
+
+__all__ = [
+    "answer",
+    "as_sent",
+    "is_short",
+    "join_reply",
+    "ping",
+    "pong",
+    "refusal",
+    "reqrep_id",
+    "routed",
+]
+
+ERRORS_PATH: Final = "/errors"
+"""Where a client is told what was wrong with a message that had no `reqrep.id`."""
+
+_RESERVED: Final = slice(6, 22)
+
+
+# --- From client to client ----------------------------------------------------------------------
+
+
+def as_sent(frame_view: memoryview) -> bytes:
+    """Return a frame as it came, but with the reserved bytes that section 2.1 asks for."""
+    frame = bytes(frame_view)
+    if any(frame[_RESERVED]):
+        return frame[: _RESERVED.start] + bytes(16) + frame[_RESERVED.stop :]
+    return frame
+
+
+def routed(message: Message, entry: Routing) -> bytes:
+    """Return `message` as one of its receivers gets it: with its own routing entry alone."""
+    header = fleximq.encode_header(
+        Header(routing=(entry,), topic=message.header.topic, status=message.header.status)
+    )
+    base = BASE.pack(VERSION, message.type, message.client_id, len(header))
+    return b"".join((base, header, PAYLOAD_LENGTH.pack(len(message.payload)), message.payload))
+
+
+# --- From client 1, the broker ------------------------------------------------------------------
+
+
+def join_reply(
+    status: StatusCode, *, client_id: int, identifier: str | None, text: str = ""
+) -> bytes:
+    """Return the REP without `routing` that answers JOIN (section 4.2)."""
+    header = Header(reqrep=_correlation(identifier), status=status)
+    payload = messagepack.encode(text) if text else b""
+    return fleximq.encode(Message(MessageType.REP, client_id, header, payload))
+
+
+def answer(status: StatusCode, payload: bytes, *, client_id: int, identifier: str) -> bytes:
+    """Return the REP with which the broker answers a client's message."""
+    header = Header(
+        routing=(Routing(client_id, ""),), reqrep=_correlation(identifier), status=status
+    )
+    return fleximq.encode(Message(MessageType.REP, ClientId.BROKER, header, payload))
+
+
+def refusal(status: StatusCode, text: str, *, client_id: int, identifier: str | None) -> bytes:
+    """Return what tells a client what was wrong with its message.
+
+    It is a REP if the message had an id that can be repeated, else a NOTIF.
+    """
+    payload = messagepack.encode(text)
+    if identifier is not None and is_short(identifier):
+        return answer(status, payload, client_id=client_id, identifier=identifier)
+    header = Header(routing=(Routing(client_id, ERRORS_PATH),), status=status)
+    return fleximq.encode(Message(MessageType.NOTIF, ClientId.BROKER, header, payload))
+
+
+def ping(*, timestamp_ms: int, interval_seconds: int) -> bytes:
+    """Return the broker's PING."""
+    header = Header(keepalive=KeepAlive(timestamp_ms, interval_seconds))
+    return fleximq.encode(Message(MessageType.PING, ClientId.BROKER, header))
+
+
+def pong(timestamp_ms: int) -> bytes:
+    """Return the PONG to a PING with this timestamp (section 3.7.1)."""
+    header = Header(keepalive=KeepAlive(timestamp_ms))
+    return fleximq.encode(Message(MessageType.PONG, ClientId.BROKER, header))
+
+
+def reqrep_id(message: Message) -> str | None:
+    """Return the `reqrep.id` of a message, where it has one."""
+    return message.header.reqrep.id if message.header.reqrep is not None else None
+
+
+def is_short(identifier: str) -> bool:
+    """Tell whether an id fits both an answer and the memory of the broker."""
+    return len(identifier.encode()) <= REQUEST_ID_BYTES_MAX
+
+
+def _correlation(identifier: str | None) -> ReqRep | None:
+    if identifier is None or not is_short(identifier):
+        return None
+    return ReqRep(ReqRepType.CORRELATION, identifier)

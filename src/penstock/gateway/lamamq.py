@@ -1,0 +1,264 @@
+"""LamaMQ clients: pushes that are answered, subscriptions, and middleware."""
+
+from typing import ClassVar
+
+from penstock._kernels import lamamq as kernel
+from penstock.core.access import Principal
+from penstock.core.hooks import Event, EventKind
+from penstock.core.sessions import Session
+from penstock.errors import (
+    BrokerFull,
+    CallerError,
+    HookRefused,
+    HookTimeout,
+    NotSubscribed,
+    OutOfSequence,
+    PeerError,
+    TopicTableFull,
+    WireError,
+)
+from penstock.gateway.base import Gateway
+from penstock.gateway.lamamq_middleware import LamaMiddleware, hook_of
+from penstock.limits import LAMAMQ_ERROR_MESSAGE_BYTES_MAX
+from penstock.model import Protocol
+from penstock.wire import lamamq
+from penstock.wire.lamamq import BrokerState, ErrorCode, PayloadType
+
+__all__ = ["LamaGateway"]
+
+
+class _Decoder(lamamq.BrokerDecoder):
+    """A decoder beside which a kernel takes packets too."""
+
+    def skipped(self) -> None:
+        """Learn that the packet at hand was taken: how much of it was missing means nothing."""
+        self._needed = 1
+
+
+class LamaGateway(Gateway):
+    """One LamaMQ connection."""
+
+    protocol: ClassVar[Protocol] = Protocol.LAMAMQ
+
+    decoder: _Decoder
+    state = BrokerState.AWAITING_AUTHENTICATION
+    _name = ""
+    _principal: Principal | None = None
+    _middleware: LamaMiddleware | None = None
+
+    def new_decoder(self) -> _Decoder:
+        """See the base class."""
+        return _Decoder(order=self.order, key_required=False)
+
+    # --- Pushes -----------------------------------------------------------------------------------
+
+    def scan(self, session: Session, data: memoryview, start: int) -> int:
+        """See the base class: an id that may be an answer's is left to the decoder."""
+        broker = self.broker
+        decoder = self.decoder
+        permits = broker.permits(session)
+        end = kernel.scan(
+            data,
+            start,
+            broker.batch,
+            broker.topics,
+            session.sender,
+            order=self.order,
+            learn_topics=permits is None,
+            permits=permits,
+            answers_awaited=bool(decoder.awaited) and not broker.judged,
+        )
+        if end != start:
+            decoder.skipped()
+        return end
+
+    def published(self, session: Session, first_offset: int) -> None:
+        """See the base class: one answer for each push, all at once."""
+        batch = self.broker.batch
+        self.broker.acknowledge(session, first_offset + len(batch) - 1, kernel.acknowledge(batch))
+
+    def topic_of(self, packet: lamamq.FromClient) -> str | None:
+        """See the base class."""
+        return packet.message.routing_key if isinstance(packet, lamamq.Push) else None
+
+    def message_event(
+        self, session: Session, packet: lamamq.Push, topic: str, value: bytes
+    ) -> Event:
+        """See the base class: with headers, time and kind of payload."""
+        message = packet.message
+        return Event(
+            EventKind.PUSH,
+            topic,
+            session.name,
+            self.protocol,
+            session,
+            headers=message.headers,
+            value=value,
+            value_is_text=message.payload_type is PayloadType.STRING,
+            created_at=message.created_at,
+        )
+
+    def refuse_publish(self, packet: lamamq.Push, error: PeerError | CallerError) -> None:
+        """See the base class."""
+        self._answer(packet.message_id, error)
+
+    # --- Everything else --------------------------------------------------------------------------
+
+    def handle(self, packet: lamamq.FromClient) -> None:
+        """See the base class."""
+        try:
+            self.state = lamamq.BROKER.advance(self.state, packet)
+        except OutOfSequence as error:
+            if not isinstance(packet, lamamq.Forward):
+                raise
+            self.broker.counters.frames_rejected[self.protocol] += 1
+            self._answer(packet.message_id, error)
+            return
+        match packet:
+            case lamamq.Authentication(name, key):
+                self._introduce(name, key)
+            case lamamq.VersionChoice():
+                self._choose(packet)
+            case _ if self.session is not None:
+                self._request(self.session, packet)
+            case _:
+                raise AssertionError("a request without a session")
+
+    def _request(self, session: Session, packet: lamamq.FromClient) -> None:
+        match packet:
+            case lamamq.Subscribe(message_id, routing_key):
+                self.subscribe(session, routing_key, lambda error: self._answer(message_id, error))
+            case lamamq.Unsubscribe(message_id, routing_key):
+                had = self.broker.unsubscribe(session, routing_key)
+                self._answer(message_id, None if had else NotSubscribed(routing_key))
+            case lamamq.Register():
+                self._register(session, packet)
+            case lamamq.Unregister(message_id, hook_name):
+                self._unregister(session, message_id, hook_name)
+            case lamamq.Answer(message_id, error, text):
+                if self._middleware is not None:
+                    refusal = None if error is None else text
+                    self._middleware.answered(message_id, refusal)
+            case _:
+                raise AssertionError(f"a {type(packet).__name__} is not handled")
+
+    def rejected(self, error: WireError) -> None:
+        """See the base class: an answer is not answered, but one that is unclear is no consent."""
+        message_id = error.message_id if isinstance(error, lamamq.LamaError) else 0
+        if self._middleware is None or not self._middleware.answered(message_id, str(error)):
+            self._answer(message_id, error)
+
+    def framing_lost(self, error: WireError) -> None:
+        """See the base class."""
+        self._answer(error.message_id if isinstance(error, lamamq.LamaError) else 0, error)
+
+    # --- The handshake ----------------------------------------------------------------------------
+
+    def authenticate(self, name: str, key: bytes | None) -> Principal | None:  # noqa: ARG002
+        """Return who a client is that brings a name and perhaps a key; None lets nobody in."""
+        return self.options.anonymous
+
+    def _introduce(self, name: str, key: bytes | None) -> None:
+        self._name = name
+        self._principal = self.authenticate(name, key)
+        if self._principal is None:
+            self._refuse_handshake(ErrorCode.BAD_REQUEST, f"{name} is not let in")
+        else:
+            self._send(lamamq.VERSIONS_OFFERED)
+
+    def _choose(self, choice: lamamq.VersionChoice) -> None:
+        if lamamq.accepts(choice):
+            self.connect(self._name, self._open)
+        else:
+            text = f"version {choice.major}.{choice.minor} was not offered"
+            self._refuse_handshake(ErrorCode.BAD_REQUEST, text)
+
+    def _open(self) -> None:
+        if self._principal is None:
+            raise AssertionError("a version was chosen by nobody")
+        try:
+            self.session = self.broker.open(
+                self.encoding,
+                self.link,
+                name=self._name,
+                principal=self._principal,
+                echo=self.options.echo,
+            )
+        except BrokerFull as error:
+            self._refuse_handshake(ErrorCode.SERVER_EXCEPTION, str(error))
+
+    def refuse_connection(self, error: PeerError) -> None:
+        """See the base class."""
+        self._refuse_handshake(_code(error), _text(error))
+
+    def _refuse_handshake(self, code: ErrorCode, text: str) -> None:
+        self._send(lamamq.Answer(0, code, text))
+        self.close()
+
+    # --- Middleware -------------------------------------------------------------------------------
+
+    def _register(self, session: Session, packet: lamamq.Register) -> None:
+        if self._middleware is None:
+            self._middleware = LamaMiddleware(self.broker, session, self.order, self.decoder)
+        hooks = self.broker.hooks
+        hook = hook_of(packet, self._middleware)
+
+        def verdict(error: PeerError | None) -> None:
+            if error is None:
+                try:
+                    hooks.register(hook)
+                except PeerError as refusal:
+                    error = refusal
+            self._answer(packet.message_id, error)
+
+        try:
+            hooks.check(hook)
+        except PeerError as error:
+            self._answer(packet.message_id, error)
+            return
+        self.ask(
+            Event(EventKind.REGISTER, hook.name, session.name, self.protocol, session), verdict
+        )
+
+    def _unregister(self, session: Session, message_id: int, hook_name: str) -> None:
+        hooks = self.broker.hooks
+        try:
+            hooks.unregister(session, hook_name)
+        except PeerError as error:
+            self._answer(message_id, error)
+            return
+        self._answer(message_id, None)
+        hooks.tell(EventKind.UNREGISTER, hook_name, session)
+
+    # --- Answers ----------------------------------------------------------------------------------
+
+    def _answer(self, message_id: int, error: PeerError | CallerError | None) -> None:
+        """Answer a message, behind the answers to those before it."""
+        if error is None:
+            self._send(lamamq.Answer(message_id))
+        else:
+            self._send(lamamq.Answer(message_id, _code(error), _text(error)))
+
+    def _send(self, packet: lamamq.FromBroker) -> None:
+        data = lamamq.encode(packet, order=self.order)
+        if self.session is None:
+            self.link.write(data)
+        else:
+            self.session.reply(data)
+
+
+def _text(error: PeerError | CallerError) -> str:
+    """Return the words of an error, as many as an answer holds."""
+    return str(error).encode()[:LAMAMQ_ERROR_MESSAGE_BYTES_MAX].decode(errors="ignore")
+
+
+def _code(error: PeerError | CallerError) -> ErrorCode:
+    match error:
+        case HookRefused():
+            return ErrorCode.MIDDLEWARE_REFUSED
+        case HookTimeout():
+            return ErrorCode.MIDDLEWARE_TIMEOUT
+        case TopicTableFull():
+            return ErrorCode.SERVER_EXCEPTION
+        case _:
+            return ErrorCode.BAD_REQUEST

@@ -1,0 +1,177 @@
+"""What Rheos clients of both versions get: topics made, followed and fed, each request answered."""
+
+import uuid
+from abc import abstractmethod
+from typing import TypeAlias
+
+from penstock._kernels.batch import Sender
+from penstock.core.access import Principal
+from penstock.core.sessions import Session
+from penstock.errors import BrokerFull, CallerError, PeerError, WireError
+from penstock.gateway.base import Gateway
+from penstock.model import (
+    NO_MESSAGE_OFFSET,
+    binary_topic_name,
+    is_publishable,
+    message_id,
+    topic_name_from_binary,
+)
+from penstock.wire import rheos1, rheos2
+from penstock.wire.decoder import Rejected
+from penstock.wire.rheos import AckCode, DuplicateTopic, OpCode, TopicNotFound
+
+__all__ = ["RheosGateway", "RheosRequest"]
+
+RheosRequest: TypeAlias = rheos1.Request | rheos2.Event
+"""What a client sends: in both versions a client id, an operation, a name and data."""
+
+
+class RheosGateway(Gateway):
+    """One Rheos connection.
+
+    There is no handshake: the first whole request opens the session, under its client id. Each
+    request is answered by one acknowledgment, in the order of the requests. SUCCESS of a PUBLISH
+    carries the message's id; every other answer an id that is marked as no message's.
+    """
+
+    # --- What a version brings --------------------------------------------------------------------
+
+    @abstractmethod
+    def acknowledgment(self, code: AckCode, identifier: bytes) -> bytes:
+        """Return one acknowledgment."""
+
+    @abstractmethod
+    def acknowledgments(self, count: int, *, first_offset: int) -> bytes:
+        """Return SUCCESS for each of `count` messages from `first_offset` on."""
+
+    # --- The session ------------------------------------------------------------------------------
+
+    def _take_packet(
+        self, packet: RheosRequest | Rejected, data: memoryview, start: int, end: int
+    ) -> int:
+        """See the base class: whoever brings the first request is let in before it is looked at."""
+        if self.session is None and not isinstance(packet, Rejected):
+            self._let_in(packet.client_id)
+            if self.session is None:
+                return start  # it comes again if middleware that must be waited for agrees
+        return super()._take_packet(packet, data, start, end)
+
+    def _let_in(self, client_id: bytes) -> None:
+        """Have a session opened, if anybody may come without credentials."""
+        principal = self.options.anonymous
+        if principal is None:
+            self._refuse_client()
+            return
+        name = str(uuid.UUID(bytes=client_id))
+        self.connect(name, lambda: self._open(client_id, name=name, principal=principal))
+
+    def _open(self, client_id: bytes, *, name: str, principal: Principal) -> None:
+        try:
+            self.session = self.broker.open(
+                self.encoding, self.link, name=name, principal=principal, echo=self.options.echo
+            )
+        except BrokerFull:
+            self._refuse_client()
+            return
+        self.session.sender = Sender(client_id, self.session.number)
+
+    def refuse_connection(self, error: PeerError) -> None:  # noqa: ARG002
+        """See the base class."""
+        self._refuse_client()
+
+    def _refuse_client(self) -> None:
+        self._answer(AckCode.FAILED)
+        self.close()
+
+    # --- Back-pressure ----------------------------------------------------------------------------
+
+    def received(self, data: memoryview) -> int:
+        """See ports.Handler: whoever does not read the answers is not read either."""
+        taken = super().received(data)
+        if self.link.congested and not self._suspended and not self._closed:
+            self.suspend()
+        return taken
+
+    def drained(self) -> None:
+        """See ports.Handler."""
+        super().drained()
+        if self._suspended:
+            self.proceed()
+
+    # --- Publishing -------------------------------------------------------------------------------
+
+    def published(self, session: Session, first_offset: int) -> None:
+        """See the base class."""
+        count = len(self.broker.batch)
+        answer = self.acknowledgments(count, first_offset=first_offset)
+        self.broker.acknowledge(session, first_offset + count - 1, answer)
+
+    def topic_of(self, packet: RheosRequest) -> str | None:
+        """See the base class."""
+        return topic_name_from_binary(packet.name) if packet.opcode is OpCode.PUBLISH else None
+
+    def admit(self, session: Session, topic: str) -> None:
+        """See the base class: a PUBLISH makes no topic."""
+        self._find(topic)
+        super().admit(session, topic)
+
+    def refuse_publish(self, packet: RheosRequest, error: PeerError | CallerError) -> None:  # noqa: ARG002
+        """See the base class."""
+        self._answer(AckCode.FAILED)
+
+    # --- Other requests ---------------------------------------------------------------------------
+
+    def handle(self, packet: RheosRequest) -> None:
+        """See the base class: CREATE or SUBSCRIBE, whose payload means nothing."""
+        session = self.session
+        if session is None:
+            raise AssertionError("a request without a session")
+        topic = topic_name_from_binary(packet.name)
+        try:
+            if packet.opcode is OpCode.CREATE:
+                self._create(session, topic, packet.client_id)
+                self._settle(None)
+            else:
+                if is_publishable(topic):
+                    self._find(topic)  # a pattern needs no topic yet
+                self.subscribe(session, topic, self._settle)
+        except (PeerError, CallerError) as error:
+            self._settle(error)
+
+    def _create(self, session: Session, topic: str, client_id: bytes) -> None:
+        """Make a topic, with its creator as parent, for one that may publish there.
+
+        Raise DuplicateTopic, InvalidTopicName, NotAllowed or TopicTableFull.
+        """
+        if self.broker.topics.find(topic) is not None:
+            raise DuplicateTopic(binary_topic_name(topic))
+        self.broker.admit(session, topic)
+        self.broker.creators[self.broker.topics.intern(topic)] = client_id
+
+    def _settle(self, error: PeerError | CallerError | None) -> None:
+        """Answer a request that is done, or refused by `error`."""
+        self._answer(AckCode.SUCCESS if error is None else AckCode.FAILED)
+
+    def _find(self, topic: str) -> None:
+        if self.broker.topics.find(topic) is None:
+            raise TopicNotFound(binary_topic_name(topic))
+
+    # --- Faults -----------------------------------------------------------------------------------
+
+    def rejected(self, error: WireError) -> None:  # noqa: ARG002
+        """See the base class: every fault has the same answer."""
+        self._answer(AckCode.FAILED)
+
+    def framing_lost(self, error: WireError) -> None:  # noqa: ARG002
+        """See the base class: the last answer."""
+        self._answer(AckCode.FAILED)
+
+    def _answer(self, code: AckCode) -> None:
+        """Answer one request that brought no message, behind the answers to those before it."""
+        log = self.broker.log
+        nothing = message_id(log.log_id, partition=log.partition, offset=NO_MESSAGE_OFFSET)
+        answer = self.acknowledgment(code, nothing)
+        if self.session is None:
+            self.link.write(answer)
+        else:
+            self.session.reply(answer)

@@ -1,0 +1,46 @@
+"""Rheos v1 clients: requests are topic encodings, deliveries bare payloads."""
+
+from typing import ClassVar
+
+from penstock._kernels import rheos1 as kernel
+from penstock.core.sessions import Session
+from penstock.gateway.rheos import RheosGateway
+from penstock.model import Protocol
+from penstock.wire import rheos1
+from penstock.wire.rheos import AckCode
+
+__all__ = ["Rheos1Gateway"]
+
+
+class Rheos1Gateway(RheosGateway):
+    """One Rheos v1 connection."""
+
+    protocol: ClassVar[Protocol] = Protocol.RHEOS1
+
+    def new_decoder(self) -> rheos1.BrokerDecoder:
+        """See the base class."""
+        return rheos1.BrokerDecoder()
+
+    def scan(self, session: Session, data: memoryview, start: int) -> int:
+        """See the base class: a topic must exist before it is published to."""
+        broker = self.broker
+        return kernel.scan(
+            data,
+            start,
+            broker.batch,
+            broker.topics,
+            session.sender,
+            learn_topics=False,
+            permits=broker.permits(session),
+        )
+
+    def acknowledgment(self, code: AckCode, identifier: bytes) -> bytes:
+        """See the base class."""
+        return rheos1.encode(rheos1.Acknowledgment(identifier, code))
+
+    def acknowledgments(self, count: int, *, first_offset: int) -> bytes:
+        """See the base class."""
+        log = self.broker.log
+        return kernel.acknowledge(
+            count, log_id=log.log_id, partition=log.partition, first_offset=first_offset
+        )

@@ -1,0 +1,46 @@
+"""Rheos v2 clients: packets of both directions carry a checksum."""
+
+from typing import ClassVar
+
+from penstock._kernels import rheos2 as kernel
+from penstock.core.sessions import Session
+from penstock.gateway.rheos import RheosGateway
+from penstock.model import Protocol
+from penstock.wire import rheos2
+from penstock.wire.rheos import AckCode
+
+__all__ = ["Rheos2Gateway"]
+
+
+class Rheos2Gateway(RheosGateway):
+    """One Rheos v2 connection."""
+
+    protocol: ClassVar[Protocol] = Protocol.RHEOS2
+
+    def new_decoder(self) -> rheos2.BrokerDecoder:
+        """See the base class."""
+        return rheos2.BrokerDecoder()
+
+    def scan(self, session: Session, data: memoryview, start: int) -> int:
+        """See the base class: a topic must exist before it is published to."""
+        broker = self.broker
+        return kernel.scan(
+            data,
+            start,
+            broker.batch,
+            broker.topics,
+            session.sender,
+            learn_topics=False,
+            permits=broker.permits(session),
+        )
+
+    def acknowledgment(self, code: AckCode, identifier: bytes) -> bytes:
+        """See the base class."""
+        return rheos2.encode(rheos2.Acknowledgment(code, identifier))
+
+    def acknowledgments(self, count: int, *, first_offset: int) -> bytes:
+        """See the base class."""
+        log = self.broker.log
+        return kernel.acknowledge(
+            count, log_id=log.log_id, partition=log.partition, first_offset=first_offset
+        )

@@ -1,0 +1,39 @@
+"""The benchmarks of whole brokers run one short pass, so that they cannot rot."""
+
+import shutil
+from unittest import SkipTest
+
+import pytest
+
+from bench.macro import crowd, latency, pubsub
+from bench.macro.peers import nats_server, penstock
+from bench.macro.wires import WIRES
+
+OWN = [name for name in WIRES if name != "nats"]
+NATS = shutil.which("nats-server") or shutil.which("nats-server", path="/usr/sbin")
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_every_protocol_carries_a_load_to_one_and_to_eight(name: str) -> None:
+    with penstock() as port:
+        assert pubsub.run(WIRES[name], port, count=20_000, subscribers=1) > 1000
+        assert pubsub.run(WIRES[name], port, count=5_000, subscribers=8) > 1000
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_latency_is_measured_in_every_protocol(name: str) -> None:
+    with penstock() as port:
+        figures = latency.run(WIRES[name], port, count=1000)
+    assert 0 < figures["p50_us"] <= figures["p90_us"] <= figures["p99_us"]
+
+
+def test_idle_clients_are_cheap_and_restless_ones_leave_nothing() -> None:
+    assert crowd.idle(500)["kib_each"] < crowd.IDLE_KIB_MAX
+    assert crowd.restless(40, 3.0)["growth_kib"] < crowd.GROWTH_KIB_MAX
+
+
+def test_the_peer_is_loaded_in_the_same_way() -> None:
+    if NATS is None:
+        raise SkipTest("nats-server is not installed: apt-get install nats-server")
+    with nats_server() as port:
+        assert pubsub.run(WIRES["nats"], port, count=20_000, subscribers=1) > 1000

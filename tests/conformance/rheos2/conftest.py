@@ -1,0 +1,31 @@
+"""Cases that hold in both versions ask for `rheos`; here it is v2."""
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+from penstock.gateway.options import GatewayOptions
+from penstock.model import Protocol
+from tests.support.live import LiveBroker
+from tests.support.rheos_bytes import RHEOS2, Rheos
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def rheos() -> Rheos:
+    return RHEOS2
+
+
+@pytest.fixture
+def topic() -> bytes:
+    """A name that no other case uses."""
+    return b"case/%d" % next(_numbers)
+
+
+@pytest.fixture(scope="module")
+def pinned() -> Iterator[LiveBroker]:
+    """A broker whose port speaks nothing but this version."""
+    with LiveBroker(options=GatewayOptions(protocol=Protocol.RHEOS2)) as live:
+        yield live

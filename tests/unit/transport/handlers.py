@@ -1,0 +1,84 @@
+"""Handlers for tests of transports: they know no protocol."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+
+async def until(condition: Callable[[], Any], seconds_max: float = 5.0) -> None:
+    """Wait for a condition; it must come true in time."""
+    async with asyncio.timeout(seconds_max):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+class Echo:
+    """See ports.Handler: sends back what it takes, in pieces of `step` bytes; keeps a record."""
+
+    def __init__(self, link: Any, step: int = 1) -> None:
+        self.link = link
+        self.step = step
+        self.taken = bytearray()
+        self.drained_count = 0
+        self.lost_for: list[str] = []
+
+    def received(self, data: memoryview) -> int:
+        assert not self.lost_for
+        size = len(data) - len(data) % self.step
+        self.taken += data[:size]
+        if size:
+            self.link.write(bytes(data[:size]))
+        return size
+
+    def drained(self) -> None:
+        self.drained_count += 1
+
+    def lost(self, reason: str) -> None:
+        self.lost_for.append(reason)
+
+
+class Broken(Echo):
+    """A handler that fails at the first byte."""
+
+    def received(self, data: memoryview) -> int:
+        raise RuntimeError(f"{len(data)} bytes too many")
+
+
+class Owner:
+    """Who the connections belong to; what `new_handler` makes handles them."""
+
+    congested_bytes = 1 << 20
+    out_bytes_max = 1 << 22
+
+    def __init__(self, new_handler: Callable[[Any], Any] = Echo) -> None:
+        self.new_handler = new_handler
+        self.links: list[Any] = []
+        self.handlers: list[Any] = []
+        self.failures: list[Exception] = []
+        self.refusals: list[str] = []
+        self.unsent = (0, 0)
+
+    def opened(self, link: Any, *_: Any) -> Any:
+        self.links.append(link)
+        self.handlers.append(self.new_handler(link))
+        return self.handlers[-1]
+
+    def closed(self, link: Any) -> None:
+        self.links.remove(link)
+
+    def failed(self, link: Any, error: Exception) -> None:
+        assert link in self.links
+        self.failures.append(error)
+
+    def refused(self, peer: str, reason: str) -> None:
+        assert peer
+        self.refusals.append(reason)
+
+    def not_heard(self, reason: str) -> None:
+        self.refusals.append(reason)
+
+    def not_sent(self, *, messages: int, too_large: int) -> None:
+        self.unsent = (self.unsent[0] + messages, self.unsent[1] + too_large)
+
+    def http(self, path: str) -> Any:
+        return None

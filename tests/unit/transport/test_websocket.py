@@ -1,0 +1,371 @@
+"""A byte stream in WebSocket messages, and plain HTTP beside it; `websockets` is the peer."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.frames import Frame, Opcode
+
+from penstock.transport.tls import server_context
+from penstock.transport.websocket import HttpAnswer, WebSocketEndpoint
+from tests.unit.transport.conftest import Run
+from tests.unit.transport.handlers import Broken, Echo, Owner, until
+
+TLS = Path(__file__).parents[2] / "support" / "tls"
+
+
+@asynccontextmanager
+async def endpoint(
+    owner: Owner, *, tls: ssl.SSLContext | None = None, origins: tuple[str, ...] = ()
+) -> AsyncIterator[str]:
+    made = WebSocketEndpoint(owner, path="/ws", origins=origins)
+    _, port = await made.listen("127.0.0.1", 0, tls=tls)
+    try:
+        yield f"{'wss' if tls else 'ws'}://127.0.0.1:{port}"
+    finally:
+        await made.close(seconds_max=1)
+        assert not owner.links
+        assert not made
+
+
+async def receive(peer: ClientConnection, size: int) -> bytes:
+    """Exactly `size` bytes, in however many messages."""
+    data = b""
+    async with asyncio.timeout(5):
+        while len(data) < size:
+            message = await peer.recv()
+            assert isinstance(message, bytes)
+            data += message
+    assert len(data) == size
+    return data
+
+
+async def get(url: str, path: str, *headers: str, method: str = "GET") -> bytes:
+    """The whole answer to a plain HTTP request."""
+    port = int(url.rpartition(":")[2])
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    lines = [f"{method} {path} HTTP/1.1", f"Host: 127.0.0.1:{port}", *headers, "", ""]
+    writer.write("\r\n".join(lines).encode())
+    async with asyncio.timeout(5):
+        answer = await reader.read()
+    writer.close()
+    await writer.wait_closed()
+    return answer
+
+
+def test_the_stream_does_not_depend_on_the_messages(run: Run) -> None:
+    async def check() -> None:
+        owner = Owner(lambda link: Echo(link, 8))
+        stream = bytes(range(32))
+        async with endpoint(owner) as url, connect(url + "/ws", compression=None) as peer:
+            sent = b""
+            for cut in range(len(stream) + 1):
+                await peer.send(stream[:cut])
+                await peer.send(stream[cut:])
+                sent += stream
+            for byte in stream:
+                await peer.send(bytes([byte]))
+            sent += stream
+            await peer.send(stream * 100)
+            sent += stream * 100
+            await peer.send([stream[:5], b"", stream[5:9], stream[9:]])  # fragments of one message
+            sent += stream
+            assert await receive(peer, len(sent)) == sent
+            assert owner.handlers[0].taken == sent
+
+    run(check())
+
+
+def test_a_large_frame_crosses_in_both_directions(run: Run) -> None:
+    async def check() -> None:
+        size = 3_000_000
+        owner = Owner(lambda link: Echo(link, size))
+        stream = bytes(i % 251 for i in range(size))
+        async with endpoint(owner) as url, connect(url + "/ws", compression=None) as peer:
+            for start in range(0, size, 100_000):
+                await peer.send(stream[start : start + 100_000])
+            # The peer's own limit is 1 MiB for a message: the broker stays below it.
+            assert await receive(peer, size) == stream
+
+    run(check())
+
+
+def test_a_text_message_closes_with_1003(run: Run) -> None:
+    async def check() -> None:
+        owner = Owner()
+        async with endpoint(owner) as url, connect(url + "/ws") as peer:
+            await peer.send("text")
+            with pytest.raises(ConnectionClosed) as caught:
+                await asyncio.wait_for(peer.recv(), 5)
+            assert caught.value.rcvd is not None
+            assert caught.value.rcvd.code == 1003
+            assert owner.refusals == ["text message"]
+            await until(lambda: not owner.links)
+            assert len(owner.handlers[0].lost_for) == 1
+
+    run(check())
+
+
+def test_other_paths_are_404_and_the_owners_are_answered(run: Run) -> None:
+    class Answering(Owner):
+        def http(self, path: str) -> HttpAnswer | None:
+            answer = HttpAnswer(200, "OK", b"{}", "application/json")
+            return answer if path == "/api" else None
+
+    async def check() -> None:
+        owner = Answering()
+        async with endpoint(owner) as url:
+            answer = await get(url, "/api?x=1")
+            assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+            assert b"\r\nContent-Type: application/json\r\n" in answer
+            assert answer.endswith(b"\r\n\r\n{}")
+            assert (await get(url, "/other")).startswith(b"HTTP/1.1 404 ")
+            assert (await get(url, "/api", method="DELETE")).startswith(b"HTTP/1.1 405 ")
+            assert (await get(url, "/ws")).startswith(b"HTTP/1.1 426 ")  # no upgrade asked for
+            assert b"\r\nServer:" not in await get(url, "/other")
+            with pytest.raises(InvalidStatus) as caught:
+                await connect(url + "/wrong")
+            assert caught.value.response.status_code == 404
+            async with connect(url + "/ws?token=1"):
+                pass
+            assert len(owner.handlers) == 1
+
+    run(check())
+
+
+def test_a_page_from_elsewhere_is_not_welcome_unless_listed(run: Run) -> None:
+    async def check() -> None:
+        owner = Owner()
+        async with endpoint(owner, origins=("https://app.example",)) as url:
+            port = url.rpartition(":")[2]
+            for origin in ("https://evil.example", "null", "http://127.0.0.1:1"):
+                with pytest.raises(InvalidStatus) as caught:
+                    await connect(url + "/ws", origin=origin)  # type: ignore[arg-type]
+                assert caught.value.response.status_code == 403
+            for origin in ("https://app.example", f"http://127.0.0.1:{port}"):
+                async with connect(url + "/ws", origin=origin):  # type: ignore[arg-type]
+                    pass
+            assert owner.refusals == ["origin not allowed"] * 3
+        async with endpoint(owner, origins=("*",)) as url:
+            async with connect(url + "/ws", origin="https://evil.example"):  # type: ignore[arg-type]
+                pass
+
+    run(check())
+
+
+def test_while_paused_nothing_is_taken(run: Run) -> None:
+    async def check() -> None:
+        owner = Owner(lambda link: Echo(link, 2))
+        async with endpoint(owner) as url, connect(url + "/ws") as peer:
+            await peer.send(b"abc")
+            assert await receive(peer, 2) == b"ab"
+            link = owner.links[0]
+            link.pause()
+            link.pause()
+            await peer.send(b"def")
+            await (await peer.ping())  # it has been received
+            link.resume()
+            assert owner.handlers[0].taken == b"ab"
+            link.resume()
+            assert await receive(peer, 4) == b"cdef"
+
+    run(check())
+
+
+def test_a_connection_that_is_lost_while_paused_is_let_go(run: Run) -> None:
+    async def check() -> None:
+        owner = Owner()
+        async with endpoint(owner) as url:
+            peer = await connect(url + "/ws")
+            await peer.send(b"a")
+            assert await receive(peer, 1) == b"a"
+            owner.links[0].pause()
+            await peer.send(b"b")
+            await (await peer.ping())
+            peer.transport.abort()
+            await until(lambda: not owner.links)
+            assert len(owner.handlers[0].lost_for) == 1
+
+    run(check())
+
+
+@pytest.mark.parametrize("cut", ["abort", "close"])
+def test_a_connection_that_the_peer_ends_is_let_go(run: Run, cut: str) -> None:
+    async def check() -> None:
+        owner = Owner()
+        async with endpoint(owner) as url:
+            peer = await connect(url + "/ws")
+            await peer.send(b"a")
+            assert await receive(peer, 1) == b"a"
+            link = owner.links[0]
+            if cut == "abort":
+                peer.transport.abort()
+            else:
+                await peer.close()
+            await until(lambda: not owner.links)
+            assert len(owner.handlers[0].lost_for) == 1
+            link.write(b"into the void")
+            link.close()
+            link.abort()
+
+    run(check())
+
+
+def test_close_comes_behind_all_that_was_written(run: Run) -> None:
+    async def check() -> None:
+        owner = Owner()
+        async with endpoint(owner) as url, connect(url + "/ws") as peer:
+            await until(lambda: owner.links)
+            link = owner.links[0]
+            data = bytes(1_000_000)
+            link.write(data)
+            link.write(b"last")
+            assert link.buffered == len(data) + 4
+            link.close()
+            link.write(b"too late")
+            assert await receive(peer, len(data) + 4) == data + b"last"
+            with pytest.raises(ConnectionClosed) as caught:
+                await asyncio.wait_for(peer.recv(), 5)
+            assert caught.value.rcvd is not None
+            assert caught.value.rcvd.code == 1000
+            await until(lambda: not owner.links)
+
+    run(check())
+
+
+def test_a_peer_that_does_not_read_congests_and_drains(run: Run) -> None:
+    async def check() -> None:
+        owner = Owner()
+        async with endpoint(owner) as url, connect(url + "/ws", max_queue=1) as peer:
+            await until(lambda: owner.links)
+            link, handler = owner.links[0], owner.handlers[0]
+            written = 0
+            while not link.congested:
+                link.write(bytes(300_000))
+                written += 300_000
+                await asyncio.sleep(0)
+            assert link.buffered > owner.congested_bytes // 4
+            assert handler.drained_count == 0
+            assert await receive(peer, written) == bytes(written)
+            await until(lambda: handler.drained_count == 1)
+            assert not link.congested
+
+    run(check())
+
+
+def test_a_peer_that_lets_answers_pile_up_is_cut_off(run: Run) -> None:
+    async def check() -> None:
+        owner = Owner()
+        async with endpoint(owner) as url:
+            peer = await connect(url + "/ws", max_queue=1)
+            await until(lambda: owner.links)
+            link = owner.links[0]
+            for _ in range(owner.out_bytes_max // 1_000_000 + 2):
+                link.write(bytes(1_000_000))
+            assert owner.refusals == ["out-buffer full"]
+            await until(lambda: not owner.links)
+            peer.transport.abort()
+
+    run(check())
+
+
+def test_a_handler_that_breaks_takes_one_connection_with_it(run: Run) -> None:
+    async def check() -> None:
+        kinds = [Broken, Echo]
+        owner = Owner(lambda link: kinds[len(owner.handlers)](link))
+        async with endpoint(owner) as url:
+            async with connect(url + "/ws") as bad, connect(url + "/ws") as good:
+                await bad.send(b"x")
+                with pytest.raises(ConnectionClosed):
+                    await asyncio.wait_for(bad.recv(), 5)
+                await good.send(b"x")
+                assert await receive(good, 1) == b"x"
+                assert len(owner.failures) == 1
+                assert len(owner.links) == 1
+
+    run(check())
+
+
+def test_a_stop_closes_who_is_in_and_who_is_at_the_door(run: Run) -> None:
+    async def check() -> None:
+        owner = Owner()
+        made = WebSocketEndpoint(owner, path="/ws")
+        _, port = await made.listen("127.0.0.1", 0)
+        peer = await connect(f"ws://127.0.0.1:{port}/ws")
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /ws HTTP/1.1\r\n")
+        await until(lambda: len(owner.links) == 1)
+        made.stop_accepting()
+        await peer.send(b"still here")
+        assert await receive(peer, 10) == b"still here"
+        with pytest.raises(OSError, match=r"Connect call failed|refused"):
+            await asyncio.open_connection("127.0.0.1", port)
+        await made.close(seconds_max=0.2)
+        with pytest.raises(ConnectionClosed):
+            await asyncio.wait_for(peer.recv(), 5)
+        try:
+            assert await asyncio.wait_for(reader.read(), 5) == b""
+        except ConnectionResetError:
+            pass
+        writer.close()
+        assert not owner.links
+
+    run(check())
+
+
+def test_a_message_beyond_the_limit_closes_with_1009(run: Run, monkeypatch: Any) -> None:
+    monkeypatch.setattr("penstock.transport.websocket.WEBSOCKET_MESSAGE_BYTES_MAX", 1000)
+
+    async def check() -> None:
+        owner = Owner()
+        async with endpoint(owner) as url, connect(url + "/ws", compression=None) as peer:
+            await peer.send(bytes(1000))
+            assert await receive(peer, 1000) == bytes(1000)
+            await peer.send(bytes(1001))
+            with pytest.raises(ConnectionClosed) as caught:
+                await asyncio.wait_for(peer.recv(), 5)
+            assert caught.value.rcvd is not None
+            assert caught.value.rcvd.code == 1009
+
+    run(check())
+
+
+def test_bytes_that_are_no_websocket_end_one_connection(run: Run) -> None:
+    async def check() -> None:
+        owner = Owner()
+        async with endpoint(owner) as url:
+            peer = await connect(url + "/ws")
+            await until(lambda: owner.links)
+            # A frame that a client must mask, and did not.
+            peer.transport.write(Frame(Opcode.BINARY, b"x").serialize(mask=False))
+            with pytest.raises(ConnectionClosed) as caught:
+                await asyncio.wait_for(peer.recv(), 5)
+            assert caught.value.rcvd is not None
+            assert caught.value.rcvd.code == 1002
+            await until(lambda: not owner.links)
+            port = int(url.rpartition(":")[2])
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"\xfe\xca\x20\0\0\0\0\r\n\r\n")
+            await asyncio.wait_for(reader.read(), 5)
+            writer.close()
+
+    run(check())
+
+
+def test_it_speaks_tls(run: Run) -> None:
+    async def check() -> None:
+        owner = Owner()
+        trusting = ssl.create_default_context(cafile=str(TLS / "localhost.pem"))
+        context = server_context(TLS / "localhost.pem", TLS / "localhost.key")
+        async with endpoint(owner, tls=context) as url:
+            async with connect(url + "/ws", ssl=trusting) as peer:
+                await peer.send(b"secret")
+                assert await receive(peer, 6) == b"secret"
+
+    run(check())
