@@ -27,6 +27,7 @@ __all__ = [
     "OutOfSequence",
     "PeerError",
     "PenstockError",
+    "TooManyMessages",
     "TooManySubscriptions",
     "TopicTableFull",
     "UnrecognisedProtocol",
@@ -52,6 +53,7 @@ class ErrorCode(enum.StrEnum):
     NOT_ALLOWED = "not-allowed"
     BROKER_FULL = "broker-full"
     TOO_MANY_SUBSCRIPTIONS = "too-many-subscriptions"
+    TOO_MANY_MESSAGES = "too-many-messages"
     NOT_SUBSCRIBED = "not-subscribed"
     INVALID_HOOK = "invalid-hook"
     HOOK_REFUSED = "hook-refused"
@@ -265,6 +267,19 @@ class BrokerFull(PeerError):
 
     def __str__(self) -> str:
         return f"the limit of {self.sessions} clients is reached"
+
+
+class TooManyMessages(PeerError):
+    """One client sends more messages a second than it may."""
+
+    code = ErrorCode.TOO_MANY_MESSAGES
+
+    def __init__(self, per_second_max: int) -> None:
+        super().__init__(per_second_max)
+        self.per_second_max = per_second_max
+
+    def __str__(self) -> str:
+        return f"the limit of {self.per_second_max} messages a second is exceeded"
 
 
 class TooManySubscriptions(PeerError):

@@ -83,4 +83,6 @@ cdef inline int sender_index(Batch batch, const uint8_t *uuid, int likely) noexc
 cdef int find_sender(Batch batch, const uint8_t *uuid) noexcept nogil
 
 cdef inline bint has_room(Columns *columns, uint32_t rows_max) noexcept nogil:
-    return columns.count < columns.capacity or grow(columns, rows_max)
+    return columns.count < rows_max and (
+        columns.count < columns.capacity or grow(columns, rows_max)
+    )

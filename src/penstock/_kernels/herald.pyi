@@ -11,6 +11,7 @@ def scan(
     *,
     order: ByteOrder,
     permits: bytes | bytearray | None = None,
+    payload_bytes_max: int = ...,
 ) -> int:
     """Fill `batch` with the run of PUBLISH frames at `start`; return where the run ends.
 

@@ -40,9 +40,11 @@ def scan(
     *,
     str order not None,
     object permits=None,
+    uint32_t payload_bytes_max=HERALD_PAYLOAD_BYTES_MAX,
 ):
     cdef Scan scan = Scan(batch, topics)
     scan.permit(permits)
+    scan.bytes_max = payload_bytes_max
     return scan.walk(data, start, HERALD, order == "big", sender, run)
 
 
@@ -53,6 +55,7 @@ cdef size_t run(Scan scan, size_t start) noexcept nogil:
     cdef size_t end = scan.batch.data_length
     cdef bint big = scan.batch.big
     cdef size_t expected = 0
+    cdef uint32_t bytes_max = <uint32_t>scan.bytes_max
     cdef uint32_t length, topic, row
     while end - start > HEADER:
         frame = data + start
@@ -60,7 +63,7 @@ cdef size_t run(Scan scan, size_t start) noexcept nogil:
         if (
             load16(frame, big) != MAGIC
             or frame[2] != PUBLISH
-            or length - 1 >= PAYLOAD_BYTES_MAX     # 0 wraps around and is refused with the rest
+            or length - 1 >= bytes_max     # 0 wraps around and is refused with the rest
             or end - start - HEADER < length
         ):
             break

@@ -9,11 +9,13 @@ principal and topic, not for each message.
 import dataclasses
 import enum
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
-from penstock.core.patterns import compile_pattern
+from penstock.core.patterns import compile_pattern, covers, overlaps
+from penstock.errors import PeerError
 
-__all__ = ["ANYONE", "Action", "Principal", "Rule"]
+__all__ = ["ANYONE", "Action", "Authenticator", "Principal", "Rule"]
 
 
 class Action(enum.StrEnum):
@@ -27,8 +29,8 @@ class Action(enum.StrEnum):
 class Rule:
     """Allow or deny actions on the topics that a pattern matches.
 
-    A subscription with wildcards is judged by its text: a rule fits it if the rule's pattern
-    matches the subscription read as a name.
+    A subscription with wildcards asks for many topics at once: a rule that allows fits it only if
+    it covers them all, a rule that denies if it names any of them.
     """
 
     allow: bool
@@ -43,6 +45,8 @@ class Rule:
         """Tell whether this rule has a say on `action` on `topic`."""
         if action not in self.actions:
             return False
+        if action is Action.SUBSCRIBE:
+            return covers(self.pattern, topic) if self.allow else overlaps(self.pattern, topic)
         if self.expression is None:
             return topic == self.pattern
         return self.expression.fullmatch(topic) is not None
@@ -76,6 +80,30 @@ class Principal:
         if identifier >= len(self.permits):
             self.permits.extend(bytes(identifier + 1 - len(self.permits)))
         self.permits[identifier] = 1
+
+
+class Authenticator(Protocol):
+    """Turns what a client brings into the principal it is; each raises AuthenticationFailed."""
+
+    def verify_token(self, token: str) -> Principal:
+        """Return whose token this is."""
+
+    def verify_api_key(self, api_key: str) -> Principal:
+        """Return whose API key this is."""
+
+    def check_basic(
+        self, username: str, password: str, then: Callable[[Principal | PeerError], None]
+    ) -> None:
+        """Find out whose name and password these are, and call `then` with whom or with why not.
+
+        It takes its time, and is called later.
+        """
+
+    def verify_lamamq(self, identity: str, key: bytes) -> Principal:
+        """Return whose identity name and key these are."""
+
+    def requires_key(self, identity: str) -> bool:
+        """Tell whether an identity name belongs to somebody, so that a key must prove it."""
 
 
 ANYONE = Principal("anyone")

@@ -10,7 +10,7 @@ from typing import Final
 from penstock.errors import InvalidPattern
 from penstock.limits import TOPIC_NAME_BYTES_MAX
 
-__all__ = ["compile_pattern"]
+__all__ = ["compile_pattern", "covers", "overlaps"]
 
 _SEPARATOR: Final = re.compile(r"[/.]")
 _ONE_LEVEL: Final = frozenset({"+", "*"})
@@ -38,3 +38,32 @@ def compile_pattern(text: str) -> re.Pattern[str] | None:
         r"[^/.]*" if level in _ONE_LEVEL else re.escape(level) for level in levels
     )
     return re.compile(expression + (r"(?:[/.].*)?" if last_is_rest else ""), re.DOTALL)
+
+
+def covers(pattern: str, other: str) -> bool:
+    """Tell whether every topic that `other` matches is matched by `pattern` too."""
+    if compile_pattern(pattern) is None:
+        return pattern == other
+    mine, theirs = _SEPARATOR.split(pattern), _SEPARATOR.split(other)
+    for level, their_level in zip(mine, theirs, strict=False):
+        if level in _THE_REST:
+            return True
+        if their_level in _THE_REST or (
+            level not in _ONE_LEVEL and (their_level in _ONE_LEVEL or level != their_level)
+        ):
+            return False
+    return len(mine) == len(theirs) or (len(mine) == len(theirs) + 1 and mine[-1] in _THE_REST)
+
+
+def overlaps(pattern: str, other: str) -> bool:
+    """Tell whether some topic may be matched by both patterns."""
+    if compile_pattern(pattern) is None and compile_pattern(other) is None:
+        return pattern == other
+    mine, theirs = _SEPARATOR.split(pattern), _SEPARATOR.split(other)
+    for level, their_level in zip(mine, theirs, strict=False):
+        if level in _THE_REST or their_level in _THE_REST:
+            return True
+        if level != their_level and not ({level, their_level} & _ONE_LEVEL):
+            return False
+    longer = mine[len(theirs) :] or theirs[len(mine) :]
+    return not longer or (len(longer) == 1 and longer[0] in _THE_REST)

@@ -1,6 +1,7 @@
 """Clients as the broker sees them, and the numbers they go by."""
 
 from collections import deque
+from collections.abc import Iterator
 
 from penstock._kernels.batch import Sender
 from penstock.core.access import Principal
@@ -102,7 +103,8 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._by_number)
 
-    def __iter__(self) -> "iter[Session]":  # type: ignore[valid-type]
+    def __iter__(self) -> Iterator[Session]:
+        """Go through all, whoever comes or goes meanwhile."""
         return iter(list(self._by_number.values()))
 
     @property

@@ -9,10 +9,12 @@ import structlog
 from penstock.core.broker import Broker
 from penstock.core.hooks import Event, EventKind, Inquiry
 from penstock.core.patterns import compile_pattern
+from penstock.core.rates import Allowance
 from penstock.core.routing import Encoding
 from penstock.core.sessions import Session
-from penstock.errors import CallerError, OutOfSequence, PeerError, WireError
+from penstock.errors import CallerError, OutOfSequence, PeerError, TooManyMessages, WireError
 from penstock.gateway.options import GatewayOptions
+from penstock.limits import BATCH_ROWS_MAX
 from penstock.model import ByteOrder, Protocol
 from penstock.ports import Link
 from penstock.wire.decoder import Decoder, Rejected
@@ -29,6 +31,8 @@ class Gateway(ABC):
     """
 
     protocol: ClassVar[Protocol]
+    refuses_above_rate: ClassVar[bool] = False
+    """Whether a publish above the rate limit is answered; otherwise the client is read later."""
 
     def __init__(
         self, broker: Broker, link: Link, options: GatewayOptions, *, order: ByteOrder
@@ -39,7 +43,9 @@ class Gateway(ABC):
         self.order: ByteOrder = order
         self.session: Session | None = None
         self.decoder = self.new_decoder()
+        self.allowance = Allowance(options.messages_per_second_max, broker.clock.monotonic())
         self._suspended = False
+        self._unread = False
         self._closed = False
         self._inquiry: Inquiry | None = None
 
@@ -100,7 +106,11 @@ class Gateway(ABC):
             self.close()
         finally:
             self.broker.batch.clear()
-        return size if self._closed else position
+        if self._closed:
+            return size
+        if self.link.congested:
+            self._wait_for_reader()
+        return position
 
     @property
     def publishes(self) -> bool:
@@ -108,9 +118,11 @@ class Gateway(ABC):
         return True
 
     def _take_run(self, session: Session, data: memoryview, start: int) -> int:
-        end = self.scan(session, data, start)
         batch = self.broker.batch
+        batch.rows_max = self.allowance.left(self.broker.clock.monotonic(), most=BATCH_ROWS_MAX)
+        end = self.scan(session, data, start)
         if len(batch):
+            self.allowance.take(len(batch))
             first = self.broker.publish(session, batch)
             self.published(session, first)
         return end
@@ -132,6 +144,8 @@ class Gateway(ABC):
         session = self.session
         if session is None:
             raise AssertionError("a publish without a session")
+        if not self.allowance.left(self.broker.clock.monotonic(), most=1):
+            return self._too_fast(packet, start, end)
         try:
             self.admit(session, topic)
         except (PeerError, CallerError) as error:
@@ -146,6 +160,16 @@ class Gateway(ABC):
             self._take_one(session, bytes(data[start:end]))
             return end
         return run_end
+
+    def _too_fast(self, packet: Any, start: int, end: int) -> int:  # noqa: ANN401
+        """Refuse a publish above the rate limit, or come back to it when there is room again."""
+        if self.refuses_above_rate:
+            self.broker.counters.frames_rejected[self.protocol] += 1
+            self.refuse_publish(packet, TooManyMessages(self.options.messages_per_second_max or 0))
+            return end
+        self.suspend()
+        self.broker.timers.after(self.allowance.wait_seconds(), self.proceed)
+        return start
 
     def admit(self, session: Session, topic: str) -> None:
         """Judge the topic of a publish that the scan stopped at; raise what refuses it."""
@@ -252,12 +276,14 @@ class Gateway(ABC):
     def _take_one(self, session: Session, frame: bytes) -> None:
         """Publish one frame that has been judged."""
         self._scan_one(session, frame)
+        self.allowance.take(1)
         first = self.broker.publish(session, self.broker.batch)
         self.published(session, first)
 
     def _scan_one(self, session: Session, frame: bytes) -> None:
         """Fill the broker's batch with one frame, whatever tables say of its topic."""
         self.broker.judged = True
+        self.broker.batch.rows_max = 1
         try:
             end = self.scan(session, memoryview(frame), 0)
         finally:
@@ -308,12 +334,24 @@ class Gateway(ABC):
         """End the connection when all answers are sent."""
         if not self._closed:
             self._closed = True
-            self.link.close()
+            if self.session is None:
+                self.link.close()
+            else:
+                self.session.finish()
 
     def drained(self) -> None:
         """See ports.Handler."""
         if self.session is not None:
             self.broker.drained(self.session)
+        if self._unread:
+            self._unread = False
+            self.link.resume()
+
+    def _wait_for_reader(self) -> None:
+        """Read no more from a client that does not read: its answers would pile up."""
+        if not self._unread:
+            self._unread = True
+            self.link.pause()
 
     def lost(self, reason: str) -> None:  # noqa: ARG002
         """See ports.Handler."""

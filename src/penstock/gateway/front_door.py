@@ -47,7 +47,7 @@ class FrontDoor:
         if self._inside is not None:
             return self._inside.received(data)
         try:
-            detected = detect(data)
+            detected = detect(data, bytes_max=self._options.frames.handshake_bytes_max)
         except UnrecognisedProtocol as error:
             self._refuse(error.reason)
             return len(data)

@@ -13,6 +13,7 @@ from penstock.errors import (
     NotAllowed,
     OutOfSequence,
     PeerError,
+    TooManyMessages,
     TooManySubscriptions,
     WireError,
 )
@@ -30,13 +31,15 @@ class HeraldGateway(Gateway):
     """One herald connection."""
 
     protocol: ClassVar[Protocol] = Protocol.HERALD
+    refuses_above_rate: ClassVar[bool] = True
 
     state = BrokerState.AWAITING_HANDSHAKE
     _channels_left = b""  # of a handshake, while middleware thinks about one of them
 
     def new_decoder(self) -> herald.Decoder:
         """See the base class."""
-        return herald.Decoder(order=self.order)
+        payload_bytes_max = self.options.frames.herald_payload_bytes_max
+        return herald.Decoder(order=self.order, payload_bytes_max=payload_bytes_max)
 
     @property
     def publishes(self) -> bool:
@@ -54,6 +57,7 @@ class HeraldGateway(Gateway):
             session.sender,
             order=self.order,
             permits=broker.permits(session),
+            payload_bytes_max=self.options.frames.herald_payload_bytes_max,
         )
 
     def published(self, session: Session, first_offset: int) -> None:
@@ -92,6 +96,9 @@ class HeraldGateway(Gateway):
 
     def refuse_publish(self, packet: herald.Publish, error: PeerError | CallerError) -> None:  # noqa: ARG002
         """See the base class."""
+        if isinstance(error, TooManyMessages):
+            self._error(ErrorCode.RATE_LIMIT_EXCEEDED)
+            return
         refused = isinstance(error, NotAllowed | HookRefused | HookTimeout)
         self._error(ErrorCode.UNAUTHORIZED if refused else ErrorCode.CHANNEL_NOT_FOUND)
 

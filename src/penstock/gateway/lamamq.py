@@ -7,6 +7,7 @@ from penstock.core.access import Principal
 from penstock.core.hooks import Event, EventKind
 from penstock.core.sessions import Session
 from penstock.errors import (
+    AuthenticationFailed,
     BrokerFull,
     CallerError,
     HookRefused,
@@ -27,28 +28,36 @@ from penstock.wire.lamamq import BrokerState, ErrorCode, PayloadType
 __all__ = ["LamaGateway"]
 
 
-class _Decoder(lamamq.BrokerDecoder):
-    """A decoder beside which a kernel takes packets too."""
-
-    def skipped(self) -> None:
-        """Learn that the packet at hand was taken: how much of it was missing means nothing."""
-        self._needed = 1
-
-
 class LamaGateway(Gateway):
     """One LamaMQ connection."""
 
     protocol: ClassVar[Protocol] = Protocol.LAMAMQ
 
-    decoder: _Decoder
+    decoder: lamamq.BrokerDecoder
     state = BrokerState.AWAITING_AUTHENTICATION
     _name = ""
     _principal: Principal | None = None
     _middleware: LamaMiddleware | None = None
 
-    def new_decoder(self) -> _Decoder:
+    def new_decoder(self) -> lamamq.BrokerDecoder:
         """See the base class."""
-        return _Decoder(order=self.order, key_required=False)
+        frames = self.options.frames
+        return lamamq.BrokerDecoder(
+            order=self.order,
+            key_required=self._key_required,
+            limits=lamamq.Limits(
+                headers_max=frames.lamamq_headers_max,
+                headers_bytes_max=frames.lamamq_headers_bytes_max,
+                payload_bytes_max=frames.lamamq_payload_bytes_max,
+            ),
+        )
+
+    def _key_required(self, name: str) -> bool:
+        """Tell whether a name alone lets nobody in."""
+        authenticator = self.options.authenticator
+        return authenticator is not None and (
+            self.options.anonymous is None or authenticator.requires_key(name)
+        )
 
     # --- Pushes -----------------------------------------------------------------------------------
 
@@ -67,6 +76,9 @@ class LamaGateway(Gateway):
             learn_topics=permits is None,
             permits=permits,
             answers_awaited=bool(decoder.awaited) and not broker.judged,
+            headers_max=self.options.frames.lamamq_headers_max,
+            headers_bytes_max=self.options.frames.lamamq_headers_bytes_max,
+            payload_bytes_max=self.options.frames.lamamq_payload_bytes_max,
         )
         if end != start:
             decoder.skipped()
@@ -154,15 +166,24 @@ class LamaGateway(Gateway):
 
     # --- The handshake ----------------------------------------------------------------------------
 
-    def authenticate(self, name: str, key: bytes | None) -> Principal | None:  # noqa: ARG002
-        """Return who a client is that brings a name and perhaps a key; None lets nobody in."""
+    def _authenticate(self, name: str, key: bytes | None) -> Principal:
+        """Return who a client is that brings a name and perhaps a key.
+
+        Raise AuthenticationFailed.
+        """
+        authenticator = self.options.authenticator
+        if authenticator is not None and self._key_required(name):
+            return authenticator.verify_lamamq(name, key or b"")
+        if self.options.anonymous is None:
+            raise AuthenticationFailed("identity", "nobody is known by name")
         return self.options.anonymous
 
     def _introduce(self, name: str, key: bytes | None) -> None:
         self._name = name
-        self._principal = self.authenticate(name, key)
-        if self._principal is None:
-            self._refuse_handshake(ErrorCode.BAD_REQUEST, f"{name} is not let in")
+        try:
+            self._principal = self._authenticate(name, key)
+        except AuthenticationFailed as error:
+            self._refuse_handshake(ErrorCode.BAD_REQUEST, str(error))
         else:
             self._send(lamamq.VERSIONS_OFFERED)
 

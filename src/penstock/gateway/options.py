@@ -2,11 +2,26 @@
 
 import dataclasses
 
-from penstock.core.access import ANYONE, Principal
-from penstock.limits import HANDSHAKE_SECONDS_MAX
+from penstock import limits
+from penstock.core.access import ANYONE, Authenticator, Principal
 from penstock.model import ByteOrder, Protocol
 
-__all__ = ["GatewayOptions"]
+__all__ = ["FrameLimits", "GatewayOptions"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FrameLimits:
+    """How large what a client sends may be, by protocol; codec and kernel keep to the same."""
+
+    handshake_bytes_max: int = limits.DETECT_BYTES_MAX
+    rheos1_body_bytes_max: int = limits.RHEOS1_BODY_BYTES_MAX
+    rheos2_body_bytes_max: int = limits.RHEOS_BODY_BYTES_MAX
+    herald_payload_bytes_max: int = limits.HERALD_PAYLOAD_BYTES_MAX
+    fleximq_header_bytes_max: int = limits.FLEXIMQ_HEADER_BYTES_MAX
+    fleximq_message_bytes_max: int = limits.FLEXIMQ_MESSAGE_BYTES_MAX
+    lamamq_headers_max: int = limits.LAMAMQ_HEADERS_MAX
+    lamamq_headers_bytes_max: int = limits.LAMAMQ_HEADERS_BYTES_MAX
+    lamamq_payload_bytes_max: int = limits.LAMAMQ_PAYLOAD_BYTES_MAX
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -14,11 +29,15 @@ class GatewayOptions:
     """One listener's settings, shared by all gateways behind it.
 
     `protocol` pins all connections to one protocol, in `order` where it has two; None detects both.
-    `anonymous` is who a client is that brings no credentials; None refuses such clients.
+    `anonymous` is who a client is that brings no credentials; None refuses such clients. Without
+    an `authenticator` credentials are not looked at.
     """
 
     protocol: Protocol | None = None
     order: ByteOrder = "little"
     echo: bool = True
     anonymous: Principal | None = ANYONE
-    handshake_seconds_max: float = HANDSHAKE_SECONDS_MAX
+    authenticator: Authenticator | None = None
+    handshake_seconds_max: float = limits.HANDSHAKE_SECONDS_MAX
+    messages_per_second_max: int | None = None
+    frames: FrameLimits = FrameLimits()

@@ -83,21 +83,6 @@ class RheosGateway(Gateway):
         self._answer(AckCode.FAILED)
         self.close()
 
-    # --- Back-pressure ----------------------------------------------------------------------------
-
-    def received(self, data: memoryview) -> int:
-        """See ports.Handler: whoever does not read the answers is not read either."""
-        taken = super().received(data)
-        if self.link.congested and not self._suspended and not self._closed:
-            self.suspend()
-        return taken
-
-    def drained(self) -> None:
-        """See ports.Handler."""
-        super().drained()
-        if self._suspended:
-            self.proceed()
-
     # --- Publishing -------------------------------------------------------------------------------
 
     def published(self, session: Session, first_offset: int) -> None:

@@ -19,7 +19,7 @@ class Rheos1Gateway(RheosGateway):
 
     def new_decoder(self) -> rheos1.BrokerDecoder:
         """See the base class."""
-        return rheos1.BrokerDecoder()
+        return rheos1.BrokerDecoder(body_bytes_max=self.options.frames.rheos1_body_bytes_max)
 
     def scan(self, session: Session, data: memoryview, start: int) -> int:
         """See the base class: a topic must exist before it is published to."""
@@ -32,6 +32,7 @@ class Rheos1Gateway(RheosGateway):
             session.sender,
             learn_topics=False,
             permits=broker.permits(session),
+            body_bytes_max=self.options.frames.rheos1_body_bytes_max,
         )
 
     def acknowledgment(self, code: AckCode, identifier: bytes) -> bytes:

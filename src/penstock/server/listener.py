@@ -1,73 +1,386 @@
-"""A place where clients connect, and the connections that came in by it."""
+"""Places where clients come from, and the connections that came in by them."""
 
 import asyncio
+import dataclasses
+import errno
+import socket
 import ssl
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
 
-import structlog
-
+from penstock import model
+from penstock.core.access import ANYONE
 from penstock.core.broker import Broker
+from penstock.errors import BadAddress, BrokerFull, CannotListen
+from penstock.gateway.fleximq import FleximqGateway
 from penstock.gateway.front_door import FrontDoor
 from penstock.gateway.options import GatewayOptions
-from penstock.ports import Handler
+from penstock.limits import UDP_SESSION_SECONDS_MAX, UDP_SESSIONS_MAX
+from penstock.ports import Handler, Link
+from penstock.server.connections import ConnectionKeeper, Turnstile
+from penstock.transport.addresses import Address
+from penstock.transport.ipc import SOCKET_MODE, ClaimedPath, claim_path, resolve_path
+from penstock.transport.stdio import Program, Supervisor
 from penstock.transport.stream import ReceiveBuffer, StreamConnection
+from penstock.transport.tls import server_context
+from penstock.transport.udp import DatagramEndpoint, DatagramSession
+from penstock.transport.websocket import HttpAnswer, WebSocketEndpoint
 
-__all__ = ["StreamListener"]
+__all__ = [
+    "DatagramListener",
+    "Listener",
+    "StdioListener",
+    "StreamListener",
+    "WebSocketListener",
+    "new_listener",
+    "options_for",
+]
 
-log = structlog.get_logger("penstock.listener")
+_ANY_PORT: Final = Address("tcp", "127.0.0.1", 0)
+_TLS_SHUTDOWN_SECONDS_MAX: Final = 2.0
 
 
-class StreamListener:
-    """A listening stream socket: a `transport.stream.ConnectionOwner`."""
+class Listener(Protocol):
+    """A place where clients come from."""
+
+    @property
+    def url(self) -> str:
+        """Where it is, for people; once started with the port that port 0 became."""
+
+    @property
+    def connections(self) -> int:
+        """How many connections it has."""
+
+    async def start(self) -> None:
+        """Let clients in; raise an OperatorError if that cannot be."""
+
+    def stop_accepting(self) -> None:
+        """Let nobody else in."""
+
+    async def close(self, *, seconds_max: float) -> None:
+        """End all connections, once what was written to them is sent or the time is up."""
+
+
+def options_for(address: Address, options: GatewayOptions | None = None) -> GatewayOptions:
+    """Return the options of a listener: what its address says, `options` for the rest."""
+    options = options or GatewayOptions()
+    given: dict[str, object] = {}
+    if address.protocol is not None:
+        # LamaMQ's order is the network's, unless the address says otherwise.
+        lamamq = address.protocol is model.Protocol.LAMAMQ
+        given["protocol"] = address.protocol
+        given["order"] = address.order or ("big" if lamamq else options.order)
+    if address.echo is not None:
+        given["echo"] = address.echo
+    if address.anonymous is False:
+        given["anonymous"] = None
+    elif address.anonymous and options.anonymous is None:
+        given["anonymous"] = GatewayOptions().anonymous
+    return dataclasses.replace(options, **given)  # type: ignore[arg-type]
+
+
+def new_listener(
+    address: Address,
+    broker: Broker,
+    buffer: ReceiveBuffer,
+    *,
+    options: GatewayOptions | None = None,
+    turnstile: Turnstile | None = None,
+    http: Callable[[str], HttpAnswer | None] | None = None,
+) -> "StreamListener | DatagramListener | WebSocketListener":
+    """Return the listener that an address asks for; `http` answers beside a WebSocket.
+
+    Raise CertificateUnusable, or BadAddress if TLS has no certificate.
+    """
+    options = options_for(address, options)
+    match address.scheme:
+        case "udp":
+            return DatagramListener(broker, address, options=options, turnstile=turnstile)
+        case "ws" | "wss":
+            return WebSocketListener(
+                broker, address, options=options, tls=_tls(address), turnstile=turnstile, http=http
+            )
+        case _:
+            return StreamListener(
+                broker, buffer, address, options=options, tls=_tls(address), turnstile=turnstile
+            )
+
+
+def _tls(address: Address) -> ssl.SSLContext | None:
+    if not address.is_secure:
+        return None
+    if address.certificate is None or address.key is None:
+        raise BadAddress(str(address), f"{address.scheme}:// needs certificate and key")
+    return server_context(address.certificate, address.key)
+
+
+class StreamListener(ConnectionKeeper):
+    """A listening stream socket, TCP, TLS or IPC: a `transport.stream.ConnectionOwner`."""
 
     def __init__(
-        self, broker: Broker, buffer: ReceiveBuffer, *, options: GatewayOptions | None = None
+        self,
+        broker: Broker,
+        buffer: ReceiveBuffer,
+        address: Address = _ANY_PORT,
+        *,
+        options: GatewayOptions | None = None,
+        tls: ssl.SSLContext | None = None,
+        turnstile: Turnstile | None = None,
     ) -> None:
+        super().__init__(broker, options, turnstile)
         self.buffer = buffer
-        self.congested_bytes = broker.settings.out_buffer_bytes_max // 4
-        self._broker = broker
-        self._options = options or GatewayOptions()
+        self.address = address
+        self._tls = tls
         self._server: asyncio.Server | None = None
-        self._connections: set[StreamConnection] = set()
+        self._claimed: ClaimedPath | None = None
+
+    @property
+    def url(self) -> str:
+        """See Listener."""
+        return self.address.location
+
+    async def start(self) -> None:
+        """See Listener."""
+        if self.address.scheme == "ipc":
+            await self._start_ipc()
+            return
+        host, port = await self.listen_tcp(self.address.host, self.address.port, tls=self._tls)
+        self.address = dataclasses.replace(self.address, host=host, port=port)
 
     async def listen_tcp(
         self, host: str, port: int, *, tls: ssl.SSLContext | None = None
     ) -> tuple[str, int]:
         """Start to listen; return the address, with the port that port 0 became."""
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            lambda: StreamConnection(self), host, port, ssl=tls, backlog=1024
-        )
+        try:
+            self._server = await asyncio.get_running_loop().create_server(
+                lambda: StreamConnection(self),
+                host,
+                port,
+                ssl=tls,
+                backlog=1024,
+                ssl_handshake_timeout=self._options.handshake_seconds_max if tls else None,
+                ssl_shutdown_timeout=_TLS_SHUTDOWN_SECONDS_MAX if tls else None,
+            )
+        except OSError as error:
+            raise _cannot_listen(f"{'tls' if tls else 'tcp'}://{host}:{port}", error) from None
         name = self._server.sockets[0].getsockname()
         return name[0], name[1]
 
+    async def _start_ipc(self) -> None:
+        path = resolve_path(self.address.path)
+        mode = SOCKET_MODE if self.address.mode is None else self.address.mode
+        self._claimed = await claim_path(path, mode=mode)
+        self.address = dataclasses.replace(self.address, path=str(path))
+        self._server = await asyncio.get_running_loop().create_unix_server(
+            lambda: StreamConnection(self), sock=self._claimed.socket
+        )
+
     def stop_accepting(self) -> None:
-        """Let nobody else in."""
+        """See Listener: a socket file goes before the socket does."""
+        if self._claimed is not None:
+            self._claimed.release()
         if self._server is not None:
             self._server.close()
 
     async def close(self, *, seconds_max: float) -> None:
-        """End all connections, once what was written to them is sent or the time is up."""
-        for connection in list(self._connections):
-            connection.close()
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + seconds_max
-        while self._connections and loop.time() < deadline:
-            await asyncio.sleep(0.01)
-        for connection in list(self._connections):
-            connection.abort()
-
-    # --- transport.stream.ConnectionOwner ---------------------------------------------------------
+        """See Listener."""
+        self.stop_accepting()
+        await self.end_all(seconds_max)
 
     def opened(self, connection: StreamConnection) -> Handler:
         """See transport.stream.ConnectionOwner."""
-        self._connections.add(connection)
-        return FrontDoor(self._broker, connection, self._options)
+        if not connection.peer:
+            connection.peer = self.url
+        return self.front_door(connection)
 
-    def closed(self, connection: StreamConnection) -> None:
-        """See transport.stream.ConnectionOwner."""
-        self._connections.discard(connection)
 
-    def failed(self, connection: StreamConnection, error: Exception) -> None:
-        """See transport.stream.ConnectionOwner."""
-        self._broker.counters.connections_failed["internal error"] += 1
-        log.error("connection failed", peer=connection.peer, exc_info=error)
+class DatagramListener(ConnectionKeeper):
+    """A bound UDP socket: a `transport.udp.DatagramOwner`."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        address: Address,
+        *,
+        options: GatewayOptions | None = None,
+        turnstile: Turnstile | None = None,
+        session_seconds_max: float = UDP_SESSION_SECONDS_MAX,
+        sessions_max: int = UDP_SESSIONS_MAX,
+    ) -> None:
+        super().__init__(broker, options, turnstile)
+        self.address = address
+        self._session_seconds_max = session_seconds_max
+        self._sessions_max = sessions_max
+        self._endpoint: DatagramEndpoint | None = None
+
+    @property
+    def url(self) -> str:
+        """See Listener."""
+        return self.address.location
+
+    async def start(self) -> None:
+        """See Listener."""
+        endpoint = DatagramEndpoint(
+            self, session_seconds_max=self._session_seconds_max, sessions_max=self._sessions_max
+        )
+        try:
+            await asyncio.get_running_loop().create_datagram_endpoint(
+                lambda: endpoint, local_addr=(self.address.host, self.address.port)
+            )
+        except OSError as error:
+            raise _cannot_listen(self.url, error) from None
+        self._endpoint = endpoint
+        host, port = endpoint.local_address
+        self.address = dataclasses.replace(self.address, host=host, port=port)
+
+    def stop_accepting(self) -> None:
+        """See Listener."""
+        if self._endpoint is not None:
+            self._endpoint.stop_accepting()
+
+    async def close(self, *, seconds_max: float) -> None:
+        """See Listener: every session is told."""
+        if self._endpoint is not None:
+            await self._endpoint.close(seconds_max=seconds_max)
+            await self.emptied()
+
+    def opened(self, session: DatagramSession) -> Handler:
+        """See transport.udp.DatagramOwner."""
+        options = dataclasses.replace(
+            self._options, protocol=model.Protocol.HERALD, order=session.order
+        )
+        return self.admit(session, lambda: FrontDoor(self._broker, session, options))
+
+    def not_heard(self, reason: str) -> None:
+        """See transport.udp.DatagramOwner: counted, not logged, for anyone can send datagrams."""
+        self._broker.counters.connections_failed[f"udp: {reason}"] += 1
+
+    def not_sent(self, *, messages: int, too_large: int) -> None:
+        """See transport.udp.DatagramOwner."""
+        counters = self._broker.counters
+        counters.messages_dropped[model.Protocol.HERALD] += messages
+        counters.messages_undeliverable[model.Protocol.HERALD] += too_large
+
+
+class WebSocketListener(ConnectionKeeper):
+    """A listening socket for WebSockets and plain HTTP: a `transport.websocket.WebSocketOwner`."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        address: Address,
+        *,
+        options: GatewayOptions | None = None,
+        tls: ssl.SSLContext | None = None,
+        turnstile: Turnstile | None = None,
+        http: Callable[[str], HttpAnswer | None] | None = None,
+    ) -> None:
+        super().__init__(broker, options, turnstile)
+        self.address = address
+        self.out_bytes_max = 2 * broker.settings.out_buffer_bytes_max
+        self._tls = tls
+        self._http = http
+        self._endpoint = WebSocketEndpoint(self, path=address.path, origins=address.origins)
+
+    @property
+    def url(self) -> str:
+        """See Listener."""
+        return self.address.location
+
+    async def start(self) -> None:
+        """See Listener."""
+        try:
+            host, port = await self._endpoint.listen(
+                self.address.host, self.address.port, tls=self._tls
+            )
+        except OSError as error:
+            raise _cannot_listen(self.url, error) from None
+        self.address = dataclasses.replace(self.address, host=host, port=port)
+
+    def stop_accepting(self) -> None:
+        """See Listener."""
+        self._endpoint.stop_accepting()
+
+    async def close(self, *, seconds_max: float) -> None:
+        """See Listener."""
+        await self._endpoint.close(seconds_max=seconds_max)
+
+    def opened(self, link: Link) -> Handler:
+        """See transport.websocket.WebSocketOwner."""
+        return self.front_door(link)
+
+    def http(self, path: str) -> HttpAnswer | None:
+        """See transport.websocket.WebSocketOwner."""
+        answer = self._http(path) if self._http is not None else None
+        if answer is None and path == "/healthz":
+            return HttpAnswer(200, "OK", b"ok\n")
+        return answer
+
+
+class StdioListener(ConnectionKeeper):
+    """Programs that the broker starts: a `transport.stdio.ProgramOwner`.
+
+    A program speaks fleximq and has joined when it starts: it finds its client id in the
+    environment (section 6.4). `new_handler` puts another handler, with an id, in that place.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        programs: Sequence[Program],
+        *,
+        options: GatewayOptions | None = None,
+        turnstile: Turnstile | None = None,
+        new_handler: Callable[[Link, Program], tuple[Handler, int]] | None = None,
+    ) -> None:
+        super().__init__(broker, options, turnstile)
+        self._new_handler = new_handler or self._joined
+        self._supervisors = [Supervisor(self, program) for program in programs]
+
+    @property
+    def url(self) -> str:
+        """See Listener."""
+        names = ",".join(supervisor.program.name for supervisor in self._supervisors)
+        return f"stdio://{names}"
+
+    async def start(self) -> None:
+        """See Listener: a program that cannot be started is tried again, like one that ends."""
+        for supervisor in self._supervisors:
+            supervisor.start()
+
+    def stop_accepting(self) -> None:
+        """See Listener: programs run on, and are not started again."""
+        for supervisor in self._supervisors:
+            supervisor.stop_restarting()
+
+    async def close(self, *, seconds_max: float) -> None:
+        """See Listener."""
+        stops = [supervisor.stop(seconds_max=seconds_max) for supervisor in self._supervisors]
+        await asyncio.gather(*stops)
+
+    def opened(self, link: Link, program: Program) -> tuple[Handler, int]:
+        """See transport.stdio.ProgramOwner."""
+        if self._turnstile.full:
+            raise BrokerFull(self._turnstile.connections)
+        handler, client_id = self._new_handler(link, program)
+        return self.admit(link, lambda: handler), client_id
+
+    def _joined(self, link: Link, program: Program) -> tuple[Handler, int]:  # noqa: ARG002
+        gateway = FleximqGateway(self._broker, link, self._options, order="big")
+        # Whoever lists a program trusts it, also where strangers are not welcome.
+        session = gateway.open(self._options.anonymous or ANYONE)
+        return gateway, session.number
+
+
+_REMEDIES: Final = {
+    errno.EADDRINUSE: ("another process listens there", "stop it or choose another port"),
+    errno.EACCES: ("permission denied", "choose a port from 1024 on or give the process the right"),
+    errno.EADDRNOTAVAIL: ("this machine has no such address", "use 127.0.0.1, 0.0.0.0 or its own"),
+}
+
+
+def _cannot_listen(url: str, error: OSError) -> CannotListen:
+    if isinstance(error, socket.gaierror):
+        return CannotListen(url, "the name of the host is not known", "use an address instead")
+    reason = (error.strerror or str(error)).lower()
+    return CannotListen(url, *_REMEDIES.get(error.errno or 0, (reason, "choose another address")))

@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Mapping
 
+import structlog
+
 from penstock.core.broker import Broker, BrokerSettings
 from penstock.gateway.options import GatewayOptions
 from penstock.log.memory import MemoryLog
@@ -12,6 +14,8 @@ from penstock.server.listener import StreamListener
 from penstock.transport.stream import ReceiveBuffer
 
 __all__ = ["Server"]
+
+log = structlog.get_logger("penstock.server")
 
 TICK_SECONDS = 0.05
 """How late a timer may be."""
@@ -58,5 +62,8 @@ class Server:
             self._ticking.cancel()
 
     def _tick(self) -> None:
-        self.broker.timers.run_due()
+        try:
+            self.broker.timers.run_due()
+        except Exception:  # time must not stop for everyone because one timer broke
+            log.exception("timer failed")
         self._ticking = asyncio.get_running_loop().call_later(TICK_SECONDS, self._tick)

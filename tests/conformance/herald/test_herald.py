@@ -26,7 +26,7 @@ from tests.support.herald_bytes import (
 from tests.support.live import LiveBroker
 
 INVALID_HANDSHAKE, CHANNEL_NOT_FOUND, MESSAGE_TOO_LARGE = 1, 2, 3
-INVALID_OPCODE, MALFORMED_MESSAGE, UNAUTHORIZED = 6, 7, 8
+RATE_LIMIT_EXCEEDED, INVALID_OPCODE, MALFORMED_MESSAGE, UNAUTHORIZED = 4, 6, 7, 8
 
 
 # --- Handshakes ---------------------------------------------------------------------------------
@@ -336,3 +336,22 @@ def test_43_a_connection_without_a_handshake_in_time_is_closed() -> None:
         with publisher(hasty) as peer:
             peer.expect_nothing(0.5)
             peer.settle()
+
+
+# --- Rate limits --------------------------------------------------------------------------------
+
+
+def test_50_a_publish_above_the_rate_is_not_taken_and_says_so() -> None:
+    options = GatewayOptions(messages_per_second_max=10)
+    with LiveBroker(options=options) as strict, subscriber(strict) as peer:
+        with publisher(strict) as sender:
+            sender.send(b"".join(publish(7, bytes([n])) for n in range(30)) + PING)
+            answers = sender.receive(7)
+            refused = 0
+            while answers != PONG:
+                assert answers + sender.receive(1) == error(RATE_LIMIT_EXCEEDED)
+                refused += 1
+                answers = sender.receive(7)
+            assert 15 <= refused <= 20
+        got = [peer.message()[2] for _ in range(30 - refused)]
+        assert got[:10] == [bytes([n]) for n in range(10)]

@@ -132,7 +132,7 @@ def test_06_an_empty_name_is_answered_on_a_shared_port_too(broker: LiveBroker) -
 def test_07_where_nobody_may_come_anonymously_the_answer_is_error_2() -> None:
     with LiveBroker(options=GatewayOptions(anonymous=None)) as live, LamaPeer(live) as peer:
         peer.send(authentication(b"meter-3"))
-        assert peer.expect_answer(0, BAD_REQUEST) == b"meter-3 is not let in"
+        assert peer.expect_answer(0, BAD_REQUEST) == b"identity refused"
         peer.expect_close()
 
 
@@ -224,7 +224,7 @@ def test_15_what_cannot_be_a_topic_is_error_2_and_those_around_it_are_taken(
 def test_16_a_push_that_rules_forbid_is_error_2_and_all_others_are_taken_once(
     strict: LiveBroker,
 ) -> None:
-    with subscriber(strict, b"#") as listener, client(strict) as peer:
+    with subscriber(strict, b"t/+") as listener, client(strict) as peer:
         topics = [b"t/1", b"t/1", b"secret/x", b"t/2", b"t/1", b"secret/y", b"t/3"]
         peer.send(b"".join(push(n, topic, b"%d" % n) for n, topic in enumerate(topics)))
         for n, topic in enumerate(topics):

@@ -217,6 +217,23 @@ def test_rules_are_tried_in_order_and_the_first_that_fits_decides() -> None:
     assert broker.permits(join(broker)) is None
 
 
+def test_a_wildcard_subscription_gets_nothing_that_a_rule_denies() -> None:
+    allowed = Principal("p", [allow(Action.SUBSCRIBE, "sensors/+")], default=False)
+    denied = Principal("q", [deny(Action.SUBSCRIBE, "secret/x")])
+    broker = new_broker()
+    session, other = join(broker, principal=allowed), join(broker, principal=denied)
+    broker.subscribe(session, "sensors/+")
+    broker.subscribe(session, "sensors/1")
+    for pattern in ("sensors/#", "#", "sensors/+/x", "+/1"):
+        with pytest.raises(NotAllowed):
+            broker.subscribe(session, pattern)
+    for pattern in ("secret/x", "secret/+", "secret/#", "#", "+/x"):
+        with pytest.raises(NotAllowed):
+            broker.subscribe(other, pattern)
+    broker.subscribe(other, "secret/y")
+    broker.subscribe(other, "public/#")
+
+
 def test_values_too_long_for_herald_are_left_out_for_herald_alone() -> None:
     broker = new_broker()
     subscriber = join(broker, "#")

@@ -1,8 +1,10 @@
 """What a subscription matches, level by level."""
 
+import itertools
+
 import pytest
 
-from penstock.core.patterns import compile_pattern
+from penstock.core.patterns import compile_pattern, covers, overlaps
 from penstock.errors import InvalidPattern
 
 MATCHES = [
@@ -43,3 +45,39 @@ def test_a_name_without_wildcard_levels_is_one_topic(name: str) -> None:
 def test_these_match_nothing_and_are_refused(pattern: str) -> None:
     with pytest.raises(InvalidPattern):
         compile_pattern(pattern)
+
+
+def matched(pattern: str, names: list[str]) -> set[str]:
+    expression = compile_pattern(pattern)
+    if expression is None:
+        return {name for name in names if name == pattern}
+    return {name for name in names if expression.fullmatch(name)}
+
+
+def test_covers_and_overlaps_agree_with_what_patterns_match() -> None:
+    levels = ["a", "b"]
+    names = [
+        "/".join(parts) for size in range(1, 5) for parts in itertools.product(levels, repeat=size)
+    ]
+    patterns = [
+        "/".join(parts)
+        for size in range(1, 4)
+        for parts in itertools.product(["a", "b", "+", "#"], repeat=size)
+        if "#" not in parts[:-1]
+    ]
+    for one, other in itertools.product(patterns, repeat=2):
+        mine, theirs = matched(one, names), matched(other, names)
+        assert overlaps(one, other) is bool(mine & theirs), (one, other)
+        # A finite world of two words cannot tell "a or b" from "+", the patterns can.
+        if covers(one, other):
+            assert theirs <= mine, (one, other)
+    for one, other in [
+        ("#", "a/+"),
+        ("a/#", "a"),
+        ("a/#", "a/b/+"),
+        ("+/+", "a/+"),
+        ("a.+", "a/b"),
+    ]:
+        assert covers(one, other)
+    for one, other in [("a/+", "a/#"), ("a/b", "a/+"), ("a", "#"), ("+", "a/b"), ("a/b", "a.b")]:
+        assert not covers(one, other)

@@ -72,6 +72,10 @@ def test_a_full_batch_ends_the_run() -> None:
         frame = publish(protocol, order, value=b"v")
         batch, _, end = kernel_scan(protocol, frame * 10, order, batch=Batch(rows_max=4))
         assert (len(batch), end) == (4, 4 * len(frame))
+    batch, _, end = kernel_scan(Protocol.HERALD, HERALD * 20, "little")
+    batch.rows_max = 3  # also where the columns have room for more
+    _, _, end = kernel_scan(Protocol.HERALD, HERALD * 20, "little", batch=batch)
+    assert (len(batch), end) == (3, 3 * len(HERALD))
     batch, _, end = kernel_scan(Protocol.HERALD, HERALD, "little", batch=Batch(rows_max=0))
     assert (len(batch), end) == (0, 0)
 

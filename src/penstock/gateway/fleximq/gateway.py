@@ -79,7 +79,11 @@ class FleximqGateway(Gateway):
 
     def new_decoder(self) -> fleximq.BrokerDecoder:
         """See the base class."""
-        return fleximq.BrokerDecoder()
+        frames = self.options.frames
+        return fleximq.BrokerDecoder(
+            header_bytes_max=frames.fleximq_header_bytes_max,
+            message_bytes_max=frames.fleximq_message_bytes_max,
+        )
 
     def received(self, data: memoryview) -> int:
         """See the base class: every byte is a sign of life."""
@@ -100,6 +104,8 @@ class FleximqGateway(Gateway):
             headers=self._shared.headers,
             learn_topics=permits is None,
             permits=permits,
+            header_bytes_max=self.options.frames.fleximq_header_bytes_max,
+            message_bytes_max=self.options.frames.fleximq_message_bytes_max,
         )
 
     def published(self, session: Session, first_offset: int) -> None:

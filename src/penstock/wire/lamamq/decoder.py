@@ -7,6 +7,7 @@ can follow one.
 """
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Final, TypeVar
 
 from penstock.model import ByteOrder
@@ -62,6 +63,10 @@ class _RoleDecoder(decoder.Decoder[Received]):
             return Rejected(BadRequest(cursor.message_id, cursor.fault)), cursor.position
         return packet, cursor.position
 
+    def skipped(self) -> None:
+        """Learn that the packet at hand was taken by another: what was missing of it is history."""
+        self._needed = 1
+
     @abstractmethod
     def _read(self, cursor: Cursor) -> Received:
         """Return the packet at `cursor`, a stand-in if the cursor noted a fault."""
@@ -81,9 +86,9 @@ class _RoleDecoder(decoder.Decoder[Received]):
 class BrokerDecoder(_RoleDecoder[FromClient]):
     """Cuts what a client sends into packets: authentication, version choice, then messages.
 
-    Where no key is required, one is read only if a byte of it is there when the name is whole:
-    the one place where the cut of the stream counts, and where a client that sends its version
-    choice ahead of the offer is misread.
+    `key_required` says whether a name must be followed by a key. Where it need not, one is read
+    only if a byte of it is there when the name is whole: the one place where the cut of the stream
+    counts, and where a client that sends its version choice ahead of the offer is misread.
 
     `awaited` holds the ids of hook calls: the packet with such an id is the answer to it.
     """
@@ -92,7 +97,7 @@ class BrokerDecoder(_RoleDecoder[FromClient]):
         self,
         *,
         order: ByteOrder = "big",
-        key_required: bool = False,
+        key_required: bool | Callable[[str], bool] = False,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         super().__init__(order, limits)
@@ -126,7 +131,8 @@ class BrokerDecoder(_RoleDecoder[FromClient]):
         if not name:
             raise BadRequest(0, "the identity name is empty")
         key = None
-        if self._key_required or cursor.has_more:
+        required = self._key_required
+        if (required(name) if callable(required) else required) or cursor.has_more:
             key = cursor.buffer("identity key", self._limits.identity_key_bytes_max)
         return Authentication(name, key, method)
 

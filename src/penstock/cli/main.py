@@ -1,0 +1,74 @@
+"""The `penstock` command: its subcommands, and how it ends.
+
+It ends with 0 when all went well, with 2 and one line on standard error when an operator must act,
+with 130 when it was interrupted, and with 1 and a traceback when the fault is ours.
+"""
+
+import sys
+from typing import Annotated, Final
+
+import typer
+
+import penstock
+from penstock.cli.hash_key import hash_key
+from penstock.cli.hash_password import hash_password
+from penstock.cli.serve import serve
+from penstock.errors import OperatorError
+
+__all__ = ["main"]
+
+EXIT_OPERATOR: Final = 2
+EXIT_INTERRUPTED: Final = 130
+
+# BadParameter is a UsageError is a ClickException: what the parser raises for a wrong command line.
+# Newer versions of typer bring the parser along, older ones import it, so it is found by its heir.
+_PARSER_ERROR: Final[type[Exception]] = typer.BadParameter.__mro__[2]
+
+app = typer.Typer(
+    name="penstock",
+    help="One message broker for five wire protocols.",
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+app.command("serve")(serve)
+app.command("hash-password")(hash_password)
+app.command("hash-key")(hash_key)
+
+
+def _print_version(wanted: bool) -> None:  # noqa: FBT001
+    if wanted:
+        typer.echo(f"penstock {penstock.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    *,
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    """One message broker for five wire protocols."""
+
+
+def main() -> None:
+    """Run the command line of the process, and end the process."""
+    command = typer.main.get_command(app)
+    try:
+        code = command.main(prog_name="penstock", standalone_mode=False)
+    except OperatorError as error:
+        _fail(str(error))
+    except _PARSER_ERROR as error:
+        _fail(f"{getattr(error, 'format_message', error.__str__)()} See: penstock --help")
+    except (KeyboardInterrupt, typer.Abort):
+        sys.exit(EXIT_INTERRUPTED)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(text: str) -> None:
+    typer.echo(f"penstock: {' '.join(text.split())}", err=True)
+    sys.exit(EXIT_OPERATOR)

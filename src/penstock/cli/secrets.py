@@ -1,0 +1,17 @@
+"""Secrets that an operator types or pipes in; they never stand on a command line."""
+
+import sys
+
+import typer
+
+__all__ = ["read_secret"]
+
+
+def read_secret(what: str) -> str:
+    """Return one secret: asked for twice on a terminal, else the first line of standard input."""
+    if sys.stdin.isatty():
+        return str(typer.prompt(what, hide_input=True, confirmation_prompt=True, err=True))
+    secret = sys.stdin.readline().rstrip("\r\n")
+    if not secret:
+        raise typer.BadParameter(f"Expected the {what.lower()} on standard input.")
+    return secret

@@ -1,0 +1,217 @@
+"""What an operator can set: the typed contents of `penstock.toml`.
+
+One class for each table; `docs/configuration.md` describes every key. A key's name ends in its unit
+and bound. `config_loading.load` is the way to get a `Config`: it has been checked as a whole.
+"""
+
+from typing import Annotated, Literal
+from urllib.parse import quote
+
+from msgspec import Meta, Struct
+
+from penstock import limits as bounds
+from penstock.core.broker import BrokerSettings
+from penstock.transport.addresses import OPTIONS, Address, parse_address
+
+__all__ = [
+    "AnonymousConfig",
+    "BasicConfig",
+    "BrokerConfig",
+    "Config",
+    "DataConfig",
+    "Durability",
+    "HeraldConfig",
+    "HttpConfig",
+    "LamamqConfig",
+    "LimitsConfig",
+    "ListenerConfig",
+    "PrincipalConfig",
+    "ProgramConfig",
+    "RuleConfig",
+    "Verdict",
+]
+
+Durability = Literal["fsync", "os", "memory"]
+Verdict = Literal["allow", "deny"]
+
+_Text = Annotated[str, Meta(min_length=1)]
+_Count = Annotated[int, Meta(ge=1)]
+_Seconds = Annotated[float, Meta(gt=0, le=86_400)]
+_Sha256 = Annotated[str, Meta(pattern="^[0-9a-fA-F]{64}$", title="64 hexadecimal digits")]
+
+
+class _Table(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A table of the file."""
+
+
+class BrokerConfig(_Table, frozen=True):
+    """`[broker]`: how much one client may have, and what becomes of those that do not keep up."""
+
+    sessions_max: _Count = bounds.SESSIONS_MAX
+    subscriptions_max: _Count = bounds.SUBSCRIPTIONS_MAX
+    out_buffer_bytes_max: Annotated[int, Meta(ge=64 * bounds.KIB)] = bounds.OUT_BUFFER_BYTES_MAX
+    hold_seconds_max: Annotated[float, Meta(ge=0, le=86_400)] = bounds.HOLD_SECONDS_MAX
+    slow_consumer: Literal["drop", "disconnect"] = "drop"
+    durability: Durability = "memory"
+
+
+class LimitsConfig(_Table, frozen=True):
+    """`[limits]`: time, rate and sizes; a size never goes beyond what its specification allows."""
+
+    connections_max: _Count = bounds.SESSIONS_MAX
+    handshake_seconds_max: _Seconds = float(bounds.HANDSHAKE_SECONDS_MAX)
+    handshake_bytes_max: Annotated[int, Meta(ge=64, le=bounds.DETECT_BYTES_MAX)] = (
+        bounds.DETECT_BYTES_MAX
+    )
+    stop_seconds_max: _Seconds = 5.0
+    messages_per_second_max: Annotated[int, Meta(ge=0)] = 0
+    rheos1_body_bytes_max: Annotated[int, Meta(ge=64, le=bounds.RHEOS1_BODY_BYTES_MAX)] = (
+        bounds.RHEOS1_BODY_BYTES_MAX
+    )
+    rheos2_body_bytes_max: Annotated[int, Meta(ge=64, le=bounds.RHEOS_BODY_BYTES_MAX)] = (
+        bounds.RHEOS_BODY_BYTES_MAX
+    )
+    herald_payload_bytes_max: Annotated[int, Meta(ge=64, le=bounds.HERALD_PAYLOAD_BYTES_MAX)] = (
+        bounds.HERALD_PAYLOAD_BYTES_MAX
+    )
+    fleximq_header_bytes_max: Annotated[int, Meta(ge=64, le=bounds.FLEXIMQ_HEADER_BYTES_MAX)] = (
+        bounds.FLEXIMQ_HEADER_BYTES_MAX
+    )
+    fleximq_message_bytes_max: Annotated[
+        int, Meta(ge=64, le=bounds.FLEXIMQ_MESSAGE_BYTES_CEILING)
+    ] = bounds.FLEXIMQ_MESSAGE_BYTES_MAX
+    lamamq_headers_max: Annotated[int, Meta(ge=0, le=65_535)] = bounds.LAMAMQ_HEADERS_MAX
+    lamamq_headers_bytes_max: Annotated[int, Meta(ge=64, le=bounds.GIB)] = (
+        bounds.LAMAMQ_HEADERS_BYTES_MAX
+    )
+    lamamq_payload_bytes_max: Annotated[int, Meta(ge=64, le=bounds.GIB)] = (
+        bounds.LAMAMQ_PAYLOAD_BYTES_MAX
+    )
+
+
+class HttpConfig(_Table, frozen=True):
+    """`[http]`: where the broker answers HTTP."""
+
+    address: _Text = "127.0.0.1:7080"
+
+
+class DataConfig(_Table, frozen=True):
+    """`[data]`: where messages are kept."""
+
+    folder: _Text = "penstock-data"
+
+
+class HeraldConfig(_Table, frozen=True):
+    """`[herald]`: names of channels. If any is named, only those exist."""
+
+    channels: dict[str, str] = {}
+
+
+class ListenerConfig(_Table, frozen=True):
+    """`[[listener]]`: a place where clients connect. An option stands here or in the URL."""
+
+    url: _Text
+    protocol: Literal["rheos1", "rheos2", "fleximq", "herald", "lamamq"] | None = None
+    order: Literal["little", "big"] | None = None
+    echo: bool | None = None
+    anonymous: bool | None = None
+    certificate: _Text | None = None
+    key: _Text | None = None
+    mode: _Text | None = None
+    origins: Annotated[tuple[_Text, ...], Meta(min_length=1)] | None = None
+
+    @property
+    def address(self) -> Address:
+        """The URL with the other keys as its options; raise BadAddress."""
+        given = []
+        for name in OPTIONS:
+            value = getattr(self, name)
+            if value is None:
+                continue
+            if isinstance(value, bool):
+                value = str(value).lower()
+            text = value if isinstance(value, str) else ",".join(value)
+            given.append(f"{name}={quote(text, safe='')}")
+        separator = "&" if "?" in self.url else "?"
+        return parse_address(self.url + separator + "&".join(given) if given else self.url)
+
+
+class RuleConfig(_Table, frozen=True):
+    """`[[principal.rule]]` and `[[anonymous.rule]]`: the first that fits a topic decides."""
+
+    topics: Annotated[tuple[_Text, ...], Meta(min_length=1)]
+    allow: Annotated[tuple[Literal["publish", "subscribe"], ...], Meta(min_length=1)] | None = None
+    deny: Annotated[tuple[Literal["publish", "subscribe"], ...], Meta(min_length=1)] | None = None
+
+
+class BasicConfig(_Table, frozen=True):
+    """`basic` of a principal: fleximq's user name and password."""
+
+    username: _Text
+    password_hash: _Text
+
+
+class LamamqConfig(_Table, frozen=True):
+    """`lamamq` of a principal: LamaMQ's identity name and key."""
+
+    identity: Annotated[str, Meta(min_length=1, max_length=bounds.LAMAMQ_IDENTITY_NAME_BYTES_MAX)]
+    key_sha256: _Sha256
+
+
+class PrincipalConfig(_Table, frozen=True):
+    """`[[principal]]`: who clients can be, how they prove it and what they may do."""
+
+    name: _Text
+    token: _Text | None = None
+    basic: BasicConfig | None = None
+    api_key_sha256: _Sha256 | None = None
+    lamamq: LamamqConfig | None = None
+    default: Verdict | None = None
+    rule: tuple[RuleConfig, ...] = ()
+
+
+class AnonymousConfig(_Table, frozen=True):
+    """`[anonymous]`: what clients may do that bring no credentials, where they are let in."""
+
+    default: Verdict | None = None
+    rule: tuple[RuleConfig, ...] = ()
+
+
+class ProgramConfig(_Table, frozen=True):
+    """`[[program]]`: a program that the broker starts and speaks fleximq to by its pipes."""
+
+    command: Annotated[tuple[_Text, ...], Meta(min_length=1)]
+    name: _Text | None = None
+    folder: _Text | None = None
+    env: dict[str, str] = {}
+
+
+class Config(_Table, frozen=True):
+    """The whole file, with defaults for all that it does not say."""
+
+    broker: BrokerConfig = BrokerConfig()
+    limits: LimitsConfig = LimitsConfig()
+    http: HttpConfig = HttpConfig()
+    data: DataConfig = DataConfig()
+    herald: HeraldConfig = HeraldConfig()
+    anonymous: AnonymousConfig = AnonymousConfig()
+    listener: tuple[ListenerConfig, ...] = ()
+    principal: tuple[PrincipalConfig, ...] = ()
+    program: tuple[ProgramConfig, ...] = ()
+
+    @property
+    def broker_settings(self) -> BrokerSettings:
+        """The part that the core takes."""
+        return BrokerSettings(
+            sessions_max=self.broker.sessions_max,
+            subscriptions_max=self.broker.subscriptions_max,
+            out_buffer_bytes_max=self.broker.out_buffer_bytes_max,
+            hold_seconds_max=self.broker.hold_seconds_max,
+            disconnect_slow_consumers=self.broker.slow_consumer == "disconnect",
+        )
+
+    @property
+    def channels(self) -> dict[int, str] | None:
+        """The topics of herald's channels; None if the file names none, so that all exist."""
+        named = self.herald.channels
+        return {int(channel): topic for channel, topic in named.items()} or None

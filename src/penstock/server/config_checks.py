@@ -1,0 +1,165 @@
+"""What no single value can know: names that are unique, rules that fit, listeners that are safe."""
+
+import argon2
+
+from penstock.core.patterns import compile_pattern
+from penstock.errors import BadAddress, CertificateUnusable, InvalidPattern
+from penstock.limits import LAMAMQ_IDENTITY_NAME_BYTES_MAX, TOPIC_NAME_BYTES_MAX
+from penstock.model import Protocol, is_publishable
+from penstock.server.config import Config, PrincipalConfig, RuleConfig
+from penstock.server.config_reading import Sources
+from penstock.transport.addresses import Address, parse_address
+
+__all__ = ["check"]
+
+ARGON2_MEMORY_KIB_MAX = 1024 * 1024
+WITH_CREDENTIALS = frozenset({Protocol.FLEXIMQ, Protocol.LAMAMQ})
+"""The protocols in which a client can prove who it is."""
+
+
+def check(config: Config, sources: Sources) -> None:
+    """Raise ConfigError at the first thing that does not fit the others."""
+    _check_channels(config, sources)
+    _check_rules(config.anonymous.rule, "anonymous", sources)
+    _check_principals(config, sources)
+    _check_http(config, sources)
+    _check_listeners(config, sources)
+
+
+def _check_channels(config: Config, sources: Sources) -> None:
+    taken: dict[str, str] = {}
+    for channel, topic in config.herald.channels.items():
+        key = f"herald.channels.{channel}"
+        if not (channel.isascii() and channel.isdigit() and channel == str(int(channel))) or (
+            int(channel) > 255
+        ):
+            raise sources.error(key, "expected a channel from 0 to 255 as key")
+        if not is_publishable(topic) or len(topic.encode()) > TOPIC_NAME_BYTES_MAX:
+            raise sources.error(key, "expected a topic's name: not empty, no wildcard level")
+        if topic in taken:
+            raise sources.error(key, f'"{topic}" is channel {taken[topic]} already')
+        taken[topic] = channel
+
+
+def _check_rules(rules: tuple[RuleConfig, ...], key: str, sources: Sources) -> None:
+    for index, rule in enumerate(rules):
+        below = f"{key}.rule[{index}]"
+        if (rule.allow is None) == (rule.deny is None):
+            raise sources.error(below, "expected either allow or deny")
+        for topic in rule.topics:
+            try:
+                compile_pattern(topic)
+            except InvalidPattern:
+                problem = f'"{topic[:40]}" matches no topic; # and > stand only at the end'
+                raise sources.error(f"{below}.topics", problem) from None
+
+
+def _check_principals(config: Config, sources: Sources) -> None:
+    taken: dict[tuple[str, str], int] = {}
+    for index, principal in enumerate(config.principal):
+        key = f"principal[{index}]"
+        credentials = _credentials(principal)
+        if not credentials:
+            problem = "expected at least one of token, basic, api_key_sha256 or lamamq"
+            raise sources.error(key, problem)
+        for name, value in (("name", principal.name), *credentials.items()):
+            owner = taken.setdefault((name, value), index)
+            if owner != index:
+                problem = f"principal[{owner}] has the same; expected another"
+                raise sources.error(f"{key}.{name}", problem)
+        if principal.basic is not None:
+            _check_password_hash(principal.basic.password_hash, key, sources)
+        if principal.lamamq is not None:
+            size = len(principal.lamamq.identity.encode())
+            if size > LAMAMQ_IDENTITY_NAME_BYTES_MAX:
+                problem = f"expected at most {LAMAMQ_IDENTITY_NAME_BYTES_MAX} bytes, got {size}"
+                raise sources.error(f"{key}.lamamq.identity", problem)
+        _check_rules(principal.rule, key, sources)
+
+
+def _credentials(principal: PrincipalConfig) -> dict[str, str]:
+    """Return what tells this principal from all others, by key."""
+    found = {
+        "token": principal.token,
+        "basic.username": principal.basic and principal.basic.username,
+        "api_key_sha256": principal.api_key_sha256 and principal.api_key_sha256.lower(),
+        "lamamq.identity": principal.lamamq and principal.lamamq.identity,
+    }
+    return {key: value for key, value in found.items() if value}
+
+
+def _check_password_hash(encoded: str, key: str, sources: Sources) -> None:
+    try:
+        parameters = argon2.extract_parameters(encoded)
+    except argon2.exceptions.InvalidHashError:
+        parameters = None
+    if parameters is None or parameters.type is not argon2.Type.ID:
+        problem = "expected an argon2id hash; `penstock hash-password` prints one"
+        raise sources.error(f"{key}.basic.password_hash", problem)
+    if parameters.memory_cost > ARGON2_MEMORY_KIB_MAX:
+        problem = f"expected a hash that takes at most {ARGON2_MEMORY_KIB_MAX} KiB of memory"
+        raise sources.error(f"{key}.basic.password_hash", problem)
+
+
+def _check_http(config: Config, sources: Sources) -> None:
+    address = config.http.address
+    try:
+        parse_address(f"tcp://{address}")
+    except BadAddress as error:
+        problem = f"expected HOST:PORT, such as 127.0.0.1:7080: {error.problem}"
+        raise sources.error("http.address", problem) from None
+
+
+def _check_listeners(config: Config, sources: Sources) -> None:
+    taken: dict[str, int] = {}
+    for index, listener in enumerate(config.listener):
+        key = f"listener[{index}]"
+        try:
+            address = listener.address
+        except BadAddress as error:
+            problem = f'{error.problem} (in "{listener.url}")'
+            raise sources.error(f"{key}.url", problem) from None
+        first = taken.setdefault(address.location, index)
+        if first != index and not address.location.endswith(":0"):
+            raise sources.error(f"{key}.url", f"listener[{first}] is at the same address")
+        _check_certificate(address, key, sources)
+        _check_access(address, key, config, sources)
+
+
+def _check_certificate(address: Address, key: str, sources: Sources) -> None:
+    if not address.is_secure:
+        return
+    if address.certificate is None or address.key is None:
+        problem = f"{address.scheme}:// needs certificate and key, each the path of a PEM file"
+        raise sources.error(key, problem)
+    from penstock.transport.tls import server_context  # noqa: PLC0415  (a cost only TLS pays)
+
+    try:
+        server_context(address.certificate, address.key)
+    except CertificateUnusable as error:
+        raise sources.error(key, str(error)) from None
+
+
+def _check_access(address: Address, key: str, config: Config, sources: Sources) -> None:
+    """Refuse a listener that is open to the world by oversight, or closed to everyone."""
+    anonymous = address.anonymous
+    if anonymous or (anonymous is None and address.is_loopback):
+        return
+    protocol = address.protocol
+    if protocol is not None and protocol not in WITH_CREDENTIALS:
+        problem = (
+            f"{address.location} would let nobody in: {protocol.label} clients have no "
+            "credentials; set anonymous = true, or listen on 127.0.0.1"
+        )
+        raise sources.error(key, problem)
+    if not config.principal:
+        problem = (
+            f"{address.location} can be reached by other machines and nobody has credentials; "
+            "add a [[principal]], set anonymous = true, or listen on 127.0.0.1"
+        )
+        if address.is_loopback:
+            problem = (
+                f"{address.location} would let nobody in: add a [[principal]], "
+                "or leave out anonymous = false"
+            )
+        raise sources.error(key, problem)

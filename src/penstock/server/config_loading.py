@@ -1,0 +1,110 @@
+"""From file, environment and command line to one checked `Config`.
+
+The command line goes over the environment, the environment over the file, the file over the
+defaults. Tables are merged key by key; a list, such as that of the listeners, is replaced as a
+whole.
+"""
+
+import copy
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import ConfigError
+from penstock.server.config import Config, Durability
+from penstock.server.config_checks import check
+from penstock.server.config_environment import CONFIG_VARIABLE, read_environment
+from penstock.server.config_reading import Sources, read_table
+
+__all__ = ["default_listeners", "load"]
+
+
+def load(
+    file: Path | None = None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    listen: Sequence[str] = (),
+    data: str | None = None,
+    http: str | None = None,
+    durability: Durability | str | None = None,
+) -> Config:
+    """Return the configuration of a process, checked as a whole; raise ConfigError.
+
+    `file` is what `--config` names, or None; then the environment may name one. The other
+    arguments are those of the command line, None or empty if not given.
+    """
+    environment = environment or {}
+    option = "--config"
+    if file is None and environment.get(CONFIG_VARIABLE):
+        file = Path(environment[CONFIG_VARIABLE])
+        option = CONFIG_VARIABLE
+    sources = Sources("defaults" if file is None else str(file))
+    values = {} if file is None else _read_file(file, option)
+    # What the file says must be right even where something else goes over it.
+    read_table(values, Config, "", sources)
+    read_environment(environment, values, sources)
+    for key, option, value in (
+        ("listener", "--listen", [{"url": url} for url in listen] or None),
+        ("data.folder", "--data", data),
+        ("http.address", "--http", http),
+        ("broker.durability", "--durability", durability),
+    ):
+        if value is not None:
+            _put(values, key, value)
+            sources.came_from(key, option)
+    if not values.get("listener"):
+        address = values.get("http", {}).get("address", Config().http.address)
+        values["listener"] = default_listeners(address)
+        sources.came_from("listener", sources.of("http.address"))
+    config = read_table(values, Config, "", sources)
+    check(config, sources)
+    return config
+
+
+def default_listeners(http_address: str) -> list[dict[str, Any]]:
+    """Return the listeners of a broker that is told of none: fleximq's WebSocket beside HTTP."""
+    return [
+        {"url": "tcp://127.0.0.1:7000"},
+        {"url": "udp://127.0.0.1:7000"},
+        {"url": f"ws://{http_address}/ws"},
+    ]
+
+
+def _read_file(file: Path, option: str) -> dict[str, Any]:
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        reason = (error.strerror or type(error).__name__).lower()
+        problem = f"cannot be read: {reason}; give {option} the path of a penstock.toml"
+        raise ConfigError(str(file), "", problem) from None
+    except UnicodeDecodeError:
+        raise ConfigError(str(file), "", "expected TOML in UTF-8") from None
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(str(file), "", f"expected TOML: {reason}") from None
+    return _anchored(values, file.parent)
+
+
+def _anchored(values: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Return the file's values with paths relative to its folder, not to the working directory."""
+    values = copy.deepcopy(values)
+    tables: list[tuple[object, tuple[str, ...]]] = [(values.get("data"), ("folder",))]
+    for key, names in (("listener", ("certificate", "key")), ("program", ("folder",))):
+        lists = values.get(key)
+        if isinstance(lists, list):
+            tables += [(each, names) for each in lists]
+    for table, paths in tables:
+        for name in paths:
+            if isinstance(table, dict) and isinstance(table.get(name), str) and table[name]:
+                table[name] = str(folder / table[name])
+    return values
+
+
+def _put(values: dict[str, Any], key: str, value: object) -> None:
+    *tables, name = key.split(".")
+    for part in tables:
+        values = values.setdefault(part, {})
+    values[name] = value

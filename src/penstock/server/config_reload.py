@@ -1,0 +1,63 @@
+"""What changes while the broker runs, and what waits for the next start."""
+
+import dataclasses
+from typing import Final
+
+import msgspec
+
+from penstock.server.config import Config
+
+__all__ = ["Reloaded", "reload"]
+
+RELOADABLE: Final = frozenset(
+    {
+        "broker.subscriptions_max",
+        "broker.hold_seconds_max",
+        "broker.slow_consumer",
+        "limits.stop_seconds_max",
+        "principal",
+        "anonymous.default",
+        "anonymous.rule",
+    }
+)
+"""Settings that are asked for each time they matter. All others are taken once, at the start."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Reloaded:
+    """What a running broker goes by after a reload.
+
+    `config` has the new values of what can change and the old ones of the rest; `changed` names the
+    settings that are in effect now and were not before.
+    """
+
+    config: Config
+    changed: tuple[str, ...]
+
+
+def reload(old: Config, new: Config) -> tuple[Reloaded, list[str]]:
+    """Return what a broker on `old` becomes by `new`, and the settings that need a restart."""
+    changed: list[str] = []
+    waiting: list[str] = []
+    tables: dict[str, object] = {}
+    for field in msgspec.structs.fields(Config):
+        name = field.name
+        before, after = getattr(old, name), getattr(new, name)
+        if not isinstance(before, msgspec.Struct):
+            if before != after:
+                (changed if name in RELOADABLE else waiting).append(name)
+            tables[name] = after if name in RELOADABLE else before
+            continue
+        taken: dict[str, object] = {}
+        for inner in msgspec.structs.fields(before):
+            key = f"{name}.{inner.name}"
+            value = getattr(after, inner.name)
+            if getattr(before, inner.name) == value:
+                continue
+            if key in RELOADABLE:
+                changed.append(key)
+                taken[inner.name] = value
+            else:
+                waiting.append(key)
+        tables[name] = msgspec.structs.replace(before, **taken)
+    return Reloaded(Config(**tables), tuple(changed)), waiting  # type: ignore[arg-type]

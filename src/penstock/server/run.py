@@ -1,0 +1,168 @@
+"""The life of a broker process: made from a configuration, ready, reloaded, stopped."""
+
+import asyncio
+import dataclasses
+import signal
+from collections.abc import Callable
+from pathlib import PurePath
+from typing import Final
+
+import structlog
+
+from penstock.errors import NotSupported, OperatorError
+from penstock.gateway.options import FrameLimits, GatewayOptions
+from penstock.server.config import Config
+from penstock.server.config_reload import reload
+from penstock.server.connections import Turnstile
+from penstock.server.credentials import Authenticator
+from penstock.server.listener import Listener, StdioListener, new_listener
+from penstock.server.server import Server
+from penstock.transport.addresses import Address
+from penstock.transport.stdio import Program
+from penstock.transport.stream import ReceiveBuffer
+
+__all__ = ["Running", "serve"]
+
+log = structlog.get_logger("penstock.run")
+
+DURABILITIES: Final = frozenset({"memory"})
+"""Those that there is a log for."""
+
+
+@dataclasses.dataclass(slots=True)
+class Running:
+    """A broker, where it listens and what it goes by. `addresses` have the ports that it got."""
+
+    config: Config
+    server: Server
+    authenticator: Authenticator
+    addresses: tuple[Address, ...] = ()
+    _listeners: list[Listener] = dataclasses.field(default_factory=list)
+
+    async def start(self) -> None:
+        """Let clients in by all listeners, and start the programs; raise OperatorError."""
+        await self.server.start()
+        buffer = ReceiveBuffer()
+        turnstile = Turnstile(self.config.limits.connections_max)
+        for each in self.config.listener:
+            address = each.address
+            listener = new_listener(
+                address,
+                self.server.broker,
+                buffer,
+                options=self._options(address),
+                turnstile=turnstile,
+            )
+            self._listeners.append(listener)
+            await listener.start()
+            self.addresses += (listener.address,)
+        if self.config.program:
+            programs = StdioListener(
+                self.server.broker,
+                _programs(self.config),
+                options=self._options(None),
+                turnstile=turnstile,
+            )
+            self._listeners.append(programs)
+            await programs.start()
+
+    async def stop(self) -> None:
+        """Let nobody else in, send what is written, close; all within the time that is set."""
+        seconds_max = self.config.limits.stop_seconds_max
+        for listener in self._listeners:
+            listener.stop_accepting()
+        await asyncio.gather(*(each.close(seconds_max=seconds_max) for each in self._listeners))
+        await self.server.stop(seconds_max=seconds_max)
+        self.authenticator.close()
+
+    def reload(self, new: Config) -> None:
+        """Go by another configuration as far as a running broker can, and log what cannot.
+
+        Clients whose principal is gone are disconnected.
+        """
+        reloaded, waiting = reload(self.config, new)
+        self.config = reloaded.config
+        gone = self.authenticator.update(reloaded.config)
+        broker = self.server.broker
+        broker.settings = reloaded.config.broker_settings
+        for session in broker.sessions:
+            if session.principal.name in gone:
+                session.link.close()
+        log.info("reloaded", changed=list(reloaded.changed), needs_restart=waiting)
+
+    def _options(self, address: Address | None) -> GatewayOptions:
+        """Return what an address does not say itself; None stands for the broker's own programs."""
+        welcome = address is None or address.anonymous or address.is_loopback
+        return GatewayOptions(
+            anonymous=self.authenticator.anonymous if welcome else None,
+            authenticator=self.authenticator if self.authenticator.principals else None,
+            handshake_seconds_max=self.config.limits.handshake_seconds_max,
+            messages_per_second_max=self.config.limits.messages_per_second_max or None,
+            frames=_frame_limits(self.config),
+        )
+
+
+async def serve(
+    config: Config,
+    *,
+    announce: Callable[[Running], None] | None = None,
+    reread: Callable[[], Config] | None = None,
+) -> None:
+    """Run a broker until SIGINT or SIGTERM, then drain it; raise OperatorError if it cannot start.
+
+    `announce` is called once, when every listener takes clients. On SIGHUP `reread` brings the
+    configuration to go on with; what it raises is logged, and the broker goes on as it was. A
+    second SIGINT or SIGTERM ends the process without waiting for the drain.
+    """
+    _check_supported(config)
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
+    server = Server(settings=config.broker_settings, channels=config.channels)
+    running = Running(config, server, Authenticator(config))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopping.set)
+    loop.add_signal_handler(signal.SIGHUP, _reread, running, reread)
+    try:
+        await running.start()
+        if announce is not None:
+            announce(running)
+        await stopping.wait()
+        log.info("stopping")
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+        await running.stop()
+
+
+def _check_supported(config: Config) -> None:
+    if config.broker.durability not in DURABILITIES:
+        setting = f'durability "{config.broker.durability}"'
+        raise NotSupported(setting, "there is no log on disk yet; use --durability memory")
+
+
+def _reread(running: Running, reread: Callable[[], Config] | None) -> None:
+    if reread is None:
+        return
+    try:
+        new = reread()
+    except OperatorError as error:
+        log.warning("not reloaded", error=str(error), code=error.code)
+        return
+    running.reload(new)
+
+
+def _frame_limits(config: Config) -> FrameLimits:
+    names = (field.name for field in dataclasses.fields(FrameLimits))
+    return FrameLimits(**{name: getattr(config.limits, name) for name in names})
+
+
+def _programs(config: Config) -> list[Program]:
+    return [
+        Program(
+            name=each.name or PurePath(each.command[0]).name,
+            command=each.command,
+            directory=each.folder,
+            environment=each.env,
+        )
+        for each in config.program
+    ]

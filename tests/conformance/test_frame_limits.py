@@ -1,0 +1,40 @@
+"""A listener's frame limits hold for every protocol, in the kernel and beside it."""
+
+import pytest
+
+from penstock.gateway.options import FrameLimits, GatewayOptions
+from penstock.model import ByteOrder, Protocol
+from tests.interop.test_bridges import joined, receive, settle
+from tests.support.agreement import SOURCES
+from tests.support.live import LiveBroker
+
+LIMIT = 1000
+
+
+@pytest.mark.parametrize(("protocol", "order"), SOURCES, ids=str)
+def test_a_frame_above_the_limit_ends_its_connection_only(
+    protocol: Protocol, order: ByteOrder
+) -> None:
+    limits = FrameLimits(
+        rheos1_body_bytes_max=LIMIT,
+        rheos2_body_bytes_max=LIMIT,
+        herald_payload_bytes_max=LIMIT,
+        fleximq_message_bytes_max=LIMIT,
+        lamamq_payload_bytes_max=LIMIT,
+    )
+    with (
+        LiveBroker(options=GatewayOptions(frames=limits)) as broker,
+        joined(broker, Protocol.RHEOS2, "little") as subscriber,
+        joined(broker, protocol, order) as publisher,
+    ):
+        subscriber.subscribe(7)
+        settle(broker, 1)
+        publisher.publish(7, b"small")
+        publisher.publish(7, bytes(LIMIT + 1))
+        assert [value for _, value in receive(subscriber, 1)] == [b"small"]
+        with pytest.raises((ConnectionError, AssertionError)):
+            while True:
+                publisher.read()
+        with joined(broker, protocol, order) as other:
+            other.publish(7, b"goes on")
+            assert [value for _, value in receive(subscriber, 2)] == [b"small", b"goes on"]

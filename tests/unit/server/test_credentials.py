@@ -1,0 +1,266 @@
+"""Right credentials give their principal; wrong ones give nothing away."""
+
+import asyncio
+import hashlib
+import statistics
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import argon2
+import pytest
+
+from penstock.core.access import Action
+from penstock.errors import AuthenticationFailed, ErrorCode, PeerError
+from penstock.server import credentials
+from penstock.server.config import (
+    AnonymousConfig,
+    BasicConfig,
+    Config,
+    LamamqConfig,
+    PrincipalConfig,
+    RuleConfig,
+)
+from penstock.server.credentials import Authenticator, hash_key, hash_password
+
+CHEAP = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
+PUBLISH_ONLY = RuleConfig(topics=("plant/#",), allow=("publish",))
+NO_SECRETS = RuleConfig(topics=("secret/#",), deny=("publish", "subscribe"))
+
+
+def sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def with_token(name: str, token: str, **more: Any) -> PrincipalConfig:
+    return PrincipalConfig(name=name, token=token, **more)
+
+
+CONFIG = Config(
+    principal=(
+        with_token("first", "token-1"),
+        with_token("second", "token-2", rule=(PUBLISH_ONLY,)),
+        PrincipalConfig(
+            name="user",
+            basic=BasicConfig(username="ada", password_hash=CHEAP.hash("pässword")),
+            rule=(NO_SECRETS,),
+        ),
+        PrincipalConfig(name="service", api_key_sha256=sha256("key-1").upper()),
+        PrincipalConfig(
+            name="press", lamamq=LamamqConfig(identity="press-4", key_sha256=sha256("iron"))
+        ),
+    )
+)
+
+
+@pytest.fixture
+def authenticator() -> Iterator[Authenticator]:
+    made = Authenticator(CONFIG)
+    yield made
+    made.close()
+
+
+def basic(authenticator: Authenticator, username: str, password: str) -> str:
+    return asyncio.run(authenticator.verify_basic(username, password)).name
+
+
+def test_a_token_gives_its_principal(authenticator: Authenticator) -> None:
+    assert authenticator.verify_token("token-1").name == "first"
+    assert authenticator.verify_token("token-2").name == "second"
+    assert authenticator.verify_token("token-2") is authenticator.verify_token("token-2")
+
+
+@pytest.mark.parametrize("token", ["", "token-", "token-11", "TOKEN-1", "key-1", "\ud800"])
+def test_another_token_is_refused(authenticator: Authenticator, token: str) -> None:
+    with pytest.raises(AuthenticationFailed) as caught:
+        authenticator.verify_token(token)
+    assert caught.value.code is ErrorCode.AUTHENTICATION_FAILED
+    assert isinstance(caught.value, PeerError)
+
+
+def test_an_api_key_gives_its_principal(authenticator: Authenticator) -> None:
+    assert authenticator.verify_api_key("key-1").name == "service"
+
+
+@pytest.mark.parametrize("key", ["", "key-2", "token-1", sha256("key-1")])
+def test_another_api_key_is_refused(authenticator: Authenticator, key: str) -> None:
+    with pytest.raises(AuthenticationFailed):
+        authenticator.verify_api_key(key)
+
+
+def test_a_lamamq_identity_with_its_key_gives_its_principal(authenticator: Authenticator) -> None:
+    assert authenticator.verify_lamamq("press-4", b"iron").name == "press"
+    assert authenticator.requires_key("press-4")
+    assert not authenticator.requires_key("press-5")
+
+
+@pytest.mark.parametrize(
+    ("identity", "key"),
+    [("press-4", b""), ("press-4", b"steel"), ("press-5", b"iron"), ("", b"")],
+)
+def test_another_lamamq_identity_or_key_is_refused(
+    authenticator: Authenticator, identity: str, key: bytes
+) -> None:
+    with pytest.raises(AuthenticationFailed):
+        authenticator.verify_lamamq(identity, key)
+
+
+def test_a_password_gives_its_principal(authenticator: Authenticator) -> None:
+    assert basic(authenticator, "ada", "pässword") == "user"
+
+
+@pytest.mark.parametrize(
+    ("username", "password"),
+    [("ada", ""), ("ada", "password"), ("bob", "pässword"), ("", ""), ("user", "pässword")],
+)
+def test_another_user_name_or_password_is_refused(
+    authenticator: Authenticator, username: str, password: str
+) -> None:
+    with pytest.raises(AuthenticationFailed):
+        basic(authenticator, username, password)
+
+
+def test_the_text_of_a_refusal_does_not_tell_whether_the_name_exists(
+    authenticator: Authenticator,
+) -> None:
+    texts = set()
+    for username in ("ada", "bob"):
+        with pytest.raises(AuthenticationFailed) as caught:
+            basic(authenticator, username, "wrong")
+        texts.add(str(caught.value))
+    assert len(texts) == 1
+
+
+def test_a_password_without_any_users_is_refused() -> None:
+    authenticator = Authenticator(Config())
+    with pytest.raises(AuthenticationFailed):
+        basic(authenticator, "ada", "pässword")
+    authenticator.close()
+
+
+def test_an_unknown_user_costs_what_a_known_one_costs() -> None:
+    slow = argon2.PasswordHasher(time_cost=2, memory_cost=16_384, parallelism=1)
+    user = BasicConfig(username="ada", password_hash=slow.hash("p"))
+    authenticator = Authenticator(Config(principal=(PrincipalConfig(name="a", basic=user),)))
+
+    async def seconds(username: str) -> float:
+        started = time.perf_counter()
+        with pytest.raises(AuthenticationFailed):
+            await authenticator.verify_basic(username, "wrong")
+        return time.perf_counter() - started
+
+    async def measure() -> tuple[float, float]:
+        await seconds("ada")
+        pairs = [(await seconds("ada"), await seconds(f"bob-{turn}")) for turn in range(9)]
+        known, unknown = zip(*pairs, strict=True)
+        return statistics.median(known), statistics.median(unknown)
+
+    known, unknown = asyncio.run(measure())
+    authenticator.close()
+    assert 0.4 < unknown / known < 2.5, f"known {known:.4f} s, unknown {unknown:.4f} s"
+
+
+def test_the_event_loop_goes_on_while_a_password_is_verified() -> None:
+    slow = argon2.PasswordHasher(time_cost=8, memory_cost=32_768, parallelism=1)
+    user = BasicConfig(username="ada", password_hash=slow.hash("p"))
+    authenticator = Authenticator(Config(principal=(PrincipalConfig(name="a", basic=user),)))
+
+    async def run() -> int:
+        verifying = asyncio.create_task(authenticator.verify_basic("ada", "p"))
+        turns = 0
+        while not verifying.done():
+            await asyncio.sleep(0)
+            turns += 1
+        assert verifying.result().name == "a"
+        return turns
+
+    assert asyncio.run(run()) > 10
+    authenticator.close()
+
+
+def test_too_many_passwords_at_once_are_refused(
+    authenticator: Authenticator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(credentials, "VERIFICATIONS_WAITING_MAX", 3)
+
+    async def run() -> list[object]:
+        attempts = [authenticator.verify_basic("ada", "pässword") for _ in range(5)]
+        return await asyncio.gather(*attempts, return_exceptions=True)
+
+    results = asyncio.run(run())
+    assert sum(isinstance(result, AuthenticationFailed) for result in results) == 2
+    assert basic(authenticator, "ada", "pässword") == "user"
+
+
+# --- Rules ------------------------------------------------------------------------------------
+
+
+def test_a_principal_with_allow_rules_may_do_only_that(authenticator: Authenticator) -> None:
+    second = authenticator.verify_token("token-2")
+    assert second.may(Action.PUBLISH, "plant/heat")
+    assert not second.may(Action.SUBSCRIBE, "plant/heat")
+    assert not second.may(Action.PUBLISH, "office")
+
+
+def test_a_principal_with_deny_rules_may_do_all_but_that(authenticator: Authenticator) -> None:
+    user = authenticator.principals["user"]
+    assert user.may(Action.PUBLISH, "plant/heat")
+    assert not user.may(Action.PUBLISH, "secret/plan")
+
+
+def test_a_principal_without_rules_may_do_all(authenticator: Authenticator) -> None:
+    first = authenticator.verify_token("token-1")
+    assert first.may(Action.PUBLISH, "anything")
+    assert not first.restricted
+
+
+def test_a_default_that_is_given_decides() -> None:
+    config = Config(
+        anonymous=AnonymousConfig(default="deny"),
+        principal=(
+            with_token("a", "a", rule=(PUBLISH_ONLY,), default="allow"),
+            with_token("b", "b", rule=(NO_SECRETS,), default="deny"),
+        ),
+    )
+    authenticator = Authenticator(config)
+    assert not authenticator.anonymous.may(Action.PUBLISH, "a")
+    assert authenticator.verify_token("a").may(Action.SUBSCRIBE, "office")
+    assert not authenticator.verify_token("b").may(Action.SUBSCRIBE, "office")
+    authenticator.close()
+
+
+def test_after_an_update_open_sessions_go_by_the_new_rules(authenticator: Authenticator) -> None:
+    second = authenticator.verify_token("token-2")
+    gone = authenticator.verify_token("token-1")
+    anonymous = authenticator.anonymous
+    second.permit(3)
+    left = authenticator.update(
+        Config(
+            anonymous=AnonymousConfig(rule=(NO_SECRETS,)),
+            principal=(with_token("second", "token-3", rule=(NO_SECRETS,)),),
+        )
+    )
+    assert left == {"first", "user", "service", "press"}
+    assert authenticator.verify_token("token-3") is second
+    assert second.may(Action.PUBLISH, "office")
+    assert not any(second.permits), "what was allowed is judged again"
+    assert not gone.may(Action.PUBLISH, "anything")
+    assert not anonymous.may(Action.PUBLISH, "secret/plan")
+    for stale in ("token-1", "token-2"):
+        with pytest.raises(AuthenticationFailed):
+            authenticator.verify_token(stale)
+
+
+# --- What the file holds ----------------------------------------------------------------------
+
+
+def test_a_password_hash_is_argon2id_and_salted() -> None:
+    first, second = hash_password("p"), hash_password("p")
+    assert first.startswith("$argon2id$")
+    assert first != second
+    assert argon2.PasswordHasher().verify(first, "p")
+
+
+def test_a_key_hash_is_its_sha256() -> None:
+    # The digest of "abc" in FIPS 180-2, appendix B.1
+    assert hash_key(b"abc") == ("ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad")

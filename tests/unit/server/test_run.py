@@ -1,0 +1,93 @@
+"""A running broker goes by its configuration, and by the next one."""
+
+import asyncio
+import dataclasses
+
+import pytest
+
+from penstock.core.routing import Encoding
+from penstock.errors import NotSupported
+from penstock.gateway.options import FrameLimits
+from penstock.model import Protocol
+from penstock.server.config import (
+    AnonymousConfig,
+    BrokerConfig,
+    Config,
+    LimitsConfig,
+    ListenerConfig,
+    PrincipalConfig,
+)
+from penstock.server.credentials import Authenticator
+from penstock.server.run import Running, serve
+from penstock.server.server import Server
+from tests.support.fakes import RecordingLink
+
+
+def running(config: Config) -> Running:
+    return Running(config, Server(settings=config.broker_settings), Authenticator(config))
+
+
+def principals(*names: str) -> Config:
+    return Config(
+        principal=tuple(
+            PrincipalConfig(name=name, api_key_sha256=f"{index:02x}" * 32)
+            for index, name in enumerate(names)
+        )
+    )
+
+
+def test_every_limit_reaches_the_gateways() -> None:
+    given = {field.name: 100 for field in dataclasses.fields(FrameLimits)}
+    broker = running(Config(limits=LimitsConfig(**given, messages_per_second_max=7)))
+    options = broker._options(None)
+    assert options.frames == FrameLimits(**given)
+    assert options.messages_per_second_max == 7
+    assert running(Config())._options(None).messages_per_second_max is None
+
+
+def test_a_durability_without_a_log_is_refused() -> None:
+    with pytest.raises(NotSupported, match="durability"):
+        asyncio.run(serve(Config(broker=BrokerConfig(durability="fsync"))))
+
+
+def test_a_reload_disconnects_those_whose_principal_is_gone() -> None:
+    broker = running(principals("stays", "goes"))
+    links: dict[str, RecordingLink] = {}
+    for name, principal in broker.authenticator.principals.items():
+        links[name] = RecordingLink()
+        encoding = Encoding(Protocol.FLEXIMQ, "big")
+        broker.server.broker.open(encoding, links[name], principal=principal)
+    broker.reload(principals("stays"))
+    assert (links["stays"].closed, links["goes"].closed) == (False, True)
+    broker.authenticator.close()
+
+
+def test_a_reload_keeps_what_needs_a_restart() -> None:
+    broker = running(Config())
+    broker.reload(Config(listener=(ListenerConfig(url="tcp://127.0.0.1:1"),)))
+    assert broker.config.listener == ()
+    broker.authenticator.close()
+
+
+def test_anonymous_clients_are_the_anonymous_principal_where_they_are_let_in() -> None:
+    config = Config(
+        anonymous=AnonymousConfig(default="deny"),
+        principal=principals("a").principal,
+        listener=(
+            ListenerConfig(url="tcp://127.0.0.1:0"),
+            ListenerConfig(url="tcp://127.0.0.1:0?anonymous=false&protocol=fleximq"),
+        ),
+    )
+
+    async def run() -> list[object]:
+        broker = running(config)
+        await broker.start()
+        try:
+            assert all(address.port for address in broker.addresses)
+            options = [listener._options for listener in broker._listeners]  # type: ignore[attr-defined]
+            assert options[0].anonymous is broker.authenticator.anonymous
+            return [each.anonymous for each in options]
+        finally:
+            await broker.stop()
+
+    assert asyncio.run(run())[1] is None
