@@ -72,6 +72,10 @@ HOLD_SECONDS_MAX: Final = 1.0
 """How long publishers wait for a subscriber that does not read, before it loses messages."""
 RECEIVE_BUFFER_BYTES: Final = 256 * KIB
 """The buffer that all connections of an event loop read into, one after the other."""
+RESUME_SECONDS_MAX: Final = 60.0
+"""How long the subscriptions of a herald client that was cut off wait for it to come back."""
+RESUMES_MAX: Final = 10_000
+"""Clients whose subscriptions wait at the same time."""
 HANDSHAKE_SECONDS_MAX: Final = 10
 """From the connection to the end of the handshake."""
 

@@ -5,10 +5,17 @@ import pytest
 from penstock.gateway.options import FrameLimits, GatewayOptions
 from penstock.model import ByteOrder, Protocol
 from tests.interop.test_bridges import joined, receive, settle
+from tests.sim.clients import SimulatedClient
 from tests.support.agreement import SOURCES
 from tests.support.live import LiveBroker
 
 LIMIT = 1000
+
+
+def read_until_it_ends(client: SimulatedClient) -> None:
+    """An answer that the client does not expect, or the end of the connection, raises."""
+    while True:
+        client.read()
 
 
 @pytest.mark.parametrize(("protocol", "order"), SOURCES, ids=str)
@@ -33,8 +40,7 @@ def test_a_frame_above_the_limit_ends_its_connection_only(
         publisher.publish(7, bytes(LIMIT + 1))
         assert [value for _, value in receive(subscriber, 1)] == [b"small"]
         with pytest.raises((ConnectionError, AssertionError)):
-            while True:
-                publisher.read()
+            read_until_it_ends(publisher)
         with joined(broker, protocol, order) as other:
             other.publish(7, b"goes on")
             assert [value for _, value in receive(subscriber, 2)] == [b"small", b"goes on"]

@@ -13,6 +13,7 @@ from penstock.core.access import Action, Principal
 from penstock.core.counters import Counters
 from penstock.core.hooks import EventKind, Hooks
 from penstock.core.requests import Requests
+from penstock.core.resumption import Resumption
 from penstock.core.routing import Encoding, Router
 from penstock.core.sessions import Session, Sessions
 from penstock.core.timers import Timers
@@ -27,6 +28,7 @@ from penstock.limits import (
     HERALD_PAYLOAD_BYTES_MAX,
     HOLD_SECONDS_MAX,
     OUT_BUFFER_BYTES_MAX,
+    RESUME_SECONDS_MAX,
     SESSIONS_MAX,
     SUBSCRIPTIONS_MAX,
 )
@@ -47,6 +49,7 @@ class BrokerSettings:
     out_buffer_bytes_max: int = OUT_BUFFER_BYTES_MAX
     hold_seconds_max: float = HOLD_SECONDS_MAX
     disconnect_slow_consumers: bool = False
+    resume_seconds_max: float = RESUME_SECONDS_MAX
 
 
 class Broker:
@@ -64,6 +67,7 @@ class Broker:
         self.batch = Batch()
         self.counters = Counters()
         self.timers = Timers(clock)
+        self.resumption = Resumption(self.timers, seconds_max=self.settings.resume_seconds_max)
         self.creators: dict[int, bytes] = {}  # the client ids that Rheos calls parents, by topic
         self.requests = Requests(self.timers, clock)
         self.hooks = Hooks(self.timers, clock, self._next_forward_id)

@@ -172,7 +172,16 @@ class HeraldGateway(Gateway):
 
     def _welcome(self, session: Session, channels: bytes) -> None:
         self._send(herald.HandshakeAck(session.number))
+        if self.state is not BrokerState.PUBLISHER:
+            for topic in self.broker.resumption.take(session.principal.name, session.name):
+                self.subscribe(session, topic, lambda _: None)
         self._subscribe(channels)
+
+    def lost(self, reason: str) -> None:
+        """See the base class: who did not say goodbye may come back."""
+        if self.session is not None and self.state is not BrokerState.CLOSED:
+            self.broker.resumption.keep(self.session)
+        super().lost(reason)
 
     def _subscribe(self, channels: bytes) -> None:
         """Subscribe to one channel after the other: middleware may have a say in each."""

@@ -355,3 +355,35 @@ def test_50_a_publish_above_the_rate_is_not_taken_and_says_so() -> None:
             assert 15 <= refused <= 20
         got = [peer.message()[2] for _ in range(30 - refused)]
         assert got[:10] == [bytes([n]) for n in range(10)]
+
+
+# --- Resume -------------------------------------------------------------------------------------
+
+
+def test_60_a_client_that_was_cut_off_finds_its_subscriptions_again(broker: LiveBroker) -> None:
+    with HeraldPeer(broker) as peer:
+        peer.join(handshake_sub(b"\x32\x33", b"wanderer"))
+    wait_until_gone(broker, "wanderer")
+    with HeraldPeer(broker) as peer, publisher(broker) as sender:
+        peer.join(handshake_sub(b"\x34", b"wanderer")).settle()
+        sender.send(publish(50, b"a") + publish(51, b"b") + publish(52, b"c"))
+        assert [peer.message()[::2] for _ in range(3)] == [(50, b"a"), (51, b"b"), (52, b"c")]
+
+
+def test_61_who_said_goodbye_starts_afresh(broker: LiveBroker) -> None:
+    with HeraldPeer(broker) as peer:
+        peer.join(handshake_sub(b"\x32", b"leaver"))
+        peer.send(DISCONNECT)
+        peer.expect_close()
+    wait_until_gone(broker, "leaver")
+    with HeraldPeer(broker) as peer, publisher(broker) as sender:
+        peer.join(handshake_sub(b"\x35", b"leaver")).settle()
+        sender.send(publish(50, b"not this") + publish(53, b"this"))
+        assert peer.message()[::2] == (53, b"this")
+
+
+def wait_until_gone(broker: LiveBroker, name: str) -> None:
+    deadline = time.monotonic() + 5
+    while broker.call(lambda: any(s.name == name for s in broker.server.broker.sessions)):
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
