@@ -7,13 +7,15 @@ KERNELS := $(wildcard src/penstock/_kernels/*.pyx src/penstock/_kernels/*.pxd sr
 WORKERS ?= 2
 SECONDS ?= 60
 
-.PHONY: help setup demo test check format bench fuzz clean
+.PHONY: help setup demo serve test check format bench bench-broker fuzz clean
 
 help:
 	@echo "make demo     one message, five protocols, twenty-five bridges"
+	@echo "make serve    run a broker on tcp://127.0.0.1:7000"
 	@echo "make test     set up and run every test"
 	@echo "make check    ruff, mypy and the layering test"
 	@echo "make bench    measure the codecs (ARGS=--save keeps the figures)"
+	@echo "make bench-broker   measure the broker beside nats-server (Debian's package)"
 	@echo "make fuzz     fuzz each codec (SECONDS=60 for each)"
 	@echo "make format   format the code"
 	@echo "make clean    remove what was built"
@@ -35,6 +37,9 @@ $(VENV)/fuzz-installed: $(VENV)/installed
 demo: setup
 	@$(BIN)/python examples/five_protocols.py $(ARGS)
 
+serve: setup
+	@$(BIN)/penstock serve $(ARGS)
+
 test: setup
 	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 
@@ -50,6 +55,11 @@ format: setup
 
 bench: setup
 	$(BIN)/python -m bench.micro.codecs $(ARGS)
+
+bench-broker: setup
+	$(BIN)/python -m bench.macro.pubsub $(ARGS)
+	$(BIN)/python -m bench.macro.latency $(ARGS)
+	$(BIN)/python -m bench.macro.crowd $(ARGS)
 
 fuzz: $(VENV)/fuzz-installed
 	$(BIN)/python -m tests.fuzz.run --seconds $(SECONDS) $(ARGS)
