@@ -65,6 +65,18 @@ class ErrorCode(enum.StrEnum):
     NOT_SUPPORTED = "not-supported"
     BAD_ADDRESS = "bad-address"
     CERTIFICATE_UNUSABLE = "certificate-unusable"
+    # The client library
+    UNSUPPORTED = "unsupported"
+    INVALID_ADDRESS = "invalid-address"
+    BAD_OPTION = "bad-option"
+    NOT_A_CHANNEL = "not-a-channel"
+    REFUSED = "refused"
+    PARTLY_REFUSED = "partly-refused"
+    REQUEST_FAILED = "request-failed"
+    CLIENT_CLOSED = "client-closed"
+    CONNECT_FAILED = "connect-failed"
+    CONNECTION_LOST = "connection-lost"
+    TIMED_OUT = "timed-out"
     # Rheos, by the specifications' names
     RHEOS_CORRUPTED_DATA = "rheos-corrupted-data"
     RHEOS_INVALID_OPERATION = "rheos-invalid-operation"

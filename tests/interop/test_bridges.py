@@ -1,6 +1,7 @@
 """Every protocol to every other through a live broker: binary values, wildcards, many topics."""
 
 import contextlib
+import itertools
 import random
 import socket
 import time
@@ -16,6 +17,7 @@ from tests.support.live import LiveBroker
 KINDS = {kind.protocol: kind for kind in CLIENTS}
 VALUES = [b"", b"\x00", bytes(range(256)), b"\xfe\xca\x10\xfa\x02" * 40, bytes(60_000)]
 SECONDS_MAX = 10
+NUMBERS = itertools.count(1)
 
 
 class SocketLink:
@@ -37,7 +39,8 @@ class SocketLink:
 @contextlib.contextmanager
 def joined(broker: LiveBroker, protocol: Protocol, order: ByteOrder) -> Iterator[SimulatedClient]:
     link = SocketLink(broker.address)
-    client = KINDS[protocol](link, random.Random(0), 1, order)  # type: ignore[arg-type]
+    number = next(NUMBERS)  # herald would find the subscriptions of one that had the same
+    client = KINDS[protocol](link, random.Random(0), number, order)  # type: ignore[arg-type]
     client.connect()
     while not client.ready:
         client.read()

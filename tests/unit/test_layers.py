@@ -14,6 +14,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "penstock"
 LAYERS = [
     {"model", "limits"},
     {"errors"},
+    {"patterns"},
     {"_kernels"},
     {"ports"},
     {"wire", "log"},
@@ -37,6 +38,7 @@ OUTSIDE = {
     "model": {"enum", "re", "typing"},
     "limits": {"typing"},
     "errors": {"enum", "typing"},
+    "patterns": {"re", "typing"},
 }  # fmt: skip
 
 CYTHON_IMPORT = re.compile(r"^\s*(?:from\s+(\S+)\s+c?import|c?import\s+(\S+))", re.MULTILINE)

@@ -12,8 +12,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from penstock.core.patterns import compile_pattern, covers, overlaps
 from penstock.errors import PeerError
+from penstock.patterns import compile_pattern, covers, overlaps
 
 __all__ = ["ANYONE", "Action", "Authenticator", "Principal", "Rule"]
 

@@ -111,6 +111,7 @@ class Broker:
             self.router.unsubscribe(session, pattern)
         session.subscriptions.clear()
         self._release_held(session)
+        self.requests.leave(session)
         self.sessions.remove(session)
         self._awaiting_disk.pop(session, None)
         self.hooks.closed(session)

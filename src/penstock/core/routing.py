@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock._kernels.batch import Batch
 from penstock._kernels.topics import TopicTable
-from penstock.core.patterns import compile_pattern
 from penstock.model import ByteOrder, Protocol
+from penstock.patterns import compile_pattern
 
 if TYPE_CHECKING:
     from penstock.core.sessions import Session

@@ -8,7 +8,6 @@ import structlog
 
 from penstock.core.broker import Broker
 from penstock.core.hooks import Event, EventKind, Inquiry
-from penstock.core.patterns import compile_pattern
 from penstock.core.rates import Allowance
 from penstock.core.routing import Encoding
 from penstock.core.sessions import Session
@@ -16,6 +15,7 @@ from penstock.errors import CallerError, OutOfSequence, PeerError, TooManyMessag
 from penstock.gateway.options import GatewayOptions
 from penstock.limits import BATCH_ROWS_MAX
 from penstock.model import ByteOrder, Protocol
+from penstock.patterns import compile_pattern
 from penstock.ports import Link
 from penstock.wire.decoder import Decoder, Rejected
 
@@ -292,15 +292,19 @@ class Gateway(ABC):
             raise AssertionError(f"a {self.protocol.label} publish that no kernel takes")
 
     def _judged(self, then: Callable[[PeerError | None], None], error: PeerError | None) -> None:
-        """Go on after a verdict that was waited for.
-
-        Another connection's packet or a timer brought it: whatever breaks here is this one's fault.
-        """
         self._inquiry = None
+        self.go_on(lambda: then(error))
+
+    def go_on(self, work: Callable[[], None]) -> None:
+        """Do what the client was suspended for, and take its packets again.
+
+        Another connection's packet, a thread or a timer brought it on: whatever breaks here is
+        this connection's fault.
+        """
         if self._closed:
             return
         try:
-            then(error)
+            work()
         except Exception:
             self.broker.counters.connections_failed["internal error"] += 1
             log.exception("connection failed", peer=self.link.peer)

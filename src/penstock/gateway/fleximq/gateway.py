@@ -17,6 +17,7 @@ from penstock.errors import (
     NotAllowed,
     OutOfSequence,
     PeerError,
+    TooManyMessages,
     TopicTableFull,
     WireError,
 )
@@ -52,6 +53,7 @@ _PUBLISH_STATUS: Final[Mapping[type[Exception], StatusCode]] = MappingProxyType(
         NotAllowed: StatusCode.FORBIDDEN,
         HookRefused: StatusCode.FORBIDDEN,
         HookTimeout: StatusCode.GATEWAY_TIMEOUT,
+        TooManyMessages: StatusCode.TOO_MANY_REQUESTS,
         TopicTableFull: StatusCode.SERVICE_UNAVAILABLE,
     }
 )
@@ -62,6 +64,7 @@ class FleximqGateway(Gateway):
     """One fleximq connection; a `ports.Handler`."""
 
     protocol: ClassVar[Protocol] = Protocol.FLEXIMQ
+    refuses_above_rate: ClassVar[bool] = True
 
     def __init__(
         self, broker: Broker, link: Link, options: GatewayOptions, *, order: ByteOrder
@@ -194,16 +197,33 @@ class FleximqGateway(Gateway):
 
     # --- JOIN ---------------------------------------------------------------------------------
 
-    def authenticate(self, auth: fleximq.Auth | None) -> Principal:
-        """Return who a client is; raise AuthenticationFailed (401) or fleximq.BadAuth (604).
+    def _identify(self, auth: fleximq.Auth | None) -> Principal | None:
+        """Return who a client is, None if that takes a while; raise AuthenticationFailed.
 
-        Nobody is known by name here: with or without credentials a client is anonymous, where the
-        listener allows that.
+        Where nobody is known by name, credentials are not looked at.
         """
-        if self.options.anonymous is None:
-            kind = "credentials" if auth is not None else "a client without credentials"
-            raise AuthenticationFailed(kind, "nobody is known by name")
-        return self.options.anonymous
+        authenticator = self.options.authenticator
+        if auth is None or authenticator is None:
+            if self.options.anonymous is None:
+                raise AuthenticationFailed("a client without credentials", "none are let in")
+            return self.options.anonymous
+        match auth:
+            case fleximq.TokenAuth(token):
+                return authenticator.verify_token(token)
+            case fleximq.ApiKeyAuth(api_key):
+                return authenticator.verify_api_key(api_key)
+            case fleximq.BasicAuth(username, password):
+                self.suspend()
+                authenticator.check_basic(
+                    username, password, lambda found: self.go_on(lambda: self._identified(found))
+                )
+                return None
+
+    def _identified(self, found: Principal | PeerError) -> None:
+        if isinstance(found, Principal):
+            self.connect(found.name, lambda: self._welcome(found))
+        else:
+            self.refuse_connection(found)
 
     def open(self, principal: Principal) -> Session:
         """Let the client in, also one that needs no JOIN (section 6.4); raise BrokerFull."""
@@ -222,11 +242,12 @@ class FleximqGateway(Gateway):
     def _join(self, message: Message) -> None:
         self._join_id = frames.reqrep_id(message)
         try:
-            principal = self.authenticate(message.header.auth)
-        except (AuthenticationFailed, fleximq.BadAuth) as error:
-            self.refuse_connection(error)
+            principal = self._identify(message.header.auth)
+        except AuthenticationFailed as error:
+            self._identified(error)
         else:
-            self.connect(principal.name, lambda: self._welcome(principal))
+            if principal is not None:
+                self._identified(principal)
 
     def _welcome(self, principal: Principal) -> None:
         try:

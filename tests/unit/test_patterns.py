@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
-from penstock.core.patterns import compile_pattern, covers, overlaps
 from penstock.errors import InvalidPattern
+from penstock.patterns import compile_pattern, covers, overlaps
 
 MATCHES = [
     ("a/+", ["a/b", "a.b", "a/"], ["a", "a/b/c", "b/a", "ab/c"]),

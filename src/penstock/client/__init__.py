@@ -1,0 +1,59 @@
+"""One client interface over five protocols, asynchronous and synchronous."""
+
+from penstock.client.client import Client, connect
+from penstock.client.errors import (
+    BadOption,
+    ClientClosed,
+    ConnectFailed,
+    ConnectionLost,
+    InvalidAddress,
+    NotAChannel,
+    PartlyRefused,
+    Refused,
+    RequestFailed,
+    TimedOut,
+    Unsupported,
+)
+from penstock.client.options import Backoff, ClientEvent, ErrorReported, State, StateChanged
+from penstock.client.registrations import Middleware, Service
+from penstock.client.streams import Stream
+from penstock.client.sync import SyncClient, SyncStream, connect_sync
+from penstock.client.values import Delivery, HookCall, Notification, Reply, Request
+from penstock.wire.lamamq import HasHeader, HeaderIs, HookStrategy, HookType, TopicIs
+
+__all__ = [
+    "Backoff",
+    "BadOption",
+    "Client",
+    "ClientClosed",
+    "ClientEvent",
+    "ConnectFailed",
+    "ConnectionLost",
+    "Delivery",
+    "ErrorReported",
+    "HasHeader",
+    "HeaderIs",
+    "HookCall",
+    "HookStrategy",
+    "HookType",
+    "InvalidAddress",
+    "Middleware",
+    "NotAChannel",
+    "Notification",
+    "PartlyRefused",
+    "Refused",
+    "Reply",
+    "Request",
+    "RequestFailed",
+    "Service",
+    "State",
+    "StateChanged",
+    "Stream",
+    "SyncClient",
+    "SyncStream",
+    "TimedOut",
+    "TopicIs",
+    "Unsupported",
+    "connect",
+    "connect_sync",
+]

@@ -1,0 +1,44 @@
+"""Where to connect to: tcp, tls, ipc, ws and wss addresses, written as a listener's are."""
+
+import dataclasses
+
+from penstock.client.errors import InvalidAddress
+from penstock.errors import BadAddress
+from penstock.transport import addresses
+from penstock.transport.ipc import resolve_path
+
+__all__ = ["Address", "parse_address"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Address:
+    """An address taken apart; `host` and `port` are for tcp and tls, `path` is the file of ipc."""
+
+    url: str
+    scheme: addresses.Scheme
+    host: str = ""
+    port: int = 0
+    path: str = ""
+
+    def __str__(self) -> str:
+        return self.url
+
+
+def parse_address(url: str) -> Address:
+    """Return the parts of an address; raise InvalidAddress.
+
+    `ipc://` takes an absolute path, or one relative to the system's temporary directory.
+    """
+    try:
+        address = addresses.parse_address(url)
+    except BadAddress as error:
+        raise InvalidAddress(url, error.problem) from None
+    if "?" in url:
+        raise InvalidAddress(url, "options behind a ? are a listener's, not a client's")
+    if address.scheme == "udp":
+        raise InvalidAddress(url, "clients connect by tcp, tls, ipc, ws and wss")
+    if address.scheme == "ipc":
+        return Address(url, address.scheme, path=str(resolve_path(address.path)))
+    if address.port == 0:
+        raise InvalidAddress(url, "port 0 is no port to connect to")
+    return Address(url, address.scheme, address.host, address.port, address.path)

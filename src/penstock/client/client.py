@@ -1,0 +1,396 @@
+"""The client: one interface over five protocols, on an asyncio loop."""
+
+import asyncio
+import ssl
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from penstock.client.address import Address, parse_address
+from penstock.client.connection import Connection, Waiter
+from penstock.client.errors import (
+    BadOption,
+    ConnectionLost,
+    PartlyRefused,
+    Refused,
+    TimedOut,
+    Unsupported,
+)
+from penstock.client.factory import session_factory
+from penstock.client.handlers import HookHandler, RequestHandler
+from penstock.client.options import (
+    Backoff,
+    Credentials,
+    Observer,
+    Options,
+    ProtocolName,
+    State,
+)
+from penstock.client.outgoing import Headers, header_pairs, runs
+from penstock.client.registrations import Middleware, Service
+from penstock.client.sessions import Extras, Session
+from penstock.client.sessions.base import NO_EXTRAS, Hook
+from penstock.client.streams import Queue, Stream
+from penstock.client.supervisor import Supervisor
+from penstock.client.topics import Topic
+from penstock.client.values import Delivery, Notification, Reply, packed
+from penstock.model import Protocol
+from penstock.wire.lamamq import Condition, HookStrategy, HookType
+
+__all__ = ["Client", "connect"]
+
+Item = TypeVar("Item")
+
+CLOSE_SECONDS_MAX: Final = 5.0
+
+
+def connect(
+    url: str,
+    *,
+    protocol: ProtocolName | Protocol,
+    name: str | None = None,
+    token: str | None = None,
+    username: str | None = None,
+    password: str | None = None,
+    api_key: str | None = None,
+    key: bytes | str | None = None,
+    tls: ssl.SSLContext | None = None,
+    timeout: float = 30.0,
+    queue_max: int = 1024,
+    requests_max: int = 256,
+    reconnect: bool = True,
+    backoff: Backoff | None = None,
+    keepalive: float | None = 30.0,
+    on_event: Observer | None = None,
+) -> "Client":
+    """Return a client for the broker at `url`; `async with` connects it.
+
+    docs/clients.md says what each option does. Raise InvalidAddress, BadOption, or Unsupported for
+    credentials that the protocol cannot carry.
+    """
+    credentials = Credentials(
+        name=name,
+        token=token,
+        username=username,
+        password=password,
+        api_key=api_key,
+        key=key.encode() if isinstance(key, str) else key,
+    )
+    options = Options(
+        credentials=credentials,
+        tls=tls,
+        timeout=timeout,
+        queue_max=queue_max,
+        requests_max=requests_max,
+        reconnect=reconnect,
+        backoff=backoff or Backoff(),
+        keepalive=keepalive,
+        on_event=on_event,
+    )
+    if not isinstance(protocol, Protocol):
+        names = {known.label: known for known in Protocol}
+        if protocol not in names:
+            raise BadOption("protocol", f"is {protocol!r}, none of {', '.join(names)}")
+        protocol = names[protocol]
+    credentials.check(protocol)
+    return Client(parse_address(url), protocol, options)
+
+
+class Client:
+    """A client of one broker; `connect` makes one.
+
+    Calls that a protocol does not have raise Unsupported. While the connection is being made again,
+    calls wait for it, within their time-out; what was sent and not answered before it was lost
+    raises ConnectionLost.
+    """
+
+    def __init__(self, address: Address, protocol: Protocol, options: Options) -> None:
+        self.protocol = protocol
+        self._options = options
+        new_session = session_factory(protocol, options.credentials)
+        self._names = new_session()  # speaks with nobody, only knows how topics are called
+        self._supervisor = Supervisor(address, new_session, options)
+        self._inbox = self._supervisor.inbox
+        self._handlers = self._supervisor.handlers
+
+    @property
+    def state(self) -> State:
+        """Where the client is."""
+        return self._supervisor.state
+
+    @property
+    def identity(self) -> int | None:
+        """The number the broker gave (herald, fleximq); with each connection another."""
+        return self._supervisor.identity
+
+    async def open(self) -> None:
+        """Connect; raise ConnectFailed, Refused or TimedOut, and then the client is closed."""
+        await self._supervisor.open()
+
+    async def close(self) -> None:
+        """Say goodbye and end; iterators end behind what they have."""
+        await self._supervisor.close(CLOSE_SECONDS_MAX)
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    # --- Publish and subscribe --------------------------------------------------------------------
+
+    async def publish(
+        self,
+        topic: Topic,
+        value: bytes = b"",
+        *,
+        payload: object = None,
+        headers: Headers = (),
+        status: int | None = None,
+        routing: Mapping[int, str] | None = None,
+    ) -> uuid.UUID | None:
+        """Send a value to a topic; return when it is acknowledged, or written where nothing is.
+
+        `headers` are LamaMQ's. `status`, `routing` (the path for each client id that shall get it)
+        and `payload` (any value that MessagePack has a format for, in place of `value`) are
+        fleximq's. Return the message's id, where the protocol tells it (Rheos). Raise Refused,
+        ConnectionLost or TimedOut.
+        """
+        extras = NO_EXTRAS
+        if payload is not None or headers or status is not None or routing is not None:
+            extras = Extras(header_pairs(headers), status, routing, packed=payload is not None)
+        if payload is not None:
+            if value:
+                raise BadOption("payload", "is in place of value; only one of them is sent")
+            if self.protocol is Protocol.FLEXIMQ:
+                value = packed(payload)
+        result = await self._publish(topic, [value], extras)
+        return uuid.UUID(bytes=result) if isinstance(result, bytes) else None
+
+    async def publish_many(
+        self,
+        topic: Topic,
+        values: Iterable[bytes],
+        *,
+        headers: Headers = (),
+        status: int | None = None,
+    ) -> int:
+        """Send values to a topic in few writes, then wait for all acknowledgments; return how many.
+
+        The time-out is for each wait, not for all values. Raise PartlyRefused if some were refused
+        (the others were taken), else as `publish` does.
+        """
+        extras = Extras(header_pairs(headers), status)
+        name = self._names.canonical(topic)
+        connection = await self._supervisor.connected("publish_many")
+        waiters: list[tuple[int, int, Waiter]] = []
+        count = 0
+        for run in runs(values):
+            waiter = connection.expect(connection.session.publish(name, run, extras))
+            if waiter is not None:
+                waiters.append((count, len(run), waiter))
+            count += len(run)
+            await self._drain(connection, "publish_many")
+        refusals: list[tuple[int, Refused]] = []
+        for first, size, waiter in waiters:
+            try:
+                await connection.wait(waiter, "publish_many", self._options.timeout)
+            except PartlyRefused as partly:
+                refusals += ((first + index, error) for index, error in partly.refusals)
+            except Refused as error:
+                if size > 1:  # herald's refusal of the role, not of one value
+                    raise
+                refusals.append((first, error))
+        if refusals:
+            raise PartlyRefused(tuple(refusals), count)
+        return count
+
+    def subscribe(self, topic: Topic, *, queue_max: int | None = None) -> Stream[Delivery]:
+        """Return an asynchronous iterator over a topic's messages, from when it begins on.
+
+        The subscription begins, and is confirmed, with `async with`, `await` or the first item.
+        Raise Refused, ConnectionLost or TimedOut there.
+        """
+        return self._stream(
+            self._names.canonical(topic), self._begin, self._finish_stream, queue_max
+        )
+
+    async def unsubscribe(self, topic: Topic) -> None:
+        """End all iterators of a topic: when this returns, not one message more is given."""
+        name = self._names.canonical(topic)
+        await self._exchange("unsubscribe", lambda session: session.unsubscribe(name))
+        for queue in self._inbox.of(name):
+            queue.end()
+            self._inbox.drop(queue)
+
+    async def create_topic(self, topic: Topic) -> None:
+        """Make a topic (Rheos); raise Refused if it exists."""
+        name = self._names.canonical(topic)
+        await self._exchange("create_topic", lambda session: session.create_topic(name))
+
+    async def ping(self) -> float:
+        """Return the seconds until the broker answered; all sent before it has arrived then."""
+        start = time.monotonic()
+        await self._exchange("ping", lambda session: session.ping())
+        return time.monotonic() - start
+
+    # --- Clients with clients (fleximq) -----------------------------------------------------------
+
+    async def request(
+        self,
+        target: int,
+        path: str,
+        payload: object = None,
+        *,
+        timeout: float | None = None,
+    ) -> Reply:
+        """Ask the client with id `target`, 1 for the broker; return its reply.
+
+        Raise Refused for a status that is no success, else as `publish` does.
+        """
+        data = packed(payload)
+        reply: Reply = await self._exchange(
+            "request", lambda session: session.request(target, path, data), seconds_max=timeout
+        )
+        return reply
+
+    def serve(self, path: str, handler: RequestHandler) -> Service:
+        """Answer requests to `path` with what `handler` returns, until the service is closed."""
+        if self.protocol is not Protocol.FLEXIMQ:
+            raise Unsupported(self.protocol.label, "serve")
+        self._handlers.add_path(path, handler)
+        return Service(path, lambda: self._handlers.drop_path(path))
+
+    async def notify(
+        self, targets: Mapping[int, str], payload: object = None, *, status: int | None = None
+    ) -> None:
+        """Tell clients something: `targets` has the path for each client id."""
+        data = packed(payload)
+        await self._tell("notify", lambda session: session.notify(targets, data, status))
+
+    async def broadcast(self, payload: object = None, *, status: int | None = None) -> None:
+        """Tell all clients something."""
+        data = packed(payload)
+        await self._tell("broadcast", lambda session: session.broadcast(data, status))
+
+    def notifications(self, *, queue_max: int | None = None) -> Stream[Notification]:
+        """Return an asynchronous iterator over notifications and broadcasts."""
+        if self.protocol is not Protocol.FLEXIMQ:
+            raise Unsupported(self.protocol.label, "notifications")
+
+        async def begin(stream: Stream[Notification]) -> None:
+            self._inbox.add_notices(stream.queue)
+
+        async def finish(stream: Stream[Notification]) -> None:
+            self._inbox.drop(stream.queue)
+
+        return self._stream("", begin, finish, queue_max)
+
+    # --- Middleware (LamaMQ) ----------------------------------------------------------------------
+
+    async def middleware(
+        self,
+        name: str,
+        handler: HookHandler,
+        hook_type: HookType = HookType.MESSAGE_PUSHED,
+        *,
+        priority: int = 0,
+        timeout_ms: int = 1000,
+        strategy: HookStrategy = HookStrategy.WAIT_OR_REFUSE,
+        conditions: Sequence[Condition] = (),
+    ) -> Middleware:
+        """Be asked about events until the middleware is closed; raises as `publish` does.
+
+        `handler` returns None to let an event pass, or a text to refuse it.
+        """
+        hook = Hook(name, hook_type, priority, timeout_ms, strategy, tuple(conditions))
+        self._handlers.add_hook(hook, handler)
+        try:
+            await self._exchange("middleware", lambda session: session.register(hook))
+        except BaseException:
+            self._handlers.drop_hook(name)
+            raise
+        return Middleware(name, self._unregister)
+
+    async def _unregister(self, name: str) -> None:
+        await self._exchange("middleware", lambda session: session.unregister(name))
+        self._handlers.drop_hook(name)
+
+    # --- Sending ----------------------------------------------------------------------------------
+
+    async def _publish(self, topic: Topic, values: Sequence[bytes], extras: Extras) -> object:
+        name = self._names.canonical(topic)
+        connection = await self._supervisor.connected("publish")
+        waiter = connection.expect(connection.session.publish(name, values, extras))
+        if waiter is not None:
+            return await connection.wait(waiter, "publish", self._options.timeout)
+        await self._drain(connection, "publish")
+        return None
+
+    async def _exchange(
+        self, operation: str, command: Callable[[Session], int], *, seconds_max: float | None = None
+    ) -> Any:  # noqa: ANN401
+        connection = await self._supervisor.connected(operation)
+        ticket = command(connection.session)
+        seconds = self._options.timeout if seconds_max is None else seconds_max
+        return await connection.exchange(ticket, operation, seconds)
+
+    async def _tell(self, operation: str, command: Callable[[Session], None]) -> None:
+        connection = await self._supervisor.connected(operation)
+        command(connection.session)
+        connection.expect(range(0))
+        await self._drain(connection, operation)
+
+    async def _drain(self, connection: Connection, operation: str) -> None:
+        try:
+            async with asyncio.timeout(self._options.timeout):
+                await connection.drain()
+        except TimeoutError:
+            raise TimedOut(operation, self._options.timeout) from None
+        if connection.lost_reason.done():
+            raise ConnectionLost(connection.lost_reason.result())
+
+    # --- Streams ----------------------------------------------------------------------------------
+
+    def _stream(
+        self,
+        topic: str,
+        begin: Callable[[Stream[Item]], Awaitable[None]],
+        finish: Callable[[Stream[Item]], Awaitable[None]],
+        queue_max: int | None,
+    ) -> Stream[Item]:
+        if queue_max is not None and queue_max <= 0:
+            raise BadOption("queue_max", f"is {queue_max}, not above 0")
+        items_max = queue_max or self._options.queue_max
+        queue: Queue[Item] = Queue(items_max=items_max, low=self._inbox.low)
+        return Stream(topic, queue, begin=begin, finish=finish, drop=self._inbox.drop)
+
+    async def _begin(self, stream: Stream[Delivery]) -> None:
+        connection = await self._supervisor.connected("subscribe")
+        # Known before it is asked for: its first messages may come with the answer.
+        self._inbox.add(stream.topic, stream.queue)
+        try:
+            ticket = connection.session.subscribe(stream.topic)
+            await connection.exchange(ticket, "subscribe", self._options.timeout)
+        except BaseException:
+            self._inbox.drop(stream.queue)
+            raise
+
+    async def _finish_stream(self, stream: Stream[Delivery]) -> None:
+        had = self._inbox.drop(stream.queue)
+        connection = self._supervisor.connection
+        if connection is None or not had or self._inbox.of(stream.topic):
+            return
+        try:
+            ticket = connection.session.unsubscribe(stream.topic)
+            await connection.exchange(ticket, "unsubscribe", self._options.timeout)
+        except (Unsupported, Refused, ConnectionLost, TimedOut):
+            return  # what still comes is for nobody

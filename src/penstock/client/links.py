@@ -1,0 +1,244 @@
+"""Connections to a broker: the only part of a client that touches sockets."""
+
+import asyncio
+import ssl
+from typing import Final, Protocol, cast
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, WebSocketException
+
+from penstock.client.address import Address
+from penstock.client.errors import ConnectFailed
+from penstock.limits import FLEXIMQ_MESSAGE_BYTES_CEILING, MIB
+
+__all__ = ["Link", "Receiver", "open_link"]
+
+WRITE_BUFFER_BYTES_MAX: Final = 1 * MIB
+"""With this much unsent, `drain` waits."""
+
+
+class Receiver(Protocol):
+    """Who a link hands to what it gets."""
+
+    def received(self, data: bytes) -> None:
+        """Take bytes."""
+
+    def lost(self, reason: str) -> None:
+        """Learn that the connection is gone. Nothing is called after it."""
+
+
+class Link(Protocol):
+    """The client's end of a connection."""
+
+    def write(self, data: bytes) -> None:
+        """Send `data` behind all that was written before; after the end it is dropped."""
+
+    async def drain(self) -> None:
+        """Wait until little enough is unsent."""
+
+    def pause(self) -> None:
+        """Read no more until `resume`."""
+
+    def resume(self) -> None:
+        """Read again."""
+
+    def close(self) -> None:
+        """End the connection once all that was written is sent."""
+
+    def abort(self) -> None:
+        """End the connection now."""
+
+
+async def open_link(address: Address, receiver: Receiver, tls: ssl.SSLContext | None) -> Link:
+    """Return a link to `address`, open; raise ConnectFailed."""
+    try:
+        if address.scheme in {"ws", "wss"}:
+            return await _open_web_socket(address, receiver, tls)
+        return await _open_stream(address, receiver, tls)
+    except (OSError, WebSocketException) as error:  # what TLS and look-ups raise is OSError too
+        raise ConnectFailed(str(address), str(error) or type(error).__name__) from None
+
+
+async def _open_stream(
+    address: Address, receiver: Receiver, tls: ssl.SSLContext | None
+) -> "StreamLink":
+    loop = asyncio.get_running_loop()
+    if address.scheme == "ipc":
+        _, link = await loop.create_unix_connection(lambda: StreamLink(receiver), address.path)
+        return link
+    context = (tls or ssl.create_default_context()) if address.scheme == "tls" else None
+    _, link = await loop.create_connection(
+        lambda: StreamLink(receiver), address.host, address.port, ssl=context
+    )
+    return link
+
+
+class StreamLink(asyncio.Protocol):
+    """TCP, TLS and IPC: a `Link`."""
+
+    def __init__(self, receiver: Receiver) -> None:
+        self._receiver = receiver
+        self._transport: asyncio.Transport | None = None
+        self._drained = asyncio.Event()
+        self._drained.set()
+
+    # --- asyncio's side ---------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See asyncio.Protocol."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio.Protocol."""
+        self._receiver.received(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See asyncio.Protocol."""
+        self._transport = None
+        self._drained.set()
+        self._receiver.lost(str(exc) if exc else "closed by the other side")
+
+    def pause_writing(self) -> None:
+        """See asyncio.Protocol."""
+        self._drained.clear()
+
+    def resume_writing(self) -> None:
+        """See asyncio.Protocol."""
+        self._drained.set()
+
+    # --- the client's side ------------------------------------------------------------------------
+
+    def write(self, data: bytes) -> None:
+        """See Link."""
+        if self._transport is not None:
+            self._transport.write(data)
+
+    async def drain(self) -> None:
+        """See Link."""
+        await self._drained.wait()
+
+    def pause(self) -> None:
+        """See Link."""
+        if self._transport is not None and self._transport.is_reading():
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        """See Link."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def close(self) -> None:
+        """See Link."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """See Link."""
+        if self._transport is not None:
+            self._transport.abort()
+
+
+# --- WebSocket ------------------------------------------------------------------------------------
+
+
+async def _open_web_socket(
+    address: Address, receiver: Receiver, tls: ssl.SSLContext | None
+) -> "WebSocketLink":
+    socket = await connect(
+        address.url,
+        ssl=tls if address.scheme == "wss" else None,
+        compression=None,
+        max_size=FLEXIMQ_MESSAGE_BYTES_CEILING,
+        ping_interval=None,  # the protocols' own keep-alive is for that
+    )
+    return WebSocketLink(socket, receiver)
+
+
+class WebSocketLink:
+    """WebSocket: the stream's bytes in binary messages, cut anywhere. A `Link`."""
+
+    def __init__(self, socket: ClientConnection, receiver: Receiver) -> None:
+        self._socket = socket
+        self._receiver = receiver
+        self._unsent: list[bytes] = []
+        self._unsent_bytes = 0
+        self._ending = False
+        self._wanted = asyncio.Event()  # the sender has something to do
+        self._drained = asyncio.Event()
+        self._drained.set()
+        self._reading = asyncio.Event()
+        self._reading.set()
+        self._sender = asyncio.create_task(self._send())
+        self._reader = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
+        reason = "closed by the other side"
+        try:
+            while True:
+                await self._reading.wait()
+                data = await self._socket.recv()
+                if isinstance(data, str):
+                    reason = "a text message came"
+                    return
+                self._receiver.received(data)
+        except ConnectionClosed as closed:
+            reason = str(closed) or reason
+        except asyncio.CancelledError:
+            reason = "aborted"
+        finally:
+            self._ending = True
+            self._drained.set()
+            self._sender.cancel()
+            self._socket.transport.abort()
+            self._receiver.lost(reason)
+
+    async def _send(self) -> None:
+        try:
+            while True:
+                await self._wanted.wait()
+                self._wanted.clear()
+                data, self._unsent = b"".join(self._unsent), []
+                if data:
+                    await self._socket.send(data)
+                    self._unsent_bytes -= len(data)
+                if self._unsent_bytes <= WRITE_BUFFER_BYTES_MAX:
+                    self._drained.set()
+                if self._ending and not self._unsent:
+                    await self._socket.close()
+                    return
+        except ConnectionClosed:
+            self._drained.set()
+
+    def write(self, data: bytes) -> None:
+        """See Link."""
+        if self._ending:
+            return
+        self._unsent.append(data)
+        self._unsent_bytes += len(data)
+        if self._unsent_bytes > WRITE_BUFFER_BYTES_MAX:
+            self._drained.clear()
+        self._wanted.set()
+
+    async def drain(self) -> None:
+        """See Link."""
+        await self._drained.wait()
+
+    def pause(self) -> None:
+        """See Link: a message that is being received still comes."""
+        self._reading.clear()
+
+    def resume(self) -> None:
+        """See Link."""
+        self._reading.set()
+
+    def close(self) -> None:
+        """See Link."""
+        self._ending = True
+        self._reading.set()
+        self._wanted.set()
+
+    def abort(self) -> None:
+        """See Link."""
+        self._ending = True
+        self._reader.cancel()

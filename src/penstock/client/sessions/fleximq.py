@@ -1,0 +1,275 @@
+"""fleximq: ten message types, requests correlated by id.
+
+The broker does not answer SUB and UNSUB, it only reports their errors. Each goes out between two
+PINGs, and an error that is reported between the two PONGs is its answer.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar, Final
+
+from penstock.client.errors import Refused
+from penstock.client.events import (
+    Delivered,
+    Event,
+    Failed,
+    Notified,
+    Ready,
+    Replied,
+    Requested,
+)
+from penstock.client.options import Credentials
+from penstock.client.sessions.base import NO_EXTRAS, Extras, Session, check_sizes
+from penstock.client.sessions.pongs import Pongs
+from penstock.client.values import Delivery, Notification, Reply, Request, unpacked
+from penstock.errors import WireError
+from penstock.limits import FLEXIMQ_HEADERS_CACHED_MAX, FLEXIMQ_MESSAGE_BYTES_CEILING
+from penstock.model import Protocol
+from penstock.wire import fleximq
+from penstock.wire.fleximq import (
+    ClientId,
+    Header,
+    Message,
+    MessageType,
+    ReqRep,
+    ReqRepType,
+    Routing,
+)
+from penstock.wire.fleximq.packets import PAYLOAD_LENGTH
+from penstock.wire.fleximq.payloads import check_payload
+
+__all__ = ["FleximqSession"]
+
+_STATUS_NAMES: Final = {code.value: code.name for code in fleximq.StatusCode}
+
+
+class _Decoder(fleximq.ClientDecoder):
+    """The codec's, with a memory for the headers of PUB: most messages repeat one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._publications: dict[bytes, Header] = {}
+
+    def _message(
+        self, message_type: MessageType, client_id: int, header: bytes, payload: bytes
+    ) -> Message:
+        known = self._publications.get(header) if message_type is MessageType.PUB else None
+        if known is None or client_id == ClientId.UNASSIGNED:
+            message = super()._message(message_type, client_id, header, payload)
+            if message_type is MessageType.PUB:
+                if len(self._publications) >= FLEXIMQ_HEADERS_CACHED_MAX:
+                    self._publications.clear()
+                self._publications[header] = message.header
+            return message
+        check_payload(payload)
+        return Message(message_type, client_id, known, payload)
+
+
+class FleximqSession(Session):
+    """See the base class; `now_ms` gives milliseconds since the epoch, for keep-alives."""
+
+    protocol: ClassVar[Protocol] = Protocol.FLEXIMQ
+    pings: ClassVar[bool] = True
+
+    def __init__(self, credentials: Credentials, now_ms: Callable[[], int]) -> None:
+        super().__init__()
+        self._now_ms = now_ms
+        self.decoder = _Decoder()
+        self._auth = _auth(credentials)
+        self._state = fleximq.ClientState.AWAITING_REPLY
+        self._client_id = 0
+        self._pongs = Pongs()
+        self._pinged_ms = 0
+        self._requests: dict[str, int] = {}
+
+    def start(self) -> None:
+        """See the base class."""
+        self._send(MessageType.JOIN, Header(auth=self._auth))
+
+    def publish(self, topic: str, values: Sequence[bytes], extras: Extras = NO_EXTRAS) -> range:
+        """See the base class: fleximq acknowledges no publish."""
+        self._check_publish(topic, extras, "status", "routing", "packed")
+        payloads = values if extras.packed else [fleximq.wrap_value(value) for value in values]
+        header = Header(routing=_routing(extras.routing), topic=topic, status=extras.status)
+        # Encoding it once checks the header, and gives the bytes before each payload.
+        empty = fleximq.encode(Message(MessageType.PUB, self._client_id, header))
+        common = empty[: -PAYLOAD_LENGTH.size]
+        check_sizes(payloads, FLEXIMQ_MESSAGE_BYTES_CEILING - len(empty))
+        if extras.packed:
+            for payload in payloads:
+                fleximq.encode(Message(MessageType.PUB, self._client_id, header, payload))
+        counted = PAYLOAD_LENGTH.pack
+        for payload in payloads:
+            self._out += common, counted(len(payload)), payload
+        return range(0)
+
+    def subscribe(self, topic: str) -> int:
+        """See the base class."""
+        return self._bracketed(MessageType.SUB, topic)
+
+    def unsubscribe(self, topic: str) -> int:
+        """See the base class."""
+        return self._bracketed(MessageType.UNSUB, topic)
+
+    def ping(self) -> int:
+        """See the base class."""
+        ticket = self._ticket()
+        self._pongs.expect(ticket, self._send_ping())
+        return ticket
+
+    def request(self, target: int, path: str, payload: bytes) -> int:
+        """See the base class."""
+        ticket = self._ticket()
+        identifier = str(ticket)
+        self._send(
+            MessageType.REQ,
+            Header(
+                routing=(Routing(target, path),),
+                reqrep=ReqRep(ReqRepType.REQUEST, identifier),
+            ),
+            payload,
+        )
+        self._requests[identifier] = ticket
+        return ticket
+
+    def forget(self, ticket: int) -> None:
+        """See the base class."""
+        self._requests.pop(str(ticket), None)
+
+    def reply(self, request: Request, status: int, payload: bytes) -> None:
+        """See the base class."""
+        reqrep = request.packet.header.reqrep
+        if reqrep is None:
+            raise AssertionError("a request without an id")
+        self._send(
+            MessageType.REP,
+            Header(
+                routing=(Routing(request.sender, request.path),),
+                reqrep=ReqRep(ReqRepType.CORRELATION, reqrep.id),
+                status=status,
+            ),
+            payload,
+        )
+
+    def notify(self, targets: Mapping[int, str], payload: bytes, status: int | None) -> None:
+        """See the base class."""
+        header = Header(routing=_routing(targets), status=status)
+        self._send(MessageType.NOTIF, header, payload)
+
+    def broadcast(self, payload: bytes, status: int | None) -> None:
+        """See the base class."""
+        self._send(MessageType.BCAST, Header(status=status), payload)
+
+    def _bracketed(self, message_type: MessageType, topic: str) -> int:
+        ticket = self._ticket()
+        first = self._send_ping()
+        self._send(message_type, Header(topic=topic))
+        self._pongs.expect_around(ticket, first, self._send_ping())
+        return ticket
+
+    def _send_ping(self) -> int:
+        """Send a PING with a timestamp of its own, by which its PONG is known; return that."""
+        self._pinged_ms = max(self._now_ms(), self._pinged_ms + 1)
+        self._send(MessageType.PING, Header(keepalive=fleximq.KeepAlive(self._pinged_ms)))
+        return self._pinged_ms
+
+    def _send(self, message_type: MessageType, header: Header, payload: bytes = b"") -> None:
+        self._out.append(fleximq.encode(Message(message_type, self._client_id, header, payload)))
+
+    # --- Received ---------------------------------------------------------------------------------
+
+    def _received(self, packet: Message) -> Event | None:
+        joining = self._state is fleximq.ClientState.AWAITING_REPLY
+        self._state = fleximq.CLIENT.advance(self._state, packet)
+        match packet.type:
+            case MessageType.PUB:
+                return _delivered(packet)
+            case MessageType.PONG:
+                keepalive = packet.header.keepalive
+                return self._pongs.received(keepalive.timestamp) if keepalive else None
+            case MessageType.REP:
+                return self._joined(packet) if joining else self._replied(packet)
+            case MessageType.REQ:
+                return Requested(Request(packet, _path(packet) or ""))
+            case MessageType.NOTIF:
+                return self._notified(packet)
+            case MessageType.PING:
+                keepalive = packet.header.keepalive
+                if keepalive is not None:
+                    answer = fleximq.KeepAlive(keepalive.timestamp)
+                    self._pong_to(answer, joining=joining)
+                return None
+            case _:
+                return Notified(Notification(packet, None))
+
+    def _pong_to(self, keepalive: fleximq.KeepAlive, *, joining: bool) -> None:
+        if not joining:  # nobody but a JOIN may speak as client 0
+            self._send(MessageType.PONG, Header(keepalive=keepalive))
+
+    def _joined(self, packet: Message) -> Event:
+        if not fleximq.is_success(packet.header.status):
+            return Failed(None, _refused(packet))
+        self._client_id = packet.client_id
+        return Ready(packet.client_id)
+
+    def _replied(self, packet: Message) -> Event | None:
+        reqrep = packet.header.reqrep
+        ticket = self._requests.pop(reqrep.id, None) if reqrep is not None else None
+        if ticket is None:
+            return None  # its asker has given up
+        if not fleximq.is_success(packet.header.status):
+            return Failed(ticket, _refused(packet))
+        return Replied(ticket, Reply(packet))
+
+    def _notified(self, packet: Message) -> Event | None:
+        from_broker = packet.client_id == ClientId.BROKER
+        if not from_broker or fleximq.is_success(packet.header.status):
+            return Notified(Notification(packet, _path(packet)))
+        return self._pongs.failed(_refused(packet))
+
+
+def _auth(credentials: Credentials) -> fleximq.Auth | None:
+    if credentials.token is not None:
+        return fleximq.TokenAuth(credentials.token)
+    if credentials.username is not None and credentials.password is not None:
+        return fleximq.BasicAuth(credentials.username, credentials.password)
+    if credentials.api_key is not None:
+        return fleximq.ApiKeyAuth(credentials.api_key)
+    return None
+
+
+def _routing(targets: Mapping[int, str] | None) -> tuple[Routing, ...] | None:
+    if targets is None:
+        return None
+    return tuple(Routing(client_id, path) for client_id, path in targets.items())
+
+
+def _path(packet: Message) -> str | None:
+    return packet.header.routing[0].path if packet.header.routing else None
+
+
+def _delivered(packet: Message) -> Event:
+    return Delivered(
+        Delivery(
+            packet.header.topic,
+            fleximq.raw_value(packet.payload),
+            packet,
+            sender=packet.client_id,
+            status=packet.header.status,
+        )
+    )
+
+
+def _refused(packet: Message) -> Refused:
+    status = packet.header.status or 0
+    return Refused(Protocol.FLEXIMQ, status, _text(packet.payload, status), packet.payload)
+
+
+def _text(payload: bytes, status: int) -> str:
+    """Return what an answer says in words, or else its status."""
+    try:
+        said = unpacked(payload)
+    except WireError:
+        said = None
+    if isinstance(said, bytes):
+        said = said.decode("utf-8", "replace")
+    return str(said) if said else _STATUS_NAMES.get(status, "no reason given")

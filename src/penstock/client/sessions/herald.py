@@ -1,0 +1,129 @@
+"""herald, as a client of both roles on one connection.
+
+The connection starts as a subscriber without channels. The first publish adds the publisher's role
+with its channel. herald does not answer SUBSCRIBE and UNSUBSCRIBE, only their errors: each goes out
+between two PINGs, and an ERROR between the two PONGs is its answer.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import ClassVar, Final
+
+from penstock.client.errors import Refused
+from penstock.client.events import Acknowledged, Delivered, Ended, Event, Failed, Ready
+from penstock.client.sessions.base import NO_EXTRAS, Extras, Session, check_sizes
+from penstock.client.sessions.pongs import Pongs
+from penstock.client.topics import Topic, channel_of, channel_topic
+from penstock.client.values import Delivery
+from penstock.limits import HERALD_PAYLOAD_BYTES_MAX
+from penstock.model import Protocol
+from penstock.wire import herald
+from penstock.wire.herald.encoder import HEADER
+from penstock.wire.herald.packets import MAGIC
+
+__all__ = ["HeraldSession"]
+
+_HEADER: Final = HEADER["little"]
+_TOPICS: Final = tuple(channel_topic(channel) for channel in range(256))
+
+
+class HeraldSession(Session):
+    """See the base class; `name` is the client id."""
+
+    protocol: ClassVar[Protocol] = Protocol.HERALD
+    pings: ClassVar[bool] = True
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.decoder = herald.Decoder()
+        self._name = name
+        self._state = herald.ClientState.AWAITING_ACK
+        self._publishes = False
+        self._roles: deque[int | None] = deque()  # for each awaited HANDSHAKE_ACK its ticket
+        self._pongs = Pongs()
+
+    def start(self) -> None:
+        """See the base class."""
+        self._roles.append(None)
+        self._send(herald.HandshakeSub(b"", self._name))
+
+    def canonical(self, topic: Topic) -> str:
+        """See the base class."""
+        return _TOPICS[channel_of(topic)]
+
+    def publish(self, topic: str, values: Sequence[bytes], extras: Extras = NO_EXTRAS) -> range:
+        """See the base class: only the first publish of a connection is answered."""
+        channel = channel_of(topic)
+        self._check_publish(topic, extras)
+        check_sizes(values, HERALD_PAYLOAD_BYTES_MAX - 1)
+        tickets = range(0)
+        if not self._publishes:
+            self._publishes = True
+            tickets = self._tickets(1)
+            self._roles.extend(tickets)
+            self._send(herald.HandshakePub(channel, self._name))
+        pack, opcode, number = _HEADER.pack, herald.OpCode.PUBLISH, bytes((channel,))
+        for value in values:
+            self._out += pack(MAGIC, opcode, len(value) + 1), number, value
+        return tickets
+
+    def subscribe(self, topic: str) -> int:
+        """See the base class."""
+        return self._bracketed(herald.Subscribe(channel_of(topic)))
+
+    def unsubscribe(self, topic: str) -> int:
+        """See the base class."""
+        return self._bracketed(herald.Unsubscribe(channel_of(topic)))
+
+    def ping(self) -> int:
+        """See the base class."""
+        ticket = self._ticket()
+        self._pongs.expect(ticket)
+        self._send(herald.Ping())
+        return ticket
+
+    def goodbye(self) -> None:
+        """See the base class."""
+        self._send(herald.Disconnect())
+
+    def _bracketed(self, packet: herald.Packet) -> int:
+        ticket = self._ticket()
+        self._pongs.expect_around(ticket)
+        for part in (herald.Ping(), packet, herald.Ping()):
+            self._send(part)
+        return ticket
+
+    def _send(self, packet: herald.Packet) -> None:
+        self._out.append(herald.encode(packet))
+
+    def _received(self, packet: herald.Packet) -> Event | None:
+        if type(packet) is not herald.Message or self._state is not herald.ClientState.OPEN:
+            self._state = herald.CLIENT.advance(self._state, packet)
+        match packet:
+            case herald.Message(channel, timestamp, message):
+                return Delivered(
+                    Delivery(_TOPICS[channel], message, packet, timestamp_us=timestamp)
+                )
+            case herald.Pong():
+                return self._pongs.received()
+            case herald.HandshakeAck(session_id, error):
+                return self._role_answered(session_id, error)
+            case herald.Error(error):
+                return self._pongs.failed(_refused(error))
+            case herald.Ping():
+                self._send(herald.Pong())
+                return None
+            case _:
+                return Ended()
+
+    def _role_answered(self, session_id: int, error: herald.ErrorCode | None) -> Event | None:
+        if not self._roles:
+            return None
+        ticket = self._roles.popleft()
+        if error is not None:
+            return Failed(ticket, _refused(error))
+        return Ready(session_id) if ticket is None else Acknowledged(ticket)
+
+
+def _refused(error: herald.ErrorCode) -> Refused:
+    return Refused(Protocol.HERALD, error, error.name)

@@ -1,0 +1,153 @@
+"""LamaMQ: every request has an id, which is its ticket, and an answer of that id.
+
+The broker does not answer the choice of a version, unless it refuses it. So the choice goes out
+with a request that changes nothing, to unsubscribe from the empty routing key: whatever is
+answered to that, the handshake is done.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar, Final
+
+from penstock.client.errors import Refused
+from penstock.client.events import Acknowledged, Delivered, Event, Failed, HookCalled, Ready
+from penstock.client.sessions.base import NO_EXTRAS, Extras, Hook, Session, check_sizes
+from penstock.client.values import Delivery, HookCall
+from penstock.limits import LAMAMQ_PAYLOAD_BYTES_MAX
+from penstock.model import Protocol
+from penstock.wire import lamamq
+from penstock.wire.lamamq.layouts import LAYOUTS
+
+__all__ = ["HOOK_HEADER", "LamamqSession"]
+
+HOOK_HEADER: Final = "penstock-hook"
+"""The first header of a Forward that is a hook call: its value is the hook's name."""
+
+_LAYOUTS: Final = LAYOUTS["big"]
+_WANTED: Final = (1, 0)
+
+
+class LamamqSession(Session):
+    """See the base class; `now` gives seconds since the epoch, for what is pushed."""
+
+    protocol: ClassVar[Protocol] = Protocol.LAMAMQ
+
+    def __init__(self, name: str, key: bytes | None, now: Callable[[], int]) -> None:
+        super().__init__()
+        self.decoder: lamamq.ClientDecoder = lamamq.ClientDecoder()
+        self._name = name
+        self._key = key
+        self._now = now
+        self._state = lamamq.ClientState.AWAITING_OFFER
+        self._greeting = 0
+        self._strategies: dict[str, lamamq.HookStrategy] = {}  # also of hooks that are no more
+
+    def start(self) -> None:
+        """See the base class."""
+        self._send(lamamq.Authentication(self._name, self._key))
+
+    def publish(self, topic: str, values: Sequence[bytes], extras: Extras = NO_EXTRAS) -> range:
+        """See the base class."""
+        self._check_publish(topic, extras, "headers")
+        check_sizes(values, LAMAMQ_PAYLOAD_BYTES_MAX)
+        created_at = self._now()
+        # Encoding it once checks what is common to all, and gives the bytes between id and payload.
+        empty = lamamq.Message(created_at, topic, extras.headers, lamamq.PayloadType.EMPTY, b"")
+        common = lamamq.encode(lamamq.Push(0, empty))[4:-1]
+        tickets = self._tickets(len(values))
+        identify, counted = _LAYOUTS.u32.pack, _LAYOUTS.payload.pack
+        for ticket, value in zip(tickets, values, strict=True):
+            self._out += (
+                identify(ticket),
+                common,
+                counted(lamamq.PayloadType.BUFFER, len(value)),
+                value,
+            )
+        self.decoder.awaited.update(tickets)
+        return tickets
+
+    def subscribe(self, topic: str) -> int:
+        """See the base class."""
+        return self._ask(lamamq.Subscribe(self._ticket(), topic))
+
+    def unsubscribe(self, topic: str) -> int:
+        """See the base class."""
+        return self._ask(lamamq.Unsubscribe(self._ticket(), topic))
+
+    def register(self, hook: Hook) -> int:
+        """See the base class."""
+        ticket = self._ask(
+            lamamq.Register(
+                self._ticket(),
+                hook.name,
+                hook.priority,
+                hook.timeout_ms,
+                hook.strategy,
+                hook.hook_type,
+                hook.conditions,
+            )
+        )
+        self._strategies[hook.name] = hook.strategy
+        return ticket
+
+    def unregister(self, name: str) -> int:
+        """See the base class."""
+        return self._ask(lamamq.Unregister(self._ticket(), name))
+
+    def answer_hook(self, call: HookCall, refusal: str | None) -> None:
+        """See the base class; the broker does not wait for the answer to what it only tells."""
+        if self._strategies.get(call.hook) is lamamq.HookStrategy.TELL:
+            return
+        message_id = call.packet.message_id
+        if refusal is None:
+            self._send(lamamq.Answer(message_id))
+        else:
+            refused = lamamq.ErrorCode.MIDDLEWARE_REFUSED
+            self._send(lamamq.Answer(message_id, refused, refusal))
+
+    def _ask(
+        self, packet: lamamq.Subscribe | lamamq.Unsubscribe | lamamq.Register | lamamq.Unregister
+    ) -> int:
+        self._send(packet)
+        self.decoder.awaited.add(packet.message_id)
+        return packet.message_id
+
+    def _send(self, packet: lamamq.Packet) -> None:
+        self._out.append(lamamq.encode(packet))
+
+    def _received(self, packet: lamamq.FromBroker) -> Event | None:
+        self._state = lamamq.CLIENT.advance(self._state, packet)
+        match packet:
+            case lamamq.Forward(_, message):
+                return self._forwarded(packet, message)
+            case lamamq.Answer(message_id, error, text):
+                if message_id == self._greeting != 0:
+                    self._greeting = 0
+                    return Ready(None)
+                ticket = message_id or None
+                if error is not None:
+                    return Failed(ticket, Refused(self.protocol, error, text or error.name))
+                return None if ticket is None else Acknowledged(ticket)
+            case lamamq.VersionOffer(maximum, minimum):
+                if not minimum <= _WANTED <= maximum:
+                    offered = f"versions {minimum} to {maximum} are offered, not {_WANTED}"
+                    return Failed(
+                        None, Refused(self.protocol, lamamq.ErrorCode.BAD_REQUEST, offered)
+                    )
+                self._send(lamamq.VersionChoice(*_WANTED))
+                self._greeting = self._ask(lamamq.Unsubscribe(self._ticket(), ""))
+                return None
+
+    def _forwarded(self, packet: lamamq.Forward, message: lamamq.Message) -> Event:
+        if self._strategies and message.headers and message.headers[0][0] == HOOK_HEADER:
+            name = message.headers[0][1].decode("utf-8", "replace")
+            if name in self._strategies:
+                return HookCalled(HookCall(name, packet))
+        return Delivered(
+            Delivery(
+                message.routing_key,
+                message.payload,
+                packet,
+                timestamp_us=message.created_at * 1_000_000,
+                headers=message.headers,
+            )
+        )

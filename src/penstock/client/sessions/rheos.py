@@ -1,0 +1,174 @@
+"""Rheos, both versions: each request is answered by one acknowledgment, in order.
+
+There is no handshake, and a broker knows a client by its first request only. So that a client which
+waits before its first request is not taken for a stranger, it starts with a SUBSCRIBE to the empty
+name, which no topic has: whatever is answered, the connection works.
+"""
+
+import uuid
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, ClassVar, Final
+from zlib import crc32
+
+from penstock.client.errors import Refused
+from penstock.client.events import Acknowledged, Delivered, Event, Failed, Ready
+from penstock.client.sessions.base import NO_EXTRAS, Extras, Session, check_sizes
+from penstock.client.topics import plain_topic
+from penstock.client.values import Delivery
+from penstock.limits import RHEOS_BODY_BYTES_MAX
+from penstock.model import Protocol, binary_topic_name, topic_name_from_binary
+from penstock.wire import rheos1, rheos2
+from penstock.wire.rheos import HEADER, MAGIC, U16_MAX, AckCode, OpCode, check
+from penstock.wire.rheos2.encoder import BODY_LENGTHS, BODY_LENGTHS_BYTES, CHECKSUM
+
+__all__ = ["Rheos1Session", "Rheos2Session", "rheos_client_id"]
+
+_GREETING: Final = 0  # no ticket is
+_TEXTS: Final = {
+    OpCode.CREATE: "FAILED: the topic exists already, or the broker refuses it",
+    OpCode.SUBSCRIBE: "FAILED: the topic does not exist, or the broker refuses the subscription",
+    OpCode.PUBLISH: "FAILED: the topic does not exist, or the broker refuses the message",
+}
+
+
+def rheos_client_id(name: str | None) -> bytes:
+    """Return the 16 bytes of a client id: `name` if it is a UUID, else one made from it.
+
+    The same name gives the same id; without a name it is a random one.
+    """
+    if name is None:
+        return uuid.uuid4().bytes
+    try:
+        return uuid.UUID(name).bytes
+    except ValueError:
+        return uuid.uuid5(uuid.NAMESPACE_URL, name).bytes
+
+
+class _RheosSession(Session):
+    """What both versions share."""
+
+    def __init__(self, client_id: bytes) -> None:
+        super().__init__()
+        self._client_id = client_id
+        self._awaited: deque[tuple[int, OpCode]] = deque()
+
+    @abstractmethod
+    def _encode(self, opcode: OpCode, name: bytes, payload: bytes) -> bytes:
+        """Return one request."""
+
+    @abstractmethod
+    def _publishes(self, name: bytes, values: Sequence[bytes]) -> None:
+        """Queue the requests that publish `values`."""
+
+    def start(self) -> None:
+        """See the base class."""
+        self._ask(OpCode.SUBSCRIBE, b"", _GREETING)
+
+    def publish(self, topic: str, values: Sequence[bytes], extras: Extras = NO_EXTRAS) -> range:
+        """See the base class."""
+        self._check_publish(topic, extras)
+        name = binary_topic_name(topic)
+        check("name length", len(name), U16_MAX)
+        self._publishes(name, values)
+        tickets = self._tickets(len(values))
+        self._awaited.extend((ticket, OpCode.PUBLISH) for ticket in tickets)
+        return tickets
+
+    def subscribe(self, topic: str) -> int:
+        """See the base class."""
+        return self._ask(OpCode.SUBSCRIBE, binary_topic_name(topic), self._ticket())
+
+    def create_topic(self, topic: str) -> int:
+        """See the base class."""
+        return self._ask(OpCode.CREATE, binary_topic_name(topic), self._ticket())
+
+    def _ask(self, opcode: OpCode, name: bytes, ticket: int) -> int:
+        self._out.append(self._encode(opcode, name, b""))
+        self._awaited.append((ticket, opcode))
+        return ticket
+
+    def _acknowledged(self, code: AckCode, message_id: bytes) -> Event | None:
+        if not self._awaited:
+            return None
+        ticket, opcode = self._awaited.popleft()
+        if ticket == _GREETING:
+            return Ready(None)
+        if code is AckCode.SUCCESS:
+            return Acknowledged(ticket, message_id if opcode is OpCode.PUBLISH else None)
+        return Failed(ticket, Refused(self.protocol, code, _TEXTS[opcode]))
+
+
+class Rheos1Session(_RheosSession):
+    """Rheos v1. A delivery names no topic: it is known while only one topic was subscribed to."""
+
+    protocol: ClassVar[Protocol] = Protocol.RHEOS1
+
+    def __init__(self, client_id: bytes) -> None:
+        super().__init__(client_id)
+        self.decoder = rheos1.ClientDecoder()
+        self._subscribed: set[str] = set()
+        self._only_topic: str | None = None
+
+    def subscribe(self, topic: str) -> int:
+        """See the base class."""
+        ticket = super().subscribe(topic)
+        self._subscribed.add(topic)
+        self._only_topic = plain_topic(topic) if len(self._subscribed) == 1 else None
+        return ticket
+
+    def _encode(self, opcode: OpCode, name: bytes, payload: bytes) -> bytes:
+        return rheos1.encode(rheos1.Request(self._client_id, opcode, name, payload))
+
+    def _publishes(self, name: bytes, values: Sequence[bytes]) -> None:
+        check_sizes(values, U16_MAX)
+        counted_name = len(name).to_bytes(2, "little") + name
+        rest = len(counted_name) + 2
+        pack, client_id, opcode = HEADER.pack, self._client_id, OpCode.PUBLISH
+        for value in values:
+            size = len(value)
+            self._out += (
+                pack(MAGIC, rest + size, client_id, opcode),
+                counted_name,
+                size.to_bytes(2, "little"),
+                value,
+            )
+
+    def _received(self, packet: Any) -> Event | None:  # noqa: ANN401
+        if isinstance(packet, rheos1.Acknowledgment):
+            return self._acknowledged(packet.code, packet.message_id)
+        return Delivered(
+            Delivery(self._only_topic, packet.payload, packet, sender=packet.sender_id)
+        )
+
+
+class Rheos2Session(_RheosSession):
+    """Rheos v2."""
+
+    protocol: ClassVar[Protocol] = Protocol.RHEOS2
+
+    def __init__(self, client_id: bytes) -> None:
+        super().__init__(client_id)
+        self.decoder = rheos2.ClientDecoder()
+        self._last_name = (b"", "")
+
+    def _encode(self, opcode: OpCode, name: bytes, payload: bytes) -> bytes:
+        return rheos2.encode(rheos2.Event(self._client_id, opcode, name, payload))
+
+    def _publishes(self, name: bytes, values: Sequence[bytes]) -> None:
+        rest = BODY_LENGTHS_BYTES + len(name)
+        check_sizes(values, RHEOS_BODY_BYTES_MAX - rest)
+        pack, client_id, opcode = HEADER.pack, self._client_id, OpCode.PUBLISH
+        lengths, checksum = BODY_LENGTHS.pack, CHECKSUM.pack
+        for value in values:
+            size = len(value)
+            head = pack(MAGIC, rest + size, client_id, opcode) + lengths(len(name), size) + name
+            self._out += head, value, checksum(crc32(value, crc32(head)))
+
+    def _received(self, packet: Any) -> Event | None:  # noqa: ANN401
+        if isinstance(packet, rheos2.Acknowledgment):
+            return self._acknowledged(packet.code, packet.message_id)
+        if packet.name != self._last_name[0]:
+            self._last_name = (packet.name, topic_name_from_binary(packet.name))
+        return Delivered(Delivery(self._last_name[1], packet.data, packet, sender=packet.client_id))

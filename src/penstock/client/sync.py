@@ -1,0 +1,343 @@
+"""The client for code without an event loop: the same calls, each waiting for its result.
+
+An event loop runs in a thread of its own, one for each client.
+"""
+
+import asyncio
+import concurrent.futures
+import threading
+import uuid
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar, Unpack
+
+from penstock.client.client import Client, connect
+from penstock.client.errors import ClientClosed
+from penstock.client.options import ConnectOptions, State
+from penstock.client.outgoing import Headers
+from penstock.client.registrations import Middleware, Service
+from penstock.client.streams import Stream
+from penstock.client.topics import Topic
+from penstock.client.values import Delivery, HookCall, Notification, Reply, Request
+from penstock.model import Protocol
+from penstock.wire.lamamq import Condition, HookStrategy, HookType
+
+__all__ = ["SyncClient", "SyncStream", "connect_sync"]
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def connect_sync(url: str, **options: Unpack[ConnectOptions]) -> "SyncClient":
+    """Return a client for the broker at `url`; `with` connects it. Takes and raises as `connect`.
+
+    Handlers run in threads, `on_event` in the thread of the event loop.
+    """
+    return SyncClient(connect(url, **options))
+
+
+class _Loop:
+    """An event loop in a thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="penstock-client", daemon=True
+        )
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Run `work` in the loop and return its result; an interrupt cancels it."""
+        if self._loop.is_closed():
+            work.close()
+            raise ClientClosed
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except concurrent.futures.CancelledError:
+            raise ClientClosed from None
+        except BaseException:
+            future.cancel()
+            raise
+
+    def stop(self) -> None:
+        """End loop and thread."""
+        if self._loop.is_closed():
+            return
+        self.run(self._end_tasks())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _end_tasks(self) -> None:
+        """Let no thread wait for what will not come any more."""
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        await self._loop.shutdown_default_executor()
+
+
+class SyncClient:
+    """A client of one broker; `connect_sync` makes one. See `Client` for what each call promises.
+
+    Any thread may call it.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._running: _Loop | None = None
+
+    # --- Begin and end ----------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Connect."""
+        if self._running is not None or self._client.state is not State.NEW:
+            raise ClientClosed
+        self._running = _Loop()
+        try:
+            self._running.run(self._client.open())
+        except BaseException:
+            self._running.stop()
+            raise
+
+    def close(self) -> None:
+        """Say goodbye and end."""
+        if self._running is not None and self._client.state is not State.NEW:
+            try:
+                self._running.run(self._client.close())
+            except ClientClosed:
+                return
+            self._running.stop()
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def protocol(self) -> Protocol:
+        """The protocol spoken."""
+        return self._client.protocol
+
+    @property
+    def state(self) -> State:
+        """Where the client is."""
+        return self._client.state
+
+    @property
+    def identity(self) -> int | None:
+        """The number the broker gave, where it gives one."""
+        return self._client.identity
+
+    @property
+    def _loop(self) -> _Loop:
+        if self._running is None:
+            raise ClientClosed
+        return self._running
+
+    # --- Publish and subscribe --------------------------------------------------------------------
+
+    def publish(
+        self,
+        topic: Topic,
+        value: bytes = b"",
+        *,
+        payload: object = None,
+        headers: Headers = (),
+        status: int | None = None,
+        routing: Mapping[int, str] | None = None,
+    ) -> uuid.UUID | None:
+        """See Client."""
+        return self._loop.run(
+            self._client.publish(
+                topic, value, payload=payload, headers=headers, status=status, routing=routing
+            )
+        )
+
+    def publish_many(
+        self,
+        topic: Topic,
+        values: Iterable[bytes],
+        *,
+        headers: Headers = (),
+        status: int | None = None,
+    ) -> int:
+        """See Client; `values` are taken before the first is sent."""
+        return self._loop.run(
+            self._client.publish_many(topic, list(values), headers=headers, status=status)
+        )
+
+    def subscribe(
+        self, topic: Topic, *, queue_max: int | None = None, timeout: float | None = None
+    ) -> "SyncStream[Delivery]":
+        """Return an iterator over a topic's messages; the subscription has begun.
+
+        Iterating raises TimedOut when nothing comes for `timeout` seconds.
+        """
+
+        async def begin() -> Stream[Delivery]:
+            return await self._client.subscribe(topic, queue_max=queue_max)
+
+        return SyncStream(self._loop.run(begin()), self._loop.run, timeout)
+
+    def unsubscribe(self, topic: Topic) -> None:
+        """See Client."""
+        self._loop.run(self._client.unsubscribe(topic))
+
+    def create_topic(self, topic: Topic) -> None:
+        """See Client."""
+        self._loop.run(self._client.create_topic(topic))
+
+    def ping(self) -> float:
+        """See Client."""
+        return self._loop.run(self._client.ping())
+
+    # --- Clients with clients (fleximq) -----------------------------------------------------------
+
+    def request(
+        self, target: int, path: str, payload: object = None, *, timeout: float | None = None
+    ) -> Reply:
+        """See Client."""
+        return self._loop.run(self._client.request(target, path, payload, timeout=timeout))
+
+    def serve(self, path: str, handler: Callable[[Request], Any]) -> Service:
+        """See Client; `handler` is a plain function, which runs in a thread."""
+
+        async def answer(request: Request) -> Any:  # noqa: ANN401
+            return await asyncio.to_thread(handler, request)
+
+        return self._client.serve(path, answer)
+
+    def notify(
+        self, targets: Mapping[int, str], payload: object = None, *, status: int | None = None
+    ) -> None:
+        """See Client."""
+        self._loop.run(self._client.notify(targets, payload, status=status))
+
+    def broadcast(self, payload: object = None, *, status: int | None = None) -> None:
+        """See Client."""
+        self._loop.run(self._client.broadcast(payload, status=status))
+
+    def notifications(
+        self, *, queue_max: int | None = None, timeout: float | None = None
+    ) -> "SyncStream[Notification]":
+        """Return an iterator over notifications and broadcasts; see `subscribe`."""
+
+        async def begin() -> Stream[Notification]:
+            return await self._client.notifications(queue_max=queue_max)
+
+        return SyncStream(self._loop.run(begin()), self._loop.run, timeout)
+
+    # --- Middleware (LamaMQ) ----------------------------------------------------------------------
+
+    def middleware(
+        self,
+        name: str,
+        handler: Callable[[HookCall], str | None],
+        hook_type: HookType = HookType.MESSAGE_PUSHED,
+        *,
+        priority: int = 0,
+        timeout_ms: int = 1000,
+        strategy: HookStrategy = HookStrategy.WAIT_OR_REFUSE,
+        conditions: Sequence[Condition] = (),
+    ) -> "SyncMiddleware":
+        """See Client; `handler` is a plain function, which runs in a thread."""
+
+        async def judge(call: HookCall) -> str | None:
+            return await asyncio.to_thread(handler, call)
+
+        work = self._client.middleware(
+            name,
+            judge,
+            hook_type,
+            priority=priority,
+            timeout_ms=timeout_ms,
+            strategy=strategy,
+            conditions=conditions,
+        )
+        return SyncMiddleware(self._loop.run(work), self._loop.run)
+
+
+class SyncStream(Generic[Item]):
+    """An iterator over what comes for one subscription; crosses to the loop once for a batch."""
+
+    def __init__(
+        self,
+        stream: Stream[Item],
+        run: Callable[[Coroutine[Any, Any, Any]], Any],
+        timeout: float | None,
+    ) -> None:
+        self._stream = stream
+        self._run = run
+        self._timeout = timeout
+        self._here: deque[Item] = deque()
+
+    @property
+    def topic(self) -> str:
+        """What is subscribed to."""
+        return self._stream.topic
+
+    def get(self, timeout: float | None = None) -> Item:
+        """Return the next item; raise TimedOut after `timeout` seconds, ClientClosed at the end."""
+        if not self._here:
+            self._here.extend(self._run(self._stream.take(timeout)))
+        return self._here.popleft()
+
+    def close(self) -> None:
+        """Unsubscribe, where the protocol can; nothing more is given."""
+        self._here.clear()
+        self._run(self._stream.close())
+
+    def __iter__(self) -> Iterator[Item]:
+        return self
+
+    def __next__(self) -> Item:
+        try:
+            return self.get(self._timeout)
+        except ClientClosed:
+            raise StopIteration from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class SyncMiddleware:
+    """A registered middleware; closing it, or leaving its `with`, unregisters it."""
+
+    def __init__(
+        self, middleware: Middleware, run: Callable[[Coroutine[Any, Any, None]], None]
+    ) -> None:
+        self._middleware = middleware
+        self._run = run
+
+    def close(self) -> None:
+        """Unregister."""
+        self._run(self._middleware.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

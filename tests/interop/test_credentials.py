@@ -1,0 +1,98 @@
+"""Clients prove who they are, and may do what their rules say, through a broker that checks."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock.client.errors import ConnectionLost, Refused, TimedOut
+from penstock.gateway.options import GatewayOptions
+from penstock.server.config import (
+    BasicConfig,
+    Config,
+    LamamqConfig,
+    PrincipalConfig,
+    RuleConfig,
+)
+from penstock.server.credentials import Authenticator, hash_key, hash_password
+from tests.support.live import LiveBroker
+
+CONFIG = Config(
+    principal=(
+        PrincipalConfig(name="token", token="open sesame"),  # noqa: S106
+        PrincipalConfig(
+            name="basic",
+            basic=BasicConfig(username="ann", password_hash=hash_password("right")),
+        ),
+        PrincipalConfig(name="key", api_key_sha256=hash_key(b"k-1")),
+        PrincipalConfig(
+            name="device",
+            lamamq=LamamqConfig(identity="meter-3", key_sha256=hash_key(b"k-2")),
+            rule=(RuleConfig(allow=("publish",), topics=("meters/#",)),),
+        ),
+    )
+)
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    authenticator = Authenticator(CONFIG)
+    options = GatewayOptions(anonymous=None, authenticator=authenticator)
+    with LiveBroker(options=options) as broker:
+        yield "tcp://{}:{}".format(*broker.address)
+    authenticator.close()
+
+
+@pytest.mark.parametrize(
+    ("protocol", "credentials"),
+    [
+        ("fleximq", {"token": "open sesame"}),
+        ("fleximq", {"username": "ann", "password": "right"}),
+        ("fleximq", {"api_key": "k-1"}),
+        ("lamamq", {"name": "meter-3", "key": b"k-2"}),
+    ],
+)
+def test_the_right_credentials_let_a_client_in(
+    address: str, protocol: Any, credentials: dict[str, Any]
+) -> None:
+    with penstock.connect_sync(address, protocol=protocol, **credentials) as client:
+        client.publish("meters/1", b"x")
+
+
+@pytest.mark.parametrize(
+    ("protocol", "credentials", "answer"),
+    [
+        ("fleximq", {}, 401),
+        ("fleximq", {"token": "close sesame"}, 401),
+        ("fleximq", {"username": "ann", "password": "wrong"}, 401),
+        ("fleximq", {"username": "bob", "password": "right"}, 401),
+        ("fleximq", {"api_key": "k-2"}, 401),
+        ("lamamq", {"name": "meter-3", "key": b"k-1"}, 2),
+        ("lamamq", {"name": "meter-4", "key": b"k-2"}, 2),
+        ("herald", {}, 8),
+    ],
+)
+def test_no_others_do(
+    address: str, protocol: Any, credentials: dict[str, Any], answer: int
+) -> None:
+    with pytest.raises(Refused) as refused:
+        penstock.connect_sync(address, protocol=protocol, **credentials).__enter__()
+    assert refused.value.answer == answer
+
+
+@pytest.mark.parametrize("protocol", ["rheos1", "rheos2"])
+def test_rheos_brings_no_credentials_and_gets_nowhere(address: str, protocol: Any) -> None:
+    with (
+        pytest.raises((Refused, ConnectionLost, TimedOut)),
+        penstock.connect_sync(address, protocol=protocol, reconnect=False) as client,
+    ):
+        client.publish("channel/7", b"x")
+
+
+def test_rules_go_with_the_principal(address: str) -> None:
+    with penstock.connect_sync(address, protocol="lamamq", name="meter-3", key=b"k-2") as device:
+        device.publish("meters/7", b"allowed")
+        with pytest.raises(Refused, match="may not publish"):
+            device.publish("orders", b"not allowed")
+        device.publish("meters/8", b"goes on")
