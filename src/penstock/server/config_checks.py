@@ -2,10 +2,10 @@
 
 import argon2
 
-from penstock.core.patterns import compile_pattern
 from penstock.errors import BadAddress, CertificateUnusable, InvalidPattern
 from penstock.limits import LAMAMQ_IDENTITY_NAME_BYTES_MAX, TOPIC_NAME_BYTES_MAX
 from penstock.model import Protocol, is_publishable
+from penstock.patterns import compile_pattern
 from penstock.server.config import Config, PrincipalConfig, RuleConfig
 from penstock.server.config_reading import Sources
 from penstock.transport.addresses import Address, parse_address

@@ -220,17 +220,13 @@ class DatagramListener(ConnectionKeeper):
 
     async def start(self) -> None:
         """See Listener."""
-        endpoint = DatagramEndpoint(
+        self._endpoint = DatagramEndpoint(
             self, session_seconds_max=self._session_seconds_max, sessions_max=self._sessions_max
         )
         try:
-            await asyncio.get_running_loop().create_datagram_endpoint(
-                lambda: endpoint, local_addr=(self.address.host, self.address.port)
-            )
+            host, port = await self._endpoint.listen(self.address.host, self.address.port)
         except OSError as error:
             raise _cannot_listen(self.url, error) from None
-        self._endpoint = endpoint
-        host, port = endpoint.local_address
         self.address = dataclasses.replace(self.address, host=host, port=port)
 
     def stop_accepting(self) -> None:

@@ -44,6 +44,16 @@ class Broken(Echo):
         raise RuntimeError(f"{len(data)} bytes too many")
 
 
+def one_broken(kind: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """What makes a broken handler first, and then such as `kind` makes."""
+    kinds = [Broken]
+
+    def make(link: Any) -> Any:
+        return (kinds.pop() if kinds else kind)(link)
+
+    return make
+
+
 class Owner:
     """Who the connections belong to; what `new_handler` makes handles them."""
 
@@ -80,5 +90,5 @@ class Owner:
     def not_sent(self, *, messages: int, too_large: int) -> None:
         self.unsent = (self.unsent[0] + messages, self.unsent[1] + too_large)
 
-    def http(self, path: str) -> Any:
+    def http(self, path: str) -> Any:  # noqa: ARG002
         return None

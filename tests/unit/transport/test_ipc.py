@@ -28,7 +28,7 @@ def stale(path: Path) -> None:
 @pytest.fixture
 def folder() -> Path:
     """Short, for a socket's path may have 107 bytes only."""
-    with tempfile.TemporaryDirectory(prefix="pk", dir="/tmp") as name:  # noqa: S108
+    with tempfile.TemporaryDirectory(prefix="pk", dir="/tmp") as name:
         yield Path(name)  # type: ignore[misc]
 
 
@@ -112,7 +112,7 @@ def test_a_live_socket_is_never_stolen(run: Run, folder: Path) -> None:
             # Also not when its queue is full, so that a connection would have to wait.
             callers = [socket.socket(socket.AF_UNIX) for _ in range(4)]
             for caller in callers:
-                caller.setblocking(False)
+                caller.settimeout(0)
                 caller.connect_ex(str(path))
             with pytest.raises(CannotListen, match="another process listens there"):
                 await claim_path(path)

@@ -1,6 +1,7 @@
 """Programs that are started, spoken to by their pipes, started again and stopped."""
 
 import asyncio
+import itertools
 import os
 import sys
 from pathlib import Path
@@ -112,7 +113,9 @@ def test_each_run_finds_its_client_id_in_the_environment(run: Run) -> None:
 
 
 def test_directory_and_environment_are_given(run: Run, tmp_path: Path) -> None:
-    source = "import os; os.write(1, f\"{os.getcwd()} {os.environ['COLOUR']}\".encode()); os.read(0, 1)"
+    source = (
+        "import os; os.write(1, f\"{os.getcwd()} {os.environ['COLOUR']}\".encode()); os.read(0, 1)"
+    )
 
     async def check() -> None:
         owner = Programs(Keeper)
@@ -153,7 +156,7 @@ def test_a_program_that_ends_is_started_again_ever_later(run: Run) -> None:
         )
         await until(lambda: len(starts) >= 5)
         await made.stop(seconds_max=1)
-        pauses = [after - before for before, after in zip(starts, starts[1:], strict=False)]
+        pauses = [after - before for before, after in itertools.pairwise(starts)]
         for pause, least in zip(pauses, (0.05, 0.1, 0.2, 0.2), strict=False):
             assert pause >= least * 0.99
         assert made.restarts == len(starts) - 1
@@ -269,7 +272,11 @@ def test_standard_error_is_logged_line_by_line(run: Run) -> None:
             await until(lambda: sum("standard error" in entry["event"] for entry in logs) >= 3)
             await made.stop(seconds_max=5)
         said = [entry for entry in logs if "standard error" in entry["event"]]
-        assert [entry["line"] for entry in said if set(entry["line"]) != {"x"}] == ["one", "two", "last"]
+        assert [entry["line"] for entry in said if set(entry["line"]) != {"x"}] == [
+            "one",
+            "two",
+            "last",
+        ]
         assert all(len(entry["line"]) <= 4096 for entry in said)
         assert all(entry["program"].startswith("stdio:talker[") for entry in said)
 
@@ -279,7 +286,9 @@ def test_standard_error_is_logged_line_by_line(run: Run) -> None:
 def test_a_handler_that_breaks_kills_its_program_alone(run: Run) -> None:
     async def check() -> None:
         bad, good = Programs(Broken), Programs(Keeper)
-        breaking = supervisor(bad, python("import os; os.write(1, b'x'); os.read(0, 1)"), restart_seconds_min=20)
+        breaking = supervisor(
+            bad, python("import os; os.write(1, b'x'); os.read(0, 1)"), restart_seconds_min=20
+        )
         working = supervisor(good, python(ECHO))
         await until(lambda: bad.handlers and bad.handlers[0].lost_for)
         assert len(bad.failures) == 1
@@ -313,7 +322,7 @@ def test_while_paused_nothing_is_taken_and_the_program_waits(run: Run) -> None:
 def test_a_program_that_does_not_read_congests_and_drains(run: Run) -> None:
     async def check() -> None:
         owner = Programs(Keeper)
-        source = "import os, sys; os.write(1, b'r'); import signal; signal.signal(signal.SIGUSR1, lambda *_: None); signal.pause(); sys.stdin.buffer.read()"
+        source = "import os, signal, sys; signal.signal(signal.SIGUSR1, lambda *_: None); os.write(1, b'r'); signal.pause(); sys.stdin.buffer.read()"
         made = supervisor(owner, python(source))
         await until(lambda: owner.handlers and owner.handlers[0].taken)
         link, handler = owner.links[0], owner.handlers[0]

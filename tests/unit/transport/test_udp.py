@@ -18,7 +18,7 @@ from tests.support.herald_bytes import (
     publish,
 )
 from tests.unit.transport.conftest import Run
-from tests.unit.transport.handlers import Broken, Echo, Owner, until
+from tests.unit.transport.handlers import Echo, Owner, one_broken, until
 
 MALFORMED = 7
 
@@ -63,11 +63,14 @@ class Caller(asyncio.DatagramProtocol):
             return await self.got.get()
 
 
+class Endpoint(DatagramEndpoint):
+    local_address = ("", 0)
+
+
 @asynccontextmanager
-async def endpoint(owner: Owner, **options: Any) -> AsyncIterator[DatagramEndpoint]:
-    made = DatagramEndpoint(owner, **options)
-    loop = asyncio.get_running_loop()
-    await loop.create_datagram_endpoint(lambda: made, local_addr=("127.0.0.1", 0))
+async def endpoint(owner: Owner, **options: Any) -> AsyncIterator[Endpoint]:
+    made = Endpoint(owner, **options)
+    made.local_address = await made.listen("127.0.0.1", 0)
     try:
         yield made
     finally:
@@ -76,7 +79,7 @@ async def endpoint(owner: Owner, **options: Any) -> AsyncIterator[DatagramEndpoi
 
 
 @asynccontextmanager
-async def caller(to: DatagramEndpoint) -> AsyncIterator[Caller]:
+async def caller(to: Endpoint) -> AsyncIterator[Caller]:
     made = Caller()
     loop = asyncio.get_running_loop()
     await loop.create_datagram_endpoint(lambda: made, remote_addr=to.local_address)
@@ -187,7 +190,11 @@ def test_a_session_ends_when_its_address_is_idle(run: Run) -> None:
 def test_at_the_limit_further_addresses_are_not_heard(run: Run) -> None:
     async def check() -> None:
         owner = Owner(Frames)
-        async with endpoint(owner, sessions_max=1) as made, caller(made) as one, caller(made) as two:
+        async with (
+            endpoint(owner, sessions_max=1) as made,
+            caller(made) as one,
+            caller(made) as two,
+        ):
             one.send(DISCONNECT)
             assert await one.receive() == DISCONNECT
             two.send(DISCONNECT)
@@ -226,8 +233,7 @@ def test_a_session_that_the_handler_closes_is_gone_at_once(run: Run) -> None:
 
 def test_a_handler_that_breaks_takes_one_session_with_it(run: Run) -> None:
     async def check() -> None:
-        kinds = [Broken, Frames]
-        owner = Owner(lambda link: kinds[len(owner.handlers)](link))
+        owner = Owner(one_broken(Frames))
         async with endpoint(owner) as made, caller(made) as bad, caller(made) as good:
             bad.send(frame(0x20))
             await until(lambda: owner.failures)

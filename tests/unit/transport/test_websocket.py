@@ -3,7 +3,7 @@
 import asyncio
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from websockets.frames import Frame, Opcode
 from penstock.transport.tls import server_context
 from penstock.transport.websocket import HttpAnswer, WebSocketEndpoint
 from tests.unit.transport.conftest import Run
-from tests.unit.transport.handlers import Broken, Echo, Owner, until
+from tests.unit.transport.handlers import Echo, Owner, one_broken, until
 
 TLS = Path(__file__).parents[2] / "support" / "tls"
 
@@ -152,9 +152,12 @@ def test_a_page_from_elsewhere_is_not_welcome_unless_listed(run: Run) -> None:
                 async with connect(url + "/ws", origin=origin):  # type: ignore[arg-type]
                     pass
             assert owner.refusals == ["origin not allowed"] * 3
-        async with endpoint(owner, origins=("*",)) as url:
-            async with connect(url + "/ws", origin="https://evil.example"):  # type: ignore[arg-type]
-                pass
+        anywhere = "https://evil.example"
+        async with (
+            endpoint(owner, origins=("*",)) as url,
+            connect(url + "/ws", origin=anywhere),  # type: ignore[arg-type]
+        ):
+            pass
 
     run(check())
 
@@ -277,17 +280,19 @@ def test_a_peer_that_lets_answers_pile_up_is_cut_off(run: Run) -> None:
 
 def test_a_handler_that_breaks_takes_one_connection_with_it(run: Run) -> None:
     async def check() -> None:
-        kinds = [Broken, Echo]
-        owner = Owner(lambda link: kinds[len(owner.handlers)](link))
-        async with endpoint(owner) as url:
-            async with connect(url + "/ws") as bad, connect(url + "/ws") as good:
-                await bad.send(b"x")
-                with pytest.raises(ConnectionClosed):
-                    await asyncio.wait_for(bad.recv(), 5)
-                await good.send(b"x")
-                assert await receive(good, 1) == b"x"
-                assert len(owner.failures) == 1
-                assert len(owner.links) == 1
+        owner = Owner(one_broken(Echo))
+        async with (
+            endpoint(owner) as url,
+            connect(url + "/ws") as bad,
+            connect(url + "/ws") as good,
+        ):
+            await bad.send(b"x")
+            with pytest.raises(ConnectionClosed):
+                await asyncio.wait_for(bad.recv(), 5)
+            await good.send(b"x")
+            assert await receive(good, 1) == b"x"
+            assert len(owner.failures) == 1
+            assert len(owner.links) == 1
 
     run(check())
 
@@ -309,10 +314,8 @@ def test_a_stop_closes_who_is_in_and_who_is_at_the_door(run: Run) -> None:
         await made.close(seconds_max=0.2)
         with pytest.raises(ConnectionClosed):
             await asyncio.wait_for(peer.recv(), 5)
-        try:
+        with suppress(ConnectionResetError):
             assert await asyncio.wait_for(reader.read(), 5) == b""
-        except ConnectionResetError:
-            pass
         writer.close()
         assert not owner.links
 
@@ -363,9 +366,11 @@ def test_it_speaks_tls(run: Run) -> None:
         owner = Owner()
         trusting = ssl.create_default_context(cafile=str(TLS / "localhost.pem"))
         context = server_context(TLS / "localhost.pem", TLS / "localhost.key")
-        async with endpoint(owner, tls=context) as url:
-            async with connect(url + "/ws", ssl=trusting) as peer:
-                await peer.send(b"secret")
-                assert await receive(peer, 6) == b"secret"
+        async with (
+            endpoint(owner, tls=context) as url,
+            connect(url + "/ws", ssl=trusting) as peer,
+        ):
+            await peer.send(b"secret")
+            assert await receive(peer, 6) == b"secret"
 
     run(check())

@@ -1,0 +1,58 @@
+"""TLS for listeners: a context from a certificate and its key."""
+
+import ssl
+from pathlib import Path
+
+from penstock.errors import CertificateUnusable
+
+__all__ = ["server_context"]
+
+
+def server_context(certificate: str | Path, key: str | Path) -> ssl.SSLContext:
+    """Return what a listener needs to serve TLS 1.2 and 1.3; clients bring no certificate.
+
+    `certificate` is a PEM file with the certificate and those that signed it, `key` a PEM file with
+    the key, which no password protects. Raise CertificateUnusable with the file and its fault.
+    """
+    for path in (certificate, key):
+        _check_readable(Path(path))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
+    try:
+        context.load_cert_chain(certificate, key, password=_no_password)
+    except _Encrypted:
+        problem = "the key is protected by a password; store it without one, readable by few"
+        raise CertificateUnusable(str(key), problem) from None
+    except ssl.SSLError as error:
+        raise CertificateUnusable(*_fault(str(certificate), str(key), error)) from None
+    return context
+
+
+class _Encrypted(Exception):
+    """The key asks for a password."""
+
+
+def _no_password() -> str:
+    # Without this the process would stop and ask on the terminal.
+    raise _Encrypted
+
+
+def _check_readable(path: Path) -> None:
+    try:
+        with path.open("rb"):
+            pass
+    except OSError as error:
+        problem = f"cannot be read: {(error.strerror or str(error)).lower()}"
+        raise CertificateUnusable(str(path), problem) from None
+
+
+def _fault(certificate: str, key: str, error: ssl.SSLError) -> tuple[str, str]:
+    """Say which of the files is at fault; the library does not."""
+    if error.reason == "KEY_VALUES_MISMATCH":
+        return key, f"is not the key of {certificate}"
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(certificate)
+    except ssl.SSLError:
+        return certificate, "holds no certificate in PEM form"
+    return key, "holds no private key in PEM form"
