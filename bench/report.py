@@ -28,7 +28,24 @@ def codecs_table() -> str:
     return "\n".join(lines)
 
 
-TABLES: dict[str, Any] = {"codecs": codecs_table}
+def pubsub_table() -> str:
+    record = json.loads((ROOT / "bench/results/pubsub.json").read_text())
+    rows = {(row["protocol"], row["subscribers"]): row for row in record["results"]}
+    lines = [
+        "| | published to one | times nats-server | delivered to eight | times nats-server |",
+        "|---|---|---|---|---|",
+    ]
+    for name in dict.fromkeys(row["protocol"] for row in record["results"]):
+        one, eight = rows[name, 1], rows[name, 8]
+        lines.append(
+            f"| {'nats-server' if name == 'nats' else name} | {one['published'] / 1e6:.2f}"
+            f" | {one['times_nats']:.1f} | {eight['delivered'] / 1e6:.2f}"
+            f" | {eight['times_nats']:.1f} |"
+        )
+    return "\n".join(lines)
+
+
+TABLES: dict[str, Any] = {"codecs": codecs_table, "pubsub": pubsub_table}
 
 
 def readme_with_tables(readme: str) -> str:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from penstock.errors import WireError
 from penstock.gateway.options import FrameLimits, GatewayOptions
 from penstock.model import ByteOrder, Protocol
 from tests.interop.test_bridges import joined, receive, settle
@@ -39,8 +40,26 @@ def test_a_frame_above_the_limit_ends_its_connection_only(
         publisher.publish(7, b"small")
         publisher.publish(7, bytes(LIMIT + 1))
         assert [value for _, value in receive(subscriber, 1)] == [b"small"]
-        with pytest.raises((ConnectionError, AssertionError)):
+        with pytest.raises((ConnectionError, AssertionError, WireError)):
             read_until_it_ends(publisher)
         with joined(broker, protocol, order) as other:
             other.publish(7, b"goes on")
             assert [value for _, value in receive(subscriber, 2)] == [b"small", b"goes on"]
+
+
+@pytest.mark.parametrize(("protocol", "order"), SOURCES, ids=str)
+def test_a_pinned_listener_takes_both_byte_orders_of_its_protocol_and_no_other(
+    protocol: Protocol, order: ByteOrder
+) -> None:
+    with LiveBroker(options=GatewayOptions(protocol=protocol)) as broker:
+        with joined(broker, protocol, order) as client:
+            client.subscribe(7)
+            settle(broker, 1)
+            client.publish(7, b"own")
+            assert [value for _, value in receive(client, 1)] == [b"own"]
+        other = Protocol.HERALD if protocol is Protocol.LAMAMQ else Protocol.LAMAMQ
+        with (
+            pytest.raises((ConnectionError, AssertionError, WireError)),
+            joined(broker, other, "big") as wrong,
+        ):
+            read_until_it_ends(wrong)

@@ -1,9 +1,12 @@
 """The README says what was measured, and names commands that exist."""
 
 import itertools
+import subprocess
+import sys
 from pathlib import Path
 
 from bench.report import readme_with_tables
+from tests.support.live import LiveBroker
 
 ROOT = Path(__file__).parents[2]
 
@@ -33,3 +36,16 @@ def test_every_link_leads_somewhere() -> None:
         target = part.partition(")")[0]
         if "://" not in target:
             assert (ROOT / target).exists(), target
+
+
+def test_the_first_program_runs(tmp_path: Path) -> None:
+    readme = (ROOT / "README.md").read_text()
+    program = readme.split("```python\n")[1].split("```")[0]
+    with LiveBroker() as broker:
+        path = tmp_path / "program.py"
+        path.write_text(program.replace("127.0.0.1:7000", "{}:{}".format(*broker.address)))
+        done = subprocess.run(  # noqa: S603
+            [sys.executable, str(path)], capture_output=True, text=True, timeout=30, check=False
+        )
+    assert done.returncode == 0, done.stderr
+    assert "21.5" in done.stdout

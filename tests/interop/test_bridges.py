@@ -41,10 +41,10 @@ def joined(broker: LiveBroker, protocol: Protocol, order: ByteOrder) -> Iterator
     link = SocketLink(broker.address)
     number = next(NUMBERS)  # herald would find the subscriptions of one that had the same
     client = KINDS[protocol](link, random.Random(0), number, order)  # type: ignore[arg-type]
-    client.connect()
-    while not client.ready:
-        client.read()
     try:
+        client.connect()
+        while not client.ready:
+            client.read()
         yield client
     finally:
         link.socket.close()

@@ -9,12 +9,12 @@ import random
 
 from penstock._kernels.batch import Batch
 from penstock.core.broker import Broker, BrokerSettings
-from penstock.core.patterns import compile_pattern
 from penstock.core.sessions import Session
 from penstock.gateway.front_door import GATEWAYS, FrontDoor
 from penstock.gateway.options import GatewayOptions
 from penstock.log.memory import MemoryLog
 from penstock.model import ByteOrder, Protocol
+from penstock.patterns import compile_pattern
 from tests.sim.clients import CLIENTS, SimulatedClient
 from tests.sim.links import SimulatedLink
 from tests.support.fakes import FakeClock

@@ -11,7 +11,7 @@ from penstock.gateway.lamamq import LamaGateway
 from penstock.gateway.options import GatewayOptions
 from penstock.gateway.rheos1 import Rheos1Gateway
 from penstock.gateway.rheos2 import Rheos2Gateway
-from penstock.model import Protocol
+from penstock.model import ByteOrder, Protocol
 from penstock.ports import Link
 from penstock.wire.detect import Detected, conclude, detect
 
@@ -24,6 +24,14 @@ GATEWAYS: Mapping[Protocol, type[Gateway]] = {
     Protocol.HERALD: HeraldGateway,
     Protocol.LAMAMQ: LamaGateway,
 }
+
+
+_ONE_ORDER: Mapping[Protocol, ByteOrder] = {
+    Protocol.RHEOS1: "little",
+    Protocol.RHEOS2: "little",
+    Protocol.FLEXIMQ: "big",
+}
+"""The protocols whose byte order is fixed; of the others the first bytes tell it."""
 
 
 class FrontDoor:
@@ -39,7 +47,9 @@ class FrontDoor:
         self._inside: Gateway | None = None
         self._waiting = b""
         if options.protocol is not None:
-            self._inside = self._gateway(Detected(options.protocol, options.order))
+            order = options.order or _ONE_ORDER.get(options.protocol)
+            if order is not None:
+                self._inside = self._gateway(Detected(options.protocol, order))
         self._deadline = broker.timers.after(options.handshake_seconds_max, self._too_late)
 
     def received(self, data: memoryview) -> int:
@@ -54,6 +64,9 @@ class FrontDoor:
         if detected is None:
             self._waiting = bytes(data)
             return 0
+        if self._options.protocol not in (None, detected.protocol):
+            self._refuse("another protocol than the listener's")
+            return len(data)
         self._waiting = b""
         self._inside = self._gateway(detected)
         return self._inside.received(data)

@@ -28,13 +28,14 @@ class FrameLimits:
 class GatewayOptions:
     """One listener's settings, shared by all gateways behind it.
 
-    `protocol` pins all connections to one protocol, in `order` where it has two; None detects both.
+    `protocol` pins all connections to one protocol; None detects it. `order` pins the byte order of
+    herald and LamaMQ with it; None detects that.
     `anonymous` is who a client is that brings no credentials; None refuses such clients. Without
     an `authenticator` credentials are not looked at.
     """
 
     protocol: Protocol | None = None
-    order: ByteOrder = "little"
+    order: ByteOrder | None = None
     echo: bool = True
     anonymous: Principal | None = ANYONE
     authenticator: Authenticator | None = None

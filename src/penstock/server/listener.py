@@ -66,10 +66,8 @@ def options_for(address: Address, options: GatewayOptions | None = None) -> Gate
     options = options or GatewayOptions()
     given: dict[str, object] = {}
     if address.protocol is not None:
-        # LamaMQ's order is the network's, unless the address says otherwise.
-        lamamq = address.protocol is model.Protocol.LAMAMQ
         given["protocol"] = address.protocol
-        given["order"] = address.order or ("big" if lamamq else options.order)
+        given["order"] = address.order
     if address.echo is not None:
         given["echo"] = address.echo
     if address.anonymous is False:

@@ -6,10 +6,10 @@ from penstock._kernels import rheos1 as rheos1_kernel
 from penstock._kernels.batch import Batch
 from penstock._kernels.topics import TopicTable
 from penstock.core.access import ANYONE
-from penstock.core.patterns import compile_pattern
 from penstock.core.routing import Encoding, Router
 from penstock.core.sessions import Session
 from penstock.model import Protocol
+from penstock.patterns import compile_pattern
 from tests.support.agreement import SENDER
 from tests.support.fakes import RecordingLink
 from tests.support.publishes import publish
