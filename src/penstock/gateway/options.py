@@ -30,6 +30,7 @@ class GatewayOptions:
 
     `protocol` pins all connections to one protocol; None detects it. `order` pins the byte order of
     herald and LamaMQ with it; None detects that.
+    `strict` holds fleximq to its table of header fields where its own handshake does not.
     `anonymous` is who a client is that brings no credentials; None refuses such clients. Without
     an `authenticator` credentials are not looked at.
     """
@@ -37,6 +38,7 @@ class GatewayOptions:
     protocol: Protocol | None = None
     order: ByteOrder | None = None
     echo: bool = True
+    strict: bool = False
     anonymous: Principal | None = ANYONE
     authenticator: Authenticator | None = None
     handshake_seconds_max: float = limits.HANDSHAKE_SECONDS_MAX

@@ -114,6 +114,7 @@ class ListenerConfig(_Table, frozen=True):
     protocol: Literal["rheos1", "rheos2", "fleximq", "herald", "lamamq"] | None = None
     order: Literal["little", "big"] | None = None
     echo: bool | None = None
+    strict: bool | None = None
     anonymous: bool | None = None
     certificate: _Text | None = None
     key: _Text | None = None

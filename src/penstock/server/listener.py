@@ -70,6 +70,8 @@ def options_for(address: Address, options: GatewayOptions | None = None) -> Gate
         given["order"] = address.order
     if address.echo is not None:
         given["echo"] = address.echo
+    if address.strict is not None:
+        given["strict"] = address.strict
     if address.anonymous is False:
         given["anonymous"] = None
     elif address.anonymous and options.anonymous is None:

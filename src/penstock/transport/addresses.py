@@ -49,6 +49,7 @@ class Address:
     protocol: Protocol | None = None
     order: ByteOrder | None = None
     echo: bool | None = None
+    strict: bool | None = None
     anonymous: bool | None = None
     certificate: str | None = None
     key: str | None = None
@@ -128,6 +129,7 @@ OPTIONS: Final[Mapping[str, _Option]] = MappingProxyType(
         ),
         "order": _Option(_STREAMS | _WEB, _ORDERS.__getitem__, str, "little or big"),
         "echo": _Option(_SCHEMES, _WORDS.__getitem__, _boolean, "true or false"),
+        "strict": _Option(_STREAMS | _WEB, _WORDS.__getitem__, _boolean, "true or false"),
         "anonymous": _Option(_SCHEMES, _WORDS.__getitem__, _boolean, "true or false"),
         "certificate": _Option(_SECURE, _text, str, "the path of a PEM file"),
         "key": _Option(_SECURE, _text, str, "the path of a PEM file"),

@@ -223,3 +223,26 @@ def test_0119_reserved_bytes_are_ignored(broker: LiveBroker) -> None:
     with Client(broker.address, join=False) as client:
         client.send(frame(fx.JOIN, 0, reserved=b"\xff" * 16))
         assert client.frame().header == fx.status(200)
+
+
+def test_0190_a_strict_listener_refuses_reqrep_in_a_join_and_takes_a_plain_one() -> None:
+    with (
+        LiveBroker(options=GatewayOptions(strict=True)) as strict,
+        Client(strict.address, join=False) as client,
+    ):
+        client.send(frame(fx.JOIN, 0, fx.request("j1")))
+        assert client.frame().header["status"] == 400
+        client.send(frame(fx.JOIN, 0))
+        assert client.frame().header == fx.status(200)
+
+
+def test_0191_a_publish_above_the_rate_is_429() -> None:
+    with (
+        LiveBroker(options=GatewayOptions(messages_per_second_max=5)) as slow,
+        Client(slow.address) as client,
+    ):
+        for _ in range(12):
+            client.say(fx.PUB, fx.topic("t"))
+        answer = client.frame()
+        assert answer.type == fx.NOTIF
+        assert answer.header["status"] == 429

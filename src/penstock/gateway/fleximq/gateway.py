@@ -84,6 +84,7 @@ class FleximqGateway(Gateway):
         """See the base class."""
         frames = self.options.frames
         return fleximq.BrokerDecoder(
+            strict=self.options.strict,
             header_bytes_max=frames.fleximq_header_bytes_max,
             message_bytes_max=frames.fleximq_message_bytes_max,
         )
