@@ -13,13 +13,10 @@ from penstock.errors import NotSupported, OperatorError
 from penstock.gateway.options import FrameLimits, GatewayOptions
 from penstock.server.config import Config
 from penstock.server.config_reload import reload
-from penstock.server.connections import Turnstile
 from penstock.server.credentials import Authenticator
-from penstock.server.listener import Listener, StdioListener, new_listener
 from penstock.server.server import Server
 from penstock.transport.addresses import Address
 from penstock.transport.stdio import Program
-from penstock.transport.stream import ReceiveBuffer
 
 __all__ = ["Running", "serve"]
 
@@ -37,42 +34,19 @@ class Running:
     server: Server
     authenticator: Authenticator
     addresses: tuple[Address, ...] = ()
-    _listeners: list[Listener] = dataclasses.field(default_factory=list)
 
     async def start(self) -> None:
         """Let clients in by all listeners, and start the programs; raise OperatorError."""
         await self.server.start()
-        buffer = ReceiveBuffer()
-        turnstile = Turnstile(self.config.limits.connections_max)
         for each in self.config.listener:
             address = each.address
-            listener = new_listener(
-                address,
-                self.server.broker,
-                buffer,
-                options=self._options(address),
-                turnstile=turnstile,
-            )
-            self._listeners.append(listener)
-            await listener.start()
-            self.addresses += (listener.address,)
+            self.addresses += (await self.server.listen(address, options=self._options(address)),)
         if self.config.program:
-            programs = StdioListener(
-                self.server.broker,
-                _programs(self.config),
-                options=self._options(None),
-                turnstile=turnstile,
-            )
-            self._listeners.append(programs)
-            await programs.start()
+            await self.server.run_programs(_programs(self.config), options=self._options(None))
 
     async def stop(self) -> None:
         """Let nobody else in, send what is written, close; all within the time that is set."""
-        seconds_max = self.config.limits.stop_seconds_max
-        for listener in self._listeners:
-            listener.stop_accepting()
-        await asyncio.gather(*(each.close(seconds_max=seconds_max) for each in self._listeners))
-        await self.server.stop(seconds_max=seconds_max)
+        await self.server.stop(seconds_max=self.config.limits.stop_seconds_max)
         self.authenticator.close()
 
     def reload(self, new: Config) -> None:
@@ -117,7 +91,11 @@ async def serve(
     _check_supported(config)
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
-    server = Server(settings=config.broker_settings, channels=config.channels)
+    server = Server(
+        settings=config.broker_settings,
+        channels=config.channels,
+        connections_max=config.limits.connections_max,
+    )
     running = Running(config, server, Authenticator(config))
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopping.set)

@@ -1,16 +1,20 @@
 """A whole broker in one event loop: made, started, stopped."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import structlog
 
 from penstock.core.broker import Broker, BrokerSettings
 from penstock.gateway.options import GatewayOptions
+from penstock.limits import SESSIONS_MAX
 from penstock.log.memory import MemoryLog
 from penstock.ports import LogWriter
 from penstock.server.clock import SystemClock
-from penstock.server.listener import StreamListener
+from penstock.server.connections import Turnstile
+from penstock.server.listener import Listener, StdioListener, new_listener
+from penstock.transport.addresses import Address
+from penstock.transport.stdio import Program
 from penstock.transport.stream import ReceiveBuffer
 
 __all__ = ["Server"]
@@ -30,34 +34,53 @@ class Server:
         settings: BrokerSettings | None = None,
         log: LogWriter | None = None,
         channels: Mapping[int, str] | None = None,
+        connections_max: int = SESSIONS_MAX,
     ) -> None:
         self.broker = Broker(log=log or MemoryLog(), clock=SystemClock(), settings=settings)
         names = channels or {channel: f"channel/{channel}" for channel in range(256)}
         for channel, name in names.items():
             self.broker.topics.bind_channel(channel, name)
         self._buffer = ReceiveBuffer()
-        self._listeners: list[StreamListener] = []
+        self._turnstile = Turnstile(connections_max)
+        self._listeners: list[Listener] = []
         self._ticking: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
         """Let time pass for the broker."""
         self._tick()
 
+    async def listen(self, address: Address, *, options: GatewayOptions | None = None) -> Address:
+        """Take clients at an address; return it, with the port that port 0 became.
+
+        Raise an OperatorError if that cannot be.
+        """
+        listener = new_listener(
+            address, self.broker, self._buffer, options=options, turnstile=self._turnstile
+        )
+        self._listeners.append(listener)
+        await listener.start()
+        return listener.address
+
     async def listen_tcp(
         self, host: str = "127.0.0.1", port: int = 0, *, options: GatewayOptions | None = None
     ) -> tuple[str, int]:
-        """Take connections at an address; return it, with the port that port 0 became."""
-        listener = StreamListener(self.broker, self._buffer, options=options)
-        address = await listener.listen_tcp(host, port)
+        """Take clients at a TCP port; return where, with the port that port 0 became."""
+        address = await self.listen(Address("tcp", host, port), options=options)
+        return address.host, address.port
+
+    async def run_programs(
+        self, programs: Sequence[Program], *, options: GatewayOptions | None = None
+    ) -> None:
+        """Start programs that speak with the broker by their pipes."""
+        listener = StdioListener(self.broker, programs, options=options, turnstile=self._turnstile)
         self._listeners.append(listener)
-        return address
+        await listener.start()
 
     async def stop(self, *, seconds_max: float = 5.0) -> None:
         """Stop accepting, send what is written, close; what is not sent in time is dropped."""
         for listener in self._listeners:
             listener.stop_accepting()
-        for listener in self._listeners:
-            await listener.close(seconds_max=seconds_max)
+        await asyncio.gather(*(each.close(seconds_max=seconds_max) for each in self._listeners))
         if self._ticking is not None:
             self._ticking.cancel()
 
