@@ -211,8 +211,9 @@ class Broker:
 
     def _hold(self, publisher: Session, receiver: Session) -> None:
         """Read no more from `publisher` until `receiver` has caught up or had its time to."""
-        if not receiver.held:
-            self.timers.after(self.settings.hold_seconds_max, lambda: self._give_up_on(receiver))
+        if receiver.patience is None:
+            seconds = self.settings.hold_seconds_max
+            receiver.patience = self.timers.after(seconds, lambda: self._give_up_on(receiver))
         if publisher not in receiver.held:
             receiver.held[publisher] = None
             publisher.link.pause()
@@ -223,11 +224,13 @@ class Broker:
         self._release_held(session)
 
     def _give_up_on(self, receiver: Session) -> None:
-        if receiver.held and receiver.link.congested:
-            receiver.slow = True
+        receiver.slow = receiver.link.congested
         self._release_held(receiver)
 
     def _release_held(self, receiver: Session) -> None:
+        if receiver.patience is not None:
+            receiver.patience.cancel()
+            receiver.patience = None
         held = list(receiver.held)
         receiver.held.clear()
         for publisher in held:
@@ -256,7 +259,8 @@ class Broker:
                 try:
                     return herald_kernel.encode(batch, self.topics, order=encoding.order, rows=rows)
                 except ValueNotDeliverable:
-                    return self._encode_for_herald_what_fits(encoding, batch, wanted)
+                    count = len(batch) if rows is None else len(rows)
+                    return self._encode_for_herald_what_fits(encoding, batch, wanted, count)
 
     def _next_forward_id(self, count: int = 1) -> int:
         """Return the first of `count` ids for what LamaMQ clients are sent: 31 bits, in a ring."""
@@ -265,13 +269,13 @@ class Broker:
         return first
 
     def _encode_for_herald_what_fits(
-        self, encoding: Encoding, batch: Batch, wanted: bytes | None
+        self, encoding: Encoding, batch: Batch, wanted: bytes | None, count: int
     ) -> bytes:
-        """Leave out values that no MESSAGE can carry; see docs/decisions/0004."""
+        """Leave out those of `count` values that no MESSAGE can carry; see docs/decisions/0004."""
         routes = self.router.route_of_topic
         all_routes = b"\x01" * (max(routes, default=0) + 1)
         rows = batch.select(routes, wanted or all_routes, value_bytes_max=HERALD_VALUE_BYTES_MAX)
-        self.counters.messages_undeliverable[Protocol.HERALD] += len(batch) - len(rows)
+        self.counters.messages_undeliverable[Protocol.HERALD] += count - len(rows)
         return herald_kernel.encode(batch, self.topics, order=encoding.order, rows=rows)
 
     # --- Answers that wait for the disk -----------------------------------------------------------

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from penstock._kernels.batch import Sender
 from penstock.core.access import Principal
 from penstock.core.routing import Encoding
+from penstock.core.timers import Timer
 from penstock.ports import Link
 
 __all__ = ["Session", "Sessions"]
@@ -28,6 +29,7 @@ class Session:
         "link",
         "name",
         "number",
+        "patience",
         "principal",
         "sender",
         "slow",
@@ -54,6 +56,7 @@ class Session:
         self.subscriptions: dict[str, None] = {}
         self.dropped = 0
         self.held: dict[Session, None] = {}  # publishers that wait for this one to catch up
+        self.patience: Timer | None = None  # how long they do
         self.slow = False  # they waited long enough; from now on it is on its own
         self._waiting: deque[tuple[int, bytes]] = deque()
         self._finishing = False

@@ -169,6 +169,24 @@ def test_but_not_longer_than_the_limit() -> None:
     assert publisher.link.paused  # type: ignore[attr-defined]
 
 
+def test_each_wait_has_its_full_time() -> None:
+    broker = new_broker(hold_seconds_max=1)
+    publisher, subscriber = join(broker), join(broker, "#")
+    link, clock = publisher.link, broker.clock
+    subscriber.link.congested = True  # type: ignore[misc]
+    send(broker, publisher, (1, b"a"))
+    clock.seconds += 0.1  # type: ignore[attr-defined]
+    broker.drained(subscriber)
+    clock.seconds += 0.8  # type: ignore[attr-defined]
+    send(broker, publisher, (1, b"b"))
+    clock.seconds += 0.5  # type: ignore[attr-defined]
+    broker.timers.run_due()
+    assert link.paused  # type: ignore[attr-defined]
+    clock.seconds += 0.5  # type: ignore[attr-defined]
+    broker.timers.run_due()
+    assert not link.paused  # type: ignore[attr-defined]
+
+
 def test_nor_for_one_that_has_left() -> None:
     broker = new_broker()
     publisher, subscriber = join(broker), join(broker, "#")
