@@ -19,7 +19,9 @@ import pytest
 
 from penstock import errors, limits
 from penstock.errors import WireError
+from penstock.gateway.fleximq.services import SERVICES
 from penstock.model import ByteOrder, Protocol, binary_topic_name, topic_name_from_binary
+from penstock.patterns import compile_pattern
 from penstock.wire import fleximq, herald, lamamq, rheos, rheos1, rheos2
 from penstock.wire.decoder import Rejected
 from penstock.wire.detect import Detected, detect
@@ -46,12 +48,12 @@ ENUMS: dict[str, tuple[type[IntEnum], ...]] = {
         lamamq.ConditionType,
     ),
 }
-LIMITS = {
-    "rheos1": "RHEOS",
-    "rheos2": "RHEOS_",
-    "fleximq": "FLEXIMQ_",
-    "herald": "HERALD_",
-    "lamamq": "LAMAMQ_",
+LIMITS: dict[str, tuple[str, ...]] = {  # how the names of a page's own limits begin
+    "rheos1": ("RHEOS",),
+    "rheos2": ("RHEOS_",),
+    "fleximq": ("FLEXIMQ_", "REQUEST"),
+    "herald": ("HERALD_", "RESUME", "UDP_"),
+    "lamamq": ("LAMAMQ_", "HOOK"),
 }
 
 ORDERS: tuple[ByteOrder, ...] = ("little", "big")
@@ -159,7 +161,7 @@ def test_limits_are_those_of_the_code(name: str) -> None:
     found = {
         cells[0].strip("`"): int(cells[1].replace(",", ""))
         for cells in rows(read(name))
-        if re.fullmatch(r"`[A-Z0-9_]+_(MAX|CEILING)`", cells[0])
+        if re.fullmatch(r"`[A-Z0-9]+(_[A-Z0-9]+)+`", cells[0])
     }
     assert found == {label: getattr(limits, label) for label in found}
     assert {label for label in vars(limits) if label.startswith(LIMITS[name])} <= found.keys()
@@ -206,6 +208,36 @@ def test_fleximq_payloads_leave_as_shown() -> None:
         assert fleximq.raw_value(bytes.fromhex(payload)) == bytes.fromhex(raw)
         if kind == "bin":
             assert fleximq.wrap_value(bytes.fromhex(raw)) == bytes.fromhex(payload)
+
+
+@pages
+def test_every_page_says_what_the_broker_does(name: str) -> None:
+    assert "\n## With the broker\n" in read(name)
+
+
+def test_the_paths_of_client_1_are_those_of_the_code() -> None:
+    shown = re.findall(r"^\| `(/\w+)` \| .*`\w+`.* \|$", read("fleximq"), re.MULTILINE)
+    assert shown == list(SERVICES)
+
+
+def test_patterns_match_as_shown() -> None:
+    shown = [
+        (pattern, re.findall(r"`([^`]+)`", fits), re.findall(r"`([^`]+)`", fits_not))
+        for pattern, fits, fits_not in re.findall(
+            r"^\| `([^`]+)` \| (`[^|]+) \| ([^|]*)\|$", read("README"), re.MULTILINE
+        )
+    ]
+    assert len(shown) == 5
+    for pattern, topics, others in shown:
+        compiled = compile_pattern(pattern)
+        for topic in (*topics, *others):
+            found = compiled.fullmatch(topic) if compiled is not None else topic == pattern
+            assert bool(found) == (topic in topics), (pattern, topic)
+
+
+def test_bounds_of_topics_are_those_of_the_code() -> None:
+    for bound in (limits.TOPIC_NAME_BYTES_MAX, limits.TOPICS_MAX):
+        assert f" {bound:,}" in read("README")
 
 
 def test_first_bytes_are_detected_as_shown() -> None:

@@ -165,6 +165,10 @@ class Hooks:
             self.watched = _WITH_HEADERS
         else:
             self.watched = _EVERYONE
+        self.rules_changed()
+
+    def rules_changed(self) -> None:
+        """Forget which topics principals may publish to: their rules are others now."""
         self._tables = {protocol: WeakKeyDictionary() for protocol in self.watched}
 
 

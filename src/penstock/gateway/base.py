@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import structlog
 
@@ -22,6 +22,9 @@ from penstock.wire.decoder import Decoder, Rejected
 __all__ = ["Gateway"]
 
 log = structlog.get_logger("penstock.gateway")
+
+TURN_SECONDS_MAX: Final = 0.2
+"""How long one client's requests may keep the others waiting; publishes in a run do not count."""
 
 
 class Gateway(ABC):
@@ -89,6 +92,7 @@ class Gateway(ABC):
         """See ports.Handler."""
         position = 0
         size = len(data)
+        turn_ends = self.broker.clock.monotonic() + TURN_SECONDS_MAX
         try:
             while position < size and not self._suspended and not self._closed:
                 if self.session is not None and self.publishes:
@@ -100,6 +104,8 @@ class Gateway(ABC):
                     break
                 packet, end = step
                 position = self._take_packet(packet, data, position, end)
+                if self.broker.clock.monotonic() > turn_ends:
+                    self._let_others_go_on()
         except WireError as error:
             self.broker.counters.frames_rejected[self.protocol] += 1
             self.framing_lost(error)
@@ -116,6 +122,12 @@ class Gateway(ABC):
     def publishes(self) -> bool:
         """Whether publish frames may come now."""
         return True
+
+    def _let_others_go_on(self) -> None:
+        """Take what else is there a little later: questions can cost more than they weigh."""
+        if not self._suspended and not self._closed:
+            self.suspend()
+            self.broker.timers.after(0.0, self.proceed)
 
     def _take_run(self, session: Session, data: memoryview, start: int) -> int:
         batch = self.broker.batch

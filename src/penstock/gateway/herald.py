@@ -173,8 +173,8 @@ class HeraldGateway(Gateway):
     def _welcome(self, session: Session, channels: bytes) -> None:
         self._send(herald.HandshakeAck(session.number))
         if self.state is not BrokerState.PUBLISHER:
-            for topic in self.broker.resumption.take(session.principal.name, session.name):
-                self.subscribe(session, topic, lambda _: None)
+            kept = self.broker.resumption.take(session.principal.name, session.name)
+            channels = bytes(n for n in range(256) if self._topic(n) in kept) + channels
         self._subscribe(channels)
 
     def lost(self, reason: str) -> None:

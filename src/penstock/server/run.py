@@ -57,6 +57,7 @@ class Running:
         reloaded, waiting = reload(self.config, new)
         self.config = reloaded.config
         gone = self.authenticator.update(reloaded.config)
+        self.server.broker.hooks.rules_changed()
         broker = self.server.broker
         broker.settings = reloaded.config.broker_settings
         for session in broker.sessions:

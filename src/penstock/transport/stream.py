@@ -15,6 +15,8 @@ __all__ = ["ConnectionOwner", "ReceiveBuffer", "StreamConnection"]
 
 REST_BYTES_MAX: Final = RECEIVE_BUFFER_BYTES // 4
 """More than this of an unfinished frame, and the connection reads into a buffer of its own."""
+LINGER_SECONDS = 10.0
+"""A peer that is to be closed and reads nothing for so long loses what it has not read."""
 
 
 class ReceiveBuffer:
@@ -102,10 +104,18 @@ class StreamConnection(asyncio.BufferedProtocol):
             self._rest = b""
             self._take(self._owner.buffer.view[:filled])
             return
-        own, filled = self._own, self._own_filled + nbytes
+        own = full = self._own
+        filled = self._own_filled + nbytes
         self._own = None
-        with memoryview(own) as view:
-            self._take(view[:filled])
+        with memoryview(own) as whole, whole[:filled] as view:
+            taken = self._offer(view)
+            if 0 < taken < filled:
+                self._keep(view[taken:])
+        if not taken:
+            if filled == len(own):  # the loop still holds it: it cannot be made longer in place
+                own = bytearray(2 * filled)
+                own[:filled] = full
+            self._own, self._own_filled = own, filled
 
     def pause_writing(self) -> None:
         """Note that the peer reads more slowly than it is written to."""
@@ -119,6 +129,8 @@ class StreamConnection(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         """Close when the peer has no more to say."""
+        self._closing = True
+        self._linger()
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -128,24 +140,29 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._transport = None
         self._own = None
         self._rest = b""
-        if handler is not None:
-            handler.lost(str(exc) if exc else "closed")
-        self._owner.closed(self)
+        try:
+            if handler is not None:
+                handler.lost(str(exc) if exc else "closed")
+        finally:
+            self._owner.closed(self)
 
     def _take(self, view: memoryview) -> None:
         """Let the handler take what it can of `view`, and keep the rest."""
-        handler = self._handler
-        if handler is None:
-            return
+        taken = self._offer(view)
+        if taken < len(view):
+            self._keep(view[taken:])
+
+    def _offer(self, view: memoryview) -> int:
+        """Let the handler take what it can; return how much that was, all if nobody wants more."""
+        if self._handler is None:
+            return len(view)
         try:
-            taken = 0 if self._pauses else handler.received(view)
+            taken = 0 if self._pauses else self._handler.received(view)
         except Exception as error:  # noqa: BLE001
             # Whatever broke, it breaks one connection only.
             self._owner.failed(self, error)
             self.abort()
-            return
-        if not self._closing and taken < len(view):
-            self._keep(view[taken:])
+        return len(view) if self._closing else taken
 
     def _keep(self, rest: memoryview) -> None:
         if len(rest) <= REST_BYTES_MAX:
@@ -196,9 +213,20 @@ class StreamConnection(asyncio.BufferedProtocol):
         if not self._closing and self._transport is not None:
             self._closing = True
             self._transport.close()
+            self._linger()
 
     def abort(self) -> None:
         """See ports.Link."""
         self._closing = True
         if self._transport is not None:
             self._transport.abort()
+
+    def _linger(self, buffered_before: int | None = None) -> None:
+        """Wait for a peer to read what is left for it, as long as it does."""
+        if self._transport is None:
+            return
+        buffered = self.buffered
+        if buffered_before is not None and buffered >= buffered_before:
+            self._transport.abort()
+        elif buffered:
+            asyncio.get_running_loop().call_later(LINGER_SECONDS, self._linger, buffered)

@@ -372,3 +372,22 @@ def test_what_has_been_judged_is_stopped_by_no_table(bench: Bench) -> None:
     bench.hooks.register(bench.hook())
     bench.broker.judged = True
     assert bench.broker.permits(bench.client) is None
+
+
+def test_rules_that_change_while_hooks_watch_hold_at_once() -> None:
+    """A table that the scan reads must not outlive the rules it was made of."""
+    broker = Broker(log=MemoryLog(), clock=FakeClock())
+    hooks = broker.hooks
+    hooks.watched = frozenset({Protocol.HERALD})
+    hooks.rules_changed()
+    session = broker.open(
+        Encoding(Protocol.HERALD, "little"), RecordingLink(), principal=Principal("p")
+    )
+    broker.admit(session, "a")
+    table = broker.permits(session)
+    assert table is not None
+    assert any(table)
+    hooks.rules_changed()
+    table = broker.permits(session)
+    assert table is not None
+    assert not any(table)

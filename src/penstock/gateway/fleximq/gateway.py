@@ -57,6 +57,10 @@ _PUBLISH_STATUS: Final[Mapping[type[Exception], StatusCode]] = MappingProxyType(
         TopicTableFull: StatusCode.SERVICE_UNAVAILABLE,
     }
 )
+_MESSAGES: Final = frozenset(
+    {MessageType.REQ, MessageType.REP, MessageType.NOTIF, MessageType.BCAST, MessageType.PUB}
+)
+"""What counts against the rate limit; subscriptions and keep-alive do not."""
 _NO_FRAME: Final = memoryview(b"")
 
 
@@ -141,7 +145,18 @@ class FleximqGateway(Gateway):
         elif packet.type is MessageType.JOIN:
             self._join(packet)
         elif self.session is not None:
-            self._take(self.session, packet)
+            if packet.type in _MESSAGES and not self._within_rate():
+                rate = self.options.messages_per_second_max or 0
+                self.refuse_publish(packet, TooManyMessages(rate))
+            else:
+                self._take(self.session, packet)
+
+    def _within_rate(self) -> bool:
+        """Count a message that no kernel takes; tell whether it may come now."""
+        if not self.allowance.left(self.broker.clock.monotonic(), most=1):
+            return False
+        self.allowance.take(1)
+        return True
 
     def refuse_publish(self, packet: Message, error: PeerError | CallerError) -> None:
         """See the base class."""
@@ -170,7 +185,7 @@ class FleximqGateway(Gateway):
     def suspend(self) -> None:
         """See the base class: nobody is called silent while nobody listens."""
         if self._pulse is not None:
-            self._pulse.stop()
+            self._pulse.rest()
         super().suspend()
 
     def proceed(self) -> None:

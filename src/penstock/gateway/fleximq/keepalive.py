@@ -21,7 +21,7 @@ class Pulse:
     then knows how much longer there is to wait.
     """
 
-    __slots__ = ("_broker", "_dead", "_seconds", "_send", "_timer", "heard")
+    __slots__ = ("_broker", "_dead", "_looking", "_seconds", "_send", "_timer", "heard")
 
     def __init__(
         self,
@@ -40,16 +40,26 @@ class Pulse:
 
     def start(self) -> None:
         """Look from now on; the client counts as heard of, `heard` being the monotonic time."""
-        self.stop()
         self.heard = self._broker.clock.monotonic()
-        self._timer = self._broker.timers.after(self._seconds, self._look)
+        self._looking = True
+        if self._timer is None:
+            self._timer = self._broker.timers.after(self._seconds, self._look)
+
+    def rest(self) -> None:
+        """Do not look until `start`. The timer runs on: this may be as often as messages come."""
+        self._looking = False
 
     def stop(self) -> None:
         """Look no more."""
+        self._looking = False
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None
 
     def _look(self) -> None:
+        self._timer = None
+        if not self._looking:
+            return
         silent = self._broker.clock.monotonic() - self.heard
         wait = self._seconds
         if silent >= self._seconds * FLEXIMQ_KEEPALIVE_INTERVALS_MAX:
