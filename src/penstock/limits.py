@@ -12,6 +12,8 @@ GIB: Final = 1024 * MIB
 # --- Topics -----------------------------------------------------------------------------------
 TOPIC_NAME_BYTES_MAX: Final = 65_526
 """A topic name in UTF-8: the longest that fits all five, set by fleximq's header of 64 KiB."""
+PATTERN_LEVELS_MAX: Final = 128
+"""Levels of a subscription with wildcards."""
 TOPICS_MAX: Final = 1_048_576
 """Topic names one process interns."""
 
@@ -72,6 +74,10 @@ HOLD_SECONDS_MAX: Final = 1.0
 """How long publishers wait for a subscriber that does not read, before it loses messages."""
 RECEIVE_BUFFER_BYTES: Final = 256 * KIB
 """The buffer that all connections of an event loop read into, one after the other."""
+TURN_SECONDS_MAX: Final = 0.2
+"""How long one client's requests may keep the others waiting; publishes in a run do not count."""
+LINGER_SECONDS_MAX: Final = 10.0
+"""A peer that is to be closed and reads nothing for so long loses what it has not read."""
 RESUME_SECONDS_MAX: Final = 60.0
 """How long the subscriptions of a herald client that was cut off wait for it to come back."""
 RESUMES_MAX: Final = 10_000

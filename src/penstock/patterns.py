@@ -5,12 +5,12 @@ one level, `#` and `>` for the rest, which may be nothing: `a/#` matches `a`, `a
 """
 
 import re
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from penstock.errors import InvalidPattern
-from penstock.limits import TOPIC_NAME_BYTES_MAX
+from penstock.limits import PATTERN_LEVELS_MAX, TOPIC_NAME_BYTES_MAX
 
-__all__ = ["compile_pattern", "covers", "overlaps"]
+__all__ = ["PatternTree", "compile_pattern", "covers", "overlaps"]
 
 _SEPARATOR: Final = re.compile(r"[/.]")
 _ONE_LEVEL: Final = frozenset({"+", "*"})
@@ -20,15 +20,16 @@ _THE_REST: Final = frozenset({"#", ">"})
 def compile_pattern(text: str) -> re.Pattern[str] | None:
     """Return an expression that matches the topics of a pattern, or None if it is one topic's name.
 
-    Raise InvalidPattern if it is empty or too long, or goes on behind `#` or `>`.
+    Raise InvalidPattern if it is empty or too long, goes on behind `#` or `>`, or has wildcards and
+    more than PATTERN_LEVELS_MAX levels.
     """
     if not text or len(text.encode()) > TOPIC_NAME_BYTES_MAX:
         raise InvalidPattern(text[:200])
     levels = _SEPARATOR.split(text)
-    if not _THE_REST.isdisjoint(levels[:-1]):
-        raise InvalidPattern(text[:200])
     if (_ONE_LEVEL | _THE_REST).isdisjoint(levels):
         return None
+    if not _THE_REST.isdisjoint(levels[:-1]) or len(levels) > PATTERN_LEVELS_MAX:
+        raise InvalidPattern(text[:200])
     last_is_rest = levels[-1] in _THE_REST
     if last_is_rest:
         levels.pop()
@@ -67,3 +68,77 @@ def overlaps(pattern: str, other: str) -> bool:
             return False
     longer = mine[len(theirs) :] or theirs[len(mine) :]
     return not longer or (len(longer) == 1 and longer[0] in _THE_REST)
+
+
+Value = TypeVar("Value")
+
+
+class _Node(Generic[Value]):
+    """A level: patterns that end here, those that take the rest from here, and levels below."""
+
+    __slots__ = ("below", "here", "rest")
+
+    def __init__(self) -> None:
+        self.below: dict[str, _Node[Value]] = {}
+        self.here: dict[str, Value] = {}
+        self.rest: dict[str, Value] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.below or self.here or self.rest)
+
+
+class PatternTree(Generic[Value]):
+    """Values by the wildcard patterns they belong to; finds those of a topic level by level.
+
+    What a search costs depends on the topic's levels, not on how many patterns there are.
+    """
+
+    def __init__(self) -> None:
+        self._root: _Node[Value] = _Node()
+
+    def __bool__(self) -> bool:
+        return bool(self._root)
+
+    def add(self, pattern: str, value: Value) -> None:
+        """Give a pattern its value."""
+        node = self._root
+        levels, takes_rest = _levels(pattern)
+        for level in levels:
+            node = node.below.setdefault(level, _Node())
+        (node.rest if takes_rest else node.here)[pattern] = value
+
+    def remove(self, pattern: str) -> None:
+        """Take a pattern out that was added, and the levels that nobody needs any more."""
+        path = [self._root]
+        levels, takes_rest = _levels(pattern)
+        for level in levels:
+            path.append(path[-1].below[level])
+        del (path[-1].rest if takes_rest else path[-1].here)[pattern]
+        while levels and not path.pop():
+            del path[-1].below[levels.pop()]
+
+    def find(self, topic: str) -> list[Value]:
+        """Return the values of all patterns that match a topic."""
+        found: list[Value] = []
+        nodes = [self._root]
+        for level in _SEPARATOR.split(topic):
+            for node in nodes:
+                found += node.rest.values()
+            nodes = [
+                node.below[name] for node in nodes for name in (level, _ANY) if name in node.below
+            ]
+        for node in nodes:
+            found += node.rest.values()
+            found += node.here.values()
+        return found
+
+
+_ANY: Final = "+"
+
+
+def _levels(pattern: str) -> tuple[list[str], bool]:
+    """Return a pattern's levels, all wildcards for one alike, and whether a rest follows."""
+    levels = [_ANY if level in _ONE_LEVEL else level for level in _SEPARATOR.split(pattern)]
+    if levels[-1] in _THE_REST:
+        return levels[:-1], True
+    return levels, False

@@ -64,7 +64,7 @@ def leftovers(broker: LiveBroker) -> dict[str, int]:
         counts = {
             "sessions": len(inside.sessions),
             "connections": sum(each.connections for each in broker.server._listeners),
-            "patterns": len(router._patterns) + len(router._wildcards),
+            "patterns": len(router._patterns) + bool(router._wildcards),
             "routes": sum(route is not None for route in router._routes) - 1,
             "routed topics": sum(map(bool, router.route_of_topic)),
             "requests": len(inside.requests)

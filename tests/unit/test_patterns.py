@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from penstock.errors import InvalidPattern
-from penstock.patterns import compile_pattern, covers, overlaps
+from penstock.patterns import PatternTree, compile_pattern, covers, overlaps
 
 MATCHES = [
     ("a/+", ["a/b", "a.b", "a/"], ["a", "a/b/c", "b/a", "ab/c"]),
@@ -81,3 +81,40 @@ def test_covers_and_overlaps_agree_with_what_patterns_match() -> None:
         assert covers(one, other)
     for one, other in [("a/+", "a/#"), ("a/b", "a/+"), ("a", "#"), ("+", "a/b"), ("a/b", "a.b")]:
         assert not covers(one, other)
+
+
+def test_a_tree_finds_what_the_expressions_match() -> None:
+    names = [
+        separator.join(parts)
+        for size in range(1, 5)
+        for parts in itertools.product(["a", "b", ""], repeat=size)
+        for separator in "/."
+        if any(parts) or size > 1
+    ]
+    patterns = [
+        "/".join(parts)
+        for size in range(1, 4)
+        for parts in itertools.product(["a", "b", "+", "*", "#", ">"], repeat=size)
+        if not {"#", ">"} & set(parts[:-1]) and {"+", "*", "#", ">"} & set(parts)
+    ]
+    tree: PatternTree[str] = PatternTree()
+    for pattern in patterns:
+        tree.add(pattern, pattern)
+    left = set(patterns)
+    for removed in (patterns[:0], patterns[::3], patterns):
+        for pattern in removed:
+            if pattern in left:
+                tree.remove(pattern)
+                left.discard(pattern)
+        for name in names:
+            found = tree.find(name)
+            assert len(found) == len(set(found))
+            assert set(found) == {p for p in left if name in matched(p, [name])}, name
+    assert not tree
+
+
+def test_wildcards_have_a_bound_on_their_levels_and_plain_names_have_not() -> None:
+    assert compile_pattern("/".join(["+"] * 128)) is not None
+    with pytest.raises(InvalidPattern):
+        compile_pattern("/".join(["+"] * 129))
+    assert compile_pattern("/".join(["a"] * 5000)) is None

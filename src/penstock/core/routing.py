@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock._kernels.batch import Batch
 from penstock._kernels.topics import TopicTable
 from penstock.model import ByteOrder, Protocol
-from penstock.patterns import compile_pattern
+from penstock.patterns import PatternTree, compile_pattern
 
 if TYPE_CHECKING:
     from penstock.core.sessions import Session
@@ -71,7 +71,7 @@ class Router:
     def __init__(self, topics: TopicTable) -> None:
         self._topics = topics
         self._patterns: dict[str, _Pattern] = {}
-        self._wildcards: dict[str, _Pattern] = {}
+        self._wildcards: PatternTree[_Pattern] = PatternTree()
         nowhere = _Route(0, frozenset())
         self._routes: list[_Route | None] = [nowhere]
         self._free_numbers: list[int] = []
@@ -108,11 +108,7 @@ class Router:
         """Find the routes of topics that were interned since the last call."""
         for identifier in range(len(self.route_of_topic), len(self._topics)):
             name = self._topics.name(identifier)
-            patterns = [
-                pattern
-                for pattern in self._wildcards.values()
-                if pattern.expression is not None and pattern.expression.fullmatch(name)
-            ]
+            patterns = self._wildcards.find(name)
             exact = self._patterns.get(name)
             if exact is not None and exact.expression is None:
                 patterns.append(exact)
@@ -173,14 +169,15 @@ class Router:
                 for identifier in range(len(self.route_of_topic))
                 if matches(self._topics.name(identifier))
             )
-            self._wildcards[text] = pattern
+            self._wildcards.add(text, pattern)
         self._patterns[text] = pattern
         self._reroute(pattern, add=True)
         return pattern
 
     def _remove_pattern(self, pattern: _Pattern) -> None:
         del self._patterns[pattern.text]
-        self._wildcards.pop(pattern.text, None)
+        if pattern.expression is not None:
+            self._wildcards.remove(pattern.text)
         self._reroute(pattern, add=False)
 
     def _reroute(self, pattern: _Pattern, *, add: bool) -> None:

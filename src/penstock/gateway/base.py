@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 import structlog
 
@@ -13,7 +13,7 @@ from penstock.core.routing import Encoding
 from penstock.core.sessions import Session
 from penstock.errors import CallerError, OutOfSequence, PeerError, TooManyMessages, WireError
 from penstock.gateway.options import GatewayOptions
-from penstock.limits import BATCH_ROWS_MAX
+from penstock.limits import BATCH_ROWS_MAX, TURN_SECONDS_MAX
 from penstock.model import ByteOrder, Protocol
 from penstock.patterns import compile_pattern
 from penstock.ports import Link
@@ -22,9 +22,6 @@ from penstock.wire.decoder import Decoder, Rejected
 __all__ = ["Gateway"]
 
 log = structlog.get_logger("penstock.gateway")
-
-TURN_SECONDS_MAX: Final = 0.2
-"""How long one client's requests may keep the others waiting; publishes in a run do not count."""
 
 
 class Gateway(ABC):

@@ -6,17 +6,16 @@ for that gets a buffer of its own until it is done.
 """
 
 import asyncio
+import socket
 from typing import Final, Protocol, cast
 
-from penstock.limits import RECEIVE_BUFFER_BYTES
+from penstock.limits import LINGER_SECONDS_MAX, RECEIVE_BUFFER_BYTES
 from penstock.ports import Handler
 
 __all__ = ["ConnectionOwner", "ReceiveBuffer", "StreamConnection"]
 
 REST_BYTES_MAX: Final = RECEIVE_BUFFER_BYTES // 4
 """More than this of an unfinished frame, and the connection reads into a buffer of its own."""
-LINGER_SECONDS = 10.0
-"""A peer that is to be closed and reads nothing for so long loses what it has not read."""
 
 
 class ReceiveBuffer:
@@ -85,6 +84,10 @@ class StreamConnection(asyncio.BufferedProtocol):
         self.peer = f"{name[0]}:{name[1]}" if isinstance(name, tuple) else str(name or "")
         high = self._owner.congested_bytes
         self._transport.set_write_buffer_limits(high=high, low=high // 4)
+        peer = transport.get_extra_info("socket")
+        if peer is not None and peer.family != socket.AF_UNIX:
+            # A peer that is gone without a word is found out by the system, in its own time.
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._handler = self._owner.opened(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
@@ -229,4 +232,4 @@ class StreamConnection(asyncio.BufferedProtocol):
         if buffered_before is not None and buffered >= buffered_before:
             self._transport.abort()
         elif buffered:
-            asyncio.get_running_loop().call_later(LINGER_SECONDS, self._linger, buffered)
+            asyncio.get_running_loop().call_later(LINGER_SECONDS_MAX, self._linger, buffered)
