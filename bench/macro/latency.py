@@ -62,13 +62,16 @@ def subscribe(wire: Wire, port: int, count: int, ready: Any, results: "Queue[lis
         while len(late) < count:
             pending += peer.recv(65_536)
             now = time.monotonic()
-            whole = len(pending) // size
-            if whole and offset < 0:
-                offset = bytes(pending[:size]).rindex(ZEROS) - STAMP.size
-            late += [
-                now - STAMP.unpack_from(pending, index * size + offset)[0] for index in range(whole)
-            ]
-            del pending[: whole * size]
+            start = 0
+            while len(pending) - start >= size:
+                if wire.interjection and pending.startswith(wire.interjection, start):
+                    start += len(wire.interjection)
+                    continue
+                if offset < 0:
+                    offset = bytes(pending[start : start + size]).rindex(ZEROS) - STAMP.size
+                late.append(now - STAMP.unpack_from(pending, start + offset)[0])
+                start += size
+            del pending[:start]
         results.put(late)
 
 

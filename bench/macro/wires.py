@@ -35,6 +35,8 @@ class Wire(ABC):
     name: ClassVar[str]
     acknowledged_bytes: ClassVar[int] = 0
     """Size of what answers one publish, 0 where nothing does."""
+    interjection: ClassVar[bytes] = b""
+    """What the broker may send a subscriber between two deliveries."""
 
     @abstractmethod
     def open_publisher(self, peer: socket.socket) -> Callable[[bytes], bytes]:
@@ -153,6 +155,7 @@ class Nats(Wire):
     """The text protocol of nats-server, the peer."""
 
     name = "nats"
+    interjection = b"PING\r\n"
     subject = b"channel.7"
 
     def open_publisher(self, peer: socket.socket) -> Callable[[bytes], bytes]:

@@ -528,7 +528,11 @@ def test_two_middlewares_that_judge_each_other_wait_no_longer_than_their_time_ou
         b.answer(call_to_b)
         bystander.request(lm.push(0, b"else"))
         a.expect_answer(1, MIDDLEWARE_TIMEOUT)
-        b.expect_answer(1, MIDDLEWARE_TIMEOUT)
+        # The first to give up is read again, and its answer may free the other in time.
+        *_, error = b.receive(5)
+        assert error in (0, MIDDLEWARE_TIMEOUT)
+        if error:
+            b._counted()
         a.request(lm.push(0, b"else"))
         b.request(lm.push(0, b"else"))
 
