@@ -27,3 +27,12 @@ def encode(
 
     Raise ValueNotDeliverable for a row whose topic has no channel or whose value is too long.
     """
+
+def group_frames(
+    data: bytes | bytearray | memoryview, *, order: ByteOrder, together_max: int, alone_max: int
+) -> tuple[list[tuple[int, int]], int]:
+    """Return (start, end) of groups of whole frames that lie together, and how many fit none.
+
+    Frames share a group up to `together_max` bytes; a larger one is alone, up to `alone_max`. Raise
+    ValueError if `data` is not whole frames.
+    """

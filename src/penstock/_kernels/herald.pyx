@@ -120,3 +120,30 @@ cdef void write(Delivery delivery, uint8_t *out, const uint8_t *end) noexcept no
         out[7] = <uint8_t>topic_at(chunks, topic[row]).channel
         store64(out + 8, timestamp, big)
         out = put(out + MESSAGE_HEADER, end, data + value_start[row], data_end, length)
+
+
+def group_frames(
+    const uint8_t[::1] data not None, *, str order not None, size_t together_max, size_t alone_max
+):
+    cdef const uint8_t *frames = &data[0] if data.shape[0] else NULL
+    cdef size_t size = <size_t>data.shape[0]
+    cdef size_t start = 0, end = 0, following
+    cdef uint32_t too_large = 0
+    cdef bint big = order == "big"
+    cdef list groups = []
+    while end < size:
+        if size - end < HEADER:
+            raise ValueError(f"the frames end inside a header, at {end} of {size}")
+        following = end + HEADER + load32(frames + end + 3, big)
+        if following > size:
+            raise ValueError(f"the frame at {end} goes beyond the end, {size}")
+        if end > start and (following - start > together_max or following - end > alone_max):
+            groups.append((start, end))
+            start = end
+        if following - end > alone_max:
+            too_large += 1
+            start = following
+        end = following
+    if end > start:
+        groups.append((start, end))
+    return groups, too_large

@@ -10,6 +10,7 @@ import socket
 from collections import deque
 from typing import Any, Final, Protocol, cast
 
+from penstock._kernels.herald import group_frames
 from penstock.limits import (
     UDP_BATCH_BYTES_MAX,
     UDP_DATAGRAM_BYTES_MAX,
@@ -38,22 +39,10 @@ def split_frames(data: bytes, *, order: ByteOrder) -> tuple[list[bytes], int]:
     """
     if len(data) <= UDP_BATCH_BYTES_MAX:
         return [data], 0
-    datagrams: list[bytes] = []
-    too_large = 0
-    start = end = 0  # the frames from `start` to `end` go together
-    size = len(data)
-    while end < size:
-        following = end + _HEADER_BYTES + int.from_bytes(data[end + 3 : end + 7], order)
-        if following - start > UDP_BATCH_BYTES_MAX and end > start:
-            datagrams.append(data[start:end])
-            start = end
-        if following - end > UDP_DATAGRAM_BYTES_MAX:
-            too_large += 1
-            start = following
-        end = following
-    if end > start:
-        datagrams.append(data[start:end])
-    return datagrams, too_large
+    groups, too_large = group_frames(
+        data, order=order, together_max=UDP_BATCH_BYTES_MAX, alone_max=UDP_DATAGRAM_BYTES_MAX
+    )
+    return [data[start:end] for start, end in groups], too_large
 
 
 class DatagramOwner(Protocol):

@@ -1,4 +1,4 @@
-"""The path rules of fleximq 6.3.1 and of the profile."""
+"""The path rules of fleximq 6.3.1, and what they leave open."""
 
 import asyncio
 import fcntl
