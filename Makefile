@@ -30,8 +30,7 @@ $(VENV)/installed: pyproject.toml setup.py $(KERNELS)
 	touch $@
 
 $(VENV)/fuzz-installed: $(VENV)/installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check '.[fuzz]'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]'
 	touch $@
 
 demo: setup
