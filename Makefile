@@ -10,7 +10,7 @@ SECONDS ?= 60
 .PHONY: help setup demo serve test check format bench bench-broker fuzz clean
 
 help:
-	@echo "make demo     one message, five protocols, twenty-five bridges"
+	@echo "make demo     five clients, five protocols, one port"
 	@echo "make serve    run a broker on tcp://127.0.0.1:7000"
 	@echo "make test     set up and run every test"
 	@echo "make check    ruff, mypy and the layering test"
@@ -34,7 +34,7 @@ $(VENV)/fuzz-installed: $(VENV)/installed
 	touch $@
 
 demo: setup
-	@$(BIN)/python examples/five_protocols.py $(ARGS)
+	@$(BIN)/python examples/demo.py $(ARGS)
 
 serve: setup
 	@$(BIN)/penstock serve $(ARGS)
