@@ -246,3 +246,17 @@ def test_0191_a_publish_above_the_rate_is_429() -> None:
         answer = client.frame()
         assert answer.type == fx.NOTIF
         assert answer.header["status"] == 429
+
+
+def test_0192_a_request_above_the_rate_is_429_under_its_own_id() -> None:
+    with (
+        LiveBroker(options=GatewayOptions(messages_per_second_max=5)) as slow,
+        Client(slow.address) as client,
+    ):
+        for number in range(12):
+            client.say(fx.REQ, fx.routing((1, "/time")), fx.request(f"r{number}"))
+        answers = [client.frame() for _ in range(12)]
+        assert [answer.header["reqrep"]["id"] for answer in answers] == [f"r{n}" for n in range(12)]
+        statuses = [answer.header.get("status", 200) for answer in answers]
+        assert statuses[:5] == [200] * 5
+        assert 429 in statuses[5:]
