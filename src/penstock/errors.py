@@ -99,7 +99,6 @@ class ErrorCode(enum.StrEnum):
     FLEXIMQ_BAD_CLIENT_ID = "fleximq-bad-client-id"
     FLEXIMQ_PAYLOAD_TOO_LARGE = "fleximq-payload-too-large"
     # LamaMQ, by the specification's names
-    LAMAMQ_SERVER_EXCEPTION = "lamamq-server-exception"
     LAMAMQ_BAD_REQUEST = "lamamq-bad-request"
     # MessagePack
     MESSAGEPACK_MALFORMED = "messagepack-malformed"

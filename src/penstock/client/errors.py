@@ -182,6 +182,8 @@ class ConnectionLost(PeerError):
 class TimedOut(PeerError, TimeoutError):
     """No answer came in time: whether it was done is not known."""
 
+    code = ErrorCode.TIMED_OUT
+
     def __init__(self, operation: str, seconds: float) -> None:
         super().__init__(operation, seconds)
         self.operation = operation
