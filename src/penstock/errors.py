@@ -9,7 +9,10 @@ __all__ = [
     "BadMagic",
     "BrokerFull",
     "CallerError",
+    "CannotExport",
+    "CannotKeep",
     "CannotListen",
+    "CannotRead",
     "CertificateUnusable",
     "ConfigError",
     "ErrorCode",
@@ -20,9 +23,16 @@ __all__ = [
     "InvalidHook",
     "InvalidPattern",
     "InvalidTopicName",
+    "LogDamaged",
+    "LogError",
+    "LogFormatTooNew",
+    "LogInUse",
+    "LogUnavailable",
+    "NoHistory",
     "NotAllowed",
     "NotSubscribed",
-    "NotSupported",
+    "OffsetBelowHorizon",
+    "OffsetPastEnd",
     "OperatorError",
     "OutOfSequence",
     "PeerError",
@@ -59,10 +69,20 @@ class ErrorCode(enum.StrEnum):
     HOOK_REFUSED = "hook-refused"
     HOOK_TIMEOUT = "hook-timeout"
     AUTHENTICATION_FAILED = "authentication-failed"
+    # The log
+    LOG_UNAVAILABLE = "log-unavailable"
+    OFFSET_BELOW_HORIZON = "offset-below-horizon"
+    OFFSET_PAST_END = "offset-past-end"
+    LOG_DAMAGED = "log-damaged"
+    NO_HISTORY = "no-history"
+    LOG_FORMAT_TOO_NEW = "log-format-too-new"
+    LOG_IN_USE = "log-in-use"
+    CANNOT_KEEP = "cannot-keep"
+    CANNOT_READ = "cannot-read"
+    CANNOT_EXPORT = "cannot-export"
     # What an operator must set right
     INVALID_CONFIG = "invalid-config"
     CANNOT_LISTEN = "cannot-listen"
-    NOT_SUPPORTED = "not-supported"
     BAD_ADDRESS = "bad-address"
     CERTIFICATE_UNUSABLE = "certificate-unusable"
     # The client library
@@ -326,6 +346,78 @@ class AuthenticationFailed(PeerError):
 # --- What an operator must set right ----------------------------------------------------------
 
 
+class LogError(PeerError):
+    """The log cannot keep or give what a client asks for."""
+
+
+class LogUnavailable(LogError):
+    """Messages cannot be kept at the moment; nothing of what was sent is."""
+
+    code = ErrorCode.LOG_UNAVAILABLE
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"the message cannot be kept: {self.reason}; send it again later"
+
+
+class OffsetBelowHorizon(LogError):
+    """History from there is no longer kept."""
+
+    code = ErrorCode.OFFSET_BELOW_HORIZON
+
+    def __init__(self, offset: int, horizon: int) -> None:
+        super().__init__(offset, horizon)
+        self.offset = offset
+        self.horizon = horizon
+
+    def __str__(self) -> str:
+        return f"offset {self.offset} is no longer kept; the first that is kept is {self.horizon}"
+
+
+class OffsetPastEnd(LogError):
+    """There is no message there yet."""
+
+    code = ErrorCode.OFFSET_PAST_END
+
+    def __init__(self, offset: int, end: int) -> None:
+        super().__init__(offset, end)
+        self.offset = offset
+        self.end = end
+
+    def __str__(self) -> str:
+        return f"offset {self.offset} is not taken yet; the next message gets {self.end}"
+
+
+class LogDamaged(LogError):
+    """Messages from `offset` up to `resumes_at` cannot be read; history goes on there."""
+
+    code = ErrorCode.LOG_DAMAGED
+
+    def __init__(self, offset: int, resumes_at: int, reason: str) -> None:
+        super().__init__(offset, resumes_at, reason)
+        self.offset = offset
+        self.resumes_at = resumes_at
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return (
+            f"messages {self.offset} to {self.resumes_at - 1} cannot be read: {self.reason}; "
+            f"see penstock log verify"
+        )
+
+
+class NoHistory(LogError):
+    """A subscription asks for the past of a broker that keeps none."""
+
+    code = ErrorCode.NO_HISTORY
+
+    def __str__(self) -> str:
+        return "this broker keeps no log: subscribe without @"
+
+
 class OperatorError(PenstockError):
     """Who runs the process must act; the text is one line that says how."""
 
@@ -364,23 +456,6 @@ class CannotListen(OperatorError):
         return f"cannot listen on {self.url}: {self.reason}; {self.remedy}"
 
 
-class NotSupported(OperatorError):
-    """A setting that is right, of something that this version cannot do."""
-
-    code = ErrorCode.NOT_SUPPORTED
-
-    def __init__(self, setting: str, remedy: str) -> None:
-        super().__init__(setting, remedy)
-        self.setting = setting
-        self.remedy = remedy
-
-    def __str__(self) -> str:
-        return f"{self.setting} is not supported by this version: {self.remedy}"
-
-
-# --- Addresses and what they need -------------------------------------------------------------
-
-
 class BadAddress(OperatorError):
     """A listener's URL that cannot be read, or that asks for what its scheme has not."""
 
@@ -410,6 +485,79 @@ class CertificateUnusable(OperatorError):
 
 
 # --- What middleware says to a client ---------------------------------------------------------
+
+
+class LogFormatTooNew(OperatorError):
+    """Data of a later Penstock; reading it as if it were ours could lose it."""
+
+    code = ErrorCode.LOG_FORMAT_TOO_NEW
+
+    def __init__(self, path: str, found: int, known: int) -> None:
+        super().__init__(path, found, known)
+        self.path = path
+        self.found = found
+        self.known = known
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path} has log format {self.found}, this Penstock knows up to {self.known}: "
+            f"use the version that wrote it, or a later one"
+        )
+
+
+class CannotKeep(OperatorError):
+    """A folder in which no log can be kept."""
+
+    code = ErrorCode.CANNOT_KEEP
+
+    def __init__(self, folder: str, reason: str) -> None:
+        super().__init__(folder, reason)
+        self.folder = folder
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"cannot keep messages in {self.folder}: {self.reason}; give another with --data"
+
+
+class CannotRead(OperatorError):
+    """A folder or file in which there is no log that can be read."""
+
+    code = ErrorCode.CANNOT_READ
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(path, reason)
+        self.path = path
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"cannot read a log in {self.path}: {self.reason}; give a broker's --data folder"
+
+
+class CannotExport(OperatorError):
+    """A file that messages cannot be exported to."""
+
+    code = ErrorCode.CANNOT_EXPORT
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(path, reason)
+        self.path = path
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"cannot export to {self.path}: {self.reason}"
+
+
+class LogInUse(OperatorError):
+    """Two brokers must not write one log."""
+
+    code = ErrorCode.LOG_IN_USE
+
+    def __init__(self, folder: str) -> None:
+        super().__init__(folder)
+        self.folder = folder
+
+    def __str__(self) -> str:
+        return f"another process writes the log in {self.folder}: stop it, or give --data"
 
 
 class NotSubscribed(PeerError):

@@ -64,6 +64,40 @@ BATCH_ROWS_MAX: Final = 65_536
 BATCH_SENDERS_MAX: Final = 64
 """Distinct Rheos client ids in one batch; the next one starts a new batch."""
 
+# --- The log ----------------------------------------------------------------------------------
+BLOCK_ROWS_MAX: Final = 65_536
+"""Messages of one group: what a 16-bit index into its dictionary of topics can tell apart."""
+BLOCK_BYTES_MAX: Final = 4 * MIB
+"""Values of one group; one message may come on top."""
+SEGMENT_BYTES_MAX: Final = 256 * MIB
+"""A segment that is larger is sealed before the next commit."""
+LOG_WAITING_BYTES_MAX: Final = 64 * MIB
+"""Values that wait for the disk; beyond it publishers wait too."""
+LOG_FREE_BYTES_MIN: Final = 16 * MIB
+"""Room on the disk that a log which ran out of it waits for."""
+LOG_RETRY_SECONDS: Final = 1.0
+"""How often a log that failed tries to work again."""
+LOG_RETENTION_SECONDS: Final = 10.0
+"""How often it is looked for segments that are not to be kept any longer."""
+LOG_READERS: Final = 2
+"""Threads that read the log for clients that replay or catch up."""
+INDEX_TOPICS_MAX: Final = 1024
+"""Topics of one group that its segment's index names; a group with more may hold any."""
+INDEX_CACHE_BYTES_MAX: Final = 64 * MIB
+"""Indexes of closed segments that are kept in memory."""
+WALK_BYTES: Final = 8 * MIB
+"""What is read of a segment at a time to check it; a group that is larger is read whole."""
+RECORDS_READ_BYTES: Final = 4 * MIB
+"""What is read of a segment at a time for its records; a group that is larger is read whole."""
+RECORDS_ROWS_MAX: Final = 65_536
+RECORDS_BYTES_MAX: Final = 4 * MIB
+"""Rows and bytes of small groups that are given as one record batch."""
+EXPORT_ROWS_MAX: Final = 1_048_576
+EXPORT_BYTES_MAX: Final = 64 * MIB
+"""Rows and bytes of a row group of an exported file, all of which are in memory at once."""
+LOG_OPEN_TRIES_MAX: Final = 5
+"""How often a log is looked at again whose segments were removed meanwhile."""
+
 # --- The broker -------------------------------------------------------------------------------
 SESSIONS_MAX: Final = 100_000
 SUBSCRIPTIONS_MAX: Final = 10_000
@@ -71,7 +105,16 @@ SUBSCRIPTIONS_MAX: Final = 10_000
 OUT_BUFFER_BYTES_MAX: Final = 32 * MIB
 """Bytes that wait for one client to read them; one batch may come on top."""
 HOLD_SECONDS_MAX: Final = 1.0
-"""How long publishers wait for a subscriber that does not read, before it loses messages."""
+"""How long publishers wait for a subscriber that does not read, before it loses messages; only
+where no log keeps them for it."""
+ANSWERS_WAITING_BYTES_MAX: Final = 4 * MIB
+"""Answers of one client that wait for the disk; beyond it the client is not read."""
+CATCH_UP_PIECE_BYTES: Final = 1 * MIB
+"""Messages from the log that are encoded for one client at a time."""
+CATCH_UP_FETCHES_MAX: Final = 4
+"""Reads of the log under way for clients that catch up; the others have their turn behind them."""
+JOIN_QUEUE_BYTES_MAX: Final = 8 * MIB
+"""Live messages that wait for a client until the log has brought it those before them."""
 RECEIVE_BUFFER_BYTES: Final = 256 * KIB
 """The buffer that all connections of an event loop read into, one after the other."""
 TURN_SECONDS_MAX: Final = 0.2

@@ -7,6 +7,9 @@ from typing import Final, Literal
 __all__ = [
     "NO_MESSAGE_OFFSET",
     "ByteOrder",
+    "Durability",
+    "Form",
+    "Kind",
     "Protocol",
     "binary_topic_name",
     "is_publishable",
@@ -32,6 +35,44 @@ class Protocol(enum.IntEnum):
 
 
 ByteOrder = Literal["little", "big"]
+
+
+class Kind(enum.IntEnum):
+    """What a message is for; the record schema has the label."""
+
+    PUBLISH = 0
+    REQUEST = 1
+    REPLY = 2
+    NOTIFY = 3
+    BROADCAST = 4
+
+    @property
+    def label(self) -> str:
+        """The name that the record schema uses."""
+        return self.name.lower()
+
+
+class Form(enum.IntEnum):
+    """How a value stood in its frame, where a protocol has several ways; for exact replay."""
+
+    PLAIN = 0
+    """The frame's payload: Rheos and herald, and a LamaMQ buffer."""
+    EMPTY = 1
+    """LamaMQ without a payload."""
+    TEXT = 2
+    """A LamaMQ string, or what a fleximq `str` held."""
+    BINARY = 3
+    """What a fleximq `bin` held."""
+    MESSAGEPACK = 4
+    """Any other fleximq payload, whole."""
+
+
+class Durability(enum.IntEnum):
+    """What an acknowledgment waits for, the weakest first."""
+
+    MEMORY = 0
+    OS = 1
+    FSYNC = 2
 
 
 # --- Topic names ------------------------------------------------------------------------------

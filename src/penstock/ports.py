@@ -1,13 +1,27 @@
 """What the broker needs from outside, as protocols: time, a connection's two ends, a log."""
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import NamedTuple
+from typing import Protocol as Port
 
-from penstock._kernels.batch import Batch
+from penstock._kernels.batch import Batch, Sender
+from penstock._kernels.topics import TopicTable
+from penstock.errors import LogError
+from penstock.model import Durability, Form, Kind, Protocol
 
-__all__ = ["Clock", "Handler", "Link", "LogWriter"]
+__all__ = [
+    "Clock",
+    "Handler",
+    "Link",
+    "LogReader",
+    "LogWriter",
+    "Receipt",
+    "Record",
+    "Stored",
+]
 
 
-class Clock(Protocol):
+class Clock(Port):
     """Time, so that tests can bring their own."""
 
     def now_us(self) -> int:
@@ -17,7 +31,7 @@ class Clock(Protocol):
         """Return seconds that never go back, from any start."""
 
 
-class Link(Protocol):
+class Link(Port):
     """The broker's end of a connection: a transport gives it, a gateway holds it."""
 
     @property
@@ -51,7 +65,7 @@ class Link(Protocol):
         """End the connection now."""
 
 
-class Handler(Protocol):
+class Handler(Port):
     """The other side of a link: a gateway is one, a transport calls it."""
 
     def received(self, data: memoryview) -> int:
@@ -63,12 +77,54 @@ class Handler(Protocol):
     def drained(self) -> None:
         """Learn that the link is no longer congested."""
 
+    def ended(self) -> None:
+        """Learn that the peer sends nothing more; what is owed to it can still be written.
+
+        Whoever learns it closes the link, behind the last of what is owed.
+        """
+
     def lost(self, reason: str) -> None:
         """Learn that the connection is gone. Nothing is called after it."""
 
 
-class LogWriter(Protocol):
-    """Where published messages go before anyone is told that they are safe."""
+class Receipt(NamedTuple):
+    """What a log gives for messages it has taken: their place, and when they are safe.
+
+    Messages that are committed together share a group. Groups are numbered in order from 1.
+    """
+
+    first_offset: int
+    group: int
+    durability: Durability
+
+
+class Record(NamedTuple):
+    """A message that no batch carries: requests and what else goes past the kernels.
+
+    `private` marks one that is not for every subscriber of its topic and is left out of replay.
+    """
+
+    protocol: Protocol
+    kind: Kind
+    topic: str
+    value: bytes
+    sender: Sender
+    sender_name: str
+    timestamp_us: int
+    form: Form = Form.PLAIN
+    private: bool = False
+    headers: tuple[tuple[str, bytes], ...] = ()
+    correlation: str | None = None
+    status: int | None = None
+
+
+class LogWriter(Port):
+    """Where messages go before anyone is told that they are safe. One thread calls it.
+
+    The three group numbers move only in that thread, and whoever owns the log then calls
+    `Broker.settle`. A group at or below `failed_group` that was not safe before has failed: all its
+    messages, and they will never be.
+    """
 
     @property
     def log_id(self) -> int:
@@ -79,11 +135,69 @@ class LogWriter(Protocol):
         """The partition that this writer fills."""
 
     @property
-    def durable_offset(self) -> int:
-        """All messages below this offset are as safe as the log's durability promises."""
+    def next_offset(self) -> int:
+        """The offset that the next message gets. Offsets only grow, and none is given twice."""
 
-    def append(self, batch: Batch) -> int:
-        """Take all rows of `batch`, copying what it keeps; return the offset of the first."""
+    @property
+    def written_group(self) -> int:
+        """Groups up to this one are with the system: they outlive this process."""
 
-    def append_one(self) -> int:
-        """Take one message that is not in a batch; return its offset."""
+    @property
+    def durable_group(self) -> int:
+        """Groups up to this one are on disk."""
+
+    @property
+    def failed_group(self) -> int:
+        """Groups up to this one are settled: those that were not safe when it moved failed."""
+
+    @property
+    def crowded(self) -> bool:
+        """Whether so much waits for the disk that publishers should wait too."""
+
+    def append(self, batch: Batch, sender_name: str) -> Receipt:
+        """Take all rows of `batch`, copying what it keeps; raise LogUnavailable if it cannot.
+
+        `sender_name` is what the record schema says of who sent them; Rheos rows have their own.
+        """
+
+    def append_record(self, record: Record) -> Receipt:
+        """Take one message that is not in a batch; raise LogUnavailable if it cannot."""
+
+    def add_topic(self, name: str, creator: bytes) -> Receipt:
+        """Remember a topic that was made without a message; raise LogUnavailable if it cannot."""
+
+
+class Stored(Port):
+    """Messages read back from a log, as many as were committed in one piece."""
+
+    @property
+    def base_offset(self) -> int:
+        """The offset of the first."""
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+
+    def load(self, batch: Batch, topics: TopicTable) -> None:
+        """Fill `batch` with all of them, interning topics; rows stand in the order of offsets."""
+
+
+class LogReader(Port):
+    """History, for those who missed it. The event loop's thread calls it and is called back."""
+
+    @property
+    def horizon(self) -> int:
+        """The first offset that can be read."""
+
+    @property
+    def end(self) -> int:
+        """One past the last offset that can be read: what is behind it is not written yet."""
+
+    def fetch(self, offset: int, then: Callable[[Stored | LogError], None]) -> None:
+        """Read the messages that `offset` is among; call `then` with them, or with what is wrong.
+
+        OffsetBelowHorizon, OffsetPastEnd, or LogDamaged, which says where readable history goes on.
+        """
+
+    def find_time(self, timestamp_us: int, then: Callable[[int | LogError], None]) -> None:
+        """Call `then` with the first offset that was taken at or after a time, or with `end`."""

@@ -3,21 +3,40 @@
 import asyncio
 import socket
 import threading
+import time
 from collections.abc import Callable
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import uvloop
 
 from penstock.gateway.options import GatewayOptions
+from penstock.log.arrow_log import ArrowLog, LogOptions
+from penstock.ports import LogWriter
 from penstock.server.server import Server
 
 
 class LiveBroker:
-    """`with LiveBroker() as broker:` and connect to `broker.address`."""
+    """`with LiveBroker() as broker:` and connect to `broker.address`.
 
-    def __init__(self, *, options: GatewayOptions | None = None, **server: Any) -> None:
+    With `data`, a folder, messages are kept there, as `log_options` say. A `writer` is a log of the
+    test's own, which nobody can read.
+    """
+
+    def __init__(
+        self,
+        *,
+        options: GatewayOptions | None = None,
+        data: Path | None = None,
+        log_options: LogOptions | None = None,
+        writer: LogWriter | None = None,
+        **server: Any,
+    ) -> None:
         self._options = options
+        self._data = data
+        self._log_options = log_options
+        self._writer = writer
         self._keywords = server
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -49,13 +68,23 @@ class LiveBroker:
 
         return asyncio.run_coroutine_threadsafe(run(), self._loop).result(10)
 
+    def until(self, condition: Callable[[], Any], *, seconds_max: float = 5.0) -> None:
+        """Wait for a condition, asked in the broker's thread; it must come true in time."""
+        deadline = time.monotonic() + seconds_max
+        while not self.call(condition):
+            assert time.monotonic() < deadline, "it did not come true in time"
+            time.sleep(0.005)
+
     def _run(self) -> None:
         uvloop.run(self._serve())
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._done = asyncio.Event()
-        self.server = Server(**self._keywords)
+        log = None if self._data is None else ArrowLog(self._data, self._log_options)
+        self.server = Server(log=log, **self._keywords)
+        if self._writer is not None:
+            self.server.broker.log = self._writer
         await self.server.start()
         self.address = await self.server.listen_tcp(options=self._options)
         self._ready.set()

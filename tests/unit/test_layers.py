@@ -14,7 +14,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "penstock"
 LAYERS = [
     {"model", "limits"},
     {"errors"},
-    {"patterns"},
+    {"patterns", "replay"},
     {"_kernels"},
     {"ports"},
     {"wire", "log"},

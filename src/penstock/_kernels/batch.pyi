@@ -14,7 +14,9 @@ class Sender:
 class Batch:
     """A run of publish frames as columns over the buffer they were received in.
 
-    The buffer is borrowed from the scan that fills the batch until `clear` or the next scan.
+    The buffer is borrowed from the scan that fills the batch until `clear` or the next scan. A
+    batch that `stored.load` fills has messages of any protocol, as the log keeps them; some of its
+    rows may be hidden: those are not for every subscriber and cannot be encoded.
     """
 
     rows_max: int
@@ -27,14 +29,21 @@ class Batch:
     def __len__(self) -> int: ...
     @property
     def protocol(self) -> int:
-        """The number of the `Protocol` that the frames came in; 0 for an empty batch."""
+        """The number of the `Protocol` that the frames came in; 0 for an empty batch.
+
+        6 for stored messages, of which each has its own: see `row_protocol`.
+        """
 
     @property
-    def order(self) -> ByteOrder: ...
+    def order(self) -> ByteOrder:
+        """The byte order of the frames; network order for stored messages."""
+
     def clear(self) -> None:
         """Forget all rows and let go of the buffer; raise RuntimeError while it is in use."""
 
-    def topic_id(self, row: int) -> int: ...
+    def topic_id(self, row: int) -> int:
+        """Return the id of a row's topic; 0xFFFFFFFF in a hidden row whose topic is not known."""
+
     def value(self, row: int) -> bytes:
         """Return the payload as subscribers of other protocols receive it."""
 
@@ -43,10 +52,10 @@ class Batch:
         """Return the whole frame, for protocols whose frames are passed on as they came."""
 
     def headers(self, row: int) -> bytes | None:
-        """Return LamaMQ's header array as it came, its count included; None in other protocols."""
+        """Return LamaMQ's header array in `order`, its count included; None in other protocols."""
 
     def message_id(self, row: int) -> int | None:
-        """Return LamaMQ's message id; None in other protocols."""
+        """Return LamaMQ's message id; None in other protocols, and where it was not stored."""
 
     def created(self, row: int) -> int | None:
         """Return LamaMQ's creation time in seconds since the epoch; None in other protocols."""
@@ -54,11 +63,23 @@ class Batch:
     def status(self, row: int) -> int | None:
         """Return fleximq's status where a message has one."""
 
+    def row_protocol(self, row: int) -> int:
+        """Return the number of the `Protocol` that a message came in."""
+
+    def row_timestamp_us(self, row: int) -> int:
+        """Return when the broker took a message: microseconds since the epoch."""
+
+    def form(self, row: int) -> int | None:
+        """Return the `Form` of a stored message; None for one that was scanned."""
+
+    def hidden(self, row: int) -> bool:
+        """Tell whether a stored message is not for every subscriber: private, or not a publish."""
+
     def routes(self, route_of_topic: array[int], *, route_count: int) -> list[int]:
         """Return the distinct routes of the batch's topics, in the order they come up.
 
         `route_of_topic` has an unsigned 32-bit route for each topic id, below `route_count`; topics
-        beyond its end have route 0.
+        beyond its end have route 0. Hidden rows do not count.
         """
 
     def select(
@@ -66,5 +87,26 @@ class Batch:
     ) -> memoryview[int]:
         """Return the rows whose route is marked in `wanted` and whose value is not too long.
 
-        `wanted` has one byte for each route; routes beyond its end are not wanted.
+        `wanted` has one byte for each route; routes beyond its end are not wanted. Hidden rows are
+        never selected.
+        """
+
+    def select_piece(
+        self,
+        route_of_topic: array[int],
+        wanted: bytes | bytearray,
+        *,
+        first_row: int = 0,
+        last_row: int | None = None,
+        bytes_max: int = ...,
+        value_bytes_max: int = ...,
+        without_sender: int = 0,
+        own_from_row: int = 0,
+    ) -> tuple[memoryview[int], int]:
+        """Select as `select` does, but in pieces: return the rows, and the row to go on with.
+
+        The piece begins at `first_row` and ends before `last_row` (None: the last there is), or
+        behind the row with which its frames take `bytes_max` or more: values, topic names and
+        headers, and 64 bytes a row for the rest. From `own_from_row` on, rows of the sender with
+        the number `without_sender` are left out; 0 leaves out none.
         """

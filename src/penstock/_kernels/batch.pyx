@@ -2,14 +2,17 @@
 
 A batch borrows its buffer: values, frames and headers are positions in it, and it is held from the
 scan that fills the batch until `clear` or the next scan. One thread fills it; then any number may
-encode from it.
+encode from it. Rows of a log come with `stored.load` instead of a scan; the buffer is then a group
+of the log, and encoders read Arrow's columns where they lie.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy
+
+from penstock._kernels.frame cimport load32, load64
 
 from penstock.limits import BATCH_ROWS_MAX, BATCH_SENDERS_MAX
 
@@ -52,6 +55,7 @@ cdef class Batch:
         free(self.columns.status)
         free(self.columns.flags)
         free(self.columns.sender)
+        free(self.stored.sender_uuids)
 
     def __len__(self):
         return self.columns.count
@@ -79,21 +83,30 @@ cdef class Batch:
         """Empty the batch and hold `data` for a scanner; `finish` must follow."""
         if sender is None:
             raise TypeError("a sender is needed")
-        self.clear()
-        PyObject_GetBuffer(data, &self.view, PyBUF_SIMPLE)
-        self.holds_view = True
-        if not 0 <= start <= self.view.len or self.view.len > 0xFFFFFFFF:
+        self.hold(data)
+        if not 0 <= start <= self.view.len:
             length = self.view.len
             self.clear()
             raise ValueError(f"cannot scan {length} bytes from {start}")
-        self.data = <const uint8_t *>self.view.buf
-        self.data_length = <size_t>self.view.len
         self.source = source
         self.big = big
         self.senders[0] = sender.identity
         self.sender_count = 0 if source == RHEOS1 or source == RHEOS2 else 1
         self.sender_number = sender.identity.number
         self.users = -1
+        return 0
+
+    cdef int hold(self, object data) except -1:
+        """Empty the batch and hold `data`, whose positions must fit the columns."""
+        self.clear()
+        PyObject_GetBuffer(data, &self.view, PyBUF_SIMPLE)
+        self.holds_view = True
+        if self.view.len > 0xFFFFFFFF:
+            length = self.view.len
+            self.clear()
+            raise ValueError(f"cannot scan {length} bytes")
+        self.data = <const uint8_t *>self.view.buf
+        self.data_length = <size_t>self.view.len
         return 0
 
     cdef void finish(self) noexcept:
@@ -124,8 +137,9 @@ cdef class Batch:
         ]
 
     def sender(self, uint32_t row):
-        cdef const SenderId *identity = sender_of(self, self.check_row(row))
-        return Sender(PyBytes_FromStringAndSize(<const char *>identity.uuid, 16), identity.number)
+        cdef uint8_t uuid[16]
+        put_sender_uuid(self, self.check_row(row), self.source == STORED, uuid)
+        return Sender(PyBytes_FromStringAndSize(<const char *>uuid, 16), sender_number(self, row))
 
     def frame(self, uint32_t row):
         self.check_row(row)
@@ -137,9 +151,10 @@ cdef class Batch:
         ]
 
     def headers(self, uint32_t row):
-        self.check_row(row)
-        if self.source != LAMAMQ:
+        if self.row_protocol(row) != LAMAMQ:
             return None
+        if self.source == STORED:
+            return self.stored_headers(row)
         return self.data[
             self.columns.headers_start[row]:
             <size_t>self.columns.headers_start[row] + self.columns.headers_length[row]
@@ -150,18 +165,47 @@ cdef class Batch:
         return self.columns.message_id[row] if self.source == LAMAMQ else None
 
     def created(self, uint32_t row):
-        self.check_row(row)
-        return self.columns.created[row] if self.source == LAMAMQ else None
+        return self.columns.created[row] if self.row_protocol(row) == LAMAMQ else None
 
     def status(self, uint32_t row):
-        self.check_row(row)
-        if self.source != FLEXIMQ or not self.columns.status[row]:
+        if self.row_protocol(row) != FLEXIMQ or not self.columns.status[row]:
             return None
         return self.columns.status[row] - 1
+
+    def row_protocol(self, uint32_t row):
+        self.check_row(row)
+        return self.stored.protocol[row] + 1 if self.source == STORED else <int>self.source
+
+    def row_timestamp_us(self, uint32_t row):
+        self.check_row(row)
+        if self.source != STORED:
+            return self.timestamp_us
+        return <int64_t>load64(self.stored.timestamp + 8 * <size_t>row, False)
+
+    def form(self, uint32_t row):
+        self.check_row(row)
+        return self.columns.flags[row] & FORM if self.source == STORED else None
+
+    def hidden(self, uint32_t row):
+        self.check_row(row)
+        return self.source == STORED and self.columns.flags[row] & HIDDEN != 0
+
+    cdef bytes stored_headers(self, uint32_t row):
+        cdef StoredColumns *stored = &self.stored
+        cdef size_t entry = load32(stored.headers + 4 * <size_t>row, False)
+        cdef size_t end = load32(stored.headers + 4 * (<size_t>row + 1), False)
+        cdef object count = end - entry
+        cdef list parts = [count.to_bytes(2, "big")]
+        while entry < end:
+            parts.append(counted(stored.header_keys, stored.header_key_data, entry))
+            parts.append(counted(stored.header_values, stored.header_value_data, entry))
+            entry += 1
+        return b"".join(parts)
 
     def routes(self, const uint32_t[::1] route_of_topic not None, *, uint32_t route_count):
         cdef const uint32_t *route_of = &route_of_topic[0] if route_of_topic.shape[0] else NULL
         cdef uint32_t known = <uint32_t>route_of_topic.shape[0]
+        cdef const uint8_t *flags = self.columns.flags if self.source == STORED else NULL
         cdef uint32_t row = 0, route = 0, last = 0xFFFFFFFF
         cdef uint8_t *seen
         cdef list found = []
@@ -174,7 +218,11 @@ cdef class Batch:
                 with nogil:
                     while row < self.columns.count:
                         route = route_at(route_of, known, self.columns.topic[row])
-                        if route != last and (route >= route_count or not seen[route]):
+                        if (
+                            route != last
+                            and (route >= route_count or not seen[route])
+                            and not (flags and flags[row] & HIDDEN)
+                        ):
                             break
                         row += 1
                 if row == self.columns.count:
@@ -199,6 +247,7 @@ cdef class Batch:
         cdef const uint8_t *marks = &wanted[0] if wanted.shape[0] else NULL
         cdef uint32_t known = <uint32_t>route_of_topic.shape[0]
         cdef uint32_t route_count = <uint32_t>wanted.shape[0]
+        cdef const uint8_t *flags = self.columns.flags if self.source == STORED else NULL
         cdef uint32_t row, route, found = 0
         cdef uint32_t *rows
         cdef bytes result
@@ -214,11 +263,73 @@ cdef class Batch:
                         route < route_count
                         and marks[route]
                         and self.columns.value_length[row] <= value_bytes_max
+                        and not (flags and flags[row] & HIDDEN)
                     ):
                         found += 1
         finally:
             self.unread()
         return memoryview(result).cast("I")[:found]
+
+    def select_piece(
+        self,
+        const uint32_t[::1] route_of_topic not None,
+        const uint8_t[::1] wanted not None,
+        *,
+        uint32_t first_row=0,
+        object last_row=None,
+        uint64_t bytes_max=0xFFFFFFFFFFFFFFFF,
+        uint32_t value_bytes_max=0xFFFFFFFF,
+        uint32_t without_sender=0,
+        uint32_t own_from_row=0,
+    ):
+        cdef const uint32_t *route_of = &route_of_topic[0] if route_of_topic.shape[0] else NULL
+        cdef const uint8_t *marks = &wanted[0] if wanted.shape[0] else NULL
+        cdef uint32_t known = <uint32_t>route_of_topic.shape[0]
+        cdef uint32_t route_count = <uint32_t>wanted.shape[0]
+        cdef bint stored = self.source == STORED
+        cdef uint32_t end, row, route, found = 0
+        cdef uint64_t size = 0
+        cdef uint32_t *rows
+        cdef bytes result
+        self.read()
+        try:
+            end = self.columns.count if last_row is None else min(last_row, self.columns.count)
+            row = min(first_row, end)
+            result = PyBytes_FromStringAndSize(NULL, (end - row) * sizeof(uint32_t))
+            rows = <uint32_t *>PyBytes_AS_STRING(result)
+            with nogil:
+                while row < end and size < bytes_max:
+                    route = route_at(route_of, known, self.columns.topic[row])
+                    if (
+                        route < route_count
+                        and marks[route]
+                        and self.columns.value_length[row] <= value_bytes_max
+                        and not (stored and self.columns.flags[row] & HIDDEN)
+                        and not (
+                            without_sender
+                            and row >= own_from_row
+                            and sender_number(self, row) == without_sender
+                        )
+                    ):
+                        rows[found] = row
+                        found += 1
+                        size += (
+                            self.columns.frame_length[row]
+                            if stored
+                            else <uint64_t>self.columns.value_length[row] + FRAME_OVERHEAD
+                        )
+                    row += 1
+        finally:
+            self.unread()
+        return memoryview(result).cast("I")[:found], row
+
+
+cdef bytes counted(const uint8_t *offsets, const uint8_t *data, size_t entry):
+    """A STRING of LamaMQ in network order: u32 length and bytes of one of Arrow's."""
+    cdef uint32_t start = load32(offsets + 4 * entry, False)
+    cdef uint32_t end = load32(offsets + 4 * (entry + 1), False)
+    cdef object length = end - start
+    return length.to_bytes(4, "big") + data[start:end]
 
 
 cdef inline uint32_t route_at(
@@ -244,8 +355,13 @@ cdef int find_sender(Batch batch, const uint8_t *uuid) noexcept nogil:
 cdef bint grow(Columns *columns, uint32_t rows_max) noexcept nogil:
     """Make room for more rows, up to rows_max; return whether there is room."""
     cdef uint32_t capacity = min(max(columns.capacity * 2, 256), rows_max)
-    if columns.count >= rows_max:
-        return False
+    return columns.count < rows_max and reserve(columns, capacity)
+
+
+cdef bint reserve(Columns *columns, uint32_t capacity) noexcept nogil:
+    """Make room for `capacity` rows in all; return whether there is room."""
+    if capacity <= columns.capacity:
+        return True
     if not (
         widen(<void **>&columns.topic, capacity * sizeof(uint32_t))
         and widen(<void **>&columns.value_start, capacity * sizeof(uint32_t))
@@ -258,7 +374,7 @@ cdef bint grow(Columns *columns, uint32_t rows_max) noexcept nogil:
         and widen(<void **>&columns.created, capacity * sizeof(uint32_t))
         and widen(<void **>&columns.status, capacity * sizeof(uint32_t))
         and widen(<void **>&columns.flags, capacity)
-        and widen(<void **>&columns.sender, capacity)
+        and widen(<void **>&columns.sender, capacity * sizeof(uint16_t))
     ):
         return False
     columns.capacity = capacity

@@ -26,6 +26,7 @@ cdef class Delivery:
         self.refused = row + 1
         return 0
 
+    cdef int check_stored(self) except -1
     cdef bytes frames(self, Measure measure, Write write)
 
 cdef size_t measure_frames(Delivery delivery) noexcept nogil

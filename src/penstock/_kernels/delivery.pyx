@@ -9,6 +9,8 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memcpy
 
+from penstock._kernels.batch cimport HIDDEN, STORED
+
 from penstock.errors import ValueNotDeliverable
 
 
@@ -19,6 +21,7 @@ cdef class Delivery:
         self.topics = topics
         self.count = batch.columns.count
         if rows is None:
+            self.check_stored()
             return
         PyObject_GetBuffer(rows, &self.view, PyBUF_SIMPLE)
         self.holds_view = True
@@ -29,10 +32,25 @@ cdef class Delivery:
         for position in range(self.count):
             if self.rows[position] >= batch.columns.count:
                 raise IndexError(f"row {self.rows[position]} of a batch of {len(batch)}")
+        self.check_stored()
 
     def __dealloc__(self):
         if self.holds_view:
             PyBuffer_Release(&self.view)
+
+    cdef int check_stored(self) except -1:
+        """Raise ValueError for a row of a log that is hidden, or of topics that are not these."""
+        cdef uint32_t position, row
+        if self.batch.source != STORED:
+            return 0
+        for position in range(self.count):
+            row = self.row(position)
+            if (
+                self.batch.columns.flags[row] & HIDDEN
+                or self.batch.columns.topic[row] >= self.topics.count
+            ):
+                raise ValueError(f"row {row} is not for subscribers")
+        return 0
 
     cdef bytes frames(self, Measure measure, Write write):
         cdef size_t size

@@ -8,7 +8,7 @@
 
 Integers are big-endian. The header is a MessagePack map, parsed once for each distinct one and
 known by its bytes from then on. The message delivered is the message received: between fleximq
-clients whole runs are copied as they came.
+clients whole runs are copied as they came. A message of a log is built anew, in its shortest form.
 """
 
 import os
@@ -16,15 +16,22 @@ import os
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 from penstock._kernels.batch cimport (
     FLEXIMQ,
+    FORM,
+    FORM_BINARY,
+    FORM_EMPTY,
+    FORM_MESSAGEPACK,
+    FORM_TEXT,
     RESERVED_SET,
+    STORED,
     Batch,
     Columns,
     Sender,
     has_room,
+    sender_number,
     sender_of,
 )
 from penstock._kernels.delivery cimport Delivery, copy_frames, measure_frames
@@ -255,6 +262,8 @@ def encode(Batch batch not None, TopicTable topics not None, *, object rows=None
     cdef Delivery delivery = Delivery(batch, topics, rows)
     if batch.source == FLEXIMQ:
         return delivery.frames(measure_frames, copy_messages)
+    if batch.source == STORED:
+        return delivery.frames(measure_stored, write_stored)
     return delivery.frames(measure, write)
 
 
@@ -272,6 +281,21 @@ cdef void copy_messages(Delivery delivery, uint8_t *out, const uint8_t *end) noe
 cdef inline uint32_t bin_head(uint32_t length) noexcept nogil:
     """Bytes before the content of a MessagePack bin: bin 8, bin 16 or bin 32."""
     return 2 if length < 0x100 else 3 if length < 0x10000 else 5
+
+
+cdef inline uint8_t *put_head(uint8_t *out, uint8_t first, uint32_t length) noexcept nogil:
+    """Write what stands before a bin (first 0xC4) or a str (0xD9) that is not a fixstr."""
+    if length < 0x100:
+        out[0] = first
+        out[1] = <uint8_t>length
+        return out + 2
+    if length < 0x10000:
+        out[0] = first + 1
+        store16(out + 1, <uint16_t>length, True)
+        return out + 3
+    out[0] = first + 2
+    store32(out + 1, length, True)
+    return out + 5
 
 
 cdef size_t measure(Delivery delivery) noexcept nogil:
@@ -294,12 +318,11 @@ cdef void write(Delivery delivery, uint8_t *out, const uint8_t *end) noexcept no
     cdef const uint8_t *data = delivery.batch.data
     cdef const uint8_t *data_end = data + delivery.batch.data_length
     cdef Topic *topic
-    cdef uint32_t position, row, length, head
+    cdef uint32_t position, row, length
     for position in range(delivery.count):
         row = delivery.row(position)
         topic = topic_at(chunks, topic_id[row])
         length = value_length[row]
-        head = bin_head(length)
         out[0] = VERSION
         out[1] = PUB
         store32(out + 2, sender_of(delivery.batch, row).number, True)
@@ -307,18 +330,103 @@ cdef void write(Delivery delivery, uint8_t *out, const uint8_t *end) noexcept no
         out = put(
             out + 22, end, topic.fleximq_header, topic.block_end, topic.fleximq_header_length
         )
-        store64(out, head + length, True)
-        out += 8
-        if head == 2:
-            out[0] = 0xC4
-            out[1] = <uint8_t>length
-        elif head == 3:
-            out[0] = 0xC5
-            store16(out + 1, <uint16_t>length, True)
+        store64(out, bin_head(length) + length, True)
+        out = put_head(out + 8, 0xC4, length)
+        out = put(out, end, data + value_start[row], data_end, length)
+
+
+# --- Messages of a log --------------------------------------------------------------------------
+
+
+cdef inline uint32_t form_of(Batch batch, uint32_t row) noexcept nogil:
+    """How the payload of a message stood in its frame; what other protocols brought is a bin."""
+    if batch.stored.protocol[row] != FLEXIMQ - 1:
+        return FORM_BINARY
+    return batch.columns.flags[row] & FORM
+
+
+cdef inline uint32_t payload_length(uint32_t form, uint32_t length) noexcept nogil:
+    if form == FORM_MESSAGEPACK:
+        return length
+    if form == FORM_TEXT:
+        return (1 if length < 32 else bin_head(length)) + length
+    return 0 if form == FORM_EMPTY else bin_head(length) + length
+
+
+cdef inline uint32_t status_length(uint32_t status) noexcept nogil:
+    """Bytes of the header's "status", whose value is one less than `status`."""
+    if not status:
+        return 0
+    return 8 if status <= 0x80 else 9 if status <= 0x100 else 10
+
+
+cdef size_t measure_stored(Delivery delivery) noexcept nogil:
+    cdef Topic **chunks = delivery.topics.chunks
+    cdef Columns *columns = &delivery.batch.columns
+    cdef size_t size = <size_t>(FIXED - 4) * delivery.count
+    cdef uint32_t position, row
+    for position in range(delivery.count):
+        row = delivery.row(position)
+        size += topic_at(chunks, columns.topic[row]).fleximq_header_length
+        size += status_length(columns.status[row])
+        size += payload_length(form_of(delivery.batch, row), columns.value_length[row])
+    return size
+
+
+cdef void write_stored(Delivery delivery, uint8_t *out, const uint8_t *end) noexcept nogil:
+    cdef Topic **chunks = delivery.topics.chunks
+    cdef Columns columns = delivery.batch.columns
+    cdef const uint8_t *data = delivery.batch.data
+    cdef const uint8_t *data_end = data + delivery.batch.data_length
+    cdef Topic *topic
+    cdef uint32_t position, row, length, form
+    for position in range(delivery.count):
+        row = delivery.row(position)
+        topic = topic_at(chunks, columns.topic[row])
+        length = columns.value_length[row]
+        form = form_of(delivery.batch, row)
+        out[0] = VERSION
+        out[1] = PUB
+        store32(out + 2, sender_number(delivery.batch, row), True)
+        memset(out + 6, 0, RESERVED)
+        if columns.status[row]:
+            out = put_header_with_status(out + 22, end, topic, columns.status[row])
         else:
-            out[0] = 0xC6
-            store32(out + 1, length, True)
-        out = put(out + head, end, data + value_start[row], data_end, length)
+            out = put(
+                out + 22, end, topic.fleximq_header, topic.block_end, topic.fleximq_header_length
+            )
+        store64(out, payload_length(form, length), True)
+        out += 8
+        if form == FORM_EMPTY:
+            continue
+        if form == FORM_TEXT and length < 32:
+            out[0] = <uint8_t>(0xA0 | length)
+            out += 1
+        elif form != FORM_MESSAGEPACK:
+            out = put_head(out, 0xD9 if form == FORM_TEXT else 0xC4, length)
+        out = put(out, end, data + columns.value_start[row], data_end, length)
+
+
+cdef uint8_t *put_header_with_status(
+    uint8_t *out, const uint8_t *end, Topic *topic, uint32_t status
+) noexcept nogil:
+    """Write the header {"topic": ..., "status": ...}, in the order of section 2.2.1."""
+    cdef uint32_t length = status_length(status)
+    store32(out, topic.fleximq_header_length - 4 + length, True)
+    out[4] = 0x82
+    out = put(
+        out + 5, end, topic.fleximq_header + 5, topic.block_end, topic.fleximq_header_length - 5
+    )
+    memcpy(out, b"\xA6status", 7)
+    if length == 8:
+        out[7] = <uint8_t>(status - 1)
+    elif length == 9:
+        out[7] = 0xCC
+        out[8] = <uint8_t>(status - 1)
+    else:
+        out[7] = 0xCD
+        store16(out + 8, <uint16_t>(status - 1), True)
+    return out + length
 
 
 def messagepack_end(

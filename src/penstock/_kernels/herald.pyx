@@ -12,9 +12,9 @@
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from penstock._kernels.batch cimport HERALD, Batch, Columns, Sender, has_room
+from penstock._kernels.batch cimport HERALD, STORED, Batch, Columns, Sender, has_room
 from penstock._kernels.delivery cimport Delivery
-from penstock._kernels.frame cimport advance, load16, load32, put, store16, store32, store64
+from penstock._kernels.frame cimport advance, load16, load32, load64, put, store16, store32, store64
 from penstock._kernels.scanning cimport Scan
 from penstock._kernels.topics cimport NO_CHANNEL, Topic, TopicTable, topic_at
 
@@ -109,11 +109,16 @@ cdef void write(Delivery delivery, uint8_t *out, const uint8_t *end) noexcept no
     cdef const uint8_t *data_end = data + delivery.batch.data_length
     cdef Topic **chunks = delivery.topics.chunks
     cdef uint64_t timestamp = <uint64_t>delivery.batch.timestamp_us
+    cdef const uint8_t *timestamps = NULL          # where each row has its own
     cdef bint big = delivery.big
     cdef uint32_t position, row, length
+    if delivery.batch.source == STORED:
+        timestamps = delivery.batch.stored.timestamp
     for position in range(delivery.count):
         row = delivery.row(position)
         length = value_length[row]
+        if timestamps:
+            timestamp = load64(timestamps + 8 * <size_t>row, False)
         store16(out, MAGIC, big)
         out[2] = MESSAGE
         store32(out + 3, MESSAGE_FIELDS + length, big)

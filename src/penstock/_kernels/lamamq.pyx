@@ -19,11 +19,16 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from penstock._kernels.batch cimport (
+    FORM,
+    FORM_EMPTY,
+    FORM_TEXT,
     LAMAMQ,
     PAYLOAD_TYPE_SHIFT,
+    STORED,
     Batch,
     Columns,
     Sender,
+    StoredColumns,
     has_room,
 )
 from penstock._kernels.delivery cimport Delivery, measure_frames
@@ -54,6 +59,7 @@ cdef enum:
     PUSH = 0
     FORWARD = 1
     PAYLOAD_EMPTY = 0
+    PAYLOAD_STRING = 1
     PAYLOAD_BUFFER = 2
     ANSWER = 5
 
@@ -194,6 +200,8 @@ def encode(
     cdef Delivery delivery = Delivery(batch, topics, rows)
     delivery.big = order == "big"
     delivery.message_id = first_message_id
+    if batch.source == STORED:
+        return delivery.frames(measure_stored, write_stored)
     if batch.source != LAMAMQ:
         return delivery.frames(measure, write)
     if batch.big == delivery.big:
@@ -305,6 +313,119 @@ cdef void write(Delivery delivery, uint8_t *out, const uint8_t *end) noexcept no
         if value_length[row]:
             store32(out, value_length[row], big)
             out = put(out + 4, end, data + value_start[row], data_end, value_length[row])
+
+
+# --- Messages of a log --------------------------------------------------------------------------
+
+
+cdef inline uint32_t payload_type_of(Batch batch, uint32_t row) noexcept nogil:
+    cdef uint32_t form = batch.columns.flags[row] & FORM
+    if batch.stored.protocol[row] != LAMAMQ - 1:
+        return PAYLOAD_BUFFER if batch.columns.value_length[row] else PAYLOAD_EMPTY
+    if form == FORM_TEXT:
+        return PAYLOAD_STRING
+    return PAYLOAD_EMPTY if form == FORM_EMPTY else PAYLOAD_BUFFER
+
+
+cdef inline uint32_t header_count(Batch batch, uint32_t row) noexcept nogil:
+    """How many headers a forward has: those of a push, none of another protocol's message."""
+    if batch.stored.protocol[row] != LAMAMQ - 1:
+        return 0
+    return load32(batch.stored.headers + 4 * <size_t>row + 4, False) - load32(
+        batch.stored.headers + 4 * <size_t>row, False
+    )
+
+
+cdef inline uint32_t entries_length(
+    const uint8_t *offsets, size_t first, uint32_t count
+) noexcept nogil:
+    """Bytes of the keys, or values, of `count` entries."""
+    return load32(offsets + 4 * (first + count), False) - load32(offsets + 4 * first, False)
+
+
+cdef size_t measure_stored(Delivery delivery) noexcept nogil:
+    cdef Topic **chunks = delivery.topics.chunks
+    cdef Columns columns = delivery.batch.columns
+    cdef StoredColumns *stored = &delivery.batch.stored
+    cdef size_t size = <size_t>(KEY + 4 + 2 + 1) * delivery.count
+    cdef size_t first
+    cdef uint32_t position, row, count
+    for position in range(delivery.count):
+        row = delivery.row(position)
+        size += topic_at(chunks, columns.topic[row]).name_length
+        if payload_type_of(delivery.batch, row):
+            size += 4 + <size_t>columns.value_length[row]
+        count = header_count(delivery.batch, row)
+        if count:
+            first = load32(stored.headers + 4 * <size_t>row, False)
+            size += 8 * <size_t>count
+            size += entries_length(stored.header_keys, first, count)
+            size += entries_length(stored.header_values, first, count)
+    return size
+
+
+cdef void write_stored(Delivery delivery, uint8_t *out, const uint8_t *end) noexcept nogil:
+    """Forward messages of any protocol; a push has the headers and the time it came with."""
+    cdef Topic **chunks = delivery.topics.chunks
+    cdef Columns columns = delivery.batch.columns
+    cdef const uint8_t *data = delivery.batch.data
+    cdef const uint8_t *data_end = data + delivery.batch.data_length
+    cdef bint big = delivery.big
+    cdef uint32_t position, row, count, payload_type
+    cdef Topic *topic
+    for position in range(delivery.count):
+        row = delivery.row(position)
+        topic = topic_at(chunks, columns.topic[row])
+        payload_type = payload_type_of(delivery.batch, row)
+        count = header_count(delivery.batch, row)
+        start_forward(delivery, position, out)
+        store32(out + 5, columns.created[row], big)
+        store32(out + KEY, topic.name_length, big)
+        out = put(out + KEY + 4, end, topic.name, topic.block_end, topic.name_length)
+        store16(out, count, big)
+        out += 2
+        if count:
+            out = put_headers(delivery.batch, row, count, big, out, end)
+        out[0] = <uint8_t>payload_type
+        out += 1
+        if payload_type:
+            store32(out, columns.value_length[row], big)
+            out = put(
+                out + 4, end, data + columns.value_start[row], data_end, columns.value_length[row]
+            )
+
+
+cdef uint8_t *put_headers(
+    Batch batch, uint32_t row, uint32_t count, bint big, uint8_t *out, const uint8_t *end
+) noexcept nogil:
+    """Write the entries of a header array from Arrow's columns."""
+    cdef StoredColumns *stored = &batch.stored
+    cdef const uint8_t *data_end = batch.data + batch.data_length
+    cdef size_t first = load32(stored.headers + 4 * <size_t>row, False)
+    cdef size_t entry
+    for entry in range(first, first + count):
+        out = put_entry(
+            stored.header_keys, stored.header_key_data, entry, big, out, end, data_end
+        )
+        out = put_entry(
+            stored.header_values, stored.header_value_data, entry, big, out, end, data_end
+        )
+    return out
+
+
+cdef inline uint8_t *put_entry(
+    const uint8_t *offsets,
+    const uint8_t *data,
+    size_t entry,
+    bint big,
+    uint8_t *out,
+    const uint8_t *end,
+    const uint8_t *data_end,
+) noexcept nogil:
+    cdef uint32_t start = load32(offsets + 4 * entry, False)
+    cdef uint32_t length = load32(offsets + 4 * entry + 4, False) - start
+    store32(out, length, big)
+    return put(out + 4, end, data + start, data_end, length)
 
 
 def acknowledge(Batch batch not None):

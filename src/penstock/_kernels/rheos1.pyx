@@ -17,10 +17,19 @@ Integers are little-endian; N and M are 16 bits wide.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from penstock._kernels.batch cimport RHEOS1, Batch, Columns, Sender, has_room, sender_index, sender_of
+from penstock._kernels.batch cimport (
+    RHEOS1,
+    STORED,
+    Batch,
+    Columns,
+    Sender,
+    has_room,
+    put_sender_uuid,
+    sender_index,
+)
 from penstock._kernels.delivery cimport Delivery
 from penstock._kernels.frame cimport UUID_VARIANT, advance, load16, load32, put, same_bytes, store32, store64
 from penstock._kernels.names cimport names_find
@@ -97,7 +106,7 @@ cdef size_t run(Scan scan, size_t start) noexcept nogil:
             break
         row = columns.count
         columns.topic[row] = topic - 1
-        columns.sender[row] = <uint8_t>sender
+        columns.sender[row] = <uint16_t>sender
         columns.value_start[row] = <uint32_t>start + 26 + name_length
         columns.value_length[row] = value_length
         columns.count = row + 1
@@ -122,12 +131,13 @@ cdef void write(Delivery delivery, uint8_t *out, const uint8_t *end) noexcept no
     cdef const uint32_t *value_length = delivery.batch.columns.value_length
     cdef const uint8_t *data = delivery.batch.data
     cdef const uint8_t *data_end = data + delivery.batch.data_length
+    cdef bint stored = delivery.batch.source == STORED
     cdef uint32_t position, row
     for position in range(delivery.count):
         row = delivery.row(position)
         out[0] = RESPONSE_HEADER
         store32(out + 1, value_length[row], False)
-        memcpy(out + 5, sender_of(delivery.batch, row).uuid, 16)
+        put_sender_uuid(delivery.batch, row, stored, out + 5)
         out = put(
             out + RESPONSE_HEADER, end, data + value_start[row], data_end, value_length[row]
         )

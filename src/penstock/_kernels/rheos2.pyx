@@ -17,7 +17,16 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from penstock._kernels.batch cimport RHEOS2, Batch, Columns, Sender, has_room, sender_index, sender_of
+from penstock._kernels.batch cimport (
+    RHEOS2,
+    STORED,
+    Batch,
+    Columns,
+    Sender,
+    has_room,
+    put_sender_uuid,
+    sender_index,
+)
 from penstock._kernels.crc32 cimport crc32_of, crc32_prepare, crc32_tables
 from penstock._kernels.delivery cimport Delivery, copy_frames, measure_frames
 from penstock._kernels.frame cimport (
@@ -123,7 +132,7 @@ cdef size_t run(Scan scan, size_t start) noexcept nogil:
             break
         row = columns.count
         columns.topic[row] = topic - 1
-        columns.sender[row] = <uint8_t>sender
+        columns.sender[row] = <uint16_t>sender
         columns.value_start[row] = <uint32_t>start + 28 + name_length
         columns.value_length[row] = length - BODY_LENGTHS - name_length
         columns.frame_start[row] = <uint32_t>start
@@ -161,6 +170,7 @@ cdef void write(Delivery delivery, uint8_t *out, const uint8_t *end) noexcept no
     cdef const uint8_t *data_end = data + delivery.batch.data_length
     cdef uint8_t *frame
     cdef Topic *topic
+    cdef bint stored = delivery.batch.source == STORED
     cdef uint32_t position, row
     for position in range(delivery.count):
         row = delivery.row(position)
@@ -168,7 +178,7 @@ cdef void write(Delivery delivery, uint8_t *out, const uint8_t *end) noexcept no
         frame = out
         frame[0] = MAGIC
         store32(frame + 1, BODY_LENGTHS + topic.binary_name_length + value_length[row], False)
-        memcpy(frame + 5, sender_of(delivery.batch, row).uuid, 16)
+        put_sender_uuid(delivery.batch, row, stored, frame + 5)
         frame[21] = PUBLISH
         store16(frame + 22, <uint16_t>topic.binary_name_length, False)
         store32(frame + 24, value_length[row], False)

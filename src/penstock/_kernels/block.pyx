@@ -1,0 +1,763 @@
+"""The Block: rows of many batches as the columns of one group of the log.
+
+The event loop's thread adds rows, copying what it keeps out of the receive buffer. Then a writer
+thread takes the block and finishes it: columns that follow from the others are filled in, and all
+are handed out as Arrow's flattened buffers (see log/arrow_format.py). A column that nobody used
+costs nothing: a number stands for its zeros.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.memoryview cimport PyMemoryView_FromMemory
+from cpython.buffer cimport PyBUF_READ
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy, memset
+
+from penstock._kernels.batch cimport (
+    FLEXIMQ,
+    LAMAMQ,
+    NO_SOURCE,
+    PAYLOAD_TYPE_SHIFT,
+    RHEOS1,
+    RHEOS2,
+    SENDERS_MAX,
+    Batch,
+)
+from penstock._kernels.frame cimport LOOSE, UUID_VARIANT, load16, load32, put
+from penstock._kernels.topics cimport TopicTable, topic_at
+
+from penstock.limits import BLOCK_BYTES_MAX, BLOCK_ROWS_MAX
+from penstock.model import Form, message_id
+
+cdef enum:
+    FORM_PLAIN = 0                 # the numbers of penstock.model.Form
+    FORM_EMPTY = 1
+    FORM_TEXT = 2
+    FORM_BINARY = 3
+    FORM_MESSAGEPACK = 4
+    PRIVATE = 0x80
+    FLEXIMQ_FIXED = 34             # a PUB without header and payload
+    MESSAGE_ID = 36                # characters of a UUID
+    MESSAGE_ID_PREFIX = 19         # those that all messages of a log share
+
+if (
+    Form.PLAIN != FORM_PLAIN or Form.EMPTY != FORM_EMPTY or Form.TEXT != FORM_TEXT
+    or Form.BINARY != FORM_BINARY or Form.MESSAGEPACK != FORM_MESSAGEPACK
+):
+    raise ImportError("model.Form has other numbers than the kernel")
+
+cdef uint8_t HEX[512]              # two digits for each byte
+
+cdef void fill_hex() noexcept:
+    cdef uint32_t byte
+    cdef bytes digits = b"0123456789abcdef"
+    for byte in range(256):
+        HEX[2 * byte] = digits[byte >> 4]
+        HEX[2 * byte + 1] = digits[byte & 15]
+
+fill_hex()
+
+
+cdef struct Column:
+    # Bytes that grow; `length` are in use.
+    uint8_t *data
+    size_t length
+    size_t capacity
+
+
+cdef struct Rows:
+    # One element for each row. `*_end` are Arrow's offsets: they start with a zero.
+    Column value, value_end, topic, sender, client, timestamp, protocol, kind, form
+    # Filled only from the first row on that has one; `*_valid` has a byte for each row.
+    Column created, created_valid, status, status_valid
+    Column correlation, correlation_end, correlation_valid, key, key_end, key_valid
+    Column headers_end, header_key, header_key_end, header_value, header_value_end
+
+
+cdef struct Made:
+    # What `finish` works out.
+    Column offset, timestamp_type, message_id, message_id_end, partition
+    Column created_bits, status_bits, correlation_bits, key_bits
+
+
+cdef bint reserve(Column *column, size_t more) noexcept nogil:
+    """Make room for `more` bytes behind those in use, and LOOSE more to write carelessly."""
+    cdef size_t needed = column.length + more + LOOSE
+    cdef void *wider
+    if needed <= column.capacity:
+        return True
+    needed = max(needed, 2 * column.capacity)
+    wider = realloc(column.data, needed)
+    if not wider:
+        return False
+    column.data = <uint8_t *>wider
+    column.capacity = needed
+    return True
+
+
+cdef object view(Column *column):
+    return PyMemoryView_FromMemory(<char *>column.data, <Py_ssize_t>column.length, PyBUF_READ)
+
+
+cdef class TopicSlots:
+    """Which place in the dictionary of the current block a topic has; blocks of a log share it."""
+    cdef uint32_t *epoch_of        # the block that `slot_of` was set for
+    cdef uint16_t *slot_of
+    cdef uint32_t capacity
+    cdef uint32_t epoch
+
+    def __dealloc__(self):
+        free(self.epoch_of)
+        free(self.slot_of)
+
+    cdef int widen(self, uint32_t count) except -1:
+        cdef uint32_t capacity = max(count, 2 * self.capacity)
+        cdef void *wider
+        if count <= self.capacity:
+            return 0
+        wider = realloc(self.slot_of, capacity * sizeof(uint16_t))
+        if not wider:
+            raise MemoryError
+        self.slot_of = <uint16_t *>wider
+        wider = realloc(self.epoch_of, capacity * sizeof(uint32_t))
+        if not wider:
+            raise MemoryError
+        self.epoch_of = <uint32_t *>wider
+        memset(self.epoch_of + self.capacity, 0, (capacity - self.capacity) * sizeof(uint32_t))
+        self.capacity = capacity
+        return 0
+
+
+cdef class Block:
+    cdef readonly uint32_t count
+    cdef readonly uint32_t rows_max
+    cdef readonly size_t bytes_max
+    cdef readonly int durability   # the strongest that a row of the last `append` asks for
+    cdef TopicSlots slots
+    cdef uint32_t epoch
+    cdef list topics               # names, as bytes, by slot
+    cdef list senders
+    cdef dict sender_slots
+    cdef uint32_t next_topic_slot
+    cdef dict record_topics        # slots of topics that came without a batch
+    cdef Rows rows
+    cdef Made made
+
+    def __cinit__(
+        self,
+        TopicSlots slots not None,
+        *,
+        uint32_t rows_max=BLOCK_ROWS_MAX,
+        size_t bytes_max=BLOCK_BYTES_MAX,
+    ):
+        if not 0 < rows_max <= 65536 or not 0 < bytes_max <= 1 << 30:
+            raise ValueError("a block has 1 to 65,536 rows and 1 byte to 1 GiB")
+        self.slots = slots
+        self.rows_max = rows_max
+        self.bytes_max = bytes_max
+        self.clear()
+
+    def __dealloc__(self):
+        cdef Column *column = <Column *>&self.rows
+        cdef size_t index
+        for index in range(sizeof(Rows) // sizeof(Column)):
+            free(column[index].data)
+        column = <Column *>&self.made
+        for index in range(sizeof(Made) // sizeof(Column)):
+            free(column[index].data)
+
+    def __len__(self):
+        return self.count
+
+    @property
+    def value_bytes(self):
+        return self.rows.value.length
+
+    @property
+    def full(self):
+        return self.count >= self.rows_max or self.rows.value.length >= self.bytes_max
+
+    def clear(self):
+        cdef Column *column = <Column *>&self.rows
+        cdef size_t index
+        self.count = 0
+        self.next_topic_slot = 0
+        self.record_topics = {}
+        self.topics = []
+        self.senders = []
+        self.sender_slots = {}
+        self.slots.epoch += 1
+        if not self.slots.epoch:       # after four billion blocks: old marks must not match
+            memset(self.slots.epoch_of, 0, self.slots.capacity * sizeof(uint32_t))
+            self.slots.epoch = 1
+        self.epoch = self.slots.epoch
+        for index in range(sizeof(Rows) // sizeof(Column)):
+            column[index].length = 0
+
+    # --- Adding rows ----------------------------------------------------------------------------
+
+    def append(
+        self,
+        Batch batch not None,
+        TopicTable topics not None,
+        uint32_t first_row,
+        bytes sender_name not None,
+        const uint8_t[::1] durability_of_topic=None,
+        *,
+        int durability,
+    ):
+        cdef uint16_t sender_slots[SENDERS_MAX]
+        cdef const uint8_t *durabilities = NULL
+        cdef uint32_t known = 0, rows, index
+        cdef int strongest
+        cdef bint rheos = batch.source == RHEOS1 or batch.source == RHEOS2
+        if self.epoch != self.slots.epoch:
+            raise RuntimeError("only the newest block of a log takes rows")
+        if first_row > batch.columns.count:
+            raise IndexError(f"row {first_row} of a batch of {batch.columns.count}")
+        if batch.source == NO_SOURCE or batch.source > LAMAMQ:
+            raise ValueError("only what was received is appended")
+        if durability_of_topic is not None and durability_of_topic.shape[0]:
+            durabilities = &durability_of_topic[0]
+            known = <uint32_t>durability_of_topic.shape[0]
+        self.slots.widen(topics.count)
+        batch.read()
+        try:
+            rows = self.rows_that_fit(batch, first_row)
+            if not rows:
+                return 0
+            if rheos:
+                for index in range(batch.sender_count):
+                    sender_slots[index] = self.sender_slot(uuid_text(batch.senders[index].uuid))
+            else:
+                sender_slots[0] = self.sender_slot(sender_name)
+            with nogil:
+                strongest = self.add_rows(
+                    batch, first_row, rows, sender_slots, rheos, durabilities, known, durability
+                )
+            if strongest < 0:
+                raise MemoryError
+            self.name_topics(batch, topics, first_row, rows)
+        finally:
+            batch.unread()
+        self.durability = strongest
+        return rows
+
+    cdef uint32_t rows_that_fit(self, Batch batch, uint32_t first_row) noexcept nogil:
+        """How many rows from `first_row` on have room: one at least, if there is none yet."""
+        cdef size_t size = self.rows.value.length
+        cdef uint32_t room = self.rows_max - self.count
+        cdef uint32_t rows = 0
+        cdef uint32_t most = min(batch.columns.count - first_row, room)
+        while rows < most and size < self.bytes_max:
+            size += batch.columns.value_length[first_row + rows]
+            if size > 0x7FFFFFFF:
+                break                  # Arrow's offsets have 31 bits
+            rows += 1
+        return rows
+
+    cdef int add_rows(
+        self,
+        Batch batch,
+        uint32_t first_row,
+        uint32_t rows,
+        const uint16_t *sender_slots,
+        bint rheos,
+        const uint8_t *durabilities,
+        uint32_t known,
+        int durability,
+    ) noexcept nogil:
+        """Add rows that fit; return the strongest durability among their topics, or -1."""
+        cdef const uint8_t *data_end = batch.data + batch.data_length
+        cdef uint32_t row, topic, end_row = first_row + rows, place = self.count
+        cdef size_t size = 0
+        cdef int strongest = 0, asked
+        cdef uint8_t *out
+        cdef int32_t *value_end
+        cdef uint16_t *topic_out
+        cdef uint16_t *sender_out
+        for row in range(first_row, end_row):
+            size += batch.columns.value_length[row]
+        if not (
+            reserve(&self.rows.value, size)
+            and start_ends(&self.rows.value_end)
+            and reserve(&self.rows.value_end, rows * sizeof(int32_t))
+            and reserve(&self.rows.topic, rows * sizeof(uint16_t))
+            and reserve(&self.rows.sender, rows * sizeof(uint16_t))
+            and reserve(&self.rows.client, rows * sizeof(uint32_t))
+            and reserve(&self.rows.timestamp, rows * sizeof(int64_t))
+            and reserve(&self.rows.protocol, rows)
+            and reserve(&self.rows.kind, rows)
+            and reserve(&self.rows.form, rows)
+        ):
+            return -1
+        out = self.rows.value.data + self.rows.value.length
+        value_end = <int32_t *>self.rows.value_end.data + place + 1
+        topic_out = <uint16_t *>self.rows.topic.data + place
+        sender_out = <uint16_t *>self.rows.sender.data + place
+        for row in range(first_row, end_row):
+            topic = batch.columns.topic[row]
+            if self.slots.epoch_of[topic] != self.epoch:
+                # New to this block: its slot is known once it is named, by the order of first use.
+                self.slots.epoch_of[topic] = self.epoch
+                self.slots.slot_of[topic] = <uint16_t>self.next_topic_slot
+                self.next_topic_slot += 1
+            topic_out[0] = self.slots.slot_of[topic]
+            topic_out += 1
+            asked = durabilities[topic] if topic < known else durability
+            if asked > strongest:
+                strongest = asked
+            sender_out[0] = sender_slots[batch.columns.sender[row]] if rheos else sender_slots[0]
+            sender_out += 1
+            out = put(
+                out,
+                self.rows.value.data + self.rows.value.capacity,
+                batch.data + batch.columns.value_start[row],
+                data_end,
+                batch.columns.value_length[row],
+            )
+            value_end[0] = <int32_t>(out - self.rows.value.data)
+            value_end += 1
+        self.rows.value.length += size
+        fill32(&self.rows.client, batch.sender_number, rows)
+        fill64(&self.rows.timestamp, batch.timestamp_us, rows)
+        fill8(&self.rows.protocol, <uint8_t>(batch.source - 1), rows)
+        fill8(&self.rows.kind, 0, rows)
+        fill8(&self.rows.form, FORM_PLAIN, rows)
+        self.rows.value_end.length += rows * sizeof(int32_t)
+        self.rows.topic.length += rows * sizeof(uint16_t)
+        self.rows.sender.length += rows * sizeof(uint16_t)
+        if batch.source == FLEXIMQ and not self.add_fleximq(batch, first_row, end_row):
+            return -1
+        if batch.source == LAMAMQ and not self.add_lamamq(batch, first_row, end_row):
+            return -1
+        self.count += rows
+        return strongest
+
+    cdef bint add_fleximq(self, Batch batch, uint32_t first_row, uint32_t end_row) noexcept nogil:
+        """What only fleximq rows have: how the value was wrapped, and a status."""
+        cdef const uint8_t *payload
+        cdef const uint8_t *frame
+        cdef uint32_t row, place = self.count
+        cdef uint8_t form
+        for row in range(first_row, end_row):
+            frame = batch.data + batch.columns.frame_start[row]
+            payload = frame + FLEXIMQ_FIXED + load32(frame + 22, True)
+            if payload == batch.data + batch.columns.value_start[row]:
+                form = FORM_MESSAGEPACK
+            elif 0xC4 <= payload[0] <= 0xC6:
+                form = FORM_BINARY
+            else:
+                form = FORM_TEXT
+            self.rows.form.data[place] = form
+            if batch.columns.status[row] and not self.set_status(
+                place, <int32_t>(batch.columns.status[row] - 1)
+            ):
+                return False
+            place += 1
+        return True
+
+    cdef bint add_lamamq(self, Batch batch, uint32_t first_row, uint32_t end_row) noexcept nogil:
+        """What only LamaMQ rows have: kind of payload, the sender's time, headers."""
+        cdef uint32_t row, place = self.count, payload_type
+        for row in range(first_row, end_row):
+            payload_type = batch.columns.flags[row] >> PAYLOAD_TYPE_SHIFT
+            self.rows.form.data[place] = (
+                FORM_EMPTY if payload_type == 0 else FORM_TEXT if payload_type == 1 else FORM_PLAIN
+            )
+            if not self.set_created(place, <int64_t>batch.columns.created[row] * 1000000):
+                return False
+            if batch.columns.headers_length[row] > 2 and not self.set_headers(
+                place, batch.data + batch.columns.headers_start[row], batch.big
+            ):
+                return False
+            place += 1
+        return True
+
+    cdef bint set_headers(self, uint32_t place, const uint8_t *array, bint big) noexcept nogil:
+        cdef uint32_t count = load16(array, big)
+        cdef uint32_t part, length
+        array += 2
+        for part in range(2 * count):          # key, value, key, value …
+            length = load32(array, big)
+            if part % 2 == 0:
+                if not add_bytes(&self.rows.header_key, &self.rows.header_key_end, array + 4, length):
+                    return False
+            elif not add_bytes(&self.rows.header_value, &self.rows.header_value_end, array + 4, length):
+                return False
+            array += 4 + length
+        return self.end_headers(place)
+
+    cdef bint end_headers(self, uint32_t place) noexcept nogil:
+        """Note that the headers added since the row before `place` belong to it."""
+        cdef size_t count = self.rows.header_key_end.length // sizeof(int32_t)
+        return repeat_to(&self.rows.headers_end, place) and add_end(
+            &self.rows.headers_end, <int32_t>(count - 1 if count else 0)
+        )
+
+    cdef bint set_created(self, uint32_t place, int64_t created) noexcept nogil:
+        if not (
+            zero_to(&self.rows.created, (place + 1) * sizeof(int64_t))
+            and zero_to(&self.rows.created_valid, place + 1)
+        ):
+            return False
+        (<int64_t *>self.rows.created.data)[place] = created
+        self.rows.created_valid.data[place] = 1
+        return True
+
+    cdef bint set_status(self, uint32_t place, int32_t status) noexcept nogil:
+        if not (
+            zero_to(&self.rows.status, (place + 1) * sizeof(int32_t))
+            and zero_to(&self.rows.status_valid, place + 1)
+        ):
+            return False
+        (<int32_t *>self.rows.status.data)[place] = status
+        self.rows.status_valid.data[place] = 1
+        return True
+
+    def append_record(
+        self,
+        *,
+        uint32_t protocol,
+        uint32_t kind,
+        bytes topic not None,
+        bytes value not None,
+        bytes sender not None,
+        uint32_t client,
+        int64_t timestamp_us,
+        uint32_t form=0,
+        bint private=False,
+        headers=(),
+        bytes correlation=None,
+        status=None,
+        bytes key=None,
+        created_us=None,
+    ):
+        cdef uint32_t place = self.count
+        cdef uint16_t topic_slot, sender_slot
+        if self.full or (
+            place and self.rows.value.length + <size_t>PyBytes_GET_SIZE(value) > self.bytes_max
+        ):
+            return False
+        topic_slot = self.record_topic_slot(topic)
+        sender_slot = self.sender_slot(sender)
+        if not (
+            add_bytes(&self.rows.value, &self.rows.value_end, start_of(value), PyBytes_GET_SIZE(value))
+            and reserve(&self.rows.topic, sizeof(uint16_t))
+            and reserve(&self.rows.sender, sizeof(uint16_t))
+            and reserve(&self.rows.client, sizeof(uint32_t))
+            and reserve(&self.rows.timestamp, sizeof(int64_t))
+            and reserve(&self.rows.protocol, 1)
+            and reserve(&self.rows.kind, 1)
+            and reserve(&self.rows.form, 1)
+        ):
+            raise MemoryError
+        (<uint16_t *>self.rows.topic.data)[place] = topic_slot
+        (<uint16_t *>self.rows.sender.data)[place] = sender_slot
+        self.rows.topic.length += sizeof(uint16_t)
+        self.rows.sender.length += sizeof(uint16_t)
+        fill32(&self.rows.client, client, 1)
+        fill64(&self.rows.timestamp, timestamp_us, 1)
+        fill8(&self.rows.protocol, <uint8_t>(protocol - 1), 1)
+        fill8(&self.rows.kind, <uint8_t>kind, 1)
+        fill8(&self.rows.form, <uint8_t>(form | (PRIVATE if private else 0)), 1)
+        for name, content in headers:
+            name_bytes = name.encode()
+            if not (
+                add_bytes(&self.rows.header_key, &self.rows.header_key_end, start_of(name_bytes), len(name_bytes))
+                and add_bytes(
+                    &self.rows.header_value, &self.rows.header_value_end, start_of(content), len(content)
+                )
+            ):
+                raise MemoryError
+        if headers and not self.end_headers(place):
+            raise MemoryError
+        if status is not None and not self.set_status(place, status):
+            raise MemoryError
+        if created_us is not None and not self.set_created(place, created_us):
+            raise MemoryError
+        if correlation is not None:
+            self.set_text(&self.rows.correlation, &self.rows.correlation_end, &self.rows.correlation_valid, place, correlation)
+        if key is not None:
+            self.set_text(&self.rows.key, &self.rows.key_end, &self.rows.key_valid, place, key)
+        self.count += 1
+        return True
+
+    cdef int set_text(
+        self, Column *column, Column *ends, Column *valid, uint32_t place, bytes text
+    ) except -1:
+        if not (repeat_to(ends, place) and zero_to(valid, place + 1)):
+            raise MemoryError
+        if not add_bytes(column, ends, start_of(text), PyBytes_GET_SIZE(text)):
+            raise MemoryError
+        valid.data[place] = 1
+        return 0
+
+    # --- Dictionaries ---------------------------------------------------------------------------
+
+    cdef int name_topics(
+        self, Batch batch, TopicTable topics, uint32_t first_row, uint32_t rows
+    ) except -1:
+        """Write down the names of topics that got their slot by the last rows."""
+        cdef uint32_t row = first_row, end = first_row + rows, topic
+        cdef uint32_t named = <uint32_t>len(self.topics)
+        while named < self.next_topic_slot:
+            with nogil:
+                # The first row that has the slot: slots were given in the order of rows.
+                while self.slots.slot_of[batch.columns.topic[row]] != named:
+                    row += 1
+            topic = batch.columns.topic[row]
+            name = topic_at(topics.chunks, topic)
+            self.topics.append(name.name[:name.name_length])
+            named += 1
+        return 0
+
+    cdef uint16_t record_topic_slot(self, bytes topic) except? 0xFFFF:
+        """The slot of a topic that came without a batch; it may stand in the dictionary twice."""
+        slot = self.record_topics.get(topic)
+        if slot is None:
+            slot = self.record_topics[topic] = self.next_topic_slot
+            self.topics.append(topic)
+            self.next_topic_slot += 1
+        return slot
+
+    cdef uint16_t sender_slot(self, bytes name) except? 0xFFFF:
+        slot = self.sender_slots.get(name)
+        if slot is None:
+            slot = self.sender_slots[name] = len(self.senders)
+            self.senders.append(name)
+        return slot
+
+    # --- Handing out ----------------------------------------------------------------------------
+
+    def finish(self, uint64_t base_offset, *, uint64_t log_id, uint32_t partition):
+        """Return what log.arrow_format.Columns takes; views of it are good until `clear`."""
+        cdef bytes first = message_id(log_id, partition=partition, offset=base_offset)
+        message_id(log_id, partition=partition, offset=base_offset + self.count)
+        cdef bytes prefix = uuid_text(start_of(first))[:MESSAGE_ID_PREFIX]
+        cdef const uint8_t *prefix_start = start_of(prefix)
+        cdef uint32_t count = self.count
+        cdef size_t header_count = self.rows.headers_end.length and self.rows.header_key_end.length // sizeof(int32_t) - 1
+        cdef bint made
+        with nogil:
+            made = (
+                make_offsets(&self.made.offset, base_offset, count)
+                and make_message_ids(
+                    &self.made.message_id, &self.made.message_id_end, prefix_start, base_offset, count
+                )
+                and make_constant(&self.made.timestamp_type, 1, count)
+                and (partition == 0 or make_constant(&self.made.partition, partition, count))
+                and (not self.rows.created.length or (
+                    zero_to(&self.rows.created, count * sizeof(int64_t))
+                    and pack_bits(&self.made.created_bits, &self.rows.created_valid, count)
+                ))
+                and (not self.rows.status.length or (
+                    zero_to(&self.rows.status, count * sizeof(int32_t))
+                    and pack_bits(&self.made.status_bits, &self.rows.status_valid, count)
+                ))
+                and (not self.rows.correlation_end.length or (
+                    repeat_to(&self.rows.correlation_end, count)
+                    and pack_bits(&self.made.correlation_bits, &self.rows.correlation_valid, count)
+                ))
+                and (not self.rows.key_end.length or (
+                    repeat_to(&self.rows.key_end, count)
+                    and pack_bits(&self.made.key_bits, &self.rows.key_valid, count)
+                ))
+                and (not header_count or repeat_to(&self.rows.headers_end, count))
+            )
+        if not made:
+            raise MemoryError
+        bitmap = (count + 7) // 8
+        ends = 4 * (count + 1)
+        key = self.rows.key_end.length
+        created = self.rows.created.length
+        correlation = self.rows.correlation_end.length
+        status = self.rows.status.length
+        headers = header_count
+        buffers = [
+            view(&self.made.key_bits) if key else bitmap,
+            view(&self.rows.key_end) if key else ends,
+            view(&self.rows.key) if key else 0,
+            0, view(&self.rows.value_end), view(&self.rows.value),
+            0, view(&self.rows.topic),
+            0, view(&self.made.partition) if partition else 4 * count,
+            0, view(&self.made.offset),
+            0, view(&self.rows.timestamp),
+            0, view(&self.made.timestamp_type),
+            0, view(&self.rows.headers_end) if headers else ends,
+            0,
+            0, view(&self.rows.header_key_end) if headers else 4, view(&self.rows.header_key) if headers else 0,
+            0, view(&self.rows.header_value_end) if headers else 4, view(&self.rows.header_value) if headers else 0,
+            0, view(&self.rows.protocol),
+            0, view(&self.rows.kind),
+            0, view(&self.rows.sender),
+            view(&self.made.created_bits) if created else bitmap, view(&self.rows.created) if created else 8 * count,
+            view(&self.made.correlation_bits) if correlation else bitmap,
+            view(&self.rows.correlation_end) if correlation else ends,
+            view(&self.rows.correlation) if correlation else 0,
+            view(&self.made.status_bits) if status else bitmap, view(&self.rows.status) if status else 4 * count,
+            0, view(&self.made.message_id_end), view(&self.made.message_id),
+            0, view(&self.rows.client),
+            0, view(&self.rows.form),
+        ]
+        nulls = (
+            count - set_bytes(&self.rows.key_valid),
+            count - set_bytes(&self.rows.created_valid),
+            count - set_bytes(&self.rows.correlation_valid),
+            count - set_bytes(&self.rows.status_valid),
+        )
+        return base_offset, count, header_count, nulls, buffers, self.topics, self.senders
+
+
+# --- Columns -------------------------------------------------------------------------------------
+
+cdef inline const uint8_t *start_of(bytes data) noexcept:
+    return <const uint8_t *>PyBytes_AS_STRING(data)
+
+
+cdef bytes uuid_text(const uint8_t *uuid):
+    """The 36 characters of a UUID."""
+    cdef str digits = uuid[:16].hex()
+    return "-".join(
+        (digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:])
+    ).encode()
+
+
+cdef void fill8(Column *column, uint8_t value, uint32_t count) noexcept nogil:
+    memset(column.data + column.length, value, count)
+    column.length += count
+
+
+cdef void fill32(Column *column, uint32_t value, uint32_t count) noexcept nogil:
+    cdef uint32_t *out = <uint32_t *>(column.data + column.length)
+    cdef uint32_t place
+    for place in range(count):
+        out[place] = value
+    column.length += count * sizeof(uint32_t)
+
+
+cdef void fill64(Column *column, int64_t value, uint32_t count) noexcept nogil:
+    cdef int64_t *out = <int64_t *>(column.data + column.length)
+    cdef uint32_t place
+    for place in range(count):
+        out[place] = value
+    column.length += count * sizeof(int64_t)
+
+
+cdef bint start_ends(Column *ends) noexcept nogil:
+    """Give a column of ends its leading zero, if it is empty."""
+    return ends.length > 0 or zero_to(ends, sizeof(int32_t))
+
+
+cdef bint add_end(Column *ends, int32_t end) noexcept nogil:
+    if not (start_ends(ends) and reserve(ends, sizeof(int32_t))):
+        return False
+    (<int32_t *>(ends.data + ends.length))[0] = end
+    ends.length += sizeof(int32_t)
+    return True
+
+
+cdef bint add_bytes(Column *column, Column *ends, const uint8_t *data, size_t size) noexcept nogil:
+    """Add one element to a column of byte strings."""
+    if not reserve(column, size):
+        return False
+    memcpy(column.data + column.length, data, size)
+    column.length += size
+    return add_end(ends, <int32_t>column.length)
+
+
+cdef bint zero_to(Column *column, size_t length) noexcept nogil:
+    """Fill a column with zeros up to `length` bytes."""
+    if length > column.length:
+        if not reserve(column, length - column.length):
+            return False
+        memset(column.data + column.length, 0, length - column.length)
+        column.length = length
+    return True
+
+
+cdef bint repeat_to(Column *ends, uint32_t count) noexcept nogil:
+    """Fill a column of ends with its last one up to `count` elements: empty strings."""
+    cdef uint32_t place
+    cdef int32_t last
+    if not start_ends(ends):
+        return False
+    place = <uint32_t>(ends.length // sizeof(int32_t))
+    if place > count:
+        return True
+    if not reserve(ends, (count + 1 - place) * sizeof(int32_t)):
+        return False
+    last = (<int32_t *>ends.data)[place - 1]
+    for place in range(place, count + 1):
+        (<int32_t *>ends.data)[place] = last
+    ends.length = (count + 1) * sizeof(int32_t)
+    return True
+
+
+cdef bint pack_bits(Column *bits, Column *valid, uint32_t count) noexcept nogil:
+    """Make Arrow's validity bitmap of a byte for each row; rows beyond them are null."""
+    cdef uint32_t place
+    bits.length = 0
+    if not zero_to(bits, (count + 7) // 8):
+        return False
+    for place in range(min(<uint32_t>valid.length, count)):
+        bits.data[place >> 3] |= valid.data[place] << (place & 7)
+    return True
+
+
+cdef uint32_t set_bytes(Column *valid) noexcept:
+    cdef uint32_t count = 0
+    cdef size_t place
+    for place in range(valid.length):
+        count += valid.data[place]
+    return count
+
+
+cdef bint make_offsets(Column *column, uint64_t base_offset, uint32_t count) noexcept nogil:
+    cdef uint32_t row
+    column.length = 0
+    if not reserve(column, count * sizeof(int64_t)):
+        return False
+    for row in range(count):
+        (<uint64_t *>column.data)[row] = base_offset + row
+    column.length = count * sizeof(int64_t)
+    return True
+
+
+cdef bint make_constant(Column *column, uint32_t value, uint32_t count) noexcept nogil:
+    column.length = 0
+    if not reserve(column, count * sizeof(uint32_t)):
+        return False
+    fill32(column, value, count)
+    return True
+
+
+cdef bint make_message_ids(
+    Column *column, Column *ends, const uint8_t *prefix, uint64_t base_offset, uint32_t count
+) noexcept nogil:
+    """Write UUIDs: 19 characters that all share, then ``OOOO-OOOOOOOOOOOO``, the offset in hex."""
+    cdef uint32_t row, byte
+    cdef uint64_t number
+    cdef uint8_t *out
+    cdef int32_t *end
+    column.length = ends.length = 0
+    if not (
+        reserve(column, <size_t>count * MESSAGE_ID) and reserve(ends, (count + 1) * sizeof(int32_t))
+    ):
+        return False
+    out = column.data
+    end = <int32_t *>ends.data
+    end[0] = 0
+    for row in range(count):
+        number = UUID_VARIANT | (base_offset + row)
+        memcpy(out, prefix, MESSAGE_ID_PREFIX)
+        memcpy(out + 19, &HEX[2 * (number >> 56)], 2)
+        memcpy(out + 21, &HEX[2 * (number >> 48 & 0xFF)], 2)
+        out[23] = c"-"
+        for byte in range(6):
+            memcpy(out + 24 + 2 * byte, &HEX[2 * (number >> (40 - 8 * byte) & 0xFF)], 2)
+        out += MESSAGE_ID
+        end[row + 1] = <int32_t>((row + 1) * MESSAGE_ID)
+    column.length = <size_t>count * MESSAGE_ID
+    ends.length = (count + 1) * sizeof(int32_t)
+    return True

@@ -1,0 +1,509 @@
+"""Messages of the log, read back into a Batch.
+
+A group of the log is an Arrow record batch with the dictionaries of its topics and senders. Its
+columns stay where they are; the batch gets what encoders need of every row: topic id, position and
+size of the value, and flags. Every length, offset and index that is ever used is checked first, so
+that encoders need not: bytes that are not a group are refused, and never lead outside.
+
+Arrow's buffers, as the record schema orders them (v: validity, o: offsets):
+
+     0 key v o data             16 headers v o            33 correlation v o data
+     3 value v o data           18 headers' struct v      36 status v data
+     6 topic v index            19 headers' key v o data  38 message_id v o data
+     8 partition v data         22 headers' value v o data
+    10 offset v data            25 protocol v index       41 client v data
+    12 timestamp v data         27 kind v index           43 form v data
+    14 timestampType v data     29 sender v index         45
+                                31 created v data
+"""
+
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memset
+
+from penstock._kernels.batch cimport (
+    FLEXIMQ,
+    FORM_MESSAGEPACK,
+    FRAME_OVERHEAD,
+    HIDDEN,
+    LAMAMQ,
+    RHEOS2,
+    STORED,
+    UUID_NAME,
+    Batch,
+    Columns,
+    StoredColumns,
+    reserve,
+)
+from penstock._kernels.frame cimport load16, load32, load64
+from penstock._kernels.names cimport names_find
+from penstock._kernels.topics cimport TopicTable
+
+from penstock.errors import InvalidTopicName
+from penstock.limits import BATCH_ROWS_MAX
+from penstock.model import Form, Kind
+
+cdef enum:
+    VALUE_OFFSETS = 4
+    VALUE_DATA = 5
+    TOPIC = 7
+    TIMESTAMP = 13
+    HEADERS = 17
+    HEADER_KEYS = 20
+    HEADER_KEY_DATA = 21
+    HEADER_VALUES = 23
+    HEADER_VALUE_DATA = 24
+    PROTOCOL = 26
+    KIND = 28
+    SENDER = 30
+    CREATED_VALIDITY = 31
+    CREATED = 32
+    STATUS_VALIDITY = 36
+    STATUS = 37
+    CLIENT = 42
+    FORMS = 44
+    BUFFER_COUNT = 45
+
+cdef enum:
+    DICTIONARY_ENTRIES_MAX = 65536 # what indices of 16 bits can tell apart
+    KIND_PUBLISH = 0
+    KIND_MAX = 4
+    PRIVATE = 0x80                 # in `form`
+    HEADERS_MAX = 0xFFFF           # LamaMQ counts in 16 bits
+    STATUS_MAX = 0xFFFF            # fleximq's is as wide
+    UUID_TEXT = 36
+
+BUFFERS = BUFFER_COUNT
+
+if max(Form) != FORM_MESSAGEPACK or max(Kind) != KIND_MAX or Kind.PUBLISH != KIND_PUBLISH:
+    raise ImportError("the forms or kinds of the model are not the kernel's")
+
+
+cdef struct Region:
+    const uint8_t *start
+    size_t length
+
+
+cdef struct Dictionary:
+    Region offsets
+    Region data
+    uint32_t entries
+
+
+cdef class Loading:
+    """One group on its way into a batch, and the memory that takes."""
+
+    cdef Batch batch
+    cdef TopicTable topics
+    cdef uint32_t count
+    cdef Region columns[BUFFER_COUNT]
+    cdef Dictionary topic_names
+    cdef Dictionary sender_names
+    cdef uint32_t *topic_ids       # of each name, plus one; 0 where it is not known
+    cdef uint32_t *topic_lengths
+    cdef uint8_t *topic_used       # whether a row that is not hidden has it
+    cdef uint8_t *sender_names_read    # 1: read, 2: a uuid
+
+    def __dealloc__(self):
+        free(self.topic_ids)
+        free(self.topic_lengths)
+        free(self.topic_used)
+        free(self.sender_names_read)
+
+    cdef Region region(self, object start, object length) except *:
+        """Return a part of the data; raise ValueError if it is not all inside."""
+        cdef Region region
+        if not 0 <= start <= start + length <= self.batch.data_length:
+            raise ValueError(f"{length} bytes at {start} of {self.batch.data_length}")
+        region.start = self.batch.data + <size_t>start
+        region.length = <size_t>length
+        return region
+
+    cdef int prepare(self, object layout, object topic_names, object sender_names) except -1:
+        """Take the positions of all parts, and the memory for the rows."""
+        cdef StoredColumns *stored = &self.batch.stored
+        if len(layout) != 2 * BUFFER_COUNT or len(topic_names) != 4 or len(sender_names) != 4:
+            raise ValueError(
+                f"{len(layout)} numbers for {BUFFER_COUNT} buffers,"
+                f" {len(topic_names)} and {len(sender_names)} for dictionaries"
+            )
+        for buffer in range(BUFFER_COUNT):
+            self.columns[buffer] = self.region(layout[2 * buffer], layout[2 * buffer + 1])
+        self.topic_names = self.dictionary(topic_names)
+        self.sender_names = self.dictionary(sender_names)
+        stored.timestamp = self.columns[TIMESTAMP].start
+        stored.protocol = self.columns[PROTOCOL].start
+        stored.client = self.columns[CLIENT].start
+        stored.headers = self.columns[HEADERS].start
+        stored.header_keys = self.columns[HEADER_KEYS].start
+        stored.header_key_data = self.columns[HEADER_KEY_DATA].start
+        stored.header_values = self.columns[HEADER_VALUES].start
+        stored.header_value_data = self.columns[HEADER_VALUE_DATA].start
+        self.topic_ids = <uint32_t *>calloc(self.topic_names.entries + 1, sizeof(uint32_t))
+        self.topic_lengths = <uint32_t *>calloc(self.topic_names.entries + 1, sizeof(uint32_t))
+        self.topic_used = <uint8_t *>calloc(self.topic_names.entries + 1, 1)
+        self.sender_names_read = <uint8_t *>calloc(self.sender_names.entries + 1, 1)
+        if (
+            not self.topic_ids
+            or not self.topic_lengths
+            or not self.topic_used
+            or not self.sender_names_read
+            or not reserve(&self.batch.columns, self.count)
+            or not reserve_uuids(stored, self.sender_names.entries)
+        ):
+            raise MemoryError
+        return 0
+
+    cdef Dictionary dictionary(self, object parts) except *:
+        cdef Dictionary dictionary
+        offsets_start, offsets_length, data_start, data_length = parts
+        dictionary.offsets = self.region(offsets_start, offsets_length)
+        dictionary.data = self.region(data_start, data_length)
+        dictionary.entries = DICTIONARY_ENTRIES_MAX
+        if dictionary.offsets.length < 4 * (DICTIONARY_ENTRIES_MAX + 1):
+            dictionary.entries = max(<uint32_t>dictionary.offsets.length // 4, 1) - 1
+        return dictionary
+
+    cdef int learn_topics(self) except -1:
+        """Intern the names that are new and that subscribers may see."""
+        cdef uint32_t entry
+        cdef Region name
+        for entry in range(self.topic_names.entries):
+            if (
+                self.topic_used[entry]
+                and not self.topic_ids[entry]
+                and entry_at(&self.topic_names, entry, &name)
+            ):
+                text = name.start[:name.length].decode()
+                try:
+                    self.topic_ids[entry] = self.topics.intern(text) + 1
+                except InvalidTopicName as error:
+                    raise ValueError(str(error)) from None
+        return 0
+
+
+def load(
+    Batch batch not None,
+    TopicTable topics not None,
+    object data,
+    object layout,
+    object topic_dictionary,
+    object sender_dictionary,
+    *,
+    object count,
+):
+    cdef Loading loading = Loading()
+    cdef const char *fault
+    if not 0 <= count <= BATCH_ROWS_MAX:
+        raise ValueError(f"{count} rows, allowed are 0 to {BATCH_ROWS_MAX}")
+    batch.hold(data)
+    batch.users = -1
+    try:
+        loading.batch = batch
+        loading.topics = topics
+        loading.count = count
+        loading.prepare(layout, topic_dictionary, sender_dictionary)
+        with nogil:
+            fault = read_rows(loading)
+        if fault:
+            raise ValueError(fault.decode())
+        loading.learn_topics()
+        with nogil:
+            fill_topics(loading)
+        batch.columns.count = loading.count
+        batch.source = STORED
+        batch.big = True
+    finally:
+        batch.finish()
+        if batch.source != STORED:
+            batch.clear()
+
+
+cdef bint reserve_uuids(StoredColumns *stored, size_t capacity) noexcept nogil:
+    cdef uint8_t *wider
+    if capacity <= stored.sender_uuids_capacity:
+        return True
+    wider = <uint8_t *>realloc(stored.sender_uuids, 16 * capacity)
+    if not wider:
+        return False
+    stored.sender_uuids = wider
+    stored.sender_uuids_capacity = capacity
+    return True
+
+
+cdef bint entry_at(Dictionary *dictionary, uint32_t entry, Region *name) noexcept nogil:
+    """Find an entry of a dictionary; return whether it lies inside."""
+    cdef uint32_t start = load32(dictionary.offsets.start + 4 * <size_t>entry, False)
+    cdef uint32_t end = load32(dictionary.offsets.start + 4 * <size_t>entry + 4, False)
+    if start > end or end > dictionary.data.length:
+        return False
+    name.start = dictionary.data.start + start
+    name.length = end - start
+    return True
+
+
+cdef const char *read_rows(Loading loading) noexcept nogil:
+    """Check all columns and fill those of the batch but `topic`; return what is wrong, or NULL."""
+    cdef const char *fault = check_lengths(loading)
+    if not loading.count:
+        return NULL
+    if not fault:
+        fault = read_values(loading)
+    if not fault:
+        fault = read_flags(loading)
+    if not fault:
+        fault = read_topics(loading)
+    if not fault:
+        fault = read_headers(loading)
+    if not fault:
+        fault = read_senders(loading)
+    if not fault:
+        fault = read_times(loading)
+    if not fault:
+        fault = read_status(loading)
+    return fault
+
+
+cdef const char *check_lengths(Loading loading) noexcept nogil:
+    cdef Region *columns = loading.columns
+    cdef size_t count = loading.count
+    cdef size_t validity = (count + 7) // 8
+    if (
+        columns[VALUE_OFFSETS].length < 4 * (count + 1)
+        or columns[TOPIC].length < 2 * count
+        or columns[TIMESTAMP].length < 8 * count
+        or columns[HEADERS].length < 4 * (count + 1)
+        or columns[PROTOCOL].length < count
+        or columns[KIND].length < count
+        or columns[SENDER].length < 2 * count
+        or columns[CREATED].length < 8 * count
+        or columns[STATUS].length < 4 * count
+        or columns[CLIENT].length < 4 * count
+        or columns[FORMS].length < count
+        or (columns[CREATED_VALIDITY].length and columns[CREATED_VALIDITY].length < validity)
+        or (columns[STATUS_VALIDITY].length and columns[STATUS_VALIDITY].length < validity)
+    ):
+        return b"a column is shorter than the group"
+    return NULL
+
+
+cdef const char *read_values(Loading loading) noexcept nogil:
+    cdef const uint8_t *offsets = loading.columns[VALUE_OFFSETS].start
+    cdef uint32_t *value_start = loading.batch.columns.value_start
+    cdef uint32_t *value_length = loading.batch.columns.value_length
+    cdef uint32_t base = <uint32_t>(loading.columns[VALUE_DATA].start - loading.batch.data)
+    cdef uint32_t count = loading.count
+    cdef uint32_t start, end, row, wrong = 0
+    for row in range(count):
+        start = load32(offsets + 4 * <size_t>row, False)
+        end = load32(offsets + 4 * <size_t>row + 4, False)
+        wrong |= start > end
+        value_start[row] = base + start
+        value_length[row] = end - start
+    # They only grow, so what holds for the last holds for all.
+    if wrong or load32(offsets + 4 * <size_t>count, False) > loading.columns[VALUE_DATA].length:
+        return b"a value is not inside the group"
+    return NULL
+
+
+cdef const char *read_flags(Loading loading) noexcept nogil:
+    cdef const uint8_t *forms = loading.columns[FORMS].start
+    cdef const uint8_t *kinds = loading.columns[KIND].start
+    cdef const uint8_t *protocols = loading.columns[PROTOCOL].start
+    cdef uint8_t *flags = loading.batch.columns.flags
+    cdef uint32_t count = loading.count
+    cdef uint32_t row
+    cdef uint8_t form, wrong = 0
+    for row in range(count):
+        form = forms[row] & ~PRIVATE
+        wrong |= (form > FORM_MESSAGEPACK) | (kinds[row] > KIND_MAX) | (protocols[row] >= LAMAMQ)
+        flags[row] = form | (HIDDEN if (forms[row] & PRIVATE) | kinds[row] else 0)
+    if wrong:
+        return b"a form, kind or protocol does not exist"
+    return NULL
+
+
+cdef const char *read_topics(Loading loading) noexcept nogil:
+    """Find the topics that are known, and mark those that must be."""
+    cdef const uint8_t *topics = loading.columns[TOPIC].start
+    cdef const uint8_t *flags = loading.batch.columns.flags
+    cdef uint8_t *used = loading.topic_used
+    cdef uint32_t entries = loading.topic_names.entries
+    cdef uint32_t count = loading.count
+    cdef uint32_t row, entry
+    cdef Region name
+    for row in range(count):
+        entry = load16(topics + 2 * <size_t>row, False)
+        if entry >= entries:
+            return b"a topic is not in the dictionary"
+        if not used[entry] and not flags[row] & HIDDEN:
+            used[entry] = 1
+    for entry in range(entries):
+        if used[entry]:
+            if not entry_at(&loading.topic_names, entry, &name):
+                return b"a topic's name is not inside the group"
+            loading.topic_ids[entry] = names_find(&loading.topics.by_name, name.start, name.length)
+            loading.topic_lengths[entry] = <uint32_t>name.length
+    return NULL
+
+
+cdef void fill_topics(Loading loading) noexcept nogil:
+    """Give the rows their topics, and what their frames may take, once all topics are known."""
+    cdef const uint8_t *topics = loading.columns[TOPIC].start
+    cdef const uint32_t *topic_ids = loading.topic_ids
+    cdef const uint32_t *topic_lengths = loading.topic_lengths
+    cdef Columns columns = loading.batch.columns
+    cdef uint32_t count = loading.count
+    cdef uint32_t row, entry
+    cdef uint64_t size
+    for row in range(count):
+        entry = load16(topics + 2 * <size_t>row, False)
+        columns.topic[row] = topic_ids[entry] - 1      # 0 wraps around to an id that nobody has
+        size = <uint64_t>columns.value_length[row] + topic_lengths[entry] + FRAME_OVERHEAD
+        size += columns.headers_length[row]
+        columns.frame_length[row] = <uint32_t>min(size, <uint64_t>0xFFFFFFFF)
+
+
+cdef const char *read_headers(Loading loading) noexcept nogil:
+    """Check the headers, and fill in how many bytes those of a row take in a frame."""
+    cdef Region *columns = loading.columns
+    cdef const uint8_t *rows = columns[HEADERS].start
+    cdef const uint8_t *keys = columns[HEADER_KEYS].start
+    cdef const uint8_t *values = columns[HEADER_VALUES].start
+    cdef uint32_t *headers_length = loading.batch.columns.headers_length
+    cdef uint32_t count = loading.count
+    cdef size_t first = load32(rows, False), last = load32(rows + 4 * <size_t>count, False)
+    cdef size_t start, end
+    cdef uint64_t size
+    cdef uint32_t row, wrong = 0
+    for row in range(count):
+        start = load32(rows + 4 * <size_t>row, False)
+        end = load32(rows + 4 * <size_t>row + 4, False)
+        wrong |= (start > end) | (end - start > HEADERS_MAX)
+    if wrong:
+        return b"the headers of a row end before they begin, or are too many"
+    memset(headers_length, 0, count * sizeof(uint32_t))
+    if first == last:
+        return NULL
+    if (
+        columns[HEADER_KEYS].length < 4 * (last + 1)
+        or columns[HEADER_VALUES].length < 4 * (last + 1)
+        or not offsets_hold(keys, first, last, columns[HEADER_KEY_DATA].length)
+        or not offsets_hold(values, first, last, columns[HEADER_VALUE_DATA].length)
+    ):
+        return b"a header is not inside the group"
+    for row in range(count):
+        start = load32(rows + 4 * <size_t>row, False)
+        end = load32(rows + 4 * <size_t>row + 4, False)
+        size = 8 * (end - start)
+        size += load32(keys + 4 * end, False) - load32(keys + 4 * start, False)
+        size += load32(values + 4 * end, False) - load32(values + 4 * start, False)
+        headers_length[row] = <uint32_t>min(size, <uint64_t>0xFFFFFFFF)
+    return NULL
+
+
+cdef bint offsets_hold(
+    const uint8_t *offsets, size_t first, size_t last, size_t length
+) noexcept nogil:
+    """Tell whether the offsets of some entries only grow, and end inside their data."""
+    cdef size_t entry
+    cdef uint32_t wrong = 0
+    for entry in range(first, last):
+        wrong |= load32(offsets + 4 * entry, False) > load32(offsets + 4 * entry + 4, False)
+    return not wrong and load32(offsets + 4 * last, False) <= length
+
+
+cdef const char *read_senders(Loading loading) noexcept nogil:
+    """Fill in the senders of Rheos, whose names are their ids; others go by their numbers."""
+    cdef const uint8_t *senders = loading.columns[SENDER].start
+    cdef const uint8_t *protocols = loading.columns[PROTOCOL].start
+    cdef uint8_t *read = loading.sender_names_read
+    cdef uint8_t *flags = loading.batch.columns.flags
+    cdef uint8_t *uuids = loading.batch.stored.sender_uuids
+    cdef uint16_t *sender = loading.batch.columns.sender
+    cdef uint32_t entries = loading.sender_names.entries
+    cdef uint32_t count = loading.count
+    cdef uint32_t row, entry
+    cdef Region name
+    for row in range(count):
+        if protocols[row] >= RHEOS2:
+            continue
+        entry = load16(senders + 2 * <size_t>row, False)
+        if entry >= entries:
+            return b"a sender is not in the dictionary"
+        if not read[entry]:
+            if not entry_at(&loading.sender_names, entry, &name):
+                return b"a sender's name is not inside the group"
+            read[entry] = 2 if parse_uuid(&name, uuids + 16 * <size_t>entry) else 1
+        sender[row] = <uint16_t>entry
+        if read[entry] == 2:
+            flags[row] |= UUID_NAME
+    return NULL
+
+
+cdef bint parse_uuid(Region *text, uint8_t *uuid) noexcept nogil:
+    """Read a uuid in its usual form, 8-4-4-4-12; return whether it is one."""
+    cdef uint32_t digits = 0
+    cdef int at, value
+    if text.length != UUID_TEXT:
+        return False
+    for at in range(UUID_TEXT):
+        if at == 8 or at == 13 or at == 18 or at == 23:
+            if text.start[at] != c"-":
+                return False
+            continue
+        value = hex_digit(text.start[at])
+        if value < 0:
+            return False
+        uuid[digits // 2] = <uint8_t>(value if digits % 2 == 0 else uuid[digits // 2] << 4 | value)
+        digits += 1
+    return True
+
+
+cdef inline int hex_digit(uint8_t character) noexcept nogil:
+    if c"0" <= character <= c"9":
+        return character - c"0"
+    character |= 0x20
+    return character - c"a" + 10 if c"a" <= character <= c"f" else -1
+
+
+cdef inline bint is_valid(Region *validity, uint32_t row) noexcept nogil:
+    return not validity.length or validity.start[row // 8] >> row % 8 & 1
+
+
+cdef const char *read_times(Loading loading) noexcept nogil:
+    """Fill in the seconds that LamaMQ shows: a push has its own, any other when it was taken."""
+    cdef const uint8_t *timestamps = loading.columns[TIMESTAMP].start
+    cdef const uint8_t *created = loading.columns[CREATED].start
+    cdef const uint8_t *protocols = loading.columns[PROTOCOL].start
+    cdef uint32_t *seconds = loading.batch.columns.created
+    cdef Region validity = loading.columns[CREATED_VALIDITY]
+    cdef uint32_t count = loading.count
+    cdef int64_t time, last_time = 0
+    cdef uint32_t row, last_seconds = 0
+    for row in range(count):
+        time = <int64_t>load64(timestamps + 8 * <size_t>row, False)
+        if protocols[row] == LAMAMQ - 1 and is_valid(&validity, row):
+            time = <int64_t>load64(created + 8 * <size_t>row, False)
+        if time != last_time:
+            last_time = time
+            last_seconds = <uint32_t>(time // 1000000)
+        seconds[row] = last_seconds
+    return NULL
+
+
+cdef const char *read_status(Loading loading) noexcept nogil:
+    cdef const uint8_t *statuses = loading.columns[STATUS].start
+    cdef const uint8_t *protocols = loading.columns[PROTOCOL].start
+    cdef uint32_t *status = loading.batch.columns.status
+    cdef Region validity = loading.columns[STATUS_VALIDITY]
+    cdef uint32_t count = loading.count
+    cdef uint32_t row, value
+    for row in range(count):
+        status[row] = 0
+        if protocols[row] == FLEXIMQ - 1 and is_valid(&validity, row):
+            value = load32(statuses + 4 * <size_t>row, False)
+            if value > STATUS_MAX:
+                return b"a status is not one of fleximq"
+            status[row] = value + 1
+    return NULL

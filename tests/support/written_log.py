@@ -1,0 +1,104 @@
+"""A real log that a test fills group by group, from the test's own thread."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from penstock._kernels.batch import Sender
+from penstock._kernels.topics import TopicTable
+from penstock.log.arrow_log import ArrowLog
+from penstock.log.names import partition_folder
+from penstock.log.options import LogOptions
+from penstock.model import Kind, Protocol
+from penstock.ports import Record
+
+START_US = 1_763_200_000_000_000
+"""2025-11-15T09:46:40Z; the message at offset n came n milliseconds later."""
+SECONDS_MAX = 10.0
+
+
+def message(topic: str, value: bytes, offset: int = 0, **more: Any) -> Record:
+    fields = {
+        "protocol": Protocol.HERALD,
+        "kind": Kind.PUBLISH,
+        "sender": Sender(bytes(16), 1000),
+        "sender_name": "somebody",
+        "timestamp_us": START_US + 1000 * offset,
+    }
+    return Record(topic=topic, value=value, **{**fields, **more})
+
+
+class WrittenLog:
+    """Holds the folder's lock like a broker, until it is closed."""
+
+    def __init__(self, data: Path, *, segment_bytes_max: int = 1 << 28) -> None:
+        self.data = data
+        self.folder = partition_folder(data, 0)
+        self._loop = asyncio.new_event_loop()
+        self.log = ArrowLog(data, LogOptions(segment_bytes_max=segment_bytes_max))
+        self._settled = asyncio.Event()
+        self._open = True
+
+        async def attach() -> None:
+            self.log.attach(TopicTable(), self._settled.set)
+
+        self._loop.run_until_complete(attach())
+
+    def put(self, *messages: Record) -> None:
+        """Have messages on disk, as one group."""
+
+        async def put() -> None:
+            for each in messages:
+                receipt = self.log.append_record(each)
+            while self.log.durable_group < receipt.group:
+                self._settled.clear()
+                await asyncio.wait_for(self._settled.wait(), SECONDS_MAX)
+
+        self._loop.run_until_complete(put())
+
+    def put_many(self, count: int, *, rows: int = 3, topics: Sequence[str] = ("a", "b")) -> None:
+        """Put `count` groups of `rows` messages; topics take turns, values are their offsets."""
+        for _ in range(count):
+            first = self.log.next_offset
+            self.put(
+                *(
+                    message(topics[offset % len(topics)], b"%d" % offset, offset)
+                    for offset in range(first, first + rows)
+                )
+            )
+
+    def segments(self) -> list[Path]:
+        return sorted(self.folder.glob("*.arrows"))
+
+    def close(self) -> None:
+        if self._open:
+            self._open = False
+            self.log.close()
+            self._loop.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def contents(data: Path) -> dict[str, bytes]:
+    """Every file below a folder, byte by byte."""
+    return {
+        str(path.relative_to(data)): path.read_bytes() for path in data.rglob("*") if path.is_file()
+    }
+
+
+def flip(path: Path, position: int) -> None:
+    """Turn one bit of a file."""
+    data = bytearray(path.read_bytes())
+    data[position] ^= 1
+    path.write_bytes(data)
