@@ -44,9 +44,9 @@ ORDERS: dict[Protocol, ByteOrder] = {Protocol.FLEXIMQ: "big", Protocol.LAMAMQ: "
 class FleximqWitness(FleximqClient):
     """Attackers can reach every fleximq client by its number; what they say there is nothing."""
 
-    def take(self, packet: fleximq.Message) -> None:
-        if not self.ready or packet.type in (MessageType.PUB, MessageType.PING):
-            super().take(packet)
+    def answered(self, packet: fleximq.Message) -> None:
+        if not self.ready or packet.type is MessageType.PING:
+            super().answered(packet)
 
 
 KINDS = {kind.protocol: kind for kind in CLIENTS} | {Protocol.FLEXIMQ: FleximqWitness}

@@ -56,13 +56,6 @@ class Everywhere(LiveBroker):
 
         return self.add(self.run(make))
 
-    def until(self, condition: Callable[[], Any]) -> None:
-        """Wait for a condition, asked in the broker's thread."""
-        deadline = time.monotonic() + SECONDS
-        while not self.call(condition):
-            assert time.monotonic() < deadline, "it did not come true in time"
-            time.sleep(0.005)
-
     @property
     def sessions(self) -> int:
         return int(self.call(lambda: len(self.server.broker.sessions)))

@@ -2,6 +2,8 @@
 
 import random
 from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from penstock.model import ByteOrder, Protocol, topic_name_from_binary
@@ -12,10 +14,16 @@ from tests.sim.links import SimulatedLink
 
 
 class SimulatedClient(ABC):
-    """One client; `received` is every value that was delivered to it, in order."""
+    """One client; `received` is every value that was delivered to it, in order.
+
+    `on_delivery` is called for every message when it is written to the link. `lost_values` are
+    those that the log has failed to keep: they must be refused, and no others.
+    """
 
     protocol: ClassVar[Protocol]
     wildcards: ClassVar[bool] = True
+    replays: ClassVar[bool] = True
+    resumes: ClassVar[bool] = False
 
     def __init__(
         self, link: SimulatedLink, randomness: random.Random, number: int, order: ByteOrder
@@ -26,9 +34,14 @@ class SimulatedClient(ABC):
         self.order: ByteOrder = order
         self.ready = False
         self.received: list[tuple[str | None, bytes]] = []
+        self.deliveries: list[tuple[str | None, bytes]] = []  # what it will have received
         self.published = 0
         self.acknowledged = 0
+        self.lost_values: set[bytes] = set()
+        self.on_delivery: Callable[[str | None, bytes], None] = lambda *_: None
         self.decoder = self.new_decoder()
+        self.written = self.new_decoder()  # of all that is written, before it is read
+        link.on_write = self._wrote
 
     @abstractmethod
     def new_decoder(self) -> Decoder[Any]: ...
@@ -40,20 +53,35 @@ class SimulatedClient(ABC):
     def publish(self, channel: int, value: bytes) -> None: ...
 
     @abstractmethod
-    def subscribe(self, channel: int | None) -> None: ...
+    def subscribe(self, channel: int | None, place: str = "") -> None: ...
 
     @abstractmethod
     def unsubscribe(self, channel: int | None) -> None: ...
 
     @abstractmethod
-    def take(self, packet: Any) -> None: ...
+    def delivery(self, packet: Any) -> tuple[str | None, bytes] | None: ...
+
+    @abstractmethod
+    def answered(self, packet: Any) -> None: ...
 
     def read(self) -> None:
         """Read some bytes and act on what they complete."""
         self.decoder.feed(self.link.read())
         for packet in self.decoder:
             assert not isinstance(packet, Rejected), packet
-            self.take(packet)
+            delivered = self.delivery(packet)
+            if delivered is None:
+                self.answered(packet)
+            else:
+                self.received.append(delivered)
+
+    def _wrote(self, data: bytes) -> None:
+        self.written.feed(data)
+        for packet in self.written:
+            delivered = self.delivery(packet)
+            if delivered is not None:
+                self.deliveries.append(delivered)
+                self.on_delivery(*delivered)
 
     @staticmethod
     def topic(channel: int | None) -> str:
@@ -63,6 +91,8 @@ class SimulatedClient(ABC):
 class HeraldClient(SimulatedClient):
     protocol = Protocol.HERALD
     wildcards = False
+    replays = False
+    resumes = True
 
     def new_decoder(self) -> Decoder[Any]:
         self.acks = 0
@@ -78,7 +108,8 @@ class HeraldClient(SimulatedClient):
     def publish(self, channel: int, value: bytes) -> None:
         self.send(herald.Publish(channel, value))
 
-    def subscribe(self, channel: int | None) -> None:
+    def subscribe(self, channel: int | None, place: str = "") -> None:
+        assert not place, "herald has no names to put it behind"
         if channel is not None:
             self.send(herald.Subscribe(channel))
 
@@ -86,13 +117,18 @@ class HeraldClient(SimulatedClient):
         if channel is not None:
             self.send(herald.Unsubscribe(channel))
 
-    def take(self, packet: herald.Packet) -> None:
+    def delivery(self, packet: Any) -> tuple[str | None, bytes] | None:
+        if isinstance(packet, herald.Message):
+            return self.topic(packet.channel), packet.message
+        return None
+
+    def answered(self, packet: herald.Packet) -> None:
         match packet:
             case herald.HandshakeAck(_, None):
                 self.acks += 1
                 self.ready = self.acks == 2
-            case herald.Message(channel, _, message):
-                self.received.append((self.topic(channel), message))
+            case herald.Error() if self.lost_values:
+                pass  # it does not say which
             case _:
                 raise AssertionError(packet)
 
@@ -101,6 +137,7 @@ class Rheos1Client(SimulatedClient):
     protocol = Protocol.RHEOS1
 
     def new_decoder(self) -> Decoder[Any]:
+        self.requests: deque[bytes] = deque()
         return rheos1.ClientDecoder()
 
     def send(self, opcode: OpCode, topic: str, value: bytes = b"") -> None:
@@ -112,39 +149,41 @@ class Rheos1Client(SimulatedClient):
 
     def publish(self, channel: int, value: bytes) -> None:
         self.send(OpCode.PUBLISH, self.topic(channel), value)
+        self.requests.append(value)
         self.published += 1
 
-    def subscribe(self, channel: int | None) -> None:
-        self.send(OpCode.SUBSCRIBE, self.topic(channel))
+    def subscribe(self, channel: int | None, place: str = "") -> None:
+        self.send(OpCode.SUBSCRIBE, self.topic(channel) + place)
+        self.requests.append(b"")
         self.published += 1  # it is acknowledged as a publish is
 
     def unsubscribe(self, channel: int | None) -> None:
         """Rheos has none."""
 
-    def take(self, packet: rheos1.ClientPacket) -> None:
-        if isinstance(packet, rheos1.Response):
-            self.received.append((None, packet.payload))
-        else:
-            assert packet.code is AckCode.SUCCESS
-            self.acknowledged += 1
+    def delivery(self, packet: Any) -> tuple[str | None, bytes] | None:
+        return (None, packet.payload) if isinstance(packet, rheos1.Response) else None
+
+    def answered(self, packet: Any) -> None:
+        lost = self.requests.popleft() in self.lost_values
+        assert packet.code is (AckCode.FAILED if lost else AckCode.SUCCESS)
+        self.acknowledged += 1
 
 
 class Rheos2Client(Rheos1Client):
     protocol = Protocol.RHEOS2
 
     def new_decoder(self) -> Decoder[Any]:
+        self.requests = deque()
         return rheos2.ClientDecoder()
 
     def send(self, opcode: OpCode, topic: str, value: bytes = b"") -> None:
         identifier = self.number.to_bytes(16, "big")
         self.link.send(rheos2.encode(rheos2.Event(identifier, opcode, topic.encode(), value)))
 
-    def take(self, packet: Any) -> None:
+    def delivery(self, packet: Any) -> tuple[str | None, bytes] | None:
         if isinstance(packet, rheos2.Event):
-            self.received.append((topic_name_from_binary(packet.name), packet.data))
-        else:
-            assert packet.code is AckCode.SUCCESS
-            self.acknowledged += 1
+            return topic_name_from_binary(packet.name), packet.data
+        return None
 
 
 class FleximqClient(SimulatedClient):
@@ -166,19 +205,22 @@ class FleximqClient(SimulatedClient):
         header = fleximq.Header(topic=self.topic(channel))
         self.send(fleximq.MessageType.PUB, header, fleximq.wrap_value(value))
 
-    def subscribe(self, channel: int | None) -> None:
+    def subscribe(self, channel: int | None, place: str = "") -> None:
         self.subscribed.add(channel)
-        self.send(fleximq.MessageType.SUB, fleximq.Header(topic=self.topic(channel)))
+        self.send(fleximq.MessageType.SUB, fleximq.Header(topic=self.topic(channel) + place))
 
     def unsubscribe(self, channel: int | None) -> None:
         if channel in self.subscribed:
             self.subscribed.discard(channel)
             self.send(fleximq.MessageType.UNSUB, fleximq.Header(topic=self.topic(channel)))
 
-    def take(self, packet: fleximq.Message) -> None:
+    def delivery(self, packet: Any) -> tuple[str | None, bytes] | None:
         if packet.type is fleximq.MessageType.PUB:
-            self.received.append((packet.header.topic, fleximq.raw_value(packet.payload)))
-        elif packet.type is fleximq.MessageType.REP and not self.ready:
+            return packet.header.topic, fleximq.raw_value(packet.payload)
+        return None
+
+    def answered(self, packet: fleximq.Message) -> None:
+        if packet.type is fleximq.MessageType.REP and not self.ready:
             assert packet.header.status == 200
             self.client_id = packet.client_id
             self.ready = True
@@ -187,6 +229,8 @@ class FleximqClient(SimulatedClient):
             assert keepalive is not None
             answer = fleximq.KeepAlive(keepalive.timestamp)
             self.send(fleximq.MessageType.PONG, fleximq.Header(keepalive=answer))
+        elif packet.type is fleximq.MessageType.NOTIF and self.lost_values:
+            assert packet.header.status == fleximq.StatusCode.SERVICE_UNAVAILABLE
         else:
             raise AssertionError(packet)
 
@@ -196,11 +240,13 @@ class LamamqClient(SimulatedClient):
 
     def new_decoder(self) -> Decoder[Any]:
         self.next_id = 1
+        self.values: dict[int, bytes] = {}
         self.subscribed: set[int | None] = set()
         return lamamq.ClientDecoder(order=self.order)
 
     def request(self, packet: Any) -> None:
-        self.decoder.awaited.add(packet.message_id)  # type: ignore[attr-defined]
+        for decoder in (self.decoder, self.written):
+            decoder.awaited.add(packet.message_id)  # type: ignore[attr-defined]
         self.link.send(lamamq.encode(packet, order=self.order))
         self.next_id += 1
         self.published += 1
@@ -212,25 +258,31 @@ class LamamqClient(SimulatedClient):
         message = lamamq.Message(
             1, self.topic(channel), (("k", b"v"),), lamamq.PayloadType.BUFFER, value
         )
+        self.values[self.next_id] = value
         self.request(lamamq.Push(self.next_id, message))
 
-    def subscribe(self, channel: int | None) -> None:
+    def subscribe(self, channel: int | None, place: str = "") -> None:
         self.subscribed.add(channel)
-        self.request(lamamq.Subscribe(self.next_id, self.topic(channel)))
+        self.request(lamamq.Subscribe(self.next_id, self.topic(channel) + place))
 
     def unsubscribe(self, channel: int | None) -> None:
         if channel in self.subscribed:
             self.subscribed.discard(channel)
             self.request(lamamq.Unsubscribe(self.next_id, self.topic(channel)))
 
-    def take(self, packet: Any) -> None:
+    def delivery(self, packet: Any) -> tuple[str | None, bytes] | None:
+        if isinstance(packet, lamamq.Forward):
+            return packet.message.routing_key, packet.message.payload
+        return None
+
+    def answered(self, packet: Any) -> None:
         match packet:
             case lamamq.VersionOffer():
                 self.link.send(lamamq.encode(lamamq.VersionChoice(1, 0), order=self.order))
                 self.ready = True
-            case lamamq.Forward(_, message):
-                self.received.append((message.routing_key, message.payload))
-            case lamamq.Answer(_, None):
+            case lamamq.Answer(identifier, error):
+                lost = self.values.get(identifier) in self.lost_values
+                assert (error is not None) == lost, packet
                 self.acknowledged += 1
             case _:
                 raise AssertionError(packet)

@@ -1,6 +1,7 @@
 """A network that a seed decides: links that cut bytes anywhere, lag, and break."""
 
 import random
+from collections.abc import Callable
 
 from penstock.ports import Handler
 
@@ -16,6 +17,7 @@ class SimulatedLink:
     def __init__(self, randomness: random.Random, peer: str, *, congested_bytes: int) -> None:
         self.peer = peer
         self.handler: Handler | None = None
+        self.on_write: Callable[[bytes], None] = lambda _: None
         self.outbound = bytearray()
         self.closing = False
         self.gone = False
@@ -33,7 +35,8 @@ class SimulatedLink:
         return len(self.outbound)
 
     def write(self, data: bytes) -> None:
-        if not self.closing:
+        if not self.closing and not self.gone:
+            self.on_write(data)
             self.outbound += data
             self.congested |= len(self.outbound) > self._congested_bytes
 

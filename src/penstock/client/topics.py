@@ -6,21 +6,20 @@ from typing import Final, TypeAlias
 from penstock.client.errors import NotAChannel
 from penstock.model import is_publishable
 from penstock.patterns import compile_pattern
+from penstock.replay import split_replay
 
 __all__ = ["Topic", "TopicMatcher", "channel_of", "channel_topic", "plain_topic", "without_replay"]
 
 Topic: TypeAlias = str | int
 """A topic's name; for herald also a channel's number."""
 
-_REPLAY: Final = re.compile(
-    r"@(?:earliest|-\d+(?:\.\d+)?(?:ms|s|m|h|d|w)|#\d+|\d{4}-\d\d-\d\d(?:T[0-9:.]+(?:Z|[+-][0-9:]+)?)?)\Z"
-)
 _CHANNEL: Final = re.compile(r"channel/(0|[1-9][0-9]{0,2})")
 
 
 def without_replay(pattern: str) -> str:
     """Return a subscription without the place in history that it starts from, if it names one."""
-    return _REPLAY.sub("", pattern)
+    plain, _ = split_replay(pattern)
+    return plain
 
 
 def plain_topic(pattern: str) -> str | None:

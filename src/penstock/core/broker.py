@@ -2,42 +2,42 @@
 
 import dataclasses
 
-from penstock._kernels import fleximq as fleximq_kernel
-from penstock._kernels import herald as herald_kernel
-from penstock._kernels import lamamq as lamamq_kernel
-from penstock._kernels import rheos1 as rheos1_kernel
-from penstock._kernels import rheos2 as rheos2_kernel
+import structlog
+
 from penstock._kernels.batch import Batch
 from penstock._kernels.topics import TopicTable
 from penstock.core.access import Action, Principal
+from penstock.core.answers import Refusal
+from penstock.core.catch_up import CatchUp
 from penstock.core.counters import Counters
+from penstock.core.encoder import Encoder
 from penstock.core.hooks import EventKind, Hooks
 from penstock.core.requests import Requests
 from penstock.core.resumption import Resumption
-from penstock.core.routing import Encoding, Router
+from penstock.core.routing import Audience, Encoding, Router
 from penstock.core.sessions import Session, Sessions
 from penstock.core.timers import Timers
 from penstock.errors import (
     BrokerFull,
     InvalidTopicName,
+    NoHistory,
     NotAllowed,
     TooManySubscriptions,
-    ValueNotDeliverable,
 )
 from penstock.limits import (
-    HERALD_PAYLOAD_BYTES_MAX,
     HOLD_SECONDS_MAX,
     OUT_BUFFER_BYTES_MAX,
     RESUME_SECONDS_MAX,
     SESSIONS_MAX,
     SUBSCRIPTIONS_MAX,
 )
-from penstock.model import Protocol, is_publishable
-from penstock.ports import Clock, Link, LogWriter
+from penstock.model import is_publishable
+from penstock.ports import Clock, Link, LogReader, LogWriter, Receipt, Record
+from penstock.replay import AtOffset, Start, split_replay
 
 __all__ = ["Broker", "BrokerSettings"]
 
-HERALD_VALUE_BYTES_MAX = HERALD_PAYLOAD_BYTES_MAX - 9
+log = structlog.get_logger("penstock.broker")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -53,13 +53,24 @@ class BrokerSettings:
 
 
 class Broker:
-    """Takes batches from sessions and brings them to all who subscribed. One thread owns it."""
+    """Takes batches from sessions and brings them to all who subscribed. One thread owns it.
+
+    With a `reader` of the log, who falls behind is served from there and holds up nobody, and a
+    subscription may ask for history. Without one, publishers wait a while for subscribers that do
+    not read, and then those lose messages.
+    """
 
     def __init__(
-        self, *, log: LogWriter, clock: Clock, settings: BrokerSettings | None = None
+        self,
+        *,
+        log: LogWriter,
+        reader: LogReader | None = None,
+        clock: Clock,
+        settings: BrokerSettings | None = None,
     ) -> None:
         self.settings = settings or BrokerSettings()
         self.log = log
+        self.reader = reader
         self.clock = clock
         self.topics = TopicTable()
         self.router = Router(self.topics)
@@ -70,10 +81,23 @@ class Broker:
         self.resumption = Resumption(self.timers, seconds_max=self.settings.resume_seconds_max)
         self.creators: dict[int, bytes] = {}  # the client ids that Rheos calls parents, by topic
         self.requests = Requests(self.timers, clock)
-        self.hooks = Hooks(self.timers, clock, self._next_forward_id)
+        self.encoder = Encoder(self.topics, self.router, self.counters)
+        self.hooks = Hooks(self.timers, clock, self.encoder.next_forward_id)
         self.judged = False  # what is scanned now has been judged: `permits` must not stop it
-        self._forward_id = 0
         self._awaiting_disk: dict[Session, None] = {}
+        self._crowding: dict[Session, None] = {}  # publishers that wait for the log
+        self.catch_up: CatchUp | None = None
+        if reader is not None:
+            self.catch_up = CatchUp(
+                writer=log,
+                reader=reader,
+                topics=self.topics,
+                router=self.router,
+                encoder=self.encoder,
+                counters=self.counters,
+                clock=clock,
+                timers=self.timers,
+            )
 
     # --- Sessions ---------------------------------------------------------------------------------
 
@@ -100,6 +124,7 @@ class Broker:
             name=name or str(number),
             principal=principal,
             echo=echo,
+            opened_at=self.log.next_offset,
         )
         self.sessions.add(session)
         self.counters.sessions_opened[encoding.protocol] += 1
@@ -107,6 +132,8 @@ class Broker:
 
     def close(self, session: Session) -> None:
         """Forget a client and all its subscriptions."""
+        if self.catch_up is not None:
+            self.catch_up.forget(session)
         for pattern in session.subscriptions:
             self.router.unsubscribe(session, pattern)
         session.subscriptions.clear()
@@ -114,21 +141,60 @@ class Broker:
         self.requests.leave(session)
         self.sessions.remove(session)
         self._awaiting_disk.pop(session, None)
+        self._crowding.pop(session, None)
         self.hooks.closed(session)
 
     # --- Subscriptions ----------------------------------------------------------------------------
 
-    def subscribe(self, session: Session, pattern: str) -> bool:
+    def subscribe(self, session: Session, text: str) -> bool:
         """Give a session the topics of a pattern; return False if it had them already.
 
-        Raise InvalidPattern, NotAllowed or TooManySubscriptions.
+        `text` may end in a place in history, see `penstock.replay`. Then what is live waits for
+        what is older: the session is served from the log until it has caught up. The pattern is
+        the same subscription with and without it. A time that is not kept any more stands for the
+        earliest that is, one to come for now.
+
+        Raise InvalidPattern, NotAllowed, TooManySubscriptions, NoHistory, OffsetBelowHorizon or
+        OffsetPastEnd; then nothing has changed.
+        """
+        pattern, start = split_replay(text)
+        if pattern in session.subscriptions:
+            return False
+        self.judge_subscription(session, pattern)
+        if start is not None:
+            if self.catch_up is None:
+                raise NoHistory
+            self.catch_up.check(start)
+        self._subscribe(session, pattern, start)
+        return True
+
+    def resume(self, session: Session, pattern: str, offset: int) -> bool:
+        """Subscribe for a client that is back: to what it missed from `offset` on, and what comes.
+
+        What is no longer kept is left out, and without a log all of it. Return False if it has the
+        subscription already; raise InvalidPattern, NotAllowed or TooManySubscriptions.
         """
         if pattern in session.subscriptions:
             return False
         self.judge_subscription(session, pattern)
+        self._subscribe(session, pattern, AtOffset(offset))
+        return True
+
+    def cut_off(self, session: Session) -> None:
+        """Keep a client's subscriptions for `resume`, with what it was not sent of each.
+
+        What was written to its link counts as sent, also what the system had not taken yet.
+        """
+        positions = dict.fromkeys(session.subscriptions, self.log.next_offset)
+        if self.catch_up is not None:
+            positions = self.catch_up.positions(session)
+        self.resumption.keep(session, positions)
+
+    def _subscribe(self, session: Session, pattern: str, start: Start | None) -> None:
         self.router.subscribe(session, pattern)
         session.subscriptions[pattern] = None
-        return True
+        if self.catch_up is not None:
+            self.catch_up.subscribed(session, pattern, start)
 
     def judge_subscription(self, session: Session, pattern: str) -> None:
         """Raise NotAllowed or TooManySubscriptions if a session may not have a new pattern."""
@@ -137,12 +203,18 @@ class Broker:
         if len(session.subscriptions) >= self.settings.subscriptions_max:
             raise TooManySubscriptions(self.settings.subscriptions_max)
 
-    def unsubscribe(self, session: Session, pattern: str) -> bool:
-        """Take a pattern back: not one message more. Return False if the session had it not."""
+    def unsubscribe(self, session: Session, text: str) -> bool:
+        """Take a pattern back: not one message more. Return False if the session had it not.
+
+        A place in history behind it makes no difference.
+        """
+        pattern, _ = split_replay(text)
         if pattern not in session.subscriptions:
             return False
-        del session.subscriptions[pattern]
+        cursor = session.subscriptions.pop(pattern)
         self.router.unsubscribe(session, pattern)
+        if self.catch_up is not None:
+            self.catch_up.unsubscribed(session, pattern, cursor)
         self.hooks.tell(EventKind.UNSUBSCRIBE, pattern, session)
         return True
 
@@ -175,25 +247,66 @@ class Broker:
         if session.encoding.protocol in self.hooks.watched:
             self.hooks.permit(session, name, identifier)
 
-    def publish(self, session: Session, batch: Batch) -> int:
-        """Keep and deliver all rows of `batch`; return the offset of the first."""
+    def publish(self, session: Session, batch: Batch) -> Receipt:
+        """Keep and deliver all rows of `batch`.
+
+        Raise LogUnavailable if they cannot be kept: then nobody gets them.
+        """
         batch.timestamp_us = self.clock.now_us()
-        first = self.log.append(batch)
-        protocol = session.encoding.protocol
-        self.counters.messages_received[protocol] += len(batch)
+        receipt = self.log.append(batch, session.name)
+        self._taken(session, receipt, len(batch))
         for audience in self.router.audiences(batch):
-            rows = None
-            count = len(batch)
-            if audience.wanted is not None:
-                rows = batch.select(self.router.route_of_topic, audience.wanted)
-                count = len(rows)
-            frames = self._encode(audience.encoding, batch, rows, audience.wanted)
-            for receiver in audience.sessions:
-                if receiver is not session or session.echo:
-                    self.send(receiver, frames, count)
-                    if receiver.link.congested and not receiver.slow:
-                        self._hold(session, receiver)
-        return first
+            self._deliver(session, batch, audience, receipt.first_offset)
+        return receipt
+
+    def publish_record(self, session: Session, record: Record) -> Receipt:
+        """Keep one message that no batch carries; whoever sends it on does so itself.
+
+        Raise LogUnavailable if it cannot be kept.
+        """
+        receipt = self.log.append_record(record)
+        self._taken(session, receipt, 1)
+        return receipt
+
+    def _taken(self, session: Session, receipt: Receipt, count: int) -> None:
+        """Count what the log has taken, and hold its sender if that was as much as it can take."""
+        self.counters.messages_received[session.encoding.protocol] += count
+        if self.catch_up is not None:
+            self.catch_up.last_group = receipt.group
+        if self.log.crowded and session not in self._crowding:
+            self._crowding[session] = None
+            session.link.pause()
+
+    def _deliver(self, sender: Session, batch: Batch, audience: Audience, first: int) -> None:
+        """Bring its rows of `batch`, whose first offset is `first`, to an audience."""
+        catch_up = None if self.settings.disconnect_slow_consumers else self.catch_up
+        frames, count = None, 0
+        for receiver in audience.sessions:
+            if receiver is sender and not sender.echo:
+                continue
+            feed = receiver.feed
+            if feed is not None:
+                if feed.joins_at is None or feed.joins_at > first:
+                    continue  # the log brings it
+            elif catch_up is not None and receiver.link.congested:
+                catch_up.leave(receiver, first)
+                continue
+            if frames is None:
+                frames, count = self._encode(audience, batch)
+            if feed is not None:
+                feed.keep(frames, count)
+                continue
+            self.send(receiver, frames, count)
+            if self.reader is None and receiver.link.congested and not receiver.slow:
+                self._hold(sender, receiver)
+
+    def _encode(self, audience: Audience, batch: Batch) -> tuple[bytes, int]:
+        """Return the frames of an audience, and how many messages they are."""
+        rows = None
+        if audience.wanted is not None:
+            rows = batch.select(self.router.route_of_topic, audience.wanted)
+        frames = self.encoder.encode(audience.encoding, batch, rows, audience.wanted)
+        return frames, len(batch) if rows is None else len(rows)
 
     def send(self, session: Session, frames: bytes, count: int) -> None:
         """Bring `count` messages to one client, if it keeps up."""
@@ -209,6 +322,13 @@ class Broker:
 
     # --- Publishers and slow subscribers ----------------------------------------------------------
 
+    def drained(self, session: Session) -> None:
+        """Go on with a session whose link has room again, and with those that waited for it."""
+        session.slow = False
+        self._release_held(session)
+        if self.catch_up is not None:
+            self.catch_up.wake(session)
+
     def _hold(self, publisher: Session, receiver: Session) -> None:
         """Read no more from `publisher` until `receiver` has caught up or had its time to."""
         if receiver.patience is None:
@@ -217,11 +337,6 @@ class Broker:
         if publisher not in receiver.held:
             receiver.held[publisher] = None
             publisher.link.pause()
-
-    def drained(self, session: Session) -> None:
-        """Go on with the publishers that waited for this session."""
-        session.slow = False
-        self._release_held(session)
 
     def _give_up_on(self, receiver: Session) -> None:
         receiver.slow = receiver.link.congested
@@ -236,60 +351,35 @@ class Broker:
         for publisher in held:
             publisher.link.resume()
 
-    def _encode(
-        self,
-        encoding: Encoding,
-        batch: Batch,
-        rows: "memoryview[int] | None",
-        wanted: bytes | None,
-    ) -> bytes:
-        match encoding.protocol:
-            case Protocol.RHEOS1:
-                return rheos1_kernel.encode(batch, self.topics, rows=rows)
-            case Protocol.RHEOS2:
-                return rheos2_kernel.encode(batch, self.topics, rows=rows)
-            case Protocol.FLEXIMQ:
-                return fleximq_kernel.encode(batch, self.topics, rows=rows)
-            case Protocol.LAMAMQ:
-                first = self._next_forward_id(len(batch))
-                return lamamq_kernel.encode(
-                    batch, self.topics, order=encoding.order, rows=rows, first_message_id=first
-                )
-            case Protocol.HERALD:
-                try:
-                    return herald_kernel.encode(batch, self.topics, order=encoding.order, rows=rows)
-                except ValueNotDeliverable:
-                    count = len(batch) if rows is None else len(rows)
-                    return self._encode_for_herald_what_fits(encoding, batch, wanted, count)
-
-    def _next_forward_id(self, count: int = 1) -> int:
-        """Return the first of `count` ids for what LamaMQ clients are sent: 31 bits, in a ring."""
-        first = self._forward_id
-        self._forward_id = (first + count) & 0x7FFFFFFF
-        return first
-
-    def _encode_for_herald_what_fits(
-        self, encoding: Encoding, batch: Batch, wanted: bytes | None, count: int
-    ) -> bytes:
-        """Leave out those of `count` values that no MESSAGE can carry; see docs/decisions/0004."""
-        routes = self.router.route_of_topic
-        all_routes = b"\x01" * (max(routes, default=0) + 1)
-        rows = batch.select(routes, wanted or all_routes, value_bytes_max=HERALD_VALUE_BYTES_MAX)
-        self.counters.messages_undeliverable[Protocol.HERALD] += count - len(rows)
-        return herald_kernel.encode(batch, self.topics, order=encoding.order, rows=rows)
-
     # --- Answers that wait for the disk -----------------------------------------------------------
 
-    def acknowledge(self, session: Session, last_offset: int, answer: bytes) -> None:
-        """Send an answer to `session` once the log holds all messages up to `last_offset`."""
-        durable = self.log.durable_offset
-        session.reply_when_durable(last_offset, answer, durable_offset=durable)
-        if last_offset >= durable:
+    def acknowledge(
+        self, session: Session, receipt: Receipt, answer: bytes, refusal: Refusal
+    ) -> None:
+        """Send `answer` once the messages of `receipt` are as safe as they are to be.
+
+        If they fail, `refusal(answer)` is sent instead. Either goes behind the answers before it.
+        An empty `answer` is for protocols without acknowledgments: only a failure sends something,
+        once for all messages of the session that failed together, and nothing waits behind it.
+        """
+        if session.answers.send_when_safe(receipt, answer, refusal, self.log):
             self._awaiting_disk[session] = None
 
-    def became_durable(self) -> None:
-        """Release the answers that waited; the log's owner calls it when its offset has moved."""
-        durable = self.log.durable_offset
+    def settle(self) -> None:
+        """Go on with all that waited for the log; its owner calls it when its groups have moved."""
         for session in list(self._awaiting_disk):
-            if not session.release(durable):
-                del self._awaiting_disk[session]
+            try:
+                waits = session.answers.release(self.log)
+            except Exception:  # one connection fails alone
+                self.counters.connections_failed["internal error"] += 1
+                log.exception("connection failed", peer=session.link.peer)
+                session.link.abort()
+                waits = False
+            if not waits:
+                self._awaiting_disk.pop(session, None)
+        if self._crowding and not self.log.crowded:
+            crowding, self._crowding = self._crowding, {}
+            for session in crowding:
+                session.link.resume()
+        if self.catch_up is not None:
+            self.catch_up.settled()

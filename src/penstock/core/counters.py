@@ -17,5 +17,7 @@ class Counters:
     messages_sent: Counter[Protocol] = dataclasses.field(default_factory=Counter)
     messages_dropped: Counter[Protocol] = dataclasses.field(default_factory=Counter)
     messages_undeliverable: Counter[Protocol] = dataclasses.field(default_factory=Counter)
+    messages_unreadable: Counter[Protocol] = dataclasses.field(default_factory=Counter)
+    """Messages that the log could not give to a client that was served from it, wanted or not."""
     frames_rejected: Counter[Protocol] = dataclasses.field(default_factory=Counter)
     connections_failed: Counter[str] = dataclasses.field(default_factory=Counter)

@@ -6,7 +6,7 @@ rows, a few at most; subscribers that see the same routes of it share one encode
 
 import re
 from array import array
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock._kernels.batch import Batch
@@ -120,15 +120,22 @@ class Router:
 
     def audiences(self, batch: Batch) -> list[Audience]:
         """Return who gets what of `batch`: each subscriber in one audience, rows in their order."""
-        if len(self._topics) != len(self.route_of_topic):
-            self.learn_topics()
-        numbers = tuple(batch.routes(self.route_of_topic, route_count=len(self._routes)))
+        numbers = self._numbers(batch)
         plan = self._plans.get(numbers)
         if plan is None:
             if len(self._plans) >= PLANS_MAX:
                 self._plans.clear()
             plan = self._plans[numbers] = self._plan(numbers)
         return plan
+
+    def wanted(self, batch: Batch, chosen: Callable[[str], bool]) -> bytes:
+        """Mark the routes of `batch` that a chosen pattern leads to; empty if none does."""
+        found = []
+        for number in self._numbers(batch):
+            route = self._routes[number]
+            if route is not None and any(chosen(pattern.text) for pattern in route.patterns):
+                found.append(number)
+        return _marks(found) if found else b""
 
     def subscribers(self, name: str) -> list["Session"]:
         """Return everyone who gets topic `name`."""
@@ -139,6 +146,12 @@ class Router:
             return []
         route = self._routes[self.route_of_topic[identifier]]
         return list(route.sessions()) if route is not None else []
+
+    def _numbers(self, batch: Batch) -> tuple[int, ...]:
+        """Return the distinct routes of a batch."""
+        if len(self._topics) != len(self.route_of_topic):
+            self.learn_topics()
+        return tuple(batch.routes(self.route_of_topic, route_count=len(self._routes)))
 
     def _plan(self, numbers: tuple[int, ...]) -> list[Audience]:
         seen: dict[Session, list[int]] = {}

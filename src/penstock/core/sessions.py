@@ -1,10 +1,11 @@
 """Clients as the broker sees them, and the numbers they go by."""
 
-from collections import deque
 from collections.abc import Iterator
 
 from penstock._kernels.batch import Sender
 from penstock.core.access import Principal
+from penstock.core.answers import Answers
+from penstock.core.feeds import Feed, Subscriptions
 from penstock.core.routing import Encoding
 from penstock.core.timers import Timer
 from penstock.ports import Link
@@ -17,18 +18,23 @@ NUMBER_MAX = 4_294_967_294
 
 
 class Session:
-    """One connected client, from its handshake until it is gone."""
+    """One connected client, from its handshake until it is gone.
+
+    Its subscriptions are patterns without the place in history that they started from. While it is
+    served from the log, `feed` says how, and a subscription's value where in the log it stands.
+    """
 
     __slots__ = (
-        "_finishing",
-        "_waiting",
+        "answers",
         "dropped",
         "echo",
         "encoding",
+        "feed",
         "held",
         "link",
         "name",
         "number",
+        "opened_at",
         "patience",
         "principal",
         "sender",
@@ -45,6 +51,7 @@ class Session:
         name: str,
         principal: Principal,
         echo: bool = True,
+        opened_at: int = 0,
     ) -> None:
         self.number = number
         self.encoding = encoding
@@ -52,47 +59,23 @@ class Session:
         self.name = name
         self.principal = principal
         self.echo = echo
+        self.opened_at = opened_at  # the offset of the first message since
         self.sender = Sender(sender_uuid(number), number)
-        self.subscriptions: dict[str, None] = {}
+        self.subscriptions: Subscriptions = {}
+        self.feed: Feed | None = None
         self.dropped = 0
         self.held: dict[Session, None] = {}  # publishers that wait for this one to catch up
         self.patience: Timer | None = None  # how long they do
         self.slow = False  # they waited long enough; from now on it is on its own
-        self._waiting: deque[tuple[int, bytes]] = deque()
-        self._finishing = False
+        self.answers = Answers(link)
 
     def reply(self, data: bytes) -> None:
         """Send an answer, behind every answer that still waits for the disk."""
-        if self._waiting:
-            self._waiting.append((-1, data))
-        else:
-            self.link.write(data)
-
-    def reply_when_durable(self, offset: int, data: bytes, *, durable_offset: int) -> None:
-        """Send an answer once all messages up to and with `offset` are durable."""
-        if not self._waiting and offset < durable_offset:
-            self.link.write(data)
-        else:
-            self._waiting.append((offset, data))
-
-    def release(self, durable_offset: int) -> bool:
-        """Send the answers that waited for offsets below `durable_offset`; tell if more wait."""
-        waiting = self._waiting
-        ready = []
-        while waiting and waiting[0][0] < durable_offset:
-            ready.append(waiting.popleft()[1])
-        if ready:
-            self.link.write(b"".join(ready))
-        if self._finishing and not waiting:
-            self.link.close()
-        return bool(waiting)
+        self.answers.send(data)
 
     def finish(self) -> None:
         """Close the link behind the last answer, also one that still waits for the disk."""
-        if self._waiting:
-            self._finishing = True
-        else:
-            self.link.close()
+        self.answers.finish()
 
 
 class Sessions:

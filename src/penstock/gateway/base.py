@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import structlog
 
@@ -11,17 +11,29 @@ from penstock.core.hooks import Event, EventKind, Inquiry
 from penstock.core.rates import Allowance
 from penstock.core.routing import Encoding
 from penstock.core.sessions import Session
-from penstock.errors import CallerError, OutOfSequence, PeerError, TooManyMessages, WireError
+from penstock.core.timers import Timer
+from penstock.errors import (
+    CallerError,
+    LogUnavailable,
+    OutOfSequence,
+    PeerError,
+    TooManyMessages,
+    WireError,
+)
 from penstock.gateway.options import GatewayOptions
-from penstock.limits import BATCH_ROWS_MAX, TURN_SECONDS_MAX
+from penstock.limits import BATCH_ROWS_MAX, LINGER_SECONDS_MAX, TURN_SECONDS_MAX
 from penstock.model import ByteOrder, Protocol
 from penstock.patterns import compile_pattern
-from penstock.ports import Link
+from penstock.ports import Link, Receipt
+from penstock.replay import split_replay
 from penstock.wire.decoder import Decoder, Rejected
 
-__all__ = ["Gateway"]
+__all__ = ["NOT_WRITTEN", "Gateway"]
 
 log = structlog.get_logger("penstock.gateway")
+
+NOT_WRITTEN: Final = "it could not be written"
+"""What is said of a message that was taken and is lost."""
 
 
 class Gateway(ABC):
@@ -48,6 +60,7 @@ class Gateway(ABC):
         self._unread = False
         self._closed = False
         self._inquiry: Inquiry | None = None
+        self._deadline: Timer | None = None  # of the last answers
 
     # --- What a protocol brings -------------------------------------------------------------------
 
@@ -60,8 +73,15 @@ class Gateway(ABC):
         """Fill the broker's batch from `start`; return where the run ends."""
 
     @abstractmethod
-    def published(self, session: Session, first_offset: int) -> None:
-        """Acknowledge the broker's batch, where the protocol has acknowledgments."""
+    def published(self, session: Session, receipt: Receipt) -> None:
+        """Acknowledge the broker's batch, which is taken, once it is safe.
+
+        Where the protocol has no acknowledgments, only a failure is told.
+        """
+
+    @abstractmethod
+    def refuse_run(self, session: Session, error: LogUnavailable) -> None:
+        """Answer all rows of the broker's batch, of which none is taken."""
 
     @abstractmethod
     def topic_of(self, packet: Any) -> str | None:  # noqa: ANN401
@@ -131,10 +151,19 @@ class Gateway(ABC):
         batch.rows_max = self.allowance.left(self.broker.clock.monotonic(), most=BATCH_ROWS_MAX)
         end = self.scan(session, data, start)
         if len(batch):
-            self.allowance.take(len(batch))
-            first = self.broker.publish(session, batch)
-            self.published(session, first)
+            self._publish(session)
         return end
+
+    def _publish(self, session: Session) -> None:
+        """Have the broker take its batch, which holds what this client sent, and answer it."""
+        batch = self.broker.batch
+        self.allowance.take(len(batch))
+        try:
+            receipt = self.broker.publish(session, batch)
+        except LogUnavailable as error:
+            self.refuse_run(session, error)
+        else:
+            self.published(session, receipt)
 
     def _take_packet(self, packet: Any, data: memoryview, start: int, end: int) -> int:  # noqa: ANN401
         """Do what the packet from `start` to `end` asks; return up to where all is done."""
@@ -223,22 +252,33 @@ class Gateway(ABC):
         self.close()
 
     def subscribe(
-        self, session: Session, pattern: str, then: Callable[[PeerError | None], None]
+        self,
+        session: Session,
+        text: str,
+        then: Callable[[PeerError | None], None],
+        *,
+        resume_at: int | None = None,
     ) -> None:
         """Give a session the topics of a pattern if middleware lets it; call `then` when done.
 
-        It is called with None for a success, the session's old subscriptions included, or with
-        InvalidPattern, NotAllowed, TooManySubscriptions, HookRefused or HookTimeout.
+        `text` is the pattern and perhaps where in history it starts, which nobody judges; with
+        `resume_at` it is the pattern alone, and that offset is where.
+        `then` is called with None for a success, the session's old subscriptions included, or with
+        InvalidPattern, NotAllowed, TooManySubscriptions, HookRefused, HookTimeout or a LogError.
         """
 
         def verdict(error: PeerError | None) -> None:
             if error is None:
                 try:
-                    self.broker.subscribe(session, pattern)
+                    if resume_at is None:
+                        self.broker.subscribe(session, text)
+                    else:
+                        self.broker.resume(session, text, resume_at)
                 except PeerError as refusal:
                     error = refusal
             then(error)
 
+        pattern, _ = (text, None) if resume_at is not None else split_replay(text)
         hooks = self.broker.hooks
         if pattern in session.subscriptions or not hooks.has(EventKind.SUBSCRIBE):
             verdict(None)
@@ -285,9 +325,7 @@ class Gateway(ABC):
     def _take_one(self, session: Session, frame: bytes) -> None:
         """Publish one frame that has been judged."""
         self._scan_one(session, frame)
-        self.allowance.take(1)
-        first = self.broker.publish(session, self.broker.batch)
-        self.published(session, first)
+        self._publish(session)
 
     def _scan_one(self, session: Session, frame: bytes) -> None:
         """Fill the broker's batch with one frame, whatever tables say of its topic."""
@@ -344,13 +382,18 @@ class Gateway(ABC):
             self.link.resume()
 
     def close(self) -> None:
-        """End the connection when all answers are sent."""
+        """End the connection when all answers are sent, or when they took too long to come."""
         if not self._closed:
             self._closed = True
             if self.session is None:
                 self.link.close()
             else:
+                self._deadline = self.broker.timers.after(LINGER_SECONDS_MAX, self.link.close)
                 self.session.finish()
+
+    def ended(self) -> None:
+        """See ports.Handler: answers that wait for the disk are still sent."""
+        self.close()
 
     def drained(self) -> None:
         """See ports.Handler."""
@@ -369,6 +412,9 @@ class Gateway(ABC):
     def lost(self, reason: str) -> None:  # noqa: ARG002
         """See ports.Handler."""
         self._closed = True
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
         if self._inquiry is not None:
             self._inquiry.cancel()
             self._inquiry = None

@@ -76,6 +76,18 @@ class FrontDoor:
         if self._inside is not None:
             self._inside.drained()
 
+    def ended(self) -> None:
+        """See ports.Handler: what came is all there is, which may settle the protocol."""
+        if self._inside is None and self._waiting:
+            detected = conclude(self._waiting)
+            if detected is not None and self._options.protocol in (None, detected.protocol):
+                self._inside = self._gateway(detected)
+                self._inside.received(memoryview(self._waiting))
+        if self._inside is not None:
+            self._inside.ended()
+        else:
+            self._link.close()
+
     def lost(self, reason: str) -> None:
         """See ports.Handler."""
         self._deadline.cancel()

@@ -1,6 +1,6 @@
 """herald clients: publishers and subscribers on channels."""
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from penstock._kernels import herald as kernel
 from penstock.core.access import Action
@@ -10,6 +10,8 @@ from penstock.errors import (
     CallerError,
     HookRefused,
     HookTimeout,
+    LogError,
+    LogUnavailable,
     NotAllowed,
     OutOfSequence,
     PeerError,
@@ -19,12 +21,15 @@ from penstock.errors import (
 )
 from penstock.gateway.base import Gateway
 from penstock.model import Protocol
+from penstock.ports import Receipt
 from penstock.wire import herald
 from penstock.wire.herald import BrokerState, ErrorCode
 
 __all__ = ["HeraldGateway"]
 
-_PUBLISHING = frozenset({BrokerState.PUBLISHER, BrokerState.PUBLISHER_AND_SUBSCRIBER})
+_PUBLISHING: Final = frozenset({BrokerState.PUBLISHER, BrokerState.PUBLISHER_AND_SUBSCRIBER})
+_NOT_NOW: Final = ErrorCode.RATE_LIMIT_EXCEEDED
+"""What is said of messages that the log does not keep: of all codes the one for "later"."""
 
 
 class HeraldGateway(Gateway):
@@ -35,6 +40,7 @@ class HeraldGateway(Gateway):
 
     state = BrokerState.AWAITING_HANDSHAKE
     _channels_left = b""  # of a handshake, while middleware thinks about one of them
+    _missed: dict[str, int] | None = None  # where topics go on that it had before it was cut off
 
     def new_decoder(self) -> herald.Decoder:
         """See the base class."""
@@ -60,8 +66,17 @@ class HeraldGateway(Gateway):
             payload_bytes_max=self.options.frames.herald_payload_bytes_max,
         )
 
-    def published(self, session: Session, first_offset: int) -> None:
+    def published(self, session: Session, receipt: Receipt) -> None:
         """See the base class: herald has no acknowledgments."""
+        self.broker.acknowledge(session, receipt, b"", self._not_kept)
+
+    def refuse_run(self, session: Session, error: LogUnavailable) -> None:  # noqa: ARG002
+        """See the base class: one ERROR for all."""
+        self._error(_NOT_NOW)
+
+    def _not_kept(self, answer: bytes) -> bytes:  # noqa: ARG002
+        """Return what says that messages which were taken are lost; no `answer` said they were."""
+        return herald.encode(herald.Error(_NOT_NOW), order=self.order)
 
     def topic_of(self, packet: herald.Packet) -> str | None:
         """See the base class."""
@@ -173,14 +188,15 @@ class HeraldGateway(Gateway):
     def _welcome(self, session: Session, channels: bytes) -> None:
         self._send(herald.HandshakeAck(session.number))
         if self.state is not BrokerState.PUBLISHER:
-            kept = self.broker.resumption.take(session.principal.name, session.name)
-            channels = bytes(n for n in range(256) if self._topic(n) in kept) + channels
+            missed = self.broker.resumption.take(session.principal.name, session.name)
+            self._missed = missed
+            channels = bytes(n for n in range(256) if self._topic(n) in missed) + channels
         self._subscribe(channels)
 
     def lost(self, reason: str) -> None:
         """See the base class: who did not say goodbye may come back."""
         if self.session is not None and self.state is not BrokerState.CLOSED:
-            self.broker.resumption.keep(self.session)
+            self.broker.cut_off(self.session)
         super().lost(reason)
 
     def _subscribe(self, channels: bytes) -> None:
@@ -190,14 +206,23 @@ class HeraldGateway(Gateway):
             if topic is None:
                 self._error(ErrorCode.CHANNEL_NOT_FOUND)
             elif self.session is not None:
-                self.subscribe(self.session, topic, self._subscribed)
+                self._subscribe_to(self.session, channel, topic)
             if self._inquiry is not None:
                 self._channels_left = channels[index + 1 :]
                 return
 
+    def _subscribe_to(self, session: Session, channel: int, topic: str) -> None:
+        """Subscribe from where the client was cut off, else from where the listener says."""
+        resume_at = self._missed.pop(topic, None) if self._missed else None
+        if resume_at is None:
+            topic += self.options.herald_replay.get(channel, "")
+        self.subscribe(session, topic, self._subscribed, resume_at=resume_at)
+
     def _subscribed(self, error: PeerError | None) -> None:
         if isinstance(error, TooManySubscriptions):
             self._error(ErrorCode.RATE_LIMIT_EXCEEDED)
+        elif isinstance(error, LogError):
+            self._error(ErrorCode.CHANNEL_NOT_FOUND)
         elif error is not None:
             self._error(ErrorCode.UNAUTHORIZED)
         channels, self._channels_left = self._channels_left, b""

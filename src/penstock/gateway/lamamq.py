@@ -1,6 +1,6 @@
 """LamaMQ clients: pushes that are answered, subscriptions, and middleware."""
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from penstock._kernels import lamamq as kernel
 from penstock.core.access import Principal
@@ -12,20 +12,25 @@ from penstock.errors import (
     CallerError,
     HookRefused,
     HookTimeout,
+    LogUnavailable,
     NotSubscribed,
     OutOfSequence,
     PeerError,
     TopicTableFull,
     WireError,
 )
-from penstock.gateway.base import Gateway
+from penstock.gateway.base import NOT_WRITTEN, Gateway
 from penstock.gateway.lamamq_middleware import LamaMiddleware, hook_of
 from penstock.limits import LAMAMQ_ERROR_MESSAGE_BYTES_MAX
 from penstock.model import Protocol
+from penstock.ports import Receipt
 from penstock.wire import lamamq
 from penstock.wire.lamamq import BrokerState, ErrorCode, PayloadType
 
 __all__ = ["LamaGateway"]
+
+_MESSAGE_ID_BYTES: Final = 4
+"""An answer without an error has these and one byte more."""
 
 
 class LamaGateway(Gateway):
@@ -84,10 +89,26 @@ class LamaGateway(Gateway):
             decoder.skipped()
         return end
 
-    def published(self, session: Session, first_offset: int) -> None:
+    def published(self, session: Session, receipt: Receipt) -> None:
         """See the base class: one answer for each push, all at once."""
-        batch = self.broker.batch
-        self.broker.acknowledge(session, first_offset + len(batch) - 1, kernel.acknowledge(batch))
+        answers = kernel.acknowledge(self.broker.batch)
+        self.broker.acknowledge(session, receipt, answers, self._failed)
+
+    def refuse_run(self, session: Session, error: LogUnavailable) -> None:
+        """See the base class."""
+        session.reply(self._refusals(kernel.acknowledge(self.broker.batch), error))
+
+    def _failed(self, answers: bytes) -> bytes:
+        return self._refusals(answers, LogUnavailable(NOT_WRITTEN))
+
+    def _refusals(self, answers: bytes, error: LogUnavailable) -> bytes:
+        """Return what refuses each push that `answers` says yes to: the same ids, another end."""
+        answer = lamamq.Answer(0, _code(error), _text(error))
+        end = lamamq.encode(answer, order=self.order)[_MESSAGE_ID_BYTES:]
+        return b"".join(
+            answers[start : start + _MESSAGE_ID_BYTES] + end
+            for start in range(0, len(answers), _MESSAGE_ID_BYTES + 1)
+        )
 
     def topic_of(self, packet: lamamq.FromClient) -> str | None:
         """See the base class."""
@@ -279,7 +300,7 @@ def _code(error: PeerError | CallerError) -> ErrorCode:
             return ErrorCode.MIDDLEWARE_REFUSED
         case HookTimeout():
             return ErrorCode.MIDDLEWARE_TIMEOUT
-        case TopicTableFull():
+        case TopicTableFull() | LogUnavailable():
             return ErrorCode.SERVER_EXCEPTION
         case _:
             return ErrorCode.BAD_REQUEST

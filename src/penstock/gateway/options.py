@@ -1,6 +1,7 @@
 """What a listener says about the connections it takes."""
 
 import dataclasses
+from collections.abc import Mapping
 
 from penstock import limits
 from penstock.core.access import ANYONE, Authenticator, Principal
@@ -33,6 +34,8 @@ class GatewayOptions:
     `strict` holds fleximq to its table of header fields where its own handshake does not.
     `anonymous` is who a client is that brings no credentials; None refuses such clients. Without
     an `authenticator` credentials are not looked at.
+    `herald_replay` says of herald channels, whose subscriptions have no names, where in history
+    they start: `{7: "@earliest"}`. Channels that it does not name start with what comes next.
     """
 
     protocol: Protocol | None = None
@@ -44,3 +47,4 @@ class GatewayOptions:
     handshake_seconds_max: float = limits.HANDSHAKE_SECONDS_MAX
     messages_per_second_max: int | None = None
     frames: FrameLimits = FrameLimits()
+    herald_replay: Mapping[int, str] = dataclasses.field(default_factory=dict, hash=False)

@@ -3,11 +3,13 @@
 import uuid
 from abc import abstractmethod
 from typing import TypeAlias
+from weakref import WeakKeyDictionary
 
 from penstock._kernels.batch import Sender
 from penstock.core.access import Principal
+from penstock.core.broker import Broker
 from penstock.core.sessions import Session
-from penstock.errors import BrokerFull, CallerError, PeerError, WireError
+from penstock.errors import BrokerFull, CallerError, LogUnavailable, PeerError, WireError
 from penstock.gateway.base import Gateway
 from penstock.model import (
     NO_MESSAGE_OFFSET,
@@ -16,6 +18,8 @@ from penstock.model import (
     message_id,
     topic_name_from_binary,
 )
+from penstock.ports import Receipt
+from penstock.replay import split_replay
 from penstock.wire import rheos1, rheos2
 from penstock.wire.decoder import Rejected
 from penstock.wire.rheos import AckCode, DuplicateTopic, OpCode, TopicNotFound
@@ -85,11 +89,20 @@ class RheosGateway(Gateway):
 
     # --- Publishing -------------------------------------------------------------------------------
 
-    def published(self, session: Session, first_offset: int) -> None:
+    def published(self, session: Session, receipt: Receipt) -> None:
         """See the base class."""
         count = len(self.broker.batch)
-        answer = self.acknowledgments(count, first_offset=first_offset)
-        self.broker.acknowledge(session, first_offset + count - 1, answer)
+        answer = self.acknowledgments(count, first_offset=receipt.first_offset)
+        self.broker.acknowledge(session, receipt, answer, self._failed)
+
+    def refuse_run(self, session: Session, error: LogUnavailable) -> None:  # noqa: ARG002
+        """See the base class."""
+        session.reply(self._without_message(AckCode.FAILED) * len(self.broker.batch))
+
+    def _failed(self, answer: bytes) -> bytes:
+        """Return FAILED for each acknowledgment of `answer`: all have one size."""
+        failed = self._without_message(AckCode.FAILED)
+        return failed * (len(answer) // len(failed))
 
     def topic_of(self, packet: RheosRequest) -> str | None:
         """See the base class."""
@@ -115,10 +128,10 @@ class RheosGateway(Gateway):
         try:
             if packet.opcode is OpCode.CREATE:
                 self._create(session, topic, packet.client_id)
-                self._settle(None)
             else:
-                if is_publishable(topic):
-                    self._find(topic)  # a pattern needs no topic yet
+                plain, _ = split_replay(topic)
+                if is_publishable(plain):
+                    self._find(plain)  # a pattern needs no topic yet
                 self.subscribe(session, topic, self._settle)
         except (PeerError, CallerError) as error:
             self._settle(error)
@@ -126,12 +139,26 @@ class RheosGateway(Gateway):
     def _create(self, session: Session, topic: str, client_id: bytes) -> None:
         """Make a topic, with its creator as parent, for one that may publish there.
 
-        Raise DuplicateTopic, InvalidTopicName, NotAllowed or TopicTableFull.
+        It is acknowledged once the log has it. Raise DuplicateTopic, InvalidTopicName, NotAllowed,
+        TopicTableFull or LogUnavailable.
         """
-        if self.broker.topics.find(topic) is not None:
+        unkept = _unkept_by(self.broker)
+        known = self.broker.topics.find(topic)
+        if known is not None and known not in unkept:
             raise DuplicateTopic(binary_topic_name(topic))
         self.broker.admit(session, topic)
-        self.broker.creators[self.broker.topics.intern(topic)] = client_id
+        identifier = self.broker.topics.intern(topic)
+        unkept.add(identifier)
+        receipt = self.broker.log.add_topic(topic, client_id)
+        unkept.discard(identifier)
+        self.broker.creators[identifier] = client_id
+
+        def refusal(answer: bytes) -> bytes:
+            unkept.add(identifier)
+            return self._failed(answer)
+
+        answer = self._without_message(AckCode.SUCCESS)
+        self.broker.acknowledge(session, receipt, answer, refusal)
 
     def _settle(self, error: PeerError | CallerError | None) -> None:
         """Answer a request that is done, or refused by `error`."""
@@ -153,10 +180,23 @@ class RheosGateway(Gateway):
 
     def _answer(self, code: AckCode) -> None:
         """Answer one request that brought no message, behind the answers to those before it."""
-        log = self.broker.log
-        nothing = message_id(log.log_id, partition=log.partition, offset=NO_MESSAGE_OFFSET)
-        answer = self.acknowledgment(code, nothing)
+        answer = self._without_message(code)
         if self.session is None:
             self.link.write(answer)
         else:
             self.session.reply(answer)
+
+    def _without_message(self, code: AckCode) -> bytes:
+        log = self.broker.log
+        nothing = message_id(log.log_id, partition=log.partition, offset=NO_MESSAGE_OFFSET)
+        return self.acknowledgment(code, nothing)
+
+
+# A topic that was made and could not be kept cannot be forgotten: ids are for good. It stays open
+# to whoever makes it next, as if it were not there.
+_UNKEPT: WeakKeyDictionary[Broker, set[int]] = WeakKeyDictionary()
+
+
+def _unkept_by(broker: Broker) -> set[int]:
+    """Return the topics of `broker` whose CREATE the log did not keep."""
+    return _UNKEPT.setdefault(broker, set())

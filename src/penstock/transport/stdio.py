@@ -182,12 +182,21 @@ class ProgramLink:
             self._later(_LAST_WORDS_SECONDS, self._finish)
 
     def output_ended(self) -> None:
-        """Stop a program that will not be heard any more."""
+        """Let the handler end a program that will not be heard any more; it may owe answers yet."""
         self._output_ended = True
-        if self._running:
-            self.stop(seconds_max=STDIO_STOP_SECONDS_MAX)
-        else:
+        if not self._running:
             self._finish()
+            return
+        handler = self._intake.handler
+        if handler is None or self._input_closed:
+            self.stop(seconds_max=STDIO_STOP_SECONDS_MAX)
+            return
+        try:
+            handler.ended()
+        except Exception as error:  # noqa: BLE001
+            # Whatever broke, it breaks one program only.
+            self._owner.failed(self, error)
+            self.abort()
 
     def input_ended(self) -> None:
         """Write no more to a program that does not listen; it may go on speaking."""

@@ -52,6 +52,7 @@ class StreamConnection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_closing",
+        "_ended",
         "_handler",
         "_own",
         "_own_filled",
@@ -72,6 +73,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._own_filled = 0
         self._pauses = 0
         self._closing = False
+        self._ended = False  # the peer sends nothing more; it may still read
         self.congested = False
         self.peer = ""
 
@@ -131,10 +133,25 @@ class StreamConnection(asyncio.BufferedProtocol):
             self._handler.drained()
 
     def eof_received(self) -> bool:
-        """Close when the peer has no more to say."""
-        self._closing = True
-        self._linger()
-        return False
+        """Let the handler end when the peer has no more to say; it may owe answers yet.
+
+        TLS on asyncio cannot write to a peer that has ended: there the connection closes at once.
+        """
+        transport = self._transport
+        if transport is None or transport.get_extra_info("sslcontext") is not None:
+            self._closing = True
+            self._linger()
+            return False
+        if not self._ended and not self._closing and self._handler is not None:
+            self._ended = True
+            self._rest, self._own = b"", None
+            try:
+                self._handler.ended()
+            except Exception as error:  # noqa: BLE001
+                # Whatever broke, it breaks one connection only.
+                self._owner.failed(self, error)
+                self.abort()
+        return True  # what closes it is the handler
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End: the handler learns why."""
@@ -181,6 +198,10 @@ class StreamConnection(asyncio.BufferedProtocol):
             return bytes(self._own[: self._own_filled])
         return self._rest
 
+    @property
+    def _done_reading(self) -> bool:
+        return self._closing or self._ended
+
     # --- the handler's side -----------------------------------------------------------------------
 
     @property
@@ -196,14 +217,14 @@ class StreamConnection(asyncio.BufferedProtocol):
     def pause(self) -> None:
         """See ports.Link."""
         self._pauses += 1
-        if self._pauses == 1 and self._transport is not None and not self._closing:
+        if self._pauses == 1 and self._transport is not None and not self._done_reading:
             self._transport.pause_reading()
 
     def resume(self) -> None:
         """See ports.Link: what waits is handed on first, and may pause again."""
         transport = self._transport
         self._pauses -= 1
-        if self._pauses or transport is None or self._closing:
+        if self._pauses or transport is None or self._done_reading:
             return
         transport.resume_reading()
         waiting = self.waiting()

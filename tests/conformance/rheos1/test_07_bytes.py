@@ -24,7 +24,7 @@ DELIVERY = bytes.fromhex("15 04000000" + ID + "32312e35")
 
 @pytest.fixture
 def fresh() -> Iterator[LiveBroker]:
-    with LiveBroker(log=MemoryLog(log_id=0x0190A3B4C5D6, partition=3)) as live:
+    with LiveBroker(writer=MemoryLog(log_id=0x0190A3B4C5D6, partition=3)) as live:
         yield live
 
 

@@ -39,7 +39,7 @@ SECOND = sealed("ac 00" + LOG + "8000000000000001")
 
 @pytest.fixture
 def fresh() -> Iterator[LiveBroker]:
-    with LiveBroker(log=MemoryLog(log_id=0x0190A3B4C5D6, partition=3)) as live:
+    with LiveBroker(writer=MemoryLog(log_id=0x0190A3B4C5D6, partition=3)) as live:
         yield live
 
 

@@ -1,5 +1,6 @@
 """Both versions on one port, told apart by the first packet, with one space of topics."""
 
+import socket
 import struct
 
 import pytest
@@ -106,6 +107,14 @@ def test_07_a_first_packet_that_fits_both_and_is_all_there_is_is_v1_when_time_is
         client.request(CREATE, ambiguous_name(3), b"abc")
         assert client.ack().code == SUCCESS
         client.must(PUBLISH, ambiguous_name(3), b"1")
+
+
+def test_07b_a_first_packet_that_fits_both_is_v1_when_nothing_follows(broker: LiveBroker) -> None:
+    with Client(broker, RHEOS1) as client:
+        client.request(CREATE, ambiguous_name(4), b"abcd")
+        client.socket.shutdown(socket.SHUT_WR)
+        assert client.ack().code == SUCCESS
+        client.expect_close()
 
 
 def test_08_a_connection_does_not_change_its_version(broker: LiveBroker, topic: bytes) -> None:

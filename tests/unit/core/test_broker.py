@@ -41,9 +41,9 @@ def send(broker: Broker, session: Session, *messages: tuple[int, bytes]) -> int:
         permits=broker.permits(session),
     )  # fmt: skip
     assert end == len(data)
-    first = broker.publish(session, broker.batch)
+    receipt = broker.publish(session, broker.batch)
     broker.batch.clear()
-    return first
+    return receipt.first_offset
 
 
 def messages(session: Session) -> list[tuple[int, bytes]]:
@@ -268,57 +268,6 @@ def test_values_too_long_for_herald_are_left_out_for_herald_alone() -> None:
     assert messages(subscriber) == [(1, b"a"), (1, b"b")]
     assert other.link.read() == data  # type: ignore[attr-defined]
     assert broker.counters.messages_undeliverable[Protocol.HERALD] == 1
-
-
-class SlowLog(MemoryLog):
-    """Takes messages, and makes them durable when told."""
-
-    def append(self, batch: object) -> int:
-        first = getattr(self, "next", 0)
-        self.next = first + len(batch)  # type: ignore[arg-type]
-        return first
-
-
-def test_answers_wait_for_the_disk_and_keep_their_order() -> None:
-    broker = Broker(log=SlowLog(), clock=FakeClock())
-    broker.topics.bind_channel(1, "channel/1")
-    session = join(broker)
-    send(broker, session, (1, b"a"), (1, b"b"))
-    broker.acknowledge(session, 1, b"first ")
-    session.reply(b"second ")
-    send(broker, session, (1, b"c"))
-    broker.acknowledge(session, 2, b"third")
-    link = session.link
-    assert link.read() == b""  # type: ignore[attr-defined]
-    broker.log.durable_offset = 1  # type: ignore[misc]
-    broker.became_durable()
-    assert link.read() == b""  # type: ignore[attr-defined]
-    broker.log.durable_offset = 2  # type: ignore[misc]
-    broker.became_durable()
-    assert link.read() == b"first second "  # type: ignore[attr-defined]
-    broker.log.durable_offset = 3  # type: ignore[misc]
-    broker.became_durable()
-    assert link.read() == b"third"  # type: ignore[attr-defined]
-    session.reply(b"at once")
-    assert link.read() == b"at once"  # type: ignore[attr-defined]
-
-
-def test_a_session_is_closed_behind_its_last_answer() -> None:
-    broker = Broker(log=SlowLog(), clock=FakeClock())
-    broker.topics.bind_channel(1, "channel/1")
-    session = join(broker)
-    send(broker, session, (1, b"a"))
-    broker.acknowledge(session, 0, b"answer")
-    session.finish()
-    link = session.link
-    assert not link.closed  # type: ignore[attr-defined]
-    broker.log.durable_offset = 1  # type: ignore[misc]
-    broker.became_durable()
-    assert link.read() == b"answer"  # type: ignore[attr-defined]
-    assert link.closed  # type: ignore[attr-defined]
-    idle = join(broker)
-    idle.finish()
-    assert idle.link.closed  # type: ignore[attr-defined]
 
 
 def test_timers_run_in_order_when_they_are_due() -> None:

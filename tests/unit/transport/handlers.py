@@ -33,6 +33,9 @@ class Echo:
     def drained(self) -> None:
         self.drained_count += 1
 
+    def ended(self) -> None:
+        self.link.close()
+
     def lost(self, reason: str) -> None:
         self.lost_for.append(reason)
 

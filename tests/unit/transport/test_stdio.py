@@ -263,6 +263,31 @@ def test_a_program_that_closes_its_output_is_stopped(run: Run) -> None:
     run(check())
 
 
+def test_a_program_that_closes_its_output_gets_what_it_is_owed(run: Run, tmp_path: Path) -> None:
+    class Owing(Keeper):
+        def ended(self) -> None:
+            asyncio.get_running_loop().call_later(0.05, self.pay)
+
+        def pay(self) -> None:
+            self.link.write(b"owed")
+            self.link.close()
+
+    async def check() -> None:
+        owner = Programs(Owing)
+        got = tmp_path / "got"
+        source = (
+            "import os, sys; os.write(1, b'last'); os.close(1);"
+            f"open({str(got)!r}, 'wb').write(sys.stdin.buffer.read())"
+        )
+        made = supervisor(owner, python(source), restart_seconds_min=20)
+        await until(lambda: owner.handlers and owner.handlers[0].lost_for)
+        assert bytes(owner.handlers[0].taken) == b"last"
+        assert got.read_bytes() == b"owed"
+        await made.stop(seconds_max=1)
+
+    run(check())
+
+
 def test_standard_error_is_logged_line_by_line(run: Run) -> None:
     async def check() -> None:
         owner = Programs(Keeper)

@@ -3,6 +3,8 @@
 from typing import TYPE_CHECKING
 
 from penstock.core.broker import Broker
+from penstock.errors import LogUnavailable
+from penstock.gateway.base import NOT_WRITTEN
 from penstock.gateway.fleximq import frames
 from penstock.ports import Link
 from penstock.wire.fleximq import ClientId, Message, MessageType, StatusCode
@@ -48,6 +50,14 @@ class Answers:
         """Say it by a REP with an identifier that fits, else by a NOTIF."""
         number = self.session.number if self.session is not None else ClientId.UNASSIGNED
         self.write(frames.refusal(status, text, client_id=number, identifier=identifier))
+
+    def not_kept(self, answer: bytes) -> bytes:  # noqa: ARG002
+        """Return what says that messages which were taken are lost; no `answer` said they were."""
+        number = self.session.number if self.session is not None else ClientId.UNASSIGNED
+        text = str(LogUnavailable(NOT_WRITTEN))
+        return frames.refusal(
+            StatusCode.SERVICE_UNAVAILABLE, text, client_id=number, identifier=None
+        )
 
     def write(self, frame: bytes) -> None:
         """Send a frame of the broker's own, which counts as no message."""

@@ -2,8 +2,13 @@
 
 REQ, REP and BCAST are passed on as they came. NOTIF and PUB reach each receiver with its own
 routing entry alone. Clients of other protocols have numbers too, but no routing reaches them.
+
+Each is given to the log before it is passed on, at once and without waiting for the disk; what the
+log does not take is refused with 503. So is what it loses later, by a NOTIF: a REP could be taken
+for the answer.
 """
 
+import contextlib
 from collections.abc import Iterable
 from types import MappingProxyType
 from typing import Final
@@ -11,12 +16,14 @@ from typing import Final
 from penstock.core.broker import Broker
 from penstock.core.requests import Failure, Match, Refusal
 from penstock.core.sessions import Session
+from penstock.errors import LogUnavailable
 from penstock.gateway.fleximq import frames
 from penstock.gateway.fleximq.answers import Answers
+from penstock.gateway.fleximq.records import broker_reply, record_of
 from penstock.gateway.fleximq.services import SERVICES
 from penstock.model import Protocol
 from penstock.wire import messagepack
-from penstock.wire.fleximq import ClientId, Message, Routing, StatusCode
+from penstock.wire.fleximq import ClientId, Message, MessageType, Routing, StatusCode
 
 __all__ = ["Exchange"]
 
@@ -52,7 +59,8 @@ class Exchange:
         """Pass a REQ on to its target, or answer it if that is the broker."""
         identifier, entry = _correlated(message)
         if entry.client_id == ClientId.BROKER:
-            self._serve(session, message, identifier=identifier, path=entry.path)
+            if self._keep(session, message):
+                self._serve(session, identifier=identifier, path=entry.path)
             return
         target = self._client(entry.client_id)
         if target is None:
@@ -61,13 +69,18 @@ class Exchange:
         refusal = self._broker.requests.ask(identifier, requester=session, target=target, told=self)
         if refusal is not None:
             self._answers.refuse(message, *_REFUSALS[refusal])
-            return
-        self._deliver((target,), frames.as_sent(frame_view))
+        elif self._keep(session, message):
+            self._deliver((target,), frames.as_sent(frame_view))
+        else:
+            number = session.number
+            self._broker.requests.answer(identifier, requester_number=number, target=target)
 
     def request_failed(self, identifier: str, failure: Failure) -> None:
         """See core.requests.Requester."""
         status, text = _FAILURES[failure]
-        self._answers.tell(status, text, identifier)
+        if self._answers.session is not None:
+            payload = messagepack.encode(text)
+            self._reply(self._answers.session, status, payload, identifier=identifier)
 
     def reply(self, session: Session, message: Message, frame_view: memoryview) -> None:
         """Pass a REP on to who waits for it."""
@@ -75,9 +88,7 @@ class Exchange:
         number = entry.client_id
         match self._broker.requests.answer(identifier, requester_number=number, target=session):
             case Match.AWAITED:
-                requester = self._client(number)
-                if requester is not None:
-                    self._deliver((requester,), frames.as_sent(frame_view))
+                self._pass_reply_on(session, message, frame_view)
             case Match.UNKNOWN:
                 # Not by a REP: its id could be taken for that of a request this client made.
                 text = f"client {number} does not wait for this answer"
@@ -85,38 +96,66 @@ class Exchange:
             case Match.LATE:
                 pass
 
-    def _serve(self, session: Session, message: Message, *, identifier: str, path: str) -> None:
-        service = SERVICES.get(path)
-        if service is None:
-            self._answers.refuse(message, StatusCode.NOT_FOUND, "the broker has no such path")
-            return
-        self._answers.write(
-            frames.answer(
-                StatusCode.OK,
-                messagepack.encode(service(self._broker, session)),
-                client_id=session.number,
+    def _pass_reply_on(self, session: Session, message: Message, frame_view: memoryview) -> None:
+        identifier, entry = _correlated(message)
+        requester = self._client(entry.client_id)
+        if self._keep(session, message):
+            if requester is not None:
+                self._deliver((requester,), frames.as_sent(frame_view))
+        elif requester is not None:
+            frame = frames.refusal(
+                StatusCode.SERVICE_UNAVAILABLE,
+                "the answer cannot be kept",
+                client_id=requester.number,
                 identifier=identifier,
             )
+            self._broker.send(requester, frame, 0)
+
+    def _serve(self, session: Session, *, identifier: str, path: str) -> None:
+        service = SERVICES.get(path)
+        if service is None:
+            payload = messagepack.encode("the broker has no such path")
+            self._reply(session, StatusCode.NOT_FOUND, payload, identifier=identifier)
+        else:
+            payload = messagepack.encode(service(self._broker, session))
+            self._reply(session, StatusCode.OK, payload, identifier=identifier)
+
+    def _reply(
+        self, session: Session, status: StatusCode, payload: bytes, *, identifier: str
+    ) -> None:
+        """Answer a request that the log has; the answer goes there too, if there is room."""
+        number = session.number
+        record = broker_reply(
+            status,
+            payload,
+            client_id=number,
+            identifier=identifier,
+            timestamp_us=self._broker.clock.now_us(),
         )
+        with contextlib.suppress(LogUnavailable):
+            self._broker.log.append_record(record)
+        self._answers.write(frames.answer(status, payload, client_id=number, identifier=identifier))
 
     # --- One to many --------------------------------------------------------------------------
 
-    def notify(self, message: Message) -> None:
+    def notify(self, session: Session, message: Message) -> None:
         """Bring a NOTIF to each client it names; what is for the broker ends here."""
         entries = [entry for entry in _entries(message) if entry.client_id != ClientId.BROKER]
-        self._count()
-        self._deliver_routed(message, entries, among=None)
+        if self._keep(session, message):
+            self._deliver_routed(message, entries, among=None)
 
     def publish_routed(self, session: Session, message: Message) -> None:
         """Bring a PUB, whose topic is allowed, to those of its clients that subscribe to it."""
         subscribers = set(self._broker.router.subscribers(message.header.topic or ""))
         if not session.echo:
             subscribers.discard(session)
-        self._count()
-        self._deliver_routed(message, _entries(message), among=subscribers)
+        if self._keep(session, message):
+            self._deliver_routed(message, _entries(message), among=subscribers)
 
-    def broadcast(self, session: Session, frame_view: memoryview) -> None:
+    def broadcast(self, session: Session, message: Message, frame_view: memoryview) -> None:
         """Bring a BCAST to every fleximq client, the sender too if it wants its own messages."""
+        if not self._keep(session, message):
+            return
         sessions: Iterable[Session] = self._broker.sessions
         everyone = [
             client
@@ -148,14 +187,22 @@ class Exchange:
         return session
 
     def _deliver(self, targets: Iterable[Session], frame: bytes) -> None:
-        self._count()
         for target in targets:
             self._broker.send(target, frame, 1)
 
-    def _count(self) -> None:
-        """Give the message at hand its place in the log."""
-        self._broker.log.append_one()
-        self._broker.counters.messages_received[Protocol.FLEXIMQ] += 1
+    def _keep(self, session: Session, message: Message) -> bool:
+        """Have the log take a message; tell whether it did. If not, who sent it is told."""
+        broker = self._broker
+        record = record_of(session, message, timestamp_us=broker.clock.now_us())
+        try:
+            receipt = broker.publish_record(session, record)
+        except LogUnavailable as error:
+            # Not by a REP to a REP: its id could be taken for that of a request this client made.
+            identifier = None if message.type is MessageType.REP else frames.reqrep_id(message)
+            self._answers.tell(StatusCode.SERVICE_UNAVAILABLE, str(error), identifier)
+            return False
+        broker.acknowledge(session, receipt, b"", self._answers.not_kept)
+        return True
 
     def _refuse_unknown(self, message: Message, numbers: list[int]) -> None:
         text = f"no client {', '.join(map(str, numbers))}"

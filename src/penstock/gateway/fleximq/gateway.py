@@ -14,6 +14,7 @@ from penstock.errors import (
     CallerError,
     HookRefused,
     HookTimeout,
+    LogUnavailable,
     NotAllowed,
     OutOfSequence,
     PeerError,
@@ -30,7 +31,7 @@ from penstock.gateway.fleximq.shared import shared_by
 from penstock.gateway.options import GatewayOptions
 from penstock.limits import REQUEST_ID_BYTES_MAX
 from penstock.model import ByteOrder, Protocol
-from penstock.ports import Link
+from penstock.ports import Link, Receipt
 from penstock.wire import fleximq
 from penstock.wire.fleximq import (
     BrokerState,
@@ -116,8 +117,13 @@ class FleximqGateway(Gateway):
             message_bytes_max=self.options.frames.fleximq_message_bytes_max,
         )
 
-    def published(self, session: Session, first_offset: int) -> None:
+    def published(self, session: Session, receipt: Receipt) -> None:
         """See the base class: PUB has no acknowledgment."""
+        self.broker.acknowledge(session, receipt, b"", self._answers.not_kept)
+
+    def refuse_run(self, session: Session, error: LogUnavailable) -> None:  # noqa: ARG002
+        """See the base class: one NOTIF for all."""
+        self._answers.tell(StatusCode.SERVICE_UNAVAILABLE, str(error), None)
 
     def topic_of(self, packet: Message) -> str | None:
         """See the base class: a routed PUB is not plain, and one in another's name none at all."""
@@ -309,9 +315,9 @@ class FleximqGateway(Gateway):
             case MessageType.REP:
                 self._exchange.reply(session, message, self._frame_view)
             case MessageType.NOTIF:
-                self._exchange.notify(message)
+                self._exchange.notify(session, message)
             case MessageType.BCAST:
-                self._exchange.broadcast(session, self._frame_view)
+                self._exchange.broadcast(session, message, self._frame_view)
             case MessageType.PUB if header.topic is not None:
                 self._publish_routed(session, message, header.topic)
             case MessageType.SUB if header.topic is not None:

@@ -1,0 +1,81 @@
+"""What the log keeps of the messages that no kernel takes.
+
+Who a message is for is among its headers: for each routing entry a `to`, the client's number as
+text, and a `path`. Replay brings such a message to nobody: it was not for every subscriber.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from penstock._kernels.batch import Sender
+from penstock.core.sessions import Session, sender_uuid
+from penstock.gateway.fleximq import frames
+from penstock.model import Form, Kind, Protocol
+from penstock.ports import Record
+from penstock.wire import fleximq, messagepack
+from penstock.wire.fleximq import ClientId, Header, Message, MessageType, ReqRep, Routing
+
+__all__ = ["broker_reply", "record_of"]
+
+_KINDS: Final[Mapping[MessageType, Kind]] = MappingProxyType(
+    {
+        MessageType.REQ: Kind.REQUEST,
+        MessageType.REP: Kind.REPLY,
+        MessageType.NOTIF: Kind.NOTIFY,
+        MessageType.BCAST: Kind.BROADCAST,
+        MessageType.PUB: Kind.PUBLISH,
+    }
+)
+_FORMS: Final[Mapping[messagepack.Kind, Form]] = MappingProxyType(
+    {messagepack.Kind.STR: Form.TEXT, messagepack.Kind.BIN: Form.BINARY}
+)
+_BROKER: Final = Sender(sender_uuid(ClientId.BROKER), ClientId.BROKER)
+
+
+def record_of(session: Session, message: Message, *, timestamp_us: int) -> Record:
+    """Return what is kept of a message of `session`."""
+    return _record(message, session.sender, session.name, timestamp_us)
+
+
+def broker_reply(
+    status: int, payload: bytes, *, client_id: int, identifier: str, timestamp_us: int
+) -> Record:
+    """Return what is kept of a REP of client 1, the broker."""
+    header = Header(
+        routing=(Routing(client_id, ""),),
+        reqrep=ReqRep(fleximq.ReqRepType.CORRELATION, identifier),
+        status=status,
+    )
+    message = Message(MessageType.REP, ClientId.BROKER, header, payload)
+    return _record(message, _BROKER, str(int(ClientId.BROKER)), timestamp_us)
+
+
+def _record(message: Message, sender: Sender, sender_name: str, timestamp_us: int) -> Record:
+    header = message.header
+    return Record(
+        Protocol.FLEXIMQ,
+        _KINDS[message.type],
+        header.topic or "",
+        fleximq.raw_value(message.payload),
+        sender,
+        sender_name,
+        timestamp_us,
+        form=_form(message.payload),
+        private=True,
+        headers=tuple(
+            entry
+            for target in header.routing or ()
+            for entry in (("to", b"%d" % target.client_id), ("path", target.path.encode()))
+        ),
+        correlation=frames.reqrep_id(message),
+        status=header.status,
+    )
+
+
+def _form(payload: bytes) -> Form:
+    """Tell how `fleximq.raw_value` of a payload stood in it."""
+    if not payload:
+        return Form.MESSAGEPACK
+    kind, _, _ = messagepack.head(payload, 0)
+    return _FORMS.get(kind, Form.MESSAGEPACK)
