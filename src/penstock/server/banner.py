@@ -23,7 +23,7 @@ def banner(config: Config, addresses: Sequence[Address], *, version: str) -> str
     for place, address in zip(places, addresses, strict=True):
         lines.append(f"  listen  {place:<{width}}  {_who(address)}")
     lines += [f"  program {' '.join(program.command)}" for program in config.program]
-    folder = config.data.folder
+    folder = "-" if config.broker.durability == "memory" else config.data.folder
     lines += [
         f"  data    {folder:<{width}}  {DURABILITY[config.broker.durability]}",
         f"  http    {_http(config, addresses)}",

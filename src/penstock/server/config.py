@@ -10,7 +10,10 @@ from urllib.parse import quote
 from msgspec import Meta, Struct
 
 from penstock import limits as bounds
+from penstock import model
 from penstock.core.broker import BrokerSettings
+from penstock.log.durability import DurabilityRules
+from penstock.log.options import LogOptions, Retention
 from penstock.transport.addresses import OPTIONS, Address, parse_address
 
 __all__ = [
@@ -25,15 +28,22 @@ __all__ = [
     "LamamqConfig",
     "LimitsConfig",
     "ListenerConfig",
+    "LogConfig",
     "PrincipalConfig",
     "ProgramConfig",
     "RuleConfig",
+    "TopicDurabilityConfig",
     "Verdict",
 ]
 
 Durability = Literal["fsync", "os", "memory"]
 Verdict = Literal["allow", "deny"]
 
+_DURABILITY = {
+    "memory": model.Durability.MEMORY,
+    "os": model.Durability.OS,
+    "fsync": model.Durability.FSYNC,
+}
 _Text = Annotated[str, Meta(min_length=1)]
 _Count = Annotated[int, Meta(ge=1)]
 _Seconds = Annotated[float, Meta(gt=0, le=86_400)]
@@ -52,7 +62,7 @@ class BrokerConfig(_Table, frozen=True):
     out_buffer_bytes_max: Annotated[int, Meta(ge=64 * bounds.KIB)] = bounds.OUT_BUFFER_BYTES_MAX
     hold_seconds_max: Annotated[float, Meta(ge=0, le=86_400)] = bounds.HOLD_SECONDS_MAX
     slow_consumer: Literal["drop", "disconnect"] = "drop"
-    durability: Durability = "memory"
+    durability: Durability = "fsync"
 
 
 class LimitsConfig(_Table, frozen=True):
@@ -101,10 +111,33 @@ class DataConfig(_Table, frozen=True):
     folder: _Text = "penstock-data"
 
 
+class TopicDurabilityConfig(_Table, frozen=True):
+    """`[[log.durability]]`: topics whose acknowledgments wait for something else; first fit."""
+
+    topics: Annotated[tuple[_Text, ...], Meta(min_length=1)]
+    durability: Durability
+
+
+class LogConfig(_Table, frozen=True):
+    """`[log]`: how messages are kept, and for how long; 0 is without bound."""
+
+    segment_bytes_max: Annotated[int, Meta(ge=1 * bounds.MIB, le=2 * bounds.GIB)] = (
+        bounds.SEGMENT_BYTES_MAX
+    )
+    waiting_bytes_max: Annotated[int, Meta(ge=1 * bounds.MIB)] = bounds.LOG_WAITING_BYTES_MAX
+    age_seconds_max: Annotated[float, Meta(ge=0)] = 0.0
+    bytes_max: Annotated[int, Meta(ge=0)] = 0
+    durability: tuple[TopicDurabilityConfig, ...] = ()
+
+
 class HeraldConfig(_Table, frozen=True):
-    """`[herald]`: names of channels. If any is named, only those exist."""
+    """`[herald]`: names of channels. If any is named, only those exist.
+
+    `replay` says for channels from where in history their subscribers begin, such as `@earliest`.
+    """
 
     channels: dict[str, str] = {}
+    replay: dict[str, str] = {}
 
 
 class ListenerConfig(_Table, frozen=True):
@@ -194,6 +227,7 @@ class Config(_Table, frozen=True):
     limits: LimitsConfig = LimitsConfig()
     http: HttpConfig = HttpConfig()
     data: DataConfig = DataConfig()
+    log: LogConfig = LogConfig()
     herald: HeraldConfig = HeraldConfig()
     anonymous: AnonymousConfig = AnonymousConfig()
     listener: tuple[ListenerConfig, ...] = ()
@@ -216,3 +250,28 @@ class Config(_Table, frozen=True):
         """The topics of herald's channels; None if the file names none, so that all exist."""
         named = self.herald.channels
         return {int(channel): topic for channel, topic in named.items()} or None
+
+    @property
+    def log_options(self) -> LogOptions | None:
+        """How the log is kept; None if there is none."""
+        if self.broker.durability == "memory":
+            return None
+        patterns = [
+            (pattern, _DURABILITY[each.durability])
+            for each in self.log.durability
+            for pattern in each.topics
+        ]
+        return LogOptions(
+            durability=DurabilityRules(_DURABILITY[self.broker.durability], patterns),
+            segment_bytes_max=self.log.segment_bytes_max,
+            waiting_bytes_max=self.log.waiting_bytes_max,
+            retention=Retention(
+                age_seconds_max=self.log.age_seconds_max or None,
+                bytes_max=self.log.bytes_max or None,
+            ),
+        )
+
+    @property
+    def herald_replay(self) -> dict[int, str]:
+        """From where in history subscribers of a herald channel begin."""
+        return {int(channel): start for channel, start in self.herald.replay.items()}

@@ -6,6 +6,7 @@ from penstock.errors import BadAddress, CertificateUnusable, InvalidPattern
 from penstock.limits import LAMAMQ_IDENTITY_NAME_BYTES_MAX, TOPIC_NAME_BYTES_MAX
 from penstock.model import Protocol, is_publishable
 from penstock.patterns import compile_pattern
+from penstock.replay import split_replay
 from penstock.server.config import Config, PrincipalConfig, RuleConfig
 from penstock.server.config_reading import Sources
 from penstock.transport.addresses import Address, parse_address
@@ -20,6 +21,8 @@ WITH_CREDENTIALS = frozenset({Protocol.FLEXIMQ, Protocol.LAMAMQ})
 def check(config: Config, sources: Sources) -> None:
     """Raise ConfigError at the first thing that does not fit the others."""
     _check_channels(config, sources)
+    _check_replay(config, sources)
+    _check_log(config, sources)
     _check_rules(config.anonymous.rule, "anonymous", sources)
     _check_principals(config, sources)
     _check_http(config, sources)
@@ -30,9 +33,7 @@ def _check_channels(config: Config, sources: Sources) -> None:
     taken: dict[str, str] = {}
     for channel, topic in config.herald.channels.items():
         key = f"herald.channels.{channel}"
-        if not (channel.isascii() and channel.isdigit() and channel == str(int(channel))) or (
-            int(channel) > 255
-        ):
+        if not _is_channel(channel):
             raise sources.error(key, "expected a channel from 0 to 255 as key")
         if not is_publishable(topic) or len(topic.encode()) > TOPIC_NAME_BYTES_MAX:
             raise sources.error(key, "expected a topic's name: not empty, no wildcard level")
@@ -41,17 +42,51 @@ def _check_channels(config: Config, sources: Sources) -> None:
         taken[topic] = channel
 
 
+def _check_replay(config: Config, sources: Sources) -> None:
+    for channel, start in config.herald.replay.items():
+        key = f"herald.replay.{channel}"
+        if not _is_channel(channel):
+            raise sources.error(key, "expected a channel from 0 to 255 as key")
+        if config.herald.channels and channel not in config.herald.channels:
+            raise sources.error(key, "there is no such channel in herald.channels")
+        if split_replay(f"x{start}")[1] is None:
+            problem = f'expected a start such as "@earliest" or "@-15m", got "{start}"'
+            raise sources.error(key, problem)
+        if config.broker.durability == "memory":
+            raise sources.error(key, 'there is no history with broker.durability = "memory"')
+
+
+def _check_log(config: Config, sources: Sources) -> None:
+    for index, rule in enumerate(config.log.durability):
+        key = f"log.durability[{index}]"
+        _check_patterns(rule.topics, f"{key}.topics", sources)
+        if config.broker.durability == "memory":
+            problem = (
+                'there is no log with broker.durability = "memory"; '
+                'set it to "os" or "fsync", and "memory" here for the other topics'
+            )
+            raise sources.error(key, problem)
+
+
+def _is_channel(text: str) -> bool:
+    return text.isascii() and text.isdigit() and text == str(int(text)) and int(text) <= 255
+
+
+def _check_patterns(topics: tuple[str, ...], key: str, sources: Sources) -> None:
+    for topic in topics:
+        try:
+            compile_pattern(topic)
+        except InvalidPattern:
+            problem = f'"{topic[:40]}" matches no topic; # and > stand only at the end'
+            raise sources.error(key, problem) from None
+
+
 def _check_rules(rules: tuple[RuleConfig, ...], key: str, sources: Sources) -> None:
     for index, rule in enumerate(rules):
         below = f"{key}.rule[{index}]"
         if (rule.allow is None) == (rule.deny is None):
             raise sources.error(below, "expected either allow or deny")
-        for topic in rule.topics:
-            try:
-                compile_pattern(topic)
-            except InvalidPattern:
-                problem = f'"{topic[:40]}" matches no topic; # and > stand only at the end'
-                raise sources.error(f"{below}.topics", problem) from None
+        _check_patterns(rule.topics, f"{below}.topics", sources)
 
 
 def _check_principals(config: Config, sources: Sources) -> None:

@@ -120,6 +120,9 @@ class _Nobody:
     def received(self, data: memoryview) -> int:
         return len(data)
 
+    def ended(self) -> None:
+        pass
+
     def drained(self) -> None:
         pass
 

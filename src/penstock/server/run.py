@@ -4,12 +4,12 @@ import asyncio
 import dataclasses
 import signal
 from collections.abc import Callable
-from pathlib import PurePath
-from typing import Final
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING
 
 import structlog
 
-from penstock.errors import NotSupported, OperatorError
+from penstock.errors import CannotKeep, OperatorError
 from penstock.gateway.options import FrameLimits, GatewayOptions
 from penstock.server.config import Config
 from penstock.server.config_reload import reload
@@ -18,12 +18,12 @@ from penstock.server.server import Server
 from penstock.transport.addresses import Address
 from penstock.transport.stdio import Program
 
+if TYPE_CHECKING:
+    from penstock.log.arrow_log import ArrowLog
+
 __all__ = ["Running", "serve"]
 
 log = structlog.get_logger("penstock.run")
-
-DURABILITIES: Final = frozenset({"memory"})
-"""Those that there is a log for."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -74,6 +74,7 @@ class Running:
             handshake_seconds_max=self.config.limits.handshake_seconds_max,
             messages_per_second_max=self.config.limits.messages_per_second_max or None,
             frames=_frame_limits(self.config),
+            herald_replay=self.config.herald_replay,
         )
 
 
@@ -89,13 +90,13 @@ async def serve(
     configuration to go on with; what it raises is logged, and the broker goes on as it was. A
     second SIGINT or SIGTERM ends the process without waiting for the drain.
     """
-    _check_supported(config)
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     server = Server(
         settings=config.broker_settings,
         channels=config.channels,
         connections_max=config.limits.connections_max,
+        log=_open_log(config),
     )
     running = Running(config, server, Authenticator(config))
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -113,10 +114,23 @@ async def serve(
         await running.stop()
 
 
-def _check_supported(config: Config) -> None:
-    if config.broker.durability not in DURABILITIES:
-        setting = f'durability "{config.broker.durability}"'
-        raise NotSupported(setting, "there is no log on disk yet; use --durability memory")
+def _open_log(config: Config) -> "ArrowLog | None":
+    """Open the log and say what was found; raise OperatorError if that cannot be."""
+    options = config.log_options
+    if options is None:
+        return None
+    from penstock.log.arrow_log import ArrowLog  # noqa: PLC0415  (a cost only a log pays)
+
+    folder = Path(config.data.folder)
+    try:
+        opened = ArrowLog(folder, options)
+    except OSError as error:
+        raise CannotKeep(str(folder), error.strerror or str(error)) from error
+    for cut in opened.recovered.cuts:
+        log.warning("torn tail cut off", **cut._asdict())
+    for damage in opened.recovered.damage:
+        log.error("part of the log cannot be read", **damage._asdict())
+    return opened
 
 
 def _reread(running: Running, reread: Callable[[], Config] | None) -> None:

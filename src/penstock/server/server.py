@@ -1,15 +1,17 @@
 """A whole broker in one event loop: made, started, stopped."""
 
 import asyncio
+import contextlib
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import structlog
 
 from penstock.core.broker import Broker, BrokerSettings
+from penstock.errors import CallerError
 from penstock.gateway.options import GatewayOptions
 from penstock.limits import SESSIONS_MAX
 from penstock.log.memory import MemoryLog
-from penstock.ports import LogWriter
 from penstock.server.clock import SystemClock
 from penstock.server.connections import Turnstile
 from penstock.server.listener import Listener, StdioListener, new_listener
@@ -17,9 +19,12 @@ from penstock.transport.addresses import Address
 from penstock.transport.stdio import Program
 from penstock.transport.stream import ReceiveBuffer
 
+if TYPE_CHECKING:
+    from penstock.log.arrow_log import ArrowLog
+
 __all__ = ["Server"]
 
-log = structlog.get_logger("penstock.server")
+logger = structlog.get_logger("penstock.server")
 
 TICK_SECONDS = 0.05
 """How late a timer may be."""
@@ -32,21 +37,40 @@ class Server:
         self,
         *,
         settings: BrokerSettings | None = None,
-        log: LogWriter | None = None,
+        log: "ArrowLog | None" = None,
         channels: Mapping[int, str] | None = None,
         connections_max: int = SESSIONS_MAX,
     ) -> None:
-        self.broker = Broker(log=log or MemoryLog(), clock=SystemClock(), settings=settings)
+        self._log = log
+        self.broker = Broker(
+            log=log or MemoryLog(), reader=log, clock=SystemClock(), settings=settings
+        )
         names = channels or {channel: f"channel/{channel}" for channel in range(256)}
         for channel, name in names.items():
             self.broker.topics.bind_channel(channel, name)
+        if log is not None:
+            self._remember_topics(log)
         self._buffer = ReceiveBuffer()
         self._turnstile = Turnstile(connections_max)
         self._listeners: list[Listener] = []
         self._ticking: asyncio.TimerHandle | None = None
 
+    def _remember_topics(self, log: "ArrowLog") -> None:
+        """Make the topics known that there were before."""
+        broker = self.broker
+        for name, creator in log.topics:
+            try:
+                identifier = broker.topics.intern(name)
+            except CallerError as error:
+                logger.warning("topic not restored", topic=name, error=str(error))
+                continue
+            if creator:
+                broker.creators[identifier] = creator
+
     async def start(self) -> None:
-        """Let time pass for the broker."""
+        """Let time pass for the broker, and its log be written."""
+        if self._log is not None:
+            self._log.attach(self.broker.topics, self.broker.settle)
         self._tick()
 
     async def listen(self, address: Address, *, options: GatewayOptions | None = None) -> Address:
@@ -80,13 +104,18 @@ class Server:
         """Stop accepting, send what is written, close; what is not sent in time is dropped."""
         for listener in self._listeners:
             listener.stop_accepting()
+        if self._log is not None and self._log.attached:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._log.flush(), seconds_max)
         await asyncio.gather(*(each.close(seconds_max=seconds_max) for each in self._listeners))
         if self._ticking is not None:
             self._ticking.cancel()
+        if self._log is not None:
+            self._log.close()
 
     def _tick(self) -> None:
         try:
             self.broker.timers.run_due()
         except Exception:  # time must not stop for everyone because one timer broke
-            log.exception("timer failed")
+            logger.exception("timer failed")
         self._ticking = asyncio.get_running_loop().call_later(TICK_SECONDS, self._tick)

@@ -90,7 +90,7 @@ def test_the_command_line_is_imported_in_half_a_second_without_the_broker() -> N
     raise AssertionError(f"imported in {seconds}")
 
 
-def test_the_broker_does_not_import_spark_or_arrow() -> None:
+def test_the_broker_does_not_import_spark_and_arrow_only_for_a_log() -> None:
     program = (
         "import sys, penstock.server.run; "
         "print(*[name for name in sys.modules if name.startswith(('pyspark', 'pyarrow'))])"

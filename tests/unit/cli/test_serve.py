@@ -8,6 +8,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,12 +21,14 @@ import pytest
 PENSTOCK = [sys.executable, "-m", "penstock.cli"]
 ANY_PORT = "tcp://127.0.0.1:0"
 SECONDS_MAX = 10.0
+FOLDER = tempfile.TemporaryDirectory(prefix="penstock-test-")
+"""Where the brokers of this module keep what they get, one after the other."""
 
 
 def environment(**more: str) -> dict[str, str]:
     """The environment of the tests, without settings of whoever runs them."""
     plain = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
-    return {**plain, **more}
+    return {"PENSTOCK_DATA__FOLDER": FOLDER.name, **plain, **more}
 
 
 def run(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
@@ -243,11 +246,11 @@ def test_sighup_reloads_and_a_bad_file_changes_nothing(tmp_path: Path) -> None:
     with Process("--config", str(file)) as broker:
         broker.ready()
         port = broker.port()
-        file.write_text(listener + "[broker]\nsubscriptions_max = 1\n[data]\nfolder = 'x'\n")
+        file.write_text(listener + "[broker]\nsubscriptions_max = 1\n[log]\nbytes_max = 1\n")
         broker.popen.send_signal(signal.SIGHUP)
         line = broker.wait_for(lambda line: "event=reloaded" in line)
         assert "broker.subscriptions_max" in line
-        assert "needs_restart=['data.folder']" in line
+        assert "needs_restart=['log.bytes_max']" in line
         file.write_text("[broker]\nnonsense = 1\n")
         broker.popen.send_signal(signal.SIGHUP)
         line = broker.wait_for(lambda line: 'event="not reloaded"' in line)
@@ -292,10 +295,12 @@ def test_an_address_of_another_machine_is_one_line() -> None:
     assert line.startswith("cannot listen on tcp://192.0.2.1:7000: ")
 
 
-def test_a_durability_that_cannot_be_had_is_refused() -> None:
-    line = error_line(run("serve", "--listen", ANY_PORT, "--durability", "fsync"))
-    assert line.startswith('durability "fsync" is not supported by this version: ')
-    assert "--durability memory" in line
+def test_a_log_that_another_broker_writes_is_one_line(tmp_path: Path) -> None:
+    folder = str(tmp_path)
+    with Process("--listen", ANY_PORT, "--data", folder) as first:
+        first.wait_for(lambda line: line == "Ready.")
+        line = error_line(run("serve", "--listen", ANY_PORT, "--data", folder))
+    assert line == f"another process writes the log in {folder}/log/0: stop it, or give --data"
 
 
 def test_a_wrong_file_is_one_line(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """The banner names every place, and says where strangers are let in."""
 
 from penstock.server.banner import banner
-from penstock.server.config import Config, ProgramConfig
+from penstock.server.config import BrokerConfig, Config, ProgramConfig
 from penstock.transport.addresses import parse_address
 
 
@@ -16,10 +16,19 @@ def test_it_lists_listeners_data_and_http() -> None:
         "  listen  tcp://127.0.0.1:7000    rheos1, rheos2, fleximq, herald, lamamq",
         "  listen  udp://127.0.0.1:7000    herald",
         "  listen  ws://127.0.0.1:7080/ws  fleximq",
-        "  data    penstock-data           messages are kept in memory and end with the process",
+        "  data    penstock-data           acknowledged messages are on the disk",
         "  http    http://127.0.0.1:7080",
         "Ready.",
     ]
+
+
+def test_it_names_no_folder_where_nothing_is_kept() -> None:
+    config = Config(broker=BrokerConfig(durability="memory"))
+    shown = lines("tcp://127.0.0.1:7000", config=config)
+    assert (
+        "  data    -                     messages are kept in memory and end with the process"
+        in (shown)
+    )
 
 
 def test_it_does_not_promise_http_where_nothing_answers() -> None:

@@ -43,7 +43,7 @@ def test_an_empty_file_means_the_defaults(tmp_path: Path) -> None:
         "ws://127.0.0.1:7080/ws",
     ]
     assert config.http.address == "127.0.0.1:7080"
-    assert config.broker.durability == "memory"
+    assert config.broker.durability == "fsync"
     assert config.channels is None
 
 

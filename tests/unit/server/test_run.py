@@ -2,17 +2,18 @@
 
 import asyncio
 import dataclasses
+from pathlib import Path
 
 import pytest
 
 from penstock.core.routing import Encoding
-from penstock.errors import NotSupported
+from penstock.errors import CannotKeep
 from penstock.gateway.options import FrameLimits
 from penstock.model import Protocol
 from penstock.server.config import (
     AnonymousConfig,
-    BrokerConfig,
     Config,
+    DataConfig,
     LimitsConfig,
     ListenerConfig,
     PrincipalConfig,
@@ -45,9 +46,11 @@ def test_every_limit_reaches_the_gateways() -> None:
     assert running(Config())._options(None).messages_per_second_max is None
 
 
-def test_a_durability_without_a_log_is_refused() -> None:
-    with pytest.raises(NotSupported, match="durability"):
-        asyncio.run(serve(Config(broker=BrokerConfig(durability="fsync"))))
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    config = Config(data=DataConfig(folder=str(tmp_path / "file" / "data")))
+    with pytest.raises(CannotKeep, match="--data"):
+        asyncio.run(serve(config))
 
 
 def test_a_reload_disconnects_those_whose_principal_is_gone() -> None:
