@@ -1,0 +1,49 @@
+"""The record schema: one for the log, for Arrow and for Spark.
+
+The first eight columns are those of Spark's Kafka source, in its order. The last two are the log's
+own and are not shown to Spark: what it takes to deliver a message again exactly as it was.
+"""
+
+from typing import Final
+
+import pyarrow as pa
+
+from penstock.model import Kind, Protocol
+
+__all__ = ["KINDS", "PROTOCOLS", "RECORD_COLUMNS", "SCHEMA"]
+
+RECORD_COLUMNS: Final = 15
+"""Columns that are the record's; those behind them are the log's."""
+
+_TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
+_NAME: Final = pa.dictionary(pa.uint16(), pa.utf8())
+_WORD: Final = pa.dictionary(pa.uint8(), pa.utf8())
+_HEADERS: Final = pa.list_(pa.struct([("key", pa.utf8()), ("value", pa.binary())]))
+
+SCHEMA: Final = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", _NAME),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", _TIMESTAMP),
+        ("timestampType", pa.int32()),
+        ("headers", _HEADERS),
+        ("protocol", _WORD),
+        ("kind", _WORD),
+        ("sender", _NAME),
+        ("created", _TIMESTAMP),
+        ("correlation", pa.utf8()),
+        ("status", pa.int32()),
+        ("message_id", pa.utf8()),
+        ("client", pa.uint32()),
+        ("form", pa.uint8()),
+    ]
+)
+"""What a segment holds."""
+
+PROTOCOLS: Final = tuple(protocol.label for protocol in Protocol)
+"""The dictionary of `protocol`: an index is a Protocol's number less one."""
+KINDS: Final = tuple(kind.label for kind in Kind)
+"""The dictionary of `kind`: an index is a Kind's number."""
