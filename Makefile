@@ -7,7 +7,7 @@ KERNELS := $(wildcard src/penstock/_kernels/*.pyx src/penstock/_kernels/*.pxd sr
 WORKERS ?= 2
 SECONDS ?= 60
 
-.PHONY: help setup demo serve test check format bench bench-broker fuzz clean
+.PHONY: help setup demo serve test check format bench bench-broker bench-log fuzz crash clean
 
 help:
 	@echo "make demo     five clients, five protocols, one port"
@@ -16,7 +16,9 @@ help:
 	@echo "make check    ruff, mypy and the layering test"
 	@echo "make bench    measure the codecs (ARGS=--save keeps the figures)"
 	@echo "make bench-broker   measure the broker beside nats-server (Debian's package)"
+	@echo "make bench-log      measure the log, beside JetStream where it has a part"
 	@echo "make fuzz     fuzz each codec (SECONDS=60 for each)"
+	@echo "make crash    kill brokers under load (SECONDS=60 of it)"
 	@echo "make format   format the code"
 	@echo "make clean    remove what was built"
 
@@ -60,8 +62,20 @@ bench-broker: setup
 	$(BIN)/python -m bench.macro.latency $(ARGS)
 	$(BIN)/python -m bench.macro.crowd $(ARGS)
 
+bench-log: setup
+	$(BIN)/python -m bench.micro.log $(ARGS)
+	$(BIN)/python -m bench.macro.intake $(ARGS)
+	$(BIN)/python -m bench.macro.logged $(ARGS)
+	$(BIN)/python -m bench.macro.replay $(ARGS)
+	$(BIN)/python -m bench.macro.topics $(ARGS)
+	$(BIN)/python -m bench.macro.log_latency $(ARGS)
+	$(BIN)/python -m bench.macro.opening $(ARGS)
+
 fuzz: $(VENV)/fuzz-installed
 	$(BIN)/python -m tests.fuzz.run --seconds $(SECONDS) $(ARGS)
+
+crash: setup
+	PENSTOCK_CRASH_SECONDS=$(SECONDS) $(BIN)/python -m pytest -q -s tests/crash/test_kill.py $(ARGS)
 
 clean:
 	rm -rf $(VENV) build src/*.egg-info src/penstock/_kernels/*.c src/penstock/_kernels/*.so

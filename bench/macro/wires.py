@@ -43,8 +43,11 @@ class Wire(ABC):
         """Make a connection ready to publish; return what makes the frame of a value."""
 
     @abstractmethod
-    def open_subscriber(self, peer: socket.socket, value: bytes) -> int:
-        """Make a connection a subscriber; return how many bytes a delivery of `value` has."""
+    def open_subscriber(self, peer: socket.socket, value: bytes, *, start: str = "") -> int:
+        """Make a connection a subscriber; return how many bytes a delivery of `value` has.
+
+        `start` is a place in history, such as `@earliest`, in protocols with names.
+        """
 
 
 class Herald(Wire):
@@ -56,7 +59,13 @@ class Herald(Wire):
         exchange(peer, herald.encode(herald.HandshakePub(CHANNEL, "p")), 16)
         return lambda value: herald.encode(herald.Publish(CHANNEL, value))
 
-    def open_subscriber(self, peer: socket.socket, value: bytes) -> int:
+    def open_subscriber(
+        self,
+        peer: socket.socket,
+        value: bytes,
+        *,
+        start: str = "",  # noqa: ARG002
+    ) -> int:
         exchange(peer, herald.encode(herald.HandshakeSub(bytes([CHANNEL]), "s")), 16)
         return 16 + len(value)
 
@@ -71,8 +80,8 @@ class Rheos1(Wire):
         name = TOPIC.encode()
         return lambda value: rheos1.encode(rheos1.Request(CLIENT, OpCode.PUBLISH, name, value))
 
-    def open_subscriber(self, peer: socket.socket, value: bytes) -> int:
-        request = rheos1.Request(CLIENT, OpCode.SUBSCRIBE, TOPIC.encode(), b"")
+    def open_subscriber(self, peer: socket.socket, value: bytes, *, start: str = "") -> int:
+        request = rheos1.Request(CLIENT, OpCode.SUBSCRIBE, (TOPIC + start).encode(), b"")
         exchange(peer, rheos1.encode(request), 18)
         return 21 + len(value)
 
@@ -87,8 +96,8 @@ class Rheos2(Wire):
         name = TOPIC.encode()
         return lambda value: rheos2.encode(rheos2.Event(CLIENT, OpCode.PUBLISH, name, value))
 
-    def open_subscriber(self, peer: socket.socket, value: bytes) -> int:
-        request = rheos2.Event(CLIENT, OpCode.SUBSCRIBE, TOPIC.encode(), b"")
+    def open_subscriber(self, peer: socket.socket, value: bytes, *, start: str = "") -> int:
+        request = rheos2.Event(CLIENT, OpCode.SUBSCRIBE, (TOPIC + start).encode(), b"")
         exchange(peer, rheos2.encode(request), 22)
         return 32 + len(TOPIC) + len(value)
 
@@ -102,9 +111,9 @@ class Fleximq(Wire):
         number = self._join(peer)
         return lambda value: self._publish(number, value)
 
-    def open_subscriber(self, peer: socket.socket, value: bytes) -> int:
+    def open_subscriber(self, peer: socket.socket, value: bytes, *, start: str = "") -> int:
         number = self._join(peer)
-        topic = fleximq.Header(topic=TOPIC)
+        topic = fleximq.Header(topic=TOPIC + start)
         subscribe = fleximq.Message(fleximq.MessageType.SUB, number, topic, b"")
         # A SUB has no answer; a PING behind it has.
         alive = fleximq.Header(keepalive=fleximq.KeepAlive(1))
@@ -136,9 +145,9 @@ class Lamamq(Wire):
         self._join(peer)
         return self._push
 
-    def open_subscriber(self, peer: socket.socket, value: bytes) -> int:
+    def open_subscriber(self, peer: socket.socket, value: bytes, *, start: str = "") -> int:
         self._join(peer)
-        exchange(peer, lamamq.encode(lamamq.Subscribe(1, TOPIC)), 5)
+        exchange(peer, lamamq.encode(lamamq.Subscribe(1, TOPIC + start)), 5)
         return len(self._push(value))
 
     def _join(self, peer: socket.socket) -> None:
@@ -162,7 +171,13 @@ class Nats(Wire):
         self._connect(peer)
         return lambda value: b"PUB %b %d\r\n%b\r\n" % (self.subject, len(value), value)
 
-    def open_subscriber(self, peer: socket.socket, value: bytes) -> int:
+    def open_subscriber(
+        self,
+        peer: socket.socket,
+        value: bytes,
+        *,
+        start: str = "",  # noqa: ARG002
+    ) -> int:
         self._connect(peer)
         exchange(peer, b"SUB %b 1\r\nPING\r\n" % self.subject, len(b"PONG\r\n"))
         return len(b"MSG %b 1 %d\r\n%b\r\n" % (self.subject, len(value), value))

@@ -80,6 +80,15 @@ class ErrorCode(enum.StrEnum):
     CANNOT_KEEP = "cannot-keep"
     CANNOT_READ = "cannot-read"
     CANNOT_EXPORT = "cannot-export"
+    # Arrow Flight
+    BAD_REQUEST = "bad-request"
+    BAD_ROWS = "bad-rows"
+    EPOCH_OUT_OF_ORDER = "epoch-out-of-order"
+    NOT_STAGED = "not-staged"
+    STAGING_FULL = "staging-full"
+    SINK_DAMAGED = "sink-damaged"
+    TOO_BUSY = "too-busy"
+    FLIGHT_FAILED = "flight-failed"
     # What an operator must set right
     INVALID_CONFIG = "invalid-config"
     CANNOT_LISTEN = "cannot-listen"

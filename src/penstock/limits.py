@@ -71,8 +71,10 @@ BLOCK_BYTES_MAX: Final = 4 * MIB
 """Values of one group; one message may come on top."""
 SEGMENT_BYTES_MAX: Final = 256 * MIB
 """A segment that is larger is sealed before the next commit."""
-LOG_WAITING_BYTES_MAX: Final = 64 * MIB
+LOG_WAITING_BYTES_MAX: Final = 32 * MIB
 """Values that wait for the disk; beyond it publishers wait too."""
+LOG_CACHE_BYTES_MAX: Final = 128 * MIB
+"""What of the segment that is being filled stays in the system's page cache once it is on disk."""
 LOG_FREE_BYTES_MIN: Final = 16 * MIB
 """Room on the disk that a log which ran out of it waits for."""
 LOG_RETRY_SECONDS: Final = 1.0
@@ -95,8 +97,32 @@ RECORDS_BYTES_MAX: Final = 4 * MIB
 EXPORT_ROWS_MAX: Final = 1_048_576
 EXPORT_BYTES_MAX: Final = 64 * MIB
 """Rows and bytes of a row group of an exported file, all of which are in memory at once."""
+PIECE_READ_BYTES: Final = 8 * MIB
+"""What is read of a segment at a time for a Spark task; a group that is larger is read whole."""
+PIECE_GAP_BYTES_MAX: Final = 256 * KIB
+"""Groups that nobody asked for are read where they take less than this between two that are."""
+GROUP_NAME_CHARACTERS_MAX: Final = 128
+"""The name of a group of readers."""
+WATERMARK_TRIES_MAX: Final = 5
+"""How often a reader looks at a watermark that is being written."""
 LOG_OPEN_TRIES_MAX: Final = 5
 """How often a log is looked at again whose segments were removed meanwhile."""
+
+# --- Spark ------------------------------------------------------------------------------------
+SPARK_BATCH_ROWS: Final = 50_000
+"""Rows that are gathered from small groups before Spark gets them."""
+SPARK_BATCH_BYTES: Final = 16 * MIB
+"""Bytes of them, if that is reached first."""
+SPARK_TASK_BYTES_MIN: Final = 4 * MIB
+"""Bytes of the log that are worth a task of their own, where nobody asks for a number of tasks."""
+SPARK_TASK_OFFSETS_MIN: Final = 20_000
+"""Likewise offsets, where bytes are not known: over the network."""
+SPARK_TASKS_MAX: Final = 100_000
+"""Tasks that a job may ask for."""
+CAPTURE_READ_BYTES: Final = 8 * MIB
+"""What is read of a capture at a time; a frame that is larger is read whole."""
+CAPTURE_ERRORS_MAX: Final = 10_000
+"""Errors of a capture that are gathered before Spark gets them."""
 
 # --- The broker -------------------------------------------------------------------------------
 SESSIONS_MAX: Final = 100_000
@@ -194,3 +220,46 @@ HOOK_TIMEOUT_MS_MAX: Final = 60_000
 """The longest that a hook may ask the broker to wait for its answer."""
 HOOK_CALLS_LATE_MAX: Final = 16_384
 """Calls of one middleware that nobody waits for any more and whose answers are still known."""
+
+# --- Arrow Flight -----------------------------------------------------------------------------
+FLIGHT_READS_MAX: Final = 32
+"""Ranges that are read at the same time; further ones have their turn behind them."""
+FLIGHT_WAIT_SECONDS_MAX: Final = 60.0
+"""How long a range waits for its turn."""
+FLIGHT_REQUEST_BYTES_MAX: Final = 4 * MIB
+"""A ticket, descriptor or action."""
+FLIGHT_SPLITS_MAX: Final = 65_536
+"""Ranges that one is split into."""
+FLIGHT_CALL_SECONDS_MAX: Final = 30.0
+"""How long a client waits for an answer that takes no work."""
+FLIGHT_PUBLISH_SECONDS_MAX: Final = 600.0
+"""How long a client waits for an epoch to be published, or for the next rows of a range."""
+SINK_VALUE_BYTES_MAX: Final = 15 * MIB
+"""A value that is published as a row: with its frame it fits all protocols but herald."""
+SINK_STAGED_BYTES_MAX: Final = 16 * GIB
+"""Rows of one writer that wait on disk to be published."""
+SINK_WINDOW_BYTES: Final = 8 * MIB
+SINK_WINDOW_GROUPS: Final = 64
+"""Rows of an epoch, in bytes and in groups, that are on their way to the log at a time."""
+SINK_WRITERS_MAX: Final = 10_000
+"""Writers that are remembered."""
+SINK_STALE_SECONDS_MAX: Final = 7 * 24 * 3600.0
+"""How long rows wait on disk to be published."""
+SINK_FINAL_SECONDS_MAX: Final = 24 * 3600.0
+"""How long a writer is remembered that said it would not come again."""
+
+# --- The pipeline -----------------------------------------------------------------------------
+PIPELINE_BATCH_ROWS_MAX: Final = 1_000_000
+"""Rows that a stage takes at a time."""
+PIPELINE_COMPACT_FILES_MIN: Final = 16
+"""Small files of one day that are worth being made into one."""
+PIPELINE_COMPACT_BYTES: Final = 128 * MIB
+"""What a table's files are compacted to; those that are larger are left alone."""
+PIPELINE_MAINTAIN_SECONDS: Final = 30.0
+"""How often tables are looked at for files to compact."""
+PIPELINE_VACUUM_HOURS: Final = 168
+"""How long files that a table no longer needs stay for readers of an earlier version."""
+PIPELINE_ERROR_CHARACTERS_MAX: Final = 200
+"""What the text of a dead letter's error shows of a value."""
+PIPELINE_STOP_SECONDS_MAX: Final = 60.0
+"""How long a stage that is told to stop may take to end what it is at."""

@@ -1,7 +1,7 @@
 """What the broker needs from outside, as protocols: time, a connection's two ends, a log."""
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias
 from typing import Protocol as Port
 
 from penstock._kernels.batch import Batch, Sender
@@ -11,14 +11,28 @@ from penstock.model import Durability, Form, Kind, Protocol
 
 __all__ = [
     "Clock",
+    "GroupColumns",
     "Handler",
     "Link",
     "LogReader",
     "LogWriter",
+    "Prepared",
     "Receipt",
     "Record",
     "Stored",
 ]
+
+
+GroupColumns: TypeAlias = tuple[
+    int,
+    int,
+    int,
+    tuple[int, int, int, int],
+    Sequence[memoryview | bytes | int],
+    Sequence[bytes],
+    Sequence[bytes],
+]
+"""What `log.arrow_format.Columns` is made of."""
 
 
 class Clock(Port):
@@ -118,6 +132,31 @@ class Record(NamedTuple):
     status: int | None = None
 
 
+class Prepared(Port):
+    """Rows of a table, ready to be committed as a group of their own.
+
+    All of them are publishes of one sender, whose `client` number must be set before they go.
+    """
+
+    client: int
+
+    def __len__(self) -> int:
+        """How many there are."""
+
+    @property
+    def value_bytes(self) -> int:
+        """Bytes of all values."""
+
+    def stamp(self, timestamp_us: int) -> None:
+        """Say when the broker takes them: microseconds since the epoch."""
+
+    def load(self, batch: Batch, topics: TopicTable) -> None:
+        """Fill `batch` with all of them, interning topics; once. Raise TopicTableFull."""
+
+    def finish(self, base_offset: int, *, log_id: int, partition: int) -> GroupColumns:
+        """Return them as the columns of a group whose first message has `base_offset`."""
+
+
 class LogWriter(Port):
     """Where messages go before anyone is told that they are safe. One thread calls it.
 
@@ -162,6 +201,9 @@ class LogWriter(Port):
 
     def append_record(self, record: Record) -> Receipt:
         """Take one message that is not in a batch; raise LogUnavailable if it cannot."""
+
+    def append_group(self, group: Prepared) -> Receipt:
+        """Take rows that are prepared, to be on disk; raise LogUnavailable if it cannot."""
 
     def add_topic(self, name: str, creator: bytes) -> Receipt:
         """Remember a topic that was made without a message; raise LogUnavailable if it cannot."""

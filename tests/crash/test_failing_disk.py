@@ -13,7 +13,7 @@ import pytest
 
 from penstock.limits import LOG_FREE_BYTES_MIN, LOG_RETRY_SECONDS
 from penstock.log.files import Files
-from penstock.log.options import LogOptions
+from penstock.log.options import LogOptions, Retention
 from tests.crash.faults import FaultyFiles, KeepingBroker
 from tests.crash.loads import (
     LamamqPublisher,
@@ -25,6 +25,7 @@ from tests.crash.loads import (
     one_of_each,
     replayed,
     rows_of,
+    segments,
     until,
 )
 from tests.support import lamamq_bytes as lama
@@ -369,6 +370,34 @@ def test_a_disk_without_room_is_left_alone_until_there_is_enough(
     check_after_restart(tmp_path, publishers)
 
 
+# --- Reading --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffixes", [[".arrows"], [".index"], [".arrows", ".index"]])
+def test_what_cannot_be_read_is_left_out_and_counted(suffixes: list[str], tmp_path: Path) -> None:
+    one_commit_each = LogOptions(segment_bytes_max=1)
+    publisher = LamamqPublisher("lamamq")
+    with KeepingBroker(tmp_path, FaultyFiles(), one_commit_each) as broker, crew(publisher):
+        publisher.connect(broker.address)
+        for _ in range(5):
+            assert publisher.outcome(10) == (10, 0)
+    files = FaultyFiles()
+    with KeepingBroker(tmp_path, files) as broker:
+        for suffix in suffixes:
+            files.fail("read", f"{20:020}{suffix}")
+        lost = 10 if ".arrows" in suffixes else 0
+        expected = marks(row for row in rows_of(tmp_path) if not lost or row.offset // 10 != 2)
+        assert replayed(broker.address, 50 - lost) == expected
+        counters = broker.server.broker.counters
+        assert sum(counters.messages_unreadable.values()) == lost
+        assert sum(counters.messages_dropped.values()) == 0
+        files.mend()
+        assert len(replayed(broker.address, 50)) == 50
+
+
+# --- A real disk ----------------------------------------------------------------------------------
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 24 MiB."""
@@ -400,3 +429,48 @@ def test_a_full_file_system_refuses_and_room_on_it_ends_that(small_disk: Path) -
         succeed(broker, both)
     with crew(*both):
         check_after_restart(data, both)
+
+
+def test_retention_makes_room_on_a_full_file_system(
+    small_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.log.arrow_log.LOG_RETENTION_SECONDS", 0.2)
+    options = LogOptions(segment_bytes_max=1 << 20, retention=Retention(age_seconds_max=0.5))
+    publisher = Rheos2Publisher("rheos2", value_size=10_000)
+    with crew(publisher), KeepingBroker(small_disk, Files(), options) as broker:
+        publisher.connect(broker.address)
+        publisher.outcome(10)
+        (small_disk / "ballast").write_bytes(bytes(4 << 20))
+        while not publisher.failed:
+            publisher.outcome(100)
+        back_to_work(broker)
+        assert broker.log.horizon > 0
+        assert publisher.outcome(10) == (10, 0)
+    check_kept(rows_of(small_disk), [publisher], from_start=False)
+
+
+@pytest.mark.parametrize(
+    "fault", [("rename", "log.json"), ("remove", ".arrows"), ("remove", ".index")]
+)
+def test_what_could_not_be_removed_is_removed_later(
+    fault: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.log.arrow_log.LOG_RETENTION_SECONDS", 0.05)
+    options = LogOptions(segment_bytes_max=1, retention=Retention(bytes_max=100_000))
+    files = FaultyFiles()
+    publisher = LamamqPublisher("lamamq", value_size=10_000)
+    with crew(publisher), KeepingBroker(tmp_path, files, options) as broker:
+        publisher.connect(broker.address)
+        files.fail(*fault)
+        for _ in range(30):
+            assert publisher.outcome(1) == (1, 0)
+        until(lambda: files.failed, "a failure")
+        files.mend()
+        until(lambda: len(segments(tmp_path)) < 15, "segments that are gone")
+        assert broker.log.horizon > 15
+    assert len(rows_of(tmp_path)) < 15
+    with KeepingBroker(tmp_path, FaultyFiles(), options) as broker:
+        rows = rows_of(tmp_path)
+        check_kept(rows, [publisher], from_start=False)
+        assert rows[-1].offset == 29
+        assert replayed(broker.address, len(rows)) == marks(rows)

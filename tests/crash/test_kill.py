@@ -96,7 +96,7 @@ class BrokerProcess:
         started = time.monotonic()
         self.popen.send_signal(signal.SIGTERM)
         assert self.popen.wait(SECONDS_MAX) == 0, self.output
-        assert "Traceback" not in self.output, self.output
+        assert "Traceback" not in self.output, self.output[:3000]
         return time.monotonic() - started
 
 
@@ -123,7 +123,7 @@ class Killer:
         self.kills[moment] += 1
         broker.kill()
         load.wait()
-        assert "Traceback" not in broker.output, broker.output
+        assert "Traceback" not in broker.output, broker.output[:3000]
 
     def _starting(self, broker: BrokerProcess, load: Load) -> None:  # noqa: ARG002
         self._wait(0.5)
@@ -218,6 +218,7 @@ def test_a_killed_broker_has_all_that_it_acknowledged(moments: list[str], tmp_pa
         ("retention", f"{SMALL_SEGMENTS}\nbytes_max = {6 * MIB}", "", 0.2),
         ("os", SMALL_SEGMENTS, 'durability = "os"', 0.15),
     ],
+    ids=["rolls", "one-segment", "retention", "os"],
 )
 def test_many_kills(name: str, log: str, broker: str, share: float, tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(1 << 30)
@@ -228,7 +229,7 @@ def test_many_kills(name: str, log: str, broker: str, share: float, tmp_path: Pa
         with BrokerProcess(tmp_path, log=log, broker=broker) as victim:
             killer.run(victim, load)
     kept = finish(tmp_path, load, log=log, broker=broker, from_start=name != "retention")
-    print(
+    print(  # noqa: T201 - how much was tried
         f"\n{name}: seed {seed}, {killer.kills.total()} kills {dict(killer.kills)}, "
         f"{sum(each.next_number for each in load.publishers)} messages sent, "
         f"{load.answers} acknowledged, {kept} kept in {len(segments(tmp_path / 'data'))} segments"
@@ -274,13 +275,14 @@ def test_after_a_kill_only_the_last_segment_is_walked(tmp_path: Path) -> None:
         load.wait()
     files = FaultyFiles()
     *closed, last = segments(tmp_path / "data")
+    last_bytes = last.stat().st_size  # there may be no message in it: then it is removed
     unindexed = [path for path in closed if not path.with_suffix(".index").exists()]
     with KeepingBroker(tmp_path / "data", files) as again:
         for path in closed:
             walked = path in unindexed
             assert walked or files.read_bytes[path.name] <= HEAD_BYTES_MAX
         assert len(unindexed) <= 1, "it was killed while one was closed"
-        assert files.read_bytes[last.name] <= HEAD_BYTES_MAX + last.stat().st_size
+        assert files.read_bytes[last.name] <= HEAD_BYTES_MAX + last_bytes
         rows = rows_of(tmp_path / "data")
         count = check_kept(rows, load.publishers)
         assert replayed(again.address, count) == marks(rows)

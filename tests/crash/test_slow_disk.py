@@ -28,6 +28,7 @@ from tests.crash.loads import (
     until,
 )
 from tests.support import herald_bytes as herald
+from tests.support.rheos_bytes import CREATE, FAILED, RHEOS2, SUCCESS, Client
 
 SLOW_SECONDS = 0.3
 SOON_SECONDS = 0.15
@@ -163,24 +164,23 @@ def test_who_was_taken_before_the_stop_is_answered(tmp_path: Path) -> None:
     check_kept(rows_of(tmp_path), clients)
 
 
-def make_topics(client: Publisher, address: tuple[str, int]) -> None:
-    with contextlib.suppress(Gone, ConnectionError):
-        client.connect(address)
-
-
-def test_a_topic_that_was_just_made_does_not_hold_up_the_stop(tmp_path: Path) -> None:
+def test_a_topic_that_was_just_made_is_answered_and_does_not_hold_up_the_stop(
+    tmp_path: Path,
+) -> None:
     files = FaultyFiles()
     broker = KeepingBroker(tmp_path, files)
     with broker:
         files.sync_seconds = SLOW_SECONDS
-        client = Rheos2Publisher("one")
-        maker = threading.Thread(target=make_topics, args=(client, broker.address))
-        maker.start()
+        client = Client(broker, RHEOS2)
+        client.request(CREATE, b"just/made")
         until(lambda: ("create", "topics.journal") in files.operations, "a CREATE")
         stopped_at = time.monotonic()
     assert time.monotonic() - stopped_at < 3
-    maker.join(5)
-    client.disconnect()
+    with client:
+        assert client.ack().code == SUCCESS
+        client.expect_close()
+    with KeepingBroker(tmp_path) as again, Client(again, RHEOS2) as client:
+        assert client.ask(CREATE, b"just/made") == FAILED
 
 
 # --- What does not wait ---------------------------------------------------------------------------

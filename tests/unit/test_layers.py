@@ -19,7 +19,7 @@ LAYERS = [
     {"ports"},
     {"wire", "log"},
     {"transport"},
-    {"core", "client"},
+    {"core", "client", "flight"},
     {"admin", "gateway", "spark"},
     {"server", "pipeline", "console"},
     {"cli"},
@@ -28,13 +28,14 @@ RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 NEVER = {
     "core": {"transport", "wire", "log"},  # storage and peers reach it through ports
     "client": {"core", "gateway", "server"},
+    "flight": {"transport", "wire"},
     "spark": {"core", "gateway", "server"},
 }
 # What the codecs and the kernels, which must run anywhere, may use from outside.
 OUTSIDE = {
     "wire": {"abc", "collections", "dataclasses", "enum", "msgspec", "struct", "sys", "types",
              "typing", "zlib"},
-    "_kernels": {"array", "collections", "cpython", "libc", "os"},
+    "_kernels": {"array", "collections", "cpython", "libc", "os", "typing"},
     "model": {"enum", "re", "typing"},
     "limits": {"typing"},
     "errors": {"enum", "typing"},

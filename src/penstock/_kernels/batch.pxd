@@ -14,6 +14,7 @@ cdef enum Source:
     HERALD = 4
     LAMAMQ = 5
     STORED = 6
+    FLIGHT = 6                     # in the log's column of protocols, which has no STORED
 
 cdef enum:
     SENDERS_MAX = 64
@@ -62,7 +63,7 @@ cdef struct Columns:
 cdef struct StoredColumns:
     # What only rows of a log have: Arrow's own columns, little-endian, where they lie in the data.
     const uint8_t *timestamp       # int64, microseconds since the epoch
-    const uint8_t *protocol        # uint8, Source less one
+    const uint8_t *protocol        # uint8, Source less one; FLIGHT less one for a table's rows
     const uint8_t *client          # uint32, the sender's number
     const uint8_t *headers         # int32, where a row's entries begin: the next one's is their end
     const uint8_t *header_keys     # int32, likewise where an entry's key begins in the data

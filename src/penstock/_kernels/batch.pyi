@@ -64,7 +64,7 @@ class Batch:
         """Return fleximq's status where a message has one."""
 
     def row_protocol(self, row: int) -> int:
-        """Return the number of the `Protocol` that a message came in."""
+        """Return the number of the `Protocol` that a message came in; 6 for rows of a table."""
 
     def row_timestamp_us(self, row: int) -> int:
         """Return when the broker took a message: microseconds since the epoch."""

@@ -1,7 +1,30 @@
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
+from typing import Self
 
 from penstock._kernels.batch import Batch
 from penstock._kernels.topics import TopicTable
+
+def follow_columns(
+    base_offset: int, count: int, *, log_id: int, partition: int
+) -> tuple[bytes, bytes, bytes]:
+    """Return the columns of a group that follow from its place: offsets, and message ids.
+
+    Of the latter, first where they end in Arrow's way, then their text.
+    """
+
+class Names(Collection[bytes]):
+    """Strings as Arrow has them: where each ends, from a zero on, and all of them in one."""
+
+    ends: memoryview | bytes
+    data: memoryview | bytes
+
+    def __init__(self, ends: memoryview | bytes, data: memoryview | bytes) -> None: ...
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[bytes]: ...
+    def __contains__(self, name: object) -> bool: ...
+    @classmethod
+    def of(cls, names: Collection[bytes]) -> Self:
+        """Return the column of these strings."""
 
 class TopicSlots:
     """Where topics stand in the dictionary of the newest block; the blocks of a log share one."""
@@ -70,7 +93,7 @@ class Block:
         int,
         tuple[int, int, int, int],
         list[memoryview | bytes | int],
-        list[bytes],
+        Names,
         list[bytes],
     ]:
         """Return what `log.arrow_format.Columns` is made of; its views are good until `clear`.

@@ -6,6 +6,8 @@ are handed out as Arrow's flattened buffers (see log/arrow_format.py). A column 
 costs nothing: a number stands for its zeros.
 """
 
+from array import array
+
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.buffer cimport PyBUF_READ
@@ -24,7 +26,7 @@ from penstock._kernels.batch cimport (
     Batch,
 )
 from penstock._kernels.frame cimport LOOSE, UUID_VARIANT, load16, load32, put
-from penstock._kernels.topics cimport TopicTable, topic_at
+from penstock._kernels.topics cimport Topic, TopicTable, topic_at
 
 from penstock.limits import BLOCK_BYTES_MAX, BLOCK_ROWS_MAX
 from penstock.model import Form, message_id
@@ -72,6 +74,8 @@ cdef struct Rows:
     Column created, created_valid, status, status_valid
     Column correlation, correlation_end, correlation_valid, key, key_end, key_valid
     Column headers_end, header_key, header_key_end, header_value, header_value_end
+    # The dictionary of topics.
+    Column name, name_end
 
 
 cdef struct Made:
@@ -97,6 +101,30 @@ cdef bint reserve(Column *column, size_t more) noexcept nogil:
 
 cdef object view(Column *column):
     return PyMemoryView_FromMemory(<char *>column.data, <Py_ssize_t>column.length, PyBUF_READ)
+
+
+class Names:
+    def __init__(self, ends, data):
+        self.ends = ends
+        self.data = data
+
+    def __len__(self):
+        return len(self.ends) // 4 - 1
+
+    def __iter__(self):
+        ends = memoryview(self.ends).cast("B").cast("i")
+        for place in range(len(self)):
+            yield bytes(self.data[ends[place]:ends[place + 1]])
+
+    def __contains__(self, name):
+        return any(each == name for each in self)
+
+    @classmethod
+    def of(cls, names):
+        ends = array("i", [0])
+        for name in names:
+            ends.append(ends[-1] + len(name))
+        return cls(ends.tobytes(), b"".join(names))
 
 
 cdef class TopicSlots:
@@ -135,7 +163,6 @@ cdef class Block:
     cdef readonly int durability   # the strongest that a row of the last `append` asks for
     cdef TopicSlots slots
     cdef uint32_t epoch
-    cdef list topics               # names, as bytes, by slot
     cdef list senders
     cdef dict sender_slots
     cdef uint32_t next_topic_slot
@@ -183,7 +210,6 @@ cdef class Block:
         self.count = 0
         self.next_topic_slot = 0
         self.record_topics = {}
-        self.topics = []
         self.senders = []
         self.sender_slots = {}
         self.slots.epoch += 1
@@ -233,11 +259,18 @@ cdef class Block:
                 sender_slots[0] = self.sender_slot(sender_name)
             with nogil:
                 strongest = self.add_rows(
-                    batch, first_row, rows, sender_slots, rheos, durabilities, known, durability
+                    batch,
+                    topics.chunks,
+                    first_row,
+                    rows,
+                    sender_slots,
+                    rheos,
+                    durabilities,
+                    known,
+                    durability,
                 )
             if strongest < 0:
                 raise MemoryError
-            self.name_topics(batch, topics, first_row, rows)
         finally:
             batch.unread()
         self.durability = strongest
@@ -259,6 +292,7 @@ cdef class Block:
     cdef int add_rows(
         self,
         Batch batch,
+        Topic **chunks,
         uint32_t first_row,
         uint32_t rows,
         const uint16_t *sender_slots,
@@ -272,6 +306,7 @@ cdef class Block:
         cdef uint32_t row, topic, end_row = first_row + rows, place = self.count
         cdef size_t size = 0
         cdef int strongest = 0, asked
+        cdef Topic *named
         cdef uint8_t *out
         cdef int32_t *value_end
         cdef uint16_t *topic_out
@@ -297,8 +332,12 @@ cdef class Block:
         sender_out = <uint16_t *>self.rows.sender.data + place
         for row in range(first_row, end_row):
             topic = batch.columns.topic[row]
-            if self.slots.epoch_of[topic] != self.epoch:
-                # New to this block: its slot is known once it is named, by the order of first use.
+            if self.slots.epoch_of[topic] != self.epoch:   # new to this block
+                named = topic_at(chunks, topic)
+                if not add_bytes(
+                    &self.rows.name, &self.rows.name_end, named.name, named.name_length
+                ):
+                    return -1
                 self.slots.epoch_of[topic] = self.epoch
                 self.slots.slot_of[topic] = <uint16_t>self.next_topic_slot
                 self.next_topic_slot += 1
@@ -495,29 +534,15 @@ cdef class Block:
 
     # --- Dictionaries ---------------------------------------------------------------------------
 
-    cdef int name_topics(
-        self, Batch batch, TopicTable topics, uint32_t first_row, uint32_t rows
-    ) except -1:
-        """Write down the names of topics that got their slot by the last rows."""
-        cdef uint32_t row = first_row, end = first_row + rows, topic
-        cdef uint32_t named = <uint32_t>len(self.topics)
-        while named < self.next_topic_slot:
-            with nogil:
-                # The first row that has the slot: slots were given in the order of rows.
-                while self.slots.slot_of[batch.columns.topic[row]] != named:
-                    row += 1
-            topic = batch.columns.topic[row]
-            name = topic_at(topics.chunks, topic)
-            self.topics.append(name.name[:name.name_length])
-            named += 1
-        return 0
-
     cdef uint16_t record_topic_slot(self, bytes topic) except? 0xFFFF:
         """The slot of a topic that came without a batch; it may stand in the dictionary twice."""
         slot = self.record_topics.get(topic)
         if slot is None:
             slot = self.record_topics[topic] = self.next_topic_slot
-            self.topics.append(topic)
+            if not add_bytes(
+                &self.rows.name, &self.rows.name_end, start_of(topic), PyBytes_GET_SIZE(topic)
+            ):
+                raise MemoryError
             self.next_topic_slot += 1
         return slot
 
@@ -606,7 +631,36 @@ cdef class Block:
             count - set_bytes(&self.rows.correlation_valid),
             count - set_bytes(&self.rows.status_valid),
         )
-        return base_offset, count, header_count, nulls, buffers, self.topics, self.senders
+        names = Names(view(&self.rows.name_end), view(&self.rows.name))
+        return base_offset, count, header_count, nulls, buffers, names, self.senders
+
+
+def follow_columns(uint64_t base_offset, uint32_t count, *, uint64_t log_id, uint32_t partition):
+    cdef Column offset, ends, ids
+    cdef bytes first = message_id(log_id, partition=partition, offset=base_offset)
+    message_id(log_id, partition=partition, offset=base_offset + count)
+    cdef bytes prefix = uuid_text(start_of(first))[:MESSAGE_ID_PREFIX]
+    cdef const uint8_t *prefix_start = start_of(prefix)
+    cdef bint made
+    memset(&offset, 0, sizeof(Column))
+    memset(&ends, 0, sizeof(Column))
+    memset(&ids, 0, sizeof(Column))
+    try:
+        with nogil:
+            made = make_offsets(&offset, base_offset, count) and make_message_ids(
+                &ids, &ends, prefix_start, base_offset, count
+            )
+        if not made:
+            raise MemoryError
+        return (
+            offset.data[:offset.length],
+            ends.data[:ends.length],
+            ids.data[:ids.length],
+        )
+    finally:
+        free(offset.data)
+        free(ends.data)
+        free(ids.data)
 
 
 # --- Columns -------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from libc.string cimport memset
 
 from penstock._kernels.batch cimport (
     FLEXIMQ,
+    FLIGHT,
     FORM_MESSAGEPACK,
     FRAME_OVERHEAD,
     HIDDEN,
@@ -316,7 +317,7 @@ cdef const char *read_flags(Loading loading) noexcept nogil:
     cdef uint8_t form, wrong = 0
     for row in range(count):
         form = forms[row] & ~PRIVATE
-        wrong |= (form > FORM_MESSAGEPACK) | (kinds[row] > KIND_MAX) | (protocols[row] >= LAMAMQ)
+        wrong |= (form > FORM_MESSAGEPACK) | (kinds[row] > KIND_MAX) | (protocols[row] >= FLIGHT)
         flags[row] = form | (HIDDEN if (forms[row] & PRIVATE) | kinds[row] else 0)
     if wrong:
         return b"a form, kind or protocol does not exist"

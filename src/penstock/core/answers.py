@@ -8,7 +8,7 @@ from penstock.limits import ANSWERS_WAITING_BYTES_MAX
 from penstock.model import Durability
 from penstock.ports import Link, LogWriter, Receipt
 
-__all__ = ["Answers", "Refusal"]
+__all__ = ["Answers", "Refusal", "is_safe"]
 
 Refusal: TypeAlias = Callable[[bytes], bytes]
 """Makes of the answer to messages that are safe the answer to the same messages if they failed."""
@@ -47,7 +47,7 @@ class Answers:
 
         An empty answer holds up no other. Several of one group are refused once.
         """
-        safe = _safe(receipt, log)
+        safe = is_safe(receipt, log)
         if not answer:
             if not safe and not (self._watched and _together(self._watched[-1][0], receipt)):
                 self._watched.append((receipt, refusal))
@@ -64,7 +64,7 @@ class Answers:
         waiting = self._waiting
         while waiting:
             receipt, answer, refusal = waiting[0]
-            if receipt is not None and refusal is not None and not _safe(receipt, log):
+            if receipt is not None and refusal is not None and not is_safe(receipt, log):
                 if receipt.group > log.failed_group:
                     break
                 ready.append(refusal(answer))
@@ -76,7 +76,7 @@ class Answers:
             self._link.write(b"".join(ready))
         while self._watched:
             receipt, refusal = self._watched[0]
-            if not _safe(receipt, log):
+            if not is_safe(receipt, log):
                 if receipt.group > log.failed_group:
                     break
                 self.send(refusal(b""))
@@ -105,7 +105,7 @@ class Answers:
             self._link.pause()
 
 
-def _safe(receipt: Receipt, log: LogWriter) -> bool:
+def is_safe(receipt: Receipt, log: LogWriter) -> bool:
     """Tell whether messages are where their durability asks for."""
     match receipt.durability:
         case Durability.MEMORY:

@@ -1,13 +1,15 @@
 """The broker: sessions, topics, subscriptions and the way of a batch from one to all others."""
 
 import dataclasses
+from collections import deque
+from collections.abc import Callable
 
 import structlog
 
 from penstock._kernels.batch import Batch
 from penstock._kernels.topics import TopicTable
 from penstock.core.access import Action, Principal
-from penstock.core.answers import Refusal
+from penstock.core.answers import Refusal, is_safe
 from penstock.core.catch_up import CatchUp
 from penstock.core.counters import Counters
 from penstock.core.encoder import Encoder
@@ -32,7 +34,7 @@ from penstock.limits import (
     SUBSCRIPTIONS_MAX,
 )
 from penstock.model import is_publishable
-from penstock.ports import Clock, Link, LogReader, LogWriter, Receipt, Record
+from penstock.ports import Clock, Link, LogReader, LogWriter, Prepared, Receipt, Record
 from penstock.replay import AtOffset, Start, split_replay
 
 __all__ = ["Broker", "BrokerSettings"]
@@ -85,6 +87,8 @@ class Broker:
         self.hooks = Hooks(self.timers, clock, self.encoder.next_forward_id)
         self.judged = False  # what is scanned now has been judged: `permits` must not stop it
         self._awaiting_disk: dict[Session, None] = {}
+        self._awaiting_groups: deque[tuple[Receipt, Callable[[bool], None]]] = deque()
+        self._group_batch = Batch()
         self._crowding: dict[Session, None] = {}  # publishers that wait for the log
         self.catch_up: CatchUp | None = None
         if reader is not None:
@@ -268,6 +272,26 @@ class Broker:
         self._taken(session, receipt, 1)
         return receipt
 
+    def publish_group(self, group: Prepared) -> Receipt:
+        """Keep and deliver rows of a table, which were judged before.
+
+        Nobody is held for them: whoever brings them waits until they are settled. Raise
+        LogUnavailable or TopicTableFull if they cannot be kept: then nobody gets them.
+        """
+        batch = self._group_batch
+        group.stamp(self.clock.now_us())
+        group.load(batch, self.topics)
+        try:
+            receipt = self.log.append_group(group)
+            self.counters.messages_received_by_flight += len(group)
+            if self.catch_up is not None:
+                self.catch_up.last_group = receipt.group
+            for audience in self.router.audiences(batch):
+                self._deliver(None, batch, audience, receipt.first_offset)
+        finally:
+            batch.clear()
+        return receipt
+
     def _taken(self, session: Session, receipt: Receipt, count: int) -> None:
         """Count what the log has taken, and hold its sender if that was as much as it can take."""
         self.counters.messages_received[session.encoding.protocol] += count
@@ -277,12 +301,14 @@ class Broker:
             self._crowding[session] = None
             session.link.pause()
 
-    def _deliver(self, sender: Session, batch: Batch, audience: Audience, first: int) -> None:
+    def _deliver(
+        self, sender: Session | None, batch: Batch, audience: Audience, first: int
+    ) -> None:
         """Bring its rows of `batch`, whose first offset is `first`, to an audience."""
         catch_up = None if self.settings.disconnect_slow_consumers else self.catch_up
         frames, count = None, 0
         for receiver in audience.sessions:
-            if receiver is sender and not sender.echo:
+            if receiver is sender and not receiver.echo:
                 continue
             feed = receiver.feed
             if feed is not None:
@@ -297,7 +323,7 @@ class Broker:
                 feed.keep(frames, count)
                 continue
             self.send(receiver, frames, count)
-            if self.reader is None and receiver.link.congested and not receiver.slow:
+            if self.reader is None and receiver.link.congested and not receiver.slow and sender:
                 self._hold(sender, receiver)
 
     def _encode(self, audience: Audience, batch: Batch) -> tuple[bytes, int]:
@@ -365,8 +391,27 @@ class Broker:
         if session.answers.send_when_safe(receipt, answer, refusal, self.log):
             self._awaiting_disk[session] = None
 
+    def when_settled(self, receipt: Receipt, then: Callable[[bool], None]) -> None:
+        """Call `then` once the messages of `receipt` are safe, or with False once they failed.
+
+        Receipts must come in the order of their groups.
+        """
+        self._awaiting_groups.append((receipt, then))
+        self._settle_groups()
+
+    def _settle_groups(self) -> None:
+        waiting = self._awaiting_groups
+        while waiting:
+            receipt, then = waiting[0]
+            safe = is_safe(receipt, self.log)
+            if not safe and receipt.group > self.log.failed_group:
+                return
+            waiting.popleft()
+            then(safe)
+
     def settle(self) -> None:
         """Go on with all that waited for the log; its owner calls it when its groups have moved."""
+        self._settle_groups()
         for session in list(self._awaiting_disk):
             try:
                 waits = session.answers.release(self.log)

@@ -32,6 +32,9 @@ __all__ = ["CatchUp"]
 
 log = structlog.get_logger("penstock.catch_up")
 
+AT_END_SECONDS = 1.0
+"""When a log that could not give what it said it had is asked again."""
+
 
 class CatchUp:
     """Brings sessions from where they stand to the tail of the log, with no gap and no repeat."""
@@ -246,6 +249,8 @@ class CatchUp:
             # Who is told that there is no more, against what `end` says, waits until there is.
             waits = current and isinstance(result, OffsetPastEnd)
             (self._at_end if waits else self._line)[session] = None
+            if waits:
+                self._timers.after(AT_END_SECONDS, self.settled)
         self._go_on()
 
     def _take(self, session: Session, feed: Feed, result: Stored | LogError) -> None:

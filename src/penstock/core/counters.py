@@ -14,6 +14,8 @@ class Counters:
 
     sessions_opened: Counter[Protocol] = dataclasses.field(default_factory=Counter)
     messages_received: Counter[Protocol] = dataclasses.field(default_factory=Counter)
+    messages_received_by_flight: int = 0
+    """Rows of tables."""
     messages_sent: Counter[Protocol] = dataclasses.field(default_factory=Counter)
     messages_dropped: Counter[Protocol] = dataclasses.field(default_factory=Counter)
     messages_undeliverable: Counter[Protocol] = dataclasses.field(default_factory=Counter)

@@ -17,11 +17,12 @@ each message when this module is loaded; a group is such a template with its num
 import dataclasses
 import itertools
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import pyarrow as pa
 
+from penstock._kernels.block import Names
 from penstock._kernels.crc32c import crc32c
 from penstock.errors import LogFormatTooNew
 from penstock.log.flatbuffer import Table, root
@@ -99,8 +100,8 @@ class Columns:
     header_count: int
     null_counts: tuple[int, int, int, int]
     buffers: Sequence[memoryview | bytes | int]
-    topics: Sequence[bytes]
-    senders: Sequence[bytes]
+    topics: Collection[bytes]
+    senders: Collection[bytes]
 
 
 class EncodedGroup(NamedTuple):
@@ -395,22 +396,16 @@ def encode_group(columns: Columns, *, previous: int, synced: int) -> EncodedGrou
 
 
 def _put_dictionary(
-    out: list[memoryview | bytes], template: _Template, values: Sequence[bytes]
+    out: list[memoryview | bytes], template: _Template, values: Collection[bytes]
 ) -> int:
     """Add the message of a dictionary to `out`; return its size."""
-    count = len(values)
-    offsets = bytearray(4 * (count + 1))
-    end = 0
-    ends = [0]
-    for value in values:
-        end += len(value)
-        ends.append(end)
-    struct.pack_into(f"<{count + 1}i", offsets, 0, *ends)
-    body: list[memoryview | bytes] = [memoryview(offsets)]
-    data_start = _pad(body, len(offsets), 0)
-    body.append(b"".join(values))
-    body_length = _pad(body, end, data_start)
-    buffers = (0, 0, 0, len(offsets), data_start, end)
+    names = values if isinstance(values, Names) else Names.of(values)
+    count = len(names)
+    body: list[memoryview | bytes] = [names.ends]
+    data_start = _pad(body, len(names.ends), 0)
+    body.append(names.data)
+    body_length = _pad(body, len(names.data), data_start)
+    buffers = (0, 0, 0, len(names.ends), data_start, len(names.data))
     metadata = template.filled(count, (count, 0), buffers, body_length)
     out.append(memoryview(metadata))
     out += body

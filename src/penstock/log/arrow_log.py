@@ -28,14 +28,16 @@ from penstock.log.recovery import Segment, recover
 from penstock.log.retention import expired, remove_segments
 from penstock.log.state import LogState, save_state
 from penstock.log.topics import TopicJournal
+from penstock.log.watermark import Watermark
 from penstock.model import Durability
-from penstock.ports import Receipt, Record
+from penstock.ports import Prepared, Receipt, Record
 
 __all__ = ["ArrowLog"]
 
 log = structlog.get_logger("penstock.log")
 
-_SPARE_BLOCKS_MAX: Final = 4
+_SPARE_SECONDS: Final = 10.0
+"""How long memory is kept for the next rush."""
 
 
 class ArrowLog:
@@ -85,6 +87,7 @@ class ArrowLog:
         self.topics = self._journal.load().names
         """Topics that were known when it was opened, with the ids of their creators."""
         self._end = recovered.next_offset
+        self._watermark = Watermark(self._folder, recovered.next_offset)
         self._committer = Committer(
             self._files,
             self._folder,
@@ -95,11 +98,13 @@ class ArrowLog:
             journal=self._journal,
             done=self._done,
             segment_bytes_max=self._options.segment_bytes_max,
+            cache_bytes_max=self._options.cache_bytes_max,
+            watermark=self._watermark,
         )
         self._slots = TopicSlots()
         self._spare: list[Block] = []
         self._filling: Block | None = None
-        self._blocks: list[Block] = []
+        self._blocks: list[Block | Prepared] = []
         self._offsets: list[int] = []
         self._group = 1
         self._durability = Durability.MEMORY
@@ -114,6 +119,8 @@ class ArrowLog:
         self._settled: Callable[[], None] = lambda: None
         self._reader: GroupReader | None = None
         self._flushed: asyncio.Future[None] | None = None
+        self._sparing: asyncio.TimerHandle | None = None
+        self._expired: list[int] = []  # segments that are not kept and may still be there
 
     # --- Life -------------------------------------------------------------------------------------
 
@@ -158,10 +165,11 @@ class ArrowLog:
             self._journal.close()
             self._save_state(next_offset=self.next_offset)
         except OSError as error:  # the next start finds it as after a crash
-            log.error("the log is not closed cleanly", error=str(error), folder=str(self._folder))
+            log.warning("the log is not closed", error=str(error), folder=str(self._folder))
         finally:
             if self._reader is not None:
                 self._reader.close()
+            self._watermark.close()
             self._files.close(self._lock)
 
     def _post(self, work: Callable[[], None]) -> None:
@@ -219,6 +227,17 @@ class ArrowLog:
         self._waiting_bytes += len(record.value)
         self.next_offset = offset + 1
         return self._receipt(offset, self._options.durability.of(record.topic))
+
+    def append_group(self, group: Prepared) -> Receipt:
+        """See ports.LogWriter."""
+        self._open()
+        offset = self.next_offset
+        self._filling = None  # what comes after it stands behind it
+        self._blocks.append(group)
+        self._offsets.append(offset)
+        self._waiting_bytes += group.value_bytes
+        self.next_offset = offset + len(group)
+        return self._receipt(offset, Durability.FSYNC)
 
     def add_topic(self, name: str, creator: bytes) -> Receipt:
         """See ports.LogWriter."""
@@ -297,13 +316,20 @@ class ArrowLog:
                 self.durable_group = commit.group
         else:
             self._fail(outcome.error)
-        self._spare += commit.blocks[: _SPARE_BLOCKS_MAX - len(self._spare)]
+        self._keep_spare(commit.blocks)
         self._settled()
         if self._flushed is not None:
             self._flushed.set_result(None)
             self._flushed = None
         if self._gathered:
             self._commit()
+
+    def _keep_spare(self, blocks: list[Block | Prepared]) -> None:
+        """Use blocks again: their memory is warm. After a rush they are given back."""
+        self._spare += [block for block in blocks if isinstance(block, Block)]
+        if self._sparing is not None:
+            self._sparing.cancel()
+        self._sparing = self._running_loop.call_later(_SPARE_SECONDS, self._spare.clear)
 
     # --- When the disk fails ----------------------------------------------------------------------
 
@@ -364,6 +390,11 @@ class ArrowLog:
         """The segments that there are."""
         return self._catalog
 
+    @property
+    def folder(self) -> Path:
+        """Where they are."""
+        return self._folder
+
     def fetch(self, offset: int, then: Callable[[StoredGroup | LogError], None]) -> None:
         """See ports.LogReader."""
         self._group_reader.fetch(offset, self._end, then)
@@ -407,18 +438,21 @@ class ArrowLog:
             ),
             bytes_max=retention.bytes_max,
         )
-        if not count:
+        if not count and not self._expired:
             return
         gone = [each.base_offset for each in closed[:count]]
-        horizon = closed[count].base_offset
         try:
-            self._save_state(horizon=horizon)
-            self._catalog.forget(gone, horizon)
-            remove_segments(self._files, self._folder, gone)
+            if gone:
+                horizon = closed[count].base_offset
+                self._save_state(horizon=horizon)
+                self._catalog.forget(gone, horizon)
+                self._expired += gone
+            remove_segments(self._files, self._folder, self._expired)
         except OSError as error:
             log.warning("old segments are not removed", error=str(error))
             return
-        log.info("old segments removed", segments=count, horizon=horizon)
+        log.info("old segments removed", segments=len(self._expired), horizon=self.horizon)
+        self._expired.clear()
 
     def _retain_later(self) -> None:
         """Look for segments that are too old or too much, now and then."""

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import pyarrow.compute as pc
 
-from penstock.errors import CannotRead
+from penstock.errors import CannotRead, LogDamaged, LogError, OffsetBelowHorizon
 from penstock.limits import LOG_OPEN_TRIES_MAX
 from penstock.log.catalog import Catalog
 from penstock.log.damage import Damage, Fault
@@ -96,18 +96,22 @@ class LogView:
                     raise
         raise AssertionError("the last try returns or raises")
 
-    @property
-    def kept_from(self) -> int:
-        """The first offset that is kept by now: retention goes on while a view is used."""
+    def gone(self, offset: int, error: FileNotFoundError) -> LogError:
+        """Return what to raise for messages from `offset` on whose segment is not there any more.
+
+        Retention goes on while a view is used.
+        """
         state = load_state(Files(), self.folder)
-        return max(self.horizon, state.horizon if state else 0)
+        if state is not None and state.horizon > offset:
+            return OffsetBelowHorizon(offset, state.horizon)
+        return LogDamaged(offset, self.end, f"{error.filename} is not there any more")
 
     def is_sealed(self, segment: Segment) -> bool:
         """Tell whether a segment has its end marker and its index."""
         return not self.files.changed(segment_path(self.folder, segment.base_offset))
 
     def describe(self, segment: Segment) -> SegmentView:
-        """Return what there is to say of a segment."""
+        """Return what there is to say of a segment; raise FileNotFoundError if it is gone."""
         index = self.catalog.index(segment)
         counts = index.table().column("count")
         return SegmentView(
@@ -129,9 +133,12 @@ class LogView:
     def find_time(self, timestamp_us: int) -> int:
         """Return the first offset that was taken at or after a time, or the end.
 
-        Raise LogDamaged if the messages of that time cannot be read.
+        Raise LogError if the messages of that time cannot be read.
         """
-        place = self.catalog.place_of_time(timestamp_us)
+        try:
+            place = self.catalog.place_of_time(timestamp_us)
+        except FileNotFoundError as error:
+            raise self.gone(self.horizon, error) from error
         if place is None:
             return self.end
         found = read_group(self.files, place)

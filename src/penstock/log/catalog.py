@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
+from typing import Protocol as Port
 
 from penstock.errors import LogDamaged, OffsetBelowHorizon, OffsetPastEnd
 from penstock.log.damage import Damage
@@ -19,7 +20,7 @@ from penstock.log.names import segment_path
 from penstock.log.recovery import Segment
 from penstock.log.segment import SegmentWriter
 
-__all__ = ["ActiveSegment", "Catalog", "Place"]
+__all__ = ["ActiveSegment", "Catalog", "Growing", "Place"]
 
 
 class Place(NamedTuple):
@@ -29,12 +30,32 @@ class Place(NamedTuple):
     entry: Entry
 
 
+class Growing(Port):
+    """A segment that is not closed, as who fills it or who follows that knows it."""
+
+    @property
+    def base_offset(self) -> int:
+        """The offset of its first message."""
+
+    @property
+    def end_offset(self) -> int:
+        """One past the offset of its last message."""
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+
+    @property
+    def index(self) -> Index:
+        """Its groups."""
+
+
 class ActiveSegment:
     """The segment that is being filled, to those who read: like a `recovery.Segment` that grows."""
 
     __slots__ = ("writer",)
 
-    def __init__(self, writer: SegmentWriter) -> None:
+    def __init__(self, writer: Growing) -> None:
         self.writer = writer
 
     @property
@@ -138,6 +159,23 @@ class Catalog:
         for base_offset in gone:
             self._indexes.drop(base_offset)
 
+    def replace(
+        self,
+        segments: Sequence[Segment | ActiveSegment],
+        damage: Sequence[Damage],
+        *,
+        horizon: int,
+    ) -> None:
+        """Take what was found by looking again: for who does not write the log itself."""
+        with self._lock:
+            gone = {each.base_offset for each in self._segments}
+            gone -= {each.base_offset for each in segments}
+            self._segments = list(segments)
+            self._damage = sorted(each for each in damage if each.resumes_at > each.first_offset)
+            self._horizon = horizon
+        for base_offset in gone:
+            self._indexes.drop(base_offset)
+
     # --- Looking up -------------------------------------------------------------------------------
 
     def place(self, offset: int, end: int) -> Place:
@@ -151,14 +189,26 @@ class Catalog:
             raise OffsetPastEnd(offset, end)
         for segment in self._from(offset):
             self._check_damage(offset)
-            index = self.index(segment)
+            if segment.end_offset <= offset:
+                continue
+            path = segment_path(self._folder, segment.base_offset)
+            try:
+                index = self.index(segment)
+            except OSError as error:
+                first = max(offset, segment.base_offset)
+                raise LogDamaged(first, segment.end_offset, f"{path.name}: {error}") from error
             number = index.at_offset(offset)
+            found = index.entry(number).base_offset if number < len(index) else segment.end_offset
+            if segment.base_offset <= offset < found:
+                # It was there when the log was opened: what made its index anew cannot read it.
+                self._check_damage(offset, found)
+                self._indexes.drop(segment.base_offset)
+                raise LogDamaged(offset, found, f"{path.name}: it cannot be read")
             if number < len(index):
-                entry = index.entry(number)
-                self._check_damage(offset, entry.base_offset)
-                if entry.base_offset >= end:
+                self._check_damage(offset, found)
+                if found >= end:
                     break
-                return Place(segment_path(self._folder, segment.base_offset), entry)
+                return Place(path, index.entry(number))
         raise OffsetPastEnd(offset, end)
 
     def places(

@@ -4,6 +4,7 @@ While one group of blocks is on its way to the disk the next one gathers: the sl
 more messages share one sync. The event loop never waits.
 """
 
+import contextlib
 import errno
 import queue
 import threading
@@ -15,13 +16,16 @@ from typing import Protocol as Port
 import structlog
 
 from penstock._kernels.block import Block
-from penstock.limits import LOG_FREE_BYTES_MIN, SEGMENT_BYTES_MAX
+from penstock.limits import LOG_CACHE_BYTES_MAX, LOG_FREE_BYTES_MIN, SEGMENT_BYTES_MAX
 from penstock.log.arrow_format import Columns
 from penstock.log.files import Files
 from penstock.log.names import segment_path
+from penstock.log.page_cache import PageCache
 from penstock.log.segment import Mark, SegmentWriter
 from penstock.log.topics import TopicJournal
+from penstock.log.watermark import Watermark
 from penstock.model import Durability
+from penstock.ports import Prepared
 
 __all__ = ["Commit", "Committer", "Outcome", "Tail"]
 
@@ -39,7 +43,7 @@ class Commit(NamedTuple):
     """Blocks to write as one: all are safe, or none. `offsets` are those of their first rows."""
 
     group: int
-    blocks: list[Block]
+    blocks: list[Block | Prepared]
     offsets: list[int]
     durability: Durability
 
@@ -86,6 +90,8 @@ class Committer:
         journal: TopicJournal,
         done: Callable[[Outcome], None],
         segment_bytes_max: int = SEGMENT_BYTES_MAX,
+        cache_bytes_max: int = LOG_CACHE_BYTES_MAX,
+        watermark: Watermark | None = None,
     ) -> None:
         self._files = files
         self._folder = folder
@@ -95,6 +101,8 @@ class Committer:
         self._keeper = keeper
         self._journal = journal
         self._done = done
+        self._watermark = watermark
+        self._cache = PageCache(files, cache_bytes_max)
         self._segment_bytes_max = segment_bytes_max
         self._segment: SegmentWriter | None = None
         self._synced = tail.end_offset
@@ -120,7 +128,10 @@ class Committer:
         """End the thread behind all its work, and seal the segment."""
         self._work.put(None)
         self._thread.join()
-        self.seal()
+        try:
+            self.seal()
+        finally:
+            self._cache.close()
 
     def _run(self) -> None:
         while (work := self._work.get()) is not None:
@@ -144,6 +155,8 @@ class Committer:
                 log.exception("log writer failed")
                 error = self._broken = OSError(errno.EIO, repr(failure))
         durable = error is None and commit.durability is Durability.FSYNC
+        if error is None and commit.blocks and self._watermark is not None:
+            self._watermark.advance(self._tail.end_offset)
         self._done(Outcome(commit, self._tail.end_offset, durable, error))
 
     def _roll(self) -> None:
@@ -164,7 +177,9 @@ class Committer:
                 columns = block.finish(offset, log_id=self._log_id, partition=self._partition)
                 segment.append(Columns(*columns), synced=self._synced)
             if wants_sync:
+                self._cache.wait()
                 segment.sync()
+            self._cache.wrote(segment)
         except BaseException:
             self._give_up(mark)
             raise
@@ -203,6 +218,7 @@ class Committer:
             self._give_up(None)
             return
         try:
+            self._cache.wait()
             segment.seal()
         except BaseException:
             self._give_up(mark)
@@ -210,10 +226,13 @@ class Committer:
         self._segment = None
         self._synced = segment.end_offset
         self._keeper.sealed(segment)
+        self._cache.sealed(segment)
 
     def _give_up(self, mark: Mark | None) -> None:
         """Leave the segment that failed as it was at `mark`."""
         segment, self._segment = self._segment, None
+        with contextlib.suppress(OSError):  # one failure is enough
+            self._cache.wait()
         if segment is not None:
             segment.abandon(mark)
             self._keeper.gave_up(segment)

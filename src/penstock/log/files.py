@@ -95,6 +95,22 @@ class Files:
         """Have all that was written on disk. After a failure nothing says what is there."""
         os.fdatasync(handle)
 
+    def forget(self, handle: int, position: int, size: int) -> None:
+        """Let the system have the memory back in which it keeps these bytes of a file.
+
+        It has only what is on disk; reading them again is slower, that is all.
+        """
+        os.posix_fadvise(handle, position, size, os.POSIX_FADV_DONTNEED)
+
+    def forget_file(self, path: Path) -> None:
+        """Let the system have back all the memory in which it keeps a file."""
+        with contextlib.suppress(FileNotFoundError):
+            handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(handle)
+
     def close(self, handle: int) -> None:
         """Give a handle back."""
         os.close(handle)

@@ -4,7 +4,7 @@ import secrets
 
 from penstock._kernels.batch import Batch
 from penstock.model import Durability
-from penstock.ports import Receipt, Record
+from penstock.ports import Prepared, Receipt, Record
 
 __all__ = ["MemoryLog"]
 
@@ -34,6 +34,10 @@ class MemoryLog:
     def append_record(self, record: Record) -> Receipt:  # noqa: ARG002
         """Give one message its offset."""
         return self._number(1)
+
+    def append_group(self, group: Prepared) -> Receipt:
+        """Give rows their offsets."""
+        return self._number(len(group))
 
     def add_topic(self, name: str, creator: bytes) -> Receipt:  # noqa: ARG002
         """Say that it is remembered: as long as the process lives, it is."""

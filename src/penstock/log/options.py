@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from penstock.limits import LOG_WAITING_BYTES_MAX, SEGMENT_BYTES_MAX
+from penstock.limits import LOG_CACHE_BYTES_MAX, LOG_WAITING_BYTES_MAX, SEGMENT_BYTES_MAX
 from penstock.log.durability import DurabilityRules
 
 __all__ = ["LogOptions", "Retention"]
@@ -28,4 +28,5 @@ class LogOptions:
     durability: DurabilityRules = dataclasses.field(default_factory=DurabilityRules)
     segment_bytes_max: int = SEGMENT_BYTES_MAX
     waiting_bytes_max: int = LOG_WAITING_BYTES_MAX
+    cache_bytes_max: int = LOG_CACHE_BYTES_MAX
     retention: Retention = dataclasses.field(default_factory=Retention)

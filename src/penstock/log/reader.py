@@ -10,7 +10,7 @@ import structlog
 from penstock._kernels import stored
 from penstock._kernels.batch import Batch
 from penstock._kernels.topics import TopicTable
-from penstock.errors import LogDamaged, LogError
+from penstock.errors import LogDamaged, LogError, OffsetBelowHorizon
 from penstock.limits import LOG_READERS
 from penstock.log.arrow_format import BadGroup, Group, check_group, parse_group
 from penstock.log.catalog import Catalog, Place
@@ -110,6 +110,9 @@ class GroupReader:
         except Exception as error:
             log.exception("reading failed", offset=offset)
             result = LogDamaged(offset, end, str(error))
+        horizon = self._catalog.horizon
+        if isinstance(result, LogDamaged) and offset < horizon:
+            result = OffsetBelowHorizon(offset, horizon)  # it was removed meanwhile
         self._post(lambda: then(result))
 
     def _find_time(

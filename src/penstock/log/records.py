@@ -180,8 +180,11 @@ class _Reading:
 
     def batches(self) -> Iterator[_Sized]:
         wanted = None if self.wanted is None else self._is_wanted
-        for run in self._runs(self.view.catalog.places(self.first, self.last, wanted)):
-            yield from self._run(run)
+        try:
+            for run in self._runs(self.view.catalog.places(self.first, self.last, wanted)):
+                yield from self._run(run)
+        except FileNotFoundError as error:  # retention goes on meanwhile
+            raise self.view.gone(self.cursor, error) from error
         self._pass(self.last)
 
     def _runs(self, places: Iterable[Place]) -> Iterator[list[Place]]:
@@ -220,8 +223,8 @@ class _Reading:
         try:
             self.view.files.read_into(run[0].path, _pieces(run, view, len(first_bytes)))
         except FileNotFoundError:
-            first = max(self.cursor, run[0].entry.base_offset)
-            raise OffsetBelowHorizon(first, self.view.kept_from) from None
+            self._pass(run[0].entry.base_offset)
+            raise
         except OSError as error:
             if len(run) == 1:
                 self._told(run[0], error.strerror or str(error))

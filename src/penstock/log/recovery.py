@@ -183,6 +183,8 @@ class _Recovery:
         """
         first = self.heads[base]
         previous_end = None
+        if follower is not None and follower == max(self.heads) and self.heads[follower].head is None:
+            follower = None  # it was created, and no more is known of it
         if follower is not None and not self.heads[follower].fault:
             following = self.heads[follower].head
             previous_end = following.previous_end if following else None
@@ -372,13 +374,14 @@ def _close(files: Files, folder: Path, found: Survey, first: FirstBytes) -> None
     """Write what belongs to a closed segment behind and beside it, once its tail is cut off."""
     base = found.groups.base_offset
     path = segment_path(folder, base)
-    if not found.sealed or found.tail is not None:
-        handle = files.open(path)
-        try:
+    handle = files.open(path)
+    try:
+        files.sync(handle)  # whoever was killed may not have; the marker says that all is on disk
+        if not found.sealed or found.tail is not None:
             files.append(handle, [END_OF_STREAM])
             files.sync(handle)
-        finally:
-            files.close(handle)
+    finally:
+        files.close(handle)
     summary = Summary(
         base_offset=base,
         end_offset=found.groups.end_offset,

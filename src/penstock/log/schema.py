@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from penstock.model import Kind, Protocol
 
-__all__ = ["KINDS", "PROTOCOLS", "RECORD_COLUMNS", "SCHEMA"]
+__all__ = ["FLIGHT", "KINDS", "PROTOCOLS", "RECORD_COLUMNS", "SCHEMA"]
 
 RECORD_COLUMNS: Final = 15
 """Columns that are the record's; those behind them are the log's."""
@@ -43,7 +43,9 @@ SCHEMA: Final = pa.schema(
 )
 """What a segment holds."""
 
-PROTOCOLS: Final = tuple(protocol.label for protocol in Protocol)
-"""The dictionary of `protocol`: an index is a Protocol's number less one."""
+FLIGHT: Final = "flight"
+"""What `protocol` says of rows of a table that were published by Arrow Flight."""
+PROTOCOLS: Final = (*(protocol.label for protocol in Protocol), FLIGHT)
+"""The dictionary of `protocol`: an index is a Protocol's number less one, the last is FLIGHT."""
 KINDS: Final = tuple(kind.label for kind in Kind)
 """The dictionary of `kind`: an index is a Kind's number."""

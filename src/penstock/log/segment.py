@@ -66,6 +66,8 @@ class SegmentWriter:
         self._head_crc = crc32c([first_bytes])
         self.size = len(first_bytes)
         self._synced_size = self.size
+        self._forgotten = 0
+        self._ended = False
         self._handle: int | None = files.create(self.path)
         try:
             files.append(self._handle, [first_bytes])
@@ -108,6 +110,22 @@ class SegmentWriter:
         self._files.sync(self._open())
         self._synced_size = size
 
+    @property
+    def unsynced_bytes(self) -> int:
+        """What may not be on disk yet."""
+        return self.size - self._synced_size
+
+    def forgettable_bytes(self, kept: int) -> int:
+        """Return how much the system's cache still has in front of the last `kept` bytes."""
+        return min(self.size - kept, self._synced_size) - self._forgotten
+
+    def forget(self, kept: int) -> None:
+        """Let the system's cache have only the last `kept` bytes, and what is not on disk."""
+        size = self.forgettable_bytes(kept)
+        if size > 0:
+            self._files.forget(self._open(), self._forgotten, size)
+            self._forgotten += size
+
     def seal(self) -> None:
         """Close it for good: all of it and its index are on disk."""
         if self._synced_size < self.size:
@@ -116,6 +134,7 @@ class SegmentWriter:
         self._files.append(handle, [END_OF_STREAM])
         self._files.sync(handle)
         self.size += len(END_OF_STREAM)
+        self._ended = True
         summary = Summary(
             base_offset=self.base_offset,
             end_offset=self.end_offset,
@@ -131,8 +150,12 @@ class SegmentWriter:
         """Give up what was written since `mark`, or all of it, and write no more.
 
         It is cut off if that can be done; if not, the next segment says where this one ends, and
-        the next recovery cuts it off. A segment without a group is removed.
+        the next recovery cuts it off. A segment without a group is removed, and one that has its
+        end marker on disk stays as it is: only its index is missing.
         """
+        if self._ended:
+            self._close()
+            return
         groups = mark.groups if mark else 0
         self.index.cut(groups)
         self._close()

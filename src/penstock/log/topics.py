@@ -6,12 +6,13 @@ the name as a JSON string.
     5c2a91d0 00112233445566778899aabbccddeeff "sensors/kitchen"
     d1f0327a - "channel/7"
 
-A line that was not written to its end is cut off when the journal is opened.
+A line that was not written to its end is cut off when the journal is opened. A power cut may also
+leave lines behind a sector that was never written: those are read, and the zeros stay.
 """
 
 import threading
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -21,12 +22,16 @@ from penstock.log.names import JOURNAL
 
 __all__ = ["TopicJournal", "Topics", "read_topics"]
 
+_SECTOR_BYTES: Final = 512
+"""What a disk writes whole or not at all."""
+
 
 class Topics(NamedTuple):
     """What a journal holds: names with their creators' 16 bytes, empty if there is none.
 
     `size` is where the last good line ends, and `torn` how many bytes are behind it; `bad_lines`
-    counts the lines before it that are not good, and `first_bad` is where the first of them starts.
+    counts the lines before it that were written and are not good, and `first_bad` is where the
+    first of them starts.
     """
 
     names: list[tuple[str, bytes]]
@@ -52,6 +57,12 @@ def _parse(line: bytes) -> tuple[str, bytes]:
     )
 
 
+def _has_lost_sector(line: bytes, position: int) -> bool:
+    """Tell whether zeros in a line reach to where a sector starts: it was never written."""
+    boundaries = range(-position % _SECTOR_BYTES, len(line) + 1, _SECTOR_BYTES)
+    return any(0 in line[max(0, each - 1) : each + 1] for each in boundaries)
+
+
 def read_topics(files: Files, folder: Path) -> Topics:
     """Read the journal of a partition; a name that stands there twice keeps its first creator."""
     path = folder / JOURNAL
@@ -66,8 +77,9 @@ def read_topics(files: Files, folder: Path) -> Topics:
         try:
             name, creator = _parse(line)
         except ValueError:
-            bad_here += 1
-            first_bad_here = position if first_bad_here < 0 else first_bad_here
+            if not _has_lost_sector(line, position):
+                bad_here += 1
+                first_bad_here = position if first_bad_here < 0 else first_bad_here
         else:
             names.setdefault(name, creator)
             size = position + len(line) + 1

@@ -15,8 +15,13 @@ DURABILITY = {
 }
 
 
-def banner(config: Config, addresses: Sequence[Address], *, version: str) -> str:
-    """Return the text for a broker that listens at `addresses`, ports being those it got."""
+def banner(
+    config: Config, addresses: Sequence[Address], *, version: str, flight: Address | None = None
+) -> str:
+    """Return the text for a broker that listens at `addresses`, ports being those it got.
+
+    `flight` is where it serves tables.
+    """
     places = [address.location for address in addresses]
     width = max(map(len, places), default=0)
     lines = [f"Penstock {version}"]
@@ -24,6 +29,10 @@ def banner(config: Config, addresses: Sequence[Address], *, version: str) -> str
         lines.append(f"  listen  {place:<{width}}  {_who(address)}")
     lines += [f"  program {' '.join(program.command)}" for program in config.program]
     folder = "-" if config.broker.durability == "memory" else config.data.folder
+    if flight is not None:
+        host = f"[{flight.host}]" if ":" in flight.host else flight.host
+        place = f"{'grpc+tls' if flight.is_secure else 'grpc'}://{host}:{flight.port}"
+        lines.append(f"  flight  {place:<{width}}  tables, by Arrow Flight{_strangers(flight)}")
     lines += [
         f"  data    {folder:<{width}}  {DURABILITY[config.broker.durability]}",
         f"  http    {_http(config, addresses)}",
@@ -35,10 +44,14 @@ def banner(config: Config, addresses: Sequence[Address], *, version: str) -> str
 def _who(address: Address) -> str:
     spoken = list(Protocol) if address.protocol is None else [address.protocol]
     names = ", ".join(protocol.label for protocol in spoken)
+    return names + _strangers(address)
+
+
+def _strangers(address: Address) -> str:
     anonymous = address.is_loopback if address.anonymous is None else address.anonymous
     if not anonymous:
-        return f"{names}; credentials needed"
-    return names if address.is_loopback else f"{names}; open to everyone"
+        return "; credentials needed"
+    return "" if address.is_loopback else "; open to everyone"
 
 
 def _http(config: Config, addresses: Sequence[Address]) -> str:

@@ -4,6 +4,7 @@ One class for each table; `docs/configuration.md` describes every key. A key's n
 and bound. `config_loading.load` is the way to get a `Config`: it has been checked as a whole.
 """
 
+import dataclasses
 from typing import Annotated, Literal
 from urllib.parse import quote
 
@@ -23,6 +24,7 @@ __all__ = [
     "Config",
     "DataConfig",
     "Durability",
+    "FlightConfig",
     "HeraldConfig",
     "HttpConfig",
     "LamamqConfig",
@@ -105,6 +107,26 @@ class HttpConfig(_Table, frozen=True):
     address: _Text = "127.0.0.1:7080"
 
 
+class FlightConfig(_Table, frozen=True):
+    """`[flight]`: where tables are read and written by Arrow Flight; nowhere if empty."""
+
+    address: str = ""
+    anonymous: bool | None = None
+    certificate: _Text | None = None
+    key: _Text | None = None
+
+    @property
+    def place(self) -> Address | None:
+        """The address with the other keys, None if there is none; raise BadAddress."""
+        if not self.address:
+            return None
+        secure = self.certificate is not None or self.key is not None
+        address = parse_address(f"{'tls' if secure else 'tcp'}://{self.address}")
+        return dataclasses.replace(
+            address, anonymous=self.anonymous, certificate=self.certificate, key=self.key
+        )
+
+
 class DataConfig(_Table, frozen=True):
     """`[data]`: where messages are kept."""
 
@@ -125,6 +147,7 @@ class LogConfig(_Table, frozen=True):
         bounds.SEGMENT_BYTES_MAX
     )
     waiting_bytes_max: Annotated[int, Meta(ge=1 * bounds.MIB)] = bounds.LOG_WAITING_BYTES_MAX
+    cache_bytes_max: Annotated[int, Meta(ge=0)] = bounds.LOG_CACHE_BYTES_MAX
     age_seconds_max: Annotated[float, Meta(ge=0)] = 0.0
     bytes_max: Annotated[int, Meta(ge=0)] = 0
     durability: tuple[TopicDurabilityConfig, ...] = ()
@@ -226,6 +249,7 @@ class Config(_Table, frozen=True):
     broker: BrokerConfig = BrokerConfig()
     limits: LimitsConfig = LimitsConfig()
     http: HttpConfig = HttpConfig()
+    flight: FlightConfig = FlightConfig()
     data: DataConfig = DataConfig()
     log: LogConfig = LogConfig()
     herald: HeraldConfig = HeraldConfig()
@@ -265,6 +289,7 @@ class Config(_Table, frozen=True):
             durability=DurabilityRules(_DURABILITY[self.broker.durability], patterns),
             segment_bytes_max=self.log.segment_bytes_max,
             waiting_bytes_max=self.log.waiting_bytes_max,
+            cache_bytes_max=self.log.cache_bytes_max,
             retention=Retention(
                 age_seconds_max=self.log.age_seconds_max or None,
                 bytes_max=self.log.bytes_max or None,

@@ -26,6 +26,7 @@ def check(config: Config, sources: Sources) -> None:
     _check_rules(config.anonymous.rule, "anonymous", sources)
     _check_principals(config, sources)
     _check_http(config, sources)
+    _check_flight(config, sources)
     _check_listeners(config, sources)
 
 
@@ -143,6 +144,23 @@ def _check_http(config: Config, sources: Sources) -> None:
     except BadAddress as error:
         problem = f"expected HOST:PORT, such as 127.0.0.1:7080: {error.problem}"
         raise sources.error("http.address", problem) from None
+
+
+def _check_flight(config: Config, sources: Sources) -> None:
+    try:
+        address = config.flight.place
+    except BadAddress as error:
+        problem = f'expected HOST:PORT, such as 127.0.0.1:7090, or "" for none: {error.problem}'
+        raise sources.error("flight.address", problem) from None
+    if address is None:
+        return
+    if config.broker.durability == "memory":
+        problem = 'there are no tables with broker.durability = "memory"'
+        raise sources.error("flight.address", problem)
+    if (address.certificate is None) is not (address.key is None):
+        raise sources.error("flight", "expected both certificate and key, or neither")
+    _check_certificate(address, "flight", sources)
+    _check_access(address, "flight", config, sources)
 
 
 def _check_listeners(config: Config, sources: Sources) -> None:

@@ -9,7 +9,7 @@ import copy
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from penstock.errors import ConfigError
 from penstock.server.config import Config, Durability
@@ -17,7 +17,10 @@ from penstock.server.config_checks import check
 from penstock.server.config_environment import CONFIG_VARIABLE, read_environment
 from penstock.server.config_reading import Sources, read_table
 
-__all__ = ["default_listeners", "load"]
+__all__ = ["DEFAULT_FLIGHT", "default_listeners", "load"]
+
+DEFAULT_FLIGHT: Final = "127.0.0.1:7090"
+"""Where tables are served by a broker that is told of no listeners."""
 
 
 def load(
@@ -27,6 +30,7 @@ def load(
     listen: Sequence[str] = (),
     data: str | None = None,
     http: str | None = None,
+    flight: str | None = None,
     durability: Durability | str | None = None,
 ) -> Config:
     """Return the configuration of a process, checked as a whole; raise ConfigError.
@@ -48,6 +52,7 @@ def load(
         ("listener", "--listen", [{"url": url} for url in listen] or None),
         ("data.folder", "--data", data),
         ("http.address", "--http", http),
+        ("flight.address", "--flight", flight),
         ("broker.durability", "--durability", durability),
     ):
         if value is not None:
@@ -57,6 +62,8 @@ def load(
         address = values.get("http", {}).get("address", Config().http.address)
         values["listener"] = default_listeners(address)
         sources.came_from("listener", sources.of("http.address"))
+        if values.get("broker", {}).get("durability") != "memory":
+            values.setdefault("flight", {}).setdefault("address", DEFAULT_FLIGHT)
     config = read_table(values, Config, "", sources)
     check(config, sources)
     return config
@@ -91,7 +98,10 @@ def _read_file(file: Path, option: str) -> dict[str, Any]:
 def _anchored(values: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Return the file's values with paths relative to its folder, not to the working directory."""
     values = copy.deepcopy(values)
-    tables: list[tuple[object, tuple[str, ...]]] = [(values.get("data"), ("folder",))]
+    tables: list[tuple[object, tuple[str, ...]]] = [
+        (values.get("data"), ("folder",)),
+        (values.get("flight"), ("certificate", "key")),
+    ]
     for key, names in (("listener", ("certificate", "key")), ("program", ("folder",))):
         lists = values.get(key)
         if isinstance(lists, list):

@@ -107,6 +107,13 @@ class Authenticator:
         """Return whose API key this is; raise AuthenticationFailed."""
         return _find("API key", _digest(api_key), self._api_keys)
 
+    def verify_bearer(self, secret: str) -> Principal:
+        """Return whose token or API key this is; raise AuthenticationFailed."""
+        try:
+            return self.verify_token(secret)
+        except AuthenticationFailed:
+            return _find("token", _digest(secret), self._api_keys)
+
     async def verify_basic(self, username: str, password: str) -> Principal:
         """Return whose name and password these are; raise AuthenticationFailed.
 

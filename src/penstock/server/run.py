@@ -3,9 +3,10 @@
 import asyncio
 import dataclasses
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -26,6 +27,10 @@ __all__ = ["Running", "serve"]
 log = structlog.get_logger("penstock.run")
 
 
+SWITCH_SECONDS: Final = 0.0005
+"""How long the event loop may keep the log's threads waiting for their turn in Python."""
+
+
 @dataclasses.dataclass(slots=True)
 class Running:
     """A broker, where it listens and what it goes by. `addresses` have the ports that it got."""
@@ -34,6 +39,7 @@ class Running:
     server: Server
     authenticator: Authenticator
     addresses: tuple[Address, ...] = ()
+    flight: Address | None = None
 
     async def start(self) -> None:
         """Let clients in by all listeners, and start the programs; raise OperatorError."""
@@ -41,8 +47,22 @@ class Running:
         for each in self.config.listener:
             address = each.address
             self.addresses += (await self.server.listen(address, options=self._options(address)),)
+        await self._serve_flight()
         if self.config.program:
             await self.server.run_programs(_programs(self.config), options=self._options(None))
+
+    async def _serve_flight(self) -> None:
+        """Serve tables, if that is asked for."""
+        address = self.config.flight.place
+        if address is None:
+            return
+        options = self._options(address)
+        self.flight = await self.server.listen_flight(
+            address,
+            data=Path(self.config.data.folder),
+            anonymous=options.anonymous,
+            verify=self.authenticator.verify_bearer if options.authenticator else None,
+        )
 
     async def stop(self) -> None:
         """Let nobody else in, send what is written, close; all within the time that is set."""
@@ -90,6 +110,7 @@ async def serve(
     configuration to go on with; what it raises is logged, and the broker goes on as it was. A
     second SIGINT or SIGTERM ends the process without waiting for the drain.
     """
+    sys.setswitchinterval(SWITCH_SECONDS)
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     server = Server(

@@ -2,13 +2,15 @@
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
 
+from penstock.core.access import ANYONE, Principal
 from penstock.core.broker import Broker, BrokerSettings
-from penstock.errors import CallerError
+from penstock.errors import CallerError, CannotListen
 from penstock.gateway.options import GatewayOptions
 from penstock.limits import SESSIONS_MAX
 from penstock.log.memory import MemoryLog
@@ -21,6 +23,7 @@ from penstock.transport.stream import ReceiveBuffer
 
 if TYPE_CHECKING:
     from penstock.log.arrow_log import ArrowLog
+    from penstock.server.flight.listener import FlightListener
 
 __all__ = ["Server"]
 
@@ -53,6 +56,7 @@ class Server:
         self._buffer = ReceiveBuffer()
         self._turnstile = Turnstile(connections_max)
         self._listeners: list[Listener] = []
+        self._flights: list[FlightListener] = []
         self._ticking: asyncio.TimerHandle | None = None
 
     def _remember_topics(self, log: "ArrowLog") -> None:
@@ -92,6 +96,30 @@ class Server:
         address = await self.listen(Address("tcp", host, port), options=options)
         return address.host, address.port
 
+    async def listen_flight(
+        self,
+        address: Address,
+        *,
+        data: Path,
+        anonymous: Principal | None = ANYONE,
+        verify: Callable[[str], Principal] | None = None,
+    ) -> Address:
+        """Serve tables at an address; return it, with the port that port 0 became.
+
+        `data` is the folder of the log, without which there are none. `verify` returns whose token
+        it is, or raises AuthenticationFailed. Raise an OperatorError if that cannot be.
+        """
+        if self._log is None:
+            raise CannotListen(address.location, "there is no log", "set broker.durability")
+        from penstock.server.flight.access import Door  # noqa: PLC0415  (a cost only Flight pays)
+        from penstock.server.flight.listener import FlightListener  # noqa: PLC0415
+
+        door = Door(anonymous=anonymous, verify=verify)
+        flight = FlightListener(address, broker=self.broker, log=self._log, data=data, door=door)
+        await flight.start()
+        self._flights.append(flight)
+        return flight.address
+
     async def run_programs(
         self, programs: Sequence[Program], *, options: GatewayOptions | None = None
     ) -> None:
@@ -104,6 +132,7 @@ class Server:
         """Stop accepting, send what is written, close; what is not sent in time is dropped."""
         for listener in self._listeners:
             listener.stop_accepting()
+        await asyncio.gather(*(each.close(seconds_max=seconds_max) for each in self._flights))
         if self._log is not None and self._log.attached:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._log.flush(), seconds_max)

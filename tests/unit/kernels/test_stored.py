@@ -45,6 +45,7 @@ from tests.support.agreement import (
 from tests.support.publishes import UUIDS, publish
 
 NUMBER = 1000
+FLIGHT: Any = len(PROTOCOLS)  # rows of a table: no protocol of ours, and so plain to all of them
 EACH_SOURCE = pytest.mark.parametrize(
     ("protocol", "order"), SOURCES, ids=[f"{p.label}-{o}" for p, o in SOURCES]
 )
@@ -254,6 +255,8 @@ def one_of_each() -> list[Message]:
         Message(Protocol.LAMAMQ, b"", form=Form.EMPTY, created=2**32 - 1, headers=headers[:1]),
         Message(Protocol.LAMAMQ, b"", created=7),
         Message(Protocol.HERALD, b"", headers=headers, created=7, status=7),
+        Message(FLIGHT, b"seven", sender=rheos, headers=headers, status=7),
+        Message(FLIGHT, b"", topic="channel/0", client=2000),
     ]
 
 
@@ -776,7 +779,7 @@ def set_number(group: Group, buffer: int, index: int, value: int, width: int) ->
         (17, 16, 0, 4, "headers"),
         (20, 1, -1, 4, "header"),
         (23, 3, 2**31 - 1, 4, "header"),
-        (26, 2, 5, 1, "protocol"),
+        (26, 2, 6, 1, "protocol"),
         (28, 2, 5, 1, "kind"),
         (30, 0, 4, 2, "sender is not in the dictionary"),
         (37, 5, -1, 4, "status"),

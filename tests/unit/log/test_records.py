@@ -2,14 +2,17 @@
 
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pytest
 
 from penstock.errors import LogDamaged, OffsetBelowHorizon, OffsetPastEnd
 from penstock.log import records
 from penstock.log.browse import LogView
+from penstock.log.files import Files
 from penstock.log.records import RECORD_SCHEMA, count_topics, plain, record_batches
 from penstock.log.schema import SCHEMA
+from penstock.log.state import load_state, save_state
 from penstock.model import Kind, Protocol
 from tests.support.written_log import START_US, WrittenLog, flip, message
 
@@ -144,9 +147,6 @@ def test_offsets_outside_are_named_errors_at_once(view: LogView, tmp_path: Path)
         record_batches(view, end=END + 1)
     with WrittenLog(tmp_path, segment_bytes_max=1) as log:
         log.put_many(3)
-        log.log._catalog.forget([], 0)
-    state = log.folder / "log.json"
-    assert '"horizon":0' in state.read_text()
     for path in log.folder.glob("0" * 20 + ".*"):
         path.unlink()
     late = LogView(tmp_path)
@@ -154,14 +154,26 @@ def test_offsets_outside_are_named_errors_at_once(view: LogView, tmp_path: Path)
         record_batches(late, start=0)
 
 
-def test_a_segment_that_retention_took_meanwhile_is_below_the_horizon(tmp_path: Path) -> None:
+@pytest.mark.parametrize("indexed", [False, True])
+def test_a_segment_that_retention_took_meanwhile_is_below_the_horizon(
+    tmp_path: Path, *, indexed: bool
+) -> None:
     with WrittenLog(tmp_path, segment_bytes_max=1) as log:
         log.put_many(3)
     view = LogView(tmp_path)
-    view.catalog.index(view.segments[0])
-    log.segments()[0].unlink()
-    with pytest.raises(OffsetBelowHorizon):
+    if indexed:
+        view.catalog.index(view.segments[0])
+    first = log.segments()[0]
+    first.unlink()
+    with pytest.raises(LogDamaged, match="is not there any more"):
         list(record_batches(view))
+    files = Files()
+    state = load_state(files, log.folder)
+    assert state is not None
+    save_state(files, log.folder, msgspec.structs.replace(state, horizon=3))
+    with pytest.raises(OffsetBelowHorizon) as raised:
+        list(record_batches(view))
+    assert (raised.value.offset, raised.value.horizon) == (0, 3)
     assert offsets(list(record_batches(view, start=3))) == [3, 4, 5, 6, 7, 8]
 
 

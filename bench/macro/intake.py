@@ -1,0 +1,309 @@
+"""Acknowledged publishes a second with every message on disk, beside JetStream in the same run.
+
+    python -m bench.macro.intake [--save] [--quick] [--rounds 3]
+
+One publisher sends prepared frames of 100 bytes and counts the acknowledgments, of which each must
+say that its message is kept; no more than a window of messages is ever unanswered. A figure is
+messages divided by the time from the first byte sent to the last acknowledgment.
+
+Penstock runs with `fsync`: an acknowledgment leaves when its message is on disk. JetStream runs
+with its defaults: a stream on files, which are synced every two minutes. Its publisher is the same
+program: PUB with a reply subject, acknowledgments counted by their sequence numbers. It is at its
+best with another window from run to run, so it is given three. Rounds of all alternate; the best of
+each is kept, and so is the speed of the disk: bare writes of 4 MiB, each followed by `fdatasync`.
+"""
+
+import argparse
+import multiprocessing
+import os
+import socket
+import sys
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench.macro.peers import HOST
+from bench.macro.stores import data_folder, jetstream_store, penstock_store
+from bench.macro.wires import WIRES, Nats, Wire, exchange
+from bench.results import save
+
+if TYPE_CHECKING:
+    from multiprocessing.queues import Queue
+
+VALUE = bytes(range(100))
+WRITE_BYTES = 256 * 1024
+WINDOWS = {"jetstream": (2_000, 20_000, 200_000)}
+WINDOW = 500_000
+SECONDS_MAX = 120
+ANSWER_SECONDS_MAX = 60
+DISK_WRITE_BYTES = 4 * 1024 * 1024
+
+# Times JetStream's file store in the same run.
+TIMES_MIN = {"rheos2": 5.0}
+
+
+class Counter(ABC):
+    """Counts acknowledgments in a stream that comes in pieces; none may be a refusal."""
+
+    @abstractmethod
+    def count(self, data: memoryview) -> int:
+        """Take the next piece; return how many acknowledgments end in it."""
+
+
+class FixedCounter(Counter):
+    """Acknowledgments of one size, which all have the same bytes at some places."""
+
+    def __init__(self, size: int, same: dict[int, int]) -> None:
+        self._size = size
+        self._same = same
+        self._rest = b""
+
+    def count(self, data: memoryview) -> int:
+        whole = self._rest + data
+        count = len(whole) // self._size
+        end = count * self._size
+        for place, byte in self._same.items():
+            if whole[place : end : self._size].count(byte) != count:
+                raise SystemExit("a publish was refused")
+        self._rest = whole[end:]
+        return count
+
+
+class JetstreamCounter(Counter):
+    """Acknowledgments of JetStream: JSON with the message's number in the stream."""
+
+    MARK = b'"seq":'
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def count(self, data: memoryview) -> int:
+        whole = self._rest + data
+        if b'"error"' in whole or b"-ERR" in whole:
+            raise SystemExit(f"a publish was refused: {whole[:400]!r}")
+        self._rest = whole[-len(self.MARK) + 1 :]
+        return whole.count(self.MARK)
+
+
+COUNTERS: dict[str, Callable[[], Counter]] = {
+    "rheos1": lambda: FixedCounter(18, {0: 0xAC, 17: 0}),
+    "rheos2": lambda: FixedCounter(22, {0: 0xAC, 1: 0}),
+    "lamamq": lambda: FixedCounter(5, {3: 7, 4: 0}),
+    "jetstream": JetstreamCounter,
+}
+
+
+class Jetstream(Nats):
+    """A stream on files, made when the first publisher comes; every publish is answered."""
+
+    name = "jetstream"
+
+    def open_publisher(self, peer: socket.socket) -> Callable[[bytes], bytes]:
+        self._connect(peer)
+        make = b'{"name":"BENCH","subjects":["%b"],"storage":"file"}' % self.subject
+        peer.sendall(
+            b"SUB made 1\r\nPUB $JS.API.STREAM.CREATE.BENCH made %d\r\n%b\r\n" % (len(make), make)
+        )
+        answer = b""
+        while not answer.endswith(b"}\r\n"):
+            answer += peer.recv(65_536)
+        if b'"error"' in answer:
+            raise SystemExit(f"JetStream made no stream: {answer!r}")
+        exchange(peer, b"UNSUB 1\r\nSUB a 2\r\nPING\r\n", len(b"PONG\r\n"))
+        return lambda value: b"PUB %b a %d\r\n%b\r\n" % (self.subject, len(value), value)
+
+
+ACKNOWLEDGED: dict[str, Wire] = {
+    **{name: wire for name, wire in WIRES.items() if wire.acknowledged_bytes},
+    "jetstream": Jetstream(),
+}
+
+
+class Window:
+    """How many messages are out, between the thread that sends and the one that counts."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._sent = 0
+        self._answered = 0
+        self._failure: BaseException | None = None
+        self._moved = threading.Condition()
+
+    def send(self, count: int) -> None:
+        """Wait until `count` more fit."""
+        with self._moved:
+            self._wait_for(lambda: self._sent - self._answered + count <= self._size)
+            self._sent += count
+
+    def answered(self, count: int) -> None:
+        with self._moved:
+            self._answered += count
+            self._moved.notify()
+
+    def fail(self, failure: BaseException) -> None:
+        """Let whoever waits learn that no more answers will come."""
+        with self._moved:
+            self._failure = failure
+            self._moved.notify()
+
+    def finish(self) -> None:
+        """Wait until all are answered."""
+        with self._moved:
+            self._wait_for(lambda: self._sent == self._answered)
+
+    def _wait_for(self, moved: Callable[[], bool]) -> None:
+        in_time = self._moved.wait_for(lambda: self._failure or moved(), ANSWER_SECONDS_MAX)
+        if self._failure or not in_time:
+            missing = self._sent - self._answered
+            raise SystemExit(f"{missing} publishes were not answered: {self._failure!r}")
+
+
+def count_answers(peer: socket.socket, counter: Counter, total: int, window: Window) -> None:
+    """Read `total` acknowledgments, and not one more."""
+    buffer = bytearray(1024 * 1024)
+    view = memoryview(buffer)
+    answered = 0
+    while answered < total:
+        received = peer.recv_into(buffer)
+        if not received:
+            raise SystemExit("the broker closed the connection")
+        count = counter.count(view[:received])
+        answered += count
+        window.answered(count)
+    if answered != total:
+        raise SystemExit(f"{answered} acknowledgments for {total} messages")
+
+
+def load(
+    peer: socket.socket, pieces: Iterable[tuple[memoryview, int]], counter: Counter, window: int
+) -> float:
+    """Send pieces of so many frames each and wait for all answers; return the seconds it took."""
+    pieces = list(pieces)
+    total = sum(count for _, count in pieces)
+    out = Window(window)
+
+    def read() -> None:
+        try:
+            count_answers(peer, counter, total, out)
+        except (OSError, SystemExit) as failure:
+            out.fail(failure)
+
+    answers = threading.Thread(target=read, daemon=True)
+    answers.start()
+    start = time.monotonic()
+    for frames, count in pieces:
+        out.send(count)
+        peer.sendall(frames)
+    out.finish()
+    seconds = time.monotonic() - start
+    answers.join(SECONDS_MAX)
+    return seconds
+
+
+def publish(name: str, port: int, count: int, window: int, results: "Queue[float]") -> None:
+    """Send `count` messages and wait for all answers; report the seconds it took."""
+    with socket.create_connection((HOST, port), timeout=SECONDS_MAX) as peer:
+        frame = ACKNOWLEDGED[name].open_publisher(peer)(VALUE)
+        per_write = min(WRITE_BYTES // len(frame), window // 4)
+        block = memoryview(frame * per_write)
+        pieces = [(block, per_write)] * (count // per_write)
+        pieces.append((block[: count % per_write * len(frame)], count % per_write))
+        results.put(load(peer, pieces, COUNTERS[name](), window))
+
+
+def run(name: str, port: int, *, count: int, window: int = WINDOW) -> float:
+    """Return acknowledged messages a second."""
+    context = multiprocessing.get_context("fork")
+    results: Queue[float] = context.Queue()
+    sender = context.Process(target=publish, args=(name, port, count, window, results))
+    sender.start()
+    sender.join(SECONDS_MAX)
+    if sender.exitcode != 0:
+        sender.kill()
+        raise SystemExit(f"the {name} publisher failed")
+    return count / results.get(timeout=1)
+
+
+def folder_bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def disk_rate(total: int, *, sync: bool) -> float:
+    """Bytes a second of bare writes into a new file, each followed by `fdatasync` if `sync`."""
+    piece = os.urandom(DISK_WRITE_BYTES)
+    with data_folder() as folder, (folder / "disk").open("wb", buffering=0) as file:
+        start = time.monotonic()
+        for _ in range(max(1, total // len(piece))):
+            file.write(piece)
+            if sync:
+                os.fdatasync(file.fileno())
+        return file.tell() / (time.monotonic() - start)
+
+
+def measure(*, rounds: int, count: int) -> list[dict[str, Any]]:
+    """Best figures of every acknowledged protocol and of JetStream."""
+    best: dict[str, float] = {}
+    sizes: dict[str, float] = {}
+    disk = 0.0
+    for _ in range(rounds):
+        for name in ACKNOWLEDGED:
+            peer = name == "jetstream"
+            messages = count // 4 if peer else count
+            for window in WINDOWS.get(name, (WINDOW,)):
+                with jetstream_store() if peer else penstock_store("fsync") as store:
+                    rate = run(name, store.port, count=messages, window=window)
+                    sizes[name] = folder_bytes(store.folder) / messages
+                best[name] = max(best.get(name, 0.0), rate)
+        disk = max(disk, disk_rate(count * 100, sync=True))
+    return [
+        {
+            "protocol": name,
+            "value_bytes": len(VALUE),
+            "acknowledged": rate,
+            "times_jetstream": rate / best["jetstream"],
+            "stored_bytes_each": sizes[name],
+            "disk_share": rate * sizes[name] / disk,
+        }
+        for name, rate in best.items()
+    ]
+
+
+def misses(results: list[dict[str, Any]]) -> list[str]:
+    """What falls short of the bars."""
+    return [
+        f"{row['protocol']}: {row['times_jetstream']:.1f} times JetStream,"
+        f" {TIMES_MIN[row['protocol']]:.0f} wanted"
+        for row in results
+        if row["times_jetstream"] < TIMES_MIN.get(row["protocol"], 0.0)
+    ]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="a short pass: shows that it runs")
+    parser.add_argument("--save", action="store_true", help="keep the figures in bench/results")
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args()
+    rounds, count = (1, 40_000) if arguments.quick else (arguments.rounds, 4_000_000)
+    results = measure(rounds=rounds, count=count)
+    print("million acknowledged messages of 100 bytes a second; best of several rounds in one run")
+    print(f"{'':<9} {'acknowledged':>12} {'x jetstream':>12} {'bytes each':>11} {'disk':>6}")
+    for row in results:
+        print(
+            f"{row['protocol']:<9} {row['acknowledged'] / 1e6:>12.2f}"
+            f" {row['times_jetstream']:>12.1f} {row['stored_bytes_each']:>11.0f}"
+            f" {row['disk_share']:>6.0%}"
+        )
+    if arguments.save:
+        print(f"kept in {save('intake', results)}")
+    short = misses(results)
+    for miss in short:
+        print(f"below the bar: {miss}", file=sys.stderr)
+    return 1 if short and not arguments.quick else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

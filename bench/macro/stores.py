@@ -1,0 +1,100 @@
+"""Brokers that keep messages on disk, each in a folder of its own that is removed afterwards."""
+
+import contextlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench.macro.peers import HOST, free_port
+
+READY_SECONDS_MAX = 120
+STOP_SECONDS_MAX = 60
+
+
+class Store:
+    """A broker with a disk, as a process."""
+
+    def __init__(self, command: list[str], port: int, folder: Path) -> None:
+        self.port = port
+        self.folder = folder
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the process)
+        self.started = time.monotonic()
+        self.process = subprocess.Popen(command, stdout=self._output, stderr=self._output)  # noqa: S603
+        self.ready_seconds = self._wait_until_ready()
+        """From the start of the process to the first connection that it took."""
+
+    def _wait_until_ready(self) -> float:
+        while True:
+            try:
+                socket.create_connection((HOST, self.port), timeout=1).close()
+            except OSError:
+                late = time.monotonic() - self.started > READY_SECONDS_MAX
+                if late or self.process.poll() is not None:
+                    said = self.end(signal.SIGKILL)
+                    raise SystemExit(f"{self.process.args!r} did not start: {said}") from None
+                time.sleep(0.005)
+            else:
+                return time.monotonic() - self.started
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> str:
+        """End the process and wait for it; return what it said."""
+        if self._output.closed:
+            return ""
+        self.process.send_signal(number)
+        self.process.wait(STOP_SECONDS_MAX)
+        self._output.seek(0)
+        said = self._output.read().decode(errors="replace")
+        self._output.close()
+        return said
+
+
+@contextlib.contextmanager
+def data_folder() -> Iterator[Path]:
+    """A folder on the disk that temporary files are on."""
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as name:
+        yield Path(name)
+
+
+@contextlib.contextmanager
+def penstock_store(
+    durability: str = "fsync", *, folder: Path | None = None, config: str = ""
+) -> Iterator[Store]:
+    """`penstock serve` with its log; `config` is the text of a penstock.toml.
+
+    Without a folder it gets a new one for as long as it runs.
+    """
+    with contextlib.ExitStack() as stack:
+        folder = folder or stack.enter_context(data_folder())
+        port = free_port()
+        command = [sys.executable, "-m", "penstock.cli", "serve"]
+        command += ["--listen", f"tcp://{HOST}:{port}", "--http", f"{HOST}:{free_port()}"]
+        command += ["--data", str(folder / "data"), "--durability", durability]
+        if config:
+            path = folder / "penstock.toml"
+            path.write_text(config)
+            command += ["--config", str(path)]
+        store = Store(command, port, folder / "data")
+        stack.callback(store.end)
+        yield store
+
+
+@contextlib.contextmanager
+def jetstream_store() -> Iterator[Store]:
+    """nats-server as Debian ships it, with JetStream and its defaults."""
+    path = shutil.which("nats-server") or shutil.which("nats-server", path="/usr/sbin")
+    if path is None:
+        raise SystemExit("nats-server is needed for this comparison: apt-get install nats-server")
+    with data_folder() as folder:
+        port = free_port()
+        command = [path, "-a", HOST, "-p", str(port), "-js", "-sd", str(folder)]
+        store = Store(command, port, folder)
+        try:
+            yield store
+        finally:
+            store.end()

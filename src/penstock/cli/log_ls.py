@@ -1,0 +1,153 @@
+"""`penstock log ls`: the segments of a log."""
+
+import contextlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli.log_options import (
+    DATA_DEFAULT,
+    EXIT_DAMAGED,
+    Data,
+    Json,
+    Losses,
+    Partition,
+    open_view,
+    quiet_pipe,
+    time_text,
+)
+
+if TYPE_CHECKING:
+    from penstock.log.browse import LogView, SegmentView
+    from penstock.log.records import TopicCount
+
+__all__ = ["ls"]
+
+
+def ls(
+    *,
+    data: Data = DATA_DEFAULT,
+    partition: Partition = 0,
+    topics: Annotated[
+        bool, typer.Option("--topics", help="List topics with their messages as well.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """List the segments of a log, and what is known to be wrong with them."""
+    view = open_view(data, partition)
+    losses = Losses()
+    with quiet_pipe():
+        segments = []
+        for segment in view.segments:
+            with contextlib.suppress(FileNotFoundError):  # retention goes on meanwhile
+                segments.append(view.describe(segment))
+        counts = _count(view, segments, losses) if topics else None
+        if json:
+            _print_json(view, segments, counts)
+        else:
+            _print(view, segments, counts)
+    if view.damage or losses.found:
+        raise typer.Exit(EXIT_DAMAGED)
+
+
+def _count(
+    view: "LogView", segments: "Sequence[SegmentView]", losses: Losses
+) -> "dict[str, TopicCount]":
+    from penstock.cli.log_progress import progress_bar  # noqa: PLC0415
+    from penstock.log.records import count_topics  # noqa: PLC0415
+
+    total = sum(segment.messages for segment in segments)
+    with progress_bar("counting", total, unit="messages") as progress:
+        return count_topics(view, damaged=losses.tell, progress=progress)
+
+
+def _print_json(
+    view: "LogView",
+    segments: "Sequence[SegmentView]",
+    counts: "dict[str, TopicCount] | None",
+) -> None:
+    import msgspec  # noqa: PLC0415
+
+    from penstock.cli.log_findings import finding_fields  # noqa: PLC0415
+
+    document: dict[str, Any] = {
+        "log_id": f"{view.log_id:012x}",
+        "partition": view.partition,
+        "folder": str(view.folder),
+        "horizon": view.horizon,
+        "end": view.end,
+        "messages": sum(segment.messages for segment in segments),
+        "size": sum(segment.size for segment in segments),
+        "segments": [
+            {
+                "base_offset": segment.base_offset,
+                "end_offset": segment.end_offset,
+                "messages": segment.messages,
+                "groups": segment.groups,
+                "size": segment.size,
+                "first": None if segment.first_us is None else time_text(segment.first_us),
+                "last": None if segment.last_us is None else time_text(segment.last_us),
+                "sealed": segment.sealed,
+                "damage": len(segment.damage),
+            }
+            for segment in segments
+        ],
+        "damage": [finding_fields(each) for each in view.damage],
+    }
+    if counts is not None:
+        document["topics"] = [{"topic": name, **each._asdict()} for name, each in counts.items()]
+    typer.echo(msgspec.json.encode(document).decode())
+
+
+def _print(
+    view: "LogView",
+    segments: "Sequence[SegmentView]",
+    counts: "dict[str, TopicCount] | None",
+) -> None:
+    from penstock.cli.log_findings import finding, size_text  # noqa: PLC0415
+    from penstock.cli.log_text import shown  # noqa: PLC0415
+
+    rows = [("BASE", "END", "MESSAGES", "GROUPS", "SIZE", "FIRST", "LAST", "STATE")]
+    for segment in segments:
+        state = "sealed" if segment.sealed else "active"
+        if segment.damage:
+            state += ", damaged"
+        numbers = (segment.base_offset, segment.end_offset, segment.messages, segment.groups)
+        times = (time_text(segment.first_us), time_text(segment.last_us))
+        rows.append((*map(str, numbers), size_text(segment.size), *times, state))  # type: ignore[arg-type]
+    if segments:
+        _print_table(rows, left=3)
+    if counts is not None:
+        table = [("MESSAGES", "GROUPS", "TOPIC")]
+        table += [
+            (str(each.messages), str(each.groups), shown(name)) for name, each in counts.items()
+        ]
+        typer.echo()
+        _print_table(table, left=1)
+        typer.echo()
+    for each in view.damage:
+        typer.echo(finding(each))
+    total = sum(segment.messages for segment in segments)
+    size = sum(segment.size for segment in segments)
+    typer.echo(
+        f"{_plural(len(segments), 'segment')}, {_plural(total, 'message')}, {size_text(size)}; "
+        f"offsets {view.horizon} up to {view.end}; log {view.log_id:012x}, "
+        f"partition {view.partition}"
+    )
+
+
+def _print_table(rows: Sequence[tuple[str, ...]], *, left: int) -> None:
+    """Print columns; the last `left` of them start at their left edge."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    first_left = len(widths) - left
+    for row in rows:
+        cells = [
+            cell.ljust(width) if number >= first_left else cell.rjust(width)
+            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        typer.echo("  ".join(cells).rstrip())
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -1,0 +1,1 @@
+"""Arrow Flight: how tables are read from a broker and written to it over the network."""

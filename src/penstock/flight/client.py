@@ -1,0 +1,241 @@
+"""A broker's Flight service, to those who read tables from it and write tables to it."""
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Self, TypeVar
+
+import msgspec
+import pyarrow as pa
+import pyarrow.flight as pf
+
+from penstock.errors import PenstockError
+from penstock.flight.errors import FlightFailed, raised_by
+from penstock.flight.protocol import (
+    SINK_SCHEMA,
+    AbortEpoch,
+    ActionName,
+    Bounds,
+    CommitGroup,
+    GroupOffset,
+    OffsetAt,
+    OffsetRange,
+    Published,
+    PublishEpoch,
+    ReadRange,
+    Splits,
+    Stage,
+    Staged,
+)
+from penstock.limits import FLIGHT_CALL_SECONDS_MAX, FLIGHT_PUBLISH_SECONDS_MAX
+
+__all__ = ["FlightClient", "location_of"]
+
+Answer = TypeVar("Answer")
+
+_SCHEMES = {"grpc": "grpc", "grpc+tcp": "grpc", "grpc+tls": "grpc+tls", "grpcs": "grpc+tls"}
+
+
+def location_of(endpoint: str) -> str:
+    """Return a broker's Flight address as gRPC has it; `HOST:PORT` is without TLS.
+
+    Raise FlightFailed if it is none.
+    """
+    scheme, separator, place = endpoint.partition("://")
+    if not separator:
+        scheme, place = "grpc", endpoint
+    host, _, port = place.rstrip("/").rpartition(":")
+    if scheme not in _SCHEMES or not host or not port.isdigit() or int(port) > 65_535:
+        problem = "expected HOST:PORT, grpc://HOST:PORT or grpc+tls://HOST:PORT"
+        raise FlightFailed(repr(endpoint), problem)
+    return f"{_SCHEMES[scheme]}://{host}:{port}"
+
+
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    """Return a schema without dictionaries."""
+    return pa.schema(
+        [
+            field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field
+            for field in schema
+        ]
+    )
+
+
+def plain(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return a batch without dictionaries; `schema` is its plain one."""
+    columns = [
+        column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+        for column in batch.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+class FlightClient:
+    """A thin client. What the broker refuses raises the error that the broker had.
+
+    FlightFailed if there is no answer. It connects with its first call; threads may share it.
+    `certificate` is the PEM text of who signed the broker's, where TLS does not know that.
+    """
+
+    def __init__(
+        self, endpoint: str, *, token: str | None = None, certificate: bytes | None = None
+    ) -> None:
+        self.endpoint = endpoint
+        self._client = pf.FlightClient(
+            location_of(endpoint),
+            tls_root_certs=certificate,
+            generic_options=[("grpc.max_receive_message_length", -1)],
+        )
+        self._headers = [] if token is None else [(b"authorization", f"Bearer {token}".encode())]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let the connection go."""
+        self._client.close()
+
+    # --- Reading ----------------------------------------------------------------------------------
+
+    def bounds(self) -> dict[int, Bounds]:
+        """Return what can be read of each partition."""
+        return self._act(ActionName.BOUNDS, None, dict[int, Bounds])
+
+    def topics(self) -> list[str]:
+        """Return the names of all topics that may be read and have a message."""
+        return self._act(ActionName.TOPICS, None, list[str], FLIGHT_PUBLISH_SECONDS_MAX)
+
+    def offset_at(self, timestamp_us: int, *, partition: int = 0) -> int:
+        """Return the first offset that was taken at or after a time, or the end."""
+        return self._act(ActionName.OFFSET_AT, OffsetAt(timestamp_us, partition), int)
+
+    def splits(self, request: Splits) -> list[OffsetRange]:
+        """Return a range in parts that meet between groups, in order."""
+        return self._act(ActionName.SPLITS, request, list[OffsetRange], FLIGHT_PUBLISH_SECONDS_MAX)
+
+    def read(self, request: ReadRange) -> Iterator[pa.RecordBatch]:
+        """Yield the messages of a range in order, with columns of plain types.
+
+        Raise OffsetBelowHorizon, OffsetPastEnd, LogDamaged, NotAllowed and the like, also behind
+        some of the messages.
+        """
+        compact = msgspec.structs.replace(request, dictionaries=True)
+        with self._told():
+            reader = self._client.do_get(
+                pf.Ticket(msgspec.json.encode(compact)), self._options(None)
+            )
+            schema = reader.schema if request.dictionaries else plain_schema(reader.schema)
+            try:
+                for chunk in reader:
+                    if chunk.data is not None:
+                        yield chunk.data if request.dictionaries else plain(chunk.data, schema)
+            except GeneratorExit:
+                reader.cancel()
+                raise
+
+    def schema(self, request: ReadRange) -> pa.Schema:
+        """Return the columns that a range would be read with."""
+        with self._told():
+            reader = self._client.do_get(
+                pf.Ticket(msgspec.json.encode(request)), self._options(None)
+            )
+            schema = reader.schema
+            reader.cancel()
+            return schema
+
+    # --- Groups -----------------------------------------------------------------------------------
+
+    def commit_group(self, group: str, offsets: dict[int, int]) -> None:
+        """Say up to where a group has read: the next offset of each partition."""
+        self._act(ActionName.COMMIT_GROUP, CommitGroup(group, offsets), type(None))
+
+    def groups(self) -> dict[str, dict[int, GroupOffset]]:
+        """Return up to where groups have read, by group and partition."""
+        return self._act(ActionName.GROUPS, None, dict[str, dict[int, GroupOffset]])
+
+    # --- The sink ---------------------------------------------------------------------------------
+
+    def stage(
+        self,
+        batches: Iterable[pa.RecordBatch],
+        *,
+        writer: str,
+        epoch: int,
+        partition: int,
+        attempt: int = 0,
+    ) -> int:
+        """Put the rows of a task aside on the broker's disk; return how many they are.
+
+        They have columns of SINK_SCHEMA, all batches the same.
+        """
+        rows = iter(batches)
+        first = next(rows, None)
+        schema = SINK_SCHEMA if first is None else first.schema
+        request = Stage(writer, epoch, partition, attempt)
+        descriptor = pf.FlightDescriptor.for_command(msgspec.json.encode(request))
+        with self._told():
+            stream, answers = self._client.do_put(descriptor, schema, self._options(None))
+            with stream:
+                for batch in () if first is None else itertools.chain([first], rows):
+                    stream.write_batch(batch)
+                stream.done_writing()
+                answer = answers.read()
+        if answer is None:
+            raise FlightFailed(self.endpoint, "rows were taken and not counted")
+        return msgspec.json.decode(answer.to_pybytes(), type=Staged).rows
+
+    def publish_epoch(
+        self, writer: str, epoch: int, partitions: Sequence[int], *, final: bool = False
+    ) -> Published:
+        """Publish what the tasks of an epoch have put aside, once; it is on disk on return."""
+        request = PublishEpoch(writer, epoch, list(partitions), final)
+        return self._act(ActionName.PUBLISH_EPOCH, request, Published, FLIGHT_PUBLISH_SECONDS_MAX)
+
+    def abort_epoch(self, writer: str, epoch: int) -> None:
+        """Remove what the tasks of an epoch have put aside."""
+        self._act(ActionName.ABORT_EPOCH, AbortEpoch(writer, epoch), type(None))
+
+    # --- Calls ------------------------------------------------------------------------------------
+
+    def _options(self, seconds_max: float | None) -> pf.FlightCallOptions:
+        return pf.FlightCallOptions(timeout=seconds_max, headers=self._headers)
+
+    def _act(
+        self,
+        action: ActionName,
+        request: msgspec.Struct | None,
+        kind: Callable[..., Answer] | type[Answer],
+        seconds_max: float = FLIGHT_CALL_SECONDS_MAX,
+    ) -> Answer:
+        body = b"" if request is None else msgspec.json.encode(request)
+        with self._told():
+            results = list(
+                self._client.do_action(pf.Action(str(action), body), self._options(seconds_max))
+            )
+        try:
+            (result,) = results
+            answer: Answer = msgspec.json.decode(result.body.to_pybytes(), type=kind)
+        except (ValueError, msgspec.MsgspecError) as error:
+            raise FlightFailed(self.endpoint, f"{action}: {error}") from error
+        return answer
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Let an error of the broker be raised here as what it was there."""
+        try:
+            yield
+        except (pf.FlightError, pa.ArrowException, OSError) as error:
+            raise self._raised(error) from error
+
+    def _raised(self, error: Exception) -> PenstockError:
+        data = getattr(error, "extra_info", None)
+        return raised_by(data, " ".join(str(error).split()), endpoint=self.endpoint)

@@ -1,0 +1,147 @@
+"""Which messages are asked for: by topic, time, protocol and kind."""
+
+import dataclasses
+import re
+from collections.abc import Callable
+from functools import cached_property
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.patterns import compile_pattern
+
+__all__ = ["Selection", "TopicTest"]
+
+_TESTS: Final[dict[str, Callable[[str, str], bool]]] = {
+    "starts": str.startswith,
+    "ends": str.endswith,
+    "contains": str.__contains__,
+    "equals": str.__eq__,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class TopicTest:
+    """A condition on a topic's name: it starts, ends, contains or equals a text, or does not."""
+
+    test: str
+    text: str
+    negated: bool = False
+
+    def __call__(self, name: str) -> bool:
+        """Tell whether a name passes."""
+        return _TESTS[self.test](name, self.text) is not self.negated
+
+
+@dataclasses.dataclass(frozen=True)
+class Selection:
+    """What a reader wants; None is no restriction. It pickles, and is small.
+
+    A topic is wanted if it is among `topics`, fits one of `patterns` (wildcards) or all of
+    `expression` (a regular expression), where any of these is there; and is among `names`, and
+    passes all `tests`. Times are microseconds since the epoch: from `since_us`, before `until_us`.
+
+    Raise InvalidPattern or re.error when it is first used.
+    """
+
+    topics: frozenset[str] | None = None
+    patterns: tuple[str, ...] | None = None
+    expression: str | None = None
+    names: frozenset[str] | None = None
+    tests: tuple[TopicTest, ...] = ()
+    protocols: frozenset[str] | None = None
+    kinds: frozenset[str] | None = None
+    since_us: int | None = None
+    until_us: int | None = None
+
+    @property
+    def by_topic(self) -> bool:
+        """Whether some topics may not be wanted."""
+        named = (self.topics, self.patterns, self.expression, self.names)
+        return bool(self.tests) or any(each is not None for each in named)
+
+    @property
+    def columns(self) -> set[str]:
+        """The columns that must be there to judge a message."""
+        needed = {
+            "topic": self.by_topic,
+            "protocol": self.protocols is not None,
+            "kind": self.kinds is not None,
+            "timestamp": self.since_us is not None or self.until_us is not None,
+        }
+        return {name for name, is_needed in needed.items() if is_needed}
+
+    @cached_property
+    def _expressions(self) -> list[re.Pattern[str]]:
+        found = [compile_pattern(text) for text in self.patterns or ()]
+        if self.expression is not None:
+            found.append(re.compile(self.expression))
+        return [each for each in found if each is not None]
+
+    @cached_property
+    def _verdicts(self) -> dict[str, bool]:
+        return {}
+
+    def __getstate__(self) -> dict[str, object]:
+        """Leave out what is worked out anew."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+    def wanted(self, name: str) -> bool:
+        """Tell whether a topic is wanted."""
+        verdict = self._verdicts.get(name)
+        if verdict is None:
+            verdict = self._verdicts[name] = self._judge(name)
+        return verdict
+
+    def _judge(self, name: str) -> bool:
+        if self.names is not None and name not in self.names:
+            return False
+        if not all(test(name) for test in self.tests):
+            return False
+        subscribed = (self.topics, self.patterns, self.expression)
+        return (
+            all(each is None for each in subscribed)
+            or (self.topics is not None and name in self.topics)
+            or any(each.fullmatch(name) is not None for each in self._expressions)
+        )
+
+    def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows of a batch that are wanted; it has the `columns` that are needed."""
+        masks = []
+        if self.by_topic:
+            masks.append(_passing(batch.column("topic"), self.wanted))
+        if self.protocols is not None:
+            masks.append(_passing(batch.column("protocol"), self.protocols.__contains__))
+        if self.kinds is not None:
+            masks.append(_passing(batch.column("kind"), self.kinds.__contains__))
+        kind = pa.timestamp("us", tz="UTC")
+        if self.since_us is not None:
+            since = pa.scalar(self.since_us, kind)
+            masks.append(_rare(pc.greater_equal(batch.column("timestamp"), since)))
+        if self.until_us is not None:
+            until = pa.scalar(self.until_us, kind)
+            masks.append(_rare(pc.less(batch.column("timestamp"), until)))
+        if any(mask is False for mask in masks):
+            return batch.slice(0, 0)
+        whole: pa.Array | None = None
+        for mask in masks:
+            if mask is not True:
+                whole = mask if whole is None else pc.and_(whole, mask)
+        return batch if whole is None else batch.filter(whole)
+
+
+def _passing(column: pa.Array, passes: Callable[[str], bool]) -> pa.Array | bool:
+    """Tell which rows have a word that passes; a bool if that is the same for all of them."""
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    hits = [passes(word) for word in column.dictionary.to_pylist()]
+    if all(hits) or not any(hits):
+        return bool(hits) and all(hits)
+    return _rare(pc.take(pa.array(hits), column.indices))
+
+
+def _rare(mask: pa.Array) -> pa.Array | bool:
+    """Return a mask, or a bool if it is the same for all rows."""
+    count = mask.true_count
+    return mask if 0 < count < len(mask) else count > 0

@@ -1,0 +1,1 @@
+"""Arrow Flight in the broker: in threads of its own, past the event loop."""

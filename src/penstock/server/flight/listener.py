@@ -1,0 +1,118 @@
+"""The Flight service of a broker: started and stopped beside its listeners."""
+
+import asyncio
+import contextlib
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import structlog
+
+from penstock.core.broker import Broker
+from penstock.errors import CannotListen, CertificateUnusable
+from penstock.log.arrow_log import ArrowLog
+from penstock.server.flight.access import Door
+from penstock.server.flight.publisher import Publisher
+from penstock.server.flight.reading import Reading
+from penstock.server.flight.service import FlightService
+from penstock.server.flight.sink_files import SinkFiles
+from penstock.server.flight.sinks import Sinks
+from penstock.transport.addresses import Address
+
+__all__ = ["FlightListener"]
+
+log = structlog.get_logger("penstock.flight")
+
+
+class FlightListener:
+    """Takes calls from `start` until `close`; the event loop's thread owns it."""
+
+    def __init__(
+        self, address: Address, *, broker: Broker, log: ArrowLog, data: Path, door: Door
+    ) -> None:
+        self.address = address
+        self._broker = broker
+        self._log = log
+        self._data = data
+        self._door = door
+        self._service: FlightService | None = None
+        self._publisher: Publisher | None = None
+        self._recovering: threading.Thread | None = None
+
+    async def start(self) -> None:
+        """Take calls, and finish what the last run of the broker left; raise OperatorError."""
+        self._publisher = publisher = Publisher(self._broker)
+        service, sinks = await asyncio.to_thread(self._start, publisher)
+        self._service = service
+        self.address = self.address.with_port(service.port)
+        self._recovering = threading.Thread(
+            target=self._recover, args=(sinks,), name="penstock-sinks", daemon=True
+        )
+        self._recovering.start()
+
+    def _start(self, publisher: Publisher) -> tuple[FlightService, Sinks]:
+        reading = Reading(self._log)
+        files = SinkFiles(self._data)
+        files.sweep()
+        sinks = Sinks(files, reading, publisher)
+        host = f"[{self.address.host}]" if ":" in self.address.host else self.address.host
+        scheme = "grpc+tls" if self.address.is_secure else "grpc+tcp"
+        try:
+            service = FlightService(
+                f"{scheme}://{host}:{self.address.port}",
+                door=self._door,
+                reading=reading,
+                sinks=sinks,
+                data=self._data,
+                tls_certificates=self._certificates(),
+            )
+        except (pa.ArrowException, OSError) as error:
+            url = f"{scheme}://{host}:{self.address.port}"
+            remedy = "stop what uses the port, or give another with --flight"
+            raise CannotListen(url, _reason(error), remedy) from error
+        return service, sinks
+
+    def _certificates(self) -> list[tuple[bytes, bytes]] | None:
+        certificate, key = self.address.certificate, self.address.key
+        if certificate is None or key is None:
+            return None
+        pair = []
+        for path in (certificate, key):
+            try:
+                pair.append(Path(path).read_bytes())
+            except OSError as error:
+                raise CertificateUnusable(path, error.strerror or str(error)) from error
+        return [(pair[0], pair[1])]
+
+    def _recover(self, sinks: Sinks) -> None:
+        try:
+            sinks.recover()
+        except Exception:  # the service goes on; a writer that comes has its own answer
+            log.exception("sinks not recovered")
+
+    async def close(self, *, seconds_max: float) -> None:
+        """Take no more calls, and wait a while for those that are under way."""
+        if self._publisher is not None:
+            self._publisher.stop()
+        service, self._service = self._service, None
+        if service is None:
+            return
+        service.stop_reading()
+        done = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def shut() -> None:
+            with contextlib.suppress(Exception):
+                service.shutdown()
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(done.set)
+
+        # Of its own and not waited for: a client that does not read holds it up for ever.
+        threading.Thread(target=shut, name="penstock-flight-stop", daemon=True).start()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(done.wait(), seconds_max)
+
+
+def _reason(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return text.removeprefix("Server did not start properly").strip(" :") or "it cannot be had"

@@ -1,0 +1,116 @@
+"""Rows that a sink brings: put in the shape that groups are prepared of, and judged."""
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.errors import InvalidTopicName
+from penstock.flight.errors import BadRows
+from penstock.flight.protocol import SINK_SCHEMA
+from penstock.limits import (
+    LAMAMQ_HEADERS_BYTES_MAX,
+    LAMAMQ_HEADERS_MAX,
+    SINK_VALUE_BYTES_MAX,
+    TOPIC_NAME_BYTES_MAX,
+)
+from penstock.log.prepared import ROWS_SCHEMA
+from penstock.model import is_publishable
+
+__all__ = ["RowCheck", "check_columns"]
+
+_NEEDED = ("topic", "value")
+
+
+def check_columns(schema: pa.Schema) -> None:
+    """Raise BadRows unless a sink can take rows with these columns."""
+    for name in _NEEDED:
+        if name not in schema.names:
+            raise BadRows(name, "there is no such column; topic and value are needed")
+    for field in schema:
+        if field.name not in SINK_SCHEMA.names:
+            raise BadRows(field.name, f"expected {', '.join(SINK_SCHEMA.names)}")
+    if len(set(schema.names)) != len(schema.names):
+        raise BadRows(schema.names[0], "a column is there twice")
+
+
+class RowCheck:
+    """Makes publishable rows of what comes; `judge` raises for topics that are not to be."""
+
+    def __init__(self, judge: Callable[[str], None]) -> None:
+        self._judge = judge
+        self._judged: set[str] = set()
+
+    def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return rows of ROWS_SCHEMA: values that are null are empty.
+
+        Raise BadRows, InvalidTopicName, or what `judge` does.
+        """
+        count = len(batch)
+        topic = _cast(batch, "topic")
+        if topic.null_count:
+            raise BadRows("topic", f"{topic.null_count} of {count} rows have none")
+        for name in pc.unique(topic).to_pylist():
+            self._check_topic(name)
+        value = pc.fill_null(_cast(batch, "value"), b"")
+        longest = pc.max(pc.binary_length(value)).as_py() or 0
+        if longest > SINK_VALUE_BYTES_MAX:
+            problem = f"one has {longest} bytes, allowed are {SINK_VALUE_BYTES_MAX}"
+            raise BadRows("value", problem)
+        key = _cast(batch, "key") if "key" in batch.schema.names else pa.nulls(count, pa.binary())
+        return pa.RecordBatch.from_arrays([topic, value, key, _headers(batch)], schema=ROWS_SCHEMA)
+
+    def _check_topic(self, name: str) -> None:
+        if name in self._judged:
+            return
+        if not is_publishable(name) or len(name.encode()) > TOPIC_NAME_BYTES_MAX:
+            raise InvalidTopicName(name[:200])
+        self._judge(name)
+        self._judged.add(name)
+
+
+def _cast(batch: pa.RecordBatch, name: str) -> pa.Array:
+    column = batch.column(name)
+    kind = SINK_SCHEMA.field(name).type
+    if column.type == kind:
+        return column
+    try:
+        return pc.cast(column, kind)
+    except pa.ArrowException:
+        raise BadRows(name, f"expected {kind}, got {column.type}") from None
+
+
+def _headers(batch: pa.RecordBatch) -> pa.Array:
+    """Return the headers of rows, without nulls on any level."""
+    kind = ROWS_SCHEMA.field("headers").type
+    if "headers" not in batch.schema.names:
+        zeros = pa.repeat(pa.scalar(0, pa.int32()), len(batch) + 1)
+        return pa.ListArray.from_arrays(zeros, pa.array([], kind.value_type), type=kind)
+    column = _cast(batch, "headers")
+    lengths = pc.fill_null(pc.list_value_length(column), 0)
+    most = pc.max(lengths).as_py() or 0
+    if most > LAMAMQ_HEADERS_MAX:
+        raise BadRows("headers", f"a row has {most}, allowed are {LAMAMQ_HEADERS_MAX}")
+    entries = pc.list_flatten(column)
+    keys = pc.fill_null(pc.struct_field(entries, "key"), "")
+    values = pc.fill_null(pc.struct_field(entries, "value"), b"")
+    longest = pc.max(pc.add(pc.binary_length(keys), pc.binary_length(values))).as_py() or 0
+    if longest * most > LAMAMQ_HEADERS_BYTES_MAX and _largest(lengths, keys, values) > (
+        LAMAMQ_HEADERS_BYTES_MAX
+    ):
+        raise BadRows("headers", f"those of a row have more than {LAMAMQ_HEADERS_BYTES_MAX} bytes")
+    ends = pa.concat_arrays(
+        [pa.array([0], pa.int32()), pc.cast(pc.cumulative_sum(lengths), pa.int32())]
+    )
+    struct = pa.StructArray.from_arrays([keys, values], fields=list(kind.value_type))
+    return pa.ListArray.from_arrays(ends, struct, type=kind)
+
+
+def _largest(lengths: pa.Array, keys: pa.Array, values: pa.Array) -> int:
+    """Return the most bytes that the headers of a row have."""
+    sizes = pc.cast(pc.add(pc.binary_length(keys), pc.binary_length(values)), pa.int64())
+    ends = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(sizes)])
+    last = pc.cast(pc.cumulative_sum(lengths), pa.int64())
+    first = pc.subtract(last, pc.cast(lengths, pa.int64()))
+    largest: int = pc.max(pc.subtract(pc.take(ends, last), pc.take(ends, first))).as_py() or 0
+    return largest

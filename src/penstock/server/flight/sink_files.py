@@ -1,0 +1,201 @@
+"""What sinks keep on disk.
+
+DATA/sinks/<writer>/writer.json                   what the writer has published
+                    <epoch>-<partition>.arrows    rows of a task that wait: an Arrow IPC stream
+                    *.new                         what was not written to its end
+"""
+
+import re
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+import pyarrow as pa
+
+from penstock.flight.errors import SinkDamaged, StagingFull
+from penstock.limits import BLOCK_BYTES_MAX, BLOCK_ROWS_MAX, SINK_STAGED_BYTES_MAX
+from penstock.log.files import TEMPORARY, Files
+from penstock.log.prepared import ROWS_SCHEMA
+
+__all__ = ["Publishing", "SinkFiles", "Task", "WriterState"]
+
+_STATE: Final = "writer.json"
+_STAGED: Final = re.compile(r"(\d+)-(\d+)\.arrows")
+_STATE_BYTES_MAX: Final = 16 * 1024 * 1024
+
+
+class Publishing(msgspec.Struct, frozen=True):
+    """An epoch whose rows go to the log: whatever of it is there stands at `start` or behind."""
+
+    epoch: int
+    partitions: list[int]
+    start: int
+    final: bool = False
+
+
+class WriterState(msgspec.Struct, frozen=True):
+    """What is remembered of a writer: `epoch`, its last, was published, with `rows`."""
+
+    writer: str
+    owner: str
+    epoch: int = -1
+    rows: int = 0
+    final: bool = False
+    publishing: Publishing | None = None
+
+
+class Task(NamedTuple):
+    """A part of an epoch."""
+
+    epoch: int
+    partition: int
+
+
+class SinkFiles:
+    """The folder of all sinks. Whoever calls sees to it that a writer has one caller at a time.
+
+    What fails raises OSError.
+    """
+
+    def __init__(self, data: Path, *, files: Files | None = None) -> None:
+        self._folder = data / "sinks"
+        self._files = files or Files()
+
+    def writers(self) -> list[str]:
+        """Return everyone that something is kept of."""
+        return [name for name in self._files.names(self._folder) if (self._folder / name).is_dir()]
+
+    # --- What is remembered
+
+    def load(self, writer: str) -> WriterState | None:
+        """Return what is remembered of a writer, None if nothing is; raise SinkDamaged."""
+        path = self._folder / writer / _STATE
+        try:
+            return msgspec.json.decode(
+                self._files.read(path, 0, _STATE_BYTES_MAX), type=WriterState
+            )
+        except FileNotFoundError:
+            return None
+        except msgspec.DecodeError as error:
+            raise SinkDamaged(str(path), str(error)) from error
+
+    def save(self, state: WriterState) -> None:
+        """Remember a writer; it is on disk when this returns."""
+        folder = self._folder / state.writer
+        self._files.make_folder(folder)
+        self._files.replace(folder / _STATE, msgspec.json.encode(state))
+
+    def forget(self, writer: str) -> None:
+        """Keep nothing of a writer."""
+        folder = self._folder / writer
+        for name in self._files.names(folder):
+            self._files.remove(folder / name)
+        folder.rmdir()
+        self._files.sync_folder(self._folder)
+
+    def age_seconds(self, writer: str) -> float:
+        """Return how long ago the writer's state was saved."""
+        return time.time() - (self._folder / writer / _STATE).stat().st_mtime
+
+    # --- What waits
+
+    def write(self, writer: str, batches: Iterable[pa.RecordBatch]) -> tuple[Path, int]:
+        """Put rows of ROWS_SCHEMA into a file, on disk; return it, and how many rows.
+
+        It does not count until `keep`. Raise StagingFull.
+        """
+        folder = self._folder / writer
+        taken = sum(map(self._size, (folder / name for name in self._files.names(folder))))
+        path = folder / f"{uuid.uuid4().hex}{TEMPORARY}"
+        rows = 0
+        try:
+            with pa.OSFile(str(path), "wb") as out, pa.ipc.new_stream(out, ROWS_SCHEMA) as stream:
+                for batch in _together(batches):
+                    taken += batch.nbytes
+                    _check_room(writer, taken)
+                    stream.write_batch(batch)
+                    rows += len(batch)
+            handle = self._files.open(path)
+            try:
+                self._files.sync(handle)
+            finally:
+                self._files.close(handle)
+        except BaseException:
+            self._files.remove(path)
+            raise
+        return path, rows
+
+    def keep(self, writer: str, task: Task, path: Path) -> None:
+        """Let a file that was written be the rows of a task, in place of any before."""
+        self._files.rename(path, self._path(writer, task))
+        self._files.sync_folder(path.parent)
+
+    def drop(self, path: Path) -> None:
+        """Remove a file that was written and is not wanted."""
+        self._files.remove(path)
+
+    def tasks(self, writer: str) -> list[Task]:
+        """Return the tasks whose rows wait."""
+        matches = map(_STAGED.fullmatch, self._files.names(self._folder / writer))
+        return [Task(int(match[1]), int(match[2])) for match in matches if match]
+
+    def remove(self, writer: str, tasks: Iterable[Task]) -> None:
+        """Remove the rows of tasks."""
+        for task in tasks:
+            self._files.remove(self._path(writer, task))
+
+    def read(self, writer: str, task: Task) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a task."""
+        with (
+            pa.OSFile(str(self._path(writer, task))) as source,
+            pa.ipc.open_stream(source) as stream,
+        ):
+            yield from stream
+
+    def tidy(self, writer: str, *, seconds_max: float) -> None:
+        """Remove rows that wait for too long."""
+        oldest = time.time() - seconds_max
+        for task in self.tasks(writer):
+            path = self._path(writer, task)
+            if path.stat().st_mtime < oldest:
+                self._files.remove(path)
+
+    def sweep(self) -> None:
+        """Remove what was never finished, before anything is written."""
+        for writer in self.writers():
+            folder = self._folder / writer
+            for name in self._files.names(folder):
+                if name.endswith(TEMPORARY):
+                    self._files.remove(folder / name)
+
+    def _size(self, path: Path) -> int:
+        try:
+            return self._files.size(path)
+        except FileNotFoundError:  # another task of the writer was faster
+            return 0
+
+    def _path(self, writer: str, task: Task) -> Path:
+        return self._folder / writer / f"{task.epoch}-{task.partition}.arrows"
+
+
+def _check_room(writer: str, size: int) -> None:
+    if size > SINK_STAGED_BYTES_MAX:
+        raise StagingFull(writer, "bytes", SINK_STAGED_BYTES_MAX)
+
+
+def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Put small batches together: a group of the log is made of one."""
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        waiting.append(batch)
+        rows += len(batch)
+        size += batch.nbytes
+        if rows >= BLOCK_ROWS_MAX or size >= BLOCK_BYTES_MAX:
+            yield pa.concat_batches(waiting)
+            waiting, rows, size = [], 0, 0
+    if rows:
+        yield pa.concat_batches(waiting)
