@@ -74,10 +74,12 @@ class Selection:
 
     @cached_property
     def _expressions(self) -> list[re.Pattern[str]]:
-        found = [compile_pattern(text) for text in self.patterns or ()]
+        found = [
+            compile_pattern(text) or re.compile(re.escape(text)) for text in self.patterns or ()
+        ]
         if self.expression is not None:
             found.append(re.compile(self.expression))
-        return [each for each in found if each is not None]
+        return found
 
     @cached_property
     def _verdicts(self) -> dict[str, bool]:
