@@ -1,7 +1,8 @@
 """The `penstock` command: its subcommands, and how it ends.
 
 It ends with 0 when all went well, with 2 and one line on standard error when an operator must act,
-with 130 when it was interrupted, and with 1 and a traceback when the fault is ours.
+with 130 when it was interrupted, and with 1 and a traceback when the fault is ours. The `log`
+commands end with 1 when part of the log cannot be read, after they have done what can be done.
 """
 
 import sys
@@ -12,8 +13,9 @@ import typer
 import penstock
 from penstock.cli.hash_key import hash_key
 from penstock.cli.hash_password import hash_password
+from penstock.cli.log import log_commands
 from penstock.cli.serve import serve
-from penstock.errors import OperatorError
+from penstock.errors import LogError, OperatorError
 
 __all__ = ["main"]
 
@@ -34,6 +36,7 @@ app = typer.Typer(
 app.command("serve")(serve)
 app.command("hash-password")(hash_password)
 app.command("hash-key")(hash_key)
+app.add_typer(log_commands, name="log")
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001
@@ -60,7 +63,7 @@ def main() -> None:
     command = typer.main.get_command(app)
     try:
         code = command.main(prog_name="penstock", standalone_mode=False)
-    except OperatorError as error:
+    except (OperatorError, LogError) as error:
         _fail(str(error))
     except _PARSER_ERROR as error:
         _fail(f"{getattr(error, 'format_message', error.__str__)()} See: penstock --help")

@@ -275,8 +275,6 @@ def test_pieces_and_records_agree(tmp_path: Path) -> None:
         expected = pa.Table.from_batches(record_batches(names, start=3, end=148))
         (pieces,) = cut(spans, 1)
         found = pa.Table.from_batches(
-            read_pieces(
-                written.folder, pieces, first=3, last=148, columns=expected.schema.names
-            )
+            read_pieces(written.folder, pieces, first=3, last=148, columns=expected.schema.names)
         )
         assert found.to_pylist() == expected.to_pylist()

@@ -1,0 +1,79 @@
+"""What can go wrong in a pipeline, for whoever runs it."""
+
+from penstock.errors import ErrorCode, OperatorError
+
+__all__ = ["ColumnChanged", "JobFailed", "NoSuchTable", "QueryFailed", "WarehouseInUse"]
+
+
+class ColumnChanged(OperatorError):
+    """A column has another type than the table's."""
+
+    code = ErrorCode.INVALID_CONFIG
+
+    def __init__(self, table: str, column: str, old: str, new: str) -> None:
+        super().__init__(table, column, old, new)
+        self.table = table
+        self.column = column
+        self.old = old
+        self.new = new
+
+    def __str__(self) -> str:
+        return (
+            f"table {self.table} has column {self.column} as {self.old}, not {self.new}: "
+            f"give the field another name, with its path, or the table another name"
+        )
+
+
+class JobFailed(OperatorError):
+    """A table cannot be brought up to its input; `reason` is the first line of the error."""
+
+    code = ErrorCode.CANNOT_KEEP
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(name, reason)
+        self.name = name
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.reason}"
+
+
+class NoSuchTable(OperatorError):
+    """A name that is neither a table's nor a topic's."""
+
+    code = ErrorCode.CANNOT_READ
+
+    def __init__(self, name: str, known: str) -> None:
+        super().__init__(name, known)
+        self.name = name
+        self.known = known
+
+    def __str__(self) -> str:
+        return f"there is no table {self.name!r}; there are: {self.known or 'none'}"
+
+
+class QueryFailed(OperatorError):
+    """A query of the user's that Spark does not take; `reason` is Spark's first line."""
+
+    code = ErrorCode.INVALID_CONFIG
+
+    def __init__(self, where: str, reason: str) -> None:
+        super().__init__(where, reason)
+        self.where = where
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.reason}"
+
+
+class WarehouseInUse(OperatorError):
+    """Two pipelines must not write the same tables."""
+
+    code = ErrorCode.LOG_IN_USE
+
+    def __init__(self, folder: str) -> None:
+        super().__init__(folder)
+        self.folder = folder
+
+    def __str__(self) -> str:
+        return f"another pipeline writes {self.folder}: stop it, or set warehouse.folder"

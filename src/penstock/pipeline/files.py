@@ -1,0 +1,123 @@
+"""The data files of a table, and what is known of their rows without reading them."""
+
+import datetime as dt
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+__all__ = ["DataFile", "describe", "json_value", "take_out"]
+
+STATISTICS_TYPES: Final = (
+    pa.types.is_integer, pa.types.is_floating, pa.types.is_string, pa.types.is_timestamp,
+    pa.types.is_date,
+)  # fmt: skip
+STATISTICS_CHARACTERS_MAX: Final = 64
+"""A longer string has no bounds in the table's log."""
+
+
+class DataFile(NamedTuple):
+    """A Parquet file of a table; `path` is relative to the table's folder.
+
+    `low` and `high` hold the least and greatest value of columns of which they are known.
+    """
+
+    path: str
+    size: int
+    rows: int
+    day: str | None
+    low: Mapping[str, Any]
+    high: Mapping[str, Any]
+    nulls: Mapping[str, int]
+    modified_ms: int
+
+    def overlaps(self, column: str, start: Any, end: Any) -> bool:  # noqa: ANN401
+        """Tell whether a value from `start` up to, not including, `end` may be in the file."""
+        low: Any = json_value(self.low.get(column))
+        high: Any = json_value(self.high.get(column))
+        start, end = json_value(start), json_value(end)
+        return low is None or high is None or (low < end and high >= start)
+
+
+def describe(folder: Path, path: str, *, day: str | None) -> DataFile:
+    """Return what the footer of a Parquet file says."""
+    place = folder / path
+    state = place.stat()
+    footer = pq.read_metadata(place)
+    schema = footer.schema.to_arrow_schema()
+    low: dict[str, Any] = {}
+    high: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    names = {
+        footer.schema.column(number).path: number for number in range(len(footer.schema.names))
+    }
+    for field in schema:
+        number = names.get(field.name)
+        if number is None or not any(fits(field.type) for fits in STATISTICS_TYPES):
+            continue
+        found = [footer.row_group(group).column(number) for group in range(footer.num_row_groups)]
+        statistics = [each.statistics for each in found if each.num_values]
+        if any(each is None for each in statistics):
+            continue
+        if all(each.has_null_count for each in statistics):
+            nulls[field.name] = sum(each.null_count for each in statistics)
+        bounded = [each for each in statistics if each.has_min_max]
+        if bounded and all(
+            each.has_min_max or each.null_count == chunk.num_values
+            for each, chunk in zip(statistics, (c for c in found if c.num_values), strict=True)
+        ):
+            least = min(each.min for each in bounded)
+            greatest = max(each.max for each in bounded)
+            if isinstance(greatest, str) and len(greatest) > STATISTICS_CHARACTERS_MAX:
+                continue
+            low[field.name], high[field.name] = least, greatest
+    return DataFile(
+        path=path,
+        size=state.st_size,
+        rows=footer.num_rows,
+        day=day,
+        low=low,
+        high=high,
+        nulls=nulls,
+        modified_ms=state.st_mtime_ns // 1_000_000,
+    )
+
+
+def json_value(value: object) -> object:
+    """Return a bound as the log of a table spells it."""
+    if isinstance(value, dt.datetime):
+        return value.astimezone(dt.UTC).isoformat(timespec="microseconds")[:26] + "Z"
+    if isinstance(value, dt.date):
+        return value.isoformat()
+    return value
+
+
+def take_out(staging: Path, folder: Path, *, prefix: str) -> list[DataFile]:
+    """Move the Parquet files that a job wrote into the table's folder, and describe them.
+
+    A folder `day=…` of theirs is kept. The names are new: nothing is ever overwritten.
+    """
+    found: list[DataFile] = []
+    for place, _, names in os.walk(staging):
+        below = os.path.relpath(place, staging)
+        day = below.removeprefix("day=") if below.startswith("day=") else None
+        for name in sorted(names):
+            if (
+                not name.endswith(".parquet")
+                or name.startswith((".", "_"))
+                or "_temporary" in below
+            ):
+                continue
+            path = (
+                f"{prefix}-{len(found)}.parquet"
+                if day is None
+                else (f"{below}/{prefix}-{len(found)}.parquet")
+            )
+            target = folder / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            Path(place, name).rename(target)
+            found.append(describe(folder, path, day=day))
+    return [each for each in found if each.rows]

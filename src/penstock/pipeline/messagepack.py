@@ -1,0 +1,105 @@
+"""MessagePack values to JSON text, a batch at a time.
+
+    row 0      mark      row 1      mark      …
+    ─────────  ────────  ─────────  ────────
+    any bytes  16 bytes  any bytes  16 bytes
+
+All values of a batch are put together as one MessagePack array, with a mark of random bytes behind
+each, and decoded by one call. A value that is cut short takes the mark for a part of itself, one
+with more behind it puts the marks out of place: either way they are not where they should be. Then
+the batch is halved, until the values that are wrong stand alone.
+"""
+
+import os
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.errors import WireError
+from penstock.limits import (
+    FLEXIMQ_MESSAGE_BYTES_MAX,
+    FLEXIMQ_PAYLOAD_DEPTH_MAX,
+    FLEXIMQ_PAYLOAD_ELEMENTS_MAX,
+)
+from penstock.wire import messagepack
+
+__all__ = ["json_batches", "to_json"]
+
+_ARRAY: Final = b"\xdd"
+_BIN: Final = b"\xc4\x10"
+
+
+def to_json(values: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Return (JSON text, error) of MessagePack values; one of the two is null in each row.
+
+    A value that is null is an error. Bytes become text in base64, times become text of ISO 8601.
+    """
+    texts: list[pa.Array] = []
+    errors: list[pa.Array] = []
+    for part_texts, part_errors in _parts(values):
+        texts.append(part_texts)
+        errors.append(part_errors)
+    if not texts:
+        return pa.array([], pa.utf8()), pa.array([], pa.utf8())
+    return pa.concat_arrays(texts), pa.concat_arrays(errors)
+
+
+def json_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Give batches with the columns `text` and `problem` behind the others, for `mapInArrow`."""
+    for batch in batches:
+        text, problem = to_json(batch.column("value"))
+        yield pa.RecordBatch.from_arrays(
+            [*batch.columns, text, problem], names=[*batch.schema.names, "text", "problem"]
+        )
+
+
+def _parts(values: pa.Array) -> Iterator[tuple[pa.Array, pa.Array]]:
+    if not len(values):
+        return
+    found = None if values.null_count else _decoded(values)
+    if found is not None:
+        yield found, pa.nulls(len(values), pa.utf8())
+    elif len(values) == 1:
+        yield pa.nulls(1, pa.utf8()), pa.array([_problem(values[0].as_py())], pa.utf8())
+    else:
+        middle = len(values) // 2
+        yield from _parts(values.slice(0, middle))
+        yield from _parts(values.slice(middle))
+
+
+def _decoded(values: pa.Array) -> pa.Array | None:
+    """Return the JSON text of values, None if any of them is wrong."""
+    mark = os.urandom(16)
+    joined = pc.binary_join_element_wise(values, pa.scalar(_BIN + mark, values.type), b"")
+    _, offsets, data = joined.buffers()
+    ends = memoryview(offsets).cast("i")[joined.offset : joined.offset + len(joined) + 1]
+    body = memoryview(data)[ends[0] : ends[-1]]
+    try:
+        found = msgspec.msgpack.decode(
+            b"".join((_ARRAY, (2 * len(values)).to_bytes(4, "big"), body)), type=list[object]
+        )
+        if found[1::2] != [mark] * len(values):
+            return None
+        lines = msgspec.json.Encoder().encode_lines(found[::2])
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return None
+    text = pc.split_pattern(pa.array([lines.removesuffix(b"\n")], pa.utf8()), "\n")
+    return text.flatten().cast(pa.utf8())
+
+
+def _problem(value: bytes | None) -> str:
+    if value is None:
+        return "no MessagePack: there is no value"
+    try:
+        messagepack.decode(
+            value,
+            depth_max=FLEXIMQ_PAYLOAD_DEPTH_MAX,
+            elements_max=FLEXIMQ_PAYLOAD_ELEMENTS_MAX,
+            string_bytes_max=FLEXIMQ_MESSAGE_BYTES_MAX,
+        )
+    except WireError as error:
+        return f"no MessagePack: {error}"
+    return "no MessagePack that JSON has text for"

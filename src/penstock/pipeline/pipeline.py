@@ -1,0 +1,260 @@
+"""The pipeline as a process: bronze as a stream, silver and gold behind it, until told to stop."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
+
+import msgspec
+import structlog
+
+from penstock.errors import OperatorError
+from penstock.limits import PIPELINE_STOP_SECONDS_MAX
+from penstock.pipeline.bronze import BronzeWriter
+from penstock.pipeline.config import PipelineConfig
+from penstock.pipeline.errors import JobFailed
+from penstock.pipeline.gold_jobs import ExchangesJob, LatencyJob, SessionsJob, TrafficJob
+from penstock.pipeline.progress import Progress, StageProgress
+from penstock.pipeline.publication import PublishJob
+from penstock.pipeline.silver_job import SilverJob
+from penstock.pipeline.sql_job import sql_jobs
+from penstock.pipeline.tables import Table, prepare
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from penstock.pipeline.warehouse import Warehouse
+
+__all__ = ["Pipeline"]
+
+BRONZE: Final = "bronze"
+_POLL_SECONDS: Final = 0.2
+_STOP_POLL_SECONDS: Final = 0.002
+
+_log = structlog.get_logger("penstock.pipeline")
+
+
+class Job(Protocol):
+    """A table that is brought up to its input, a step at a time."""
+
+    name: str
+
+    def step(self, stage: StageProgress) -> bool:
+        """Do the next part; tell whether there was anything to do."""
+        ...
+
+
+class Pipeline:
+    """All jobs of a configuration over a session. The warehouse is locked by who calls.
+
+    A table whose step fails is left as it was and tried again; the others go on.
+    """
+
+    def __init__(
+        self, spark: "SparkSession", warehouse: "Warehouse", config: PipelineConfig
+    ) -> None:
+        prepare(spark)
+        self.progress = Progress()
+        self._spark = spark
+        self._warehouse = warehouse
+        self._config = config
+        self._stop = threading.Event()
+        self._bronze = BronzeWriter(warehouse.bronze())
+        self._silver: list[Job] = [
+            SilverJob(spark, warehouse, schema, rows_max=config.silver_rows_max)
+            for schema in config.silver
+        ]
+        self._gold: list[Job] = _gold_jobs(spark, warehouse, config)
+
+    # --- Running
+
+    def run_once(
+        self,
+        shown: "Callable[[Progress], None]" = lambda _: None,
+        records: "DataFrame | None" = None,
+    ) -> None:
+        """Bring every table up to what the log holds now; raise JobFailed for one that is not."""
+        query = self.start_bronze(records, once=True)
+        while query.isActive and not self._stop.is_set():
+            self._stop.wait(_STOP_POLL_SECONDS)
+            shown(self.progress)
+        _end(query)
+        error = query.exception()
+        if error is not None:
+            raise JobFailed(BRONZE, _first_line(error)) from error
+        for job in (*self._silver, *self._gold):
+            self._catch_up(job)
+            shown(self.progress)
+        self.maintain()
+        self._warehouse.write_status(self.progress.status())
+        for name, stage in self.progress.values().items():
+            if stage.error:
+                raise JobFailed(name, stage.error)
+
+    def run(self, shown: Callable[[Progress], None], records: "DataFrame | None" = None) -> None:
+        """Run until `stop` is called, from any thread; raise if bronze ends by itself."""
+        query = self.start_bronze(records, once=False)
+        threads = [
+            threading.Thread(target=self._loop, args=(jobs, seconds), name=name, daemon=True)
+            for name, jobs, seconds in (
+                ("silver", self._silver, self._config.silver_seconds),
+                ("gold", self._gold, self._config.gold.seconds),
+            )
+        ]
+        threads.append(threading.Thread(target=self._maintain_loop, name="maintain", daemon=True))
+        for thread in threads:
+            thread.start()
+        try:
+            while not self._stop.wait(_POLL_SECONDS) and query.isActive:
+                self.progress.stage(BRONZE).lag = _lag(query)
+                shown(self.progress)
+                self._warehouse.write_status(self.progress.status())
+        finally:
+            self._stop.set()
+            _end(query)
+            for thread in threads:
+                thread.join(PIPELINE_STOP_SECONDS_MAX)
+            self._warehouse.write_status(self.progress.status())
+        error = query.exception()
+        if error is not None:
+            raise JobFailed(BRONZE, _first_line(error)) from error
+
+    def stop(self) -> None:
+        """Have `run` end."""
+        self._stop.set()
+
+    # --- Bronze
+
+    def source(self) -> "DataFrame":
+        """Return the stream of records."""
+        source = self._config.source
+        options = {
+            "subscribe": source.subscribe,
+            "startingOffsets": "earliest",
+            "maxOffsetsPerTrigger": str(self._config.bronze.rows_max),
+            "failOnDataLoss": str(source.fail_on_data_loss).lower(),
+        }
+        if source.group:
+            options["group"] = source.group
+        if source.endpoint:
+            options["endpoint"] = source.endpoint
+            if source.token:
+                options["token"] = source.token
+        else:
+            options["path"] = source.path
+        return self._spark.readStream.format("penstock").options(**options).load()
+
+    def start_bronze(self, records: "DataFrame | None", *, once: bool) -> "StreamingQuery":
+        """Start the stream into bronze; of the source, or of other records."""
+
+        def put(batch: "DataFrame", _: int) -> None:
+            with self.progress.step(BRONZE) as stage:
+                stage.batch_rows = self._bronze.put(batch)
+
+        stream = self.source() if records is None else records
+        writer = (
+            stream.writeStream.foreachBatch(put)
+            .queryName("penstock-bronze")
+            .option("checkpointLocation", self._warehouse.checkpoint(BRONZE))
+        )
+        if once:
+            return writer.trigger(availableNow=True).start()
+        return writer.trigger(
+            processingTime=f"{self._config.bronze.trigger_ms} milliseconds"
+        ).start()
+
+    # --- Silver and gold
+
+    def _step(self, job: Job) -> bool:
+        with self.progress.step(job.name) as stage:
+            try:
+                more = job.step(stage)
+            except Exception as error:  # noqa: BLE001  (one table must not stop the others)
+                if self._stop.is_set():
+                    return False
+                stage.error = _first_line(error)
+                _log.exception("step failed", table=job.name)
+                return False
+            stage.error = ""
+            return more
+
+    def _catch_up(self, job: Job) -> None:
+        while self._step(job) and not self._stop.is_set():
+            pass
+
+    def _loop(self, jobs: Sequence[Job], seconds: float) -> None:
+        while not self._stop.wait(seconds):
+            for job in jobs:
+                self._catch_up(job)
+
+    # --- Maintenance
+
+    def maintain(self, *, vacuum: bool = False) -> None:
+        """Compact the tables, and remove files that nobody needs any more."""
+        for name, table in self._warehouse.tables().items():
+            try:
+                self._tend(table, vacuum=vacuum)
+            except OperatorError:
+                raise
+            except Exception:  # noqa: BLE001  (a table that is written meanwhile is tended later)
+                _log.warning("maintenance failed", table=name, exc_info=True)
+
+    def _tend(self, table: Table, *, vacuum: bool) -> None:
+        config = self._config.warehouse
+        if table.folder.parent.name != "gold":  # its jobs replace whole files themselves
+            table.log.compact(files_min=config.compact_files_min, size=config.compact_bytes)
+        if vacuum:
+            table.log.vacuum(hours=config.vacuum_hours)
+
+    def _maintain_loop(self) -> None:
+        hour = 3600.0
+        last = time.monotonic()
+        while not self._stop.wait(self._config.warehouse.maintain_seconds):
+            due = time.monotonic() - last >= hour
+            if due:
+                last = time.monotonic()
+            self.maintain(vacuum=due)
+
+
+def _gold_jobs(spark: "SparkSession", warehouse: "Warehouse", config: PipelineConfig) -> list[Job]:
+    """Return the gold jobs, each behind the publication of what it did before."""
+    if not config.gold.enabled:
+        return []
+    topics = [each.topic for each in config.publish]
+    tables: list[TrafficJob | ExchangesJob | SessionsJob] = [
+        kind(spark, warehouse, config.gold, rows_max=config.silver_rows_max, excluded=topics)
+        for kind in (TrafficJob, ExchangesJob, SessionsJob)
+    ]
+    jobs = [*tables, LatencyJob(spark, warehouse, config.gold)]
+    jobs += sql_jobs(spark, warehouse, config.gold.sql)  # type: ignore[arg-type]
+    publications = [
+        PublishJob(spark, warehouse.gold(each.table), each.topic, config.source)
+        for each in config.publish
+    ]
+    return [*publications, *jobs, *publications]
+
+
+def _lag(query: "StreamingQuery") -> int:
+    """Return how many messages the log had beyond the last batch."""
+    progress = query.lastProgress
+    if progress is None or not progress["sources"]:
+        return 0
+    places = [progress["sources"][0].get(name) for name in ("latestOffset", "endOffset")]
+    found = [msgspec.json.decode(each) if isinstance(each, str) else each for each in places]
+    if not all(isinstance(each, dict) for each in found):
+        return 0
+    latest, end = (sum(each.values()) for each in found)
+    return max(0, int(latest) - int(end))
+
+
+def _end(query: "StreamingQuery") -> None:
+    """Stop a query behind the batch that it is at, if that ends in time."""
+    deadline = time.monotonic() + PIPELINE_STOP_SECONDS_MAX
+    while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
+        time.sleep(_STOP_POLL_SECONDS)
+    query.stop()
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).splitlines()), "") or type(error).__name__

@@ -1,0 +1,303 @@
+"""Silver: payloads decoded by a declared schema; each stage is a function of DataFrames.
+
+    records ──chosen──▶ of its topics ──parsed──▶ text of each field ──typed──▶ columns and `error`
+
+A row that does not fit has an `error` that says why, and never stops anything: it is for the
+dead-letter table. All formats become text first and are made into types by the same rules.
+"""
+
+import datetime as dt
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from penstock.limits import PIPELINE_ERROR_CHARACTERS_MAX
+from penstock.patterns import compile_pattern
+from penstock.pipeline.config import FieldConfig, SilverConfig
+from penstock.pipeline.config_loading import METADATA_COLUMNS
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+__all__ = [
+    "DEAD_LETTER_COLUMNS",
+    "chosen",
+    "dead_letters",
+    "deduplicated",
+    "good",
+    "judged_late",
+    "of_topics",
+    "silver",
+]
+
+DEAD_LETTER_COLUMNS: Final = (
+    "schema", "error", "value", "topic", "partition", "offset", "timestamp", "protocol", "kind",
+    "sender", "message_id", "failed_at", "day",
+)  # fmt: skip
+
+_CARRIED: Final = tuple(
+    name for name in METADATA_COLUMNS if name not in {"event_time", "day"}
+)  # fmt: skip
+
+
+def silver(records: "DataFrame", schema: SilverConfig) -> "DataFrame":
+    """Return the records of a schema's topics: its fields, METADATA_COLUMNS, `value` and `error`.
+
+    `error` is null where the payload fits. `event_time` is the field that was declared to be it,
+    or else the broker's time.
+    """
+    return typed(parsed(chosen(records, schema), schema), schema)
+
+
+def chosen(records: "DataFrame", schema: SilverConfig) -> "DataFrame":
+    """Return the records that a schema is for, with the columns that it needs."""
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    found = records.where(of_topics(schema.topics))
+    if schema.kinds:
+        found = found.where(f.col("kind").isin(*schema.kinds))
+    return found.select("value", *_CARRIED)
+
+
+def of_topics(patterns: Sequence[str]) -> "Column":
+    """Return the condition of rows whose topic fits any of the patterns."""
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    topic = f.col("topic")
+    names = [pattern for pattern in patterns if compile_pattern(pattern) is None]
+    expressions = [found.pattern for found in map(compile_pattern, patterns) if found is not None]
+    condition = topic.isin(*names) if names else f.lit(False)  # noqa: FBT003
+    for expression in expressions:
+        condition |= topic.rlike(rf"(?s)\A(?:{expression})\z")
+    return condition
+
+
+# --- Payloads to text ---------------------------------------------------------------------------
+
+
+def parsed(records: "DataFrame", schema: SilverConfig) -> "DataFrame":
+    """Return records with `parts`, a struct of the text of each field, and `problem`."""
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    if schema.format == "messagepack":
+        return _json(_messagepack(records), schema)
+    text = f.col("value").cast("string")
+    problem = f.when(f.col("value").isNull(), f.lit("there is no value")).when(
+        ~f.is_valid_utf8(text), f.lit("not UTF-8")
+    )
+    found = records.withColumn("problem", problem).withColumn(
+        "text", f.when(f.col("problem").isNull(), text)
+    )
+    match schema.format:
+        case "json":
+            return _json(found, schema)
+        case "csv":
+            return _csv(found, schema)
+    return _text(found, schema)
+
+
+def _messagepack(records: "DataFrame") -> "DataFrame":
+    from pyspark.sql.types import StringType, StructField, StructType  # noqa: PLC0415
+
+    added = [StructField("text", StringType()), StructField("problem", StringType())]
+    return records.mapInArrow(_json_batches, StructType([*records.schema.fields, *added]))
+
+
+def _json_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Run in an executor, where the package is imported anew."""
+    from penstock.pipeline.messagepack import json_batches  # noqa: PLC0415
+
+    return json_batches(batches)
+
+
+_END: Final = "end of value"
+
+
+def _json(records: "DataFrame", schema: SilverConfig) -> "DataFrame":
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    # Spark reads one value and does not look what is behind it: something that must be found.
+    framed = f.concat(f.lit("["), f.col("text"), f.lit(f', "{_END}"]'))
+    found = records.withColumn("whole", f.try_parse_json(framed))
+    ends = f.try_variant_get("whole", "$[1]", "string").eqNullSafe(f.lit(_END))
+    wrong = ~ends | ~f.ltrim("text").startswith("{")
+    problem = f.coalesce("problem", f.when(wrong, f.lit("no JSON object")))
+    parts = f.struct(
+        *(
+            f.try_variant_get(
+                "whole", _path(field), "array<string>" if field.array else "string"
+            ).alias(field.name)
+            for field in schema.field
+        )
+    )
+    return found.withColumn("problem", problem).withColumn("parts", parts).drop("whole")
+
+
+def _path(field: FieldConfig) -> str:
+    names = (field.path or field.name).split(".")
+    return "$[0]" + "".join(f"['{name}']" for name in names)
+
+
+def _csv(records: "DataFrame", schema: SilverConfig) -> "DataFrame":
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    columns = ", ".join(f"{field.name} STRING" for field in schema.field)
+    options = {"mode": "PERMISSIVE", "sep": schema.delimiter}
+    return records.withColumn("parts", f.from_csv("text", columns, options))
+
+
+def _text(records: "DataFrame", schema: SilverConfig) -> "DataFrame":
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    if not schema.pattern:
+        return records.withColumn("parts", f.struct(f.col("text").alias(schema.field[0].name)))
+    whole = rf"\A(?:{schema.pattern})\z"
+    problem = f.coalesce(
+        "problem", f.when(~f.col("text").rlike(whole), f.lit("does not match the pattern"))
+    )
+    parts = f.struct(
+        *(
+            f.nullif(f.regexp_extract("text", whole, number), f.lit("")).alias(field.name)
+            for number, field in enumerate(schema.field, 1)
+        )
+    )
+    return records.withColumn("problem", problem).withColumn("parts", parts)
+
+
+# --- Text to types ------------------------------------------------------------------------------
+
+
+def typed(records: "DataFrame", schema: SilverConfig) -> "DataFrame":
+    """Return records with the schema's columns in their types, or an error."""
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    columns = []
+    errors = [f.col("problem")]
+    for field in schema.field:
+        text = f.col(f"parts.{field.name}")
+        value = _converted(text, field)
+        columns.append(value.alias(field.name))
+        if field.required:
+            message = f.lit(f"{field.name} is missing")
+            errors.append(f.when(text.isNull(), message))
+        if field.type != "string":
+            wrong = text.isNotNull() & value.isNull()
+            if field.array:
+                spoiled = f.exists(f.zip_with(text, value, _lost), lambda lost: lost)
+                wrong = f.coalesce(spoiled, wrong)
+            shown = f.substring(text.cast("string"), 1, PIPELINE_ERROR_CHARACTERS_MAX)
+            message = f.concat(f.lit(f"{field.name} is no {field.type}: "), shown)
+            errors.append(f.when(wrong, message))
+    found = records.select(*columns, *_CARRIED, "value", f.coalesce(*errors).alias("error"))
+    moment = f.coalesce(f.col(schema.event_time), f.col("timestamp"))
+    return found.withColumn("event_time", moment).withColumn("day", f.to_date("timestamp"))
+
+
+def _lost(text: "Column", value: "Column") -> "Column":
+    return text.isNotNull() & value.isNull()
+
+
+def _converted(text: "Column", field: FieldConfig) -> "Column":
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    if field.array:
+        return f.transform(text, lambda each: _scalar(each, field))
+    return _scalar(text, field)
+
+
+def _scalar(text: "Column", field: FieldConfig) -> "Column":
+    """Return text as a field's type; null where it is not such a text."""
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    match field.type:
+        case "string":
+            return text
+        case "binary":
+            return f.try_to_binary(text, f.lit("base64"))
+        case "timestamp" | "date":
+            moments = [_moment(text, each) for each in field.formats or ("iso",)]
+            return f.coalesce(*moments).cast(field.type)
+    return text.try_cast("bigint" if field.type == "long" else field.type)
+
+
+def _moment(text: "Column", how: str) -> "Column":
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    match how:
+        case "iso":
+            return text.try_cast("timestamp")
+        case "epoch_s":
+            return f.timestamp_micros(
+                (text.try_cast("decimal(20,6)") * 1_000_000).try_cast("bigint")
+            )
+        case "epoch_ms":
+            return f.timestamp_micros((text.try_cast("decimal(20,3)") * 1000).try_cast("bigint"))
+        case "epoch_us":
+            return f.timestamp_micros(text.try_cast("bigint"))
+    return f.try_to_timestamp(text, f.lit(how))
+
+
+# --- Rows that came late, or twice --------------------------------------------------------------
+
+
+def judged_late(
+    rows: "DataFrame", schema: SilverConfig, watermark: dt.datetime | None
+) -> "DataFrame":
+    """Return decoded rows; what is older than the watermark has an error, or is left out.
+
+    As the schema says: "dead-letter", "drop", or "keep" them as if they were in time.
+    """
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    if watermark is None or schema.late == "keep":
+        return rows
+    late = f.col("error").isNull() & (f.col("event_time") < f.lit(watermark))
+    if schema.late == "drop":
+        return rows.where(~late)
+    message = f.concat(
+        f.lit("late: "), f.col("event_time").cast("string"),
+        f.lit(f" is before the watermark {watermark:%Y-%m-%d %H:%M:%S}"),
+    )  # fmt: skip
+    return rows.withColumn("error", f.when(late, message).otherwise(f.col("error")))
+
+
+def deduplicated(
+    rows: "DataFrame", keys: Sequence[str], existing: "DataFrame | None" = None
+) -> "DataFrame":
+    """Return the first row, by offset, of each of those with the same keys.
+
+    Rows whose keys are in `existing` are left out. A null is like nothing else.
+    """
+    from pyspark.sql import Window  # noqa: PLC0415
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    if not keys:
+        return rows
+    place = f.row_number().over(Window.partitionBy(*keys).orderBy("partition", "offset"))
+    some_null = f.lit(False)  # noqa: FBT003
+    for key in keys:
+        some_null |= f.col(key).isNull()
+    found = rows.withColumn("place", place).where((f.col("place") == 1) | some_null).drop("place")
+    if existing is not None:
+        found = found.join(existing.select(*keys).distinct(), list(keys), "left_anti")
+    return found.select(*rows.columns)
+
+
+def good(rows: "DataFrame") -> "DataFrame":
+    """Return the rows without an error, with the columns of the silver table."""
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    return rows.where(f.col("error").isNull()).drop("error", "value")
+
+
+def dead_letters(rows: "DataFrame", schema: SilverConfig) -> "DataFrame":
+    """Return the rows with an error, with DEAD_LETTER_COLUMNS."""
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    return (
+        rows.where(f.col("error").isNotNull())
+        .withColumn("schema", f.lit(schema.name))
+        .withColumn("failed_at", f.current_timestamp())
+        .select(*DEAD_LETTER_COLUMNS)
+    )

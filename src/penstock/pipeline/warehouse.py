@@ -1,0 +1,119 @@
+"""The warehouse: one folder with all tables, their checkpoints and the pipeline's status.
+
+bronze/             every record
+silver/NAME/        decoded rows, by schema
+dead_letters/       rows that did not fit
+gold/NAME/          what was computed
+_checkpoints/       where Spark remembers how far its streams are
+_lock  _status.json
+"""
+
+import fcntl
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, Self
+
+import msgspec
+
+from penstock.pipeline.config import WarehouseConfig
+from penstock.pipeline.errors import WarehouseInUse
+from penstock.pipeline.tables import Table
+
+__all__ = ["Warehouse"]
+
+_STATUS: Final = "_status.json"
+
+
+class Warehouse:
+    """Gives the tables. Used as a context it is locked: one process at a time writes tables."""
+
+    def __init__(self, config: WarehouseConfig) -> None:
+        self.config = config
+        self.folder = Path(config.folder).absolute()
+        self._lock = -1
+
+    def __enter__(self) -> Self:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._lock = os.open(self.folder / "_lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._lock)
+            raise WarehouseInUse(str(self.folder)) from None
+        for table in self.tables().values():
+            table.recover()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._lock)
+
+    # --- Tables
+
+    def bronze(self) -> Table:
+        """Return the table of all records."""
+        return self._table("bronze")
+
+    def silver(self, name: str) -> Table:
+        """Return the table of a schema."""
+        return self._table(f"silver/{name}")
+
+    def dead_letters(self) -> Table:
+        """Return the table of rows that did not fit."""
+        return self._table("dead_letters")
+
+    def gold(self, name: str, *, by_day: bool = True) -> Table:
+        """Return a table of what was computed."""
+        return self._table(f"gold/{name}", by_day=by_day)
+
+    def tables(self) -> dict[str, Table]:
+        """Return the tables that are there, by name."""
+        return {place.name: table for place, table in self._found()}
+
+    def checkpoint(self, name: str) -> str:
+        """Return the folder in which Spark keeps how far a stream is."""
+        return str(self.folder / "_checkpoints" / name)
+
+    def _found(self) -> Iterator[tuple[Path, Table]]:
+        below = [self.folder / name for name in ("bronze", "dead_letters")]
+        for layer in ("silver", "gold"):
+            below += sorted((self.folder / layer).glob("[a-z]*"))
+        for place in below:
+            path = str(place.relative_to(self.folder))
+            table = self._table(path)
+            if table.exists():
+                table.by_day = "day" in table.log.schema().names
+                yield place, table
+
+    def _table(self, path: str, *, by_day: bool = True) -> Table:
+        return Table(self.folder / path, by_day=by_day, table_format=self.config.format)
+
+    # --- Status
+
+    def write_status(self, status: Mapping[str, Any]) -> None:
+        """Leave what `penstock pipeline status` shows."""
+        place = self.folder / f"{_STATUS}.new"
+        place.write_bytes(msgspec.json.encode(status))
+        place.replace(self.folder / _STATUS)
+
+    def read_status(self) -> dict[str, Any]:
+        """Return what was left, nothing if there was nothing."""
+        try:
+            data = (self.folder / _STATUS).read_bytes()
+        except FileNotFoundError:
+            return {}
+        return msgspec.json.decode(data, type=dict[str, Any])
+
+    def is_running(self) -> bool:
+        """Tell whether a process writes the tables now."""
+        try:
+            handle = os.open(self.folder / "_lock", os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(handle)
+        return False

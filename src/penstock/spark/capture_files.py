@@ -1,0 +1,361 @@
+"""One capture: its file, read in pieces, and the records and errors that are in it.
+
+A frame that its protocol does not allow is an error, and the next one is read. Where framing is
+lost, as a broker would close the connection there, one error stands for all the rest.
+"""
+
+import enum
+from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import fs
+
+from penstock._kernels.block import Block, TopicSlots
+from penstock.errors import ErrorCode, OperatorError, OutOfSequence, WireError
+from penstock.limits import (
+    CAPTURE_ERRORS_MAX,
+    CAPTURE_READ_BYTES,
+    DETECT_BYTES_MAX,
+    SPARK_BATCH_BYTES,
+    SPARK_BATCH_ROWS,
+)
+from penstock.log.arrow_format import END_OF_STREAM, Columns, encode_group, head
+from penstock.log.records import RECORD_SCHEMA
+from penstock.log.schema import RECORD_COLUMNS
+from penstock.model import Durability, Protocol
+from penstock.spark.capture_roles import Captured, Role, Tools, new_role
+from penstock.wire.decoder import Rejected
+from penstock.wire.detect import Detected, conclude
+
+__all__ = ["AUTO", "DECODED_SCHEMA", "CannotReadCapture", "Capture", "Fault", "decode_capture"]
+
+AUTO: Final = "auto"
+"""A protocol that the first bytes of the client tell."""
+
+DECODED_SCHEMA: Final = pa.schema(
+    [
+        *RECORD_SCHEMA,
+        ("file", pa.utf8()),
+        ("connection", pa.utf8()),
+        ("direction", pa.utf8()),
+        ("position", pa.int64()),
+        ("length", pa.int64()),
+        ("error_code", pa.utf8()),
+        ("error", pa.utf8()),
+    ]
+)
+"""A record, where it was captured, and of an error what is wrong with which bytes."""
+
+_HEAD: Final = head(0, partition=0, base_offset=0, previous_end=0, previous_crc=0)
+_PROTOCOLS: Final = {protocol.label: protocol for protocol in Protocol}
+_NO_TIMESTAMP: Final = -1
+"""What `timestampType` says where there is none, as Kafka does."""
+
+
+class Fault(enum.StrEnum):
+    """Codes of errors that only captures have; the others are those of `errors.ErrorCode`."""
+
+    CAPTURE_NAME = "capture-name"
+    CUT_SHORT = "cut-short"
+
+
+class CannotReadCapture(OperatorError):
+    """A file that is in the folder and cannot be read where it is decoded."""
+
+    code = ErrorCode.CANNOT_READ
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(path, reason)
+        self.path = path
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return (
+            f"cannot read the capture {self.path}: {self.reason}; let executors see the folder "
+            f"under this name, or take the file out of it"
+        )
+
+
+class Capture(NamedTuple):
+    """A file of what one side of a connection sent.
+
+    Connection, protocol and direction are None where the name of the file does not tell them.
+    Bytes beyond `length`, which came since the folder was listed, are not looked at.
+    """
+
+    file: str
+    connection: str | None
+    protocol: str | None
+    direction: str | None
+    length: int
+
+    @property
+    def from_client(self) -> bool:
+        """Whether the client sent this."""
+        return self.direction == "c2s"
+
+    @property
+    def other_side(self) -> str:
+        """The file of what the client sent, if this is the broker's."""
+        return self.file.removesuffix(".s2c.bin") + ".c2s.bin"
+
+
+def decode_capture(capture: Capture, tools: Tools) -> Iterator[pa.RecordBatch]:
+    """Yield the records and the errors of one file, with the columns of DECODED_SCHEMA.
+
+    Raise CannotReadCapture; nothing in the file raises anything.
+    """
+    rows = _Rows(capture, tools)
+    if capture.protocol is None or capture.direction is None:
+        text = f"{PurePosixPath(capture.file).name} is not named connection.protocol.direction.bin"
+        rows.error(0, capture.length, Fault.CAPTURE_NAME, text)
+        yield from rows.flush()
+        return
+    own = _first_bytes(capture.file, capture.length)
+    try:
+        detected = _detected(capture, own)
+    except WireError as error:
+        rows.error(0, capture.length, error.code, str(error))
+        yield from rows.flush()
+        return
+    if detected is None:
+        text = f"the file ends before its protocol is settled, after {capture.length} bytes"
+        if capture.length:
+            rows.error(0, capture.length, Fault.CUT_SHORT, text)
+        yield from rows.flush()
+        return
+    role = new_role(
+        detected.protocol,
+        detected.order,
+        tools,
+        from_client=capture.from_client,
+        first_bytes=own,
+    )
+    rows.protocol = detected.protocol
+    yield from _decode(capture, role, rows)
+
+
+def _decode(capture: Capture, role: Role, rows: "_Rows") -> Iterator[pa.RecordBatch]:
+    """Yield what a role makes of a file, which is never in memory whole."""
+    base = 0  # where in the file the bytes at hand begin
+    rest = b""
+    for piece in _pieces(capture.file, capture.length):
+        data = memoryview(rest + piece if rest else piece)
+        position = 0
+        while position < len(data):
+            end = position
+            if role.has_kernel:
+                end = role.scan(data, position)
+                if len(rows.tools.batch):
+                    yield from rows.add_batch(role)
+            try:
+                step = role.decode_at(data, end) if end < len(data) else None
+            except WireError as error:
+                start = base + end
+                rows.error(start, capture.length - start, error.code, str(error))
+                yield from rows.flush()
+                return
+            position = end
+            if step is None:
+                break
+            packet, position = step
+            if isinstance(packet, Rejected):
+                rows.error(base + end, position - end, packet.error.code, str(packet.error))
+            else:
+                try:
+                    record = role.record(packet)
+                except OutOfSequence as error:
+                    rows.error(base + end, position - end, error.code, str(error))
+                else:
+                    if record is not None and not rows.add(record):
+                        yield from rows.flush()
+                        rows.add(record)
+            if rows.full:
+                yield from rows.flush()
+        rows.tools.batch.clear()
+        rest = bytes(data[position:])
+        base += position
+        if base >= rows.flushed_at + SPARK_BATCH_BYTES:  # headers count too
+            rows.flushed_at = base
+            yield from rows.flush()
+    if rest:
+        text = f"the file ends inside a frame, of which {len(rest)} bytes are there"
+        rows.error(base, len(rest), Fault.CUT_SHORT, text)
+    yield from rows.flush()
+
+
+# --- Rows -------------------------------------------------------------------------------------
+
+
+class _Rows:
+    """Records and errors of one file on their way to Arrow."""
+
+    def __init__(self, capture: Capture, tools: Tools) -> None:
+        self.tools = tools
+        self.protocol: Protocol | None = None
+        self.flushed_at = 0
+        self._capture = capture
+        self._block = Block(TopicSlots(), rows_max=SPARK_BATCH_ROWS, bytes_max=SPARK_BATCH_BYTES)
+        self._errors: list[dict[str, Any]] = []
+        self._offset = 0
+
+    @property
+    def full(self) -> bool:
+        return len(self._errors) >= CAPTURE_ERRORS_MAX
+
+    def add_batch(self, role: Role) -> Iterator[pa.RecordBatch]:
+        """Take the messages that were scanned; yield what had to make room for them."""
+        batch = self.tools.batch
+        row = 0
+        while row < len(batch):
+            row += self._block.append(
+                batch,
+                self.tools.topics,
+                row,
+                role.sender.encode(),
+                durability=Durability.MEMORY,
+            )
+            if row < len(batch):
+                yield from self.flush()
+
+    def add(self, record: Captured) -> bool:
+        """Take a message; return False if there is no room before the next `flush`."""
+        return self._block.append_record(
+            protocol=self.protocol or 0,
+            kind=record.kind,
+            topic=record.topic.encode(),
+            value=record.value,
+            sender=record.sender.encode(),
+            client=0,
+            timestamp_us=record.timestamp_us,
+            headers=record.headers,
+            correlation=None if record.correlation is None else record.correlation.encode(),
+            status=record.status,
+            created_us=record.created_us,
+        )
+
+    def error(self, position: int, length: int, code: str, text: str) -> None:
+        """Take what is wrong with `length` bytes from `position` of the file."""
+        self._errors.append(
+            {
+                "partition": 0,
+                "offset": self._offset + len(self._block),
+                "protocol": None if self.protocol is None else self.protocol.label,
+                "position": position,
+                "length": length,
+                "error_code": str(code),
+                "error": text,
+                **self._where,
+            }
+        )
+
+    def flush(self) -> Iterator[pa.RecordBatch]:
+        """Yield all there is."""
+        if len(self._block):
+            yield self._records()
+            self._offset += len(self._block)
+            self._block.clear()
+        if self._errors:
+            yield pa.RecordBatch.from_pylist(self._errors, schema=DECODED_SCHEMA)
+            self._errors.clear()
+
+    @property
+    def _where(self) -> Mapping[str, str | None]:
+        capture = self._capture
+        return {
+            "file": capture.file,
+            "connection": capture.connection,
+            "direction": capture.direction,
+        }
+
+    def _records(self) -> pa.RecordBatch:
+        columns = Columns(*self._block.finish(self._offset, log_id=0, partition=0))
+        group = encode_group(columns, previous=0, synced=0)
+        with pa.ipc.open_stream(b"".join((_HEAD, *group.buffers, END_OF_STREAM))) as reader:
+            batch = reader.read_next_batch()
+        found: dict[str, pa.Array] = {
+            field.name: column.dictionary_decode()
+            if pa.types.is_dictionary(column.type)
+            else column
+            for field, column in zip(RECORD_SCHEMA, batch.columns[:RECORD_COLUMNS], strict=True)
+        }
+        # The broker's time and id are known only where a delivery brings them.
+        micros = found["timestamp"].cast(pa.int64())
+        timed = pc.not_equal(micros, 0)
+        found["timestamp"] = pc.if_else(timed, found["timestamp"], None)
+        found["timestampType"] = pc.if_else(
+            timed, found["timestampType"], pa.scalar(_NO_TIMESTAMP, pa.int32())
+        )
+        found["message_id"] = pa.nulls(len(batch), pa.utf8())
+        for name, value in self._where.items():
+            found[name] = pa.repeat(pa.scalar(value, pa.utf8()), len(batch))
+        columns_found = [
+            found[field.name] if field.name in found else pa.nulls(len(batch), field.type)
+            for field in DECODED_SCHEMA
+        ]
+        return pa.RecordBatch.from_arrays(columns_found, schema=DECODED_SCHEMA)
+
+
+# --- Bytes ------------------------------------------------------------------------------------
+
+
+def _detected(capture: Capture, own: bytes) -> Detected | None:
+    """Return what is spoken, None if the file ends too early; raise UnrecognisedProtocol."""
+    if capture.protocol == AUTO:
+        return conclude(_of_client(capture, own))
+    protocol = _PROTOCOLS[capture.protocol or ""]
+    if protocol is Protocol.HERALD:
+        return Detected(protocol, "big" if own[:1] == b"\xca" else "little")
+    if protocol is Protocol.LAMAMQ:
+        try:
+            found = conclude(_of_client(capture, own))
+        except WireError:
+            found = None
+        if found is not None and found.protocol is protocol:
+            return found
+    return Detected(protocol, "little" if protocol in _LITTLE else "big")
+
+
+_LITTLE: Final = frozenset({Protocol.RHEOS1, Protocol.RHEOS2})
+
+
+def _of_client(capture: Capture, own: bytes) -> bytes:
+    """Return the first bytes of what the client sent: only they tell a protocol."""
+    if capture.from_client:
+        return own
+    try:
+        return _first_bytes(capture.other_side, DETECT_BYTES_MAX)
+    except CannotReadCapture:
+        return own  # herald's are told by either side
+
+
+def _first_bytes(path: str, length: int) -> bytes:
+    return b"".join(_pieces(path, min(length, DETECT_BYTES_MAX)))
+
+
+def _pieces(path: str, length: int) -> Iterator[bytes]:
+    """Yield the first `length` bytes of a file, piece by piece; raise CannotReadCapture."""
+    try:
+        file_system, name = _located(path)
+        with file_system.open_input_stream(name, compression=None) as stream:
+            while length > 0:
+                piece: bytes = stream.read(min(CAPTURE_READ_BYTES, length))
+                if not piece:
+                    return
+                length -= len(piece)
+                yield piece
+    except (OSError, pa.ArrowException) as error:
+        raise CannotReadCapture(path, str(error)) from error
+
+
+def _located(path: str) -> tuple[fs.FileSystem, str]:
+    """Return the file system of a file as Spark names it, and its name there."""
+    if path.startswith("file:"):
+        return fs.LocalFileSystem(), "/" + path.removeprefix("file:").lstrip("/")
+    if "://" not in path:
+        return fs.LocalFileSystem(), path
+    found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(path)
+    return found

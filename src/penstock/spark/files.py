@@ -1,0 +1,136 @@
+"""Records of a data folder that executors can see: segments are read where they are."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from penstock.errors import LogDamaged, LogError, OffsetBelowHorizon
+from penstock.limits import SPARK_TASK_BYTES_MIN
+from penstock.log.files import Files
+from penstock.log.follow import Bounds, LogFollower, partitions_of
+from penstock.log.groups import GroupOffsets
+from penstock.log.names import partition_folder
+from penstock.log.pieces import Piece, Span, cut, plan, read_pieces
+from penstock.log.state import BadState, load_state
+from penstock.spark.errors import RangeLost
+from penstock.spark.origin import Losses, Range, Request, Task, lost_while_reading
+
+__all__ = ["FileTask", "Folder"]
+
+
+class FileTask(Task):
+    """Pieces of segments, and the offsets that are wanted of them."""
+
+    def __init__(self, data: str, span: Range, pieces: list[Piece]) -> None:
+        super().__init__(None)
+        self.data = data
+        self.span = span
+        self.pieces = pieces
+
+    def batches(self, request: Request) -> Iterator[pa.RecordBatch]:
+        """See Task; also where retention is faster."""
+        damaged = None if request.fail_on_data_loss else self._damaged
+        folder = partition_folder(Path(self.data), self.span.partition)
+        for piece in self.pieces:
+            try:
+                yield from read_pieces(
+                    folder,
+                    [piece],
+                    first=self.span.start,
+                    last=self.span.end,
+                    columns=request.columns,
+                    damaged=damaged,
+                )
+            except FileNotFoundError as error:
+                gone = self._gone(folder, piece, error)
+                if request.fail_on_data_loss:
+                    raise gone from error
+                lost_while_reading(gone, self.data, piece.end_offset - piece.first_offset)
+
+    def _damaged(self, error: LogDamaged) -> None:
+        lost_while_reading(error, self.data, error.resumes_at - error.offset)
+
+    def _gone(
+        self, folder: Path, piece: Piece, error: FileNotFoundError
+    ) -> OffsetBelowHorizon | LogDamaged:
+        """Return why a segment is not there any more."""
+        first = max(piece.first_offset, self.span.start)
+        try:
+            state = load_state(Files(), folder)
+        except BadState:
+            state = None
+        if state is not None and state.horizon > first:
+            end = min(piece.end_offset, self.span.end)
+            return RangeLost(first, end, f"partition {self.span.partition}, {self.data}")
+        return LogDamaged(first, piece.end_offset, f"{error.filename} is not there")
+
+
+class Folder:
+    """A data folder; an `origin.Origin`. Raise CannotRead if there is no log."""
+
+    def __init__(self, data: Path) -> None:
+        self.name = str(data)
+        self._data = data
+        self._followers = {
+            partition: LogFollower(data, partition=partition) for partition in partitions_of(data)
+        }
+        self._groups = GroupOffsets(data)
+
+    def bounds(self) -> dict[int, Bounds]:
+        """See Origin."""
+        return {partition: each.bounds() for partition, each in self._followers.items()}
+
+    def offset_at(self, partition: int, timestamp_us: int) -> int:
+        """See Origin."""
+        return self._followers[partition].find_time(timestamp_us)
+
+    def tasks(
+        self, ranges: Sequence[Range], request: Request, *, count: int | None, losses: Losses
+    ) -> list[Task]:
+        """See Origin: pieces of about the same size, cut between groups."""
+        planned: list[tuple[Range, list[Span]]] = []
+        for span in ranges:
+            found = self._plan(span, request, losses)
+            if found is not None:
+                planned.append(found)
+        sizes = [sum(each.end - each.position for each in spans) for _, spans in planned]
+        total = sum(sizes)
+        if not total:
+            return []
+        if count is None:
+            count = min(os.cpu_count() or 1, 1 + total // SPARK_TASK_BYTES_MIN)
+        return [
+            FileTask(self.name, span, pieces)
+            for (span, spans), size in zip(planned, sizes, strict=True)
+            if size
+            for pieces in cut(spans, max(1, round(count * size / total)))
+        ]
+
+    def _plan(
+        self, wanted: Range, request: Request, losses: Losses
+    ) -> tuple[Range, list[Span]] | None:
+        follower = self._followers[wanted.partition]
+        while True:
+            span = wanted = losses.below_horizon(wanted, follower.horizon)
+            if span.start >= span.end:
+                return None
+            try:
+                spans = plan(follower.catalog, span.start, span.end, request.selection)
+                break
+            except FileNotFoundError as error:  # retention goes on meanwhile
+                horizon = follower.horizon
+                if follower.refresh().horizon == horizon:
+                    gone: LogError = follower.gone(span.start, error)
+                    raise gone from error
+        for damage in follower.damage:
+            first = max(damage.first_offset, span.start)
+            until = min(damage.resumes_at, span.end)
+            if first < until:
+                losses.damaged(span.partition, LogDamaged(first, until, damage.reason))
+        return span, spans
+
+    def commit(self, group: str, offsets: Mapping[int, int], *, lost: int) -> None:
+        """See Origin."""
+        self._groups.commit(group, offsets, lost=lost)

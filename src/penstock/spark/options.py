@@ -1,0 +1,226 @@
+"""The options of the data source: Kafka's names with Kafka's meaning, and a few of our own.
+
+An option that is unknown, wrong or not for this use is an error that says what is allowed.
+"""
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from penstock.errors import InvalidPattern
+from penstock.limits import SPARK_TASKS_MAX
+from penstock.log.groups import InvalidGroup, check_group_name
+from penstock.log.selection import Selection
+from penstock.patterns import compile_pattern
+from penstock.spark.errors import InvalidOption
+from penstock.spark.positions import Place, Position, parse_offsets, parse_time
+
+__all__ = ["Broker", "ReadOptions", "WriteOptions", "read_options", "write_options"]
+
+_WHERE: Final = ("path", "endpoint", "token")
+_READ: Final = (
+    *_WHERE, "subscribe", "subscribePattern", "startingOffsets", "startingTimestamp",
+    "minPartitions", "failOnDataLoss", "includeHeaders",
+)  # fmt: skip
+_BATCH: Final = (*_READ, "endingOffsets", "endingTimestamp", "filterPushdown")
+_STREAM: Final = (*_READ, "maxOffsetsPerTrigger", "group")
+_WRITE: Final = ("endpoint", "token", "topic", "writer", "epoch")
+_STREAM_WRITE: Final = ("endpoint", "token", "topic", "writer")
+_OF_SPARK: Final = frozenset({"checkpointlocation", "queryname", "outputmode"})
+"""What Spark hands to a sink though it is for itself."""
+
+_BOOLEANS: Final = {"true": True, "false": False}
+_ENDPOINT: Final = re.compile(r"((grpc|grpc\+tcp|grpc\+tls|grpcs)://)?[^\s/]+:\d{1,5}/?")
+
+
+@dataclasses.dataclass(frozen=True)
+class Broker:
+    """A broker's Arrow Flight address, and who calls."""
+
+    endpoint: str
+    token: str | None = dataclasses.field(default=None, repr=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class ReadOptions:
+    """What a reader is asked for. It is of a data folder or of a broker."""
+
+    where: Path | Broker
+    selection: Selection
+    starting: Position
+    ending: Position
+    tasks: int | None
+    offsets_max: int | None
+    fail_on_data_loss: bool
+    include_headers: bool
+    filter_pushdown: bool
+    group: str | None
+
+
+@dataclasses.dataclass(frozen=True)
+class WriteOptions:
+    """What a sink is asked for. `writer` and `epoch` name what must not be published twice."""
+
+    broker: Broker
+    topic: str | None
+    writer: str | None
+    epoch: int | None
+
+
+class _Given:
+    """Options as they were given, by name whatever the case."""
+
+    def __init__(self, options: Mapping[str, str], allowed: tuple[str, ...], use: str) -> None:
+        self._values = {name.lower(): value for name, value in options.items()}
+        known = {name.lower() for name in allowed}
+        every = {name.lower(): name for name in (*_BATCH, *_STREAM, *_WRITE)}
+        for name in self._values:
+            if name not in known | _OF_SPARK:
+                problem = f"it is not for {use}" if name in every else "there is no such option"
+                raise InvalidOption(every.get(name, name), problem, ", ".join(allowed))
+
+    def text(self, name: str) -> str | None:
+        return self._values.get(name.lower())
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        text = self.text(name)
+        if text is None:
+            return default
+        if text.strip().lower() not in _BOOLEANS:
+            raise InvalidOption(name, f"{text!r} is neither", "true, false")
+        return _BOOLEANS[text.strip().lower()]
+
+    def number(self, name: str, *, least: int, most: int) -> int | None:
+        text = self.text(name)
+        if text is None:
+            return None
+        number = text.strip()
+        if not (number.isascii() and number.isdigit() and least <= int(number) <= most):
+            allowed = f"a whole number from {least} to {most}"
+            raise InvalidOption(name, f"{text!r} is out of range or no number", allowed)
+        return int(number)
+
+
+def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
+    """Parse the options of a batch or a stream; raise InvalidOption."""
+    use = "a stream" if streaming else "a batch"
+    given = _Given(options, _STREAM if streaming else _BATCH, use)
+    group = given.text("group")
+    if group is not None:
+        try:
+            check_group_name(group)
+        except InvalidGroup as error:
+            raise InvalidOption("group", str(error), "such a name") from error
+    return ReadOptions(
+        where=_where(given),
+        selection=_selection(given),
+        starting=_starting(given, streaming=streaming),
+        ending=_ending(given),
+        tasks=given.number("minPartitions", least=1, most=SPARK_TASKS_MAX),
+        offsets_max=given.number("maxOffsetsPerTrigger", least=1, most=(1 << 62)),
+        fail_on_data_loss=given.flag("failOnDataLoss", default=True),
+        include_headers=given.flag("includeHeaders", default=True),
+        filter_pushdown=given.flag("filterPushdown", default=False),
+        group=group,
+    )
+
+
+def write_options(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
+    """Parse the options of a sink; raise InvalidOption."""
+    use = "a sink of a stream" if streaming else "a sink"
+    given = _Given(options, _STREAM_WRITE if streaming else _WRITE, use)
+    writer = given.text("writer")
+    epoch = given.number("epoch", least=0, most=(1 << 62))
+    if not streaming and (writer is None) is not (epoch is None):
+        missing, there = ("epoch", "writer") if epoch is None else ("writer", "epoch")
+        problem = f"it is missing beside {there}"
+        raise InvalidOption(missing, problem, "both, for rows that must not go twice, or neither")
+    if writer is not None:
+        try:
+            check_group_name(writer)
+        except InvalidGroup as error:
+            raise InvalidOption("writer", str(error), "such a name") from error
+    return WriteOptions(_broker(given), given.text("topic"), writer, epoch)
+
+
+def _where(given: _Given) -> Path | Broker:
+    path = given.text("path")
+    if path is not None and given.text("endpoint") is not None:
+        raise InvalidOption("endpoint", "there is path too", "one of path, endpoint")
+    if path is None:
+        return _broker(given)
+    if given.text("token") is not None:
+        raise InvalidOption("token", "files ask for none", "token with endpoint")
+    if not path.strip():
+        raise InvalidOption("path", "it is empty", "a broker's data folder")
+    return Path(path.removeprefix("file://") if path.startswith("file:///") else path)
+
+
+def _broker(given: _Given) -> Broker:
+    endpoint = given.text("endpoint")
+    if endpoint is None:
+        allowed = "path (a data folder, to read) or endpoint (grpc://host:port of a broker)"
+        raise InvalidOption("endpoint", "it is missing", allowed)
+    if not _ENDPOINT.fullmatch(endpoint):
+        allowed = "host:port, grpc://host:port, grpc+tls://host:port"
+        raise InvalidOption("endpoint", f"{endpoint!r} is no address", allowed)
+    return Broker(endpoint, given.text("token"))
+
+
+def _selection(given: _Given) -> Selection:
+    subscribe, expression = given.text("subscribe"), given.text("subscribePattern")
+    if subscribe is not None and expression is not None:
+        allowed = "one of subscribe, subscribePattern; all topics without them"
+        raise InvalidOption("subscribePattern", "there is subscribe too", allowed)
+    if expression is not None:
+        try:
+            re.compile(expression)
+        except re.error as error:
+            allowed = "a regular expression that is to match whole names of topics"
+            raise InvalidOption("subscribePattern", f"{expression!r}: {error}", allowed) from error
+        return Selection(expression=expression)
+    if subscribe is None:
+        return Selection()
+    topics: set[str] = set()
+    patterns: list[str] = []
+    allowed = "names of topics or patterns with + and #, with commas between"
+    for each in (name.strip() for name in subscribe.split(",")):
+        try:
+            wild = compile_pattern(each)
+        except InvalidPattern as error:
+            raise InvalidOption("subscribe", str(error) or "it is empty", allowed) from error
+        if wild is None:
+            topics.add(each)
+        else:
+            patterns.append(each)
+    return Selection(topics=frozenset(topics), patterns=tuple(patterns) or None)
+
+
+def _starting(given: _Given, *, streaming: bool) -> Position:
+    """Return where to begin: a time goes before offsets, as with Kafka."""
+    default = Place.LATEST if streaming else Place.EARLIEST
+    time, offsets = given.text("startingTimestamp"), given.text("startingOffsets")
+    if time is not None:
+        return parse_time("startingTimestamp", time, others=Place.LATEST)
+    if offsets is None:
+        return Position("startingOffsets", default)
+    position = parse_offsets("startingOffsets", offsets, others=default)
+    if not streaming and Place.LATEST in {position.place, *position.offsets.values()}:
+        allowed = 'for a batch: "earliest", or JSON without -1'
+        raise InvalidOption("startingOffsets", "a batch cannot begin at the end", allowed)
+    return position
+
+
+def _ending(given: _Given) -> Position:
+    time, offsets = given.text("endingTimestamp"), given.text("endingOffsets")
+    if time is not None:
+        return parse_time("endingTimestamp", time, others=Place.LATEST)
+    if offsets is None:
+        return Position("endingOffsets", Place.LATEST)
+    position = parse_offsets("endingOffsets", offsets, others=Place.LATEST)
+    if Place.EARLIEST in {position.place, *position.offsets.values()}:
+        allowed = '"latest", or JSON without -2'
+        raise InvalidOption("endingOffsets", "a batch cannot end at the beginning", allowed)
+    return position

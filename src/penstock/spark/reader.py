@@ -1,0 +1,102 @@
+"""Reading a range of offsets at once: `spark.read.format("penstock")`."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from penstock.log.follow import Bounds
+from penstock.spark.errors import InvalidOption
+from penstock.spark.filters import Pushed, push
+from penstock.spark.options import ReadOptions
+from penstock.spark.origin import Losses, Origin, Range, Request, Task
+from penstock.spark.origins import open_origin
+from penstock.spark.positions import Place, Position
+from penstock.spark.schema import arrow_schema, check_columns
+from penstock.spark.shape import shaped
+
+__all__ = ["BatchReader", "FilteringReader", "read_task", "resolve"]
+
+
+def resolve(origin: Origin, position: Position, bounds: Mapping[int, Bounds]) -> dict[int, int]:
+    """Return the offset of each partition that a position stands for; raise InvalidOption."""
+    unknown = sorted(set(position.offsets) - set(bounds))
+    if unknown:
+        allowed = f"partitions {', '.join(map(str, sorted(bounds)))}"
+        raise InvalidOption(position.option, f"{origin.name} has no {unknown[0]}", allowed)
+    found: dict[int, int] = {}
+    for partition, bound in bounds.items():
+        if position.timestamp_us is not None:
+            offset = origin.offset_at(partition, position.timestamp_us)
+            found[partition] = min(max(offset, bound.horizon), bound.end)
+            continue
+        place = position.offsets.get(partition, position.place)
+        if isinstance(place, Place):
+            place = bound.horizon if place is Place.EARLIEST else bound.end
+        elif place > bound.end:
+            allowed = f"offsets up to {bound.end}"
+            problem = f"{place} of partition {partition} is not taken yet"
+            raise InvalidOption(position.option, problem, allowed)
+        found[partition] = place
+    return found
+
+
+def read_task(partition: InputPartition, request: Request) -> Iterator[pa.RecordBatch]:
+    """Yield the records of a task as Spark takes them; none for one that Spark made up."""
+    if not isinstance(partition, Task):
+        return iter(())
+    return shaped(partition.batches(request), request.schema, request.selection)
+
+
+class BatchReader(DataSourceReader):
+    """Plans in the driver's Python process, and reads in the executors'."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        check_columns(schema)
+        self._options = options
+        self._schema = arrow_schema(schema)
+        self._pushed = Pushed(options.selection)
+
+    @property
+    def _request(self) -> Request:
+        return Request(self._pushed.selection, self._schema, self._options.fail_on_data_loss)
+
+    def partitions(self) -> list[InputPartition]:
+        """Share the range out; raise InvalidOption, CannotRead, RangeLost or LogDamaged."""
+        options, pushed = self._options, self._pushed
+        origin = open_origin(options.where)
+        bounds = origin.bounds()
+        starts = resolve(origin, options.starting, bounds)
+        ends = resolve(origin, options.ending, bounds)
+        losses = Losses(options, origin.name)
+        ranges = []
+        for partition, start in starts.items():
+            if pushed.partitions is not None and partition not in pushed.partitions:
+                continue
+            whole = losses.below_horizon(
+                Range(partition, start, ends[partition]), bounds[partition].horizon
+            )
+            first = max(whole.start, pushed.first or 0)
+            last = whole.end if pushed.last is None else min(whole.end, pushed.last)
+            if first < last:
+                ranges.append(Range(partition, first, last))
+        return list(origin.tasks(ranges, self._request, count=options.tasks, losses=losses))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield a task's records."""
+        return read_task(partition, self._request)
+
+
+class FilteringReader(BatchReader):
+    """One that leaves out what filters do not let through: for a DataFrame that is used once.
+
+    Spark 4.3 keeps what a reader planned with the DataFrame, not with the query. If the DataFrame
+    is used again, with other filters or none, it gets the rows of the filters before. So this is
+    for who asks for it.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        """Take filters; return those that Spark must apply."""
+        self._pushed, left = push(self._pushed, filters)
+        return left

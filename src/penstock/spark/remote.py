@@ -1,0 +1,154 @@
+"""Records of a broker that is reached by Arrow Flight: no folder is shared with it."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+
+from penstock.errors import LogDamaged, OffsetBelowHorizon
+from penstock.flight.client import FlightClient
+from penstock.flight.protocol import ReadRange, Splits
+from penstock.limits import SPARK_TASK_OFFSETS_MIN
+from penstock.log.follow import Bounds
+from penstock.log.selection import Selection
+from penstock.spark.errors import RangeLost
+from penstock.spark.options import Broker
+from penstock.spark.origin import Losses, Range, Request, Task, lost_while_reading
+
+__all__ = ["Remote", "RemoteTask"]
+
+
+class RemoteTask(Task):
+    """Offsets of a partition that a broker serves."""
+
+    def __init__(self, broker: Broker, span: Range) -> None:
+        super().__init__(None)
+        self.broker = broker
+        self.span = span
+
+    def batches(self, request: Request) -> Iterator[pa.RecordBatch]:
+        """See Task; the broker leaves out what it can, and goes on behind what is lost."""
+        start, end = self.span.start, self.span.end
+        with FlightClient(self.broker.endpoint, token=self.broker.token) as client:
+            while start < end:
+                ticket = _ticket(self.span._replace(start=start), request)
+                try:
+                    for batch in client.read(ticket):
+                        if "offset" in batch.schema.names and len(batch):
+                            start = batch.column("offset")[-1].as_py() + 1
+                        yield batch
+                    start = end
+                except OffsetBelowHorizon as error:
+                    until = min(error.horizon, end)
+                    if request.fail_on_data_loss:
+                        where = f"partition {self.span.partition}, {self.broker.endpoint}"
+                        raise RangeLost(start, until, where) from error
+                    lost_while_reading(error, self.broker.endpoint, until - start)
+                    start = until
+                except LogDamaged as error:
+                    if request.fail_on_data_loss:
+                        raise
+                    until = max(min(error.resumes_at, end), start + 1)
+                    lost_while_reading(error, self.broker.endpoint, until - error.offset)
+                    start = until
+
+
+def _ticket(span: Range, request: Request) -> ReadRange:
+    selection = request.selection
+    columns = request.columns
+    if not request.fail_on_data_loss and "offset" not in columns:
+        columns = [*columns, "offset"]  # to know where to go on
+    topics, patterns, expression = _subscription(selection)
+    return ReadRange(
+        start=span.start,
+        end=span.end,
+        partition=span.partition,
+        topics=topics,
+        patterns=patterns,
+        expression=expression,
+        kinds=None if selection.kinds is None else sorted(selection.kinds),
+        protocols=None if selection.protocols is None else sorted(selection.protocols),
+        since_us=selection.since_us,
+        until_us=selection.until_us,
+        columns=columns,
+    )
+
+
+def _subscription(
+    selection: Selection,
+) -> tuple[list[str] | None, list[str] | None, str | None]:
+    """Return the topics that a broker is asked for; those that are too many are left out here."""
+    if selection.names is not None:
+        return [name for name in sorted(selection.names) if selection.wanted(name)], None, None
+    return (
+        None if selection.topics is None else sorted(selection.topics),
+        None if selection.patterns is None else list(selection.patterns),
+        selection.expression,
+    )
+
+
+class Remote:
+    """A broker; an `origin.Origin`."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.name = broker.endpoint
+        self._broker = broker
+        self._client = FlightClient(broker.endpoint, token=broker.token)
+        self._known: dict[int, Bounds] = {}
+
+    def bounds(self) -> dict[int, Bounds]:
+        """See Origin."""
+        self._known = {
+            partition: Bounds(each.horizon, each.end)
+            for partition, each in self._client.bounds().items()
+        }
+        return self._known
+
+    def offset_at(self, partition: int, timestamp_us: int) -> int:
+        """See Origin."""
+        return self._client.offset_at(timestamp_us, partition=partition)
+
+    def tasks(
+        self, ranges: Sequence[Range], request: Request, *, count: int | None, losses: Losses
+    ) -> list[Task]:
+        """See Origin: the broker cuts between groups."""
+        if request.selection.names is not None and not _subscription(request.selection)[0]:
+            return []
+        left = []
+        for span in ranges:
+            known = self._known.get(span.partition)
+            left.append(losses.below_horizon(span, known.horizon) if known else span)
+        total = sum(span.end - span.start for span in left)
+        if not total:
+            return []
+        if count is None:
+            count = min(os.cpu_count() or 1, 1 + total // SPARK_TASK_OFFSETS_MIN)
+        return [
+            RemoteTask(self._broker, part)
+            for span in left
+            if span.start < span.end
+            for part in self._split(
+                span, request.selection, max(1, round(count * (span.end - span.start) / total))
+            )
+        ]
+
+    def _split(self, span: Range, selection: Selection, count: int) -> list[Range]:
+        if count == 1:
+            return [span]
+        topics, patterns, expression = _subscription(selection)
+        parts = self._client.splits(
+            Splits(
+                start=span.start,
+                end=span.end,
+                count=count,
+                partition=span.partition,
+                topics=topics,
+                patterns=patterns,
+                expression=expression,
+            )
+        )
+        return [span._replace(start=part.start, end=part.end) for part in parts]
+
+    def commit(self, group: str, offsets: Mapping[int, int], *, lost: int) -> None:  # noqa: ARG002
+        """See Origin; what was lost is in the log of the query."""
+        self._client.commit_group(group, dict(offsets))

@@ -1,0 +1,69 @@
+"""The record's columns as Spark knows them, and the Arrow that it takes for them."""
+
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from penstock.spark.errors import InvalidSchema
+
+__all__ = ["HEADERS", "RECORD", "arrow_schema", "check_columns", "record"]
+
+HEADERS: Final = ArrayType(
+    StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+)
+
+RECORD: Final = StructType(
+    [
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("timestamp", TimestampType()),
+        StructField("timestampType", IntegerType()),
+        StructField("headers", HEADERS),
+        StructField("protocol", StringType()),
+        StructField("kind", StringType()),
+        StructField("sender", StringType()),
+        StructField("created", TimestampType()),
+        StructField("correlation", StringType()),
+        StructField("status", IntegerType()),
+        StructField("message_id", StringType()),
+    ]
+)
+"""All columns. The first eight are those of Spark's Kafka source, in its order."""
+
+
+def record(*, include_headers: bool = True) -> StructType:
+    """Return the columns of a reader that was given none."""
+    return StructType([field for field in RECORD if include_headers or field.name != "headers"])
+
+
+def check_columns(schema: StructType) -> None:
+    """Raise InvalidSchema unless a schema is of columns of the record, with their types."""
+    known: dict[str, DataType] = {field.name: field.dataType for field in RECORD}
+    allowed = ", ".join(f"{name} {kind.simpleString()}" for name, kind in known.items())
+    for field in schema:
+        kind = known.get(field.name)
+        if kind is None:
+            raise InvalidSchema(field.name, "there is no such column", allowed)
+        if field.dataType.simpleString() != kind.simpleString():
+            problem = f"it is {kind.simpleString()}, not {field.dataType.simpleString()}"
+            raise InvalidSchema(field.name, problem, allowed)
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Return the Arrow schema that Spark compares batches with: equal, or refused."""
+    return to_arrow_schema(schema, timezone="UTC")

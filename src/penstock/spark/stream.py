@@ -1,0 +1,175 @@
+"""Reading what comes: `spark.readStream.format("penstock")`.
+
+An offset of the stream is JSON, the next offset of each partition: `{"0": 1234}`. `latestOffset`
+looks and does not advance; a range is read the same way however often Spark asks for it.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import structlog
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from penstock.errors import PenstockError
+from penstock.log.follow import Bounds
+from penstock.spark.errors import LogWentBack
+from penstock.spark.options import ReadOptions
+from penstock.spark.origin import Losses, Origin, Range, Request
+from penstock.spark.origins import open_origin
+from penstock.spark.reader import read_task, resolve
+from penstock.spark.schema import arrow_schema, check_columns
+
+__all__ = ["StreamReader"]
+
+log = structlog.get_logger("penstock.spark")
+
+Offsets = dict[str, int]
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans in one Python process that lives as long as the query; reads in the executors'."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        check_columns(schema)
+        self._options = options
+        self._request = Request(options.selection, arrow_schema(schema), options.fail_on_data_loss)
+        self._opened: Origin | None = None
+        self._until: dict[int, int] | None = None
+        self._reported: dict[int, int] = {}
+        self._losses: Losses | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what only the driver needs."""
+        return {"_options": self._options, "_request": self._request}
+
+    @property
+    def _origin(self) -> Origin:
+        if self._opened is None:
+            self._opened = open_origin(self._options.where)
+        return self._opened
+
+    # --- What Spark asks in the driver
+
+    def initialOffset(self) -> Offsets:  # noqa: N802
+        """Return where a query without a checkpoint begins."""
+        bounds = self._origin.bounds()
+        return _spelled(resolve(self._origin, self._options.starting, bounds))
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Return how much one batch may have: `maxOffsetsPerTrigger`."""
+        if self._options.offsets_max is None:
+            return ReadAllAvailable()
+        return ReadMaxRows(self._options.offsets_max)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """End where the log ends now."""
+        self._until = {number: each.end for number, each in self._origin.bounds().items()}
+
+    def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:  # noqa: N802
+        """Return up to where the next batch may read from `start`; raise LogWentBack."""
+        begun = _parsed(start)
+        bounds = self._origin.bounds()
+        self._report(begun)  # all before it is done: Spark asks when a batch is
+        ends: dict[int, int] = {}
+        for partition, bound in bounds.items():
+            first = begun.get(partition, bound.horizon)
+            end = bound.end
+            if first > end and self._options.fail_on_data_loss:
+                raise LogWentBack(first, end, f"partition {partition}, {self._origin.name}")
+            if self._until is not None:
+                end = min(end, self._until.get(partition, end))
+            ends[partition] = max(first, end)
+        for partition, offset in begun.items():
+            ends.setdefault(partition, offset)
+        if isinstance(limit, ReadMaxRows):
+            ends = _limited(begun, ends, bounds, limit.max_rows)
+        return _spelled(ends)
+
+    def reportLatestOffset(self) -> Offsets:  # noqa: N802
+        """Return where the log ends, for Spark's progress."""
+        return _spelled({number: each.end for number, each in self._origin.bounds().items()})
+
+    def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
+        """Share a range out; raise RangeLost or LogDamaged."""
+        begun, ends = _parsed(start), _parsed(end)
+        bounds = self._origin.bounds()
+        ranges = []
+        for partition, last in ends.items():
+            known = bounds.get(partition, Bounds(0, 0))
+            first = begun.get(partition, known.horizon)
+            if last > known.end:
+                raise LogWentBack(last, known.end, f"partition {partition}, {self._origin.name}")
+            if first < last:
+                ranges.append(Range(partition, first, last))
+        if self._losses is None:
+            self._losses = Losses(self._options, self._origin.name)
+        return list(
+            self._origin.tasks(
+                ranges, self._request, count=self._options.tasks, losses=self._losses
+            )
+        )
+
+    def commit(self, end: Offsets) -> None:
+        """Learn that all before `end` is done."""
+        self._report(_parsed(end))
+
+    def _report(self, offsets: dict[int, int]) -> None:
+        """Tell the log where the group is; a query does not fail for that."""
+        group = self._options.group
+        if group is None or offsets == self._reported:
+            return
+        lost = self._losses.offsets if self._losses is not None else 0
+        try:
+            self._origin.commit(group, offsets, lost=lost)
+        except (OSError, PenstockError) as error:
+            log.warning("the group's offset is not reported", group=group, error=str(error))
+            return
+        self._reported = offsets
+        if self._losses is not None:
+            self._losses.offsets = 0
+
+    # --- What executors do
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield a task's records."""
+        return read_task(partition, self._request)
+
+
+def _limited(
+    begun: dict[int, int], ends: dict[int, int], bounds: dict[int, Bounds], rows_max: int
+) -> dict[int, int]:
+    """Return ends so that about `rows_max` offsets are read, of each partition its share.
+
+    What retention took does not count: it is passed at once.
+    """
+    firsts = {
+        partition: max(begun.get(partition, 0), bounds[partition].horizon)
+        if partition in bounds
+        else end
+        for partition, end in ends.items()
+    }
+    total = sum(max(end - firsts[partition], 0) for partition, end in ends.items())
+    if total <= rows_max:
+        return ends
+    return {
+        partition: firsts[partition] + max(1, rows_max * (end - firsts[partition]) // total)
+        if end > firsts[partition]
+        else end
+        for partition, end in ends.items()
+    }
+
+
+def _parsed(offsets: Offsets | None) -> dict[int, int]:
+    return {int(partition): offset for partition, offset in (offsets or {}).items()}
+
+
+def _spelled(offsets: dict[int, int]) -> Offsets:
+    return {str(partition): offset for partition, offset in sorted(offsets.items())}

@@ -1,0 +1,179 @@
+"""Publishing rows: `df.write.format("penstock")` and `df.writeStream.format("penstock")`.
+
+Each task puts its rows aside at the broker; when all have, the driver has them published as one
+epoch of a writer. A task that runs again replaces what it put aside, and an epoch that was
+published is not published again, however often it is asked for: nothing comes twice.
+"""
+
+import uuid
+from collections.abc import Iterator
+from typing import Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import BinaryType, StringType, StructType
+
+from penstock.flight.client import FlightClient
+from penstock.flight.protocol import SINK_SCHEMA
+from penstock.spark.errors import InvalidOption, InvalidSchema
+from penstock.spark.options import Broker, WriteOptions
+from penstock.spark.schema import HEADERS
+
+__all__ = ["BatchWriter", "StreamWriter", "sink_rows"]
+
+_QUERY: Final = "sql.streaming.queryId"
+_EPOCH: Final = "streaming.sql.batchId"
+"""Local properties that Spark gives the tasks of a streaming query."""
+
+_ALLOWED: Final = (
+    "topic string, value binary or string, key binary or string, "
+    "headers array<struct<key:string,value:binary>>"
+)
+
+
+class Staged(WriterCommitMessage):
+    """A task has put its rows aside."""
+
+    def __init__(self, writer: str, epoch: int, partition: int, rows: int) -> None:
+        self.writer = writer
+        self.epoch = epoch
+        self.partition = partition
+        self.rows = rows
+
+
+def check_rows(schema: StructType, options: WriteOptions) -> None:
+    """Raise InvalidSchema unless rows can be published."""
+    names = schema.fieldNames()
+    if "value" not in names:
+        raise InvalidSchema("value", "it is missing", _ALLOWED)
+    if "topic" not in names and options.topic is None:
+        raise InvalidSchema("topic", "it is missing, and there is no option topic", _ALLOWED)
+    for field in schema:
+        texts = (StringType,) if field.name == "topic" else (BinaryType, StringType)
+        if field.name in {"topic", "value", "key"}:
+            fits = isinstance(field.dataType, texts)
+        elif field.name == "headers":
+            fits = field.dataType.simpleString() == HEADERS.simpleString()
+        else:
+            raise InvalidSchema(field.name, "there is no such column", _ALLOWED)
+        if not fits:
+            problem = f"{field.dataType.simpleString()} cannot be published"
+            raise InvalidSchema(field.name, problem, _ALLOWED)
+
+
+def sink_rows(batch: pa.RecordBatch, *, topic: str | None) -> pa.RecordBatch:
+    """Return rows of Spark with the columns that a broker takes; `topic` is for all if given."""
+    columns = []
+    fields = []
+    for field in SINK_SCHEMA:
+        if field.name == "topic" and topic is not None:
+            columns.append(pa.repeat(pa.scalar(topic, field.type), len(batch)))
+        elif field.name in batch.schema.names:
+            columns.append(batch.column(field.name).cast(field.type))
+        else:
+            continue
+        fields.append(field)
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+
+class _Sink:
+    """What both writers do."""
+
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        check_rows(schema, options)
+        self._broker: Broker = options.broker
+        self._topic = options.topic
+
+    def _stage(self, batches: Iterator[pa.RecordBatch], *, writer: str, epoch: int) -> Staged:
+        context = TaskContext.get()
+        if context is None:
+            raise AssertionError("rows are written by tasks")
+        partition = context.partitionId()
+        rows = (sink_rows(batch, topic=self._topic) for batch in batches)
+        with self._client() as client:
+            count = client.stage(
+                rows,
+                writer=writer,
+                epoch=epoch,
+                partition=partition,
+                attempt=context.attemptNumber(),
+            )
+        return Staged(writer, epoch, partition, count)
+
+    def _publish(self, messages: list[WriterCommitMessage | None], *, final: bool) -> None:
+        """Publish what tasks have put aside; it is `final` if the writer has no other epoch."""
+        staged = [each for each in messages if isinstance(each, Staged)]
+        if not staged:
+            return
+        partitions = sorted({each.partition for each in staged})
+        with self._client() as client:
+            client.publish_epoch(staged[0].writer, staged[0].epoch, partitions, final=final)
+
+    def _remove(self, writer: str, epoch: int) -> None:
+        with self._client() as client:
+            client.abort_epoch(writer, epoch)
+
+    def _client(self) -> FlightClient:
+        return FlightClient(self._broker.endpoint, token=self._broker.token)
+
+
+class BatchWriter(_Sink, DataSourceArrowWriter):
+    """Publishes a DataFrame once; with `writer` and `epoch`, also if it is written again."""
+
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        super().__init__(options, schema)
+        self._writer = options.writer or f"batch-{uuid.uuid4()}"
+        self._epoch = options.epoch or 0
+        self._once = options.writer is None
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+        """Put a task's rows aside."""
+        return self._stage(iterator, writer=self._writer, epoch=self._epoch)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Publish what all tasks have put aside."""
+        self._publish(messages, final=self._once)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002
+        """Remove what tasks have put aside."""
+        self._remove(self._writer, self._epoch)
+
+
+class StreamWriter(_Sink, DataSourceStreamArrowWriter):
+    """Publishes each batch of a query exactly once.
+
+    The writer is the query, whose id is in its checkpoint, or the option `writer`.
+    """
+
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        super().__init__(options, schema)
+        self._writer = options.writer
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+        """Put a task's rows aside."""
+        context = TaskContext.get()
+        query = context.getLocalProperty(_QUERY) if context is not None else None
+        epoch = context.getLocalProperty(_EPOCH) if context is not None else None
+        writer = self._writer or query
+        if writer is None or epoch is None:
+            allowed = "a name that this query alone has, and keeps when it is started again"
+            raise InvalidOption("writer", "Spark does not tell which query this is", allowed)
+        return self._stage(iterator, writer=writer, epoch=int(epoch))
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Publish what all tasks of a batch have put aside."""
+        for each in messages:
+            if isinstance(each, Staged) and each.epoch != batchId:
+                raise AssertionError(f"batch {batchId} has rows of {each.epoch}")
+        self._publish(messages, final=False)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Remove what tasks of a batch have put aside."""
+        writers = {each.writer for each in messages if isinstance(each, Staged)}
+        for writer in writers | ({self._writer} if self._writer else set()):
+            self._remove(writer, batchId)

@@ -1,0 +1,178 @@
+"""The pipeline from end to end: a log in, tables out, dead letters and back."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock.pipeline.config import (
+    FieldConfig,
+    GoldConfig,
+    PipelineConfig,
+    SilverConfig,
+    SourceConfig,
+)
+from penstock.pipeline.dead_letters import Replayed, replay
+from penstock.pipeline.errors import JobFailed, NoSuchTable, QueryFailed
+from penstock.pipeline.pipeline import Pipeline
+from penstock.pipeline.publication import messages
+from penstock.pipeline.query import run_query
+from penstock.pipeline.warehouse import Warehouse
+from tests.support.written_log import START_US, WrittenLog, message
+
+READINGS = SilverConfig(
+    name="readings",
+    topics=("sensors/+/temp",),
+    field=(
+        FieldConfig(name="number", type="long", required=True),
+        FieldConfig(name="measured", type="timestamp", formats=("epoch_us",)),
+    ),
+    event_time="measured",
+    watermark_seconds=60,
+)
+
+
+def reading(offset: int, *, late_seconds: int = 0) -> bytes:
+    measured = START_US + 1000 * offset - 1_000_000 * late_seconds
+    return json.dumps({"number": offset, "measured": measured, "unit": "C"}).encode()
+
+
+def put(log: WrittenLog, count: int, **strange: bytes) -> None:
+    first = log.log.next_offset
+    log.put(
+        *(
+            message(
+                f"sensors/{n % 3}/temp",
+                strange.get(f"n{n}", reading(n)),
+                n,
+            )
+            for n in range(first, first + count)
+        )
+    )
+
+
+def numbers(frame: DataFrame) -> list[Any]:
+    return sorted(row[0] for row in frame.select("number").collect())
+
+
+def test_a_log_becomes_tables_and_grows_with_it(  # noqa: PLR0915  (a session costs seconds)
+    spark: SparkSession, warehouse: Warehouse, tmp_path: Path
+) -> None:
+    queries = tmp_path / "queries"
+    queries.mkdir()
+    (queries / "busy.sql").write_text(
+        "select topic, count(*) as rows, max(number) as last from readings group by topic;"
+    )
+    config = PipelineConfig(
+        source=SourceConfig(path=str(tmp_path / "data")),
+        silver=(READINGS,),
+        silver_rows_max=150,
+        gold=GoldConfig(sql=str(queries), session_gap_seconds=1),
+    )
+    table = warehouse.silver("readings")
+    with WrittenLog(tmp_path / "data") as log:
+        put(log, 100, n7=b"not json", n8=b'{"number": "x"}', n9=b"{}")
+        Pipeline(spark, warehouse, config).run_once()
+        assert warehouse.bronze().exists()
+        assert numbers(table.read(spark) if table.exists() else spark.range(0)) == [
+            n for n in range(100) if n not in {7, 8, 9}
+        ]
+        # More of it; one row that is late by now, and one that the log has twice.
+        put(log, 100, n150=reading(150, late_seconds=600), n151=reading(20))
+        Pipeline(spark, warehouse, config).run_once()
+    assert warehouse.bronze().read(spark).count() == 200 if warehouse.bronze().exists() else False
+    assert table.exists()
+    expected = [n for n in range(200) if n not in {7, 8, 9, 150, 151}] + [20]
+    assert numbers(table.read(spark)) == sorted(expected)
+
+    letters = warehouse.dead_letters()
+    assert letters.exists()
+    found = {row.offset: row for row in letters.read(spark).collect()}
+    assert sorted(found) == [7, 8, 9, 150]
+    assert bytes(found[7].value) == b"not json"
+    assert (found[8].schema, found[8].error) == ("readings", "number is no long: x")
+    assert found[150].error.startswith("late: ")
+
+    tables = warehouse.tables()
+    assert set(tables) == {
+        "bronze", "dead_letters", "readings", "traffic", "exchanges", "latency", "sessions", "busy",
+    }  # fmt: skip
+    traffic = tables["traffic"].read(spark).collect()
+    assert sum(row.messages for row in traffic) == 200
+    assert {row.protocol for row in traffic} == {"herald"}
+    sessions = tables["sessions"].read(spark).collect()
+    assert [(row.sender, row.messages) for row in sessions] == [("somebody", 200)]
+    busy = {row.topic: (row["rows"], row.last) for row in tables["busy"].read(spark).collect()}
+    counts = Counter(f"sensors/{n % 3}/temp" for n in expected if n != 20)
+    counts["sensors/2/temp"] += 1  # 20 itself
+    counts["sensors/1/temp"] += 1  # 20 again, at offset 151
+    assert busy == {
+        topic: (count, max(n for n in expected if n % 3 == int(topic[8])))
+        for topic, count in counts.items()
+    }
+    status = warehouse.read_status()["stages"]
+    assert (status["silver.readings"]["lag"], status["bronze"]["error"]) == (0, "")
+    assert Pipeline(spark, warehouse, config).progress.values() == {}
+
+    # The schema learns to take them: text, and nothing at all.
+    fields = (FieldConfig(name="number"), *READINGS.field[1:], FieldConfig(name="unit"))
+    lenient = msgspec.structs.replace(READINGS, name="lenient", field=fields)
+    more = msgspec.structs.replace(
+        config, silver=(READINGS, lenient), gold=GoldConfig(enabled=False)
+    )
+    Pipeline(spark, warehouse, more).run_once()
+    wide = msgspec.structs.replace(
+        READINGS, field=(*READINGS.field[:1], FieldConfig(name="unit"), READINGS.field[1])
+    )
+    optional = msgspec.structs.replace(wide.field[0], required=False)
+    wide = msgspec.structs.replace(wide, field=(optional, *wide.field[1:]))
+    assert replay(spark, warehouse, wide) == Replayed("readings", 2, 2)
+    assert replay(spark, warehouse, wide) == Replayed("readings", 0, 2)
+    assert table.exists()
+    assert table.read(spark).where("offset in (9, 150)").count() == 2
+    assert table.read(spark).where("unit = 'C'").count() == 1  # the replayed one
+    assert table.read(spark).count() == len(expected) + 2
+    assert letters.exists()
+    left = letters.read(spark).select("schema", "offset").collect()
+    assert sorted(map(tuple, left)) == [
+        ("lenient", 7),
+        ("lenient", 150),
+        ("readings", 7),
+        ("readings", 8),
+    ]
+
+    tables = warehouse.tables()
+    source = {"path": str(tmp_path / "data")}
+    query = "select count(*) from `sensors/+/temp` a join readings b on a.offset = b.offset"
+    assert run_query(spark, query, tables=tables, source=source).collect()[0][0] == 198
+    query = "select max(`offset`), '`x`' from `sensors/1/temp` where topic like '%`%' or true;"
+    assert tuple(run_query(spark, query, tables={}, source=source).collect()[0]) == (199, "`x`")
+    with pytest.raises(NoSuchTable, match=r"no table '#/x'; there are: bronze"):
+        run_query(spark, "select * from `#/x`", tables=tables, source=source)
+    with pytest.raises(QueryFailed, match="TABLE_OR_VIEW_NOT_FOUND"):
+        run_query(spark, "select * from nothing", tables=tables, source=source)
+
+    rows = messages(tables["busy"].read(spark), "gold/busy").collect()
+    assert {row.topic for row in rows} == {"gold/busy"}
+    sent = [json.loads(bytes(row.value)) for row in rows]
+    assert {each["topic"]: (each["rows"], each["last"]) for each in sent} == busy
+
+
+def test_a_table_that_fails_does_not_stop_the_others(
+    spark: SparkSession, warehouse: Warehouse, tmp_path: Path
+) -> None:
+    (tmp_path / "bad.sql").write_text("select nothing from bronze")
+    config = PipelineConfig(
+        source=SourceConfig(path=str(tmp_path / "data")),
+        gold=GoldConfig(sql=str(tmp_path)),
+    )
+    with WrittenLog(tmp_path / "data") as log:
+        put(log, 10)
+    with pytest.raises(JobFailed, match=r"gold.bad: .*bad.sql: .*UNRESOLVED_COLUMN"):
+        Pipeline(spark, warehouse, config).run_once()
+    assert warehouse.tables()["traffic"].read(spark).count() == 3
+    assert warehouse.read_status()["stages"]["gold.bad"]["error"]

@@ -1,0 +1,202 @@
+"""Options have Kafka's names and meaning; a wrong one is named with what is allowed."""
+
+import datetime as dt
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.datasource import (
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+    StringContains,
+    StringEndsWith,
+    StringStartsWith,
+)
+from pyspark.sql.types import StringType, StructField, StructType
+
+from penstock.log.selection import Selection, TopicTest
+from penstock.spark.errors import InvalidOption, InvalidSchema
+from penstock.spark.filters import Pushed, push
+from penstock.spark.options import Broker, read_options, write_options
+from penstock.spark.positions import Place
+from penstock.spark.schema import check_columns
+from penstock.spark.source import PenstockDataSource
+
+NOON = dt.datetime(2026, 11, 1, 12, tzinfo=dt.UTC)
+NOON_US = int(NOON.timestamp()) * 1_000_000
+
+
+def read(*, streaming: bool = False, **options: str) -> Any:
+    return read_options({"path": "/data", **options}, streaming=streaming)
+
+
+def test_what_is_not_given_is_as_with_kafka() -> None:
+    batch, stream = read(), read(streaming=True)
+    assert batch.where == Path("/data")
+    assert batch.selection == Selection()
+    assert (batch.starting.place, stream.starting.place) == (Place.EARLIEST, Place.LATEST)
+    assert batch.ending.place is Place.LATEST
+    assert (batch.fail_on_data_loss, batch.include_headers) == (True, True)
+    assert (batch.tasks, stream.offsets_max, stream.group) == (None, None, None)
+
+
+def test_names_do_not_depend_on_case() -> None:
+    found = read(SUBSCRIBE="a, b/+ ,c", MinPartitions="7", failondataloss="FALSE")
+    assert found.selection == Selection(topics=frozenset({"a", "c"}), patterns=("b/+",))
+    assert (found.tasks, found.fail_on_data_loss) == (7, False)
+    assert read(subscribePattern="a.*").selection == Selection(expression="a.*")
+
+
+def test_offsets_and_times_are_kafkas() -> None:
+    assert read(startingOffsets='{"0": 5, "1": -2}').starting.offsets == {0: 5, 1: Place.EARLIEST}
+    assert read(endingOffsets='{"0": -1}').ending.offsets == {0: Place.LATEST}
+    assert read(startingTimestamp="1700000000000").starting.timestamp_us == 1_700_000_000_000_000
+    for text in ("2026-11-01T12:00:00Z", "2026-11-01T12:00", "2026-11-01T14:00:00+02:00"):
+        assert read(endingTimestamp=text).ending.timestamp_us == NOON_US
+    both = read(startingTimestamp="1", startingOffsets="earliest").starting
+    assert both.timestamp_us == 1000
+
+
+def test_a_broker_is_read_by_its_address() -> None:
+    found = read_options({"endpoint": "grpc://host:1", "token": "secret"}, streaming=True)
+    assert found.where == Broker("grpc://host:1", "secret")
+    assert "secret" not in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("options", "streaming", "problem"),
+    [
+        ({"foo": "1"}, False, r"option foo: there is no such option; allowed: path, endpoint"),
+        (
+            {"maxOffsetsPerTrigger": "5"},
+            False,
+            "option maxOffsetsPerTrigger: it is not for a batch",
+        ),
+        ({"endingOffsets": "latest"}, True, "option endingOffsets: it is not for a stream"),
+        ({"group": "g"}, False, "option group: it is not for a batch"),
+        ({"group": "../g"}, True, "option group: '../g' is no name for a group"),
+        ({"topic": "t"}, True, "option topic: it is not for a stream"),
+        ({"endpoint": "grpc://h:1"}, False, "option endpoint: there is path too"),
+        ({"token": "t"}, False, "option token: files ask for none"),
+        ({"path": " "}, False, "option path: it is empty"),
+        ({"subscribe": "a", "subscribePattern": "b"}, False, "there is subscribe too"),
+        ({"subscribe": "a,,b"}, False, "option subscribe: .*allowed: names of topics"),
+        ({"subscribe": "a/#/b"}, False, "option subscribe: .*a/#/b"),
+        ({"subscribePattern": "("}, False, "option subscribePattern: '\\('"),
+        ({"startingOffsets": "latest"}, False, "a batch cannot begin at the end"),
+        ({"startingOffsets": '{"0": -1}'}, False, "a batch cannot begin at the end"),
+        ({"startingOffsets": "first"}, True, "'first' is neither a word nor JSON.*earliest"),
+        ({"startingOffsets": '{"t": {"0": 1}}'}, True, "'t' is no partition"),
+        ({"startingOffsets": '{"0": -3}'}, True, "-3 is no offset"),
+        ({"startingOffsets": '{"0": true}'}, True, "True is no offset"),
+        ({"startingOffsets": "{}"}, True, "neither a word nor JSON"),
+        ({"endingOffsets": "earliest"}, False, "a batch cannot end at the beginning"),
+        ({"startingTimestamp": "noon"}, False, "option startingTimestamp: 'noon' is no time"),
+        ({"minPartitions": "0"}, False, "option minPartitions: '0' is out of range"),
+        ({"maxOffsetsPerTrigger": "many"}, True, "option maxOffsetsPerTrigger: 'many'"),
+        ({"failOnDataLoss": "no"}, False, "option failOnDataLoss: 'no' is neither"),
+        ({"includeHeaders": "1"}, False, "option includeHeaders: '1' is neither"),
+    ],
+)
+def test_a_wrong_option_is_named(options: dict[str, str], streaming: bool, problem: str) -> None:  # noqa: FBT001
+    with pytest.raises(InvalidOption, match=problem) as caught:
+        read(streaming=streaming, **options)
+    assert "allowed: " in str(caught.value)
+
+
+def test_somewhere_must_be_named() -> None:
+    with pytest.raises(InvalidOption, match="endpoint: it is missing; allowed: path"):
+        read_options({}, streaming=False)
+    with pytest.raises(InvalidOption, match="'host' is no address"):
+        read_options({"endpoint": "host"}, streaming=False)
+
+
+def test_a_sink_takes_a_writer_with_its_epoch() -> None:
+    where = {"endpoint": "host:1"}
+    assert write_options(where, streaming=False).writer is None
+    found = write_options({**where, "writer": "w", "epoch": "3", "topic": "t"}, streaming=False)
+    assert (found.writer, found.epoch, found.topic) == ("w", 3, "t")
+    ours = {"checkpointLocation": "/c", "queryName": "q", "writer": "w"}
+    assert write_options({**where, **ours}, streaming=True).writer == "w"
+    for options, streaming, problem in (
+        ({"writer": "w"}, False, "option epoch: it is missing beside writer"),
+        ({"epoch": "1"}, False, "option writer: it is missing beside epoch"),
+        ({"epoch": "1"}, True, "option epoch: it is not for a sink of a stream"),
+        ({"path": "/data"}, False, "option path: it is not for a sink"),
+        ({"writer": "a/b"}, True, "option writer: 'a/b'"),
+    ):
+        with pytest.raises(InvalidOption, match=problem):
+            write_options({**where, **options}, streaming=streaming)
+    with pytest.raises(InvalidOption, match="endpoint: it is missing"):
+        write_options({}, streaming=True)
+
+
+def test_a_schema_is_of_columns_that_there_are() -> None:
+    source = PenstockDataSource({"path": "/data"})
+    assert len(source.schema()) == 15
+    assert "headers" not in PenstockDataSource({"includeHeaders": "false"}).schema().fieldNames()
+    check_columns(StructType([StructField("topic", StringType())]))
+    for name, problem in (("offset", "it is bigint, not string"), ("x", "there is no such column")):
+        with pytest.raises(InvalidSchema, match=f"column {name}: {problem}; allowed: key binary"):
+            check_columns(StructType([StructField(name, StringType())]))
+
+
+# --- Filters
+
+
+def test_filters_that_are_taken_narrow_what_is_read() -> None:
+    topic, offset, time = ("topic",), ("offset",), ("timestamp",)
+    given: list[Filter] = [
+        IsNotNull(topic),
+        In(topic, ("a", "b", "c")),
+        Not(EqualTo(topic, "c")),
+        StringStartsWith(topic, "a"),
+        StringEndsWith(topic, "b"),
+        Not(StringContains(topic, "x")),
+        GreaterThan(offset, 4),
+        LessThanOrEqual(offset, 9),
+        GreaterThanOrEqual(time, NOON),
+        LessThan(time, NOON),
+        EqualTo(("protocol",), "herald"),
+        Not(In(("kind",), ("reply", "request"))),
+        In(("partition",), (0, 1)),
+    ]
+    pushed, left = push(Pushed(Selection()), given)
+    assert left == []
+    assert (pushed.first, pushed.last, pushed.partitions) == (5, 10, frozenset({0, 1}))
+    assert pushed.selection == Selection(
+        names=frozenset({"a", "b", "c"}),
+        tests=(
+            TopicTest("equals", "c", negated=True),
+            TopicTest("starts", "a"),
+            TopicTest("ends", "b"),
+            TopicTest("contains", "x", negated=True),
+        ),
+        since_us=NOON_US,
+        until_us=NOON_US,
+        protocols=frozenset({"herald"}),
+        kinds=frozenset({"publish", "notify", "broadcast"}),
+    )
+
+
+def test_filters_that_are_not_understood_are_left_to_spark() -> None:
+    given: list[Filter] = [
+        EqualTo(("value",), b"x"),
+        Not(IsNotNull(("topic",))),
+        IsNotNull(("key",)),
+        In(("offset",), (1, 2)),
+        Not(GreaterThan(("offset",), 2)),
+        GreaterThan(("topic",), "a"),
+        EqualTo(("timestamp",), dt.datetime(2026, 11, 1)),  # noqa: DTZ001 - it is told apart
+        EqualTo(("headers", "key"), "a"),
+    ]
+    pushed, left = push(Pushed(Selection()), given)
+    assert left == given
+    assert pushed == Pushed(Selection())

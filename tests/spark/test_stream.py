@@ -1,0 +1,211 @@
+"""A stream has each row once: while the log grows, through restarts, in batches of any size."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from penstock.log.groups import GroupOffsets
+from penstock.spark.errors import LogWentBack, RangeLost
+from penstock.spark.options import read_options
+from penstock.spark.schema import RECORD
+from penstock.spark.stream import StreamReader
+from tests.spark.test_batch import let_go
+from tests.support.written_log import WrittenLog
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+SECONDS_MAX = 60
+
+
+def reader(log: WrittenLog, **options: str) -> StreamReader:
+    return StreamReader(read_options({"path": str(log.data), **options}, streaming=True), RECORD)
+
+
+class Sink:
+    """A stream into Parquet files whose rows can be counted."""
+
+    def __init__(self, spark: SparkSession, data: Path, folder: Path, **options: str) -> None:
+        self._spark = spark
+        self._data = data
+        self._out = folder / "out"
+        self._checkpoint = folder / "checkpoint"
+        self._options = {"startingOffsets": "earliest", **options}
+
+    def start(self, *, now: bool = True) -> Any:
+        stream = (
+            self._spark.readStream.format("penstock")
+            .schema("topic STRING, offset BIGINT, value BINARY")
+            .options(**self._options)
+            .load(str(self._data))
+        )
+        writer = stream.writeStream.format("parquet").option(
+            "checkpointLocation", str(self._checkpoint)
+        )
+        writer = writer.trigger(availableNow=True) if now else writer
+        return writer.start(str(self._out))
+
+    def run(self) -> list[int]:
+        """Read all that is there; return how many rows each batch had."""
+        query = self.start()
+        assert query.awaitTermination(SECONDS_MAX), "the stream did not end in time"
+        return [each["numInputRows"] for each in query.recentProgress if each["numInputRows"]]
+
+    def rows(self) -> DataFrame:
+        return self._spark.read.parquet(str(self._out))
+
+    def offsets(self) -> list[int]:
+        return sorted(row.offset for row in self.rows().collect())
+
+
+def test_a_stream_goes_on_where_it_was_in_batches_as_large_as_asked(
+    spark: SparkSession, log: WrittenLog, tmp_path: Path
+) -> None:
+    log.put_many(30)
+    sink = Sink(spark, log.data, tmp_path, maxOffsetsPerTrigger="40", group="bronze")
+    assert sink.run() == [40, 40, 10]
+    log.put_many(20)
+    assert sink.run() == [40, 20]
+    assert sink.run() == []
+    assert sink.offsets() == list(range(150))
+    assert all(row.value == b"%d" % row.offset for row in sink.rows().collect())
+    state = GroupOffsets(log.data).load("bronze")
+    assert state is not None
+    assert state.offsets == {0: 150}  # that of the last batch too
+
+
+def test_a_stream_reads_while_another_process_writes(spark: SparkSession, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    program = (
+        "import sys; from pathlib import Path; from tests.support.written_log import WrittenLog\n"
+        "log = WrittenLog(Path(sys.argv[1]), segment_bytes_max=65536)\n"
+        "print('ready', flush=True)\n"
+        "for line in sys.stdin: log.put_many(int(line), rows=7); print('done', flush=True)\n"
+        "log.close()\n"
+    )
+    with subprocess.Popen(  # noqa: S603
+        [sys.executable, "-c", program, str(data)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2],
+    ) as writer:  # fmt: skip
+        assert writer.stdin is not None
+        assert writer.stdout is not None
+        try:
+            assert writer.stdout.readline() == "ready\n"
+            sink = Sink(spark, data, tmp_path)
+            query = sink.start(now=False)
+            for count in (1, 50, 200, 1, 100):
+                writer.stdin.write(f"{count}\n")
+                writer.stdin.flush()
+                assert writer.stdout.readline() == "done\n"
+            writer.stdin.close()
+            assert writer.wait(SECONDS_MAX) == 0
+            query.processAllAvailable()
+            query.stop()
+        finally:
+            writer.kill()
+    assert sink.offsets() == list(range(352 * 7))
+
+
+def test_what_retention_took_ends_a_stream_or_is_counted(
+    spark: SparkSession, log: WrittenLog, tmp_path: Path
+) -> None:
+    log.put_many(10)
+    strict = Sink(spark, log.data, tmp_path / "strict")
+    lossy = Sink(spark, log.data, tmp_path / "lossy", failOnDataLoss="false", group="lossy")
+    for sink in (strict, lossy):
+        assert sink.run() == [30]
+    log.put_many(60)
+    horizon = let_go(log, 3)
+    assert horizon > 30
+    query = strict.start()
+    with pytest.raises(StreamingQueryException, match=f"offsets 30 to {horizon - 1} of partition"):
+        query.awaitTermination(SECONDS_MAX)
+    assert lossy.run() == [210 - horizon]
+    assert lossy.offsets() == [*range(30), *range(horizon, 210)]
+    state = GroupOffsets(log.data).load("lossy")
+    assert state is not None
+    assert (state.offsets, state.lost) == ({0: 210}, horizon - 30)
+
+
+# --- Without Spark
+
+
+def test_latest_offset_does_not_advance_and_keeps_to_the_limit(log: WrittenLog) -> None:
+    log.put_many(20)
+    stream = reader(log, maxOffsetsPerTrigger="25")
+    assert stream.initialOffset() == {"0": 60}
+    start = {"0": 0}
+    for _ in range(3):
+        assert stream.latestOffset(start, ReadMaxRows(25)) == {"0": 25}
+        assert stream.latestOffset(start, ReadAllAvailable()) == {"0": 60}
+    assert stream.getDefaultReadLimit() == ReadMaxRows(25)
+    assert stream.reportLatestOffset() == {"0": 60}
+    stream.prepareForTriggerAvailableNow()
+    log.put_many(5)
+    assert stream.latestOffset({"0": 50}, ReadMaxRows(25)) == {"0": 60}
+    assert stream.latestOffset({"0": 60}, ReadMaxRows(25)) == {"0": 60}
+    assert reader(log, startingOffsets='{"0": 7}').initialOffset() == {"0": 7}
+    assert reader(log, startingTimestamp="1763200000031").initialOffset() == {"0": 31}
+
+
+def test_the_same_range_has_the_same_rows(log: WrittenLog) -> None:
+    log.put_many(20)
+    start, end = {"0": 10}, {"0": 41}
+
+    def rows() -> list[int]:
+        stream = reader(log, minPartitions="3")
+        tasks = stream.partitions(start, end)
+        assert len(tasks) == 3
+        return [
+            offset
+            for task in tasks
+            for batch in stream.read(task)
+            for offset in batch.column("offset").to_pylist()
+        ]
+
+    assert rows() == list(range(10, 41))
+    log.put_many(30)
+    assert rows() == list(range(10, 41))
+    log.close()
+    assert rows() == list(range(10, 41))
+
+
+def test_a_stream_that_stands_behind_the_end_is_told(log: WrittenLog) -> None:
+    log.put_many(2)
+    with pytest.raises(LogWentBack, match=r"stands at offset 9 of .*ends at 6.*new checkpoint"):
+        reader(log).latestOffset({"0": 9}, ReadAllAvailable())
+    with pytest.raises(LogWentBack):
+        reader(log).partitions({"0": 0}, {"0": 9})
+    waiting = reader(log, failOnDataLoss="false")
+    assert waiting.latestOffset({"0": 9}, ReadAllAvailable()) == {"0": 9}
+    log.put_many(2)
+    assert waiting.latestOffset({"0": 9}, ReadAllAvailable()) == {"0": 12}
+
+
+def test_a_limit_is_not_used_up_by_what_is_gone(log: WrittenLog) -> None:
+    log.put_many(60)
+    horizon = let_go(log, 2)
+    stream = reader(log, failOnDataLoss="false")
+    end = stream.latestOffset({"0": 0}, ReadMaxRows(10))
+    assert end == {"0": horizon + 10}
+    (task,) = stream.partitions({"0": 0}, end)
+    assert [len(batch) for batch in stream.read(task)] == [10]
+    with pytest.raises(RangeLost, match=f"offsets 0 to {horizon - 1} "):
+        reader(log).partitions({"0": 0}, end)
+
+
+def test_a_group_that_cannot_be_reported_does_not_end_a_stream(log: WrittenLog) -> None:
+    log.put_many(1)
+    (log.data / "groups").write_text("in the way")
+    stream = reader(log, group="g")
+    stream.commit({"0": 3})
+    assert stream.latestOffset({"0": 3}, ReadAllAvailable()) == {"0": 3}
+    (log.data / "groups").unlink()
+    stream.commit({"0": 3})
+    assert json.loads((log.data / "groups" / "g.json").read_text())["offsets"] == {"0": 3}
