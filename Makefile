@@ -7,7 +7,7 @@ KERNELS := $(wildcard src/penstock/_kernels/*.pyx src/penstock/_kernels/*.pxd sr
 WORKERS ?= 2
 SECONDS ?= 60
 
-.PHONY: help setup demo serve test check format bench bench-broker bench-log fuzz crash clean
+.PHONY: help setup demo serve test check format bench bench-broker bench-log bench-spark fuzz crash crash-pipeline clean
 
 help:
 	@echo "make demo     five clients, five protocols, one port"
@@ -18,7 +18,9 @@ help:
 	@echo "make bench-broker   measure the broker beside nats-server (Debian's package)"
 	@echo "make bench-log      measure the log, beside JetStream where it has a part"
 	@echo "make fuzz     fuzz each codec (SECONDS=60 for each)"
+	@echo "make bench-spark    measure the data source beside Spark's Parquet reader"
 	@echo "make crash    kill brokers under load (SECONDS=60 of it)"
+	@echo "make crash-pipeline kill the pipeline's driver again and again"
 	@echo "make format   format the code"
 	@echo "make clean    remove what was built"
 
@@ -76,6 +78,12 @@ fuzz: $(VENV)/fuzz-installed
 
 crash: setup
 	PENSTOCK_CRASH_SECONDS=$(SECONDS) $(BIN)/python -m pytest -q -s tests/crash/test_kill.py $(ARGS)
+
+crash-pipeline: setup
+	PENSTOCK_PIPELINE_KILLS=10 $(BIN)/python -m pytest -q tests/pipeline/test_kill.py $(ARGS)
+
+bench-spark: setup
+	$(BIN)/python -m bench.spark.scan $(ARGS)
 
 clean:
 	rm -rf $(VENV) build src/*.egg-info src/penstock/_kernels/*.c src/penstock/_kernels/*.so

@@ -2,8 +2,8 @@
 
     python -m bench.spark.scan [--quick] [--save] [--rows 5000000]
 
-Rows are messages of 100 random bytes under ten topics. The Parquet files are what Spark itself writes of
-them with its own settings. Both are measured in turns, the best of several rounds counts.
+Rows are messages of 100 random bytes under ten topics. The Parquet files are what Spark itself
+writes of them with its own settings. Both are measured in turns, the best of several rounds counts.
 
 "rows" reads all columns and drops them; "to Parquet" writes them to Parquet files; "by topic"
 counts them by topic, the log with `.schema("topic STRING")`, which Spark's Parquet reader finds out

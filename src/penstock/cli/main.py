@@ -14,7 +14,9 @@ import penstock
 from penstock.cli.hash_key import hash_key
 from penstock.cli.hash_password import hash_password
 from penstock.cli.log import log_commands
+from penstock.cli.pipeline import pipeline_commands
 from penstock.cli.serve import serve
+from penstock.cli.sql import sql
 from penstock.errors import LogError, OperatorError
 
 __all__ = ["main"]
@@ -37,6 +39,8 @@ app.command("serve")(serve)
 app.command("hash-password")(hash_password)
 app.command("hash-key")(hash_key)
 app.add_typer(log_commands, name="log")
+app.add_typer(pipeline_commands, name="pipeline")
+app.command("sql")(sql)
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001

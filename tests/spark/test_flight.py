@@ -1,0 +1,145 @@
+"""Over Arrow Flight a job reads what the folder has, and publishes each row once."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock.flight.client import FlightClient
+from penstock.log.groups import GroupOffsets
+from penstock.spark.errors import InvalidSchema
+from penstock.spark.options import write_options
+from penstock.spark.schema import RECORD
+from penstock.spark.writer import BatchWriter
+from tests.support.flight import serve_tables
+from tests.support.live import LiveBroker
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+SECONDS_MAX = 60
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def endpoint(data: Path) -> Iterator[str]:
+    with LiveBroker(data=data) as broker:
+        yield serve_tables(broker, data)
+
+
+def publish(frame: DataFrame, endpoint: str, **options: str) -> None:
+    writer = frame.write.format("penstock").mode("append")
+    writer.options(endpoint=endpoint, **options).save()
+
+
+def read(spark: SparkSession, **options: str) -> DataFrame:
+    return spark.read.format("penstock").options(**options).load()
+
+
+def rows(frame: DataFrame) -> list[tuple[Any, ...]]:
+    return [tuple(row) for row in frame.orderBy("offset").collect()]
+
+
+def test_what_is_published_is_read_the_same_by_both_ways(
+    spark: SparkSession, endpoint: str, data: Path
+) -> None:
+    frame = (
+        spark.range(1000)
+        .repartition(3)
+        .selectExpr(
+            "concat('plant/', id % 3) as topic",
+            "cast(id as string) as value",
+            "if(id % 2 = 0, cast(id as binary), null) as key",
+            "array(struct('k' as key, cast('v' as binary) as value)) as headers",
+        )
+    )
+    publish(frame, endpoint)
+    publish(frame.select("value"), endpoint, topic="all")
+    by_file, by_flight = read(spark, path=str(data)), read(spark, endpoint=endpoint)
+    assert by_flight.schema == RECORD
+    found = rows(by_flight)
+    assert found == rows(by_file)
+    assert sorted(int(row[1]) for row in found) == sorted([*range(1000)] * 2)
+    assert {row[8] for row in found} == {"flight"}
+    options = {"endpoint": endpoint, "subscribe": "plant/+", "minPartitions": "2"}
+    some = read(spark, **options, filterPushdown="true").where(
+        "offset < 500 and topic like '%1' and protocol = 'flight'"
+    )
+    assert [row[4] for row in rows(some)] == [
+        row[4] for row in found if row[4] < 500 and row[2] == "plant/1"
+    ]
+    with pytest.raises(PySparkException, match="no answer by Arrow Flight"):
+        read(spark, endpoint="127.0.0.1:1").count()
+
+
+def test_an_epoch_that_is_written_again_comes_once(
+    spark: SparkSession, endpoint: str, data: Path
+) -> None:
+    frame = spark.range(10).selectExpr("'t' as topic", "cast(id as string) as value")
+    for epoch in ("0", "0", "1"):
+        publish(frame, endpoint, writer="gold", epoch=epoch)
+    assert read(spark, path=str(data)).count() == 20
+
+
+def test_a_stream_through_spark_comes_once_through_restarts(
+    spark: SparkSession, endpoint: str, data: Path, tmp_path: Path
+) -> None:
+    def run() -> None:
+        query = (
+            spark.readStream.format("penstock")
+            .options(endpoint=endpoint, subscribe="in", startingOffsets="earliest")
+            .options(maxOffsetsPerTrigger="60", group="copy")
+            .load()
+            .selectExpr("'out' as topic", "value")
+            .writeStream.format("penstock")
+            .options(endpoint=endpoint, checkpointLocation=str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(SECONDS_MAX), "the stream did not end in time"
+
+    numbers = spark.range(100).selectExpr("'in' as topic", "cast(id as string) as value")
+    publish(numbers, endpoint)
+    run()
+    commits = sorted(
+        (tmp_path / "checkpoint" / "commits").glob("[0-9]*"), key=lambda p: int(p.name)
+    )
+    commits[-1].unlink()  # as if the driver had died between publishing and its own note of it
+    run()
+    publish(numbers, endpoint)
+    run()
+    out = read(spark, path=str(data), subscribe="out").selectExpr(
+        "cast(cast(value as string) as int)"
+    )
+    assert sorted(row[0] for row in out.collect()) == sorted([*range(100)] * 2)
+    with FlightClient(endpoint) as client:
+        assert client.groups()["copy"][0].offset > 0
+    assert GroupOffsets(data).load("copy") is not None
+
+
+def test_rows_that_no_broker_takes_are_named(spark: SparkSession, endpoint: str) -> None:
+    frame = spark.range(1)
+    for columns, problem in (
+        (["'t' as topic"], "column value: it is missing"),
+        (["'v' as value"], "column topic: it is missing, and there is no option topic"),
+        (["'t' as topic", "id as value"], "column value: bigint cannot be published"),
+        (["'t' as topic", "'v' as value", "id"], "column id: there is no such column"),
+    ):
+        schema = frame.selectExpr(*columns).schema
+        options = write_options({"endpoint": endpoint}, streaming=False)
+        with pytest.raises(InvalidSchema, match=f"{problem}; allowed: topic string"):
+            BatchWriter(options, schema)
+    with pytest.raises(PySparkException, match="there is no such column"):
+        publish(frame.selectExpr("'t' as topic", "'v' as value", "id"), endpoint)
+    with pytest.raises(PySparkException, match=r"'a/\+'|wildcard"):
+        publish(frame.selectExpr("'a/+' as topic", "'v' as value"), endpoint)
+    with pytest.raises(PySparkException, match="option mode: what was published stays"):
+        frame.selectExpr("'t' as topic", "'v' as value").write.format("penstock").option(
+            "endpoint", endpoint
+        ).mode("overwrite").save()
