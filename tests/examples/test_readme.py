@@ -38,14 +38,25 @@ def test_every_link_leads_somewhere() -> None:
             assert (ROOT / target).exists(), target
 
 
-def test_the_first_program_runs(tmp_path: Path) -> None:
+def test_the_programs_run(tmp_path: Path) -> None:
     readme = (ROOT / "README.md").read_text()
-    program = readme.split("```python\n")[1].split("```")[0]
-    with LiveBroker() as broker:
-        path = tmp_path / "program.py"
-        path.write_text(program.replace("127.0.0.1:7000", "{}:{}".format(*broker.address)))
-        done = subprocess.run(  # noqa: S603
-            [sys.executable, str(path)], capture_output=True, text=True, timeout=30, check=False
-        )
+    first, second = (part.split("```")[0] for part in readme.split("```python\n")[1:])
+    with LiveBroker(data=tmp_path / "penstock-data") as broker:
+        address = "{}:{}".format(*broker.address)
+        assert "21.5" in output(tmp_path, first.replace("127.0.0.1:7000", address))
+    assert "sensors/17/temp" in output(tmp_path, second)
+
+
+def output(folder: Path, program: str) -> str:
+    path = folder / "program.py"
+    path.write_text(program)
+    done = subprocess.run(  # noqa: S603
+        [sys.executable, str(path)],
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+        cwd=folder,
+    )
     assert done.returncode == 0, done.stderr
-    assert "21.5" in done.stdout
+    return done.stdout

@@ -55,7 +55,7 @@ def test_what_is_published_is_read_the_same_by_both_ways(
         .selectExpr(
             "concat('plant/', id % 3) as topic",
             "cast(id as string) as value",
-            "if(id % 2 = 0, cast(id as binary), null) as key",
+            "if(id % 2 = 0, encode(cast(id as string), 'utf-8'), null) as key",
             "array(struct('k' as key, cast('v' as binary) as value)) as headers",
         )
     )

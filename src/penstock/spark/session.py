@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 import pyspark
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 __all__ = ["session"]
@@ -23,7 +24,6 @@ _SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
     "spark.python.unix.domain.socket.enabled": "true",
-    "spark.python.daemon.module": "penstock.spark.daemon",
     "spark.sql.python.filterPushdown.enabled": "true",
     # The default one forks a process about 40 times a batch.
     "spark.sql.streaming.checkpointFileManagerClass": (
@@ -45,6 +45,9 @@ _SHORT: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For a session that lives for seconds: less is compiled, and that sooner."""
 _QUIET: Final = "-Xshare:auto -Xlog:disable -Xlog:all=error:stderr"
 
+_ECHO: Final = "SQLQueryContextLogger"
+"""Who prints each error of a query with Java's whole stack, though it is raised too."""
+
 
 def session(
     name: str = "penstock", *, master: str = "local[*]", short: bool = False, **settings: str
@@ -60,6 +63,7 @@ def session(
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    PySparkLogger.getLogger(_ECHO).disabled = True
     builder = SparkSession.builder.appName(name).master(master)
     given = {key.replace("_", ".") if "." not in key else key: settings[key] for key in settings}
     logging = f"-Dlog4j2.configurationFile={files('penstock.spark') / 'log4j2.properties'}"
