@@ -19,7 +19,7 @@ help:
 	@echo "make bench-log      measure the log, beside JetStream where it has a part"
 	@echo "make fuzz     fuzz each codec (SECONDS=60 for each)"
 	@echo "make bench-spark    measure the data source beside Spark's Parquet reader"
-	@echo "make crash    kill brokers under load (SECONDS=60 of it)"
+	@echo "make crash    kill brokers under load (SECONDS=60 of it), and cut their power"
 	@echo "make crash-pipeline kill the pipeline's driver again and again"
 	@echo "make format   format the code"
 	@echo "make clean    remove what was built"
@@ -78,6 +78,7 @@ fuzz: $(VENV)/fuzz-installed
 
 crash: setup
 	PENSTOCK_CRASH_SECONDS=$(SECONDS) $(BIN)/python -m pytest -q -s tests/crash/test_kill.py $(ARGS)
+	PENSTOCK_POWER_CUTS=20 $(BIN)/python -m pytest -q -s tests/crash/test_power_cut.py $(ARGS)
 
 crash-pipeline: setup
 	PENSTOCK_PIPELINE_KILLS=10 $(BIN)/python -m pytest -q tests/pipeline/test_kill.py $(ARGS)

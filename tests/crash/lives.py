@@ -2,7 +2,6 @@
 
 import contextlib
 import itertools
-import random
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +22,7 @@ from penstock.log.topics import TopicJournal
 from penstock.log.watermark import Watermark, read_watermark
 from penstock.model import Durability, Kind, Protocol
 from tests.support.log_rows import LOG_ID, START_US
-from tests.support.recorded_files import Killed, RecordedFiles
+from tests.support.recorded_files import RecordedFiles
 
 FOLDER = partition_folder(Path("/data"), 0)
 SMALL = 12
@@ -73,7 +72,7 @@ class Life:
         self._serial = itertools.count()
         self._told: list[tuple[int, frozenset[Row]]] = []
         self._topics: list[tuple[int, frozenset[str]]] = []
-        self._horizons: list[tuple[int, int]] = []
+        self.horizons: list[tuple[int, int]] = []
         self._groups: list[Group] = []
         self._groups_known = 0
 
@@ -95,11 +94,11 @@ class Life:
 
     def retain(self, horizon: int) -> None:
         """Decide that messages before an offset need not be kept."""
-        self._horizons.append((len(self.files.operations), horizon))
+        self.horizons.append((len(self.files.operations), horizon))
 
     def promise(self, length: int) -> Promise:
         """What was promised when `length` operations were done."""
-        horizon = max((each for at, each in self._horizons if at <= length), default=0)
+        horizon = max((each for at, each in self.horizons if at <= length), default=0)
         told = (row for at, rows in self._told if at <= length for row in rows)
         named = (name for at, names in self._topics if at <= length for name in names)
         return Promise(
@@ -300,101 +299,3 @@ def _rows_in(data: bytes) -> list[Row]:
             raise AssertionError(f"a segment that Arrow does not read: {error}") from error
         _known[data] = rows
     return _known[data]
-
-
-# --- Lives ----------------------------------------------------------------------------------------
-
-
-def short_life(files: RecordedFiles | None = None, *, stop_at: int | None = None) -> Life:
-    """Three commits, a roll and a close; killed at an operation, if told so."""
-    life = Life(files)
-    life.files.stop_at = stop_at
-    try:
-        session = Session(life, segment_bytes_max=6_000)
-        session.add_topic("first")
-        session.commit([SMALL, SMALL])
-        session.commit([SMALL], [SMALL, SMALL])
-        session.add_topic("second")
-        session.commit([SMALL])
-        session.close()
-    except Killed:
-        pass
-    life.files.stop_at = None
-    return life
-
-
-def second_life(life: Life, *, close: bool = True) -> None:
-    """Start again on what a process has left that was killed: the machine goes on meanwhile."""
-    session = Session(life, segment_bytes_max=6_000)
-    session.add_topic("third")
-    session.commit([SMALL, SMALL])
-    if close:
-        session.close()
-
-
-class LongLife:
-    """Some sessions of one log; a seed decides what happens in them."""
-
-    def __init__(self, seed: int, *, mixed: bool = False, failing: bool = False) -> None:
-        self.chance = random.Random(seed)
-        self.life = Life()
-        self.mixed = mixed
-        self.failing = failing
-        self._topics = itertools.count()
-        for _ in range(3):
-            self._session()
-
-    def _session(self) -> None:
-        chance = self.chance
-        self.life.files.mend()
-        session = Session(self.life, segment_bytes_max=chance.choice((1, 9_000, 30_000)))
-        files = self.life.files
-        if chance.random() < 0.3:  # killed at some operation that is still to come
-            files.stop_at = len(files.operations) + chance.randint(1, 60)
-        try:
-            for _ in range(chance.randint(3, 6)):
-                self._act(session)
-            if chance.random() < 0.7:
-                session.close()
-        except Killed:
-            pass
-        files.stop_at = None
-
-    def _act(self, session: Session) -> None:
-        chance = self.chance
-        if self.failing and chance.random() < 0.3:
-            self._break()
-        for _ in range(chance.choice((0, 0, 1, 3))):
-            session.add_topic(f"t{next(self._topics)}".ljust(chance.choice((2, 2, 2_000)), "t"))
-        durability = Durability.FSYNC
-        if self.mixed:
-            durability = chance.choice(list(Durability))
-        groups = [
-            [chance.choice((12, 12, 900, 5_000)) for _ in range(chance.randint(1, 3))]
-            for _ in range(chance.choice((0, 1, 1, 2, 3)))
-        ]
-        if not session.commit(*groups, durability=durability):
-            if chance.random() < 0.3:
-                raise Killed
-            while not session.revive():
-                self.life.files.mend()
-        if chance.random() < 0.3:
-            session.forget(chance.randint(1, 2))
-
-    def _break(self) -> None:
-        kind, suffix = self.chance.choice(
-            [
-                ("write", SEGMENT), ("sync", SEGMENT), ("create", SEGMENT), ("sync folder", ""),
-                ("write", "journal"), ("sync", "journal"), ("rename", ".index"), ("write", ".new"),
-            ]
-        )  # fmt: skip
-        files = self.life.files
-        files.fail(
-            kind,
-            suffix,
-            after=self.chance.choice((0, 0, 1)),
-            times=self.chance.choice((1, 1, 3)),
-            short=self.chance.choice((0, 100, 2_100, 4_096)),
-        )
-        if self.chance.random() < 0.3:
-            files.fail(self.chance.choice(("truncate", "remove")), SEGMENT)

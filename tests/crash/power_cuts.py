@@ -3,10 +3,10 @@
 import dataclasses
 import hashlib
 import random
-from pathlib import Path
+from collections.abc import Callable
 from typing import NamedTuple
 
-from penstock.log.damage import Damage, Fault
+from penstock.log.damage import Fault
 from penstock.log.names import SEGMENT
 from penstock.log.recovery import Recovered, recover
 from penstock.log.topics import TopicJournal
@@ -41,6 +41,11 @@ class Tried:
     within_recovery: int = 0
     went_on: int = 0
 
+    def add(self, other: "Tried") -> None:
+        """Count what another has tried too."""
+        for field in dataclasses.fields(self):
+            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
+
     def __str__(self) -> str:
         return (
             f"{self.states} states at {self.points} points ({self.complete} with all there are), "
@@ -52,11 +57,22 @@ class Tried:
 class PowerCuts:
     """Tries states of one life; what was seen before is not recovered again.
 
-    `lossless` tells that no state may show damage: the disk never failed.
+    `lossless` tells that no state may show damage, `goes_on` that each recovered log is to be used
+    again, and `files` makes those that it is recovered on.
     """
 
-    def __init__(self, life: Life, seed: int, *, lossless: bool = True) -> None:
+    def __init__(
+        self,
+        life: Life,
+        seed: int,
+        *,
+        lossless: bool = True,
+        goes_on: bool = True,
+        files: Callable[[State], RecordedFiles] = RecordedFiles,
+    ) -> None:
         self.life = life
+        self.goes_on = goes_on
+        self.files = files
         self.chance = random.Random(seed)
         self.lossless = lossless
         self.tried = Tried()
@@ -68,8 +84,8 @@ class PowerCuts:
     ) -> Tried:
         """Cut the power behind each operation from `start` on.
 
-        There are at most `states_max` states at each. Recovery is cut short too, with
-        a chance of `again` for each state, at all its operations, with up to `again_max` states.
+        At most `states_max` states are tried at each. Recovery is cut short too, with a chance of
+        `again` for each state, behind each of its operations, with up to `again_max` states.
         """
         for length, disk in cuts(self.life.files, start=start):
             promise = self.life.promise(length)
@@ -84,14 +100,14 @@ class PowerCuts:
                     raise
         return self.tried
 
-    def _states(self, disk: Disk, states_max: int) -> "list[State]":
+    def _states(self, disk: Disk, states_max: int) -> list[State]:
         complete, states = disk.states(self.chance, states_max)
         self.tried.points += 1
         self.tried.complete += complete
         return list(states)
 
     def _cut_recovery(self, found: Found, promise: Promise, states_max: int) -> None:
-        """Let the power fail again while the log recovers, and once more while that does."""
+        """Let the power fail again while the log recovers: after each of its operations."""
         for _, disk in cuts(found.files):
             for state in self._states(disk, states_max):
                 self.tried.within_recovery += 1
@@ -122,7 +138,7 @@ class PowerCuts:
 
     def _recover(self, state: State) -> Found:
         folder = self.life.folder
-        files = RecordedFiles(state)
+        files = self.files(state)
         recovered = recover(files, folder, log_id=LOG_ID)
         topics = TopicJournal(files, folder).load()
         if self.lossless:
@@ -142,7 +158,8 @@ class PowerCuts:
         if digest not in self._left:
             self._left.add(digest)
             self._look_again(left, found)
-            self._go_on(left, found)
+            if self.goes_on:
+                self._go_on(left, found)
         return found
 
     def _given(self, state: State) -> int:
@@ -211,6 +228,3 @@ def _digest(state: State) -> bytes:
         digest.update(b"%b %d " % (path.encode(), len(data)))
         digest.update(data)
     return digest.digest()
-
-
-__all__ = ["Damage", "Found", "Path", "PowerCuts", "Tried"]

@@ -63,18 +63,22 @@ class _File:
     def synced(self) -> "_File":
         if not any(doubtful for _, doubtful in self.since):
             return _File(self.versions[-1])
-        data = bytearray(self.durable)
-        left = []
-        size = len(self.versions[-1])
+        newest = self.versions[-1]
+        size = len(newest)
+        data = bytearray(self.durable[:size].ljust(size, b"\0"))
         for operation, doubtful in self.since:
             if operation.kind == "truncate":
-                del data[operation.position :]
-            elif not doubtful:
-                _put(data, operation.position, operation.data)
-            elif operation.position < size:
-                kept = operation.data[: size - operation.position]
-                left.append((operation._replace(data=kept), True))
-        return _File(bytes(data[:size].ljust(size, b"\0")), tuple(left))
+                data[operation.position :] = bytes(len(data[operation.position :]))
+            elif not doubtful:  # sectors are written whole, with all that the system has of them
+                start = operation.position // SECTOR * SECTOR
+                end = -(-(operation.position + len(operation.data)) // SECTOR) * SECTOR
+                data[start:end] = newest[start:end]
+        left = [
+            (operation._replace(data=operation.data[: size - operation.position]), True)
+            for operation, doubtful in self.since
+            if doubtful and operation.kind == "write" and operation.position < size
+        ]
+        return _File(bytes(data), tuple(left))
 
     def sync_failed(self) -> "_File":
         return _File(self.durable, tuple((operation, True) for operation, _ in self.since))

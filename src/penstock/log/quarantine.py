@@ -23,6 +23,7 @@ def keep_bytes(files: Files, folder: Path, source: Path, *, position: int, lengt
         if target.name not in names:
             break
         if _same(files, source, position, length, target):
+            files.sync_folder(target_folder)  # whoever put it there may not have come so far
             return target
     temporary = target.with_name(target.name + TEMPORARY)
     files.remove(temporary)

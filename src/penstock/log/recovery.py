@@ -157,6 +157,8 @@ class _Recovery:
         kept = [base for base in bases if base >= self.state.horizon]
         gone = [base for base in bases if base < self.state.horizon]
         if gone and kept:
+            # First the horizon: whoever was killed may not have had it on disk.
+            self.files.sync_folder(self.folder)
             remove_segments(self.files, self.folder, gone)
             return kept
         return bases
@@ -183,7 +185,11 @@ class _Recovery:
         """
         first = self.heads[base]
         previous_end = None
-        if follower is not None and follower == max(self.heads) and self.heads[follower].head is None:
+        if (
+            follower is not None
+            and follower == max(self.heads)
+            and self.heads[follower].head is None
+        ):
             follower = None  # it was created, and no more is known of it
         if follower is not None and not self.heads[follower].fault:
             following = self.heads[follower].head
@@ -265,6 +271,8 @@ class _Recovery:
         """Have it on disk that offsets below `next_offset` were given, before their trace goes."""
         if next_offset > max(end, self.state.next_offset):
             self._save(next_offset=next_offset)
+        elif next_offset > end:
+            self.files.sync_folder(self.folder)  # log.json says so, but may not be on disk yet
 
     def _save(self, **changes: int) -> None:
         self.state = msgspec.structs.replace(self.state, **changes)

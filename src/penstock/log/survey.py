@@ -118,13 +118,15 @@ def _judge(
 ) -> Survey:
     """Tell damage from a torn tail."""
     damage: list[Damage] = []
-    tail = beyond
     given = max(
         [index.end_offset, *(bad.resumes_at for bad, _ in regions)]
         + ([beyond.resumes_at] if beyond else [])
     )
+    tail = beyond._replace(resumes_at=given) if beyond else None
     reached = index.end_offset
     for bad, length in regions:
+        if beyond is not None and bad.position > beyond.position:
+            break  # all of it goes
         if followed and previous_end is not None:
             lost = bad.first_offset < previous_end
         else:

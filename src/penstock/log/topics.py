@@ -74,10 +74,11 @@ def read_topics(files: Files, folder: Path) -> Topics:
     size = position = bad = bad_here = 0
     first_bad = first_bad_here = -1
     for line in data.split(b"\n")[:-1]:
+        lost = _has_lost_sector(line, position)
         try:
-            name, creator = _parse(line)
+            name, creator = _parse(line.rpartition(b"\0")[2] if lost else line)
         except ValueError:
-            if not _has_lost_sector(line, position):
+            if not lost:
                 bad_here += 1
                 first_bad_here = position if first_bad_here < 0 else first_bad_here
         else:
