@@ -33,6 +33,7 @@ __all__ = [
     "END_OF_STREAM",
     "FORMAT",
     "HEAD_BYTES_MAX",
+    "TIMESTAMPS",
     "BadGroup",
     "BadHead",
     "Columns",
@@ -69,7 +70,7 @@ _CRC_MARK: Final = b"crc32c="
 """What the checksum of a head stands behind."""
 _ZEROS: Final = bytes(1 << 20)
 # Where the flattened buffers are that are read without Arrow.
-_TIMESTAMP: Final = 13
+TIMESTAMPS: Final = 13
 # Nodes whose length is the number of headers rather than of rows, and those that may have nulls.
 _HEADER_NODES: Final = (8, 9, 10)
 _NULLABLE_NODES: Final = (0, 14, 15, 16)  # key, created, correlation, status
@@ -579,7 +580,7 @@ def group_topics(data: bytes | bytearray | memoryview, group: Group) -> list[str
 
 def group_times(data: bytes | bytearray | memoryview, group: Group) -> tuple[int, int]:
     """Return the timestamps of the first and the last row of a group, in microseconds."""
-    start = group.layout[2 * _TIMESTAMP]
+    start = group.layout[2 * TIMESTAMPS]
     first: int = struct.unpack_from("<q", data, start)[0]
     last: int = struct.unpack_from("<q", data, start + 8 * (group.count - 1))[0]
     return first, last

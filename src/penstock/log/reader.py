@@ -3,7 +3,6 @@
 from array import array
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
 
 import structlog
 
@@ -12,16 +11,13 @@ from penstock._kernels.batch import Batch
 from penstock._kernels.topics import TopicTable
 from penstock.errors import LogDamaged, LogError, OffsetBelowHorizon
 from penstock.limits import LOG_READERS
-from penstock.log.arrow_format import BadGroup, Group, check_group, parse_group
+from penstock.log.arrow_format import TIMESTAMPS, BadGroup, Group, check_group, parse_group
 from penstock.log.catalog import Catalog, Place
 from penstock.log.files import Files
 
 __all__ = ["GroupReader", "StoredGroup", "read_group"]
 
 log = structlog.get_logger("penstock.log")
-
-_TIMESTAMPS: Final = 13
-"""Which of a group's flattened buffers has the timestamps."""
 
 
 class StoredGroup:
@@ -50,7 +46,7 @@ class StoredGroup:
 
     def row_at_time(self, timestamp_us: int) -> int:
         """Return the first row that was taken at or after a time, or how many rows there are."""
-        start, length = self.group.layout[2 * _TIMESTAMPS : 2 * _TIMESTAMPS + 2]
+        start, length = self.group.layout[2 * TIMESTAMPS : 2 * TIMESTAMPS + 2]
         times = array("q")
         times.frombytes(self.data[start : start + length][: 8 * self.count])
         return next((row for row, taken in enumerate(times) if taken >= timestamp_us), self.count)

@@ -8,20 +8,17 @@ the index; and the index before the next segment.
 import contextlib
 import struct
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from penstock._kernels.crc32c import crc32c
 from penstock.limits import INDEX_TOPICS_MAX
-from penstock.log.arrow_format import END_OF_STREAM, Columns, encode_group, head
+from penstock.log.arrow_format import END_OF_STREAM, TIMESTAMPS, Columns, encode_group, head
 from penstock.log.files import Files
 from penstock.log.index import Entry, Index
 from penstock.log.index_file import Summary, save_index
 from penstock.log.names import segment_path
 
 __all__ = ["Mark", "SegmentWriter"]
-
-_TIMESTAMP: Final = 13
-"""Which of the flattened buffers holds the timestamps."""
 
 
 class Mark(NamedTuple):
@@ -185,7 +182,7 @@ class SegmentWriter:
 
 def _times(columns: Columns) -> tuple[int, int]:
     """Return the timestamps of the first and the last row, in microseconds."""
-    timestamps = columns.buffers[_TIMESTAMP]
+    timestamps = columns.buffers[TIMESTAMPS]
     if isinstance(timestamps, int):
         return 0, 0
     first: int = struct.unpack_from("<q", timestamps)[0]

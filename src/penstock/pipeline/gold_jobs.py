@@ -1,6 +1,7 @@
 """The jobs of the gold tables: what is new, merged into what is there, once."""
 
 import datetime as dt
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -36,7 +37,7 @@ class _Span(NamedTuple):
     since: dt.datetime
 
 
-class GoldJob:
+class GoldJob(ABC):
     """Brings a gold table up to bronze: the part of it that new records change is replaced."""
 
     table_name = ""
@@ -100,13 +101,13 @@ class GoldJob:
         self.table.commit(add=files, remove=old, marks=marks)
         return int(row[3])
 
+    @abstractmethod
     def compute(self, records: "DataFrame", revision: int) -> "DataFrame":
         """Return the table of records alone."""
-        raise NotImplementedError
 
+    @abstractmethod
     def merge(self, old: "DataFrame", new: "DataFrame") -> "DataFrame":
         """Return the table of what is there and what is new."""
-        raise NotImplementedError
 
     def affected(self, span: "_Span") -> list[DataFile]:
         """Return the files with rows that new ones may change: those of the same days."""

@@ -6,6 +6,7 @@ messages become records: handshakes, subscriptions, acknowledgments and keep-ali
 
 import functools
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, NamedTuple
@@ -62,7 +63,7 @@ class Tools:
             self.topics.bind_channel(number, name)
 
 
-class Role:
+class Role(ABC):
     """One side of a connection. Without a kernel for its messages, all are read by the codec."""
 
     protocol: ClassVar[Protocol]
@@ -84,9 +85,9 @@ class Role:
         """Return the packet at `start` and its end, as `wire.decoder.Decoder` does."""
         return self.decoder.decode_at(data, start)
 
+    @abstractmethod
     def record(self, packet: Any) -> Captured | None:  # noqa: ANN401
         """Return the message that a packet is; raise OutOfSequence if this side never sends it."""
-        raise NotImplementedError
 
 
 # --- Rheos ------------------------------------------------------------------------------------

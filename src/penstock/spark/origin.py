@@ -1,6 +1,7 @@
 """Where records come from, to those who plan and to those who read: a folder or a broker."""
 
 import dataclasses
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 from typing import Protocol as Port
@@ -42,12 +43,12 @@ class Request:
         return list(dict.fromkeys((*self.schema.names, *sorted(self.selection.columns))))
 
 
-class Task(InputPartition):
+class Task(InputPartition, ABC):
     """A part of a range: small, picklable, and whoever has it can read it."""
 
+    @abstractmethod
     def batches(self, request: Request) -> Iterator[pa.RecordBatch]:
         """Yield its records with the columns that are asked for, or more; filters may be left."""
-        raise NotImplementedError
 
 
 class Origin(Port):
