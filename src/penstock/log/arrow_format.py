@@ -245,21 +245,39 @@ class _Template:
         return metadata
 
 
+def _texts(kind: pa.DataType, texts: Sequence[str]) -> pa.Array:
+    """Return a column of texts. `pa.array` would do, but imports pandas where that is installed."""
+    ends = itertools.accumulate(map(len, texts), initial=0)
+    offsets = struct.pack(f"<{len(texts) + 1}i", *ends)
+    data = "".join(texts).encode("ascii")
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    return pa.Array.from_buffers(kind, len(texts), buffers)
+
+
+def _one(kind: pa.DataType) -> pa.Array:
+    """Return a column of one number; see `_texts`."""
+    return pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(bytes(8))])
+
+
 def _sample() -> list[bytes]:
     """Return the four dictionaries and the record batch that pyarrow writes for a row."""
     words = {"protocol": PROTOCOLS, "kind": KINDS, "topic": ("topic",), "sender": ("sender",)}
     columns = []
     for field in SCHEMA:
         if field.name in words:
-            values = pa.array(words[field.name], pa.utf8())
-            indices = pa.array([0], field.type.index_type)
+            indices = _one(field.type.index_type)
+            values = _texts(pa.utf8(), words[field.name])
             columns.append(pa.DictionaryArray.from_arrays(indices, values))
         elif field.name == "headers":
-            columns.append(pa.array([[{"key": "key", "value": b"value"}]], field.type))
+            pair = field.type.value_type
+            parts = [_texts(pair.field(number).type, ("header",)) for number in range(2)]
+            values = pa.StructArray.from_arrays(parts, fields=list(pair))
+            bounds = pa.py_buffer(struct.pack("<ii", 0, 1))
+            columns.append(pa.Array.from_buffers(field.type, 1, [None, bounds], children=[values]))
         elif pa.types.is_binary(field.type) or pa.types.is_string(field.type):
-            columns.append(pa.array(["text"]).cast(field.type))
+            columns.append(_texts(field.type, ("text",)))
         else:
-            columns.append(pa.array([1], field.type))
+            columns.append(_one(field.type))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, SCHEMA) as writer:
         writer.write_batch(
