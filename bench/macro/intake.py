@@ -29,6 +29,7 @@ from bench.macro.peers import HOST
 from bench.macro.stores import data_folder, jetstream_store, penstock_store
 from bench.macro.wires import WIRES, Nats, Wire, exchange
 from bench.results import save
+from penstock.cli.bench_wires import AcknowledgmentCounter, PublishRefused
 
 if TYPE_CHECKING:
     from multiprocessing.queues import Queue
@@ -54,22 +55,16 @@ class Counter(ABC):
 
 
 class FixedCounter(Counter):
-    """Acknowledgments of one size, which all have the same bytes at some places."""
+    """Acknowledgments of one size, as those of our protocols are."""
 
-    def __init__(self, size: int, same: dict[int, int]) -> None:
-        self._size = size
-        self._same = same
-        self._rest = b""
+    def __init__(self, wire: Wire) -> None:
+        self._counter = AcknowledgmentCounter(wire)
 
     def count(self, data: memoryview) -> int:
-        whole = self._rest + data
-        count = len(whole) // self._size
-        end = count * self._size
-        for place, byte in self._same.items():
-            if whole[place : end : self._size].count(byte) != count:
-                raise SystemExit("a publish was refused")
-        self._rest = whole[end:]
-        return count
+        try:
+            return self._counter.count(data)
+        except PublishRefused:
+            raise SystemExit("a publish was refused") from None
 
 
 class JetstreamCounter(Counter):
@@ -89,9 +84,9 @@ class JetstreamCounter(Counter):
 
 
 COUNTERS: dict[str, Callable[[], Counter]] = {
-    "rheos1": lambda: FixedCounter(18, {0: 0xAC, 17: 0}),
-    "rheos2": lambda: FixedCounter(22, {0: 0xAC, 1: 0}),
-    "lamamq": lambda: FixedCounter(5, {3: 7, 4: 0}),
+    "rheos1": lambda: FixedCounter(WIRES["rheos1"]),
+    "rheos2": lambda: FixedCounter(WIRES["rheos2"]),
+    "lamamq": lambda: FixedCounter(WIRES["lamamq"]),
     "jetstream": JetstreamCounter,
 }
 

@@ -109,6 +109,8 @@ LOG_OPEN_TRIES_MAX: Final = 5
 """How often a log is looked at again whose segments were removed meanwhile."""
 
 # --- Spark ------------------------------------------------------------------------------------
+SPARK_BATCH_ROWS_MIN: Final = 16_000
+"""Rows of a group that is large enough to go to Spark as it is."""
 SPARK_BATCH_ROWS: Final = 50_000
 """Rows that are gathered from small groups before Spark gets them."""
 SPARK_BATCH_BYTES: Final = 16 * MIB
@@ -203,6 +205,38 @@ WEBSOCKET_PING_SECONDS: Final = 30
 WEBSOCKET_CLOSE_SECONDS_MAX: Final = 2.0
 """How long a client may take to answer the closing handshake."""
 
+# --- HTTP -------------------------------------------------------------------------------------
+HTTP_REQUEST_LINE_BYTES_MAX: Final = 8 * KIB
+"""Read of a request to learn whether it is for the WebSocket; the rest is judged by its head."""
+HTTP_HEAD_BYTES_MAX: Final = 64 * KIB
+"""Request line and headers of a request."""
+HTTP_BODY_BYTES_MAX: Final = 4 * MIB
+"""Body of a request: a message in JSON."""
+HTTP_CONNECTIONS_MAX: Final = 1024
+"""Connections of one listener that ask for HTTP; requests of further ones are answered with 503."""
+HTTP_IDLE_SECONDS_MAX: Final = 30.0
+"""How long a connection stays open without a request."""
+HTTP_REQUEST_SECONDS_MAX: Final = 30.0
+"""From a request to its answer, the time that its body takes included."""
+HTTP_PAGE_ENTRIES: Final = 100
+HTTP_PAGE_ENTRIES_MAX: Final = 1000
+"""Entries of one page of a list, and the most that may be asked for."""
+HTTP_SLICE_ENTRIES: Final = 500
+"""Topics, clients or subscriptions that are looked at before others have their turn."""
+HTTP_RATES_SECONDS_MAX: Final = 10.0
+"""The longest that rates are measured for one answer."""
+HTTP_RATES_MAX: Final = 8
+"""Answers with rates that are measured at the same time: each holds the counts of all topics."""
+HTTP_RATES_TOPICS_MAX: Final = 100
+HTTP_RATES_CLIENTS_MAX: Final = 100
+"""Busiest topics and slow clients in an answer with rates."""
+HTTP_SEGMENTS_MAX: Final = 1000
+"""Segments of the log in an answer; the newest are shown."""
+METRICS_GROUPS_MAX: Final = 100
+"""Groups of readers with a metric of their own: those that reported last."""
+METRICS_REASONS_MAX: Final = 50
+"""Reasons for which connections failed that have a metric of their own; the rest is `other`."""
+
 # --- STDIO ------------------------------------------------------------------------------------
 STDIO_RESTART_SECONDS_MIN: Final = 0.5
 STDIO_RESTART_SECONDS_MAX: Final = 30.0
@@ -232,6 +266,13 @@ FLIGHT_SPLITS_MAX: Final = 65_536
 """Ranges that one is split into."""
 FLIGHT_CALL_SECONDS_MAX: Final = 30.0
 """How long a client waits for an answer that takes no work."""
+FLIGHT_AWAY_SECONDS_MAX: Final = 60.0
+"""How long a Spark job waits for a broker that was there and does not answer any more."""
+FLIGHT_RETRY_SECONDS: Final = 0.5
+"""How often it is called meanwhile."""
+FLIGHT_KEPT_BYTES: Final = 32 * MIB
+"""Rows of a task on their way to a broker that are kept in memory to be sent again; others are in
+a temporary file."""
 FLIGHT_PUBLISH_SECONDS_MAX: Final = 600.0
 """How long a client waits for an epoch to be published, or for the next rows of a range."""
 SINK_VALUE_BYTES_MAX: Final = 15 * MIB
@@ -249,6 +290,8 @@ SINK_FINAL_SECONDS_MAX: Final = 24 * 3600.0
 """How long a writer is remembered that said it would not come again."""
 
 # --- The pipeline -----------------------------------------------------------------------------
+PIPELINE_ROW_GROUP_ROWS_MAX: Final = 500_000
+"""In a row group of a file of the bronze table."""
 PIPELINE_BATCH_ROWS_MAX: Final = 1_000_000
 """Rows that a stage takes at a time."""
 PIPELINE_COMPACT_FILES_MIN: Final = 16
@@ -259,7 +302,53 @@ PIPELINE_MAINTAIN_SECONDS: Final = 30.0
 """How often tables are looked at for files to compact."""
 PIPELINE_VACUUM_HOURS: Final = 168
 """How long files that a table no longer needs stay for readers of an earlier version."""
+PIPELINE_VACUUM_HOURS_MIN: Final = 1
+"""The least of it: a step that has written files has so long to commit them."""
 PIPELINE_ERROR_CHARACTERS_MAX: Final = 200
 """What the text of a dead letter's error shows of a value."""
 PIPELINE_STOP_SECONDS_MAX: Final = 60.0
 """How long a stage that is told to stop may take to end what it is at."""
+
+# --- The command line -------------------------------------------------------------------------
+PUB_VALUE_BYTES_MAX: Final = 16 * MIB
+"""A value that is read from standard input, whole or as a line."""
+PUB_BATCH_MESSAGES: Final = 10_000
+PUB_BATCH_BYTES: Final = 4 * MIB
+"""Messages that `pub` sends before it looks for refusals, and their bytes."""
+SUB_BATCHES_WAITING_MAX: Final = 16
+"""What the clients of `sub` took and nobody has printed; beyond it they take no more."""
+REPLY_COMMANDS_MAX: Final = 256
+"""Commands that `reply` may be told to run at a time."""
+REPLY_BYTES_MAX: Final = 15 * MIB
+"""What a command of `reply` may answer: with its frame it fits a fleximq message."""
+REPLY_ERROR_CHARACTERS_MAX: Final = 200
+"""What an asker is told of a failed command's standard error."""
+BENCH_CLIENTS_MAX: Final = 256
+"""Publishers or subscribers of a load, each a process."""
+BENCH_VALUE_BYTES_MAX: Final = 65_535
+"""A value of a load: the longest that all five protocols carry."""
+BENCH_LATENCIES_MAX: Final = 10_000_000
+"""Latencies that one subscriber of a load notes."""
+BENCH_LOG_BYTES_MAX: Final = 8 * GIB
+"""What a broker that is started for a load keeps of it."""
+BENCH_QUIET_SECONDS_MAX: Final = 10.0
+"""How long nothing may arrive before what is missing counts as lost."""
+
+# --- Decoding captures and checking servers ---------------------------------------------------
+DECODE_CAPTURE_BYTES_MAX: Final = 1 * GIB
+"""A capture, all of which is in memory at once."""
+DECODE_SEARCH_BYTES_MAX: Final = 16 * MIB
+"""How far the next frame is searched for where its place is lost."""
+DECODE_REORDER_BYTES_MAX: Final = 16 * MIB
+"""What one side of a TCP connection sent ahead of bytes that a capture still lacks; with more, they
+count as missing."""
+DECODE_VALUE_CHARACTERS_MAX: Final = 200
+"""What is shown of a payload's value."""
+DECODE_VALUE_BYTES_MAX: Final = 16
+"""Bytes of a field that are shown to people."""
+CONFORM_SECONDS_MAX: Final = 5.0
+"""How long a conformance case waits for bytes that a server owes it."""
+CONFORM_SILENCE_SECONDS: Final = 0.2
+"""How long a conformance case listens for bytes that must not come."""
+CONFORM_SHOWN_BYTES_MAX: Final = 96
+"""Bytes of a failed expectation that are shown."""

@@ -49,6 +49,10 @@ class Link(Port):
     """The broker's end of a connection: a transport gives it, a gateway holds it."""
 
     @property
+    def connection(self) -> int:
+        """The connection's number, by which logs and the API tell it from all others."""
+
+    @property
     def peer(self) -> str:
         """Who is at the other end, for logs: an address, a path or a process."""
 

@@ -402,7 +402,7 @@ def test_fleximq_crosses_a_websocket_in_messages_of_any_size(live: Any, size: in
 def test_a_websocket_port_answers_healthz(live: Any) -> None:
     listener = live.listeners["ws"]
     with socket.create_connection((listener.address.host, listener.address.port), SECONDS) as bare:
-        bare.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        bare.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         bare.settimeout(SECONDS)
         answer = b""
         while more := bare.recv(4096):

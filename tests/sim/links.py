@@ -15,6 +15,7 @@ class SimulatedLink:
     """
 
     def __init__(self, randomness: random.Random, peer: str, *, congested_bytes: int) -> None:
+        self.connection = 7
         self.peer = peer
         self.handler: Handler | None = None
         self.on_write: Callable[[bytes], None] = lambda _: None

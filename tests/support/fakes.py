@@ -18,6 +18,7 @@ class RecordingLink:
     """See ports.Link; what is written stays in `written` until it is read."""
 
     def __init__(self, peer: str = "test") -> None:
+        self.connection = 7
         self.peer = peer
         self.written: list[bytes] = []
         self.buffered = 0

@@ -18,9 +18,9 @@ LAYERS = [
     {"_kernels"},
     {"ports"},
     {"wire", "log"},
-    {"transport"},
+    {"transport", "decode"},
     {"core", "client", "flight"},
-    {"admin", "gateway", "spark"},
+    {"admin", "conform", "gateway", "spark"},
     {"server", "pipeline", "console"},
     {"cli"},
 ]

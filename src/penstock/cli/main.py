@@ -1,8 +1,9 @@
 """The `penstock` command: its subcommands, and how it ends.
 
 It ends with 0 when all went well, with 2 and one line on standard error when an operator must act,
-with 130 when it was interrupted, and with 1 and a traceback when the fault is ours. The `log`
-commands end with 1 when part of the log cannot be read, after they have done what can be done.
+with 130 when it was interrupted, and with 1 and a traceback when the fault is ours. Commands end
+with 1 also when they did what could be done and that is not all: part of a log cannot be read, too
+few messages came, some were lost, a configuration has problems.
 """
 
 import sys
@@ -11,12 +12,23 @@ from typing import Annotated, Final
 import typer
 
 import penstock
+from penstock.cli.bench import BENCH_EXAMPLES, bench
+from penstock.cli.clients import CLIENTS_EXAMPLES, clients
+from penstock.cli.config import config_commands
+from penstock.cli.conform import CONFORM_EXAMPLES, conform
+from penstock.cli.decode import DECODE_EXAMPLES, decode
 from penstock.cli.hash_key import hash_key
 from penstock.cli.hash_password import hash_password
 from penstock.cli.log import log_commands
 from penstock.cli.pipeline import pipeline_commands
+from penstock.cli.pub import PUB_EXAMPLES, pub
+from penstock.cli.reply import REPLY_EXAMPLES, reply
+from penstock.cli.req import REQ_EXAMPLES, req
 from penstock.cli.serve import serve
 from penstock.cli.sql import sql
+from penstock.cli.sub import SUB_EXAMPLES, sub
+from penstock.cli.top import TOP_EXAMPLES, top
+from penstock.cli.topics import TOPICS_EXAMPLES, topics
 from penstock.errors import LogError, OperatorError
 
 __all__ = ["main"]
@@ -36,6 +48,17 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("serve")(serve)
+app.command("pub", epilog=PUB_EXAMPLES)(pub)
+app.command("sub", epilog=SUB_EXAMPLES)(sub)
+app.command("req", epilog=REQ_EXAMPLES)(req)
+app.command("reply", epilog=REPLY_EXAMPLES)(reply)
+app.command("bench", epilog=BENCH_EXAMPLES)(bench)
+app.command("conform", epilog=CONFORM_EXAMPLES)(conform)
+app.command("decode", epilog=DECODE_EXAMPLES)(decode)
+app.command("topics", epilog=TOPICS_EXAMPLES)(topics)
+app.command("clients", epilog=CLIENTS_EXAMPLES)(clients)
+app.command("top", epilog=TOP_EXAMPLES)(top)
+app.add_typer(config_commands, name="config")
 app.command("hash-password")(hash_password)
 app.command("hash-key")(hash_key)
 app.add_typer(log_commands, name="log")

@@ -92,6 +92,7 @@ def serve(
                 running.addresses,
                 version=penstock.__version__,
                 flight=running.flight,
+                http=running.http,
             )
         )
 

@@ -292,6 +292,15 @@ class SyncStream(Generic[Item]):
             self._here.extend(self._run(self._stream.take(timeout)))
         return self._here.popleft()
 
+    def take(self, timeout: float | None = None) -> list[Item]:
+        """Return all items that wait, at least one; raises as `get` does."""
+        if not self._here:
+            taken: list[Item] = self._run(self._stream.take(timeout))
+            return taken
+        waiting = list(self._here)
+        self._here.clear()
+        return waiting
+
     def close(self) -> None:
         """Unsubscribe, where the protocol can; nothing more is given."""
         self._here.clear()

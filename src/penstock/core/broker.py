@@ -11,7 +11,7 @@ from penstock._kernels.topics import TopicTable
 from penstock.core.access import Action, Principal
 from penstock.core.answers import Refusal, is_safe
 from penstock.core.catch_up import CatchUp
-from penstock.core.counters import Counters
+from penstock.core.counters import Counters, TopicCounts
 from penstock.core.encoder import Encoder
 from penstock.core.hooks import EventKind, Hooks
 from penstock.core.requests import Requests
@@ -79,6 +79,7 @@ class Broker:
         self.sessions = Sessions(sessions_max=self.settings.sessions_max)
         self.batch = Batch()
         self.counters = Counters()
+        self.topic_counts = TopicCounts(self.topics)
         self.timers = Timers(clock)
         self.resumption = Resumption(self.timers, seconds_max=self.settings.resume_seconds_max)
         self.creators: dict[int, bytes] = {}  # the client ids that Rheos calls parents, by topic
@@ -129,6 +130,7 @@ class Broker:
             principal=principal,
             echo=echo,
             opened_at=self.log.next_offset,
+            since_us=self.clock.now_us(),
         )
         self.sessions.add(session)
         self.counters.sessions_opened[encoding.protocol] += 1
@@ -259,6 +261,7 @@ class Broker:
         batch.timestamp_us = self.clock.now_us()
         receipt = self.log.append(batch, session.name)
         self._taken(session, receipt, len(batch))
+        self.topic_counts.add(batch, receipt.first_offset)
         for audience in self.router.audiences(batch):
             self._deliver(session, batch, audience, receipt.first_offset)
         return receipt
@@ -273,17 +276,19 @@ class Broker:
         return receipt
 
     def publish_group(self, group: Prepared) -> Receipt:
-        """Keep and deliver rows of a table, which were judged before.
+        """Keep and deliver rows, of a table or of its kind, which were judged before.
 
-        Nobody is held for them: whoever brings them waits until they are settled. Raise
-        LogUnavailable or TopicTableFull if they cannot be kept: then nobody gets them.
+        Nobody is held for them: whoever brings them counts them and waits until they are settled.
+        Raise LogUnavailable or TopicTableFull if they cannot be kept: then nobody gets them.
         """
         batch = self._group_batch
-        group.stamp(self.clock.now_us())
+        now_us = self.clock.now_us()
+        group.stamp(now_us)
         group.load(batch, self.topics)
+        batch.timestamp_us = now_us
         try:
             receipt = self.log.append_group(group)
-            self.counters.messages_received_by_flight += len(group)
+            self.topic_counts.add(batch, receipt.first_offset)
             if self.catch_up is not None:
                 self.catch_up.last_group = receipt.group
             for audience in self.router.audiences(batch):
@@ -295,6 +300,7 @@ class Broker:
     def _taken(self, session: Session, receipt: Receipt, count: int) -> None:
         """Count what the log has taken, and hold its sender if that was as much as it can take."""
         self.counters.messages_received[session.encoding.protocol] += count
+        session.messages_received += count
         if self.catch_up is not None:
             self.catch_up.last_group = receipt.group
         if self.log.crowded and session not in self._crowding:
@@ -306,7 +312,7 @@ class Broker:
     ) -> None:
         """Bring its rows of `batch`, whose first offset is `first`, to an audience."""
         catch_up = None if self.settings.disconnect_slow_consumers else self.catch_up
-        frames, count = None, 0
+        frames, count, reached = None, 0, 0
         for receiver in audience.sessions:
             if receiver is sender and not receiver.echo:
                 continue
@@ -322,9 +328,14 @@ class Broker:
             if feed is not None:
                 feed.keep(frames, count)
                 continue
-            self.send(receiver, frames, count)
+            if self._write(receiver, frames, count):
+                reached += 1
             if self.reader is None and receiver.link.congested and not receiver.slow and sender:
                 self._hold(sender, receiver)
+        if frames is not None and reached:
+            protocol = audience.encoding.protocol
+            self.counters.messages_sent[protocol] += reached * count
+            self.counters.bytes_sent[protocol] += reached * len(frames)
 
     def _encode(self, audience: Audience, batch: Batch) -> tuple[bytes, int]:
         """Return the frames of an audience, and how many messages they are."""
@@ -336,15 +347,26 @@ class Broker:
 
     def send(self, session: Session, frames: bytes, count: int) -> None:
         """Bring `count` messages to one client, if it keeps up."""
+        if self._write(session, frames, count):
+            protocol = session.encoding.protocol
+            self.counters.messages_sent[protocol] += count
+            self.counters.bytes_sent[protocol] += len(frames)
+
+    def _write(self, session: Session, frames: bytes, count: int) -> bool:
+        """Write `count` messages to one client, if it keeps up; tell whether it does."""
         link = session.link
         if link.buffered > self.settings.out_buffer_bytes_max:
-            session.dropped += count
-            self.counters.messages_dropped[session.encoding.protocol] += count
+            protocol = session.encoding.protocol
             if self.settings.disconnect_slow_consumers:
+                self.counters.cut_off[protocol] += not session.dropped  # once, while it ends
                 link.abort()
-            return
+            session.dropped += count
+            self.counters.messages_dropped[protocol] += count
+            return False
         link.write(frames)
-        self.counters.messages_sent[session.encoding.protocol] += count
+        session.messages_sent += count
+        session.bytes_sent += len(frames)
+        return True
 
     # --- Publishers and slow subscribers ----------------------------------------------------------
 
@@ -417,7 +439,11 @@ class Broker:
                 waits = session.answers.release(self.log)
             except Exception:  # one connection fails alone
                 self.counters.connections_failed["internal error"] += 1
-                log.exception("connection failed", peer=session.link.peer)
+                log.exception(
+                    "connection failed",
+                    connection=session.link.connection,
+                    peer=session.link.peer,
+                )
                 session.link.abort()
                 waits = False
             if not waits:

@@ -6,6 +6,7 @@ time, so what they hold is bounded however many sessions wait.
 """
 
 from functools import partial
+from typing import Any
 
 import structlog
 
@@ -79,6 +80,7 @@ class CatchUp:
     def leave(self, session: Session, offset: int) -> None:
         """Take a session whose link is congested out of live fan-out; it was not sent `offset`."""
         session.feed = Feed(offset, session.subscriptions)
+        self._counters.fell_behind[session.encoding.protocol] += 1
 
     def subscribed(self, session: Session, pattern: str, start: Start | None) -> None:
         """Let a new subscription of a session begin at its place.
@@ -125,7 +127,7 @@ class CatchUp:
             return  # the client has left, or does not want it any more
         if isinstance(offset, LogError):
             # More than was asked for is better than less.
-            log.warning("time not found", peer=session.link.peer, error=str(offset))
+            log.warning("time not found", **_who(session), error=str(offset))
             offset = self._reader.horizon
         del feed.lookups[cursor]
         latest = cursor.position
@@ -214,7 +216,7 @@ class CatchUp:
         feed.end()
         for frames, count in feed.queue:
             session.link.write(frames)
-            self._counters.messages_sent[session.encoding.protocol] += count
+            self._counters.sent(session, count, len(frames))
 
     # --- Reading ----------------------------------------------------------------------------------
 
@@ -242,7 +244,7 @@ class CatchUp:
                 self._take(session, feed, result)
             except Exception:  # one connection fails alone
                 self._counters.connections_failed["internal error"] += 1
-                log.exception("connection failed", peer=session.link.peer)
+                log.exception("connection failed", **_who(session))
                 feed.broken = True
                 session.link.abort()
         if session.feed is feed:
@@ -259,13 +261,13 @@ class CatchUp:
                 lost = self._skip(feed, horizon)
                 session.dropped += lost
                 self._counters.messages_dropped[session.encoding.protocol] += lost
-                log.warning("history overtaken", peer=session.link.peer, messages=lost)
+                log.warning("history overtaken", **_who(session), messages=lost)
             case LogDamaged(resumes_at=resumes_at):
                 self._skip_unreadable(session, feed, resumes_at, str(result))
             case OffsetPastEnd():
                 pass
             case LogError():
-                log.warning("log not readable", peer=session.link.peer, error=str(result))
+                log.warning("log not readable", **_who(session), error=str(result))
                 feed.broken = True
                 session.link.abort()
             case _:
@@ -282,7 +284,7 @@ class CatchUp:
     def _skip_unreadable(self, session: Session, feed: Feed, offset: int, reason: str) -> None:
         lost = self._skip(feed, offset)
         self._counters.messages_unreadable[session.encoding.protocol] += lost
-        log.warning("history unreadable", peer=session.link.peer, messages=lost, reason=reason)
+        log.warning("history unreadable", **_who(session), messages=lost, reason=reason)
 
     def _serve(self, session: Session, feed: Feed, stored: Stored) -> None:
         """Write what a session wants of one group, until its link is congested."""
@@ -326,5 +328,10 @@ class CatchUp:
         if len(rows):
             frames = self._encoder.encode(session.encoding, batch, rows, wanted)
             session.link.write(frames)
-            self._counters.messages_sent[session.encoding.protocol] += len(rows)
+            self._counters.sent(session, len(rows), len(frames))
         return next_row
+
+
+def _who(session: Session) -> dict[str, Any]:
+    """Return what log events say of a session."""
+    return {"connection": session.link.connection, "peer": session.link.peer}

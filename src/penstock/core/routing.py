@@ -147,6 +147,11 @@ class Router:
         route = self._routes[self.route_of_topic[identifier]]
         return list(route.sessions()) if route is not None else []
 
+    def subscriber_count(self, route: int) -> int:
+        """Return how many sessions get the topics of a route: a number of `route_of_topic`."""
+        found = self._routes[route]
+        return sum(1 for _ in found.sessions()) if found is not None else 0
+
     def _numbers(self, batch: Batch) -> tuple[int, ...]:
         """Return the distinct routes of a batch."""
         if len(self._topics) != len(self.route_of_topic):

@@ -26,18 +26,23 @@ class Session:
 
     __slots__ = (
         "answers",
+        "bytes_received",
+        "bytes_sent",
         "dropped",
         "echo",
         "encoding",
         "feed",
         "held",
         "link",
+        "messages_received",
+        "messages_sent",
         "name",
         "number",
         "opened_at",
         "patience",
         "principal",
         "sender",
+        "since_us",
         "slow",
         "subscriptions",
     )
@@ -52,6 +57,7 @@ class Session:
         principal: Principal,
         echo: bool = True,
         opened_at: int = 0,
+        since_us: int = 0,
     ) -> None:
         self.number = number
         self.encoding = encoding
@@ -60,6 +66,11 @@ class Session:
         self.principal = principal
         self.echo = echo
         self.opened_at = opened_at  # the offset of the first message since
+        self.since_us = since_us  # microseconds since the epoch
+        self.messages_received = 0
+        self.bytes_received = 0
+        self.messages_sent = 0
+        self.bytes_sent = 0
         self.sender = Sender(sender_uuid(number), number)
         self.subscriptions: Subscriptions = {}
         self.feed: Feed | None = None

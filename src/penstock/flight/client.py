@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.flight as pf
 
 from penstock.errors import PenstockError
-from penstock.flight.errors import FlightFailed, raised_by
+from penstock.flight.errors import FlightFailed, NoAnswer, raised_by
 from penstock.flight.protocol import (
     SINK_SCHEMA,
     AbortEpoch,
@@ -28,11 +28,18 @@ from penstock.flight.protocol import (
     Stage,
     Staged,
 )
-from penstock.limits import FLIGHT_CALL_SECONDS_MAX, FLIGHT_PUBLISH_SECONDS_MAX
+from penstock.limits import (
+    FLIGHT_CALL_SECONDS_MAX,
+    FLIGHT_PUBLISH_SECONDS_MAX,
+    FLIGHT_RETRY_SECONDS,
+)
 
 __all__ = ["FlightClient", "location_of"]
 
 Answer = TypeVar("Answer")
+
+_AWAY = (pf.FlightUnavailableError, pf.FlightCancelledError, pf.FlightTimedOutError)
+"""What a call ends with if nobody is there, goes away in the middle, or takes too long."""
 
 _SCHEMES = {"grpc": "grpc", "grpc+tcp": "grpc", "grpc+tls": "grpc+tls", "grpcs": "grpc+tls"}
 
@@ -71,10 +78,26 @@ def plain(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
+@contextmanager
+def _closing(stream: pf.FlightStreamWriter) -> Iterator[None]:
+    """Close a stream; if the rows themselves failed, that is what is raised."""
+    try:
+        yield
+    except (pf.FlightError, pa.ArrowException, OSError):
+        stream.close()  # it knows why
+        raise
+    except BaseException:
+        with suppress(pf.FlightError, pa.ArrowException, OSError):
+            stream.close()
+        raise
+    stream.close()
+
+
 class FlightClient:
     """A thin client. What the broker refuses raises the error that the broker had.
 
-    FlightFailed if there is no answer. It connects with its first call; threads may share it.
+    NoAnswer if there is none, FlightFailed for one that makes no sense. It connects with its first
+    call; threads may share it.
     `certificate` is the PEM text of who signed the broker's, where TLS does not know that.
     """
 
@@ -85,7 +108,10 @@ class FlightClient:
         self._client = pf.FlightClient(
             location_of(endpoint),
             tls_root_certs=certificate,
-            generic_options=[("grpc.max_receive_message_length", -1)],
+            generic_options=[
+                ("grpc.max_receive_message_length", -1),
+                ("grpc.max_reconnect_backoff_ms", int(1000 * FLIGHT_RETRY_SECONDS)),
+            ],
         )
         self._headers = [] if token is None else [(b"authorization", f"Bearer {token}".encode())]
 
@@ -154,9 +180,12 @@ class FlightClient:
 
     # --- Groups -----------------------------------------------------------------------------------
 
-    def commit_group(self, group: str, offsets: dict[int, int]) -> None:
-        """Say up to where a group has read: the next offset of each partition."""
-        self._act(ActionName.COMMIT_GROUP, CommitGroup(group, offsets), type(None))
+    def commit_group(self, group: str, offsets: dict[int, int], *, lost: int = 0) -> None:
+        """Say up to where a group has read: the next offset of each partition.
+
+        `lost` offsets, since it last said so, were gone before it could read them.
+        """
+        self._act(ActionName.COMMIT_GROUP, CommitGroup(group, offsets, lost), type(None))
 
     def groups(self) -> dict[str, dict[int, GroupOffset]]:
         """Return up to where groups have read, by group and partition."""
@@ -172,21 +201,26 @@ class FlightClient:
         epoch: int,
         partition: int,
         attempt: int = 0,
+        token: str = "",
     ) -> int:
         """Put the rows of a task aside on the broker's disk; return how many they are.
 
-        They have columns of SINK_SCHEMA, all batches the same.
+        They have columns of SINK_SCHEMA, all batches the same. If they are not all sent, none is
+        kept.
         """
         rows = iter(batches)
         first = next(rows, None)
         schema = SINK_SCHEMA if first is None else first.schema
-        request = Stage(writer, epoch, partition, attempt)
+        request = Stage(writer, epoch, partition, attempt, token)
         descriptor = pf.FlightDescriptor.for_command(msgspec.json.encode(request))
         with self._told():
             stream, answers = self._client.do_put(descriptor, schema, self._options(None))
-            with stream:
+            with _closing(stream):
+                count = 0
                 for batch in () if first is None else itertools.chain([first], rows):
                     stream.write_batch(batch)
+                    count += len(batch)
+                stream.write_metadata(pa.py_buffer(msgspec.json.encode(Staged(count))))
                 stream.done_writing()
                 answer = answers.read()
         if answer is None:
@@ -194,10 +228,16 @@ class FlightClient:
         return msgspec.json.decode(answer.to_pybytes(), type=Staged).rows
 
     def publish_epoch(
-        self, writer: str, epoch: int, partitions: Sequence[int], *, final: bool = False
+        self,
+        writer: str,
+        epoch: int,
+        partitions: Sequence[int],
+        *,
+        tokens: Sequence[str] = (),
+        final: bool = False,
     ) -> Published:
         """Publish what the tasks of an epoch have put aside, once; it is on disk on return."""
-        request = PublishEpoch(writer, epoch, list(partitions), final)
+        request = PublishEpoch(writer, epoch, list(partitions), final, list(tokens))
         return self._act(ActionName.PUBLISH_EPOCH, request, Published, FLIGHT_PUBLISH_SECONDS_MAX)
 
     def abort_epoch(self, writer: str, epoch: int) -> None:
@@ -238,4 +278,7 @@ class FlightClient:
 
     def _raised(self, error: Exception) -> PenstockError:
         data = getattr(error, "extra_info", None)
-        return raised_by(data, " ".join(str(error).split()), endpoint=self.endpoint)
+        raised = raised_by(data, " ".join(str(error).split()), endpoint=self.endpoint)
+        if type(raised) is FlightFailed and isinstance(error, _AWAY):
+            return NoAnswer(raised.endpoint, raised.reason)
+        return raised

@@ -27,6 +27,7 @@ __all__ = [
     "BadRows",
     "EpochOutOfOrder",
     "FlightFailed",
+    "NoAnswer",
     "NotStaged",
     "SinkDamaged",
     "StagingFull",
@@ -150,7 +151,7 @@ class TooBusy(PeerError):
 
 
 class FlightFailed(OperatorError):
-    """A call that got no answer, or one that this version does not know."""
+    """A call that got no answer that can be made sense of."""
 
     code = ErrorCode.FLIGHT_FAILED
 
@@ -164,6 +165,10 @@ class FlightFailed(OperatorError):
             f"no answer by Arrow Flight from {self.endpoint}: {self.reason}; "
             f"is a broker running there, with [flight] at this address?"
         )
+
+
+class NoAnswer(FlightFailed):
+    """Nobody is there, or whoever was has gone: it may help to call again later."""
 
 
 def _classes(base: type[PenstockError]) -> Iterator[type[PenstockError]]:

@@ -1,7 +1,8 @@
 """What is said over Arrow Flight: tickets, actions and descriptors, as JSON; both sides use this.
 
     DoGet     ticket = ReadRange                    → record batches, columns of RECORD_SCHEMA
-    DoPut     descriptor command = Stage            ← rows, columns of SINK_SCHEMA; → Staged
+    DoPut     descriptor command = Stage            ← rows, columns of SINK_SCHEMA, then Staged
+                                                    → Staged
     DoAction  bounds         (nothing)              → {partition: Bounds}
               topics         (nothing)              → [name, …]
               offset-at      OffsetAt               → int
@@ -144,33 +145,47 @@ class OffsetRange(msgspec.Struct, frozen=True):
 
 
 class CommitGroup(msgspec.Struct, frozen=True):
-    """Remember up to where a group has read: the next offset of each partition."""
+    """Remember up to where a group has read: the next offset of each partition.
+
+    `lost` is how many offsets were gone before it could read them, since it last said so.
+    """
 
     group: str
     offsets: dict[int, int]
+    lost: int = 0
 
 
 class GroupOffset(msgspec.Struct, frozen=True):
-    """Up to where a group has read a partition, and how many messages are behind that."""
+    """Up to where a group has read a partition, and how many messages are behind that.
+
+    `lost` is of the group, whatever the partition.
+    """
 
     offset: int
     lag: int
+    lost: int = 0
 
 
 # --- The sink -----------------------------------------------------------------------------------
 
 
 class Stage(msgspec.Struct, frozen=True):
-    """Put the rows of one task aside; the same task (writer, epoch, partition) replaces them.
+    """Put the rows of one task aside; the same task and `token` replaces them.
 
-    A writer is up to 128 letters, digits, `.`, `_` and `-`; it belongs to the principal that came
-    with it first. `attempt` is for the broker's log.
+    A task is a writer, an epoch and a partition. A writer is up to 128 letters, digits, `.`, `_`
+    and `-`; it belongs to the principal that came with it first. A token is up to 64 letters and
+    digits: with one of its own, an attempt at a task is in no other's way. `attempt` is for the
+    broker's log.
+
+    Behind the last row comes a message with no row and a Staged as its metadata: how many rows
+    they are. Rows whose sender went away before it are not kept.
     """
 
     writer: str
     epoch: int
     partition: int
     attempt: int = 0
+    token: str = ""
 
 
 class Staged(msgspec.Struct, frozen=True):
@@ -182,7 +197,8 @@ class Staged(msgspec.Struct, frozen=True):
 class PublishEpoch(msgspec.Struct, frozen=True):
     """Publish what the tasks of an epoch have put aside, in the order of `partitions`.
 
-    Once, however often it is asked. An epoch whose publishing has begun is finished with the rows
+    `tokens` has that of each of them, or is empty where tasks had none. Once, however often it is
+    asked. An epoch whose publishing has begun is finished with the rows
     that it began with, whatever comes for it later. Epochs only grow: NotStaged if rows are not
     there, EpochOutOfOrder for one below the last. A writer that is `final` will not come again.
     """
@@ -191,6 +207,7 @@ class PublishEpoch(msgspec.Struct, frozen=True):
     epoch: int
     partitions: list[int]
     final: bool = False
+    tokens: list[str] = []
 
 
 class Published(msgspec.Struct, frozen=True):

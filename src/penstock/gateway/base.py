@@ -129,6 +129,8 @@ class Gateway(ABC):
             self.close()
         finally:
             self.broker.batch.clear()
+        if self.session is not None:
+            self.broker.counters.received(self.session, position)
         if self._closed:
             return size
         if self.link.congested:
@@ -161,6 +163,7 @@ class Gateway(ABC):
         try:
             receipt = self.broker.publish(session, batch)
         except LogUnavailable as error:
+            self.broker.counters.messages_refused[self.protocol] += len(batch)
             self.refuse_run(session, error)
         else:
             self.published(session, receipt)
@@ -187,7 +190,7 @@ class Gateway(ABC):
         try:
             self.admit(session, topic)
         except (PeerError, CallerError) as error:
-            self.refuse_publish(packet, error)
+            self._refuse_publish(packet, error)
             return end
         if self.broker.hooks.watch(self.protocol, topic):
             self._ask_about_publish(session, packet, topic, bytes(data[start:end]))
@@ -203,11 +206,17 @@ class Gateway(ABC):
         """Refuse a publish above the rate limit, or come back to it when there is room again."""
         if self.refuses_above_rate:
             self.broker.counters.frames_rejected[self.protocol] += 1
-            self.refuse_publish(packet, TooManyMessages(self.options.messages_per_second_max or 0))
+            error = TooManyMessages(self.options.messages_per_second_max or 0)
+            self._refuse_publish(packet, error)
             return end
         self.suspend()
         self.broker.timers.after(self.allowance.wait_seconds(), self.proceed)
         return start
+
+    def _refuse_publish(self, packet: Any, error: PeerError | CallerError) -> None:  # noqa: ANN401
+        """Count a message that is not taken, and answer it."""
+        self.broker.counters.messages_refused[self.protocol] += 1
+        self.refuse_publish(packet, error)
 
     def admit(self, session: Session, topic: str) -> None:
         """Judge the topic of a publish that the scan stopped at; raise what refuses it."""
@@ -305,7 +314,7 @@ class Gateway(ABC):
             if error is None:
                 then()
             else:
-                self.refuse_publish(packet, error)
+                self._refuse_publish(packet, error)
 
         self.broker.hooks.messages_judged += 1
         self.ask(event, verdict)
@@ -354,7 +363,7 @@ class Gateway(ABC):
             work()
         except Exception:
             self.broker.counters.connections_failed["internal error"] += 1
-            log.exception("connection failed", peer=self.link.peer)
+            log.exception("connection failed", connection=self.link.connection, peer=self.link.peer)
             self._closed = True
             self.link.abort()
             return

@@ -27,6 +27,7 @@ from penstock.log.reader import GroupReader, StoredGroup
 from penstock.log.recovery import Segment, recover
 from penstock.log.retention import expired, remove_segments
 from penstock.log.state import LogState, save_state
+from penstock.log.sync_times import SyncTimes
 from penstock.log.topics import TopicJournal
 from penstock.log.watermark import Watermark
 from penstock.model import Durability
@@ -112,7 +113,10 @@ class ArrowLog:
         self._committing = False
         self._called = False
         self._gathered = False  # whether anything waits to be handed to the committer
-        self.failures = 0
+        self.failures = 0  # commits that failed
+        # Up to where all is known to be on disk: what was there at the start counts.
+        self.durable_offset = recovered.next_offset
+        self.segments_removed = 0
         self._topics_known = 0
         self._table: TopicTable | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -179,6 +183,26 @@ class ArrowLog:
             loop.call_soon_threadsafe(work)
 
     # --- Writing ----------------------------------------------------------------------------------
+
+    @property
+    def options(self) -> LogOptions:
+        """How it is kept."""
+        return self._options
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Values that wait for the disk."""
+        return self._waiting_bytes
+
+    @property
+    def commits(self) -> int:
+        """How many commits went well."""
+        return self._committer.commits
+
+    @property
+    def sync_times(self) -> SyncTimes:
+        """How long the disk took."""
+        return self._committer.sync_times
 
     @property
     def crowded(self) -> bool:
@@ -314,6 +338,7 @@ class ArrowLog:
             self.written_group = commit.group
             if outcome.durable:
                 self.durable_group = commit.group
+                self.durable_offset = outcome.end
         else:
             self._fail(outcome.error)
         self._keep_spare(commit.blocks)
@@ -451,6 +476,7 @@ class ArrowLog:
         except OSError as error:
             log.warning("old segments are not removed", error=str(error))
             return
+        self.segments_removed += len(self._expired)
         log.info("old segments removed", segments=len(self._expired), horizon=self.horizon)
         self._expired.clear()
 

@@ -8,6 +8,7 @@ import contextlib
 import errno
 import queue
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +23,7 @@ from penstock.log.files import Files
 from penstock.log.names import segment_path
 from penstock.log.page_cache import PageCache
 from penstock.log.segment import Mark, SegmentWriter
+from penstock.log.sync_times import SyncTimes
 from penstock.log.topics import TopicJournal
 from penstock.log.watermark import Watermark
 from penstock.model import Durability
@@ -107,6 +109,8 @@ class Committer:
         self._segment: SegmentWriter | None = None
         self._synced = tail.end_offset
         self._broken: OSError | None = None
+        self.sync_times = SyncTimes()
+        self.commits = 0
         self._unfinished: Path | None = None
         """What an attempt to begin a segment may have left."""
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -155,6 +159,7 @@ class Committer:
                 log.exception("log writer failed")
                 error = self._broken = OSError(errno.EIO, repr(failure))
         durable = error is None and commit.durability is Durability.FSYNC
+        self.commits += error is None
         if error is None and commit.blocks and self._watermark is not None:
             self._watermark.advance(self._tail.end_offset)
         self._done(Outcome(commit, self._tail.end_offset, durable, error))
@@ -178,7 +183,9 @@ class Committer:
                 segment.append(Columns(*columns), synced=self._synced)
             if wants_sync:
                 self._cache.wait()
+                started = time.perf_counter()
                 segment.sync()
+                self.sync_times.add(time.perf_counter() - started)
             self._cache.wrote(segment)
         except BaseException:
             self._give_up(mark)

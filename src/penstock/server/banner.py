@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from penstock.model import Protocol
 from penstock.server.config import Config
-from penstock.transport.addresses import Address, parse_address
+from penstock.transport.addresses import Address
 
 __all__ = ["banner"]
 
@@ -16,11 +16,16 @@ DURABILITY = {
 
 
 def banner(
-    config: Config, addresses: Sequence[Address], *, version: str, flight: Address | None = None
+    config: Config,
+    addresses: Sequence[Address],
+    *,
+    version: str,
+    flight: Address | None = None,
+    http: Address | None = None,
 ) -> str:
     """Return the text for a broker that listens at `addresses`, ports being those it got.
 
-    `flight` is where it serves tables.
+    `flight` is where it serves tables, `http` where it answers HTTP besides.
     """
     places = [address.location for address in addresses]
     width = max(map(len, places), default=0)
@@ -35,7 +40,7 @@ def banner(
         lines.append(f"  flight  {place:<{width}}  tables, by Arrow Flight{_strangers(flight)}")
     lines += [
         f"  data    {folder:<{width}}  {DURABILITY[config.broker.durability]}",
-        f"  http    {_http(config, addresses)}",
+        f"  http    {_http(addresses, http)}",
         "Ready.",
     ]
     return "\n".join(lines)
@@ -54,11 +59,15 @@ def _strangers(address: Address) -> str:
     return "" if address.is_loopback else "; open to everyone"
 
 
-def _http(config: Config, addresses: Sequence[Address]) -> str:
-    beside = parse_address(f"tcp://{config.http.address}")
-    served = any(
-        address.scheme == "ws" and (address.host, address.port) == (beside.host, beside.port)
-        for address in addresses
-    )
-    text = f"http://{config.http.address}"
-    return text if served else f"{text} (nothing answers there in this version)"
+def _http(addresses: Sequence[Address], besides: Address | None) -> str:
+    places = [each for each in addresses if each.scheme in {"ws", "wss"}]
+    if besides is not None:
+        places.append(besides)
+    if not places:
+        return "-  nothing answers: give --http, or a ws:// listener"
+    return ", ".join(_page(place) for place in places)
+
+
+def _page(address: Address) -> str:
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    return f"{'https' if address.is_secure else 'http'}://{host}:{address.port}"

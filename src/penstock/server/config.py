@@ -102,9 +102,17 @@ class LimitsConfig(_Table, frozen=True):
 
 
 class HttpConfig(_Table, frozen=True):
-    """`[http]`: where the broker answers HTTP."""
+    """`[http]`: where the broker answers HTTP, besides its WebSocket listeners."""
 
-    address: _Text = "127.0.0.1:7080"
+    address: _Text | None = None
+
+    @property
+    def place(self) -> Address | None:
+        """The address, with no path for a WebSocket, None if there is none; raise BadAddress."""
+        if self.address is None:
+            return None
+        found = parse_address(f"tcp://{self.address}")
+        return Address("ws", found.host, found.port)
 
 
 class FlightConfig(_Table, frozen=True):

@@ -9,7 +9,7 @@ from penstock.patterns import compile_pattern
 from penstock.replay import split_replay
 from penstock.server.config import Config, PrincipalConfig, RuleConfig
 from penstock.server.config_reading import Sources
-from penstock.transport.addresses import Address, parse_address
+from penstock.transport.addresses import Address
 
 __all__ = ["check"]
 
@@ -28,6 +28,7 @@ def check(config: Config, sources: Sources) -> None:
     _check_http(config, sources)
     _check_flight(config, sources)
     _check_listeners(config, sources)
+    _check_http_access(config, sources)
 
 
 def _check_channels(config: Config, sources: Sources) -> None:
@@ -138,12 +139,23 @@ def _check_password_hash(encoded: str, key: str, sources: Sources) -> None:
 
 
 def _check_http(config: Config, sources: Sources) -> None:
-    address = config.http.address
     try:
-        parse_address(f"tcp://{address}")
+        _ = config.http.place
     except BadAddress as error:
         problem = f"expected HOST:PORT, such as 127.0.0.1:7080: {error.problem}"
         raise sources.error("http.address", problem) from None
+
+
+def _check_http_access(config: Config, sources: Sources) -> None:
+    address = config.http.place
+    if address is None or address.is_loopback or config.principal:
+        return
+    problem = (
+        f"{config.http.address} can be reached by other machines and nobody has credentials; "
+        "add a [[principal]], or use 127.0.0.1"
+    )
+    if not any(address.beside(each.address) for each in config.listener):
+        raise sources.error("http.address", problem)
 
 
 def _check_flight(config: Config, sources: Sources) -> None:

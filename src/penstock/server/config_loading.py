@@ -17,8 +17,10 @@ from penstock.server.config_checks import check
 from penstock.server.config_environment import CONFIG_VARIABLE, read_environment
 from penstock.server.config_reading import Sources, read_table
 
-__all__ = ["DEFAULT_FLIGHT", "default_listeners", "load"]
+__all__ = ["DEFAULT_FLIGHT", "DEFAULT_HTTP", "default_listeners", "load", "read_file"]
 
+DEFAULT_HTTP: Final = "127.0.0.1:7080"
+"""Where HTTP is answered by a broker that is told of no listeners."""
 DEFAULT_FLIGHT: Final = "127.0.0.1:7090"
 """Where tables are served by a broker that is told of no listeners."""
 
@@ -44,7 +46,7 @@ def load(
         file = Path(environment[CONFIG_VARIABLE])
         option = CONFIG_VARIABLE
     sources = Sources("defaults" if file is None else str(file))
-    values = {} if file is None else _read_file(file, option)
+    values = {} if file is None else read_file(file, option)
     # What the file says must be right even where something else goes over it.
     read_table(values, Config, "", sources)
     read_environment(environment, values, sources)
@@ -59,7 +61,7 @@ def load(
             _put(values, key, value)
             sources.came_from(key, option)
     if not values.get("listener"):
-        address = values.get("http", {}).get("address", Config().http.address)
+        address = values.setdefault("http", {}).setdefault("address", DEFAULT_HTTP)
         values["listener"] = default_listeners(address)
         sources.came_from("listener", sources.of("http.address"))
         if values.get("broker", {}).get("durability") != "memory":
@@ -69,16 +71,17 @@ def load(
     return config
 
 
-def default_listeners(http_address: str) -> list[dict[str, Any]]:
+def default_listeners(http_address: str | None) -> list[dict[str, Any]]:
     """Return the listeners of a broker that is told of none: fleximq's WebSocket beside HTTP."""
     return [
         {"url": "tcp://127.0.0.1:7000"},
         {"url": "udp://127.0.0.1:7000"},
-        {"url": f"ws://{http_address}/ws"},
+        {"url": f"ws://{http_address or DEFAULT_HTTP}/ws"},
     ]
 
 
-def _read_file(file: Path, option: str) -> dict[str, Any]:
+def read_file(file: Path, option: str) -> dict[str, Any]:
+    """Return what a file says; raise ConfigError."""
     try:
         text = file.read_text(encoding="utf-8")
     except OSError as error:

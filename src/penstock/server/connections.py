@@ -73,17 +73,17 @@ class ConnectionKeeper:
     def failed(self, link: Link, error: Exception) -> None:
         """Take note that a connection's handler broke; see the owners that transports ask for."""
         self._broker.counters.connections_failed["internal error"] += 1
-        log.error("connection failed", peer=link.peer, exc_info=error)
+        log.error("connection failed", connection=link.connection, peer=link.peer, exc_info=error)
 
-    def refused(self, peer: str, reason: str) -> None:
+    def refused(self, peer: str, reason: str, *, connection: int) -> None:
         """Count a connection that is not wanted."""
         self._broker.counters.connections_failed[reason] += 1
-        log.info("connection refused", peer=peer, reason=reason)
+        log.info("connection refused", connection=connection, peer=peer, reason=reason)
 
     def admit(self, link: Link, new_handler: Callable[[], Handler]) -> Handler:
         """Take note of a new connection and return its handler, if there is room for it."""
         if not self._turnstile.enter():
-            self.refused(link.peer, "too many connections")
+            self.refused(link.peer, "too many connections", connection=link.connection)
             link.abort()
             return _NOBODY
         self._links.add(link)

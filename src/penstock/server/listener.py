@@ -18,13 +18,16 @@ from penstock.gateway.options import GatewayOptions
 from penstock.limits import UDP_SESSION_SECONDS_MAX, UDP_SESSIONS_MAX
 from penstock.ports import Handler, Link
 from penstock.server.connections import ConnectionKeeper, Turnstile
+from penstock.server.http.service import HttpService
+from penstock.server.http.view import ServerView
 from penstock.transport.addresses import Address
 from penstock.transport.ipc import SOCKET_MODE, ClaimedPath, claim_path, resolve_path
 from penstock.transport.stdio import Program, Supervisor
 from penstock.transport.stream import ReceiveBuffer, StreamConnection
 from penstock.transport.tls import server_context
 from penstock.transport.udp import DatagramEndpoint, DatagramSession
-from penstock.transport.websocket import HttpAnswer, WebSocketEndpoint
+from penstock.transport.web_connection import HttpArrival
+from penstock.transport.websocket import WebSocketEndpoint
 
 __all__ = [
     "DatagramListener",
@@ -86,9 +89,9 @@ def new_listener(
     *,
     options: GatewayOptions | None = None,
     turnstile: Turnstile | None = None,
-    http: Callable[[str], HttpAnswer | None] | None = None,
+    view: ServerView | None = None,
 ) -> "StreamListener | DatagramListener | WebSocketListener":
-    """Return the listener that an address asks for; `http` answers beside a WebSocket.
+    """Return the listener that an address asks for; `view` is what HTTP shows beside a WebSocket.
 
     Raise CertificateUnusable, or BadAddress if TLS has no certificate.
     """
@@ -98,7 +101,7 @@ def new_listener(
             return DatagramListener(broker, address, options=options, turnstile=turnstile)
         case "ws" | "wss":
             return WebSocketListener(
-                broker, address, options=options, tls=_tls(address), turnstile=turnstile, http=http
+                broker, address, options=options, tls=_tls(address), turnstile=turnstile, view=view
             )
         case _:
             return StreamListener(
@@ -259,7 +262,10 @@ class DatagramListener(ConnectionKeeper):
 
 
 class WebSocketListener(ConnectionKeeper):
-    """A listening socket for WebSockets and plain HTTP: a `transport.websocket.WebSocketOwner`."""
+    """A listening socket for WebSockets and HTTP: a `transport.websocket.WebSocketOwner`.
+
+    With an empty path in its address it answers HTTP only.
+    """
 
     def __init__(
         self,
@@ -269,19 +275,20 @@ class WebSocketListener(ConnectionKeeper):
         options: GatewayOptions | None = None,
         tls: ssl.SSLContext | None = None,
         turnstile: Turnstile | None = None,
-        http: Callable[[str], HttpAnswer | None] | None = None,
+        view: ServerView | None = None,
     ) -> None:
         super().__init__(broker, options, turnstile)
         self.address = address
         self.out_bytes_max = 2 * broker.settings.out_buffer_bytes_max
         self._tls = tls
-        self._http = http
+        self._http = HttpService(view or ServerView(broker), self, address, self._options)
         self._endpoint = WebSocketEndpoint(self, path=address.path, origins=address.origins)
 
     @property
     def url(self) -> str:
         """See Listener."""
-        return self.address.location
+        location = self.address.location
+        return location if self.address.path else f"http{location.removeprefix('ws')}"
 
     async def start(self) -> None:
         """See Listener."""
@@ -299,18 +306,30 @@ class WebSocketListener(ConnectionKeeper):
 
     async def close(self, *, seconds_max: float) -> None:
         """See Listener."""
-        await self._endpoint.close(seconds_max=seconds_max)
+        self.stop_accepting()
+        await asyncio.gather(
+            self._http.close(seconds_max=seconds_max),
+            self._endpoint.close(seconds_max=seconds_max),
+        )
 
     def opened(self, link: Link) -> Handler:
         """See transport.websocket.WebSocketOwner."""
         return self.front_door(link)
 
-    def http(self, path: str) -> HttpAnswer | None:
+    def http(self, arrival: HttpArrival) -> None:
         """See transport.websocket.WebSocketOwner."""
-        answer = self._http(path) if self._http is not None else None
-        if answer is None and path == "/healthz":
-            return HttpAnswer(200, "OK", b"ok\n")
-        return answer
+        self._http.take(arrival)
+
+    def enter(self, peer: str, *, connection: int) -> bool:
+        """See server.http.service.HttpKeeper."""
+        if self._turnstile.enter():
+            return True
+        self.refused(peer, "too many connections", connection=connection)
+        return False
+
+    def leave(self) -> None:
+        """See server.http.service.HttpKeeper."""
+        self._turnstile.leave()
 
 
 class StdioListener(ConnectionKeeper):

@@ -40,16 +40,28 @@ class Running:
     authenticator: Authenticator
     addresses: tuple[Address, ...] = ()
     flight: Address | None = None
+    http: Address | None = None
+    """Where HTTP is answered beside the listeners that do so by themselves."""
 
     async def start(self) -> None:
         """Let clients in by all listeners, and start the programs; raise OperatorError."""
+        self.server.view.starting = True
         await self.server.start()
         for each in self.config.listener:
             address = each.address
             self.addresses += (await self.server.listen(address, options=self._options(address)),)
+        await self._serve_http()
         await self._serve_flight()
         if self.config.program:
             await self.server.run_programs(_programs(self.config), options=self._options(None))
+        self.server.view.starting = False
+
+    async def _serve_http(self) -> None:
+        """Answer HTTP where no listener does, if that is asked for."""
+        address = self.config.http.place
+        if address is None or any(address.beside(each.address) for each in self.config.listener):
+            return
+        self.http = await self.server.listen(address, options=self._options(address))
 
     async def _serve_flight(self) -> None:
         """Serve tables, if that is asked for."""

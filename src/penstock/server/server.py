@@ -16,6 +16,7 @@ from penstock.limits import SESSIONS_MAX
 from penstock.log.memory import MemoryLog
 from penstock.server.clock import SystemClock
 from penstock.server.connections import Turnstile
+from penstock.server.http.view import ServerView
 from penstock.server.listener import Listener, StdioListener, new_listener
 from penstock.transport.addresses import Address
 from penstock.transport.stdio import Program
@@ -55,6 +56,8 @@ class Server:
             self._remember_topics(log)
         self._buffer = ReceiveBuffer()
         self._turnstile = Turnstile(connections_max)
+        self.view = ServerView(self.broker, log, lambda: self._turnstile.connections)
+        """What HTTP shows."""
         self._listeners: list[Listener] = []
         self._flights: list[FlightListener] = []
         self._ticking: asyncio.TimerHandle | None = None
@@ -83,7 +86,12 @@ class Server:
         Raise an OperatorError if that cannot be.
         """
         listener = new_listener(
-            address, self.broker, self._buffer, options=options, turnstile=self._turnstile
+            address,
+            self.broker,
+            self._buffer,
+            options=options,
+            turnstile=self._turnstile,
+            view=self.view,
         )
         self._listeners.append(listener)
         await listener.start()
@@ -115,7 +123,14 @@ class Server:
         from penstock.server.flight.listener import FlightListener  # noqa: PLC0415
 
         door = Door(anonymous=anonymous, verify=verify)
-        flight = FlightListener(address, broker=self.broker, log=self._log, data=data, door=door)
+        flight = FlightListener(
+            address,
+            broker=self.broker,
+            log=self._log,
+            data=data,
+            door=door,
+            counts=self.view.flight_reads,
+        )
         await flight.start()
         self._flights.append(flight)
         return flight.address
@@ -130,6 +145,7 @@ class Server:
 
     async def stop(self, *, seconds_max: float = 5.0) -> None:
         """Stop accepting, send what is written, close; what is not sent in time is dropped."""
+        self.view.stopping = True
         for listener in self._listeners:
             listener.stop_accepting()
         await asyncio.gather(*(each.close(seconds_max=seconds_max) for each in self._flights))

@@ -15,19 +15,21 @@ from penstock.log.groups import InvalidGroup, check_group_name
 from penstock.log.selection import Selection
 from penstock.patterns import compile_pattern
 from penstock.spark.errors import InvalidOption
+from penstock.spark.patient import PatientClient
 from penstock.spark.positions import Place, Position, parse_offsets, parse_time
 
 __all__ = ["Broker", "ReadOptions", "WriteOptions", "read_options", "write_options"]
 
-_WHERE: Final = ("path", "endpoint", "token")
+_BROKER: Final = ("endpoint", "token", "certificate")
+_WHERE: Final = ("path", *_BROKER)
 _READ: Final = (
     *_WHERE, "subscribe", "subscribePattern", "startingOffsets", "startingTimestamp",
     "minPartitions", "failOnDataLoss", "includeHeaders",
 )  # fmt: skip
 _BATCH: Final = (*_READ, "endingOffsets", "endingTimestamp", "filterPushdown")
 _STREAM: Final = (*_READ, "maxOffsetsPerTrigger", "group")
-_WRITE: Final = ("endpoint", "token", "topic", "writer", "epoch")
-_STREAM_WRITE: Final = ("endpoint", "token", "topic", "writer")
+_WRITE: Final = (*_BROKER, "topic", "writer", "epoch")
+_STREAM_WRITE: Final = (*_BROKER, "topic", "writer")
 _OF_SPARK: Final = frozenset({"checkpointlocation", "queryname", "outputmode"})
 """What Spark hands to a sink though it is for itself."""
 
@@ -37,10 +39,20 @@ _ENDPOINT: Final = re.compile(r"((grpc|grpc\+tcp|grpc\+tls|grpcs)://)?[^\s/]+:\d
 
 @dataclasses.dataclass(frozen=True)
 class Broker:
-    """A broker's Arrow Flight address, and who calls."""
+    """A broker's Arrow Flight address, who calls, and who signed the broker's certificate.
+
+    The certificate is PEM, as it was read by the driver: executors need no file.
+    """
 
     endpoint: str
     token: str | None = dataclasses.field(default=None, repr=False)
+    certificate: bytes | None = dataclasses.field(default=None, repr=False)
+
+    def client(self, *, expected: bool = True) -> PatientClient:
+        """Return a client; unless the broker is `expected` to be there, it fails at once."""
+        return PatientClient(
+            self.endpoint, token=self.token, certificate=self.certificate, expected=expected
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,8 +163,9 @@ def _where(given: _Given) -> Path | Broker:
         raise InvalidOption("endpoint", "there is path too", "one of path, endpoint")
     if path is None:
         return _broker(given)
-    if given.text("token") is not None:
-        raise InvalidOption("token", "files ask for none", "token with endpoint")
+    for name in ("token", "certificate"):
+        if given.text(name) is not None:
+            raise InvalidOption(name, "files ask for none", f"{name} with endpoint")
     if not path.strip():
         raise InvalidOption("path", "it is empty", "a broker's data folder")
     return Path(path.removeprefix("file://") if path.startswith("file:///") else path)
@@ -166,7 +179,24 @@ def _broker(given: _Given) -> Broker:
     if not _ENDPOINT.fullmatch(endpoint):
         allowed = "host:port, grpc://host:port, grpc+tls://host:port"
         raise InvalidOption("endpoint", f"{endpoint!r} is no address", allowed)
-    return Broker(endpoint, given.text("token"))
+    return Broker(endpoint, given.text("token"), _certificate(given, endpoint))
+
+
+def _certificate(given: _Given, endpoint: str) -> bytes | None:
+    path = given.text("certificate")
+    if path is None:
+        return None
+    allowed = "a file of the driver with PEM certificates, with an endpoint grpc+tls://host:port"
+    if not endpoint.startswith(("grpc+tls://", "grpcs://")):
+        raise InvalidOption("certificate", f"{endpoint} is without TLS", allowed)
+    try:
+        found = Path(path).read_bytes()
+    except OSError as error:
+        problem = f"{path} cannot be read: {(error.strerror or str(error)).lower()}"
+        raise InvalidOption("certificate", problem, allowed) from error
+    if b"-----BEGIN CERTIFICATE-----" not in found:
+        raise InvalidOption("certificate", f"{path} has none", allowed)
+    return found
 
 
 def _selection(given: _Given) -> Selection:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 import pyarrow as pa
 
 from penstock.errors import LogDamaged, OffsetBelowHorizon
-from penstock.flight.client import FlightClient
 from penstock.flight.protocol import ReadRange, Splits
 from penstock.limits import SPARK_TASK_OFFSETS_MIN
 from penstock.log.follow import Bounds
@@ -14,6 +13,7 @@ from penstock.log.selection import Selection
 from penstock.spark.errors import RangeLost
 from penstock.spark.options import Broker
 from penstock.spark.origin import Losses, Range, Request, Task, lost_while_reading
+from penstock.spark.patient import PatientClient
 
 __all__ = ["Remote", "RemoteTask"]
 
@@ -27,9 +27,12 @@ class RemoteTask(Task):
         self.span = span
 
     def batches(self, request: Request) -> Iterator[pa.RecordBatch]:
-        """See Task; the broker leaves out what it can, and goes on behind what is lost."""
+        """See Task; the broker leaves out what it can, and goes on behind what is lost.
+
+        A broker that goes away is waited for.
+        """
         start, end = self.span.start, self.span.end
-        with FlightClient(self.broker.endpoint, token=self.broker.token) as client:
+        with self.broker.client() as client:
             while start < end:
                 ticket = _ticket(self.span._replace(start=start), request)
                 try:
@@ -88,12 +91,12 @@ def _subscription(
 
 
 class Remote:
-    """A broker; an `origin.Origin`."""
+    """A broker; an `origin.Origin`. Once it has answered it is waited for when it does not."""
 
     def __init__(self, broker: Broker) -> None:
         self.name = broker.endpoint
         self._broker = broker
-        self._client = FlightClient(broker.endpoint, token=broker.token)
+        self._client: PatientClient = broker.client(expected=False)
         self._known: dict[int, Bounds] = {}
 
     def bounds(self) -> dict[int, Bounds]:
@@ -149,6 +152,6 @@ class Remote:
         )
         return [span._replace(start=part.start, end=part.end) for part in parts]
 
-    def commit(self, group: str, offsets: Mapping[int, int], *, lost: int) -> None:  # noqa: ARG002
-        """See Origin; what was lost is in the log of the query."""
-        self._client.commit_group(group, dict(offsets))
+    def commit(self, group: str, offsets: Mapping[int, int], *, lost: int) -> None:
+        """See Origin."""
+        self._client.commit_group(group, dict(offsets), lost=lost)

@@ -1,10 +1,12 @@
 """Publishing rows: `df.write.format("penstock")` and `df.writeStream.format("penstock")`.
 
 Each task puts its rows aside at the broker; when all have, the driver has them published as one
-epoch of a writer. A task that runs again replaces what it put aside, and an epoch that was
-published is not published again, however often it is asked for: nothing comes twice.
+epoch of a writer. What other attempts at a task put aside is left out, whenever it comes, and an
+epoch that was published is not published again, however often it is asked for: nothing comes twice.
+A broker that goes away is waited for.
 """
 
+import contextlib
 import uuid
 from collections.abc import Iterator
 from typing import Final
@@ -18,7 +20,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import BinaryType, StringType, StructType
 
-from penstock.flight.client import FlightClient
+from penstock.errors import PenstockError
 from penstock.flight.protocol import SINK_SCHEMA
 from penstock.spark.errors import InvalidOption, InvalidSchema
 from penstock.spark.options import Broker, WriteOptions
@@ -37,13 +39,13 @@ _ALLOWED: Final = (
 
 
 class Staged(WriterCommitMessage):
-    """A task has put its rows aside."""
+    """A task has put its rows aside, under a token that no other attempt at it has."""
 
-    def __init__(self, writer: str, epoch: int, partition: int, rows: int) -> None:
+    def __init__(self, writer: str, epoch: int, partition: int, token: str) -> None:
         self.writer = writer
         self.epoch = epoch
         self.partition = partition
-        self.rows = rows
+        self.token = token
 
 
 def check_rows(schema: StructType, options: WriteOptions) -> None:
@@ -95,31 +97,38 @@ class _Sink:
             raise AssertionError("rows are written by tasks")
         partition = context.partitionId()
         rows = (sink_rows(batch, topic=self._topic) for batch in batches)
-        with self._client() as client:
-            count = client.stage(
+        token = uuid.uuid4().hex
+        with self._broker.client() as client:
+            client.stage(
                 rows,
                 writer=writer,
                 epoch=epoch,
                 partition=partition,
                 attempt=context.attemptNumber(),
+                token=token,
             )
-        return Staged(writer, epoch, partition, count)
+        return Staged(writer, epoch, partition, token)
 
     def _publish(self, messages: list[WriterCommitMessage | None], *, final: bool) -> None:
         """Publish what tasks have put aside; it is `final` if the writer has no other epoch."""
         staged = [each for each in messages if isinstance(each, Staged)]
         if not staged:
             return
-        partitions = sorted({each.partition for each in staged})
-        with self._client() as client:
-            client.publish_epoch(staged[0].writer, staged[0].epoch, partitions, final=final)
+        tokens = {each.partition: each.token for each in staged}
+        partitions = sorted(tokens)
+        with self._broker.client() as client:
+            client.publish_epoch(
+                staged[0].writer,
+                staged[0].epoch,
+                partitions,
+                tokens=[tokens[each] for each in partitions],
+                final=final,
+            )
 
     def _remove(self, writer: str, epoch: int) -> None:
-        with self._client() as client:
+        """Remove what was put aside; without the broker it goes by itself in time."""
+        with self._broker.client() as client, contextlib.suppress(PenstockError):
             client.abort_epoch(writer, epoch)
-
-    def _client(self) -> FlightClient:
-        return FlightClient(self._broker.endpoint, token=self._broker.token)
 
 
 class BatchWriter(_Sink, DataSourceArrowWriter):
@@ -130,6 +139,8 @@ class BatchWriter(_Sink, DataSourceArrowWriter):
         self._writer = options.writer or f"batch-{uuid.uuid4()}"
         self._epoch = options.epoch or 0
         self._once = options.writer is None
+        with self._broker.client(expected=False) as client:
+            client.bounds()  # a wrong address is told before rows are computed
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         """Put a task's rows aside."""

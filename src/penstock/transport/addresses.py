@@ -71,6 +71,10 @@ class Address:
         """Whether it speaks TLS."""
         return self.scheme in _SECURE
 
+    def beside(self, other: "Address") -> bool:
+        """Tell whether another is a web address at the same port of the same host."""
+        return other.scheme in _WEB and (self.host, self.port) == (other.host, other.port)
+
     def with_port(self, port: int) -> "Address":
         """Return the same with the port that port 0 became."""
         return dataclasses.replace(self, port=port)

@@ -24,6 +24,7 @@ from penstock.limits import (
 )
 from penstock.ports import Handler
 from penstock.transport.intake import Intake
+from penstock.transport.numbers import next_connection
 
 __all__ = ["CLIENT_ID_VARIABLE", "Program", "ProgramLink", "ProgramOwner", "Supervisor"]
 
@@ -86,6 +87,7 @@ class ProgramLink:
         self._timers: list[asyncio.TimerHandle] = []
         self.congested = False
         self.ended: asyncio.Future[int | None] = self._loop.create_future()
+        self.connection = next_connection()
         self.peer = f"stdio:{program.name}"
 
     # --- The supervisor's side --------------------------------------------------------------------
@@ -330,7 +332,12 @@ class _Errors(asyncio.Protocol):
         for line in lines:
             text = line[:STDIO_ERROR_LINE_BYTES_MAX].decode(errors="replace").rstrip()
             if text:
-                log.info("program wrote to standard error", program=self._link.peer, line=text)
+                log.info(
+                    "program wrote to standard error",
+                    connection=self._link.connection,
+                    program=self._link.peer,
+                    line=text,
+                )
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self.data_received(b"\n")
@@ -398,18 +405,33 @@ class Supervisor:
         try:
             client_id = link.open()
         except PenstockError as error:
-            log.warning("program cannot be let in", program=program.name, reason=str(error))
+            log.warning(
+                "program cannot be let in",
+                connection=link.connection,
+                program=program.name,
+                reason=str(error),
+            )
             return
         try:
             await link.start(client_id)
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
-            log.warning("program cannot be started", program=program.name, reason=reason)
+            log.warning(
+                "program cannot be started",
+                connection=link.connection,
+                program=program.name,
+                reason=reason,
+            )
             return
         self._link = link
-        log.info("program started", program=link.peer, client_id=client_id)
+        log.info(
+            "program started",
+            connection=link.connection,
+            program=link.peer,
+            client_id=client_id,
+        )
         if self._stopping.is_set():  # while it was being started
             link.stop(seconds_max=STDIO_STOP_SECONDS_MAX)
         code = await link.ended
         self._link = None
-        log.info("program ended", program=link.peer, code=code)
+        log.info("program ended", connection=link.connection, program=link.peer, code=code)

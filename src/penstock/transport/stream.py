@@ -11,6 +11,7 @@ from typing import Final, Protocol, cast
 
 from penstock.limits import LINGER_SECONDS_MAX, RECEIVE_BUFFER_BYTES
 from penstock.ports import Handler
+from penstock.transport.numbers import next_connection
 
 __all__ = ["ConnectionOwner", "ReceiveBuffer", "StreamConnection"]
 
@@ -61,6 +62,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         "_rest",
         "_transport",
         "congested",
+        "connection",
         "peer",
     )
 
@@ -75,6 +77,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._closing = False
         self._ended = False  # the peer sends nothing more; it may still read
         self.congested = False
+        self.connection = next_connection()
         self.peer = ""
 
     # --- asyncio's side ---------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from penstock.limits import (
 )
 from penstock.model import ByteOrder
 from penstock.ports import Handler
+from penstock.transport.numbers import next_connection
 from penstock.wire.herald import Disconnect, Error, ErrorCode, OpCode, encode
 
 __all__ = ["DatagramEndpoint", "DatagramOwner", "DatagramSession", "split_frames"]
@@ -80,6 +81,7 @@ class DatagramSession:
         "_waiting",
         "_waiting_bytes",
         "address",
+        "connection",
         "handler",
         "heard_at",
         "order",
@@ -101,6 +103,7 @@ class DatagramSession:
         self._handshakes: dict[bytes, bytes] = {}
         self.address = address
         self.order: ByteOrder = order
+        self.connection = next_connection()
         self.peer = f"{address[0]}:{address[1]}"
         self.handler: Handler | None = None
         self.heard_at = 0.0

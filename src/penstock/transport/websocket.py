@@ -1,8 +1,8 @@
 """WebSocket: a byte stream in binary messages, cut anywhere.
 
 A message may hold a part of a frame or many frames; the broker's own messages hold whatever waits
-to be sent, up to a size that clients take by default. The port also answers plain HTTP requests:
-those that the owner knows, 404 for the rest.
+to be sent, up to a size that clients take by default. What asks for anything else than the
+WebSocket is handed on to the owner, which answers HTTP.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ import logging
 import ssl
 import weakref
 from collections import deque
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol, cast
 from urllib.parse import urlsplit
 
 from websockets.asyncio.server import Server, ServerConnection, serve
@@ -28,8 +28,9 @@ from penstock.limits import (
 )
 from penstock.ports import Handler
 from penstock.transport.intake import Intake
+from penstock.transport.web_connection import HttpArrival, WebConnection, peer_of
 
-__all__ = ["HttpAnswer", "WebSocketEndpoint", "WebSocketLink", "WebSocketOwner"]
+__all__ = ["WebSocketEndpoint", "WebSocketLink", "WebSocketOwner"]
 
 _MESSAGES_AHEAD: Final = 4
 """Messages that are read before the handler took those before them."""
@@ -41,15 +42,6 @@ _ABORT_SECONDS: Final = 1.0
 _SILENT: Final = logging.getLogger("penstock.transport.websocket.library")
 _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
-
-
-class HttpAnswer(NamedTuple):
-    """What is answered to a plain HTTP request."""
-
-    status: int
-    reason: str
-    body: bytes
-    content_type: str = "text/plain; charset=utf-8"
 
 
 class WebSocketOwner(Protocol):
@@ -72,17 +64,17 @@ class WebSocketOwner(Protocol):
     def failed(self, link: "WebSocketLink", error: Exception) -> None:
         """Take note that a connection's handler broke; the connection is aborted."""
 
-    def refused(self, peer: str, reason: str) -> None:
+    def refused(self, peer: str, reason: str, *, connection: int) -> None:
         """Count a connection that is ended for a reason of the transport's own."""
 
-    def http(self, path: str) -> HttpAnswer | None:
-        """Answer a GET of `path`, which is not the WebSocket's; None if there is nothing there."""
+    def http(self, arrival: HttpArrival) -> None:
+        """Take a connection over: give its transport another protocol, or end it."""
 
 
 class WebSocketLink:
     """One connection; to its handler it is a `ports.Link`."""
 
-    def __init__(self, owner: WebSocketOwner, connection: ServerConnection) -> None:
+    def __init__(self, owner: WebSocketOwner, connection: WebConnection) -> None:
         self._owner = owner
         self._connection = connection
         self._intake = Intake()
@@ -93,8 +85,8 @@ class WebSocketLink:
         self._to_send = asyncio.Event()
         self._closing = False
         self.congested = False
-        name = connection.remote_address
-        self.peer = f"{name[0]}:{name[1]}" if isinstance(name, tuple) else str(name or "")
+        self.connection = connection.number
+        self.peer = peer_of(connection.transport)
 
     # --- The connection's side --------------------------------------------------------------------
 
@@ -124,7 +116,7 @@ class WebSocketLink:
                 await self._resumed_or_lost()
             message = await self._connection.recv()
             if isinstance(message, str):
-                self._owner.refused(self.peer, "text message")
+                self._refused("text message")
                 await self._connection.close(CloseCode.UNSUPPORTED_DATA, "binary messages only")
                 return
             self._take(message)
@@ -169,6 +161,9 @@ class WebSocketLink:
         except ConnectionClosed:
             pass
 
+    def _refused(self, reason: str) -> None:
+        self._owner.refused(self.peer, reason, connection=self.connection)
+
     def _next_message(self) -> bytes:
         chunks = []
         room = WEBSOCKET_SENT_MESSAGE_BYTES_MAX
@@ -205,7 +200,7 @@ class WebSocketLink:
         if self._queued_bytes > self._owner.congested_bytes:
             self.congested = True
             if self._queued_bytes - len(data) > self._owner.out_bytes_max:
-                self._owner.refused(self.peer, "out-buffer full")
+                self._refused("out-buffer full")
                 self.abort()
 
     def pause(self) -> None:
@@ -237,14 +232,16 @@ class WebSocketLink:
 
 
 class WebSocketEndpoint:
-    """A listening socket that speaks WebSocket at one path and HTTP at others."""
+    """A listening socket that speaks WebSocket at one path, none if empty, and HTTP at others."""
 
     def __init__(self, owner: WebSocketOwner, *, path: str, origins: tuple[str, ...] = ()) -> None:
         self._owner = owner
-        self._path = path
+        self.entering: set[WebConnection] = set()
+        """Connections that have not said yet what they want."""
+        self._path = path.encode()
         self._origins = frozenset(origins)
         self._links: set[WebSocketLink] = set()
-        self._connections: weakref.WeakSet[ServerConnection] = weakref.WeakSet()
+        self._connections: weakref.WeakSet[WebConnection] = weakref.WeakSet()
         self._server: Server | None = None
 
     def __len__(self) -> int:
@@ -254,12 +251,11 @@ class WebSocketEndpoint:
         self, host: str, port: int, *, tls: ssl.SSLContext | None = None
     ) -> tuple[str, int]:
         """Start to listen; return the address, with the port that port 0 became."""
-        connections = self._connections
 
-        class Connection(ServerConnection):
-            def connection_made(self, transport: asyncio.BaseTransport) -> None:
-                super().connection_made(transport)
-                connections.add(self)
+        def connection(*args: Any, **keywords: Any) -> WebConnection:  # noqa: ANN401
+            made = WebConnection(self, *args, **keywords)
+            self._connections.add(made)
+            return made
 
         self._server = await serve(
             self._run,
@@ -276,7 +272,7 @@ class WebSocketEndpoint:
             max_size=WEBSOCKET_MESSAGE_BYTES_MAX,
             max_queue=_MESSAGES_AHEAD,
             logger=_SILENT,
-            create_connection=Connection,
+            create_connection=cast("type[ServerConnection]", connection),
         )
         name = next(iter(self._server.sockets)).getsockname()
         return name[0], name[1]
@@ -289,20 +285,24 @@ class WebSocketEndpoint:
     async def close(self, *, seconds_max: float) -> None:
         """End all connections, once what was written to them is sent or the time is up."""
         self.stop_accepting()
+        for entering in list(self.entering):
+            entering.abort_entry()
         for link in list(self._links):
             link.close()
         if self._server is None:
             return
         waiting = asyncio.ensure_future(self._server.wait_closed())
         done, _ = await asyncio.wait([waiting], timeout=seconds_max)
+        # Those too that are still shaking hands: the library knows nothing of some of them.
+        left = [each for each in self._connections if each.abort_all()]
+        if left:
+            await asyncio.wait([each.gone for each in left], timeout=_ABORT_SECONDS)
         if not done:
-            for connection in list(self._connections):
-                connection.transport.abort()  # those too that are still shaking hands
             await asyncio.wait([waiting], timeout=_ABORT_SECONDS)
             waiting.cancel()
 
     async def _run(self, connection: ServerConnection) -> None:
-        link = WebSocketLink(self._owner, connection)
+        link = WebSocketLink(self._owner, cast("WebConnection", connection))
         self._links.add(link)
         try:
             await link.run()
@@ -310,17 +310,31 @@ class WebSocketEndpoint:
             self._links.discard(link)
 
     def _process_request(self, connection: ServerConnection, request: Request) -> Response | None:
-        """Answer what is not for the WebSocket; None lets the handshake go on."""
-        path = request.path.partition("?")[0]
-        if path == self._path:
-            if self._welcomes(request.headers):
-                return None
-            self._owner.refused(str(connection.remote_address), "origin not allowed")
-            return _response(HttpAnswer(403, "Forbidden", b"origin not allowed\n"))
-        if request.method != "GET":
-            return _response(HttpAnswer(405, "Method Not Allowed", b"GET only\n"))
-        answer = self._owner.http(path)
-        return _response(answer or HttpAnswer(404, "Not Found", b"not found\n"))
+        """Refuse pages from elsewhere; None lets the handshake go on."""
+        if self._welcomes(request.headers):
+            return None
+        entered = cast("WebConnection", connection)
+        peer = peer_of(entered.transport)
+        self._owner.refused(peer, "origin not allowed", connection=entered.number)
+        body = b"origin not allowed\n"
+        headers = Headers(
+            {
+                "Content-Type": "text/plain; charset=utf-8",
+                "Content-Length": str(len(body)),
+                "Connection": "close",
+            }
+        )
+        return Response(403, "Forbidden", headers, body)
+
+    def http(self, arrival: HttpArrival) -> None:
+        """See transport.web_connection.Entrance."""
+        self._owner.http(arrival)
+
+    def is_websocket(self, request_line: bytes | bytearray) -> bool:
+        """See transport.web_connection.Entrance."""
+        method, _, rest = bytes(request_line).partition(b" ")
+        path = rest.split(b" ", 1)[0].partition(b"?")[0]
+        return bool(path) and method == b"GET" and path == self._path
 
     def _welcomes(self, headers: Headers) -> bool:
         """Judge the page that a browser runs: without this, any page could speak to the broker.
@@ -331,14 +345,3 @@ class WebSocketEndpoint:
         if origin is None or "*" in self._origins or origin in self._origins:
             return True
         return urlsplit(origin).netloc == headers.get("Host")
-
-
-def _response(answer: HttpAnswer) -> Response:
-    headers = Headers(
-        {
-            "Content-Type": answer.content_type,
-            "Content-Length": str(len(answer.body)),
-            "Connection": "close",
-        }
-    )
-    return Response(answer.status, answer.reason, headers, answer.body)

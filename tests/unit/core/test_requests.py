@@ -24,6 +24,7 @@ class FakeClock:
 
 
 class NoLink:
+    connection = 7
     peer = "nobody"
     buffered = 0
 

@@ -83,8 +83,9 @@ class Owner:
         assert link in self.links
         self.failures.append(error)
 
-    def refused(self, peer: str, reason: str) -> None:
+    def refused(self, peer: str, reason: str, *, connection: int) -> None:
         assert peer
+        assert connection
         self.refusals.append(reason)
 
     def not_heard(self, reason: str) -> None:
@@ -93,5 +94,7 @@ class Owner:
     def not_sent(self, *, messages: int, too_large: int) -> None:
         self.unsent = (self.unsent[0] + messages, self.unsent[1] + too_large)
 
-    def http(self, path: str) -> Any:  # noqa: ARG002
-        return None
+    def http(self, arrival: Any) -> None:
+        """Say what was received, and close."""
+        arrival.transport.write(b"not for the WebSocket: " + bytes(arrival.received))
+        arrival.transport.close()

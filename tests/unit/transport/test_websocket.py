@@ -12,8 +12,9 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.frames import Frame, Opcode
 
+from penstock.limits import HTTP_REQUEST_LINE_BYTES_MAX
 from penstock.transport.tls import server_context
-from penstock.transport.websocket import HttpAnswer, WebSocketEndpoint
+from penstock.transport.websocket import WebSocketEndpoint
 from tests.unit.transport.conftest import Run
 from tests.unit.transport.handlers import Echo, Owner, one_broken, until
 
@@ -44,6 +45,12 @@ async def receive(peer: ClientConnection, size: int) -> bytes:
             data += message
     assert len(data) == size
     return data
+
+
+async def shut(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with suppress(ConnectionError):
+        await writer.wait_closed()
 
 
 async def get(url: str, path: str, *headers: str, method: str = "GET") -> bytes:
@@ -112,29 +119,60 @@ def test_a_text_message_closes_with_1003(run: Run) -> None:
     run(check())
 
 
-def test_other_paths_are_404_and_the_owners_are_answered(run: Run) -> None:
-    class Answering(Owner):
-        def http(self, path: str) -> HttpAnswer | None:
-            answer = HttpAnswer(200, "OK", b"{}", "application/json")
-            return answer if path == "/api" else None
-
+def test_what_is_not_for_the_websocket_is_handed_on_with_all_that_came(run: Run) -> None:
     async def check() -> None:
-        owner = Answering()
+        owner = Owner()
+        handed_on = b"not for the WebSocket: "
         async with endpoint(owner) as url:
-            answer = await get(url, "/api?x=1")
-            assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
-            assert b"\r\nContent-Type: application/json\r\n" in answer
-            assert answer.endswith(b"\r\n\r\n{}")
-            assert (await get(url, "/other")).startswith(b"HTTP/1.1 404 ")
-            assert (await get(url, "/api", method="DELETE")).startswith(b"HTTP/1.1 405 ")
-            assert (await get(url, "/ws")).startswith(b"HTTP/1.1 426 ")  # no upgrade asked for
-            assert b"\r\nServer:" not in await get(url, "/other")
-            with pytest.raises(InvalidStatus) as caught:
-                await connect(url + "/wrong")
-            assert caught.value.response.status_code == 404
+            for path, method in (("/api?x=1", "GET"), ("/ws", "POST"), ("/wsx", "GET")):
+                answer = await get(url, path, "X: y", method=method)
+                line = f"{method} {path} HTTP/1.1\r\n".encode()
+                assert answer.startswith(handed_on + line)
+                assert answer.endswith(b"\r\nX: y\r\n\r\n")
+            answer = await get(url, "/ws")
+            assert answer.startswith(b"HTTP/1.1 426 ")  # no upgrade asked for
+            assert b"\r\nServer:" not in answer
             async with connect(url + "/ws?token=1"):
                 pass
             assert len(owner.handlers) == 1
+
+    run(check())
+
+
+def test_without_a_path_there_is_no_websocket(run: Run) -> None:
+    async def check() -> None:
+        made = WebSocketEndpoint(Owner(), path="")
+        _, port = await made.listen("127.0.0.1", 0)
+        answer = await get(f"ws://127.0.0.1:{port}", "/")
+        assert answer.startswith(b"not for the WebSocket: GET / ")
+        await made.close(seconds_max=1)
+
+    run(check())
+
+
+def test_a_first_line_that_does_not_end_is_handed_on_at_the_limit(run: Run) -> None:
+    async def check() -> None:
+        async with endpoint(Owner()) as url:
+            reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+            writer.write(b"GET /" + bytes(HTTP_REQUEST_LINE_BYTES_MAX))
+            async with asyncio.timeout(5):
+                assert (await reader.read()).startswith(b"not for the WebSocket: GET /")
+            await shut(writer)
+
+    run(check())
+
+
+def test_who_does_not_say_what_it_wants_is_cut_off_in_time(run: Run, monkeypatch: Any) -> None:
+    monkeypatch.setattr("penstock.transport.web_connection.HANDSHAKE_SECONDS_MAX", 0.1)
+
+    async def check() -> None:
+        async with endpoint(Owner()) as url:
+            reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+            writer.write(b"GET /")
+            async with asyncio.timeout(5):
+                with suppress(ConnectionResetError):
+                    assert await reader.read() == b""
+            await shut(writer)
 
     run(check())
 
@@ -316,7 +354,7 @@ def test_a_stop_closes_who_is_in_and_who_is_at_the_door(run: Run) -> None:
             await asyncio.wait_for(peer.recv(), 5)
         with suppress(ConnectionResetError):
             assert await asyncio.wait_for(reader.read(), 5) == b""
-        writer.close()
+        await shut(writer)
         assert not owner.links
 
     run(check())
@@ -356,7 +394,7 @@ def test_bytes_that_are_no_websocket_end_one_connection(run: Run) -> None:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(b"\xfe\xca\x20\0\0\0\0\r\n\r\n")
             await asyncio.wait_for(reader.read(), 5)
-            writer.close()
+            await shut(writer)
 
     run(check())
 

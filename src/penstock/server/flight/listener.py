@@ -13,6 +13,7 @@ from penstock.errors import CannotListen, CertificateUnusable
 from penstock.log.arrow_log import ArrowLog
 from penstock.server.flight.access import Door
 from penstock.server.flight.publisher import Publisher
+from penstock.server.flight.read_counts import ReadCounts
 from penstock.server.flight.reading import Reading
 from penstock.server.flight.service import FlightService
 from penstock.server.flight.sink_files import SinkFiles
@@ -28,13 +29,21 @@ class FlightListener:
     """Takes calls from `start` until `close`; the event loop's thread owns it."""
 
     def __init__(
-        self, address: Address, *, broker: Broker, log: ArrowLog, data: Path, door: Door
+        self,
+        address: Address,
+        *,
+        broker: Broker,
+        log: ArrowLog,
+        data: Path,
+        door: Door,
+        counts: ReadCounts | None = None,
     ) -> None:
         self.address = address
         self._broker = broker
         self._log = log
         self._data = data
         self._door = door
+        self._counts = counts
         self._service: FlightService | None = None
         self._publisher: Publisher | None = None
         self._recovering: threading.Thread | None = None
@@ -65,6 +74,7 @@ class FlightListener:
                 sinks=sinks,
                 data=self._data,
                 tls_certificates=self._certificates(),
+                counts=self._counts,
             )
         except (pa.ArrowException, OSError) as error:
             url = f"{scheme}://{host}:{self.address.port}"

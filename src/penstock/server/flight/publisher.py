@@ -138,6 +138,7 @@ class Publisher:
             if known is None:
                 raise
             return
+        self._broker.counters.messages_received_by_flight += len(group)
         self._broker.when_settled(receipt, partial(self._settled, publication, group))
 
     @staticmethod

@@ -1,13 +1,15 @@
 """Rows that a sink brings: put in the shape that groups are prepared of, and judged."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.flight as pf
 
 from penstock.errors import InvalidTopicName
-from penstock.flight.errors import BadRows
-from penstock.flight.protocol import SINK_SCHEMA
+from penstock.flight.errors import BadRequest, BadRows
+from penstock.flight.protocol import SINK_SCHEMA, Staged
 from penstock.limits import (
     LAMAMQ_HEADERS_BYTES_MAX,
     LAMAMQ_HEADERS_MAX,
@@ -17,7 +19,7 @@ from penstock.limits import (
 from penstock.log.prepared import ROWS_SCHEMA
 from penstock.model import is_publishable
 
-__all__ = ["RowCheck", "check_columns"]
+__all__ = ["RowCheck", "check_columns", "whole"]
 
 _NEEDED = ("topic", "value")
 
@@ -32,6 +34,28 @@ def check_columns(schema: pa.Schema) -> None:
             raise BadRows(field.name, f"expected {', '.join(SINK_SCHEMA.names)}")
     if len(set(schema.names)) != len(schema.names):
         raise BadRows(schema.names[0], "a column is there twice")
+
+
+def whole(reader: pf.MetadataRecordBatchReader) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a put; raise BadRequest unless its last message says that they are all.
+
+    Flight ends the rows of a client that was killed like those of one that is done.
+    """
+    rows = 0
+    told: int | None = None
+    for chunk in reader:
+        if chunk.data is not None:
+            rows += len(chunk.data)
+            yield chunk.data
+        if chunk.app_metadata is not None:
+            try:
+                told = msgspec.json.decode(chunk.app_metadata.to_pybytes(), type=Staged).rows
+            except msgspec.MsgspecError as error:
+                raise BadRequest("the metadata of rows", str(error)) from None
+    if told is None:
+        raise BadRequest("rows", f"they end behind {rows} without a message of how many they are")
+    if told != rows:
+        raise BadRequest("rows", f"{rows} came of {told}")
 
 
 class RowCheck:

@@ -36,7 +36,9 @@ from penstock.flight.protocol import (
 from penstock.limits import FLIGHT_READS_MAX, FLIGHT_REQUEST_BYTES_MAX, FLIGHT_WAIT_SECONDS_MAX
 from penstock.log.groups import GroupOffsets
 from penstock.server.flight.access import ACCESS, Door, Doorkeeper, principal_of
+from penstock.server.flight.read_counts import ReadCounts
 from penstock.server.flight.reading import Reading
+from penstock.server.flight.rows import whole
 from penstock.server.flight.sinks import Sinks
 
 __all__ = ["FlightService"]
@@ -75,10 +77,12 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
         sinks: Sinks,
         data: Path,
         tls_certificates: list[tuple[bytes, bytes]] | None = None,
+        counts: ReadCounts | None = None,
     ) -> None:
         self._reading = reading
         self._sinks = sinks
         self._groups = GroupOffsets(data)
+        self._counts = counts or ReadCounts()
         self._stopping = False
         self._turns = threading.BoundedSemaphore(FLIGHT_READS_MAX)
         self._actions: dict[str, Callable[[bytes, Principal], object]] = {
@@ -130,8 +134,7 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
         with _told():
             principal = principal_of(context)
             request = _decoded(descriptor.command or b"", Stage)
-            batches = (chunk.data for chunk in reader if chunk.data is not None)
-            staged = self._sinks.stage(request, reader.schema, batches, principal)
+            staged = self._sinks.stage(request, reader.schema, whole(reader), principal)
             writer.write(pa.py_buffer(msgspec.json.encode(staged)))
 
     def do_action(self, context: pf.ServerCallContext, action: pf.Action) -> Iterator[pf.Result]:
@@ -160,9 +163,11 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
         try:
             if not self._turns.acquire(timeout=FLIGHT_WAIT_SECONDS_MAX):
                 raise TooBusy(FLIGHT_READS_MAX)
+            self._counts.began()
             try:
                 for batch in batches:
                     self._check_stopping()
+                    self._counts.sent(batch.num_rows, batch.nbytes)
                     yield batch
             finally:
                 self._turns.release()
@@ -182,13 +187,15 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
 
     def _commit_group(self, body: bytes, _principal: Principal) -> None:
         request = _decoded(body, CommitGroup)
-        self._groups.commit(request.group, request.offsets)
+        self._groups.commit(request.group, request.offsets, lost=max(request.lost, 0))
 
     def _list_groups(self, _body: bytes, _principal: Principal) -> object:
         partition, end = self._reading.partition, self._reading.bounds().end
         return {
             group: {
-                number: GroupOffset(offset, max(end - offset, 0) if number == partition else 0)
+                number: GroupOffset(
+                    offset, max(end - offset, 0) if number == partition else 0, state.lost
+                )
                 for number, offset in state.offsets.items()
             }
             for group, state in self._groups.all().items()

@@ -2,6 +2,7 @@
 
 DATA/sinks/<writer>/writer.json                   what the writer has published
                     <epoch>-<partition>.arrows    rows of a task that wait: an Arrow IPC stream
+                    <epoch>-<partition>-<token>.arrows    likewise, of one attempt at the task
                     *.new                         what was not written to its end
 """
 
@@ -23,7 +24,7 @@ from penstock.log.prepared import ROWS_SCHEMA
 __all__ = ["Publishing", "SinkFiles", "Task", "WriterState"]
 
 _STATE: Final = "writer.json"
-_STAGED: Final = re.compile(r"(\d+)-(\d+)\.arrows")
+_STAGED: Final = re.compile(r"(\d+)-(\d+)(?:-([A-Za-z0-9]+))?\.arrows")
 _STATE_BYTES_MAX: Final = 16 * 1024 * 1024
 
 
@@ -34,6 +35,13 @@ class Publishing(msgspec.Struct, frozen=True):
     partitions: list[int]
     start: int
     final: bool = False
+    tokens: list[str] = []
+
+    @property
+    def tasks(self) -> "list[Task]":
+        """Whose rows are published, in order."""
+        tokens = self.tokens or [""] * len(self.partitions)
+        return [Task(self.epoch, *each) for each in zip(self.partitions, tokens, strict=True)]
 
 
 class WriterState(msgspec.Struct, frozen=True):
@@ -48,10 +56,11 @@ class WriterState(msgspec.Struct, frozen=True):
 
 
 class Task(NamedTuple):
-    """A part of an epoch."""
+    """A part of an epoch, by whoever has this token."""
 
     epoch: int
     partition: int
+    token: str = ""
 
 
 class SinkFiles:
@@ -140,7 +149,7 @@ class SinkFiles:
     def tasks(self, writer: str) -> list[Task]:
         """Return the tasks whose rows wait."""
         matches = map(_STAGED.fullmatch, self._files.names(self._folder / writer))
-        return [Task(int(match[1]), int(match[2])) for match in matches if match]
+        return [Task(int(each[1]), int(each[2]), each[3] or "") for each in matches if each]
 
     def remove(self, writer: str, tasks: Iterable[Task]) -> None:
         """Remove the rows of tasks."""
@@ -178,7 +187,8 @@ class SinkFiles:
             return 0
 
     def _path(self, writer: str, task: Task) -> Path:
-        return self._folder / writer / f"{task.epoch}-{task.partition}.arrows"
+        token = f"-{task.token}" if task.token else ""
+        return self._folder / writer / f"{task.epoch}-{task.partition}{token}.arrows"
 
 
 def _check_room(writer: str, size: int) -> None:

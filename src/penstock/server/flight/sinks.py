@@ -10,7 +10,7 @@ the broker is there again. So an epoch that has begun is published whole, and no
 
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -36,6 +36,7 @@ __all__ = ["Sinks"]
 log = structlog.get_logger("penstock.flight")
 
 _WRITER: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
+_TOKEN: Final = re.compile(r"[A-Za-z0-9]{0,64}")
 _NUMBER_MAX: Final = (1 << 62) - 1
 
 
@@ -71,6 +72,7 @@ class Sinks:
         An epoch that is published, or has begun to be, has its rows: then these are only counted.
         """
         _check(request.writer, request.epoch, request.partition)
+        _check_tokens([request.token])
         check_columns(schema)
         with self._alone(request.writer):
             state = self._state(request.writer, principal)
@@ -84,7 +86,8 @@ class Sinks:
             if request.epoch <= begun:
                 self._files.drop(path)
             else:
-                self._files.keep(request.writer, Task(request.epoch, request.partition), path)
+                task = Task(request.epoch, request.partition, request.token)
+                self._files.keep(request.writer, task, path)
         log.debug("rows put aside", rows=rows, **msgspec.structs.asdict(request))
         return Staged(rows)
 
@@ -120,6 +123,9 @@ class Sinks:
     def publish(self, request: PublishEpoch, principal: Principal) -> Published:
         """Publish the rows of an epoch, unless they are; they are on disk when this returns."""
         _check(request.writer, request.epoch, *request.partitions)
+        _check_tokens(request.tokens)
+        if request.tokens and len(request.tokens) != len(request.partitions):
+            raise BadRequest("tokens", "expected one for each partition, or none")
         with self._alone(request.writer):
             state = self._state(request.writer, principal)
             if state.publishing is not None:
@@ -131,14 +137,19 @@ class Sinks:
             return Published(self._finish(self._begin(request, state)).rows)
 
     def _begin(self, request: PublishEpoch, state: WriterState) -> WriterState:
-        partitions = list(dict.fromkeys(request.partitions))
-        staged = set(self._files.tasks(request.writer))
-        for partition in partitions:
-            if Task(request.epoch, partition) not in staged:
-                raise NotStaged(request.writer, request.epoch, partition)
+        tokens = request.tokens or [""] * len(request.partitions)
+        parts = dict(zip(request.partitions, tokens, strict=True))
         publishing = Publishing(
-            request.epoch, partitions, start=self._reading.next_offset, final=request.final
+            request.epoch,
+            list(parts),
+            start=self._reading.next_offset,
+            final=request.final,
+            tokens=list(parts.values()),
         )
+        staged = set(self._files.tasks(request.writer))
+        for task in publishing.tasks:
+            if task not in staged:
+                raise NotStaged(request.writer, request.epoch, task.partition)
         begun = msgspec.structs.replace(state, publishing=publishing)
         self._files.save(begun)
         return begun
@@ -179,9 +190,9 @@ class Sinks:
 
     def _groups(self, writer: str, publishing: Publishing, *, skip: int) -> Iterator[PreparedGroup]:
         client = self._client(writer)
-        for partition in publishing.partitions:
-            correlation = f"{writer}/{publishing.epoch}/{partition}"
-            for rows in self._files.read(writer, Task(publishing.epoch, partition)):
+        for task in publishing.tasks:
+            correlation = f"{writer}/{task.epoch}/{task.partition}"
+            for rows in self._files.read(writer, task):
                 left = rows.slice(min(skip, len(rows)))
                 skip -= len(rows) - len(left)
                 yield from prepare(left, sender=writer, client=client, correlation=correlation)
@@ -242,6 +253,12 @@ def _check(writer: str, *numbers: int) -> None:
     for number in numbers:
         if not 0 <= number <= _NUMBER_MAX:
             raise BadRequest(f"epoch or partition {number}", f"expected 0 to {_NUMBER_MAX}")
+
+
+def _check_tokens(tokens: Sequence[str]) -> None:
+    for token in tokens:
+        if not _TOKEN.fullmatch(token):
+            raise BadRequest(f"token {token[:200]!r}", "expected up to 64 letters and digits")
 
 
 def _check_owner(state: WriterState, principal: Principal) -> None:

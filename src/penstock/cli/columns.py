@@ -1,0 +1,37 @@
+"""Columns for a terminal, and numbers in them."""
+
+from collections.abc import Sequence
+
+import typer
+
+__all__ = ["count_text", "print_columns", "short_size"]
+
+
+def print_columns(rows: Sequence[Sequence[str]], *, left: int) -> None:
+    """Print columns; the last `left` of them start at their left edge."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    first_left = len(widths) - left
+    for row in rows:
+        cells = [
+            cell.ljust(width) if number >= first_left else cell.rjust(width)
+            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        typer.echo("  ".join(cells).rstrip())
+
+
+def count_text(number: float) -> str:
+    """Return a number for people: whole, or short where it is large."""
+    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if number >= limit:
+            divisor = 1e3 if unit == "k" else limit
+            return f"{number / divisor:.1f}{unit}"
+    return f"{number:.0f}" if number >= 10 or number == int(number) else f"{number:.1f}"
+
+
+def short_size(size: float) -> str:
+    """Return a number of bytes for people, short."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"

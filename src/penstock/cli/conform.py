@@ -1,0 +1,207 @@
+"""`penstock conform`: does a server keep the rules of its protocol."""
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from penstock.cli.client_options import (
+    Ca,
+    CommandFailed,
+    Json,
+    ProtocolChoice,
+    Timeout,
+    examples,
+    find_broker,
+)
+from penstock.cli.log_options import quiet_pipe
+from penstock.limits import CONFORM_SECONDS_MAX
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Mapping, Sequence
+
+    from penstock.conform import Case, Outcome, Result
+
+__all__ = ["CONFORM_EXAMPLES", "conform"]
+
+EXIT_FAILED: Final = 1
+NOWHERE: Final = "tcp://127.0.0.1:1"
+"""Stands for the server where only cases are listed."""
+
+CONFORM_EXAMPLES: Final = examples(
+    "penstock conform tcp://127.0.0.1:7000 --protocol herald",
+    "penstock conform lamamq://127.0.0.1:7000 --profile --json",
+    "penstock conform --protocol fleximq --list",
+)
+
+
+def conform(
+    url: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="URL",
+            help="The server: tcp, tls, ipc, ws or wss; or a protocol, as herald://127.0.0.1:7000.",
+            envvar="PENSTOCK_URL",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    protocol: ProtocolChoice = None,
+    profile: Annotated[
+        bool,
+        typer.Option("--profile", help="Check too what Penstock does where nothing is said."),
+    ] = False,
+    listing: Annotated[
+        bool, typer.Option("--list", help="Print the cases; run none of them.")
+    ] = False,
+    case: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="Only this case; may be given again.", show_default=False
+        ),
+    ] = None,
+    ca: Ca = None,
+    json: Json = False,
+    timeout: Timeout = CONFORM_SECONDS_MAX,
+) -> None:
+    """Run conformance cases against a server of a protocol, and print a report.
+
+    Ends with 0 only if no case failed. The server should let anybody in and have no other clients
+    meanwhile.
+    """
+    from penstock.conform import CASES  # noqa: PLC0415  (so that --help starts fast)
+
+    if url is None and not listing:
+        raise typer.BadParameter("say which server, as tcp://127.0.0.1:7000.", param_hint="URL")
+    server = find_broker(url or NOWHERE, protocol, default="", ca=ca)
+    cases = _chosen(CASES[server.protocol], case or [], server.protocol)
+    if listing:
+        with quiet_pipe():
+            sys.stdout.write(_listing_json(cases) if json else _listing(cases))
+        return
+    failed = _run(
+        server.url,
+        cases,
+        server.protocol,
+        profile=profile,
+        json=json,
+        seconds_max=timeout,
+        tls=server.options.get("tls"),
+    )
+    if failed:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _chosen(cases: "tuple[Case, ...]", names: list[str], protocol: str) -> "tuple[Case, ...]":
+    known = {case.name for case in cases}
+    for name in names:
+        if name not in known:
+            raise typer.BadParameter(
+                f"{name!r} is no case of {protocol}; --list prints them.", param_hint="--case"
+            )
+    return tuple(case for case in cases if not names or case.name in names)
+
+
+def _run(
+    url: str,
+    cases: "tuple[Case, ...]",
+    protocol: str,
+    *,
+    profile: bool,
+    json: bool,
+    seconds_max: float,
+    tls: "ssl.SSLContext | None",
+) -> int:
+    """Run cases and print the report; return how many failed. Raise OperatorError."""
+    from penstock.client.address import parse_address  # noqa: PLC0415
+    from penstock.client.errors import ConnectFailed, InvalidAddress  # noqa: PLC0415
+    from penstock.conform import Outcome, run  # noqa: PLC0415
+    from penstock.conform.wires import open_wire  # noqa: PLC0415
+
+    try:
+        address = parse_address(url)
+        open_wire(address, seconds_max=seconds_max, tls=tls).close()
+    except InvalidAddress as error:
+        raise CommandFailed(str(error), "give a URL such as tcp://127.0.0.1:7000") from None
+    except ConnectFailed as error:
+        raise CommandFailed(str(error), "start the server, or give its URL") from None
+    results: list[Result] = []
+    with quiet_pipe():
+        for result in run(cases, address, seconds_max=seconds_max, profile=profile, tls=tls):
+            results.append(result)
+            if not json:
+                sys.stdout.write(_told(result))
+                sys.stdout.flush()
+        counts = {outcome: sum(r.outcome is outcome for r in results) for outcome in Outcome}
+        if json:
+            sys.stdout.write(_report(url, protocol, results, counts))
+        else:
+            summary = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
+            sys.stdout.write(f"{protocol} at {url}: {summary}\n")
+    return counts[Outcome.FAILED]
+
+
+# --- What is printed ------------------------------------------------------------------------------
+
+
+def _told(result: "Result") -> str:
+    case = result.case
+    lines = [f"{result.outcome:<7}  {case.name}  {case.rule} ({_where(case)})"]
+    if result.outcome == "failed":
+        lines += [
+            f"         sent      {result.sent or '(nothing)'}",
+            f"         expected  {result.expected}",
+            f"         got       {result.got}",
+        ]
+    elif result.reason:
+        lines.append(f"         {result.reason}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _where(case: "Case") -> str:
+    return f"{case.section}, profile" if case.profile else case.section
+
+
+def _listing(cases: "Sequence[Case]") -> str:
+    return "".join(f"{case.name}  {case.rule} ({_where(case)})\n" for case in cases)
+
+
+def _facts(case: "Case") -> dict[str, object]:
+    return {
+        "case": case.name,
+        "section": case.section,
+        "rule": case.rule,
+        "profile": case.profile,
+    }
+
+
+def _listing_json(cases: "Sequence[Case]") -> str:
+    import json  # noqa: PLC0415
+
+    return json.dumps([_facts(case) for case in cases], ensure_ascii=False, indent=2) + "\n"
+
+
+def _report(
+    url: str, protocol: str, results: "Sequence[Result]", counts: "Mapping[Outcome, int]"
+) -> str:
+    import json  # noqa: PLC0415
+
+    report = {
+        "url": url,
+        "protocol": protocol,
+        **{str(outcome): count for outcome, count in counts.items()},
+        "cases": [
+            {
+                **_facts(result.case),
+                "outcome": result.outcome.value,
+                "seconds": result.seconds,
+                "sent": result.sent or None,
+                "expected": result.expected or None,
+                "got": result.got or None,
+                "reason": result.reason or None,
+            }
+            for result in results
+        ],
+    }
+    return json.dumps(report, ensure_ascii=False, indent=2) + "\n"

@@ -1,0 +1,190 @@
+"""A capture: which form its file has, and the connections in it."""
+
+import dataclasses
+import enum
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from penstock.decode.hexdump import NotHex, from_hex, looks_like_hex
+from penstock.decode.network import ACK, RST, SYN, Endpoint, Segment, Unreadable, segment_of
+from penstock.decode.pcap import BadPacketFile, is_packet_file, packets
+from penstock.decode.tcp import Reassembly
+from penstock.errors import ErrorCode, OperatorError
+
+__all__ = ["Capture", "CaptureFormat", "CaptureUnreadable", "Connection", "Piece", "read_capture"]
+
+
+class CaptureFormat(enum.StrEnum):
+    """How a file holds a capture."""
+
+    AUTO = "auto"
+    RAW = "raw"
+    HEX = "hex"
+    PCAP = "pcap"
+
+
+class CaptureUnreadable(OperatorError):
+    """A file that is no capture, or not of the form that was said."""
+
+    code = ErrorCode.CANNOT_READ
+
+    def __init__(self, path: str, reason: str, remedy: str) -> None:
+        super().__init__(path, reason, remedy)
+        self.path = path
+        self.reason = reason
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"cannot decode {self.path}: {self.reason}; {self.remedy}"
+
+
+class Piece(NamedTuple):
+    """What one side sent next: bytes, or a number of bytes that the capture lacks."""
+
+    forward: bool
+    data: bytes = b""
+    gap: int = 0
+
+
+@dataclasses.dataclass(slots=True)
+class Connection:
+    """Two sides and what they sent, in the order of the capture.
+
+    `source` sent the pieces that are `forward`; it is the first that was seen. `opened` tells
+    whether it opened the connection, None where the capture does not show who did. Without a
+    `target` only one side was captured.
+    """
+
+    source: str
+    target: str = ""
+    opened: bool | None = None
+    pieces: list[Piece] = dataclasses.field(default_factory=list)
+
+    @property
+    def has_both(self) -> bool:
+        """Whether both sides were captured."""
+        return bool(self.target)
+
+    def name(self, *, forward: bool) -> str:
+        """Return the connection's name, the client first: `forward` if that is the source."""
+        if not self.target:
+            return self.source
+        ends = (self.source, self.target) if forward else (self.target, self.source)
+        return " → ".join(ends)
+
+    def start(self, size: int) -> tuple[bytes, bytes]:
+        """Return the first bytes of both sides, at least `size` where there are as many."""
+        found = {True: bytearray(), False: bytearray()}
+        for piece in self.pieces:
+            side = found[piece.forward]
+            if len(side) < size:
+                side += piece.data
+        return bytes(found[True]), bytes(found[False])
+
+
+class Capture(NamedTuple):
+    """The connections of a file, and remarks on what of it could not be read."""
+
+    connections: list[Connection]
+    remarks: list[str]
+
+
+def read_capture(data: bytes, *, name: str, form: CaptureFormat = CaptureFormat.AUTO) -> Capture:
+    """Return what is in a file; raise CaptureUnreadable."""
+    if form is CaptureFormat.AUTO:
+        if is_packet_file(data):
+            form = CaptureFormat.PCAP
+        else:
+            form = CaptureFormat.HEX if looks_like_hex(data) else CaptureFormat.RAW
+    if form is CaptureFormat.PCAP:
+        if not is_packet_file(data):
+            raise CaptureUnreadable(name, "it is neither pcap nor pcapng", "see --format")
+        return _from_packets(data, name)
+    if form is CaptureFormat.HEX:
+        try:
+            data = from_hex(data.decode())
+        except UnicodeDecodeError:
+            raise CaptureUnreadable(name, "it is not text", "try --format raw") from None
+        except NotHex as error:
+            raise CaptureUnreadable(name, str(error), "see --format") from None
+    if not data:
+        raise CaptureUnreadable(name, "there are no bytes in it", "give a file with a capture")
+    return Capture([Connection(name, pieces=[Piece(forward=True, data=data)])], [])
+
+
+# --- Packets --------------------------------------------------------------------------------------
+
+
+class _Both:
+    """A connection of a file of packets while it is put together."""
+
+    def __init__(self, segment: Segment) -> None:
+        self.source = segment.source
+        self.connection = Connection(str(segment.source), str(segment.target))
+        self._sides = {True: Reassembly(), False: Reassembly()}
+
+    def take(self, segment: Segment) -> None:
+        forward = segment.source == self.source
+        if segment.sequence is None:
+            self._add(forward, iter((segment.data,)))
+            return
+        sequence = segment.sequence
+        if segment.flags & SYN:
+            self._sides[forward].opened(sequence)
+            self.connection.opened = forward is not bool(segment.flags & ACK)
+            sequence += 1
+        self._add(forward, self._sides[forward].take(sequence, segment.data))
+
+    def is_over(self, segment: Segment) -> bool:
+        """Tell whether a segment opens a new connection between the same endpoints."""
+        opens = segment.flags & (SYN | ACK) == SYN
+        return opens and bool(self.connection.pieces)
+
+    def finish(self) -> Connection:
+        for forward, side in self._sides.items():
+            self._add(forward, side.finish())
+        return self.connection
+
+    def _add(self, forward: bool, parts: Iterator[bytes | int]) -> None:  # noqa: FBT001
+        for part in parts:
+            if isinstance(part, int):
+                self.connection.pieces.append(Piece(forward, gap=part))
+            elif part:
+                self.connection.pieces.append(Piece(forward, part))
+
+
+def _from_packets(data: bytes, name: str) -> Capture:
+    found: list[_Both] = []
+    open_ones: dict[tuple[frozenset[Endpoint], bool], _Both] = {}
+    remarks: list[str] = []
+    skipped: dict[str, int] = {}
+    count = 0
+    try:
+        for count, packet in enumerate(packets(data), 1):  # noqa: B007
+            try:
+                segment = segment_of(packet)
+            except Unreadable as error:
+                skipped[error.reason] = skipped.get(error.reason, 0) + 1
+                continue
+            if segment is None or segment.flags & RST or not _wanted(segment):
+                continue
+            key = (frozenset((segment.source, segment.target)), segment.sequence is None)
+            both = open_ones.get(key)
+            if both is None or both.is_over(segment):
+                both = open_ones[key] = _Both(segment)
+                found.append(both)
+            both.take(segment)
+    except BadPacketFile as error:
+        remarks.append(f"{error}; what is before it is decoded")
+    remarks += [f"{number} packets are left out: {reason}" for reason, number in skipped.items()]
+    connections = [both.finish() for both in found]
+    connections = [connection for connection in connections if connection.pieces]
+    if not connections:
+        reason = "; ".join([f"no TCP connection with data in its {count} packets", *remarks])
+        raise CaptureUnreadable(name, reason, "capture the broker's port")
+    return Capture(connections, remarks)
+
+
+def _wanted(segment: Segment) -> bool:
+    """Tell whether a segment may be of ours: over UDP only herald is spoken."""
+    return segment.sequence is not None or segment.data[:2] in {b"\xfe\xca", b"\xca\xfe"}

@@ -1,0 +1,65 @@
+"""The findings of one connection, both sides in the order of the capture."""
+
+from collections.abc import Iterator
+
+from penstock.decode.capture import Connection, Piece
+from penstock.decode.direction import Direction
+from penstock.decode.findings import Finding, Heading
+from penstock.decode.identify import identify, keyless_name_end
+from penstock.decode.sides import sides
+from penstock.errors import WireError
+from penstock.limits import DETECT_BYTES_MAX
+from penstock.model import ByteOrder, Protocol
+
+__all__ = ["explain"]
+
+
+def explain(
+    connection: Connection,
+    number: int,
+    *,
+    protocol: Protocol | None = None,
+    order: ByteOrder | None = None,
+    from_client: bool | None = None,
+) -> Iterator[Finding]:
+    """Yield a heading and what a connection holds; nothing in it raises anything.
+
+    What is None is told by the bytes. `from_client` is about the only side of a capture that has
+    one; where there are two, the capture tells.
+    """
+    first, second = connection.start(DETECT_BYTES_MAX)
+    if connection.opened is not None:
+        from_client = connection.opened
+    elif connection.has_both:
+        from_client = None
+    try:
+        found = identify(first, second, protocol=protocol, order=order, from_client=from_client)
+    except WireError as error:
+        yield Heading(number, connection.name(forward=True), "", None, str(error))
+        return
+    both = sides(found.protocol, found.order, alone=not connection.has_both)
+    directions = {
+        is_client: Direction(side, found.protocol, connection=number, from_client=is_client)
+        for side, is_client in zip(both, (True, False), strict=True)
+    }
+    yield Heading(
+        number, connection.name(forward=found.from_client), found.protocol.label, found.order
+    )
+    pieces = connection.pieces
+    if found.protocol is Protocol.LAMAMQ and not connection.has_both and found.from_client:
+        pieces = _cut_behind_name(pieces, found.order)
+    for piece in pieces:
+        direction = directions[piece.forward is found.from_client]
+        yield from direction.gap(piece.gap) if piece.gap else direction.feed(piece.data)
+    for direction in directions.values():
+        yield from direction.finish()
+
+
+def _cut_behind_name(pieces: list[Piece], order: ByteOrder) -> list[Piece]:
+    """Return pieces cut where a server would have seen the end of a name without a key."""
+    first, *others = pieces or [Piece(forward=True)]
+    end = keyless_name_end(first.data, order)
+    if not end:
+        return pieces
+    head = Piece(first.forward, first.data[:end])
+    return [head, Piece(first.forward, first.data[end:]), *others]

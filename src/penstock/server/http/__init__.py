@@ -1,0 +1,1 @@
+"""HTTP beside the WebSocket: health, metrics and the JSON API."""

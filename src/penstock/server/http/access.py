@@ -1,0 +1,122 @@
+"""Who asks: credentials as on every other listener, and which web pages may ask at all."""
+
+import asyncio
+import base64
+import binascii
+import ipaddress
+from urllib.parse import urlsplit
+
+from starlette.requests import Request
+
+from penstock.core.access import Action, Principal
+from penstock.errors import AuthenticationFailed, NotAllowed, PeerError
+from penstock.gateway.options import GatewayOptions
+from penstock.server.http.errors import ApiError
+from penstock.transport.addresses import Address
+
+__all__ = ["Door", "may_see_everything"]
+
+EVERYTHING = "#"
+"""Who may subscribe to this may see clients, subscriptions, the log and groups."""
+
+
+def may_see_everything(principal: Principal) -> None:
+    """Raise NotAllowed unless a principal may read all topics."""
+    if not principal.may(Action.SUBSCRIBE, EVERYTHING):
+        raise NotAllowed(principal.name, Action.SUBSCRIBE, EVERYTHING)
+
+
+class Door:
+    """Judges requests to one listener."""
+
+    def __init__(self, address: Address, options: GatewayOptions) -> None:
+        self._loopback = address.is_loopback
+        self._origins = frozenset(address.origins)
+        self._hosts = {urlsplit(origin).hostname for origin in address.origins}
+        self._options = options
+
+    def check_origin(self, request: Request) -> None:
+        """Refuse what a page from elsewhere makes a browser ask; raise ApiError.
+
+        Programs send no origin. A page that came from this very host is welcome.
+        """
+        origin = request.headers.get("origin")
+        if origin is None or "*" in self._origins or origin in self._origins:
+            return
+        if urlsplit(origin).netloc != request.headers.get("host"):
+            message = f"pages of {origin[:200]} may not ask: add them to the listener's origins"
+            raise ApiError(403, "origin-not-allowed", message)
+
+    async def admit(self, request: Request) -> Principal:
+        """Return who asks; raise AuthenticationFailed or ApiError."""
+        given = request.headers.get("authorization")
+        if given is None:
+            if self._options.anonymous is None:
+                raise AuthenticationFailed("request", "no credentials")
+            self._check_host(request)
+            return self._options.anonymous
+        if self._options.authenticator is None:
+            raise AuthenticationFailed("request", "nobody has credentials")
+        scheme, _, rest = given.partition(" ")
+        match scheme.lower():
+            case "bearer":
+                return self._bearer(rest.strip())
+            case "basic":
+                return await self._basic(rest.strip())
+        raise AuthenticationFailed("authorization", "neither Bearer nor Basic")
+
+    def _check_host(self, request: Request) -> None:
+        """Refuse a page whose own name was made to lead to this machine.
+
+        Where only this machine can ask, nobody has a reason to call it anything but that.
+        """
+        if not self._loopback:
+            return
+        try:
+            host = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
+        except ValueError:
+            host = ""
+        if host in self._hosts or _is_this_machine(host):
+            return
+        message = "ask for localhost or 127.0.0.1, or send credentials"
+        raise ApiError(403, "host-not-allowed", message)
+
+    def _bearer(self, secret: str) -> Principal:
+        authenticator = self._options.authenticator
+        if authenticator is None:
+            raise AssertionError("no authenticator")
+        try:
+            return authenticator.verify_token(secret)
+        except AuthenticationFailed:
+            return authenticator.verify_api_key(secret)
+
+    async def _basic(self, encoded: str) -> Principal:
+        authenticator = self._options.authenticator
+        if authenticator is None:
+            raise AssertionError("no authenticator")
+        try:
+            text = base64.b64decode(encoded, validate=True).decode()
+        except (binascii.Error, UnicodeDecodeError):
+            raise AuthenticationFailed("authorization", "not Base64 of UTF-8") from None
+        username, _, password = text.partition(":")
+        verdict: asyncio.Future[Principal | PeerError]
+        verdict = asyncio.get_running_loop().create_future()
+
+        def told(found: Principal | PeerError) -> None:
+            if not verdict.done():  # else whoever asked has left
+                verdict.set_result(found)
+
+        authenticator.check_basic(username, password, told)
+        found = await verdict
+        if isinstance(found, Principal):
+            return found
+        raise found
+
+
+def _is_this_machine(host: str) -> bool:
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,216 @@
+"""The HTTP application: who asks, what for, and how it is answered."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import msgspec
+import structlog
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from penstock.core.access import Principal
+from penstock.errors import AuthenticationFailed, PenstockError
+from penstock.gateway.options import GatewayOptions
+from penstock.limits import HTTP_BODY_BYTES_MAX, HTTP_REQUEST_SECONDS_MAX
+from penstock.server.http.access import Door
+from penstock.server.http.answers import Failure, Fault
+from penstock.server.http.errors import ApiError, api_error
+from penstock.server.http.metrics import exposition
+from penstock.server.http.openapi import describe
+from penstock.server.http.routes import Operation, Who, operations
+from penstock.server.http.view import ServerView
+from penstock.transport.addresses import Address
+
+__all__ = ["new_application"]
+
+log = structlog.get_logger("penstock.http")
+
+_CODES: Final = {404: "not-found", 405: "method-not-allowed"}
+_ADVICE: Final = {
+    404: "there is nothing here; GET /api/ lists what there is",
+    405: "this path takes another method; GET /api/ lists what there is",
+}
+Answering = Callable[[Request], Awaitable[Response]]
+
+
+def new_application(view: ServerView, address: Address, options: GatewayOptions) -> ASGIApp:
+    """Return the application of one listener."""
+    table = operations(lambda: describe(table))
+    application = _Application(view, Door(address, options))
+    routes = [
+        Route(each.path, application.endpoint(each), methods=[each.method], name=each.name)
+        for each in table
+    ]
+    starlette = Starlette(
+        routes=routes,
+        exception_handlers={HTTPException: _not_there},
+    )
+    starlette.router.redirect_slashes = False
+    return _Counting(starlette, view)
+
+
+class _Application:
+    """Runs operations: judges who asks, reads what is asked, puts the answer into words."""
+
+    def __init__(self, view: ServerView, door: Door) -> None:
+        self._view = view
+        self._door = door
+
+    def endpoint(self, operation: Operation) -> Answering:
+        """Return what answers requests for an operation."""
+
+        async def answer(request: Request) -> Response:
+            try:
+                async with asyncio.timeout(HTTP_REQUEST_SECONDS_MAX):
+                    return await self._answer(operation, request)
+            except ApiError as error:
+                return _failure(error)
+            except PenstockError as error:
+                if isinstance(error, AuthenticationFailed):
+                    log.info("request refused", **_who(request), reason=error.reason)
+                return _failure(api_error(error))
+            except TimeoutError:
+                message = f"no answer within {HTTP_REQUEST_SECONDS_MAX:g} s; ask again"
+                return _failure(ApiError(503, "timed-out", message))
+            except ClientDisconnect:
+                return Response(status_code=400)
+            except Exception:  # it breaks one request only
+                log.exception("request failed", **_who(request), path=operation.path)
+                message = "a fault of the broker's own; its log has the details"
+                return _failure(ApiError(500, "internal-error", message))
+
+        return answer
+
+    async def _answer(self, operation: Operation, request: Request) -> Response:
+        if operation.who is Who.ANYBODY:
+            return self._health(operation)
+        self._door.check_origin(request)
+        principal = await self._door.admit(request)
+        if operation.run is None:
+            accept = request.headers.get("accept", "")
+            text, content_type = await exposition(self._view, accept)
+            return Response(text, headers={"Content-Type": content_type})
+        asked = await self._asked(operation, request)
+        return await self._run(operation.run, principal, asked)
+
+    async def _run(
+        self,
+        run: Callable[[ServerView, Principal, Any], Awaitable[msgspec.Struct]],
+        principal: Principal,
+        asked: msgspec.Struct,
+    ) -> Response:
+        answer = await run(self._view, principal, asked)
+        return _json(200, answer)
+
+    def _health(self, operation: Operation) -> Response:
+        problem = self._view.not_ready() if operation.path == "/readyz" else None
+        text = "ok\n" if problem is None else f"{problem}\n"
+        return Response(text, 200 if problem is None else 503, media_type="text/plain")
+
+    async def _asked(self, operation: Operation, request: Request) -> msgspec.Struct:
+        """Return what is asked for; raise ApiError."""
+        query = _converted(dict(request.query_params), operation.query)
+        if operation.body is None:
+            return query
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "application/json":
+            message = "expected a body of JSON, with Content-Type: application/json"
+            raise ApiError(415, "unsupported-media-type", message)
+        body = await _body(request)
+        try:
+            return msgspec.json.decode(body, type=operation.body)
+        except msgspec.MsgspecError as error:
+            raise ApiError(400, "bad-request", _told(error)) from None
+        except UnicodeDecodeError:
+            raise ApiError(400, "bad-request", "expected JSON in UTF-8") from None
+
+
+async def _body(request: Request) -> bytes:
+    chunks, size = [], 0
+    async for chunk in request.stream():
+        chunks.append(chunk)
+        size += len(chunk)
+        if size > HTTP_BODY_BYTES_MAX:
+            message = (
+                f"a body may have {HTTP_BODY_BYTES_MAX} bytes; "
+                "send larger messages by one of the wire protocols"
+            )
+            raise ApiError(413, "body-too-large", message)
+    return b"".join(chunks)
+
+
+def _converted(values: dict[str, str], kind: type[msgspec.Struct]) -> msgspec.Struct:
+    try:
+        return msgspec.convert(values, kind, strict=False)
+    except msgspec.ValidationError as error:
+        message = _told(error)
+        if "unknown field" in message:
+            known = ", ".join(field.name for field in msgspec.structs.fields(kind))
+            message += f"; expected {known}" if known else "; nothing may stand behind the ?"
+        raise ApiError(400, "bad-request", message) from None
+
+
+def _told(error: msgspec.MsgspecError) -> str:
+    """Return what is wrong with a request, the field first."""
+    text, _, place = str(error).partition(" - at `")
+    field = place.rstrip("`").removeprefix("$.").removeprefix("$")
+    text = text[:1].lower() + text[1:]
+    if not isinstance(error, msgspec.ValidationError):
+        return f"expected JSON: {text}"
+    return f"{field}: {text}" if field else text
+
+
+def _json(status: int, body: msgspec.Struct) -> Response:
+    headers = {"Content-Type": "application/json", "Cache-Control": "no-store"}
+    return Response(msgspec.json.encode(body), status, headers=headers)
+
+
+def _failure(error: ApiError) -> Response:
+    response = _json(error.status, Failure(Fault(error.code, error.message)))
+    if error.status == 401:
+        response.headers["WWW-Authenticate"] = 'Bearer, Basic realm="penstock", charset="UTF-8"'
+    if error.status == 413:
+        response.headers["Connection"] = "close"  # nobody reads the rest
+    return response
+
+
+async def _not_there(_request: Request, error: Exception) -> Response:
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    message = _ADVICE.get(status, "the request is wrong")
+    response = _failure(ApiError(status, _CODES.get(status, "bad-request"), message))
+    if isinstance(error, HTTPException) and error.headers:
+        response.headers.update(error.headers)
+    return response
+
+
+def _who(request: Request) -> dict[str, Any]:
+    """Return what log events say of a request's connection."""
+    client = request.client
+    return {
+        "connection": request.scope.get("state", {}).get("connection"),
+        "peer": f"{client.host}:{client.port}" if client else "",
+    }
+
+
+class _Counting:
+    """Counts requests by the first digit of their status."""
+
+    def __init__(self, inside: ASGIApp, view: ServerView) -> None:
+        self._inside = inside
+        self._counts = view.requests
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+
+        async def count(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                digit = message["status"] // 100
+                self._counts[digit] = self._counts.get(digit, 0) + 1
+            await send(message)
+
+        await self._inside(scope, receive, count)

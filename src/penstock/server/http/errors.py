@@ -1,0 +1,55 @@
+"""How requests fail: a status, and a JSON body that says what to do."""
+
+from typing import Final
+
+from penstock.errors import (
+    AuthenticationFailed,
+    HookRefused,
+    HookTimeout,
+    InvalidPattern,
+    InvalidTopicName,
+    LogUnavailable,
+    NotAllowed,
+    PenstockError,
+    TooManyMessages,
+    TopicTableFull,
+)
+
+__all__ = ["ApiError", "api_error"]
+
+
+class ApiError(Exception):
+    """A request that is answered with a status other than 200; `code` is stable, for programs."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(status, code, message)
+        self.status = status
+        self.code = code
+        self.message = message
+
+    def __str__(self) -> str:
+        return self.message
+
+
+_STATUS: Final[dict[type[PenstockError], int]] = {
+    AuthenticationFailed: 401,
+    NotAllowed: 403,
+    HookRefused: 403,
+    InvalidTopicName: 400,
+    InvalidPattern: 400,
+    TooManyMessages: 429,
+    TopicTableFull: 503,
+    LogUnavailable: 503,
+    HookTimeout: 503,
+}
+
+
+def api_error(error: PenstockError) -> ApiError:
+    """Return what a caller is told of an error of the broker."""
+    if isinstance(error, AuthenticationFailed):  # which part was wrong is for the log alone
+        message = (
+            "credentials needed: send Authorization: Bearer with a token or an API key, "
+            "or Basic with a user name and password"
+        )
+        return ApiError(401, error.code, message)
+    return ApiError(_STATUS.get(type(error), 500), error.code, " ".join(str(error).split()))

@@ -1,0 +1,206 @@
+"""Prometheus' text: every number is read when it is asked for, none is kept for it.
+
+There are no labels for topics or clients, and few values for those that there are.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+import penstock
+from penstock.limits import METRICS_GROUPS_MAX, METRICS_REASONS_MAX
+from penstock.log.sync_times import BOUNDS_SECONDS
+from penstock.model import Protocol
+from penstock.server.http.answers import Group
+from penstock.server.http.census import Census, take_census
+from penstock.server.http.log_queries import groups_of
+from penstock.server.http.view import ServerView
+
+__all__ = ["exposition"]
+
+_PROCESS: Final = ProcessCollector(registry=None)
+
+
+async def exposition(view: ServerView, accept: str) -> tuple[bytes, str]:
+    """Return all metrics as text that a caller accepts, and its content type."""
+    registry = CollectorRegistry()
+    census = await take_census(view.broker)
+    registry.register(_BrokerCollector(view, census, await groups_of(view)))
+    registry.register(_PROCESS)
+    encode, content_type = choose_encoder(accept)
+    return encode(registry), content_type
+
+
+class _BrokerCollector(Collector):
+    """What a broker counts, at one moment."""
+
+    def __init__(self, view: ServerView, census: Census, groups: list[Group]) -> None:
+        self._view = view
+        self._census = census
+        self._groups = groups
+
+    def collect(self) -> Iterable[Metric]:
+        """See prometheus_client."""
+        yield InfoMetricFamily(
+            "penstock_build", "The version that runs.", value={"version": penstock.__version__}
+        )
+        yield _gauge("ready", "1 if clients are welcome.", float(self._view.not_ready() is None))
+        yield from self._messages()
+        yield from self._clients()
+        yield from self._log()
+        yield from self._readers()
+
+    def _messages(self) -> Iterable[Metric]:
+        counters = self._view.broker.counters
+        received = _labelled(counters.messages_received)
+        received["flight"] = counters.messages_received_by_flight
+        received["http"] = counters.messages_received_by_http
+        yield _counters("messages_received", "Messages that were taken.", "protocol", received)
+        for name, text, counts in (
+            ("received_bytes", "Bytes that were taken from clients.", counters.bytes_received),
+            ("messages_refused", "Messages that were not taken.", counters.messages_refused),
+            ("messages_delivered", "Messages written to subscribers.", counters.messages_sent),
+            ("delivered_bytes", "Bytes of messages to subscribers.", counters.bytes_sent),
+            (
+                "messages_dropped",
+                "Messages that a subscriber did not get: it was too slow.",
+                counters.messages_dropped,
+            ),
+            (
+                "messages_undeliverable",
+                "Messages too large for a subscriber's protocol.",
+                counters.messages_undeliverable,
+            ),
+            (
+                "messages_unreadable",
+                "Messages that the log could not give.",
+                counters.messages_unreadable,
+            ),
+            ("frames_rejected", "Frames that were not valid.", counters.frames_rejected),
+        ):
+            yield _counters(name, text, "protocol", _labelled(counts))
+        hooks = self._view.broker.hooks
+        yield _counter("hook_calls", "Calls to middleware.", hooks.calls.made)
+        yield _counter("hook_refusals", "Refusals by middleware.", hooks.calls.refusals)
+        yield _counter("hook_unanswered", "Calls without an answer.", hooks.calls.unanswered)
+
+    def _clients(self) -> Iterable[Metric]:
+        broker, census = self._view.broker, self._census
+        counters = broker.counters
+        yield _gauge("connections", "Open connections.", self._view.connections())
+        yield _counters(
+            "connections_failed",
+            "Connections that ended before their handshake, or by a fault.",
+            "reason",
+            _bounded(counters.connections_failed),
+        )
+        for name, text, counts in (
+            ("clients", "Clients past their handshake.", census.clients),
+            ("subscriptions", "Subscriptions of clients.", census.subscriptions),
+            ("waiting_bytes", "Bytes that wait for clients to read.", census.waiting_bytes),
+            ("slow_clients", "Clients that get no live messages.", census.slow),
+        ):
+            yield _gauges(name, text, "protocol", _labelled(counts))
+        for name, text, counts in (
+            ("clients_opened", "Clients that passed their handshake.", counters.sessions_opened),
+            ("fell_behind", "Clients that became slow.", counters.fell_behind),
+            ("cut_off", "Clients disconnected for being slow.", counters.cut_off),
+        ):
+            yield _counters(name, text, "protocol", _labelled(counts))
+        yield _gauge("topics", "Topics that are known.", len(broker.topics))
+        yield _gauge("requests_pending", "Requests without an answer.", len(broker.requests))
+        statuses = {f"{digit}xx": count for digit, count in sorted(self._view.requests.items())}
+        yield _counters("http_requests", "HTTP requests answered.", "status", statuses)
+
+    def _log(self) -> Iterable[Metric]:
+        log = self._view.log
+        next_offset = self._view.broker.log.next_offset
+        yield _gauge("log_appended_offset", "What the next message gets.", next_offset)
+        if log is None:
+            return
+        segments = log.catalog.segments()
+        for name, text, number in (
+            ("log_committed_offset", "Up to where the log can be read.", log.end),
+            ("log_durable_offset", "Up to where it is on disk.", log.durable_offset),
+            ("log_horizon_offset", "The first offset that is kept.", log.horizon),
+            ("log_bytes", "Bytes of all segments.", sum(each.size for each in segments)),
+            ("log_segments", "Segments.", len(segments)),
+            ("log_waiting_bytes", "Values that wait for the disk.", log.waiting_bytes),
+            ("log_failing", "1 while messages cannot be kept.", int(log.unavailable is not None)),
+        ):
+            yield _gauge(name, text, number)
+        for name, text, number in (
+            ("log_commits", "Commits.", log.commits),
+            ("log_commit_failures", "Commits that failed.", log.failures),
+            ("log_segments_removed", "Segments that retention removed.", log.segments_removed),
+        ):
+            yield _counter(name, text, number)
+        buckets, total = [], 0
+        times = log.sync_times
+        for bound, count in zip((*BOUNDS_SECONDS, float("inf")), times.buckets, strict=True):
+            total += count
+            buckets.append(("+Inf" if bound == float("inf") else str(bound), float(total)))
+        yield HistogramMetricFamily(
+            "penstock_log_sync_seconds",
+            "How long the disk took, for each commit.",
+            buckets=buckets,
+            sum_value=times.seconds,
+        )
+
+    def _readers(self) -> Iterable[Metric]:
+        reads = self._view.flight_reads
+        yield _counter("flight_reads", "Ranges read by Arrow Flight.", reads.ranges)
+        yield _counter("flight_read_rows", "Rows of them.", reads.rows)
+        yield _counter("flight_read_bytes", "Bytes of them.", reads.size)
+        yield _gauge("groups", "Groups of readers that have reported.", len(self._groups))
+        latest = sorted(self._groups, key=lambda group: group.updated, reverse=True)
+        shown = sorted(latest[:METRICS_GROUPS_MAX], key=lambda group: group.name)
+        lags = {group.name: group.lag for group in shown}
+        yield _gauges("group_lag", "Offsets between a group and the end.", "group", lags)
+        lost = {group.name: group.lost for group in shown}
+        yield _counters("group_lost", "Offsets that a group came too late for.", "group", lost)
+
+
+def _labelled(counts: Counter[Protocol]) -> Counter[str]:
+    """Return counts of all protocols, also of those that have none yet."""
+    return Counter({protocol.label: counts[protocol] for protocol in Protocol})
+
+
+def _bounded(counts: Counter[str]) -> dict[str, int]:
+    """Return the most frequent, and the sum of all others."""
+    found = dict(counts.most_common(METRICS_REASONS_MAX))
+    other = sum(counts.values()) - sum(found.values())
+    return {**found, "other": other} if other else found
+
+
+def _gauge(name: str, text: str, number: float) -> Metric:
+    return GaugeMetricFamily(f"penstock_{name}", text, value=number)
+
+
+def _counter(name: str, text: str, number: float) -> Metric:
+    return CounterMetricFamily(f"penstock_{name}", text, value=number)
+
+
+def _gauges(name: str, text: str, label: str, numbers: Mapping[str, float]) -> Metric:
+    family = GaugeMetricFamily(f"penstock_{name}", text, labels=[label])
+    for value, number in numbers.items():
+        family.add_metric([value], number)
+    return family
+
+
+def _counters(name: str, text: str, label: str, numbers: Mapping[str, float]) -> Metric:
+    family = CounterMetricFamily(f"penstock_{name}", text, labels=[label])
+    for value, number in numbers.items():
+        family.add_metric([value], number)
+    return family

@@ -1,0 +1,83 @@
+"""The OpenAPI document, made of the table of operations and the shapes that they answer with."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+import penstock
+from penstock.server.http.answers import Document, Failure
+from penstock.server.http.routes import Operation, Who
+
+__all__ = ["describe"]
+
+_REFERENCE: Final = "#/components/schemas/{name}"
+_TEXT: Final = {"text/plain": {"schema": {"type": "string"}}}
+_FAULTS: Final = {
+    "400": "What was asked is wrong; the message says what is expected.",
+    "401": "Credentials are needed, or not known.",
+    "403": "The caller may not do that.",
+    "503": "Not now; the message says why.",
+}
+
+
+def describe(table: Sequence[Operation]) -> Document:
+    """Return the document."""
+    shapes = [Failure]
+    for each in table:
+        shapes += [shape for shape in (each.answer, each.body) if shape is not None]  # type: ignore[misc]
+    _, components = msgspec.json.schema_components(shapes, ref_template=_REFERENCE)
+    paths: dict[str, Any] = {}
+    for each in table:
+        paths.setdefault(each.path, {})[each.method.lower()] = _operation(each)
+    return Document(
+        openapi="3.1.0",
+        info={
+            "title": "Penstock",
+            "version": penstock.__version__,
+            "description": "A message broker for five wire protocols.",
+        },
+        paths=paths,
+        components={
+            "schemas": components,
+            "securitySchemes": {
+                "bearer": {"type": "http", "scheme": "bearer"},
+                "basic": {"type": "http", "scheme": "basic"},
+            },
+        },
+        security=[{}, {"bearer": []}, {"basic": []}],
+    )
+
+
+def _operation(each: Operation) -> dict[str, Any]:
+    content = _TEXT if each.answer is None else _json(each.answer)
+    made: dict[str, Any] = {
+        "operationId": each.name,
+        "summary": each.summary,
+        "description": f"For {each.who.value}.",
+        "parameters": _parameters(each.query),
+        "responses": {"200": {"description": "Done.", "content": content}},
+    }
+    if each.who is Who.ANYBODY:
+        made["security"] = []
+        if each.path == "/readyz":
+            made["responses"]["503"] = {"description": _FAULTS["503"], "content": _TEXT}
+        return made
+    for status, text in _FAULTS.items():
+        made["responses"][status] = {"description": text, "content": _json(Failure)}
+    if each.body is not None:
+        made["requestBody"] = {"required": True, "content": _json(each.body)}
+    return made
+
+
+def _json(shape: type[msgspec.Struct]) -> dict[str, Any]:
+    return {"application/json": {"schema": {"$ref": _REFERENCE.format(name=shape.__name__)}}}
+
+
+def _parameters(query: type[msgspec.Struct]) -> list[dict[str, Any]]:
+    _, found = msgspec.json.schema_components([query], ref_template=_REFERENCE)
+    properties = found[query.__name__]["properties"]
+    return [
+        {"name": name, "in": "query", "required": False, "schema": schema}
+        for name, schema in properties.items()
+    ]

@@ -1,0 +1,123 @@
+"""What the API tells: topics, clients, subscriptions."""
+
+import contextlib
+
+from penstock.core.access import Action, Principal
+from penstock.core.sessions import Session
+from penstock.model import Protocol
+from penstock.server.http.access import may_see_everything
+from penstock.server.http.answers import (
+    Clients,
+    ClientsQuery,
+    Subscription,
+    Subscriptions,
+    SubscriptionsQuery,
+    Topic,
+    Topics,
+    TopicsQuery,
+)
+from penstock.server.http.census import client_of, in_slices, is_slow, label_of, moment
+from penstock.server.http.errors import ApiError
+from penstock.server.http.view import ServerView
+
+__all__ = ["list_clients", "list_subscriptions", "list_topics"]
+
+_CHANNELS = range(256)
+
+
+async def list_topics(view: ServerView, principal: Principal, query: TopicsQuery) -> Topics:
+    """Return topics that a principal may read; herald channels only once they are in use."""
+    broker = view.broker
+    names, router = broker.topics, broker.router
+    router.learn_topics()
+    channels = {names.channel_topic(channel) for channel in _CHANNELS}
+    known = len(router.route_of_topic)
+    subscribers: dict[int, int] = {}  # by route: many topics share one
+    found: list[Topic] = []
+    following = None
+    async for identifier in in_slices(range(min(query.after, known), known)):
+        name = names.name(identifier)
+        if not name.startswith(query.prefix) or not principal.may(Action.SUBSCRIBE, name):
+            continue
+        route = router.route_of_topic[identifier]
+        if route not in subscribers:
+            subscribers[route] = router.subscriber_count(route)
+        count = broker.topic_counts.of(identifier)
+        if identifier in channels and not count.messages and not subscribers[route]:
+            continue
+        if len(found) == query.limit:
+            following = identifier
+            break
+        found.append(
+            Topic(
+                name=name,
+                messages=count.messages,
+                bytes=count.value_bytes,
+                last_offset=count.last_offset if count.messages else None,
+                last_time=moment(count.last_us) if count.messages else None,
+                subscribers=subscribers[route],
+            )
+        )
+    return Topics(found, len(names), following)
+
+
+async def list_clients(view: ServerView, principal: Principal, query: ClientsQuery) -> Clients:
+    """Return clients, the lowest number first; raise NotAllowed."""
+    may_see_everything(principal)
+    wanted = None if query.protocol is None else Protocol[query.protocol.upper()]
+    sessions = _sessions(view, query.after)
+    found: list[Session] = []
+    following = None
+    async for session in in_slices(sessions):
+        if wanted not in {None, session.encoding.protocol} or (query.slow and not is_slow(session)):
+            continue
+        if len(found) == query.limit:
+            following = session.number
+            break
+        found.append(session)
+    clients = [client_of(view.broker, session) for session in found]
+    return Clients(clients, len(view.broker.sessions), following)
+
+
+async def list_subscriptions(
+    view: ServerView, principal: Principal, query: SubscriptionsQuery
+) -> Subscriptions:
+    """Return subscriptions, client by client; raise NotAllowed or ApiError."""
+    may_see_everything(principal)
+    after, skipped = _place(query.after)
+    found: list[Subscription] = []
+    async for session in in_slices(_sessions(view, after)):
+        if query.connection not in {None, session.link.connection}:
+            continue
+        first = skipped if session.number == after else 0
+        for place, pattern in enumerate(list(session.subscriptions)[first:], first):
+            if len(found) == query.limit:
+                return Subscriptions(found, f"{session.number}-{place}")
+            found.append(
+                Subscription(
+                    pattern=pattern,
+                    connection=session.link.connection,
+                    id=session.number,
+                    protocol=label_of(session),
+                    name=session.name,
+                )
+            )
+    return Subscriptions(found, None)
+
+
+def _sessions(view: ServerView, after: int) -> list[Session]:
+    """Return sessions from a number on, in the order of their numbers."""
+    found = [session for session in view.broker.sessions if session.number >= after]
+    found.sort(key=lambda session: session.number)
+    return found
+
+
+def _place(text: str) -> tuple[int, int]:
+    if not text:
+        return 0, 0
+    with contextlib.suppress(ValueError):
+        number, place = map(int, text.split("-"))
+        if number >= 0 and place >= 0:
+            return number, place
+    message = "after: expected what `next` was in the answer before"
+    raise ApiError(400, "bad-request", message)

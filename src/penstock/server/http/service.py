@@ -1,0 +1,131 @@
+"""HTTP for the connections of a listener; what it needs is loaded when the first one comes."""
+
+import asyncio
+import importlib
+from typing import TYPE_CHECKING, Protocol
+
+import structlog
+
+from penstock.gateway.options import GatewayOptions
+from penstock.server.http.view import ServerView
+from penstock.transport.addresses import Address
+from penstock.transport.web_connection import HttpArrival
+
+if TYPE_CHECKING:
+    from penstock.server.http.protocol import HttpConnection, HttpSettings
+
+__all__ = ["HttpKeeper", "HttpService"]
+
+log = structlog.get_logger("penstock.http")
+
+_ABORT_SECONDS = 1.0
+_APPLICATION = "penstock.server.http.application"
+_PROTOCOL = "penstock.server.http.protocol"
+
+
+class HttpKeeper(Protocol):
+    """Who counts the connections: a listener."""
+
+    def enter(self, peer: str, *, connection: int) -> bool:
+        """Count a connection in; tell whether there was room."""
+
+    def leave(self) -> None:
+        """Count a connection out."""
+
+
+class HttpService:
+    """Answers the requests of one listener."""
+
+    def __init__(
+        self, view: ServerView, keeper: HttpKeeper, address: Address, options: GatewayOptions
+    ) -> None:
+        self._view = view
+        self._keeper = keeper
+        self._address = address
+        self._options = options
+        self._settings: HttpSettings | None = None
+        self._loading: asyncio.Task[None] | None = None
+        self._waiting: list[HttpArrival] = []
+        self._connections: set[HttpConnection] = set()
+        self._empty = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._connections)
+
+    def take(self, arrival: HttpArrival) -> None:
+        """Take a connection over, at once or when all is loaded."""
+        if not self._keeper.enter(arrival.peer, connection=arrival.connection):
+            arrival.transport.abort()
+            return
+        if self._settings is not None:
+            self._begin(arrival, self._settings)
+            return
+        arrival.transport.pause_reading()
+        self._waiting.append(arrival)
+        if self._loading is None:
+            self._loading = asyncio.create_task(self._load())
+
+    async def _load(self) -> None:
+        """Load the libraries in a thread: it takes a while, and clients go on meanwhile."""
+        try:
+            self._settings = settings = await asyncio.to_thread(self._new_settings)
+        except Exception:
+            log.exception("request failed", connection=None, path="")
+            for arrival in self._waiting:
+                arrival.transport.abort()
+                self._keeper.leave()
+            self._waiting.clear()
+            self._loading = None
+            return
+        waiting, self._waiting = self._waiting, []
+        for arrival in waiting:
+            if arrival.transport.is_closing():
+                self._keeper.leave()
+            else:
+                arrival.transport.resume_reading()
+                self._begin(arrival, settings)
+
+    def _new_settings(self) -> "HttpSettings":
+        application = importlib.import_module(_APPLICATION)
+        protocol = importlib.import_module(_PROTOCOL)
+        app = application.new_application(self._view, self._address, self._options)
+        settings: HttpSettings = protocol.HttpSettings(app)
+        return settings
+
+    def _begin(self, arrival: HttpArrival, settings: "HttpSettings") -> None:
+        from penstock.server.http.protocol import HttpConnection  # noqa: PLC0415
+
+        made = HttpConnection(
+            settings, connection=arrival.connection, peer=arrival.peer, closed=self._closed
+        )
+        self._connections.add(made)
+        self._empty.clear()
+        arrival.transport.set_protocol(made)
+        made.connection_made(arrival.transport)
+        made.data_received(bytes(arrival.received))
+
+    def _closed(self, connection: "HttpConnection") -> None:
+        if connection in self._connections:
+            self._connections.discard(connection)
+            self._keeper.leave()
+            if not self._connections:
+                self._empty.set()
+
+    async def close(self, *, seconds_max: float) -> None:
+        """End all connections, once their answers are sent or the time is up."""
+        for connection in list(self._connections):
+            connection.close()
+        if await self._emptied(seconds_max):
+            return
+        for connection in list(self._connections):
+            connection.abort()
+        await self._emptied(_ABORT_SECONDS)
+
+    async def _emptied(self, seconds_max: float) -> bool:
+        if not self._connections:
+            return True
+        try:
+            await asyncio.wait_for(self._empty.wait(), seconds_max)
+        except TimeoutError:
+            return False
+        return True

@@ -1,0 +1,335 @@
+"""`penstock conform`: our broker passes, wrong servers fail, and the report says how."""
+
+import asyncio
+import json
+import struct
+import threading
+import zlib
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+from penstock.client.address import parse_address
+from penstock.conform import CASES, Outcome, run
+from penstock.gateway.options import GatewayOptions
+from penstock.transport import addresses
+from tests.support import fleximq_bytes as fx
+from tests.support import herald_bytes as herald
+from tests.support.commands import Commands
+from tests.support.live import LiveBroker
+
+PROTOCOLS = list(CASES)
+TLS = Path(__file__).parents[2] / "support" / "tls"
+Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[LiveBroker]:
+    with LiveBroker() as live:
+        yield live
+
+
+def url(address: tuple[str, int]) -> str:
+    return f"tcp://127.0.0.1:{address[1]}"
+
+
+# --- Our broker -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_our_broker_passes_all_cases(commands: Commands, broker: LiveBroker, protocol: str) -> None:
+    server = url(broker.address)
+    done = commands.run("conform", server, "--protocol", protocol, "--profile")
+    count = len(CASES[protocol])
+    lines = done.out.splitlines()
+    assert (done.code, done.err) == (0, ""), done.out
+    assert lines[-1] == f"{protocol} at {server}: {count} passed, 0 failed, 0 skipped"
+    assert [line.split()[:2] for line in lines[:-1]] == [
+        ["passed", case.name] for case in CASES[protocol]
+    ]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_without_profile_what_the_specification_leaves_open_is_skipped(
+    commands: Commands, broker: LiveBroker, protocol: str
+) -> None:
+    done = commands.run("conform", url(broker.address), "--protocol", protocol, "--json")
+    report = json.loads(done.out)
+    profile = [case.name for case in CASES[protocol] if case.profile]
+    assert (done.code, report["failed"], report["skipped"]) == (0, 0, len(profile))
+    assert report["passed"] == len(CASES[protocol]) - len(profile)
+    skipped = [row for row in report["cases"] if row["outcome"] == "skipped"]
+    assert [row["case"] for row in skipped] == profile
+    assert all("--profile" in row["reason"] for row in skipped)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_there_are_enough_cases_and_each_names_its_rule(protocol: str) -> None:
+    cases = CASES[protocol]
+    assert 15 <= len(cases) <= 40
+    assert len({case.name for case in cases}) == len(cases)
+    for case in cases:
+        assert case.name == case.name.lower()
+        assert case.rule
+        assert case.section
+        assert "|" not in case.section
+    assert sum(not case.profile for case in cases) >= 15
+
+
+def test_a_protocol_may_be_said_in_the_url(commands: Commands, broker: LiveBroker) -> None:
+    server = f"herald://127.0.0.1:{broker.address[1]}"
+    done = commands.run("conform", server, "--case", "ping-is-answered")
+    assert done.code == 0
+    assert done.out.splitlines()[0] == (
+        "passed   ping-is-answered  PING is answered with PONG (PING (0x20))"
+    )
+
+
+@pytest.mark.parametrize(
+    ("listener", "protocol"),
+    [
+        ("tls://localhost:0?{files}", "rheos2"),
+        ("ipc://{folder}/broker.sock", "lamamq"),
+        ("ws://127.0.0.1:0/ws", "fleximq"),
+        ("wss://localhost:0/ws?{files}", "fleximq"),
+    ],
+)
+def test_every_transport_is_checked(
+    commands: Commands, broker: LiveBroker, tmp_path: Path, listener: str, protocol: str
+) -> None:
+    files = f"certificate={TLS / 'localhost.pem'}&key={TLS / 'localhost.key'}"
+    wanted = addresses.parse_address(listener.format(files=files, folder=tmp_path))
+    listening = asyncio.run_coroutine_threadsafe(broker.server.listen(wanted), broker._loop)
+    server = listening.result(10).location
+    done = commands.run("conform", server, "--protocol", protocol, "--ca", TLS / "localhost.pem")
+    assert (done.code, done.err) == (0, ""), done.out
+    assert " 0 failed, " in done.out
+
+
+def test_a_server_that_lets_nobody_in_is_skipped(commands: Commands) -> None:
+    with LiveBroker(options=GatewayOptions(anonymous=None)) as closed:
+        for protocol, name in (
+            ("herald", "ping-is-answered"),
+            ("fleximq", "ping-is-answered"),
+        ):
+            server = url(closed.address)
+            done = commands.run("conform", server, "--protocol", protocol, "--case", name)
+            assert done.code == 0
+            assert "the server refuses" in done.out
+            assert "0 passed, 0 failed, 1 skipped" in done.out
+
+
+# --- Wrong servers --------------------------------------------------------------------------------
+
+
+class WrongServer:
+    """`with WrongServer(handler) as server:` and connect to `server.url`."""
+
+    def __init__(self, handler: Handler) -> None:
+        self._handler = handler
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
+        self._loop: asyncio.AbstractEventLoop
+        self._done: asyncio.Event
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.url = ""
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        assert self._ready.wait(5)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._done.set)
+        self._thread.join(5)
+        assert not self._thread.is_alive()
+
+    async def _serve(self) -> None:
+        self._loop, self._done = asyncio.get_running_loop(), asyncio.Event()
+        server = await asyncio.start_server(self._handle, "127.0.0.1", 0)
+        self.url = url(server.sockets[0].getsockname())
+        self._ready.set()
+        await self._done.wait()
+        server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            await self._handler(reader, writer)
+        except (asyncio.CancelledError, asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+
+async def silent(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+    while await reader.read(4096):
+        pass
+
+
+async def closing(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+    await reader.read(1)
+
+
+def always(answer: bytes) -> Handler:
+    """A server with one answer to everything."""
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.read(65536):
+            writer.write(answer)
+            await writer.drain()
+
+    return handle
+
+
+HEAD2 = b"\xac\x00" + bytes(16)
+BAD_SUM = HEAD2 + struct.pack("<I", zlib.crc32(HEAD2) ^ 1)
+ACK2 = HEAD2 + struct.pack("<I", zlib.crc32(HEAD2))
+
+
+async def pings_back(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """herald: the handshake is right, the answer to PING is a PING."""
+    await reader.readexactly(7 + 2 + len(b"conform-p"))
+    writer.write(herald.frame(0x03, bytes(9)))
+    writer.write(await reader.readexactly(7))
+    await reader.read()
+
+
+async def other_stamp(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """fleximq: JOIN is answered rightly, PING with another timestamp."""
+    await reader.readexactly(34)
+    writer.write(fx.frame(fx.REP, 1000, fx.status(200)))
+    await reader.readexactly(34)
+    writer.write(fx.frame(fx.PONG, 1, fx.keepalive(41)))
+    await reader.read()
+
+
+async def other_id(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """LamaMQ: the handshake is right, the answer to a push has another id."""
+    await reader.readexactly(5 + len(b"conform"))
+    writer.write(b"\x01\x00\x01\x00")
+    await reader.readexactly(2 + 4)
+    writer.write(b"\x00\x00\x00\x08\x00")
+    await reader.read()
+
+
+@pytest.mark.parametrize(
+    ("protocol", "case", "handler", "expected", "got"),
+    [
+        ("rheos1", "create-is-acknowledged", always(b"\xac" + bytes(16) + b"\x01"),
+         "ac" + " .." * 16 + " 00", "ac" + " 00" * 16 + " 01"),
+        ("rheos1", "an-acknowledgment-has-18-bytes", always(b"\xac" + bytes(21)),
+         "18 bytes and nothing more", "00 00 00 00"),
+        ("rheos2", "create-is-acknowledged", always(BAD_SUM),
+         f"{ACK2.hex(' ')} (CRC32)", BAD_SUM.hex(" ")),
+        ("herald", "ping-is-answered", pings_back,
+         "fe ca 21 00 00 00 00", "fe ca 20 00 00 00 00"),
+        ("herald", "a-publisher-is-acknowledged", always(b"\xca\xfe\x03\x00\x00\x00\x09" + bytes(9)),
+         "fe ca 03 09 00 00 00" + " .." * 9, "ca fe 03 00 00 00 09" + " 00" * 9),
+        ("fleximq", "ping-is-answered", other_stamp, "a PONG with timestamp 0", None),
+        ("fleximq", "join-is-answered", always(fx.frame(fx.REP, 7, fx.status(200))),
+         "a REP with status 200 to 299 and a client id from 1000 up",
+         fx.frame(fx.REP, 7, fx.status(200)).hex(" ")),
+        ("fleximq", "join-is-answered", always(fx.frame(fx.PONG, 1000)),
+         "a REP that answers JOIN", fx.frame(fx.PONG, 1000).hex(" ")),
+        ("lamamq", "a-push-is-answered", other_id, "00 00 00 07 00", "00 00 00 08 00"),
+        ("lamamq", "the-server-offers-versions", always(b"\x01\x00\x02\x00"),
+         "a highest version that is not below the lowest", "01 00 02 00"),
+    ],
+)  # fmt: skip
+def test_a_wrong_answer_fails_with_the_bytes(  # noqa: PLR0917
+    commands: Commands,
+    protocol: str,
+    case: str,
+    handler: Handler,
+    expected: str,
+    got: str | None,
+) -> None:
+    arguments = ["--protocol", protocol, "--case", case, "--timeout", "1"]
+    with WrongServer(handler) as server:
+        text = commands.run("conform", server.url, *arguments)
+        report = json.loads(commands.run("conform", server.url, *arguments, "--json").out)
+    assert (text.code, text.err) == (1, "")
+    head, sent, wanted, found, summary = text.out.splitlines()
+    assert head.startswith(f"failed   {case}  ")
+    assert sent.startswith("         sent      ")
+    assert wanted == f"         expected  {expected}"
+    if got is not None:
+        assert found == f"         got       {got}"
+    assert summary == f"{protocol} at {server.url}: 0 passed, 1 failed, 0 skipped"
+    (row,) = report["cases"]
+    assert (report["failed"], row["outcome"], row["expected"]) == (1, "failed", expected)
+    bytes.fromhex(row["sent"].split(" …")[0])
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize(
+    ("handler", "said"), [(silent, "nothing in 0.02 s"), (closing, "the end of the connection")]
+)
+def test_a_server_that_says_nothing_or_closes_passes_no_case_that_needs_an_answer(
+    protocol: str, handler: Handler, said: str
+) -> None:
+    with WrongServer(handler) as server:
+        results = list(
+            run(CASES[protocol], parse_address(server.url), seconds_max=0.02, profile=True)
+        )
+    passed = {result.case.name for result in results if result.outcome is Outcome.PASSED}
+    # What may be refused by closing or waiting is no fault of such a server.
+    assert passed <= {
+        "another-method-gets-no-offer",
+        "another-first-message-is-refused",
+        "a-malformed-handshake-is-refused",
+    }
+    failed = [result for result in results if result.outcome is Outcome.FAILED]
+    assert len(failed) + len(passed) == len(results)
+    assert all(result.got == said for result in failed), {result.got for result in failed}
+    assert all(result.sent for result in failed)
+
+
+# --- Lists and errors -----------------------------------------------------------------------------
+
+
+def test_cases_can_be_listed_without_a_server(commands: Commands) -> None:
+    done = commands.run("conform", "--protocol", "herald", "--list")
+    assert done.code == 0
+    assert len(done.out.splitlines()) == len(CASES["herald"])
+    assert "ping-is-answered  PING is answered with PONG (PING (0x20))" in done.out.splitlines()
+    listed = json.loads(commands.run("conform", "--protocol", "herald", "--list", "--json").out)
+    assert [row["case"] for row in listed] == [case.name for case in CASES["herald"]]
+    assert set(listed[0]) == {"case", "section", "rule", "profile"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--protocol", "herald"], "say which server, as tcp://127.0.0.1:7000"),
+        (["tcp://127.0.0.1:7000"], "is none of rheos1, rheos2, fleximq, herald, lamamq"),
+        (["tcp://127.0.0.1:7000", "--protocol", "mqtt"], "'mqtt' is none of"),
+        (
+            ["--protocol", "herald", "--list", "--case", "nope"],
+            "'nope' is no case of herald; --list",
+        ),
+        (["tcp://127.0.0.1:1", "--protocol", "herald"], "start the server, or give its URL"),
+        (["udp://127.0.0.1:7000", "--protocol", "herald"], "give a URL such as tcp://"),
+        (["nonsense", "--protocol", "herald"], "give a URL such as tcp://"),
+        (["herald://127.0.0.1:7000", "--protocol", "rheos1"], "Leave one of them out"),
+        (["tcp://127.0.0.1:7000", "--protocol", "herald", "--timeout", "0"], "--timeout"),
+    ],
+)
+def test_what_cannot_be_run_is_one_line(
+    commands: Commands, arguments: list[str], said: str
+) -> None:
+    assert said in commands.run("conform", *arguments).error_line()
+
+
+def test_help_has_examples(commands: Commands) -> None:
+    done = commands.run("conform", "--help")
+    assert done.code == 0
+    assert "penstock conform tcp://127.0.0.1:7000 --protocol herald" in done.out
