@@ -6,11 +6,12 @@ BIN := $(VENV)/bin
 KERNELS := $(wildcard src/penstock/_kernels/*.pyx src/penstock/_kernels/*.pxd src/penstock/_kernels/*.h)
 WORKERS ?= 2
 SECONDS ?= 60
+KILLS ?= 10
 
-.PHONY: help setup demo serve test check format bench bench-broker bench-log bench-spark fuzz crash crash-pipeline clean
+.PHONY: help setup demo serve test check format bench bench-broker bench-log bench-spark fuzz crash crash-pipeline story clean
 
 help:
-	@echo "make demo     five clients, five protocols, one port"
+	@echo "make demo     a story in five protocols, its Spark tables, and a broker to try"
 	@echo "make serve    run a broker on tcp://127.0.0.1:7000"
 	@echo "make test     set up and run every test"
 	@echo "make check    ruff, mypy and the layering test"
@@ -20,7 +21,8 @@ help:
 	@echo "make fuzz     fuzz each codec (SECONDS=60 for each)"
 	@echo "make bench-spark    measure the data source beside Spark's Parquet reader"
 	@echo "make crash    kill brokers under load (SECONDS=60 of it), and cut their power"
-	@echo "make crash-pipeline kill the pipeline's driver again and again"
+	@echo "make crash-pipeline kill the pipeline's driver, each job KILLS=10 times, and its broker"
+	@echo "make story    two million messages of five protocols into tables, counted at both ends"
 	@echo "make format   format the code"
 	@echo "make clean    remove what was built"
 
@@ -38,7 +40,7 @@ $(VENV)/fuzz-installed: $(VENV)/installed
 	touch $@
 
 demo: setup
-	@$(BIN)/python examples/demo.py $(ARGS)
+	@$(BIN)/python -m examples.demo $(ARGS)
 
 serve: setup
 	@$(BIN)/penstock serve $(ARGS)
@@ -81,9 +83,13 @@ crash: setup
 	PENSTOCK_POWER_CUTS=20 $(BIN)/python -m pytest -q -s tests/crash/test_power_cut.py $(ARGS)
 
 crash-pipeline: setup
-	PENSTOCK_PIPELINE_KILLS=10 $(BIN)/python -m pytest -q tests/pipeline/test_kill.py $(ARGS)
+	PENSTOCK_PIPELINE_KILLS=$(KILLS) $(BIN)/python -m pytest -q -s tests/crash/test_pipeline_kill.py $(ARGS)
+
+story: setup
+	$(BIN)/python -m tests.pipeline.story $(ARGS)
 
 bench-spark: setup
+	$(BIN)/python -m bench.spark.bronze $(ARGS)
 	$(BIN)/python -m bench.spark.scan $(ARGS)
 
 clean:

@@ -158,6 +158,40 @@ def opening_table() -> str:
     return "\n".join(lines)
 
 
+def spark_table() -> str:
+    others = {
+        "rows": ("all columns of all rows, dropped", "Parquet files"),
+        "to Parquet": ("all columns to Parquet files", "Parquet files"),
+        "by topic": ("counted by topic", "Parquet files"),
+        "over Flight": ("all columns over Flight, dropped", "the segments"),
+        "now": ("`availableNow` into the bronze table", "Parquet files to Parquet files"),
+    }
+    lines = [
+        "| | million rows a second | beside it | million rows a second | times |",
+        "|---|---|---|---|---|",
+    ]
+    lines.extend(
+        f"| {others[row['way']][0]} | {row['ours'] / 1e6:.2f} | {others[row['way']][1]}"
+        f" | {row['other'] / 1e6:.2f} | {row['times']:.2f} |"
+        for row in (*results("spark_scan"), *results("spark_bronze"))
+        if row["way"] in others
+    )
+    return "\n".join(lines)
+
+
+def spark_latency_table() -> str:
+    lines = ["| | milliseconds |", "|---|---|"]
+    for row in results("spark_bronze"):
+        if row["way"] == "one row":
+            lines.append(f"| micro-batch of one row to {row['to']} | {row['milliseconds']:.0f} |")
+        elif row["way"] == "fresh":
+            lines.append(
+                "| from sending to the commit in bronze at 1,000 messages a second, p50, p99"
+                f" | {row['50']:.0f}, {row['99']:.0f} |"
+            )
+    return "\n".join(lines)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "codecs": codecs_table,
     "pubsub": pubsub_table,
@@ -169,6 +203,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "topics": topics_table,
     "log-latency": log_latency_table,
     "opening": opening_table,
+    "spark": spark_table,
+    "spark-latency": spark_latency_table,
 }
 
 

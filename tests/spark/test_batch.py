@@ -69,7 +69,10 @@ def test_a_batch_is_the_log_in_all_columns(spark: SparkSession, log: WrittenLog)
     expected = pa.Table.from_batches([plain(each) for each in record_batches(view)])
     assert found.schema.names == expected.schema.names
     for name in expected.schema.names:
-        assert found.column(name).to_pylist() == expected.column(name).to_pylist(), name
+        values = expected.column(name).to_pylist()
+        if name == "headers":  # none is null, as in Spark's Kafka source
+            values = [each or None for each in values]
+        assert found.column(name).to_pylist() == values, name
     assert len(log.segments()) > 3
     assert " ".join(frame.columns[:8]) == (
         "key value topic partition offset timestamp timestampType headers"

@@ -1,6 +1,5 @@
 """Executors that are processes of their own, and share no folder with the broker, read and write."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,25 +9,26 @@ import pytest
 from tests.support.flight import serve_tables
 from tests.support.live import LiveBroker
 
-pytestmark = [
-    pytest.mark.xdist_group("spark"),
-    pytest.mark.skipif(
-        "PENSTOCK_SPARK_CLUSTER" not in os.environ, reason="PENSTOCK_SPARK_CLUSTER=1 runs it"
-    ),
-]
+pytestmark = pytest.mark.xdist_group("spark")
+
+ROWS = 2_000
+SECONDS_MAX = 240
 
 PROGRAM = """
+import os
 import sys
 from penstock.spark import session
 
-spark = session("cluster", master="local-cluster[2,1,1024]", short=True)
+rows = int(sys.argv[3])
+small = {"spark.executor.memory": "512m", "spark.sql.codegen.wholeStage": "false"}
+spark = session("cluster", master="local-cluster[2,1,512]", short=True, **small)
 where = {"endpoint": sys.argv[1]}
-frame = spark.range(20_000).repartition(4).selectExpr(
+frame = spark.range(0, rows, 1, 4).selectExpr(
     "concat('plant/', id % 7) as topic", "cast(id as string) as value"
 )
 frame.write.format("penstock").options(**where).mode("append").save()
 read = spark.read.format("penstock").options(**where, minPartitions="4").load()
-assert sorted(int(row.value) for row in read.collect()) == list(range(20_000))
+assert sorted(int(row.value) for row in read.collect()) == list(range(rows))
 query = (
     spark.readStream.format("penstock")
     .options(**where, startingOffsets="earliest", subscribe="plant/3")
@@ -41,9 +41,11 @@ query = (
 )
 assert query.awaitTermination(120)
 copied = spark.read.format("penstock").options(**where, subscribe="copy").load()
-assert sorted(int(row.value) for row in copied.collect()) == list(range(3, 20_000, 7))
-spark.stop()
-print("all is there")
+assert sorted(int(row.value) for row in copied.collect()) == list(range(3, rows, 7))
+executors = spark.sparkContext._jsc.sc().statusTracker().getExecutorInfos()
+assert len(executors) == 3, "a driver and two executors"
+print("all is there", flush=True)
+os._exit(0)  # nobody waits for a cluster to be taken down
 """
 
 
@@ -52,8 +54,8 @@ def test_separate_executors_work_over_flight(tmp_path: Path) -> None:
     with LiveBroker(data=data) as broker:
         endpoint = serve_tables(broker, data)
         done = subprocess.run(  # noqa: S603
-            [sys.executable, "-c", PROGRAM, endpoint, str(tmp_path / "checkpoint")],
-            capture_output=True, text=True, timeout=300, check=False, cwd=tmp_path,
+            [sys.executable, "-c", PROGRAM, endpoint, str(tmp_path / "checkpoint"), str(ROWS)],
+            capture_output=True, text=True, timeout=SECONDS_MAX, check=False, cwd=tmp_path,
         )  # fmt: skip
     assert done.returncode == 0, done.stderr[-5000:]
     assert "all is there" in done.stdout

@@ -1,25 +1,32 @@
 """Over Arrow Flight a job reads what the folder has, and publishes each row once."""
 
+import dataclasses
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.flight.client import FlightClient
+from penstock.flight.errors import NoAnswer
 from penstock.log.groups import GroupOffsets
 from penstock.spark.errors import InvalidSchema
-from penstock.spark.options import write_options
+from penstock.spark.options import Broker, read_options, write_options
+from penstock.spark.reader import BatchReader
 from penstock.spark.schema import RECORD
 from penstock.spark.writer import BatchWriter
+from penstock.transport.addresses import Address
 from tests.support.flight import serve_tables
 from tests.support.live import LiveBroker
 
 pytestmark = pytest.mark.xdist_group("spark")
 
 SECONDS_MAX = 60
+TLS = Path(__file__).parents[1] / "support" / "tls"
 
 
 @pytest.fixture
@@ -143,3 +150,57 @@ def test_rows_that_no_broker_takes_are_named(spark: SparkSession, endpoint: str)
         frame.selectExpr("'t' as topic", "'v' as value").write.format("penstock").option(
             "endpoint", endpoint
         ).mode("overwrite").save()
+
+
+def test_a_broker_with_tls_is_known_by_its_certificate(tmp_path: Path) -> None:
+    secure = dataclasses.replace(
+        Address("tls", "127.0.0.1", 0),
+        certificate=str(TLS / "localhost.pem"),
+        key=str(TLS / "localhost.key"),
+    )
+    with LiveBroker(data=tmp_path) as live:
+        place = serve_tables(live, tmp_path, address=secure)
+        endpoint = place.replace("grpc://127.0.0.1", "grpc+tls://localhost")
+        where = {"endpoint": endpoint, "certificate": str(TLS / "localhost.pem")}
+        broker = write_options(where, streaming=False).broker
+        with broker.client(expected=False) as client:
+            client.stage([sink(["one", "two"])], writer="w", epoch=0, partition=0)
+            client.publish_epoch("w", 0, [0])
+        options = read_options(where, streaming=False)
+        found = [
+            batch.column("value").to_pylist()
+            for task in BatchReader(options, RECORD).partitions()
+            for batch in BatchReader(options, RECORD).read(task)
+        ]
+        assert found == [[b"one", b"two"]]
+        with (
+            Broker(endpoint).client(expected=False) as client,
+            pytest.raises(NoAnswer, match="no answer by Arrow Flight"),
+        ):
+            client.bounds()
+
+
+def test_a_batch_that_is_written_once_is_not_remembered_for_ever(
+    spark: SparkSession, endpoint: str, data: Path
+) -> None:
+    frame = spark.range(1).selectExpr("'t' as topic", "cast(id as string) as value")
+    publish(frame, endpoint)
+    publish(frame, endpoint, writer="daily", epoch="1")
+    states = [json.loads(path.read_bytes()) for path in data.glob("sinks/*/writer.json")]
+    assert {each["writer"].startswith("batch-"): each["final"] for each in states} == {
+        True: True,
+        False: False,
+    }
+
+
+def test_a_wrong_address_is_told_before_rows_are_computed(spark: SparkSession) -> None:
+    frame = spark.range(1).selectExpr(
+        "'t' as topic", "cast(raise_error('computed') as string) as value"
+    )
+    with pytest.raises(PySparkException, match="no answer by Arrow Flight") as caught:
+        publish(frame, "127.0.0.1:1")
+    assert "computed" not in str(caught.value)
+
+
+def sink(values: list[str]) -> pa.RecordBatch:
+    return pa.record_batch({"topic": ["t"] * len(values), "value": values})

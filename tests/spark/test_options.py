@@ -29,6 +29,7 @@ from penstock.spark.positions import Place
 from penstock.spark.schema import check_columns
 from penstock.spark.source import PenstockDataSource
 
+TLS = Path(__file__).parents[1] / "support" / "tls"
 NOON = dt.datetime(2026, 11, 1, 12, tzinfo=dt.UTC)
 NOON_US = int(NOON.timestamp()) * 1_000_000
 
@@ -70,6 +71,23 @@ def test_a_broker_is_read_by_its_address() -> None:
     assert "secret" not in repr(found)
 
 
+def test_a_certificate_is_read_by_the_driver() -> None:
+    where = {"endpoint": "grpc+tls://localhost:1", "certificate": str(TLS / "localhost.pem")}
+    pem = (TLS / "localhost.pem").read_bytes()
+    for streaming in (False, True):
+        found = read_options(where, streaming=streaming).where
+        assert found == Broker("grpc+tls://localhost:1", certificate=pem)
+        assert write_options(where, streaming=streaming).broker == found
+        assert "CERTIFICATE" not in repr(found)
+    for wrong, problem in (
+        ({"endpoint": "grpc://localhost:1"}, "is without TLS"),
+        ({"certificate": "/nowhere.pem"}, "/nowhere.pem cannot be read: no such file"),
+        ({"certificate": str(TLS / "localhost.key")}, "localhost.key has none"),
+    ):
+        with pytest.raises(InvalidOption, match=f"option certificate: .*{problem}"):
+            read_options({**where, **wrong}, streaming=False)
+
+
 @pytest.mark.parametrize(
     ("options", "streaming", "problem"),
     [
@@ -85,6 +103,7 @@ def test_a_broker_is_read_by_its_address() -> None:
         ({"topic": "t"}, True, "option topic: it is not for a stream"),
         ({"endpoint": "grpc://h:1"}, False, "option endpoint: there is path too"),
         ({"token": "t"}, False, "option token: files ask for none"),
+        ({"certificate": "c"}, False, "option certificate: files ask for none"),
         ({"path": " "}, False, "option path: it is empty"),
         ({"subscribe": "a", "subscribePattern": "b"}, False, "there is subscribe too"),
         ({"subscribe": "a,,b"}, False, "option subscribe: .*allowed: names of topics"),

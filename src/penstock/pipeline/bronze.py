@@ -1,8 +1,15 @@
 """Bronze: every record as it was taken, by day."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
-from penstock.pipeline.positions import Stream, ends, not_before
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.pipeline.files import DataFile, day_of, describe
+from penstock.pipeline.landing import LandedFiles
+from penstock.pipeline.positions import Stream, ends, not_before, without
+from penstock.spark.schema import RECORD, arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -10,6 +17,10 @@ if TYPE_CHECKING:
     from penstock.pipeline.tables import Table
 
 __all__ = ["BronzeWriter", "bronze", "positions_of"]
+
+
+LANDED: Final = arrow_schema(RECORD).append(pa.field("day", pa.date32()))
+"""The table's columns."""
 
 
 def bronze(records: "DataFrame") -> "DataFrame":
@@ -41,11 +52,33 @@ class BronzeWriter:
         frame = bronze(records)
         if self._positions is None:
             self._table.fit(frame)
-        known = self.positions
-        condition = not_before(known)
-        files = self._table.write(frame if condition is None else frame.where(condition))
+        condition = not_before(self.positions)
+        return self._commit(
+            self._table.write(frame if condition is None else frame.where(condition))
+        )
+
+    def take(self, paths: Sequence[str]) -> int:
+        """Put files of records that were written into the table's folder into the table.
+
+        Return how many of their records were new.
+        """
+        if self._positions is None:
+            self._table.fit_schema(LANDED)
+        folder = self._table.folder
+        files = []
+        for path in paths:
+            file = describe(folder, path, day=day_of(path))
+            done = [self.positions.get(stream, 0) for stream in ends(folder, [file])]
+            if any(offset > file.low["offset"] for offset in done):
+                file = self._trimmed(file)
+            if file.rows:
+                files.append(file)
+        return self._commit(files)
+
+    def _commit(self, files: list[DataFile]) -> int:
         if not files:
             return 0
+        known = self.positions
         found = ends(self._table.folder, files)
         if not found.keys() <= known.keys():
             names = frozenset(stream.name for stream in found.keys() | known.keys())
@@ -55,6 +88,19 @@ class BronzeWriter:
         )
         known.update(found)
         return sum(each.rows for each in files)
+
+    def _trimmed(self, file: DataFile) -> DataFile:
+        """Write a file anew without the records that the table has."""
+        place = self._table.folder / file.path
+        left = without(pq.read_table(place, partitioning=None), self.positions)
+        place.unlink()
+        if not len(left):
+            return file._replace(rows=0)
+        with LandedFiles(self._table.folder, left.schema) as files:
+            for batch in left.combine_chunks().to_batches():
+                files.write(batch)
+            (path,) = files.close()
+        return describe(self._table.folder, path, day=file.day)
 
 
 def positions_of(table: "Table") -> dict[Stream, int]:

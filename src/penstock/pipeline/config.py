@@ -33,14 +33,26 @@ class _Table(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class SourceConfig(_Table, frozen=True):
-    """`[source]`: where messages are read, by `path` or by `endpoint`, and published back to."""
+    """`[source]`: where messages are read, by `path` or by `endpoint`, and published back to.
+
+    `certificate` is a PEM file of who signed the broker's, where the system does not know that.
+    """
 
     path: str = ""
     endpoint: str = ""
     token: str = ""
+    certificate: str = ""
     subscribe: _Text = "#"
     group: str = "pipeline"
     fail_on_data_loss: bool = True
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The options by which the data source finds the log."""
+        if not self.endpoint:
+            return {"path": self.path}
+        named = {"endpoint": self.endpoint, "token": self.token, "certificate": self.certificate}
+        return {name: value for name, value in named.items() if value}
 
 
 class WarehouseConfig(_Table, frozen=True):
@@ -51,7 +63,9 @@ class WarehouseConfig(_Table, frozen=True):
     compact_files_min: Annotated[int, Meta(ge=2)] = limits.PIPELINE_COMPACT_FILES_MIN
     compact_bytes: Annotated[int, Meta(ge=limits.MIB)] = limits.PIPELINE_COMPACT_BYTES
     maintain_seconds: _Seconds = limits.PIPELINE_MAINTAIN_SECONDS
-    vacuum_hours: Annotated[int, Meta(ge=0)] = limits.PIPELINE_VACUUM_HOURS
+    vacuum_hours: Annotated[int, Meta(ge=limits.PIPELINE_VACUUM_HOURS_MIN)] = (
+        limits.PIPELINE_VACUUM_HOURS
+    )
 
 
 class BronzeConfig(_Table, frozen=True):

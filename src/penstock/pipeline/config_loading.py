@@ -54,7 +54,11 @@ def load(file: Path, *, environment: Mapping[str, str] | None = None) -> Pipelin
         source = msgspec.structs.replace(source, token=token)
     config = msgspec.structs.replace(
         config,
-        source=msgspec.structs.replace(source, path=_anchored(file, source.path)),
+        source=msgspec.structs.replace(
+            source,
+            path=_anchored(file, source.path),
+            certificate=_anchored(file, source.certificate),
+        ),
         warehouse=msgspec.structs.replace(
             config.warehouse, folder=_anchored(file, config.warehouse.folder)
         ),
@@ -121,6 +125,8 @@ class _Check:
         """Raise ConfigError at the first thing that does not fit the others."""
         if config.source.path and config.source.endpoint:
             raise self._error("source.endpoint", "give source.path or source.endpoint, not both")
+        if config.source.certificate and not config.source.endpoint:
+            raise self._error("source.certificate", "is for source.endpoint: give that")
         if config.publish and not config.source.endpoint:
             raise self._error("publish", "rows are published through source.endpoint: give that")
         names: set[str] = set()
@@ -132,7 +138,12 @@ class _Check:
                 raise self._error(f"{key}.name", f'"{silver.name}" is a table of the pipeline')
             names.add(silver.name)
             self._silver(silver, key)
+        tables = [publish.table for publish in config.publish]
         for index, publish in enumerate(config.publish):
+            if publish.table in tables[:index]:
+                raise self._error(
+                    f"publish[{index}].table", f'"{publish.table}" goes to another topic already'
+                )
             if not is_publishable(publish.topic):
                 raise self._error(
                     f"publish[{index}].topic", "expected a topic's name: no wildcard level"

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = ["DataFile", "describe", "json_value", "take_out"]
+__all__ = ["DataFile", "day_of", "describe", "json_value", "take_out"]
 
 STATISTICS_TYPES: Final = (
     pa.types.is_integer, pa.types.is_floating, pa.types.is_string, pa.types.is_timestamp,
@@ -84,6 +84,12 @@ def describe(folder: Path, path: str, *, day: str | None) -> DataFile:
         nulls=nulls,
         modified_ms=state.st_mtime_ns // 1_000_000,
     )
+
+
+def day_of(path: str) -> str | None:
+    """Return the day by which a file is kept, None if it is not kept by day."""
+    folder, _, _ = path.rpartition("/")
+    return folder.removeprefix("day=") if folder.startswith("day=") else None
 
 
 def json_value(value: object) -> object:

@@ -14,8 +14,9 @@ from penstock.pipeline.bronze import BronzeWriter
 from penstock.pipeline.config import PipelineConfig
 from penstock.pipeline.errors import JobFailed
 from penstock.pipeline.gold_jobs import ExchangesJob, LatencyJob, SessionsJob, TrafficJob
+from penstock.pipeline.landing import LANDING, TABLE, register_landing
 from penstock.pipeline.progress import Progress, StageProgress
-from penstock.pipeline.publication import PublishJob
+from penstock.pipeline.publication import Behind, PublishJob, TableJob
 from penstock.pipeline.silver_job import SilverJob
 from penstock.pipeline.sql_job import sql_jobs
 from penstock.pipeline.tables import Table, prepare
@@ -55,6 +56,7 @@ class Pipeline:
         self, spark: "SparkSession", warehouse: "Warehouse", config: PipelineConfig
     ) -> None:
         prepare(spark)
+        register_landing(spark)
         self.progress = Progress()
         self._spark = spark
         self._warehouse = warehouse
@@ -69,13 +71,9 @@ class Pipeline:
 
     # --- Running
 
-    def run_once(
-        self,
-        shown: "Callable[[Progress], None]" = lambda _: None,
-        records: "DataFrame | None" = None,
-    ) -> None:
+    def run_once(self, shown: "Callable[[Progress], None]" = lambda _: None) -> None:
         """Bring every table up to what the log holds now; raise JobFailed for one that is not."""
-        query = self.start_bronze(records, once=True)
+        query = self.start_bronze(once=True)
         while query.isActive and not self._stop.is_set():
             self._stop.wait(_STOP_POLL_SECONDS)
             shown(self.progress)
@@ -92,9 +90,9 @@ class Pipeline:
             if stage.error:
                 raise JobFailed(name, stage.error)
 
-    def run(self, shown: Callable[[Progress], None], records: "DataFrame | None" = None) -> None:
+    def run(self, shown: Callable[[Progress], None]) -> None:
         """Run until `stop` is called, from any thread; raise if bronze ends by itself."""
-        query = self.start_bronze(records, once=False)
+        query = self.start_bronze(once=False)
         threads = [
             threading.Thread(target=self._loop, args=(jobs, seconds), name=name, daemon=True)
             for name, jobs, seconds in (
@@ -127,9 +125,11 @@ class Pipeline:
     # --- Bronze
 
     def source(self) -> "DataFrame":
-        """Return the stream of records."""
+        """Return the stream of files of records."""
         source = self._config.source
         options = {
+            **source.options,
+            TABLE: str(self._warehouse.bronze().folder),
             "subscribe": source.subscribe,
             "startingOffsets": "earliest",
             "maxOffsetsPerTrigger": str(self._config.bronze.rows_max),
@@ -137,24 +137,18 @@ class Pipeline:
         }
         if source.group:
             options["group"] = source.group
-        if source.endpoint:
-            options["endpoint"] = source.endpoint
-            if source.token:
-                options["token"] = source.token
-        else:
-            options["path"] = source.path
-        return self._spark.readStream.format("penstock").options(**options).load()
+        return self._spark.readStream.format(LANDING).options(**options).load()
 
-    def start_bronze(self, records: "DataFrame | None", *, once: bool) -> "StreamingQuery":
-        """Start the stream into bronze; of the source, or of other records."""
+    def start_bronze(self, *, once: bool) -> "StreamingQuery":
+        """Start the stream into bronze."""
 
-        def put(batch: "DataFrame", _: int) -> None:
+        def take(batch: "DataFrame", _: int) -> None:
             with self.progress.step(BRONZE) as stage:
-                stage.batch_rows = self._bronze.put(batch)
+                stage.batch_rows = self._bronze.take([row.path for row in batch.collect()])
 
-        stream = self.source() if records is None else records
         writer = (
-            stream.writeStream.foreachBatch(put)
+            self.source()
+            .writeStream.foreachBatch(take)
             .queryName("penstock-bronze")
             .option("checkpointLocation", self._warehouse.checkpoint(BRONZE))
         )
@@ -218,7 +212,10 @@ class Pipeline:
 
 
 def _gold_jobs(spark: "SparkSession", warehouse: "Warehouse", config: PipelineConfig) -> list[Job]:
-    """Return the gold jobs, each behind the publication of what it did before."""
+    """Return the gold jobs, each behind the publication of what it did before.
+
+    While a publication fails, its table stays as it is: the broker may have the rows.
+    """
     if not config.gold.enabled:
         return []
     topics = [each.topic for each in config.publish]
@@ -226,13 +223,17 @@ def _gold_jobs(spark: "SparkSession", warehouse: "Warehouse", config: PipelineCo
         kind(spark, warehouse, config.gold, rows_max=config.silver_rows_max, excluded=topics)
         for kind in (TrafficJob, ExchangesJob, SessionsJob)
     ]
-    jobs = [*tables, LatencyJob(spark, warehouse, config.gold)]
-    jobs += sql_jobs(spark, warehouse, config.gold.sql)  # type: ignore[arg-type]
+    jobs: list[TableJob] = [*tables, LatencyJob(spark, warehouse, config.gold)]
+    jobs += sql_jobs(spark, warehouse, config.gold.sql)
     publications = [
         PublishJob(spark, warehouse.gold(each.table), each.topic, config.source)
         for each in config.publish
     ]
-    return [*publications, *jobs, *publications]
+    behind = [
+        Behind(job, [each for each in publications if each.table_name == job.table.name])
+        for job in jobs
+    ]
+    return [*publications, *behind, *publications]
 
 
 def _lag(query: "StreamingQuery") -> int:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
@@ -18,7 +19,7 @@ from penstock.pipeline.files import DataFile
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-__all__ = ["LOG_CHARACTERS", "Slice", "Stream", "ends", "not_before", "plan", "within"]
+__all__ = ["LOG_CHARACTERS", "Slice", "Stream", "ends", "not_before", "plan", "within", "without"]
 
 LOG_CHARACTERS: Final = 13
 """The first characters of a message id, 48 bits and a hyphen, are the log's."""
@@ -84,6 +85,16 @@ def not_before(positions: Mapping[Stream, int]) -> "Column | None":
             done = _of(stream) & (f.col("offset") < offset)
             condition = ~done if condition is None else condition & ~done
     return condition
+
+
+def without(records: pa.Table, positions: Mapping[Stream, int]) -> pa.Table:
+    """Return the records that are at or behind the positions."""
+    for stream, offset in positions.items():
+        log = pc.starts_with(records.column("message_id"), stream.log)
+        partition = pc.equal(records.column("partition"), stream.partition)
+        done = pc.and_(pc.and_(log, partition), pc.less(records.column("offset"), offset))
+        records = records.filter(pc.invert(done))
+    return records
 
 
 def within(slices: Sequence[Slice]) -> "Column":

@@ -18,11 +18,12 @@ from penstock.pipeline.manifest import ManifestLog
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Table", "TableFormat", "prepare"]
+__all__ = ["STAGING", "Table", "TableFormat", "prepare"]
 
 TableFormat = Literal["delta", "parquet"]
 
-_STAGING: Final = "_staging"
+STAGING: Final = "_staging"
+"""Where in a table's folder files are until they are whole."""
 _SETTINGS: Final = {
     # What other readers expect, and bounds in the footers.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
@@ -64,16 +65,20 @@ class Table:
 
     def recover(self) -> None:
         """Remove what a process that was killed left; nobody else may write the table."""
-        shutil.rmtree(self.folder / _STAGING, ignore_errors=True)
+        shutil.rmtree(self.folder / STAGING, ignore_errors=True)
         self.log.recover()
 
     # --- Writing
 
     def fit(self, frame: "DataFrame") -> None:
-        """Make the table, or give it the columns that are new; raise ColumnChanged."""
+        """Make the table for a frame's columns; see `fit_schema`."""
         from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
 
-        schema = _nullable(to_arrow_schema(frame.schema, timezone="UTC"))
+        self.fit_schema(to_arrow_schema(frame.schema, timezone="UTC"))
+
+    def fit_schema(self, schema: pa.Schema) -> None:
+        """Make the table, or give it the columns that are new; raise ColumnChanged."""
+        schema = _nullable(schema)
         if self.log.refresh() < 0:
             self.log.create(schema, by_day=self.by_day)
             return
@@ -89,7 +94,7 @@ class Table:
     def write(self, frame: "DataFrame") -> list[DataFile]:
         """Have the rows of a frame written into the table's folder; `commit` makes them its own."""
         name = uuid4().hex
-        staging = self.folder / _STAGING / name
+        staging = self.folder / STAGING / name
         writer = frame.write.options(**_WRITE)
         if self.by_day:
             writer = writer.partitionBy("day")

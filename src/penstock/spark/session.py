@@ -25,6 +25,7 @@ _SETTINGS: Final = {
     "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.python.daemon.module": "penstock.spark.daemon",
     # The default one forks a process about 40 times a batch.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing."

@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from penstock.limits import SPARK_BATCH_BYTES, SPARK_BATCH_ROWS
+from penstock.limits import SPARK_BATCH_BYTES, SPARK_BATCH_ROWS, SPARK_BATCH_ROWS_MIN
 from penstock.log.selection import Selection
 
 __all__ = ["shaped"]
@@ -24,11 +25,15 @@ def shaped(
         batch = selection.of(each)
         if not len(batch):
             continue
+        alone = len(batch) >= SPARK_BATCH_ROWS_MIN
+        if waiting and alone:
+            yield _together(waiting, schema, rows)
+            waiting, rows, size = [], 0, 0
         columns = [_plain(batch.column(field.name), field.type) for field in schema]
         waiting.append(columns)
         rows += len(batch)
         size += sum(column.nbytes for column in columns)
-        if rows >= SPARK_BATCH_ROWS or size >= SPARK_BATCH_BYTES:
+        if alone or rows >= SPARK_BATCH_ROWS or size >= SPARK_BATCH_BYTES:
             yield _together(waiting, schema, rows)
             waiting, rows, size = [], 0, 0
     if waiting:
@@ -38,7 +43,20 @@ def shaped(
 def _plain(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
+    elif pa.types.is_list(column.type):
+        column = _null_if_empty(column)
     return column if column.type.equals(kind) else column.cast(kind)
+
+
+def _null_if_empty(column: pa.Array) -> pa.Array:
+    """Return lists with null for those that are empty: so are the headers of Kafka's source.
+
+    Spark passes over a null at no cost, but makes two arrays for each list.
+    """
+    if not len(column.flatten()):
+        return pa.nulls(len(column), column.type)
+    empty = pc.equal(pc.list_value_length(column), 0)
+    return pc.if_else(empty, pa.scalar(None, column.type), column)
 
 
 def _together(waiting: list[list[pa.Array]], schema: pa.Schema, rows: int) -> pa.RecordBatch:

@@ -1,0 +1,98 @@
+"""The same rows as a log and as Parquet files, for what is measured on Spark."""
+
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import uvloop
+from pyspark.sql import DataFrame, SparkSession
+
+from bench.micro.log import Appending, Source
+from penstock._kernels import rheos2 as kernel
+from penstock._kernels.batch import Batch, Sender
+from penstock._kernels.topics import TopicTable
+from penstock.wire import rheos2
+from penstock.wire.rheos import OpCode
+
+TOPICS = 10
+VALUE_BYTES = 100
+BATCH_ROWS = 1_000
+MESSAGES_DISTINCT = 200_000
+
+
+class Messages(Source):
+    """Batches of messages with values that no compression makes smaller."""
+
+    def __init__(self, count: int) -> None:
+        self.topics = TopicTable()
+        self.batches = []
+        self._next = 0
+        sender = Sender(bytes(range(16)), 1000)
+        chance = random.Random(1)  # noqa: S311  (the same rows in every run)
+        for first in range(0, count, BATCH_ROWS):
+            frames = [
+                rheos2.encode(
+                    rheos2.Event(
+                        sender.uuid,
+                        OpCode.PUBLISH,
+                        b"plant/%05d/temperature" % (number % TOPICS),
+                        chance.randbytes(VALUE_BYTES),
+                    )
+                )
+                for number in range(first, first + BATCH_ROWS)
+            ]
+            batch = Batch()
+            kernel.scan(b"".join(frames), 0, batch, self.topics, sender)
+            self.batches.append(batch)
+
+
+async def fill(folder: Path, count: int) -> None:
+    appending = Appending(folder, Messages(min(count, MESSAGES_DISTINCT)))
+    await appending.append(count)
+    appending.log.close()
+
+
+class Tables:
+    """A log in `folder / "data"`, and what Spark writes of it to Parquet with its own settings."""
+
+    def __init__(self, spark: SparkSession, folder: Path, rows: int) -> None:
+        self.spark = spark
+        self.folder = folder
+        self.log = folder / "data"
+        self.files = folder / "parquet"
+        self.out = folder / "out"
+        uvloop.run(fill(self.log, rows))
+        self.of_log().write.parquet(str(self.files))
+        self.rows = self.of_files().count()
+
+    def of_log(self, columns: str | None = None) -> DataFrame:
+        reader = self.spark.read.format("penstock")
+        return (reader.schema(columns) if columns else reader).load(str(self.log))
+
+    def of_files(self) -> DataFrame:
+        return self.spark.read.parquet(str(self.files))
+
+    def of_broker(self, endpoint: str) -> DataFrame:
+        return self.spark.read.format("penstock").option("endpoint", endpoint).load()
+
+    def to_parquet(self, table: DataFrame) -> None:
+        table.write.mode("overwrite").parquet(str(self.out))
+
+
+def noop(table: DataFrame) -> None:
+    table.write.format("noop").mode("overwrite").save()
+
+
+def compare(
+    rows: int, ours: Callable[[], None], other: Callable[[], None], *, rounds: int
+) -> dict[str, Any]:
+    """Rows a second of both, in turns: the best of several rounds, behind one to get warm."""
+    rates = [0.0, 0.0]
+    for _ in range(rounds + 1):
+        for which, work in enumerate((ours, other)):
+            start = time.perf_counter()
+            work()
+            rates[which] = max(rates[which], rows / (time.perf_counter() - start))
+    return {"ours": rates[0], "other": rates[1], "times": rates[0] / rates[1]}

@@ -1,0 +1,100 @@
+"""Landing: records become files of the table in the task that reads them, each record once."""
+
+import datetime as dt
+from collections.abc import Sequence
+from pathlib import Path
+
+import duckdb
+import polars as pl
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from penstock.log.records import RECORD_SCHEMA
+from penstock.pipeline.bronze import BronzeWriter, bronze
+from penstock.pipeline.config import WarehouseConfig
+from penstock.pipeline.landing import LandedFiles
+from penstock.pipeline.positions import Stream
+from penstock.pipeline.tables import STAGING
+from penstock.pipeline.warehouse import Warehouse
+from penstock.spark.schema import RECORD, arrow_schema
+from tests.support.pipeline_records import arrow, frame, record
+
+GIVEN = [
+    record(
+        n,
+        None if n == 3 else b"value %d" % n,
+        key=b"k" if n % 2 else None,
+        headers=[{"key": "h", "value": b"\x00"}] if n % 5 == 0 else None,
+        created=dt.datetime(2026, 1, 1, microsecond=n, tzinfo=dt.UTC) if n % 3 else None,
+        status=n if n % 4 else None,
+    )
+    for n in range(120)  # the day changes in the middle
+]
+
+
+def land(folder: Path, records: Sequence[dict[str, object]]) -> list[str]:
+    """Write records as a task does that gets them in two batches."""
+    schema = arrow_schema(RECORD)
+    table = arrow(records).cast(schema).combine_chunks()
+    with LandedFiles(folder, schema) as files:
+        for batch in table.to_batches(max_chunksize=len(records) // 2 + 1):
+            files.write(batch)
+        return files.close()
+
+
+@pytest.mark.parametrize("table_format", ["delta", "parquet"])
+def test_what_lands_is_there_once_and_equal_to_what_spark_would_have_written(
+    spark: SparkSession, tmp_path: Path, table_format: str
+) -> None:
+    config = WarehouseConfig(folder=str(tmp_path), format=table_format)  # type: ignore[arg-type]
+    again = record(5, b"of another log", log=0xAAAAAAAAAAAA)
+    other = record(7, b"of another partition", partition=3)
+    with Warehouse(config) as warehouse:
+        folder = warehouse.bronze().folder
+        writer = BronzeWriter(warehouse.bronze())
+        assert writer.take(land(folder, GIVEN[:50])) == 50
+        assert writer.take(land(folder, GIVEN[:50])) == 0
+        assert writer.take(land(folder, GIVEN[30:90])) == 40
+        # As after a restart: nothing is known but what the table says.
+        writer = BronzeWriter(warehouse.bronze())
+        assert writer.take([*land(folder, GIVEN), *land(folder, [again, other])]) == 32
+        assert writer.positions == {
+            Stream("01234567-89ab", 0): 120,
+            Stream("01234567-89ab", 3): 8,
+            Stream("aaaaaaaa-aaaa", 0): 6,
+        }
+        table = warehouse.bronze()
+        assert table.exists()
+        found = table.read(spark)
+        expected = bronze(frame(spark, [*GIVEN, again, other]))
+        assert found.columns == expected.columns
+        in_order = [each.orderBy("message_id").collect() for each in (found, expected)]
+        assert in_order[0] == in_order[1]
+        listed = {each.path for each in table.log.files()}
+        there = {str(each.relative_to(folder)) for each in folder.glob("day=*/*.parquet")}
+        assert there == listed, "what was not taken is not left"
+
+
+def test_a_task_that_fails_leaves_no_file(tmp_path: Path) -> None:
+    schema = arrow_schema(RECORD)
+    batch = arrow(GIVEN).cast(schema).combine_chunks().to_batches()[0]
+    with pytest.raises(ValueError, match="schema does not match"):  # noqa: PT012, SIM117
+        with LandedFiles(tmp_path, schema) as files:
+            files.write(batch)
+            assert list((tmp_path / STAGING).iterdir())
+            files.write(batch.select(["timestamp"]))
+    assert not list(tmp_path.rglob("*.parquet"))
+
+
+def test_others_open_what_landed(warehouse: Warehouse) -> None:
+    table = warehouse.bronze()
+    BronzeWriter(table).take(land(table.folder, GIVEN))
+    folder = str(table.folder)
+    with_polars = pl.read_delta(folder)
+    assert sorted(with_polars["message_id"]) == [each["message_id"] for each in GIVEN]
+    with_pandas = DeltaTable(folder).to_pandas()
+    assert sorted(with_pandas["message_id"]) == [each["message_id"] for each in GIVEN]
+    with_duckdb = duckdb.read_parquet(DeltaTable(folder).file_uris(), hive_partitioning=True)
+    rows = with_duckdb.project(", ".join(f'"{name}"' for name in RECORD.names)).to_arrow_table()
+    assert rows.cast(RECORD_SCHEMA).sort_by("offset").to_pylist() == arrow(GIVEN).to_pylist()
