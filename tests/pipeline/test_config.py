@@ -14,6 +14,12 @@ topics = ["sensors/+/temp"]
 field = [{ name = "celsius", type = "double" }]
 """
 
+PUBLISH_TWICE = """
+publish = [{ table = "traffic", topic = "x" }, { table = "traffic", topic = "y" }]
+[source]
+endpoint = "grpc://b:1"
+"""
+
 
 def loaded(folder: Path, text: str) -> object:
     file = folder / "pipeline.toml"
@@ -32,6 +38,18 @@ def test_paths_are_relative_to_the_file_and_the_token_may_come_from_the_environm
     assert config.gold.sql == str(tmp_path / "queries")
     assert config.source.token == "secret"  # noqa: S105
     assert config.silver[0].dedup == ("message_id",)
+    assert config.source.options == {"path": str(tmp_path / "data")}
+
+
+def test_the_broker_is_found_by_address_token_and_certificate(tmp_path: Path) -> None:
+    file = tmp_path / "pipeline.toml"
+    file.write_text('[source]\nendpoint = "grpc+tls://b:1"\ncertificate = "broker.pem"\n')
+    assert load(file, environment={"PENSTOCK_TOKEN": "secret"}).source.options == {
+        "endpoint": "grpc+tls://b:1",
+        "token": "secret",
+        "certificate": str(tmp_path / "broker.pem"),
+    }
+    assert load(file, environment={}).source.options.keys() == {"endpoint", "certificate"}
 
 
 @pytest.mark.parametrize(
@@ -40,6 +58,7 @@ def test_paths_are_relative_to_the_file_and_the_token_may_come_from_the_environm
         ("[warehouse]\nfolde = 'x'", "warehouse.folde", 'did you mean "folder"?'),
         ("[warehouse]\nformat = 'csv'", "warehouse.format", "csv"),
         ("[gold]\nseconds = 'often'", "gold.seconds", "float"),
+        ("[warehouse]\nvacuum_hours = 0", "warehouse.vacuum_hours", ">= 1"),
         ("sliver = 3", "sliver", 'did you mean "silver"?'),
         (SILVER.replace("temps", "Temps!"), "silver[0].name", "regex"),
         (SILVER.replace('name = "temps"', ""), "silver[0].name", "missing"),
@@ -55,6 +74,12 @@ def test_paths_are_relative_to_the_file_and_the_token_may_come_from_the_environm
         (SILVER.replace("temps", "traffic"), "silver[0].name", "pipeline"),
         ("[source]\npath = 'a'\nendpoint = 'grpc://b:1'", "source.endpoint", "not both"),
         ("[[publish]]\ntable = 'traffic'\ntopic = 'x'", "publish", "source.endpoint"),
+        ("[source]\npath = 'a'\ncertificate = 'c'", "source.certificate", "source.endpoint"),
+        (
+            PUBLISH_TWICE,
+            "publish[1].table",
+            "another topic",
+        ),
         ("x = [", "", "expected TOML"),
     ],
 )

@@ -42,7 +42,7 @@ _ARROW: Final = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_ch
 """No check of bounds and nulls for each value: Spark asks for nulls itself, and Arrow that comes
 from a worker is whole."""
 _LONG: Final = "-XX:+UseParallelGC"
-_SHORT: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_SHORT: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=128m"
 """For a session that lives for seconds: less is compiled, and that sooner."""
 _QUIET: Final = "-Xshare:auto -Xlog:disable -Xlog:all=error:stderr"
 

@@ -1,0 +1,1 @@
+"""`make demo`: a brewery whose devices, service and shop speak five protocols, and its tables."""

@@ -1,0 +1,48 @@
+"""Chapter 6: what the tables hold, read by `deltalake`; whatever reads Delta could do it."""
+
+from pathlib import Path
+
+import deltalake
+from examples.demo.screen import chapter, table
+
+__all__ = ["tell"]
+
+ROWS_MAX = 8
+GOLD = {
+    "traffic": ("topic", "protocol", "messages", "bytes"),
+    "latency": ("requests", "replies", "unanswered", "p50_ms", "p95_ms", "p99_ms"),
+    "sessions": ("protocol", "sender", "messages", "bytes"),
+    "report": ("topic", "readings", "mean", "warmest"),
+}
+LETTERS = ("topic", "schema", "value", "error")
+
+
+def tell(warehouse: Path) -> None:
+    """Show the gold tables, and what did not fit."""
+    chapter("6 Gold", "What was computed: traffic, answers, who sent, and a query of our own.")
+    for name, columns in GOLD.items():
+        show(warehouse / "gold" / name, f"gold/{name}", columns)
+    chapter("7 Dead letters", "What fitted no schema stopped nothing; it is kept with the reason.")
+    show(warehouse / "dead_letters", "dead_letters", LETTERS)
+
+
+def show(folder: Path, title: str, columns: tuple[str, ...]) -> None:
+    """Show a few rows of a table."""
+    found = deltalake.DeltaTable(str(folder)).to_pyarrow_table(columns=list(columns))
+    found = found.sort_by([(columns[0], "ascending"), (columns[1], "ascending")])
+    if found.num_rows > ROWS_MAX:
+        title = f"{title} ({ROWS_MAX} of {found.num_rows} rows)"
+    rows = [[_shown(cell) for cell in row.values()] for row in found.slice(0, ROWS_MAX).to_pylist()]
+    table(title, columns, rows)
+
+
+def _shown(cell: object) -> object:
+    match cell:
+        case bytes():
+            return cell.decode(errors="replace")
+        case "":
+            return "(none: requests and replies)"
+        case float():
+            return round(cell, 3)
+        case _:
+            return cell

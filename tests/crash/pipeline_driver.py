@@ -1,0 +1,84 @@
+"""A driver that is there to be killed: tables, a published table and a stream that publishes.
+
+    python -m tests.crash.pipeline_driver ENDPOINT FOLDER ROWS gold|plain
+
+takes `load/#` of a broker in batches of ROWS: into the warehouse FOLDER/warehouse, whose table
+`traffic`, with gold, goes back to the topic `gold`; and, by a stream of its own, as they are to the
+topic `out`.
+"""
+
+import sys
+from pathlib import Path
+
+from penstock.pipeline.config import (
+    BronzeConfig,
+    FieldConfig,
+    GoldConfig,
+    PipelineConfig,
+    PublishConfig,
+    SilverConfig,
+    SourceConfig,
+    WarehouseConfig,
+)
+from penstock.pipeline.pipeline import Pipeline
+from penstock.pipeline.progress import Progress
+from penstock.pipeline.warehouse import Warehouse
+from penstock.spark.session import session
+
+TOPICS = "load/#"
+NUMBERS = SilverConfig(
+    name="numbers",
+    topics=(TOPICS,),
+    format="text",
+    pattern="<(good-[0-9]):([0-9]+)>[a-z]*",
+    field=(
+        FieldConfig(name="publisher", required=True),
+        FieldConfig(name="number", type="long", required=True),
+    ),
+)
+
+
+def config(endpoint: str, folder: Path, *, rows_max: int, gold: bool) -> PipelineConfig:
+    """Small batches, so that there are many."""
+    return PipelineConfig(
+        source=SourceConfig(endpoint=endpoint, subscribe=TOPICS),
+        warehouse=WarehouseConfig(
+            folder=str(folder / "warehouse"), compact_files_min=6, maintain_seconds=2.0
+        ),
+        bronze=BronzeConfig(rows_max=rows_max),
+        silver=(NUMBERS,),
+        silver_rows_max=100 * rows_max if gold else 2 * rows_max,
+        silver_seconds=0.1,
+        gold=GoldConfig(enabled=gold, seconds=0.1, traffic_window_seconds=1),
+        publish=(PublishConfig(table="traffic", topic="gold"),),
+    )
+
+
+def main() -> None:
+    """Run until killed."""
+    endpoint, folder, rows_max = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+    settings = config(endpoint, folder, rows_max=rows_max, gold=sys.argv[4] == "gold")
+    with Warehouse(settings.warehouse) as warehouse:
+        small = {"spark.sql.shuffle.partitions": "1", "spark.scheduler.mode": "FAIR"}
+        spark = session("killed", master="local[2]", short=True, **small)
+        spark.conf.set("spark.sql.codegen.wholeStage", "false")  # there are only few rows
+        copying = (
+            spark.readStream.format("penstock")
+            .options(endpoint=endpoint, subscribe=TOPICS, startingOffsets="earliest")
+            .options(maxOffsetsPerTrigger=str(rows_max), minPartitions="2")
+            .load()
+            .selectExpr("'out' as topic", "value")
+            .writeStream.format("penstock")
+            .options(endpoint=endpoint, checkpointLocation=str(folder / "sink"))
+            .start()
+        )
+
+        def look(_: Progress) -> None:
+            if not copying.isActive:
+                raise SystemExit(f"the stream ended by itself: {copying.exception()}")
+
+        Pipeline(spark, warehouse, settings).run(look)
+
+
+if __name__ == "__main__":
+    main()

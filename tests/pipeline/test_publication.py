@@ -1,0 +1,121 @@
+"""A gold table that goes back to a topic: each result is there once, whatever is killed meanwhile."""
+
+import concurrent.futures
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from penstock.flight.client import FlightClient
+from penstock.pipeline.config import SourceConfig
+from penstock.pipeline.gold_jobs import REVISION
+from penstock.pipeline.progress import StageProgress
+from penstock.pipeline.publication import Behind, PublishJob
+from penstock.pipeline.tables import Table
+from penstock.pipeline.warehouse import Warehouse
+from tests.support.flight import table
+from tests.support.served import Served
+
+SECONDS_MAX = 120
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    with Served(tmp_path / "broker") as found:
+        yield found
+
+
+class Counting:
+    """A gold job: each step changes the row of one name and leaves the others as they are."""
+
+    name = "gold.counts"
+
+    def __init__(self, spark: SparkSession, table: Table) -> None:
+        self.table = table
+        self._spark = spark
+        self.steps = 0
+
+    def step(self, stage: StageProgress) -> bool:  # noqa: ARG002
+        self.steps += 1
+        rows = [("ever", 1, 1)] if self.steps == 1 else []
+        frame = self._spark.createDataFrame(
+            [*rows, (f"step {self.steps}", self.steps, self.steps)],
+            f"name string, number long, {REVISION} long",
+        )
+        self.table.fit(frame)
+        self.table.commit(add=self.table.write(frame), marks={REVISION: self.steps})
+        return True
+
+
+def published(served: Served) -> list[dict[str, Any]]:
+    with FlightClient(served.endpoint) as client:
+        values = table(client, columns=["value"], topics=["results"]).column("value").to_pylist()
+    return [json.loads(value) for value in values]
+
+
+def results(steps: int) -> list[dict[str, Any]]:
+    return [
+        {"name": "ever", "number": 1},
+        *({"name": f"step {each}", "number": each} for each in range(1, steps + 1)),
+    ]
+
+
+def test_what_was_published_and_not_marked_when_the_driver_died_is_not_published_again(
+    spark: SparkSession, warehouse: Warehouse, served: Served, tmp_path: Path
+) -> None:
+    found = warehouse.gold("counts", by_day=False)
+    job = Counting(spark, found)
+    source = SourceConfig(endpoint=served.endpoint)
+    stage = StageProgress()
+    publication = PublishJob(spark, found, "results", source)
+    for _ in range(2):
+        job.step(stage)
+        before = tmp_path / "before"
+        shutil.copytree(found.folder, before)
+        assert publication.step(stage)
+        # The files are those of a driver that was killed before its mark; then another starts.
+        shutil.rmtree(found.folder)
+        before.rename(found.folder)
+        served.restart()
+        found = warehouse.gold("counts", by_day=False)
+        job.table = found
+        publication = PublishJob(spark, found, "results", source)
+        assert not publication.settled
+        # In a thread that has done nothing else, as after a start.
+        with concurrent.futures.ThreadPoolExecutor(1) as thread:
+            assert thread.submit(publication.step, stage).result(SECONDS_MAX)
+        assert publication.settled
+        assert not publication.step(stage)
+    assert sorted(published(served), key=str) == sorted(results(2), key=str)
+
+
+def test_a_table_does_not_change_while_the_broker_may_have_rows_that_it_does_not_know_of(
+    spark: SparkSession, warehouse: Warehouse, served: Served, tmp_path: Path
+) -> None:
+    found = warehouse.gold("counts", by_day=False)
+    stage = StageProgress()
+    publication = PublishJob(spark, found, "results", SourceConfig(endpoint=served.endpoint))
+    job = Behind(Counting(spark, found), [publication])
+    assert not job.step(stage), "nobody has looked yet"
+    assert not publication.step(stage)
+    assert job.step(stage)
+    before = tmp_path / "before"
+    shutil.copytree(found.folder, before)
+    assert publication.step(stage)
+    # As if its answer had been lost: the broker has the rows, the table does not know.
+    shutil.rmtree(found.folder)
+    before.rename(found.folder)
+    found.log = warehouse.gold("counts", by_day=False).log
+    served.kill()
+    with pytest.raises(Exception, match="no answer by Arrow Flight"):
+        publication.step(stage)
+    assert not job.step(stage), "the table would change, and its rows be published once more"
+    served.start()
+    assert publication.step(stage)
+    assert job.step(stage)
+    assert publication.step(stage)
+    assert sorted(published(served), key=str) == sorted(results(2), key=str)
