@@ -11,7 +11,9 @@ by itself; "over Flight" reads all columns from a broker, beside reading them fr
 """
 
 import argparse
+import socket
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -23,12 +25,29 @@ from bench.results import save
 from bench.spark.tables import Tables, compare, noop
 from penstock.spark import session
 
+SECONDS_MAX = 30
+
 # How many times as fast as the other it must be.
 BARS = {"rows": 1.3, "to Parquet": 1.0, "by topic": 0.5, "over Flight": 0.7}
 
 
 def by_topic(table: DataFrame) -> None:
     table.groupBy("topic").count().collect()
+
+
+def wait_for(address: str) -> None:
+    """Return when something listens."""
+    host, _, port = address.partition(":")
+    deadline = time.monotonic() + SECONDS_MAX
+    while True:
+        try:
+            socket.create_connection((host, int(port)), timeout=1).close()
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+        else:
+            return
 
 
 def measure(tables: Tables, rounds: int, only: str = "") -> list[dict[str, Any]]:
@@ -52,6 +71,7 @@ def measure(tables: Tables, rounds: int, only: str = "") -> list[dict[str, Any]]
     if only in {"", "over Flight"}:
         address = f"{HOST}:{free_port()}"
         with penstock_store(folder=tables.folder, config=f'[flight]\naddress = "{address}"\n'):
+            wait_for(address)
             found = compare(
                 tables.rows,
                 lambda: noop(tables.of_broker(f"grpc://{address}")),

@@ -19,6 +19,7 @@ from examples.demo.topics import CELLAR, KETTLE, ORDERS, REPORT, STOCK, TANK
 from penstock.errors import PenstockError
 
 EXPECTED = (DemoFailed, PenstockError, TimeoutError)
+ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 EXIT_PARTLY = 1
 EXIT_INTERRUPTED = 130
 SENT = {
@@ -75,12 +76,18 @@ def main() -> int:
     arguments = parser.parse_args()
 
     async def until_told(folder: Path) -> int:
+        loop = asyncio.get_running_loop()
         story = asyncio.ensure_future(
             tell(folder, once=arguments.once, usual_ports=not arguments.any_port)
         )
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            asyncio.get_running_loop().add_signal_handler(number, story.cancel)
-        return await story
+        for number in ENDS:
+            loop.add_signal_handler(number, story.cancel)
+        try:
+            return await story
+        finally:  # from here on only the folder has to go, and nothing may come between
+            for number in ENDS:
+                loop.remove_signal_handler(number)
+                signal.signal(number, signal.SIG_IGN)
 
     with tempfile.TemporaryDirectory(prefix="penstock-demo-") as folder:
         try:

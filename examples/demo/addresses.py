@@ -13,6 +13,7 @@ from examples.demo.topics import ORDERS
 __all__ = ["stay", "tell"]
 
 USUAL_URL = "tcp://127.0.0.1:7000"
+QUERY = "select beer, litres, sender from orders"
 LOOK_SECONDS = 0.5
 
 
@@ -32,7 +33,8 @@ def tell(broker: Broker, folder: Path, *, service_id: int, with_tables: bool) ->
         commands = [f"{command} --url {broker.url}" for command in commands]
     if with_tables:
         seen(f"warehouse  {folder / 'warehouse'}")
-        commands.append(f"sql --config {folder / 'pipeline.toml'} 'select * from orders'")  # noqa: S608  (a command line)
+        config = folder / "pipeline.toml"
+        commands.append(f"sql --config {config} '{QUERY}'")
     chapter("Try", "in another terminal:")
     for command in commands:
         seen(f"{_program()} {command}")

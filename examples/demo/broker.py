@@ -13,7 +13,7 @@ from examples.demo.errors import DemoFailed
 from examples.demo.processes import penstock
 from examples.demo.screen import chapter, seen
 
-__all__ = ["Broker", "broker"]
+__all__ = ["Broker", "broker", "port_or_any"]
 
 HOST = "127.0.0.1"
 START_SECONDS_MAX = 30.0
@@ -35,7 +35,7 @@ class Broker(NamedTuple):
 async def broker(folder: Path, *, usual_ports: bool) -> AsyncIterator[Broker]:
     """Start a broker that keeps its messages below `folder`; it ends with the context."""
     chapter("1 A broker", "One process, one port: the first bytes of a client tell its protocol.")
-    ports = [_port(usual) if usual_ports else 0 for usual in (7000, 7080, 7090)]
+    ports = [port_or_any(usual) if usual_ports else 0 for usual in (7000, 7080, 7090)]
     tcp, http, flight = (f"{HOST}:{port}" for port in ports)
     arguments = ["serve", "--config", str(Path(__file__).with_name("penstock.toml"))]
     arguments += ["--listen", f"tcp://{tcp}", "--http", http, "--flight", flight]
@@ -52,7 +52,7 @@ async def broker(folder: Path, *, usual_ports: bool) -> AsyncIterator[Broker]:
         yield Broker(process, found["tcp"], found["http"], found["grpc"], folder / "data")
 
 
-def _port(usual: int) -> int:
+def port_or_any(usual: int) -> int:
     """Return the usual port, or 0 for any if it is taken."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

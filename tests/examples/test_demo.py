@@ -4,6 +4,7 @@ import queue
 import re
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from examples.demo.broker import port_or_any
 from examples.demo.topics import CHANNELS
 
 from tests.support.running import environment
@@ -202,6 +204,13 @@ def test_an_interrupt_while_spark_computes_ends_all_of_it(
     assert demo.end(END_SECONDS_MAX) == 130
     assert "Traceback" not in demo.said
     assert demo.left() == []
+
+
+def test_a_port_that_somebody_has_is_left_alone() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port: int = taken.getsockname()[1]
+        assert port_or_any(port) == 0
+    assert port_or_any(port) == port
 
 
 def test_the_broker_names_the_channels_as_the_program_does() -> None:

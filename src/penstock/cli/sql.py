@@ -62,11 +62,7 @@ def sql(
     tables = {}
     if settings is not None:
         tables = Warehouse(settings.warehouse).tables()
-        source = {"path": settings.source.path}
-        if settings.source.endpoint:
-            source = {"endpoint": settings.source.endpoint}
-            if settings.source.token:
-                source["token"] = settings.source.token
+        source = settings.source.options
     spark = session("penstock sql", short=True)
     prepare(spark)
     frame = run_query(spark, query, tables=tables, source=source)

@@ -6,28 +6,29 @@ gets from the task are the names of the files; the driver commits those.
 """
 
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 from uuid import uuid4
 from weakref import WeakSet
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql.datasource import DataSource, InputPartition
 from pyspark.sql.types import StringType, StructField, StructType
 
-from penstock.limits import PIPELINE_ROW_GROUP_ROWS_MAX
+from penstock.limits import PIPELINE_ROW_GROUP_ROWS_MAX, PIPELINE_SMALL_BATCH_ROWS_MAX
 from penstock.pipeline.tables import STAGING
 from penstock.spark.options import ReadOptions, read_options
 from penstock.spark.schema import RECORD
 from penstock.spark.stream import StreamReader
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["LANDING", "TABLE", "LandedFiles", "register_landing"]
+__all__ = ["LANDING", "TABLE", "LandedFiles", "Lander", "register_landing"]
 
 LANDING: Final = "penstock_landing"
 """What `format` takes."""
@@ -150,6 +151,44 @@ class LandedFiles:
 
     def _staged(self, day: int) -> Path:
         return self._folder / STAGING / f"{self._name}-{day}.parquet"
+
+
+class Lander:
+    """Has the records of a stream's batches written.
+
+    Tasks of Spark do it; but to start one for a few records takes longer than to write them, so
+    those of a small batch are written here. What a batch is, is in the checkpoint before it runs.
+    """
+
+    def __init__(self, options: Mapping[str, str], folder: Path, checkpoint: Path) -> None:
+        self._reader = LandingReader(read_options(options, streaming=True), folder)
+        self._batches = checkpoint / "offsets"
+
+    def write(self, batch: "DataFrame", number: int) -> list[str]:
+        """Return the paths of the files that hold a batch's records now."""
+        bounds = self._bounds(number)
+        if bounds is None:
+            return [row.path for row in batch.collect()]
+        return [
+            path
+            for partition in self._reader.partitions(*bounds)
+            for names in self._reader.read(partition)
+            for path in names.column(0).to_pylist()
+        ]
+
+    def _bounds(self, number: int) -> tuple[dict[str, int], dict[str, int]] | None:
+        """Return where a small batch starts and ends, None for others."""
+        try:
+            start, end = (_end_of(self._batches / str(each)) for each in (number - 1, number))
+        except (OSError, IndexError, msgspec.DecodeError):  # the first has none before it
+            return None
+        count = sum(last - start.get(partition, 0) for partition, last in end.items())
+        return (start, end) if count <= PIPELINE_SMALL_BATCH_ROWS_MAX else None
+
+
+def _end_of(batch: Path) -> dict[str, int]:
+    """Return where a batch of a checkpoint ends: the third line, behind version and settings."""
+    return msgspec.json.decode(batch.read_bytes().splitlines()[2], type=dict[str, int])
 
 
 _knowing: Final[WeakSet["SparkSession"]] = WeakSet()

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
@@ -14,7 +15,7 @@ from penstock.pipeline.bronze import BronzeWriter
 from penstock.pipeline.config import PipelineConfig
 from penstock.pipeline.errors import JobFailed
 from penstock.pipeline.gold_jobs import ExchangesJob, LatencyJob, SessionsJob, TrafficJob
-from penstock.pipeline.landing import LANDING, TABLE, register_landing
+from penstock.pipeline.landing import LANDING, TABLE, Lander, register_landing
 from penstock.pipeline.progress import Progress, StageProgress
 from penstock.pipeline.publication import Behind, PublishJob, TableJob
 from penstock.pipeline.silver_job import SilverJob
@@ -124,33 +125,32 @@ class Pipeline:
 
     # --- Bronze
 
-    def source(self) -> "DataFrame":
-        """Return the stream of files of records."""
+    def start_bronze(self, *, once: bool) -> "StreamingQuery":
+        """Start the stream into bronze."""
         source = self._config.source
+        folder = self._warehouse.bronze().folder
+        checkpoint = self._warehouse.checkpoint(BRONZE)
         options = {
             **source.options,
-            TABLE: str(self._warehouse.bronze().folder),
             "subscribe": source.subscribe,
             "startingOffsets": "earliest",
             "maxOffsetsPerTrigger": str(self._config.bronze.rows_max),
             "failOnDataLoss": str(source.fail_on_data_loss).lower(),
         }
+        lander = Lander(options, folder, Path(checkpoint))
         if source.group:
             options["group"] = source.group
-        return self._spark.readStream.format(LANDING).options(**options).load()
 
-    def start_bronze(self, *, once: bool) -> "StreamingQuery":
-        """Start the stream into bronze."""
-
-        def take(batch: "DataFrame", _: int) -> None:
+        def take(batch: "DataFrame", number: int) -> None:
             with self.progress.step(BRONZE) as stage:
-                stage.batch_rows = self._bronze.take([row.path for row in batch.collect()])
+                stage.batch_rows = self._bronze.take(lander.write(batch, number))
 
+        stream = self._spark.readStream.format(LANDING).options(**options, **{TABLE: str(folder)})
         writer = (
-            self.source()
+            stream.load()
             .writeStream.foreachBatch(take)
             .queryName("penstock-bronze")
-            .option("checkpointLocation", self._warehouse.checkpoint(BRONZE))
+            .option("checkpointLocation", checkpoint)
         )
         if once:
             return writer.trigger(availableNow=True).start()

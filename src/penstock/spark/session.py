@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import Final
 
 import pyspark
+from pyspark import SparkContext
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
+
+from penstock.spark.noise import filtered_stderr
 
 __all__ = ["session"]
 
@@ -73,7 +76,9 @@ def session(
         given[options] = f"{java} {given.get(options, '')}".strip()
     for key, value in {**_SETTINGS, **given}.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    starts_java = SparkContext._gateway is None  # noqa: SLF001
+    with filtered_stderr() if starts_java else contextlib.nullcontext():
+        return builder.getOrCreate()
 
 
 def _home() -> Path:
