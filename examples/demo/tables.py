@@ -10,7 +10,7 @@ __all__ = ["tell"]
 ROWS_MAX = 8
 GOLD = {
     "traffic": ("topic", "protocol", "messages", "bytes"),
-    "latency": ("requests", "replies", "unanswered", "p50_ms", "p95_ms", "p99_ms"),
+    "latency": ("path", "requests", "replies", "unanswered", "p50_ms", "p95_ms", "p99_ms"),
     "sessions": ("protocol", "sender", "messages", "bytes"),
     "report": ("topic", "readings", "mean", "warmest"),
 }

@@ -1,14 +1,18 @@
 """The README says what was measured, and names commands that exist."""
 
 import itertools
+import re
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from bench.report import readme_with_tables
 from tests.support.live import LiveBroker
 
 ROOT = Path(__file__).parents[2]
+PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
 
 
 def test_the_tables_are_those_of_the_kept_results() -> None:
@@ -30,12 +34,36 @@ def test_every_make_command_is_a_target() -> None:
                     assert following in targets, f"{path.name}: make {following}"
 
 
-def test_every_link_leads_somewhere() -> None:
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for part in page.read_text().split("](")[1:]:
+        target, _, anchor = part.partition(")")[0].partition("#")
+        if "://" in target or " " in target:
+            continue
+        place = (page.parent / target) if target else page
+        assert place.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.+)$", place.read_text(), re.MULTILINE)
+            assert anchor in map(slug, headings), f"{target}#{anchor}"
+
+
+def slug(heading: str) -> str:
+    """What a heading is called in an address."""
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+
+
+def test_the_message_is_what_the_example_prints() -> None:
     readme = (ROOT / "README.md").read_text()
-    for part in readme.split("](")[1:]:
-        target = part.partition(")")[0]
-        if "://" not in target:
-            assert (ROOT / target).exists(), target
+    shown = readme.split("## One message, five protocols")[1].split("```")[1].split()
+    program = subprocess.run(  # noqa: S603
+        [sys.executable, str(ROOT / "examples" / "five_protocols.py")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    sent = program.stdout.split("sends it\n")[1].split("and as subscribers")[0].split()
+    assert shown == sent
 
 
 def test_the_programs_run(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 import datetime as dt
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -56,46 +57,234 @@ def test_traffic_counts_messages_and_bytes_in_each_window(spark: SparkSession) -
     assert days == {dt.date(2026, 11, 14), dt.date(2026, 11, 15)}
 
 
-def test_requests_meet_their_replies_whichever_part_they_come_in(spark: SparkSession) -> None:
+# --- Requests and replies
+
+
+def moved(milliseconds: float) -> dt.datetime:
+    return START + dt.timedelta(milliseconds=milliseconds)
+
+
+def routed(client: str, path: str) -> list[dict[str, Any]]:
+    return [{"key": "to", "value": client.encode()}, {"key": "path", "value": path.encode()}]
+
+
+def request(
+    offset: int, by: str, number: int, milliseconds: float, *, to: str = "1000", path: str = "/p"
+) -> dict[str, Any]:
+    """What a broker keeps of a fleximq REQ: the headers say whom it is for."""
+    return record(
+        offset, b"?", protocol="fleximq", kind="request", topic="", sender=by,
+        correlation=str(number), timestamp=moved(milliseconds), headers=routed(to, path),
+    )  # fmt: skip
+
+
+def reply(
+    offset: int, to: str, number: int, milliseconds: float, *, by: str = "1000", status: int = 200
+) -> dict[str, Any]:
+    """What a broker keeps of a REP: the headers say who had asked."""
+    return record(
+        offset, b"!", protocol="fleximq", kind="reply", topic="", sender=by, status=status,
+        correlation=str(number), timestamp=moved(milliseconds), headers=routed(to, ""),
+    )  # fmt: skip
+
+
+PAIR = ("requester", "correlation", "requested", "replied")
+
+
+def pair(
+    requester: str, number: int, asked_ms: float | None, answered_ms: float | None
+) -> tuple[Any, ...]:
+    """A row of PAIR."""
+    times = (None if each is None else local(moved(each)) for each in (asked_ms, answered_ms))
+    return (requester, str(number), *times)
+
+
+def test_two_who_ask_with_the_same_ids_have_exchanges_of_their_own(spark: SparkSession) -> None:
     given = []
-    took_ms = {}
-    for n in range(60):
-        asked = START + dt.timedelta(milliseconds=500 * n)
-        more = {"topic": f"service/{n % 2}", "correlation": f"c{n}", "kind": "request"}
-        given.append(record(2 * n, b"?", **more, timestamp=asked, sender=f"asks{n % 3}"))
-        if n % 10 == 9:
-            continue  # nobody answers
-        took_ms[n] = 1 + (n * 37) % 50
-        more = {"topic": "inbox", "correlation": f"c{n}", "kind": "reply", "status": 200}
-        answered = asked + dt.timedelta(milliseconds=took_ms[n])
-        given.append(record(2 * n + 1, b"!", **more, timestamp=answered, sender="answers"))
-    given.append(record(1000, b"!", kind="reply", correlation="of old"))
-    given.append(record(1001, b"", correlation="no request"))
-    parts = [gold.exchanges(part) for part in in_parts(spark, given, seed=5)]
-    pairs = gold.merged_exchanges(gold.merged_exchanges(parts[2], parts[0]), parts[1]).persist()
-    assert pairs.count() == 61
-    assert (
-        pairs.where("replier = 'answers' and status = 200 and requester is not null").count() == 54
-    )
-    now = START + dt.timedelta(seconds=31)
-    found = gold.latency(pairs, window_seconds=60, unanswered_seconds=5, now=now)
+    for number in range(1, 6):  # asked in turns, answered across each other
+        asked = 1000 * number
+        given.append(request(10 * number, "1001", number, asked, path="/price"))
+        given.append(request(10 * number + 1, "1002", number, asked + 5, path="/stock"))
+        if number < 5:
+            given.append(reply(10 * number + 2, "1002", number, asked + 5 + 100 * number))
+        given.append(reply(10 * number + 3, "1001", number, asked + 10 * number, status=404))
+    pairs = gold.exchanges(frame(spark, given)).persist()
+    assert rows(pairs, *PAIR) == [
+        *(pair("1001", n, 1000 * n, 1010 * n) for n in range(1, 6)),
+        *(pair("1002", n, 1000 * n + 5, 1100 * n + 5) for n in range(1, 5)),
+        pair("1002", 5, 5005, None),
+    ]
+    told = pairs.select("requester", "target", "path", "topic", "replier", "status").distinct()
+    assert sorted(map(tuple, told.collect()), key=str) == [
+        ("1001", "1000", "/price", "", "1000", 404),
+        ("1002", "1000", "/stock", "", "1000", 200),
+        ("1002", "1000", "/stock", "", None, None),
+    ]
+    ids = {each["offset"]: each["message_id"] for each in given}
+    first = pairs.where("requester = '1002' and correlation = '1'").first()
+    assert first is not None
+    assert (first.request_id, first.reply_id) == (ids[11], ids[12])
 
-    def share(values: list[int], part: float) -> float:
-        place = part * (len(values) - 1)
-        low = int(place)
-        high = min(low + 1, len(values) - 1)
-        return values[low] + (values[high] - values[low]) * (place - low)
-
-    for row in found.collect():
-        numbers = [n for n in range(60) if f"service/{n % 2}" == row.topic]
-        times = sorted(took_ms[n] for n in numbers if n in took_ms)
-        assert (row.requests, row.replies) == (30, len(times))
-        due = [n for n in numbers if n not in took_ms and 0.5 * n < 26]
-        assert row.unanswered == len(due)
-        for value, part in ((row.p50_ms, 0.5), (row.p95_ms, 0.95), (row.p99_ms, 0.99)):
-            assert abs(value - share(times, part)) < 1e-6
-    assert found.count() == 2
+    columns = ("path", "requests", "replies", "unanswered", "p50_ms", "p95_ms", "p99_ms")
+    for now, unanswered in ((10_005, 0), (10_006, 1)):
+        found = gold.latency(
+            pairs, window_seconds=60, unanswered_seconds=5, now=moved(now)
+        ).collect()
+        assert sorted(tuple(round(row[c], 6) if c[0] == "p" and c != "path" else row[c]
+                            for c in columns) for row in found) == [
+            ("/price", 5, 5, 0, 30.0, 48.0, 49.6),  # of 10, 20, 30, 40, 50
+            ("/stock", 5, 4, unanswered, 250.0, 385.0, 397.0),  # of 100, 200, 300, 400
+        ]  # fmt: skip
+        assert {row.topic for row in found} == {""}
     pairs.unpersist()
+
+
+def test_an_id_that_is_asked_with_again_is_another_exchange(spark: SparkSession) -> None:
+    given = [
+        request(0, "1001", 1, 0), reply(1, "1001", 1, 10),
+        request(2, "1001", 1, 10), reply(3, "1001", 1, 10),  # all within a microsecond
+        request(4, "1001", 1, 5000),  # nobody answers; the broker restarts, its numbers too
+        request(5, "1001", 1, 9000), reply(6, "1001", 1, 9003),
+        request(7, "1001", 2, 9000),
+    ]  # fmt: skip
+    assert rows(gold.exchanges(frame(spark, given)), *PAIR) == sorted(
+        [
+            pair("1001", 1, 0, 10),
+            pair("1001", 1, 10, 10),
+            pair("1001", 1, 5000, None),
+            pair("1001", 1, 9000, 9003),
+            pair("1001", 2, 9000, None),
+        ],
+        key=str,
+    )
+
+
+def test_a_reply_that_answers_nothing_is_kept_and_not_counted(spark: SparkSession) -> None:
+    two_days_ms = 2 * 86_400_000
+    given = [
+        reply(0, "1001", 7, 0),  # of a request that is not here
+        request(1, "1001", 8, 0), reply(2, "1001", 8, 4), reply(3, "1001", 8, 9),  # twice
+        request(4, "1001", 9, 0), reply(5, "1001", 9, 50_000),  # late, and still the answer
+        request(6, "1001", 10, 0), reply(7, "1001", 10, two_days_ms),  # too late for any
+        reply(8, "1002", 10, 1),  # for somebody else
+        record(9, b"", correlation="8"), record(10, b"", kind="notify", correlation=None),
+        record(11, b"", kind="reply", correlation="8", headers=None),
+    ]  # fmt: skip
+    pairs = gold.exchanges(frame(spark, given)).persist()
+    found = rows(pairs.where("requested is not null"), *PAIR)
+    assert found == sorted(
+        [
+            pair("1001", 8, 0, 4),
+            pair("1001", 9, 0, 50_000),
+            pair("1001", 10, 0, None),
+        ],
+        key=str,
+    )
+    found = rows(pairs.where("requested is null and requester is not null"), *PAIR)
+    assert found == sorted(
+        [
+            pair("1001", 7, None, 0),
+            pair("1001", 8, None, 9),
+            pair("1001", 10, None, two_days_ms),
+            pair("1002", 10, None, 1),
+        ],
+        key=str,
+    )
+    assert pairs.where("requester is null").count() == 1  # nobody knows who had asked
+    (row,) = gold.latency(
+        pairs, window_seconds=60, unanswered_seconds=5, now=moved(two_days_ms)
+    ).collect()
+    assert (row.requests, row.replies, row.unanswered) == (3, 2, 1)
+    assert (round(row.p50_ms, 6), round(row.p99_ms, 6)) == (25_002.0, 49_500.04)
+    pairs.unpersist()
+
+
+def test_what_the_broker_says_in_place_of_another_is_no_answer(spark: SparkSession) -> None:
+    given = [
+        request(0, "1001", 1, 0), reply(1, "1001", 1, 30_000, by="1", status=504),
+        request(2, "1001", 2, 0), reply(3, "1001", 2, 2),
+        request(4, "1001", 3, 0, to="1"), reply(5, "1001", 3, 4, by="1", status=404),
+    ]  # fmt: skip
+    pairs = gold.exchanges(frame(spark, given)).persist()
+    assert rows(pairs, "correlation", "target", "replier", "status") == [
+        ("1", "1000", "1", 504), ("2", "1000", "1000", 200), ("3", "1", "1", 404),
+    ]  # fmt: skip
+    (row,) = gold.latency(
+        pairs, window_seconds=60, unanswered_seconds=3600, now=moved(30_000)
+    ).collect()
+    assert (row.requests, row.replies, row.unanswered) == (3, 2, 1)
+    assert round(row.p50_ms, 6) == 3.0
+    pairs.unpersist()
+
+
+def expected_pairs(given: Sequence[dict[str, Any]]) -> Counter[tuple[Any, ...]]:
+    """Rows of PAIR, found record by record."""
+    found: list[list[Any]] = []
+    waiting: dict[tuple[str, str], list[Any] | None] = {}
+    for each in sorted(given, key=lambda one: one["offset"]):
+        moment = local(each["timestamp"])
+        if each["kind"] == "request":
+            key = each["sender"], each["correlation"]
+            waiting[key] = row = [*key, moment, None]
+            found.append(row)
+        else:
+            key = each["headers"][0]["value"].decode(), each["correlation"]
+            row = waiting.pop(key, None)
+            if row is None:
+                found.append([*key, None, moment])
+            else:
+                row[3] = moment
+    return Counter(map(tuple, found))
+
+
+def test_requests_meet_their_replies_whichever_part_they_come_in(spark: SparkSession) -> None:
+    chance = random.Random(11)
+    given: list[dict[str, Any]] = []
+    for offset in range(300):
+        make = chance.choice([request, request, reply])
+        who, number = f"100{chance.randrange(3)}", chance.randrange(12)
+        given.append(make(offset, who, number, 500 * offset))
+    exact = expected_pairs(given)
+    assert {
+        (row[2] is None, row[3] is None) for row in exact
+    } == {(False, False), (False, True), (True, False)}  # fmt: skip
+
+    def found(pairs: DataFrame) -> Counter[tuple[Any, ...]]:
+        return Counter(map(tuple, pairs.select(*PAIR).collect()))
+
+    assert found(gold.exchanges(frame(spark, given))) == exact
+    one, two, three = (
+        gold.exchanges(part, revision=n) for n, part in enumerate(in_parts(spark, given, seed=5))
+    )
+    merged = gold.merged_exchanges(gold.merged_exchanges(three, one), two)
+    assert found(merged) == exact
+
+
+def test_only_exchanges_that_change_have_a_new_revision(spark: SparkSession) -> None:
+    old = [request(0, "1001", 1, 0), reply(1, "1001", 1, 5), request(2, "1001", 2, 7)]
+    new = [request(3, "1001", 1, 20), reply(4, "1001", 2, 21)]
+    merged = gold.merged_exchanges(
+        gold.exchanges(frame(spark, old), revision=1), gold.exchanges(frame(spark, new), revision=2)
+    )
+    assert rows(merged, *PAIR, "revision") == sorted(
+        [
+            (*pair("1001", 1, 0, 5), 1),
+            (*pair("1001", 1, 20, None), 2),
+            (*pair("1001", 2, 7, 21), 2),
+        ],
+        key=str,
+    )
+    # A reply that goes to another request, since that came in between, changes both.
+    first = gold.exchanges(
+        frame(spark, [request(0, "1001", 1, 0), reply(2, "1001", 1, 5)]), revision=1
+    )
+    second = gold.exchanges(frame(spark, [request(1, "1001", 1, 1)]), revision=2)
+    assert rows(gold.merged_exchanges(first, second), *PAIR, "revision") == sorted(
+        [(*pair("1001", 1, 0, None), 2), (*pair("1001", 1, 1, 5), 2)], key=str
+    )
+
+
+# --- Sessions
 
 
 def test_sessions_end_where_a_sender_is_silent_for_longer_than_the_gap(

@@ -13,6 +13,7 @@ from penstock.patterns import compile_pattern
 
 __all__ = ["Selection", "TopicTest"]
 
+_EVERYTHING: Final = frozenset({"#", ">"})
 _TESTS: Final[dict[str, Callable[[str, str], bool]]] = {
     "starts": str.startswith,
     "ends": str.endswith,
@@ -40,7 +41,8 @@ class Selection:
 
     A topic is wanted if it is among `topics`, fits one of `patterns` (wildcards) or all of
     `expression` (a regular expression), where any of these is there; and is among `names`, and
-    passes all `tests`. Times are microseconds since the epoch: from `since_us`, before `until_us`.
+    passes all `tests`. The pattern `#` is no restriction: it also takes messages that have no
+    topic. Times are microseconds since the epoch: from `since_us`, before `until_us`.
 
     Raise InvalidPattern or re.error when it is first used.
     """
@@ -58,8 +60,15 @@ class Selection:
     @property
     def by_topic(self) -> bool:
         """Whether some topics may not be wanted."""
-        named = (self.topics, self.patterns, self.expression, self.names)
-        return bool(self.tests) or any(each is not None for each in named)
+        return bool(self.tests) or self.names is not None or self._subscribes
+
+    @property
+    def _subscribes(self) -> bool:
+        """Whether `topics`, `patterns` and `expression` leave anything out."""
+        if not _EVERYTHING.isdisjoint(self.patterns or ()):
+            return False
+        subscribed = (self.topics, self.patterns, self.expression)
+        return any(each is not None for each in subscribed)
 
     @property
     def columns(self) -> set[str]:
@@ -101,9 +110,8 @@ class Selection:
             return False
         if not all(test(name) for test in self.tests):
             return False
-        subscribed = (self.topics, self.patterns, self.expression)
         return (
-            all(each is None for each in subscribed)
+            not self._subscribes
             or (self.topics is not None and name in self.topics)
             or any(each.fullmatch(name) is not None for each in self._expressions)
         )

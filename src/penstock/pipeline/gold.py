@@ -8,7 +8,10 @@ they came. So nothing is ever too late for gold, and nothing is counted twice.
 """
 
 import datetime as dt
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from penstock.pipeline.positions import LOG_CHARACTERS
+from penstock.wire.fleximq import ClientId
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -23,6 +26,12 @@ __all__ = [
     "traffic",
 ]
 
+_BROKER: Final = str(int(ClientId.BROKER))
+"""Who the broker is where it replies itself."""
+_OF_ONE: Final = {
+    "target": "string", "path": "string", "topic": "string", "replier": "string", "status": "int",
+}  # fmt: skip
+"""Columns of exchanges that either the request gives or the reply."""
 
 # --- Traffic ------------------------------------------------------------------------------------
 
@@ -67,49 +76,114 @@ def merged_traffic(old: "DataFrame", new: "DataFrame") -> "DataFrame":
 
 
 def exchanges(records: "DataFrame", *, revision: int = 0) -> "DataFrame":
-    """Return a row for each correlation: when it was asked, and when it was first answered.
+    """Return a row for each request with its reply, and one for each reply that answers none.
 
-    `requested` is null where only the reply is there, `replied` where there is none yet. The topic
-    is the request's.
+    An id is the requester's own, and it may use it again: a reply is the answer to the last request
+    before it, in the order of the log, of the client that it is for and with its id, if that came
+    on the same day or the day before. Only the first reply to a request is its answer. So each
+    request and each reply is in one row; `requested` is null where only the reply is there,
+    `replied` where there is none yet.
     """
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     asks, answers = f.col("kind") == "request", f.col("kind") == "reply"
     told = records.where((asks | answers) & f.col("correlation").isNotNull())
-    rows = told.select(
-        "correlation",
-        f.when(asks, f.col("timestamp")).alias("requested"),
-        f.when(answers, f.col("timestamp")).alias("replied"),
-        f.when(asks, f.col("topic")).alias("topic"),
-        f.when(asks, f.col("sender")).alias("requester"),
-        f.when(answers, f.col("sender")).alias("replier"),
-        f.when(answers, f.col("status")).alias("status"),
-        f.lit(revision).cast("long").alias("revision"),
+    return _paired(
+        told.select(
+            "correlation",
+            f.when(asks, f.col("sender")).otherwise(_routed("to")).alias("requester"),
+            f.when(asks, _routed("to")).alias("target"),
+            f.when(asks, _routed("path")).alias("path"),
+            f.when(asks, f.col("topic")).alias("topic"),
+            f.when(answers, f.col("sender")).alias("replier"),
+            f.when(answers, f.col("status")).alias("status"),
+            asks.alias("asks"),
+            f.col("timestamp").alias("moment"),
+            f.col("message_id").alias("id"),
+            f.lit(revision).cast("long").alias("revision"),
+        )
     )
-    return _paired(rows)
 
 
 def merged_exchanges(old: "DataFrame", new: "DataFrame") -> "DataFrame":
     """Return the exchanges of both; a reply finds the request that came before it."""
-    return _paired(old.unionByName(new).drop("day"))
+    return _paired(_told(old).unionByName(_told(new)))
 
 
-def _paired(rows: "DataFrame") -> "DataFrame":
+def _routed(key: str) -> "Column":
+    """Return what the first header with a key says: whom a message is for, and by which path."""
     from pyspark.sql import functions as f  # noqa: PLC0415
 
-    def of_first(column: str, moment: str) -> "Column":
-        return f.min_by(column, moment).alias(column)
+    fitting = f.filter("headers", lambda header: header["key"] == key)
+    return f.get(fitting, f.lit(0))["value"].cast("string")
+
+
+def _told(pairs: "DataFrame") -> "DataFrame":
+    """Return the requests and replies that exchanges were made of."""
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    def part(moment: str, identifier: str, columns: tuple[str, ...]) -> "DataFrame":
+        return pairs.where(f.col(moment).isNotNull()).select(
+            "correlation",
+            "requester",
+            *(
+                f.col(name) if name in columns else f.lit(None).cast(kind).alias(name)
+                for name, kind in _OF_ONE.items()
+            ),
+            f.lit(moment == "requested").alias("asks"),
+            f.col(moment).alias("moment"),
+            f.col(identifier).alias("id"),
+            "revision",
+        )
+
+    return part("requested", "request_id", ("target", "path", "topic")).unionByName(
+        part("replied", "reply_id", ("replier", "status"))
+    )
+
+
+def _paired(told: "DataFrame") -> "DataFrame":
+    """Return exchanges of requests and replies. A message id sorts as the log does.
+
+    What comes later than the next day is no answer: so new records concern files of few days.
+    """
+    from pyspark.sql import Window  # noqa: PLC0415
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    asks = f.col("asks")
+    one = f.struct("asks", "moment", "id", "replier", "status", "revision")
+    by_id = Window.partitionBy(
+        "requester", "correlation", f.substring("id", 1, LOG_CHARACTERS)
+    ).orderBy("id", "moment", asks.desc())
+
+    def near(other: str) -> "Column":
+        return f.abs(f.date_diff("moment", f"{other}.moment")) <= 1
+
+    yes, no = f.lit(True), f.lit(False)  # noqa: FBT003
+    beside = f.when(asks, f.col("after.revision")).otherwise(f.col("before.revision"))
+    answered = asks & ~f.coalesce("after.asks", yes) & near("after")
+    answers = ~asks & f.coalesce("before.asks", no) & near("before")
+
+    def of_reply(column: str) -> "Column":
+        return f.when(answered, f.col(f"after.{column}")).when(~asks, f.col(column))
 
     return (
-        rows.groupBy("correlation")
-        .agg(
-            f.min("requested").alias("requested"),
-            f.min("replied").alias("replied"),
-            of_first("topic", "requested"),
-            of_first("requester", "requested"),
-            of_first("replier", "replied"),
-            of_first("status", "replied"),
-            f.max("revision").alias("revision"),
+        told.withColumn("before", f.lag(one).over(by_id))
+        .withColumn("after", f.lead(one).over(by_id))
+        .where(~f.coalesce(answers, no))
+        .select(
+            "correlation",
+            "requester",
+            "target",
+            "path",
+            "topic",
+            f.when(asks, f.col("moment")).alias("requested"),
+            of_reply("moment").alias("replied"),
+            of_reply("replier").alias("replier"),
+            of_reply("status").alias("status"),
+            f.when(asks, f.col("id")).alias("request_id"),
+            of_reply("id").alias("reply_id"),
+            # What came beside it may have taken its reply, or made one of it that answers nothing.
+            f.greatest(f.col("revision"), beside).alias("revision"),
         )
         .withColumn("day", f.to_date(f.coalesce("requested", "replied")))
     )
@@ -123,30 +197,35 @@ def latency(
     now: dt.datetime,
     revision: int = 0,
 ) -> "DataFrame":
-    """Return how fast requests of each topic were answered, by window of the request's time.
+    """Return how fast requests of each topic and path were answered, by window of their time.
 
     Percentiles are exact, in milliseconds. A request is unanswered when there is no reply
-    `unanswered_seconds` before `now`.
+    `unanswered_seconds` before `now`, or when the broker replied in place of who was asked: it says
+    that no answer will come.
     """
     from pyspark.sql import functions as f  # noqa: PLC0415
 
-    took = f.unix_micros("replied") - f.unix_micros("requested")
+    given_up = (f.col("replier") == _BROKER) & (f.col("target") != _BROKER)
+    answered = f.col("replied").isNotNull() & ~f.coalesce(given_up, f.lit(False))  # noqa: FBT003
+    took = f.when(answered, f.unix_micros("replied") - f.unix_micros("requested"))
     due = now - dt.timedelta(seconds=unanswered_seconds)
-    unanswered = f.col("replied").isNull() & (f.col("requested") < f.lit(due))
+    is_due = f.col("replied").isNotNull() | (f.col("requested") < f.lit(due))
     shares = f.percentile(took / 1000, f.array(f.lit(0.5), f.lit(0.95), f.lit(0.99)))
+    window = f.window("requested", f"{window_seconds} seconds").alias("window")
     return (
         pairs.where(f.col("requested").isNotNull())
-        .groupBy(f.window("requested", f"{window_seconds} seconds").alias("window"), "topic")
+        .groupBy(window, "topic", "path")
         .agg(
             f.count("*").alias("requests"),
-            f.count("replied").alias("replies"),
-            f.count_if(unanswered).alias("unanswered"),
+            f.count_if(answered).alias("replies"),
+            f.count_if(~answered & is_due).alias("unanswered"),
             shares.alias("shares"),
         )
         .select(
             f.col("window.start").alias("window_start"),
             f.col("window.end").alias("window_end"),
             "topic",
+            "path",
             "requests",
             "replies",
             "unanswered",

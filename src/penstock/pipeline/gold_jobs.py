@@ -132,7 +132,10 @@ class TrafficJob(GoldJob):
 
 
 class ExchangesJob(GoldJob):
-    """Requests with their replies. A reply finds a request of the day before, no older one."""
+    """Requests with their replies. A reply finds a request of the day before, no older one.
+
+    New ones change no exchange that is further away than a day.
+    """
 
     table_name = "exchanges"
     moment = "replied"
@@ -146,8 +149,8 @@ class ExchangesJob(GoldJob):
         return gold.merged_exchanges(old, new)
 
     def affected(self, span: "_Span") -> list[DataFile]:
-        """Return the files of the same days and of the day before."""
-        return _of_days(self.table.log.files(), span.first - _DAY, span.last)
+        """Return the files of the same days, of the day before and of the day after."""
+        return _of_days(self.table.log.files(), span.first - _DAY, span.last + _DAY)
 
 
 class SessionsJob(GoldJob):
