@@ -46,7 +46,7 @@ serve: setup
 	@$(BIN)/penstock serve $(ARGS)
 
 test: setup
-	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
 
 check: setup
 	$(BIN)/ruff check .

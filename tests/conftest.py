@@ -1,6 +1,16 @@
 """Settings that every test shares."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
 
 # The same examples on every run, and no verdict on how busy the machine is: `make fuzz` is for
 # inputs nobody has tried, `make test` must fail only when something broke.
@@ -8,3 +18,29 @@ settings.register_profile(
     "steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("steady")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let one process run all tests that use the session of Spark: to start one takes seconds."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The session of Spark for frames of a few rows."""
+    from penstock.pipeline.tables import prepare  # noqa: PLC0415  (few tests need it)
+    from penstock.spark import session  # noqa: PLC0415
+
+    small = {
+        "spark.driver.memory": "1g",
+        "spark.default.parallelism": "2",
+        "spark.sql.shuffle.partitions": "1",
+        # To compile a query takes longer than to run it.
+        "spark.sql.codegen.wholeStage": "false",
+    }
+    made = session("tests", master="local[2]", short=True, **small)
+    prepare(made)
+    yield made
+    made.stop()

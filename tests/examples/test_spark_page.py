@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import penstock
-from penstock.spark import options, session
+from penstock.spark import options
 from penstock.spark.schema import RECORD
 from tests.support import herald_bytes
 
@@ -122,11 +122,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         process.wait(SECONDS_MAX)
         assert process.stdout is not None
         process.stdout.close()
-
-
-@pytest.fixture(scope="module")
-def spark() -> SparkSession:
-    return session("tests", short=True, **{"spark.sql.shuffle.partitions": "1"})
 
 
 def test_every_program_runs_and_does_what_the_page_says(

@@ -1,21 +1,11 @@
-"""One Spark session for all tests of a process."""
+"""A log to read."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
-from penstock.spark import session
 from tests.support.written_log import WrittenLog
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    settings = {"spark.sql.shuffle.partitions": "1", "spark.default.parallelism": "2"}
-    made = session("tests", master="local[2]", short=True, **settings)
-    yield made
-    made.stop()
 
 
 @pytest.fixture

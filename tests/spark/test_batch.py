@@ -22,8 +22,6 @@ from penstock.spark.reader import BatchReader
 from penstock.spark.schema import RECORD, record
 from tests.support.written_log import WrittenLog, message
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 
 def table(spark: SparkSession, log: WrittenLog, schema: str = "", **options: str) -> DataFrame:
     reader = spark.read.format("penstock").options(**options)

@@ -4,12 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.support.flight import serve_tables
 from tests.support.live import LiveBroker
-
-pytestmark = pytest.mark.xdist_group("spark")
 
 ROWS = 2_000
 SECONDS_MAX = 240

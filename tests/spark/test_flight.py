@@ -23,8 +23,6 @@ from penstock.transport.addresses import Address
 from tests.support.flight import serve_tables
 from tests.support.live import LiveBroker
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 SECONDS_MAX = 60
 TLS = Path(__file__).parents[1] / "support" / "tls"
 

@@ -19,8 +19,6 @@ from penstock.spark.stream import StreamReader
 from tests.spark.test_batch import let_go
 from tests.support.written_log import WrittenLog
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 SECONDS_MAX = 60
 
 

@@ -46,6 +46,8 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("serve")(serve)
 app.command("pub", epilog=PUB_EXAMPLES)(pub)
@@ -93,10 +95,20 @@ def main() -> None:
     except (OperatorError, LogError) as error:
         _fail(str(error))
     except _PARSER_ERROR as error:
-        _fail(f"{getattr(error, 'format_message', error.__str__)()} See: penstock --help")
+        _fail_to_parse(error)
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(EXIT_INTERRUPTED)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail_to_parse(error: Exception) -> None:
+    """Say what is wrong with a command line; where a command is missing, which there are."""
+    text: str = getattr(error, "format_message", error.__str__)()
+    if text.startswith("Usage: "):
+        typer.echo(text, err=True)
+        sys.exit(EXIT_OPERATOR)
+    command = getattr(getattr(error, "ctx", None), "command_path", "penstock")
+    _fail(f"{text.rstrip('.')}. See: {command} --help")
 
 
 def _fail(text: str) -> None:

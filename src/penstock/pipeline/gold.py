@@ -33,6 +33,7 @@ _OF_ONE: Final = {
 }  # fmt: skip
 """Columns of exchanges that either the request gives or the reply."""
 
+
 # --- Traffic ------------------------------------------------------------------------------------
 
 
