@@ -14,6 +14,7 @@ from pyspark import SparkContext
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
+from penstock.spark.class_archive import class_archive_option
 from penstock.spark.noise import filtered_stderr
 
 __all__ = ["session"]
@@ -61,8 +62,12 @@ def session(
     `short` is for one that lives for seconds. `settings` are Spark's, with `_` for `.` or under
     their own names: `session("job", **{"spark.driver.memory": "4g"})`; they go before ours.
     """
+    archive = ""
     with contextlib.suppress(OSError):
-        os.environ.setdefault("SPARK_HOME", str(_home()))
+        home = _home()
+        os.environ.setdefault("SPARK_HOME", str(home))
+        if os.environ["SPARK_HOME"] == str(home):
+            archive = class_archive_option(home)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if master.startswith("local"):
@@ -72,8 +77,11 @@ def session(
     given = {key.replace("_", ".") if "." not in key else key: settings[key] for key in settings}
     logging = f"-Dlog4j2.configurationFile={files('penstock.spark') / 'log4j2.properties'}"
     java = " ".join((logging, _QUIET, _ARROW, _SHORT if short else _LONG))
-    for options in ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"):
-        given[options] = f"{java} {given.get(options, '')}".strip()
+    for options, more in (
+        ("spark.driver.extraJavaOptions", archive),
+        ("spark.executor.extraJavaOptions", ""),
+    ):
+        given[options] = " ".join(filter(None, (java, more, given.get(options, ""))))
     for key, value in {**_SETTINGS, **given}.items():
         builder = builder.config(key, value)
     starts_java = SparkContext._gateway is None  # noqa: SLF001
