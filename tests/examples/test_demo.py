@@ -138,7 +138,11 @@ def test_the_whole_story_is_told_once_and_nothing_is_left(
     assert traffic["brewery/tank/temp"][:2] == ["rheos2", "40"]
     assert traffic["brewery/stock"][:2] == ["fleximq", "3"]
     assert traffic["brewery/orders"][:2] == ["lamamq", "5"]
-    assert rows(said, "gold/latency")["12"][:2] == ["12", "0"]  # asked, answered, unanswered
+    assert rows(said, "gold/latency")["/price"][:3] == [
+        "12",
+        "12",
+        "0",
+    ]  # asked, answered, unanswered
     assert {"kettle", "shop"} <= {cells[0] for cells in rows(said, "gold/sessions").values()}
     report = rows(said, "gold/report")
     assert report["brewery/kettle/temp"] == ["39", "64.9", "69.75"]

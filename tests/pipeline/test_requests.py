@@ -120,6 +120,7 @@ def test_other_subscriptions_leave_out_what_has_no_topic(
 
 NOON_US = int(dt.datetime(2026, 11, 14, 12, tzinfo=dt.UTC).timestamp()) * 1_000_000
 HOUR_US = 3_600_000_000
+TIMES = ("requested", "replied")
 
 
 def asked(hours: float, number: int = 1) -> Record:
@@ -147,11 +148,8 @@ def test_a_reply_finds_its_request_in_another_run_and_on_the_day_before(
     def run() -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
         Pipeline(spark, warehouse, config).run_once()
         tables = warehouse.tables()
-        pairs = (
-            tables["exchanges"]
-            .read(spark)
-            .selectExpr("correlation", "hours(requested)", "hours(replied)", "revision")
-        )
+        hours = [f"(unix_micros({each}) - {NOON_US}) / {HOUR_US}D" for each in TIMES]
+        pairs = tables["exchanges"].read(spark).selectExpr("correlation", *hours, "revision")
         rows = tables["latency"].read(spark).orderBy("window_start").collect()
         return (
             sorted(map(tuple, pairs.collect()), key=str),

@@ -15,9 +15,9 @@ from penstock.cli.client_options import (
     Json,
     examples,
     json_line,
-    plural,
     terminable,
 )
+from penstock.cli.columns import plural
 from penstock.cli.log_options import quiet_pipe
 from penstock.limits import BENCH_CLIENTS_MAX, BENCH_LATENCIES_MAX, BENCH_VALUE_BYTES_MAX
 

@@ -38,7 +38,6 @@ __all__ = [
     "find_broker",
     "json_line",
     "line_of",
-    "plural",
     "sum_up",
     "tell",
     "terminable",
@@ -243,11 +242,6 @@ def json_line(document: object) -> bytes:
     import msgspec  # noqa: PLC0415
 
     return msgspec.json.encode(document, enc_hook=str) + b"\n"
-
-
-def plural(count: int, noun: str) -> str:
-    """Return a count with its noun."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def sum_up(text: str) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import typer
 
-__all__ = ["count_text", "print_columns", "short_size"]
+__all__ = ["count_text", "plural", "print_columns", "short_size", "size_text"]
 
 
 def print_columns(rows: Sequence[Sequence[str]], *, left: int) -> None:
@@ -30,8 +30,22 @@ def count_text(number: float) -> str:
 
 def short_size(size: float) -> str:
     """Return a number of bytes for people, short."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
+    return _scaled(size, "B")
+
+
+def size_text(size: int) -> str:
+    """Return a number of bytes for people."""
+    return _scaled(size, "bytes")
+
+
+def _scaled(size: float, byte: str) -> str:
+    for unit in (byte, "KiB", "MiB", "GiB"):
         if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+            return f"{size:.0f} {unit}" if unit == byte else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} TiB"
+
+
+def plural(count: int, noun: str) -> str:
+    """Return a count with its noun."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

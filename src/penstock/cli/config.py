@@ -7,7 +7,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from penstock.cli.client_options import EXIT_INCOMPLETE, Json, examples, json_line, plural
+from penstock.cli.client_options import EXIT_INCOMPLETE, Json, examples, json_line
+from penstock.cli.columns import plural
 from penstock.cli.log_options import quiet_pipe
 
 __all__ = ["config_commands"]
@@ -38,7 +39,7 @@ SHOW_EXAMPLES: Final = examples(
 )
 
 
-@config_commands.command("show", epilog=SHOW_EXAMPLES)
+@config_commands.command("show", short_help="Print every setting.", epilog=SHOW_EXAMPLES)
 def show(*, file: File = None, json: Json = False) -> None:
     """Print every setting a broker would go by, and where it came from. Secrets are hidden.
 
@@ -68,7 +69,7 @@ CHECK_EXAMPLES: Final = examples(
 )
 
 
-@config_commands.command("check", epilog=CHECK_EXAMPLES)
+@config_commands.command("check", short_help="Print every problem.", epilog=CHECK_EXAMPLES)
 def check(*, file: File = None, json: Json = False) -> None:
     """Check file and environment: 0 if all is right, else 1 and a line for each problem.
 

@@ -1,13 +1,16 @@
 """`penstock hash-key`: what the configuration holds of an API key or a LamaMQ key."""
 
 import secrets
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
+from penstock.cli.client_options import examples
 from penstock.cli.secrets import read_secret
 
-__all__ = ["hash_key"]
+__all__ = ["KEY_EXAMPLES", "hash_key"]
+
+KEY_EXAMPLES: Final = examples("penstock hash-key --new", "penstock hash-key < key.txt")
 
 
 def hash_key(

@@ -1,10 +1,15 @@
 """`penstock hash-password`: what the configuration holds of a password."""
 
+from typing import Final
+
 import typer
 
+from penstock.cli.client_options import examples
 from penstock.cli.secrets import read_secret
 
-__all__ = ["hash_password"]
+__all__ = ["PASSWORD_EXAMPLES", "hash_password"]
+
+PASSWORD_EXAMPLES: Final = examples("penstock hash-password", "penstock hash-password < file")
 
 
 def hash_password() -> None:

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.columns import size_text
 from penstock.cli.log_options import (
     DATA_DEFAULT,
     Data,
@@ -44,7 +45,6 @@ def export(
     wanted = topic_filter(pattern)
     view = open_view(data, partition)
     first, last = find_range(view, start, end)
-    from penstock.cli.log_findings import size_text  # noqa: PLC0415
     from penstock.cli.log_progress import progress_bar  # noqa: PLC0415
     from penstock.log.export import export_parquet  # noqa: PLC0415
     from penstock.log.records import record_batches  # noqa: PLC0415

@@ -7,7 +7,7 @@ from typing import Any, Final
 from penstock.log.damage import Damage, Fault
 from penstock.log.names import JOURNAL, SEGMENT, STATE
 
-__all__ = ["NO_FAULT", "finding", "finding_fields", "size_text"]
+__all__ = ["NO_FAULT", "finding", "finding_fields"]
 
 NO_FAULT: Final = frozenset({Fault.TORN, Fault.GAP})
 """Findings that are as they should be: the end of what is being written, and declared gaps."""
@@ -58,13 +58,3 @@ def _where(damage: Damage) -> str:
     if damage.length:
         return f"{_file(damage)} at byte {damage.position}, {damage.length} bytes"
     return f"{_file(damage)} at byte {damage.position}" if damage.position else _file(damage)
-
-
-def size_text(size: int) -> str:
-    """Return a number of bytes for people."""
-    amount = float(size)
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if amount < 1024:
-            return f"{amount:.0f} {unit}" if unit == "bytes" else f"{amount:.1f} {unit}"
-        amount /= 1024
-    return f"{amount:.1f} TiB"

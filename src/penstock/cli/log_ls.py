@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.cli.columns import plural, print_columns, size_text
 from penstock.cli.log_options import (
     DATA_DEFAULT,
     EXIT_DAMAGED,
@@ -105,7 +106,7 @@ def _print(
     segments: "Sequence[SegmentView]",
     counts: "dict[str, TopicCount] | None",
 ) -> None:
-    from penstock.cli.log_findings import finding, size_text  # noqa: PLC0415
+    from penstock.cli.log_findings import finding  # noqa: PLC0415
     from penstock.cli.log_text import shown  # noqa: PLC0415
 
     rows = [("BASE", "END", "MESSAGES", "GROUPS", "SIZE", "FIRST", "LAST", "STATE")]
@@ -117,37 +118,21 @@ def _print(
         times = (time_text(segment.first_us), time_text(segment.last_us))
         rows.append((*map(str, numbers), size_text(segment.size), *times, state))  # type: ignore[arg-type]
     if segments:
-        _print_table(rows, left=3)
+        print_columns(rows, left=3)
     if counts is not None:
         table = [("MESSAGES", "GROUPS", "TOPIC")]
         table += [
             (str(each.messages), str(each.groups), shown(name)) for name, each in counts.items()
         ]
         typer.echo()
-        _print_table(table, left=1)
+        print_columns(table, left=1)
         typer.echo()
     for each in view.damage:
         typer.echo(finding(each))
     total = sum(segment.messages for segment in segments)
     size = sum(segment.size for segment in segments)
     typer.echo(
-        f"{_plural(len(segments), 'segment')}, {_plural(total, 'message')}, {size_text(size)}; "
+        f"{plural(len(segments), 'segment')}, {plural(total, 'message')}, {size_text(size)}; "
         f"offsets {view.horizon} up to {view.end}; log {view.log_id:012x}, "
         f"partition {view.partition}"
     )
-
-
-def _print_table(rows: Sequence[tuple[str, ...]], *, left: int) -> None:
-    """Print columns; the last `left` of them start at their left edge."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    first_left = len(widths) - left
-    for row in rows:
-        cells = [
-            cell.ljust(width) if number >= first_left else cell.rjust(width)
-            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        typer.echo("  ".join(cells).rstrip())
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from penstock.cli.columns import size_text
 from penstock.cli.log_options import (
     DATA_DEFAULT,
     EXIT_DAMAGED,
@@ -83,7 +84,7 @@ def _print_json(verified: "Verified", findings: "list[Damage]", faults: int) -> 
 
 
 def _print(verified: "Verified", findings: "list[Damage]", faults: int) -> None:
-    from penstock.cli.log_findings import finding, size_text  # noqa: PLC0415
+    from penstock.cli.log_findings import finding  # noqa: PLC0415
 
     for each in findings:
         typer.echo(finding(each))

@@ -17,15 +17,15 @@ from penstock.cli.clients import CLIENTS_EXAMPLES, clients
 from penstock.cli.config import config_commands
 from penstock.cli.conform import CONFORM_EXAMPLES, conform
 from penstock.cli.decode import DECODE_EXAMPLES, decode
-from penstock.cli.hash_key import hash_key
-from penstock.cli.hash_password import hash_password
+from penstock.cli.hash_key import KEY_EXAMPLES, hash_key
+from penstock.cli.hash_password import PASSWORD_EXAMPLES, hash_password
 from penstock.cli.log import log_commands
 from penstock.cli.pipeline import pipeline_commands
 from penstock.cli.pub import PUB_EXAMPLES, pub
 from penstock.cli.reply import REPLY_EXAMPLES, reply
 from penstock.cli.req import REQ_EXAMPLES, req
-from penstock.cli.serve import serve
-from penstock.cli.sql import sql
+from penstock.cli.serve import SERVE_EXAMPLES, serve
+from penstock.cli.sql import SQL_EXAMPLES, sql
 from penstock.cli.sub import SUB_EXAMPLES, sub
 from penstock.cli.top import TOP_EXAMPLES, top
 from penstock.cli.topics import TOPICS_EXAMPLES, topics
@@ -49,23 +49,26 @@ app = typer.Typer(
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("serve")(serve)
-app.command("pub", epilog=PUB_EXAMPLES)(pub)
-app.command("sub", epilog=SUB_EXAMPLES)(sub)
-app.command("req", epilog=REQ_EXAMPLES)(req)
-app.command("reply", epilog=REPLY_EXAMPLES)(reply)
-app.command("bench", epilog=BENCH_EXAMPLES)(bench)
-app.command("conform", epilog=CONFORM_EXAMPLES)(conform)
-app.command("decode", epilog=DECODE_EXAMPLES)(decode)
-app.command("topics", epilog=TOPICS_EXAMPLES)(topics)
-app.command("clients", epilog=CLIENTS_EXAMPLES)(clients)
-app.command("top", epilog=TOP_EXAMPLES)(top)
-app.add_typer(config_commands, name="config")
-app.command("hash-password")(hash_password)
-app.command("hash-key")(hash_key)
-app.add_typer(log_commands, name="log")
-app.add_typer(pipeline_commands, name="pipeline")
-app.command("sql")(sql)
+for _name, _function, _does, _examples in (
+    ("serve", serve, "Run the broker.", SERVE_EXAMPLES),
+    ("pub", pub, "Send a value to a topic.", PUB_EXAMPLES),
+    ("sub", sub, "Print messages as they come.", SUB_EXAMPLES),
+    ("req", req, "Ask a client or the broker.", REQ_EXAMPLES),
+    ("reply", reply, "Answer requests, and print them.", REPLY_EXAMPLES),
+    ("topics", topics, "List topics, with what came for them.", TOPICS_EXAMPLES),
+    ("clients", clients, "List who is connected.", CLIENTS_EXAMPLES),
+    ("top", top, "Watch what flows, as it flows.", TOP_EXAMPLES),
+    ("sql", sql, "Ask topics and tables with SQL.", SQL_EXAMPLES),
+    ("bench", bench, "Measure throughput and latency.", BENCH_EXAMPLES),
+    ("conform", conform, "Check a server of a protocol.", CONFORM_EXAMPLES),
+    ("decode", decode, "Explain a capture, field by field.", DECODE_EXAMPLES),
+    ("hash-password", hash_password, "Hash a password for a configuration.", PASSWORD_EXAMPLES),
+    ("hash-key", hash_key, "Hash a key for a configuration.", KEY_EXAMPLES),
+):
+    app.command(_name, short_help=_does, epilog=_examples)(_function)
+app.add_typer(log_commands, name="log", short_help="Look at a log on disk.")
+app.add_typer(pipeline_commands, name="pipeline", short_help="Keep tables of what the log holds.")
+app.add_typer(config_commands, name="config", short_help="Show and check settings.")
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001

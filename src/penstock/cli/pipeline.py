@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
 
+from penstock.cli.client_options import examples
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from rich.table import Table as Grid
@@ -29,7 +31,11 @@ Config = Annotated[Path, typer.Option("--config", metavar="FILE", help="A pipeli
 CONFIG_DEFAULT = Path("pipeline.toml")
 
 
-@pipeline_commands.command("run")
+@pipeline_commands.command(
+    "run",
+    short_help="Keep the tables up to the log.",
+    epilog=examples("penstock pipeline run", "penstock pipeline run --once --config plant.toml"),
+)
 def run(
     *,
     config: Config = CONFIG_DEFAULT,
@@ -56,7 +62,10 @@ def run(
                 signal.signal(number, handler)
 
 
-@pipeline_commands.command("status")
+@pipeline_commands.command(
+    "status",
+    epilog=examples("penstock pipeline status", "penstock pipeline status --json | jq .tables"),
+)
 def status(
     *,
     config: Config = CONFIG_DEFAULT,
@@ -95,7 +104,11 @@ def status(
         typer.echo(_line(name, stage))
 
 
-@pipeline_commands.command("replay-dead-letters")
+@pipeline_commands.command(
+    "replay-dead-letters",
+    short_help="Decode rows that did not fit once more.",
+    epilog=examples("penstock pipeline replay-dead-letters --schema temps"),
+)
 def replay_dead_letters(
     *,
     config: Config = CONFIG_DEFAULT,

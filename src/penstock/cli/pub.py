@@ -24,9 +24,9 @@ from penstock.cli.client_options import (
     examples,
     find_broker,
     json_line,
-    plural,
     terminable,
 )
+from penstock.cli.columns import plural
 from penstock.cli.log_text import shown
 from penstock.limits import PUB_BATCH_BYTES, PUB_BATCH_MESSAGES, PUB_VALUE_BYTES_MAX
 

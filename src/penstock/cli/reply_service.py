@@ -6,7 +6,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli.client_options import Broker, json_line, line_of, plural, sum_up, tell
+from penstock.cli.client_options import Broker, json_line, line_of, sum_up, tell
+from penstock.cli.columns import plural
 from penstock.cli.log_text import shown
 from penstock.cli.reply_command import Answer
 from penstock.cli.req_payload import decoded, payload_fields

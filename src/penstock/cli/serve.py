@@ -4,13 +4,20 @@ import importlib.abc
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 import penstock
+from penstock.cli.client_options import examples
 
-__all__ = ["serve"]
+__all__ = ["SERVE_EXAMPLES", "serve"]
+
+SERVE_EXAMPLES: Final = examples(
+    "penstock serve",
+    "penstock serve --listen tcp://127.0.0.1:7001 --data /tmp/try",
+    "penstock serve --check --config penstock.toml",
+)
 
 
 def serve(

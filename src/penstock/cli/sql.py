@@ -4,10 +4,11 @@ import enum
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from penstock.cli.client_options import examples
 from penstock.cli.log_options import DATA_DEFAULT, Data, quiet_pipe
 from penstock.errors import CannotExport
 
@@ -16,9 +17,15 @@ if TYPE_CHECKING:
 
     from penstock.pipeline.config import PipelineConfig
 
-__all__ = ["sql"]
+__all__ = ["SQL_EXAMPLES", "sql"]
 
 SHOWN_CHARACTERS_MAX = 60
+
+SQL_EXAMPLES: Final = examples(
+    "penstock sql 'select topic, count(*) from `sensors/+/temp` group by topic'",
+    "penstock sql 'select * from `#`' --data penstock-data --out all.parquet",
+    "penstock sql 'select * from traffic' --config pipeline.toml --json",
+)
 
 
 class OutFormat(enum.StrEnum):
@@ -49,7 +56,11 @@ def sql(
     json: Annotated[bool, typer.Option("--json", help="Print one object a line.")] = False,
     rows: Annotated[int, typer.Option(min=1, help="Print so many rows at most.")] = 1000,
 ) -> None:
-    """Ask topics and tables with SQL: penstock sql "select * from `sensors/+/temp` limit 10"."""
+    """Ask topics and tables with SQL, and print the rows.
+
+    A name in backquotes is a topic or a pattern, read from the log; bare names are the tables of
+    --config. In a shell, put the query into single quotes.
+    """
     if out is not None and out.suffix not in set(OutFormat):
         raise typer.BadParameter("its name must end in .csv or .parquet.", param_hint="--out")
     settings = _settings(config)

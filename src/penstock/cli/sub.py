@@ -25,12 +25,12 @@ from penstock.cli.client_options import (
     examples,
     find_broker,
     json_line,
-    plural,
     sum_up,
     tell,
     terminable,
     value_fields,
 )
+from penstock.cli.columns import plural
 from penstock.cli.log_options import quiet_pipe, time_text
 from penstock.cli.log_text import shown, text_of
 from penstock.errors import PenstockError

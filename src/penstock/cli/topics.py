@@ -6,8 +6,8 @@ from typing import Annotated, Any, Final
 import typer
 
 from penstock.cli.api import API_URL_DEFAULT, Api, ApiCa, ApiUrl
-from penstock.cli.client_options import Json, examples, json_line, plural
-from penstock.cli.columns import print_columns, short_size
+from penstock.cli.client_options import Json, examples, json_line
+from penstock.cli.columns import plural, print_columns, short_size
 from penstock.cli.log_options import quiet_pipe
 from penstock.cli.log_text import shown
 

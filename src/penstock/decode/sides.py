@@ -16,7 +16,7 @@ from penstock.wire import fleximq, herald, lamamq, rheos1, rheos2
 from penstock.wire.decoder import Buffer, Decoder
 from penstock.wire.rheos import RheosError
 
-__all__ = ["Side", "error_name", "sides"]
+__all__ = ["AwaitedIds", "Side", "error_name", "sides"]
 
 
 class Side(ABC):
@@ -139,7 +139,7 @@ class _Fleximq(Side):
 # --- LamaMQ ---------------------------------------------------------------------------------------
 
 
-class _Ids(set[int]):
+class AwaitedIds(set[int]):
     """Ids of which a rule says that they are awaited."""
 
     def __init__(self, holds: Callable[[int], bool]) -> None:
@@ -155,7 +155,7 @@ class _LamaClient(Side):
 
     def __init__(self, order: ByteOrder, server: "_LamaServer | None") -> None:
         decoder = lamamq.BrokerDecoder(order=order)
-        decoder.awaited = _Ids(lambda number: self._hooks and number >= lamamq.BROKER_ID_BIT)
+        decoder.awaited = AwaitedIds(lambda number: self._hooks and number >= lamamq.BROKER_ID_BIT)
         super().__init__(decoder, order)
         self._hooks = False
         self._frames = 0
@@ -192,7 +192,7 @@ class _LamaServer(Side):
     def __init__(self, order: ByteOrder, *, alone: bool) -> None:
         decoder = lamamq.ClientDecoder(order=order)
         if alone:
-            decoder.awaited = _Ids(lambda number: number < lamamq.BROKER_ID_BIT)
+            decoder.awaited = AwaitedIds(lambda number: number < lamamq.BROKER_ID_BIT)
         self.awaited = decoder.awaited
         super().__init__(decoder, order)
         self._offered = False

@@ -7,7 +7,7 @@ messages become records: handshakes, subscriptions, acknowledgments and keep-ali
 import functools
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, NamedTuple
 
@@ -19,7 +19,9 @@ from penstock._kernels import rheos2 as rheos2_kernel
 from penstock._kernels.batch import Batch, Sender
 from penstock._kernels.fleximq import HeaderCache
 from penstock._kernels.topics import TopicTable
-from penstock.errors import OutOfSequence, WireError
+from penstock.decode.identify import keyless_name_end
+from penstock.decode.sides import AwaitedIds
+from penstock.errors import OutOfSequence
 from penstock.limits import TOPICS_MAX
 from penstock.model import ByteOrder, Kind, Protocol, topic_name_from_binary
 from penstock.wire import fleximq, herald, lamamq, rheos1, rheos2
@@ -235,17 +237,6 @@ class _Fleximq(Role):
 # --- LamaMQ -----------------------------------------------------------------------------------
 
 
-class _Ids(set[int]):
-    """The ids that answers have: those of the other side, told by their top bit."""
-
-    def __init__(self, holds: Callable[[int], bool]) -> None:
-        super().__init__()
-        self._holds = holds
-
-    def __contains__(self, identifier: object) -> bool:
-        return isinstance(identifier, int) and self._holds(identifier)
-
-
 class _LamaFromClient(Role):
     protocol = Protocol.LAMAMQ
     decoder: lamamq.BrokerDecoder
@@ -253,10 +244,11 @@ class _LamaFromClient(Role):
     _answers = False  # a client that registers a hook may answer what the broker asks
 
     def __init__(self, tools: Tools, order: ByteOrder, first_bytes: bytes) -> None:
-        name_end = _name_end(first_bytes, order)
-        self._keyless_name_end = 0 if _key_follows(first_bytes, name_end, order) else name_end
+        self._keyless_name_end = keyless_name_end(first_bytes, order)
         decoder = lamamq.BrokerDecoder(order=order, key_required=not self._keyless_name_end)
-        decoder.awaited = _Ids(lambda number: self._answers and number >= lamamq.BROKER_ID_BIT)
+        decoder.awaited = AwaitedIds(
+            lambda number: self._answers and number >= lamamq.BROKER_ID_BIT
+        )
         super().__init__(decoder, tools, order)
 
     def scan(self, data: memoryview, start: int) -> int:
@@ -303,7 +295,7 @@ class _LamaFromBroker(Role):
 
     def __init__(self, tools: Tools, order: ByteOrder) -> None:
         decoder = lamamq.ClientDecoder(order=order)
-        decoder.awaited = _Ids(lambda number: number < lamamq.BROKER_ID_BIT)
+        decoder.awaited = AwaitedIds(lambda number: number < lamamq.BROKER_ID_BIT)
         super().__init__(decoder, tools, order)
 
     def record(self, packet: lamamq.FromBroker) -> Captured | None:
@@ -318,29 +310,6 @@ def _lama_record(message: lamamq.Message, sender: str) -> Captured:
         created_us=message.created_at * 1_000_000,
         headers=message.headers,
     )
-
-
-def _name_end(first_bytes: bytes, order: ByteOrder) -> int:
-    return 5 + int.from_bytes(first_bytes[1:5], order)
-
-
-def _key_follows(first_bytes: bytes, name_end: int, order: ByteOrder) -> bool:
-    """Tell whether a key stands behind the name rather than the choice of a version.
-
-    The wire does not say; a broker knows because a client without a key waits for its offer. It is
-    no key if what follows reads as the choice of a version that exists, and then as a message.
-    """
-    decoder = lamamq.BrokerDecoder(order=order)
-    try:
-        decoder.feed(first_bytes[:name_end])
-        list(decoder)
-        decoder.feed(first_bytes[name_end:])
-        packets = iter(decoder)
-        choice = next(packets, None)
-        next(packets, None)
-    except WireError:
-        return True
-    return isinstance(choice, lamamq.VersionChoice) and not lamamq.accepts(choice)
 
 
 # --- Which is which ---------------------------------------------------------------------------

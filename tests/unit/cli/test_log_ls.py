@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.log_findings import size_text
+from penstock.cli.columns import size_text
 from penstock.cli.log_options import DATA_DEFAULT, time_text
 from penstock.server.config import Config
 from tests.support.commands import Commands
