@@ -7,6 +7,7 @@ import os
 import queue
 import re
 import shlex
+import socket
 import subprocess
 import sys
 import threading
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.main import app
+from tests.support import herald_bytes as herald
 from tests.support.commands import Commands
 from tests.support.live import LiveBroker
 
@@ -139,6 +141,34 @@ def test_every_command_prints_what_the_page_says(shell: Shell) -> None:
         for command, output in steps(block):
             printed = shell.learn(output, shell.run(command))
             assert form(printed) == form(output), command
+
+
+def test_a_case_that_fails_shows_what_the_page_says(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (shown,) = re.findall(r"^```text\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(SECONDS_MAX)
+
+        def ping_back() -> None:
+            """Let a herald client in, and answer its PING with a PING."""
+            asked = False
+            while not asked:  # the first connection only finds out whether there is a server
+                peer, _ = server.accept()
+                with peer, peer.makefile("rb") as received:
+                    if asked := bool(head := received.read(7)):
+                        received.read(int.from_bytes(head[3:], "little"))
+                        peer.sendall(herald.frame(0x03, bytes(9)))  # HANDSHAKE_ACK
+                        peer.sendall(received.read(7))
+                        received.read()
+
+        thread = threading.Thread(target=ping_back)
+        thread.start()
+        url = f"herald://127.0.0.1:{server.getsockname()[1]}"
+        done = Commands(capfd, monkeypatch).run("conform", url, "--case", "ping-is-answered")
+        thread.join(SECONDS_MAX)
+    assert done.code == 1
+    assert done.out.startswith(shown)
 
 
 def test_every_command_is_on_the_page() -> None:

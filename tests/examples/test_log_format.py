@@ -2,6 +2,7 @@
 
 import ast
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ from penstock.log.files import Files
 from penstock.log.index import SCHEMA as INDEX_SCHEMA
 from penstock.log.names import partition_folder
 from penstock.log.schema import SCHEMA
+from tests.support.commands import Commands
 from tests.support.written_log import WrittenLog, message
 
 ROOT = Path(__file__).parents[2]
@@ -199,3 +201,34 @@ def test_the_commands_are_those_that_exist() -> None:
     )  # fmt: skip
     named = set(re.findall(r"^penstock log (\w+)", section("Commands"), re.MULTILINE))
     assert named == set(re.findall(r"^  (\w+)  ", done.stdout, re.MULTILINE))
+
+
+def test_the_commands_run_as_shown(
+    log: WrittenLog,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    commands = Commands(capfd, monkeypatch)
+    monkeypatch.setenv("PENSTOCK_DATA__FOLDER", str(log.data))
+    lines = [line for line in section("Commands").splitlines() if line.startswith("penstock ")]
+    said = {}
+    for line in lines:
+        command, _, _ = line.replace("DIR [--topics]", f"{log.data} --topics").partition("    ")
+        _, *arguments = shlex.split(command)
+        done = commands.run(*arguments)
+        assert (done.code, done.err) == (0, ""), line
+        said[arguments[1]] = done.out
+    assert "plant/b" in said["ls"]
+    assert said["read"] == ""  # nothing came in the last quarter of an hour
+    assert said["verify"].startswith("All is right: 3 messages")
+    assert (tmp_path / "out.parquet").exists()
+
+
+def test_the_files_of_a_log_are_those_of_the_list(log: WrittenLog) -> None:
+    block = PAGE.split("```\nDATA/log/<partition>/")[1].split("```")[0]
+    named = [line.split()[0].removesuffix("/") for line in block.splitlines()]
+    patterns = [re.escape(name).replace("0" * 20, r"\d{20}") for name in named]
+    for path in log.folder.iterdir():
+        assert any(re.fullmatch(each, path.name) for each in patterns), path.name

@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -71,6 +72,24 @@ def test_every_file_passes_the_check(folder: Path, text: str) -> None:
     assert (result.returncode, result.stderr) == (0, "")
     for listener in tomllib.loads(text)["listener"]:
         assert listener["url"] in result.stdout
+
+
+def test_a_broker_is_started_as_shown(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    (block,) = [text for language, text in blocks if not language]
+    by_make, *others = [shlex.split(line, comments=True) for line in block.splitlines()]
+    done = subprocess.run(  # noqa: S603
+        [*by_make, "--dry-run"], cwd=ROOT, capture_output=True, text=True, timeout=SECONDS_MAX,
+        check=True,
+    )  # fmt: skip
+    assert done.stdout.splitlines()[-1].endswith("penstock serve ")
+    written(folder, BLOCKS[0])
+    monkeypatch.chdir(folder)
+    assert len(others) == 3
+    for name, command, *options in others:
+        assert (name, command) == ("penstock", "serve")
+        result = serve(*options, *([] if "--check" in options else ["--check"]))
+        assert (result.returncode, result.stderr) == (0, "")
 
 
 def test_the_file_needs_its_certificate(tmp_path: Path) -> None:

@@ -80,7 +80,9 @@ class Api:
             raise self._refused(error) from None
         except URLError as error:
             raise self._unreachable(error.reason) from None
-        except (OSError, http.client.HTTPException) as error:
+        except http.client.HTTPException:
+            raise self._stranger() from None
+        except OSError as error:
             raise self._unreachable(error) from None
 
     def pages(
@@ -107,7 +109,7 @@ class Api:
 
     def _stranger(self) -> CommandFailed:
         return CommandFailed(
-            f"what answers at {self.url} is no broker",
+            f"what answers at {self.url} is no broker's HTTP",
             f"give --url or set {URL_VARIABLE} to where `penstock serve` says http",
         )
 

@@ -1,8 +1,11 @@
 """`penstock sub`: print messages as they come."""
 
 import contextlib
+import os
 import queue
 import re
+import select
+import stat
 import sys
 import threading
 import time
@@ -149,14 +152,15 @@ def _arriving(
 ) -> "Iterator[Callable[[float | None], list[Delivery]]]":
     """Subscribe, with a client for each topic; give what waits for messages up to a time.
 
-    It returns none when that has come. Clients answer the broker while nobody takes messages.
+    It returns none when that has come. Clients answer the broker while nobody takes messages. It
+    raises BrokenPipeError when nobody reads the output any more, whether or not messages come.
     """
     from penstock.client import connect_sync  # noqa: PLC0415  (so that --help starts fast)
 
-    waiting: queue.Queue[list[Delivery] | PenstockError] = queue.Queue(SUB_BATCHES_WAITING_MAX)
+    waiting: queue.Queue[list[Delivery] | Exception] = queue.Queue(SUB_BATCHES_WAITING_MAX)
     ended = threading.Event()
 
-    def put(item: "list[Delivery] | PenstockError") -> None:
+    def put(item: "list[Delivery] | Exception") -> None:
         while not ended.is_set():
             with contextlib.suppress(queue.Full):
                 waiting.put(item, timeout=_LOOK_SECONDS)
@@ -175,7 +179,7 @@ def _arriving(
             item = waiting.get(timeout=left)
         except queue.Empty:
             return []
-        if isinstance(item, PenstockError):
+        if isinstance(item, Exception):
             raise item
         return item
 
@@ -187,7 +191,17 @@ def _arriving(
             stream = client.subscribe(topic)
             threading.Thread(target=feed, args=(stream,), daemon=True).start()
         stack.callback(ended.set)  # before the clients end
+        if stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode):
+            threading.Thread(target=lambda: put(_reader_gone()), daemon=True).start()
         yield take
+
+
+def _reader_gone() -> BrokenPipeError:
+    """Wait until nobody reads the pipe that is standard output; return what writing would raise."""
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)  # the end of the reader is always told
+    poll.poll()
+    return BrokenPipeError()
 
 
 class _Watch:

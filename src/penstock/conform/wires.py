@@ -3,10 +3,15 @@
 import contextlib
 import socket
 import ssl
+import time
+from collections import deque
 from typing import Final, Protocol
 
-from websockets.exceptions import ConnectionClosed, WebSocketException
-from websockets.sync.client import ClientConnection, connect
+from websockets.client import ClientProtocol
+from websockets.exceptions import InvalidState, WebSocketException
+from websockets.frames import Frame, Opcode
+from websockets.protocol import State
+from websockets.uri import parse_uri
 
 from penstock.client.address import Address
 from penstock.client.errors import ConnectFailed
@@ -54,7 +59,7 @@ class _SocketWire:
         plain = socket.create_connection((address.host, address.port), timeout=seconds_max)
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket = plain
-        if address.scheme == "tls":
+        if address.scheme in {"tls", "wss"}:
             context = tls or ssl.create_default_context()
             self._socket = context.wrap_socket(plain, server_hostname=address.host)
 
@@ -81,34 +86,67 @@ class _SocketWire:
 
 
 class _WebSocketWire:
+    """A WebSocket over a socket, in one thread: two must not use a TLS socket at a time."""
+
     def __init__(self, address: Address, seconds_max: float, tls: ssl.SSLContext | None) -> None:
-        self._open = contextlib.ExitStack()
-        self._socket: ClientConnection = self._open.enter_context(
-            connect(
-                address.url,
-                ssl=tls if address.scheme == "wss" else None,
-                compression=None,
-                max_size=FLEXIMQ_MESSAGE_BYTES_CEILING,
-                open_timeout=seconds_max,
-                close_timeout=seconds_max,
-                ping_interval=None,
-            )
+        self._socket = _SocketWire(address, seconds_max, tls)
+        self._protocol = ClientProtocol(
+            parse_uri(address.url), max_size=FLEXIMQ_MESSAGE_BYTES_CEILING
         )
+        self._message = bytearray()
+        self._arrived: deque[bytes] = deque()
+        deadline = time.monotonic() + seconds_max
+        try:
+            self._protocol.send_request(self._protocol.connect())
+            self._flush()
+            while self._protocol.state is State.CONNECTING:
+                self._read(deadline - time.monotonic())
+        except WireClosed:
+            self.close()
+            raise ConnectionAbortedError("it was closed during the handshake") from None
+        except OSError:
+            self.close()
+            raise
+        if self._protocol.handshake_exc is not None:
+            self.close()
+            raise self._protocol.handshake_exc
 
     def send(self, data: bytes) -> None:
-        try:
-            self._socket.send(data)
-        except ConnectionClosed:
-            raise WireClosed from None
+        if self._protocol.state is not State.OPEN:
+            raise WireClosed
+        self._protocol.send_binary(data)
+        self._flush()
 
     def receive(self, seconds_max: float) -> bytes:
-        try:
-            data = self._socket.recv(timeout=seconds_max)
-        except ConnectionClosed:
-            raise WireClosed from None
-        if isinstance(data, str):  # no protocol of ours is text
-            raise WireClosed
-        return data
+        deadline = time.monotonic() + seconds_max
+        while not self._arrived:
+            self._read(deadline - time.monotonic())
+        return self._arrived.popleft()
 
     def close(self) -> None:
-        self._open.close()
+        with contextlib.suppress(WireClosed, OSError, InvalidState):
+            self._protocol.send_close()
+            self._flush()
+        self._socket.close()
+
+    def _flush(self) -> None:
+        for data in self._protocol.data_to_send():
+            if data:
+                self._socket.send(data)
+
+    def _read(self, seconds_max: float) -> None:
+        """Take what comes next; raise WireClosed or TimeoutError."""
+        self._protocol.receive_data(self._socket.receive(seconds_max))
+        self._flush()
+        for event in self._protocol.events_received():
+            if not isinstance(event, Frame):
+                continue
+            if event.opcode in {Opcode.BINARY, Opcode.CONT}:
+                self._message += event.data
+                if event.fin:
+                    self._arrived.append(bytes(self._message))
+                    self._message.clear()
+            elif event.opcode in {Opcode.TEXT, Opcode.CLOSE}:  # no protocol of ours is text
+                raise WireClosed
+        if self._protocol.parser_exc is not None:
+            raise WireClosed

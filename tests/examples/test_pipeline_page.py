@@ -1,0 +1,145 @@
+"""The page about the pipeline tells the truth: its file is right, its commands and programs run."""
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import shlex
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from pyspark.sql import SparkSession
+
+import penstock
+from penstock.errors import ConfigError
+from penstock.pipeline.config import WarehouseConfig
+from penstock.pipeline.config_loading import load
+from penstock.pipeline.warehouse import Warehouse
+from tests.support.commands import Commands
+from tests.support.flight import serve_tables
+from tests.support.live import LiveBroker
+from tests.support.served import until
+
+PAGE = (Path(__file__).parents[2] / "docs" / "pipeline.md").read_text()
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+(FILE,) = (text for language, text in BLOCKS if language == "toml")
+READERS, STAGES = (text for language, text in BLOCKS if language == "python")
+COMMANDS = next(text for _, text in BLOCKS if text.startswith("penstock ")).splitlines()
+SECONDS_MAX = 120.0
+READINGS = 5
+
+
+class Place(NamedTuple):
+    """Where the page's files are in this test, and its broker."""
+
+    folder: Path
+    broker: LiveBroker
+
+    @property
+    def file(self) -> Path:
+        return self.folder / "pipeline.toml"
+
+    def put(self, program: str) -> str:
+        """A program of the page with the folders of the test: Spark's own folder is another."""
+        for name in ("penstock-data", "warehouse/", "pipeline.toml"):
+            program = program.replace(f'"{name}', f'"{self.folder}/{name}')
+        return program
+
+
+async def publish(url: str, *values: str) -> None:
+    async with penstock.connect(url, protocol="lamamq") as client:
+        for value in values:
+            await client.publish("sensors/17/temp", value.encode())
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    data = tmp_path / "penstock-data"
+    with LiveBroker(data=data) as broker:
+        endpoint = serve_tables(broker, data)
+        queries = tmp_path / "queries"
+        queries.mkdir()
+        (queries / "busiest.sql").write_text(
+            "select topic, sum(messages) n from traffic group by 1"
+        )
+        here = Place(tmp_path, broker)
+        here.file.write_text(FILE.replace("grpc://127.0.0.1:7090", endpoint))
+        reading = '{{"values": {{"temp": {}}}, "measured": 1794700000000, "tags": ["a"]}}'
+        values = [reading.format(number) for number in range(READINGS)]
+        asyncio.run(publish("tcp://{}:{}".format(*broker.address), *values, "broken"))
+        yield here
+
+
+@contextlib.contextmanager
+def interrupted_when_done(folder: Path) -> Iterator[None]:
+    """Send this process SIGTERM once a pipeline that runs in it has all messages."""
+    bronze = Warehouse(WarehouseConfig(folder=str(folder))).bronze()
+
+    def is_done() -> bool:
+        return bronze.exists() and bronze.rows() == READINGS + 1
+
+    def watch() -> None:
+        until(is_done, "bronze", seconds_max=SECONDS_MAX, look_seconds=0.2)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    yield
+    thread.join(SECONDS_MAX)
+
+
+def test_the_commands_and_programs_do_what_the_page_says(
+    place: Place,
+    spark: SparkSession,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    commands = Commands(capfd, monkeypatch)
+    monkeypatch.setenv("PENSTOCK_DATA__FOLDER", str(place.folder / "penstock-data"))
+
+    def run(line: str) -> str:
+        _, *arguments = shlex.split(line, comments=True)
+        if arguments[0] == "pipeline" and "--config" not in arguments:
+            arguments += ["--config", "pipeline.toml"]
+        done = commands.run(*(each.replace("pipeline.toml", str(place.file)) for each in arguments))
+        assert done.code == 0, (line, done.err)
+        return done.out
+
+    forever, once, status, replay, query = COMMANDS
+    with interrupted_when_done(place.folder / "warehouse"):
+        run(forever)
+    run(once)
+    said = run(status)
+    assert re.search(rf"^temps\s+{READINGS}\s", said, re.MULTILINE), said
+    assert re.search(r"^dead_letters\s+1\s", said, re.MULTILINE), said
+    assert re.search(r"^busiest\s+1\s", said, re.MULTILINE), said
+    assert run(replay) == "temps: 0 replayed, 1 left\n"
+    assert re.search(rf"^sensors/17/temp\s+{READINGS + 1}$", run(query), re.MULTILINE)
+
+    published = run("penstock log read penstock/traffic --value raw").splitlines()
+    assert json.loads(published[-1])["messages"] == READINGS + 1
+
+    names: dict[str, Any] = {}
+    capfd.readouterr()
+    exec(compile(place.put(READERS), "docs/pipeline.md", "exec"), names)  # noqa: S102
+    assert "celsius" in capfd.readouterr().out
+    exec(compile(place.put(STAGES), "docs/pipeline.md", "exec"), names)  # noqa: S102
+    shown = capfd.readouterr().out
+    assert names["spark"] is spark
+    assert shown.count("sensors/17/temp") >= READINGS + 1
+    assert "no JSON object" in shown
+
+
+def test_the_other_source_of_the_file_is_for_those_who_publish_nothing(tmp_path: Path) -> None:
+    by_path = re.sub(r'^endpoint = .*\n# (path = "[^"]*")', r"\1", FILE, flags=re.MULTILINE)
+    file = tmp_path / "pipeline.toml"
+    file.write_text(by_path)
+    with pytest.raises(ConfigError, match=r"source\.endpoint"):
+        load(file)
+    file.write_text(by_path.partition("[[publish]]")[0])
+    assert load(file).source.path == str(tmp_path / "penstock-data")
