@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from penstock.cli.columns import size_text
+from penstock.cli.columns import plural, size_text
 from penstock.cli.log_options import (
     DATA_DEFAULT,
     EXIT_DAMAGED,
@@ -89,7 +89,8 @@ def _print(verified: "Verified", findings: "list[Damage]", faults: int) -> None:
     for each in findings:
         typer.echo(finding(each))
     found = "All is right" if not faults else f"{faults} faults" if faults > 1 else "1 fault"
+    segments = plural(verified.segments, "segment")
     typer.echo(
-        f"{found}: {verified.messages:,} messages in {verified.groups:,} groups of "
-        f"{verified.segments:,} segments, {size_text(verified.bytes)}, are what was written."
+        f"{found}: {verified.messages:,} messages in {verified.groups:,} groups of {segments}, "
+        f"{size_text(verified.bytes)}, are what was written."
     )

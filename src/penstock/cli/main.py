@@ -6,6 +6,8 @@ with 1 also when they did what could be done and that is not all: part of a log 
 few messages came, some were lost, a configuration has problems.
 """
 
+import errno
+import os
 import sys
 from typing import Annotated, Final
 
@@ -46,7 +48,6 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for _name, _function, _does, _examples in (
@@ -101,15 +102,18 @@ def main() -> None:
         _fail_to_parse(error)
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(EXIT_INTERRUPTED)
+    except OSError as error:
+        if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # it is flushed at the end
+        _fail(f"cannot write the output: {os.strerror(error.errno).lower()}; make room for it")
     sys.exit(code if isinstance(code, int) else 0)
 
 
 def _fail_to_parse(error: Exception) -> None:
-    """Say what is wrong with a command line; where a command is missing, which there are."""
     text: str = getattr(error, "format_message", error.__str__)()
-    if text.startswith("Usage: "):
-        typer.echo(text, err=True)
-        sys.exit(EXIT_OPERATOR)
+    if text.startswith("Usage: "):  # all of a group's help, because its command is missing
+        text = "Missing command"
     command = getattr(getattr(error, "ctx", None), "command_path", "penstock")
     _fail(f"{text.rstrip('.')}. See: {command} --help")
 

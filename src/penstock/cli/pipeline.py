@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 import typer
 
 from penstock.cli.client_options import examples
+from penstock.cli.spark_errors import spark_errors, starting_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,7 +47,7 @@ def run(
     from penstock.pipeline.pipeline import Pipeline  # noqa: PLC0415
     from penstock.pipeline.warehouse import Warehouse  # noqa: PLC0415
 
-    with Warehouse(settings.warehouse) as warehouse, _Display() as display:
+    with spark_errors(), Warehouse(settings.warehouse) as warehouse, _Display() as display:
         spark = _session(settings)
         pipeline = Pipeline(spark, warehouse, settings)
         ends = (signal.SIGINT, signal.SIGTERM)
@@ -127,7 +128,7 @@ def replay_dead_letters(
     from penstock.pipeline.tables import prepare  # noqa: PLC0415
     from penstock.pipeline.warehouse import Warehouse  # noqa: PLC0415
 
-    with Warehouse(settings.warehouse) as warehouse:
+    with spark_errors(), Warehouse(settings.warehouse) as warehouse:
         spark = _session(settings)
         prepare(spark)
         for each in chosen:
@@ -149,7 +150,8 @@ def _session(settings: "PipelineConfig") -> "SparkSession":
         "spark.scheduler.mode": "FAIR",
         **settings.spark.conf,
     }
-    return session("penstock pipeline", master=settings.spark.master, short=False, **conf)
+    with starting_spark():
+        return session("penstock pipeline", master=settings.spark.master, short=False, **conf)
 
 
 def _line(name: str, stage: dict[str, Any]) -> str:

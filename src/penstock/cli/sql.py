@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from penstock.cli.client_options import examples
+from penstock.cli.columns import plural
 from penstock.cli.log_options import DATA_DEFAULT, Data, quiet_pipe
+from penstock.cli.spark_errors import spark_errors, starting_spark
 from penstock.errors import CannotExport
 
 if TYPE_CHECKING:
@@ -74,13 +76,15 @@ def sql(
     if settings is not None:
         tables = Warehouse(settings.warehouse).tables()
         source = settings.source.options
-    spark = session("penstock sql", short=True)
-    prepare(spark)
-    frame = run_query(spark, query, tables=tables, source=source)
-    found = (frame if out is not None else frame.limit(rows + 1)).toArrow()
+    with spark_errors():
+        with starting_spark():
+            spark = session("penstock sql", short=True)
+        prepare(spark)
+        frame = run_query(spark, query, tables=tables, source=source)
+        found = (frame if out is not None else frame.limit(rows + 1)).toArrow()
     if out is not None:
         _write(found, out)
-        typer.echo(f"{found.num_rows} rows in {out}", err=True)
+        typer.echo(f"{plural(found.num_rows, 'row')} in {out}", err=True)
         return
     with quiet_pipe():
         shown = found.slice(0, rows)

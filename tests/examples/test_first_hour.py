@@ -1,0 +1,119 @@
+"""What a newcomer runs into: no broker, wrong ports, no Java, typing errors, pipes that close."""
+
+import re
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from penstock.cli.main import app
+from tests.support.commands import Commands
+from tests.support.http_live import HttpBroker
+from tests.support.live import LiveBroker
+from tests.support.running import PENSTOCK, SECONDS_MAX, Running, environment, run
+from tests.support.served import free_port, until
+
+GROUPS = {group.name: group.typer_instance for group in app.registered_groups}
+COMMANDS = [
+    *([command.name] for command in app.registered_commands),
+    *(
+        [name, command.name]
+        for name, group in GROUPS.items()
+        if group is not None
+        for command in group.registered_commands
+    ),
+]
+
+
+@pytest.fixture
+def commands(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Commands:
+    return Commands(capfd, monkeypatch)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda each: "-".join(map(str, each)))
+def test_help_has_examples_and_lists_no_cut_sentence(
+    commands: Commands, command: list[str]
+) -> None:
+    done = commands.run(*command, "-h")
+    assert done.code == 0
+    assert f"penstock {' '.join(command)}" in done.out.partition("Examples:")[2]
+    assert "..." not in commands.run(*command[:-1], "--help").out.partition("Commands:")[2]
+
+
+@pytest.mark.parametrize("group", [[], *([name] for name in GROUPS)], ids=str)
+def test_a_missing_command_is_one_line_that_names_the_help(
+    commands: Commands, group: list[str]
+) -> None:
+    line = commands.run(*group).error_line()
+    assert line == f"Missing command. See: {' '.join(['penstock', *group])} --help"
+
+
+def test_a_wrong_option_names_the_help_of_its_command(commands: Commands) -> None:
+    line = commands.run("log", "ls", "--nothing").error_line()
+    assert line == "No such option: --nothing. See: penstock log ls --help"
+
+
+def test_without_a_broker_the_reason_is_in_words(commands: Commands) -> None:
+    url = f"tcp://127.0.0.1:{free_port()}"
+    line = commands.run("pub", "a", "1", "--url", url).error_line()
+    assert line.startswith(f"no connection to {url}: connection refused; start a broker with ")
+
+
+def test_a_port_that_speaks_no_http_is_told(commands: Commands) -> None:
+    with LiveBroker() as broker:
+        url = "http://{}:{}".format(*broker.address)
+        line = commands.run("topics", "--url", url).error_line()
+    assert line.startswith(f"what answers at {url} is no broker's HTTP; give --url ")
+
+
+def test_a_subscriber_ends_when_its_reader_has_enough_though_nothing_comes() -> None:
+    with HttpBroker() as broker:
+        url = "tcp://{}:{}".format(*broker.address)
+        with Running("sub", "quiet", "--url", url) as subscriber:
+            until(
+                lambda: broker.get("/api/subscriptions").json()["subscriptions"], "a subscription"
+            )
+            subscriber.stdout.close()
+            assert subscriber.wait() == (0, "")
+
+
+def test_output_that_finds_no_room_is_one_line() -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(  # noqa: S603
+            [*PENSTOCK, "config", "show"], stdout=full, stderr=subprocess.PIPE, text=True,
+            timeout=SECONDS_MAX, check=False, env=environment(),
+        )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr == (
+        "penstock: cannot write the output: no space left on device; make room for it\n"
+    )
+
+
+@pytest.mark.parametrize("home", ["", "/nowhere"])
+def test_without_java_one_line_says_what_to_install(tmp_path: Path, home: str) -> None:
+    (tmp_path / "pipeline.toml").write_text("")
+    for command in (
+        ["sql", "select 1"],
+        ["pipeline", "run", "--config", str(tmp_path / "pipeline.toml")],
+    ):
+        done = run(*command, PATH=str(tmp_path), JAVA_HOME=home)
+        place = f"JAVA_HOME, which is {home}" if home else "PATH"
+        assert (done.code, done.out) == (2, b"")
+        assert done.err == (
+            f"penstock: Spark needs Java, and there is none in {place}; install Java 17\n"
+        )
+
+
+@pytest.mark.usefixtures("spark")
+def test_what_spark_does_not_take_is_one_line(commands: Commands, tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        line = commands.run("sql", "selec 1").error_line()
+        assert re.match(r"sql: \[PARSE_SYNTAX_ERROR\] .*'selec'", line)
+        line = commands.run("sql", "select * from nothing").error_line()
+        assert line.endswith("; a topic stands in `backquotes`, and tables need --config")
+        line = commands.run("sql", "select * from `#`", "--data", tmp_path / "none").error_line()
+        assert line.startswith(f"cannot read a log in {tmp_path / 'none'}: there is no such folder")
+    finally:
+        signal.signal(signal.SIGINT, before)
