@@ -31,8 +31,9 @@ setup: $(VENV)/installed
 $(VENV)/installed: pyproject.toml setup.py $(KERNELS)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "Penstock needs Python 3.11 or newer: make PYTHON=/path/to/python3.11"; exit 1; }
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark,test,check]'
+	@echo "Setting up: packages from PyPI, then kernels to compile. A few minutes, once."
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark,test,check]'
 	touch $@
 
 $(VENV)/fuzz-installed: $(VENV)/installed

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from penstock.spark.class_archive import class_archive_option
+from penstock.spark.java import NoJava, find_java
 
 WHOLE = (0xF00BABA8).to_bytes(4, "little") + b"classes"
 
@@ -22,32 +23,43 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "spark"
 
 
+def option(home: Path) -> str:
+    return class_archive_option(home, find_java())
+
+
 def test_the_first_start_writes_and_the_next_one_uses(home: Path) -> None:
-    option, _, path = class_archive_option(home).partition("=")
-    assert option == "-XX:ArchiveClassesAtExit"
+    name, _, path = option(home).partition("=")
+    assert name == "-XX:ArchiveClassesAtExit"
     Path(path).write_bytes(WHOLE)
-    option, _, path = class_archive_option(home).partition("=")
-    assert option == "-XX:SharedArchiveFile"
+    name, _, path = option(home).partition("=")
+    assert name == "-XX:SharedArchiveFile"
     assert Path(path).read_bytes() == WHOLE
-    assert class_archive_option(home) == f"{option}={path}"
+    assert option(home) == f"{name}={path}"
 
 
 def test_one_that_is_not_whole_is_not_used_and_goes_when_it_is_old(home: Path) -> None:
-    path = Path(class_archive_option(home).partition("=")[2])
+    path = Path(option(home).partition("=")[2])
     path.write_bytes(bytes(len(WHOLE)))
-    assert class_archive_option(home).startswith("-XX:ArchiveClassesAtExit=")
+    assert option(home).startswith("-XX:ArchiveClassesAtExit=")
     assert path.exists(), "it may still be written"
     os.utime(path, (0, 0))
-    assert class_archive_option(home).startswith("-XX:ArchiveClassesAtExit=")
+    assert option(home).startswith("-XX:ArchiveClassesAtExit=")
     assert not path.exists()
 
 
 def test_another_java_has_another_archive(home: Path) -> None:
-    first = class_archive_option(home)
+    first = option(home)
     os.utime(home.parent / "java" / "bin" / "java", (1, 1))
-    assert class_archive_option(home) != first
+    assert option(home) != first
 
 
-def test_without_java_there_is_none(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_java_the_error_says_where_it_was_looked_for(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("JAVA_HOME", str(home))
-    assert class_archive_option(home) == ""
+    with pytest.raises(NoJava, match=f"none in JAVA_HOME, which is {home}; install Java 17"):
+        find_java()
+    monkeypatch.delenv("JAVA_HOME")
+    monkeypatch.setenv("PATH", str(home))
+    with pytest.raises(NoJava, match="none in PATH"):
+        find_java()

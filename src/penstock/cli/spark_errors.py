@@ -2,28 +2,26 @@
 
 import contextlib
 import logging
-import os
-import re
-import shutil
 import signal
 from collections.abc import Iterator
 from typing import Final
 
 from penstock.cli.client_options import CommandFailed
 from penstock.errors import OperatorError
+from penstock.pipeline.errors import reason_of
 
 __all__ = ["spark_errors", "starting_spark"]
 
-# What a task of ours raised stands in Spark's text as the last line of a traceback.
-_OURS: Final = re.compile(r"^penstock(?:\.\w+)+: (.+)$", re.MULTILINE)
 _UNKNOWN_NAME: Final = "TABLE_OR_VIEW_NOT_FOUND"
 
 
 @contextlib.contextmanager
 def spark_errors() -> Iterator[None]:
-    """Turn what Spark raises into the one line of a command; raise CommandFailed without Java."""
-    _need_java()
-    from pyspark.errors import PySparkException  # noqa: PLC0415  (so that --help starts fast)
+    """Turn what Spark raises into the one line of a command; raise NoJava first of all."""
+    from penstock.spark.java import find_java  # noqa: PLC0415  (so that --help starts fast)
+
+    find_java()
+    from pyspark.errors import PySparkException  # noqa: PLC0415
 
     try:
         yield
@@ -58,16 +56,7 @@ def starting_spark() -> Iterator[None]:
         end()
 
 
-def _need_java() -> None:
-    home = os.environ.get("JAVA_HOME")
-    if shutil.which(f"{home}/bin/java" if home else "java") is None:
-        place = f"JAVA_HOME, which is {home}" if home else "PATH"
-        raise CommandFailed(f"Spark needs Java, and there is none in {place}", "install Java 17")
-
-
 def _failed(what: str, error: Exception) -> CommandFailed:
-    text = str(error)
-    lines = _OURS.findall(text)[-1:] or [line for line in text.splitlines() if line.strip()]
-    reason = lines[0].rstrip(". ") if lines else type(error).__name__
+    reason = reason_of(error)
     remedy = "a topic stands in `backquotes`, and tables need --config"
     return CommandFailed(f"{what}{reason}", remedy if _UNKNOWN_NAME in reason else "")

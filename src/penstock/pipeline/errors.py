@@ -1,8 +1,18 @@
 """What can go wrong in a pipeline, for whoever runs it."""
 
+import re
+from typing import Final
+
 from penstock.errors import ErrorCode, OperatorError
 
-__all__ = ["ColumnChanged", "JobFailed", "NoSuchTable", "QueryFailed", "WarehouseInUse"]
+__all__ = [
+    "ColumnChanged",
+    "JobFailed",
+    "NoSuchTable",
+    "QueryFailed",
+    "WarehouseInUse",
+    "reason_of",
+]
 
 
 class ColumnChanged(OperatorError):
@@ -77,3 +87,14 @@ class WarehouseInUse(OperatorError):
 
     def __str__(self) -> str:
         return f"another pipeline writes {self.folder}: stop it, or set warehouse.folder"
+
+
+# What a task of ours raised stands in Spark's text as the last line of a traceback.
+_OURS: Final = re.compile(r"^penstock(?:\.\w+)+: (.+)$", re.MULTILINE)
+
+
+def reason_of(error: BaseException) -> str:
+    """Return what an error says in one line: of Spark's long ones what was ours, or the first."""
+    text = str(error)
+    lines = _OURS.findall(text)[-1:] or [line for line in text.splitlines() if line.strip()]
+    return lines[0].rstrip(". ") if lines else type(error).__name__

@@ -13,7 +13,7 @@ from penstock.errors import OperatorError
 from penstock.limits import PIPELINE_STOP_SECONDS_MAX
 from penstock.pipeline.bronze import BronzeWriter
 from penstock.pipeline.config import PipelineConfig
-from penstock.pipeline.errors import JobFailed
+from penstock.pipeline.errors import JobFailed, reason_of
 from penstock.pipeline.gold_jobs import ExchangesJob, LatencyJob, SessionsJob, TrafficJob
 from penstock.pipeline.landing import LANDING, TABLE, Lander, register_landing
 from penstock.pipeline.progress import Progress, StageProgress
@@ -81,7 +81,7 @@ class Pipeline:
         _end(query)
         error = query.exception()
         if error is not None:
-            raise JobFailed(BRONZE, _first_line(error)) from error
+            raise JobFailed(BRONZE, reason_of(error)) from error
         for job in (*self._silver, *self._gold):
             self._catch_up(job)
             shown(self.progress)
@@ -117,7 +117,7 @@ class Pipeline:
             self._warehouse.write_status(self.progress.status())
         error = query.exception()
         if error is not None:
-            raise JobFailed(BRONZE, _first_line(error)) from error
+            raise JobFailed(BRONZE, reason_of(error)) from error
 
     def stop(self) -> None:
         """Have `run` end."""
@@ -167,7 +167,7 @@ class Pipeline:
             except Exception as error:  # noqa: BLE001  (one table must not stop the others)
                 if self._stop.is_set():
                     return False
-                stage.error = _first_line(error)
+                stage.error = reason_of(error)
                 _log.exception("step failed", table=job.name)
                 return False
             stage.error = ""
@@ -255,7 +255,3 @@ def _end(query: "StreamingQuery") -> None:
     while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
         time.sleep(_STOP_POLL_SECONDS)
     query.stop()
-
-
-def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).splitlines()), "") or type(error).__name__

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.errors import InvalidPattern
 from penstock.patterns import compile_pattern
-from penstock.pipeline.errors import NoSuchTable, QueryFailed
+from penstock.pipeline.errors import NoSuchTable, QueryFailed, reason_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -59,5 +59,4 @@ def run_query(
     try:
         return spark.sql(statement)
     except (AnalysisException, ParseException) as error:
-        reason = next(iter(str(error).splitlines()), "")
-        raise QueryFailed("sql", reason) from None
+        raise QueryFailed("sql", reason_of(error)) from None

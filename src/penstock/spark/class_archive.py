@@ -7,7 +7,6 @@ itself leaves aside an archive that does not fit it.
 
 import contextlib
 import os
-import shutil
 import time
 import zlib
 from pathlib import Path
@@ -20,27 +19,15 @@ _MAGIC: Final = (0xF00BABA8).to_bytes(4, "little")
 _WRITING_SECONDS_MAX: Final = 600
 
 
-def class_archive_option(home: Path) -> str:
-    """Return the option for Java that uses the archive beside `home`, or writes it; "" if neither.
-
-    There is one for each Java, found as Spark's own scripts find it.
-    """
-    java = shutil.which("java", path=_java_path())
-    if java is None:
-        return ""
-    real = Path(java).resolve()
-    key = zlib.crc32(f"{real} {real.stat().st_mtime_ns}".encode())
+def class_archive_option(home: Path, java: Path) -> str:
+    """Return the option for a Java that uses its archive beside `home`, or writes it."""
+    key = zlib.crc32(f"{java} {java.stat().st_mtime_ns}".encode())
     archive = home.with_name(f"{home.name}-{key:08x}.jsa")
     for written in archive.parent.glob(f"{archive.name}.*"):
         _adopt(written, archive)
     if archive.exists():
         return f"-XX:SharedArchiveFile={archive}"
     return f"-XX:ArchiveClassesAtExit={archive}.{os.getpid()}"
-
-
-def _java_path() -> str | None:
-    home = os.environ.get("JAVA_HOME")
-    return None if not home else str(Path(home) / "bin")
 
 
 def _adopt(written: Path, archive: Path) -> None:

@@ -15,6 +15,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from penstock.spark.class_archive import class_archive_option
+from penstock.spark.java import find_java
 from penstock.spark.noise import filtered_stderr
 
 __all__ = ["session"]
@@ -61,13 +62,16 @@ def session(
 
     `short` is for one that lives for seconds. `settings` are Spark's, with `_` for `.` or under
     their own names: `session("job", **{"spark.driver.memory": "4g"})`; they go before ours.
+    Raise NoJava.
     """
+    starts_java = SparkContext._gateway is None  # noqa: SLF001
+    java_program = find_java() if starts_java else None
     archive = ""
     with contextlib.suppress(OSError):
         home = _home()
         os.environ.setdefault("SPARK_HOME", str(home))
-        if os.environ["SPARK_HOME"] == str(home):
-            archive = class_archive_option(home)
+        if java_program is not None and os.environ["SPARK_HOME"] == str(home):
+            archive = class_archive_option(home, java_program)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if master.startswith("local"):
@@ -84,7 +88,6 @@ def session(
         given[options] = " ".join(filter(None, (java, more, given.get(options, ""))))
     for key, value in {**_SETTINGS, **given}.items():
         builder = builder.config(key, value)
-    starts_java = SparkContext._gateway is None  # noqa: SLF001
     with filtered_stderr() if starts_java else contextlib.nullcontext():
         return builder.getOrCreate()
 
