@@ -79,7 +79,7 @@ def test_a_broker_is_started_as_shown(folder: Path, monkeypatch: pytest.MonkeyPa
     (block,) = [text for language, text in blocks if not language]
     by_make, *others = [shlex.split(line, comments=True) for line in block.splitlines()]
     done = subprocess.run(  # noqa: S603
-        [*by_make, "--dry-run"], cwd=ROOT, capture_output=True, text=True, timeout=SECONDS_MAX,
+        [*by_make, "--dry-run", "--no-print-directory"], cwd=ROOT, capture_output=True, text=True, timeout=SECONDS_MAX,
         check=True,
     )  # fmt: skip
     assert done.stdout.splitlines()[-1].endswith("penstock serve ")
