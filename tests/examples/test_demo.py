@@ -226,7 +226,8 @@ def test_the_broker_names_the_channels_as_the_program_does() -> None:
 
 def test_make_demo_runs_it() -> None:
     done = subprocess.run(
-        ["make", "-n", "--no-print-directory", "demo", "ARGS=--once"],  # noqa: S607
+        ["make", "-n", "demo", "ARGS=--once"],  # noqa: S607
         cwd=ROOT, capture_output=True, text=True, timeout=END_SECONDS_MAX, check=True,
+        env=environment(),
     )  # fmt: skip
     assert done.stdout.splitlines()[-1].split()[-3:] == ["-m", "examples.demo", "--once"]

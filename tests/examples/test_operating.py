@@ -19,6 +19,7 @@ from penstock.server.config import Config
 from penstock.server.config_loading import load
 from penstock.server.config_reload import RELOADABLE
 from penstock.server.credentials import Authenticator
+from tests.support.running import environment
 
 ROOT = Path(__file__).parents[2]
 TLS = ROOT / "tests" / "support" / "tls"
@@ -79,8 +80,8 @@ def test_a_broker_is_started_as_shown(folder: Path, monkeypatch: pytest.MonkeyPa
     (block,) = [text for language, text in blocks if not language]
     by_make, *others = [shlex.split(line, comments=True) for line in block.splitlines()]
     done = subprocess.run(  # noqa: S603
-        [*by_make, "--dry-run", "--no-print-directory"], cwd=ROOT, capture_output=True, text=True, timeout=SECONDS_MAX,
-        check=True,
+        [*by_make, "--dry-run"], cwd=ROOT, capture_output=True, text=True, timeout=SECONDS_MAX,
+        check=True, env=environment(),
     )  # fmt: skip
     assert done.stdout.splitlines()[-1].endswith("penstock serve ")
     written(folder, BLOCKS[0])

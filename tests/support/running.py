@@ -22,9 +22,14 @@ class Ended(NamedTuple):
     err: str
 
 
+_NOT_THE_TESTS = ("PENSTOCK_", "MAKE", "MFLAGS", "ARGS")
+
+
 def environment(**more: str) -> dict[str, str]:
     """The environment of the tests, without settings of whoever runs them."""
-    plain = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
+    plain = {
+        name: value for name, value in os.environ.items() if not name.startswith(_NOT_THE_TESTS)
+    }
     return {**plain, **more}
 
 
