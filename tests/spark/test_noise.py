@@ -49,7 +49,7 @@ with filtered_stderr():
     child = subprocess.Popen(["sh", "-c",
         "echo WARNING: Using incubator modules: x >&2; echo from the child >&2"])
 child.wait()
-print("ours", file=sys.stderr)
+sys.stderr.write("ours\\n")
 import threading
 for thread in threading.enumerate():
     if thread.name == "penstock-stderr": thread.join(5)
