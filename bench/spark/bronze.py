@@ -166,12 +166,13 @@ def main() -> int:
     try:
         with data_folder() as folder:
             tables = Tables(spark, folder, rows)
-            found = compare(
+            rates = compare(
                 tables.rows,
-                lambda: now(tables),
-                lambda: tables.to_parquet(tables.of_files()),
                 rounds=rounds,
+                ours=lambda: now(tables),
+                other=lambda: tables.to_parquet(tables.of_files()),
             )
+            found = {**rates, "times": rates["ours"] / rates["other"]}
             results: list[dict[str, Any]] = [{"way": "now", **found}]
             results += one_row_each(tables, 3 if quick else 30)
         results.append(fresh(spark, 2 if quick else 30))

@@ -4,7 +4,6 @@ import random
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import uvloop
 from pyspark.sql import DataFrame, SparkSession
@@ -13,6 +12,7 @@ from bench.micro.log import Appending, Source
 from penstock._kernels import rheos2 as kernel
 from penstock._kernels.batch import Batch, Sender
 from penstock._kernels.topics import TopicTable
+from penstock.spark import scan
 from penstock.wire import rheos2
 from penstock.wire.rheos import OpCode
 
@@ -71,11 +71,17 @@ class Tables:
         reader = self.spark.read.format("penstock")
         return (reader.schema(columns) if columns else reader).load(str(self.log))
 
+    def of_scan(self, columns: list[str] | None = None) -> DataFrame:
+        return scan(self.spark, path=str(self.log), columns=columns)
+
     def of_files(self) -> DataFrame:
         return self.spark.read.parquet(str(self.files))
 
     def of_broker(self, endpoint: str) -> DataFrame:
         return self.spark.read.format("penstock").option("endpoint", endpoint).load()
+
+    def of_broker_scan(self, endpoint: str) -> DataFrame:
+        return scan(self.spark, endpoint=endpoint)
 
     def to_parquet(self, table: DataFrame) -> None:
         table.write.mode("overwrite").parquet(str(self.out))
@@ -85,14 +91,16 @@ def noop(table: DataFrame) -> None:
     table.write.format("noop").mode("overwrite").save()
 
 
-def compare(
-    rows: int, ours: Callable[[], None], other: Callable[[], None], *, rounds: int
-) -> dict[str, Any]:
-    """Rows a second of both, in turns: the best of several rounds, behind one to get warm."""
-    rates = [0.0, 0.0]
-    for _ in range(rounds + 1):
-        for which, work in enumerate((ours, other)):
+def compare(rows: int, *, rounds: int, **ways: Callable[[], None]) -> dict[str, float]:
+    """Rows a second of each way, in turns: the best of several rounds.
+
+    As many rounds before them only get Java warm.
+    """
+    rates = dict.fromkeys(ways, 0.0)
+    for number in range(2 * rounds):
+        for name, work in ways.items():
             start = time.perf_counter()
             work()
-            rates[which] = max(rates[which], rows / (time.perf_counter() - start))
-    return {"ours": rates[0], "other": rates[1], "times": rates[0] / rates[1]}
+            if number >= rounds:
+                rates[name] = max(rates[name], rows / (time.perf_counter() - start))
+    return rates

@@ -97,6 +97,8 @@ RECORDS_BYTES_MAX: Final = 4 * MIB
 EXPORT_ROWS_MAX: Final = 1_048_576
 EXPORT_BYTES_MAX: Final = 64 * MIB
 """Rows and bytes of a row group of an exported file, all of which are in memory at once."""
+PLAIN_COLUMN_BYTES_MAX: Final = 64 * MIB
+"""A column of names, each as often as there are rows that have it."""
 PIECE_READ_BYTES: Final = 8 * MIB
 """What is read of a segment at a time for a Spark task; a group that is larger is read whole."""
 PIECE_GAP_BYTES_MAX: Final = 256 * KIB
@@ -109,12 +111,11 @@ LOG_OPEN_TRIES_MAX: Final = 5
 """How often a log is looked at again whose segments were removed meanwhile."""
 
 # --- Spark ------------------------------------------------------------------------------------
-SPARK_BATCH_ROWS_MIN: Final = 16_000
-"""Rows of a group that is large enough to go to Spark as it is."""
 SPARK_BATCH_ROWS: Final = 50_000
 """Rows that are gathered from small groups before Spark gets them."""
-SPARK_BATCH_BYTES: Final = 16 * MIB
-"""Bytes of them, if that is reached first."""
+SPARK_BATCH_BYTES: Final = 3840 * KIB
+"""Bytes of a batch that Spark gets: Java's Arrow takes memory for each batch as a whole, and keeps
+what was let go in pieces of 4 MiB; for more it asks the system anew each time."""
 SPARK_TASK_BYTES_MIN: Final = 4 * MIB
 """Bytes of the log that are worth a task of their own, where nobody asks for a number of tasks."""
 SPARK_TASK_OFFSETS_MIN: Final = 20_000

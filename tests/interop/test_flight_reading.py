@@ -20,7 +20,7 @@ from penstock.limits import FLIGHT_READS_MAX
 from penstock.log.browse import LogView
 from penstock.log.groups import InvalidGroup
 from penstock.log.options import LogOptions, Retention
-from penstock.log.records import RECORD_SCHEMA, plain, record_batches
+from penstock.log.records import RECORD_SCHEMA, plain_records, record_batches
 from penstock.model import Protocol
 from tests.support.flight import rows, serve_tables, table
 from tests.support.live import LiveBroker
@@ -53,7 +53,7 @@ def client(data: Path) -> Iterator[FlightClient]:
 
 def kept(data: Path) -> pa.Table:
     view = LogView(data)
-    return pa.Table.from_batches(map(plain, record_batches(view)), schema=RECORD_SCHEMA)
+    return pa.Table.from_batches(plain_records(record_batches(view)), schema=RECORD_SCHEMA)
 
 
 def test_all_that_can_be_read_is_what_the_files_hold(client: FlightClient, data: Path) -> None:

@@ -24,7 +24,7 @@ from penstock.errors import ConfigError
 from penstock.limits import HTTP_BODY_BYTES_MAX, HTTP_HEAD_BYTES_MAX
 from penstock.log.browse import LogView
 from penstock.log.groups import GroupOffsets
-from penstock.log.records import plain, record_batches
+from penstock.log.records import plain_records, record_batches
 from penstock.server.banner import banner
 from penstock.server.config_loading import load
 from penstock.server.credentials import Authenticator
@@ -403,10 +403,7 @@ def test_a_message_is_delivered_kept_and_told_its_place(
 
 def _rows(data: Path) -> list[dict[str, Any]]:
     view = LogView(data, partition=0)
-    rows: list[dict[str, Any]] = []
-    for batch in record_batches(view):
-        rows += plain(batch).to_pylist()
-    return rows
+    return [row for batch in plain_records(record_batches(view)) for row in batch.to_pylist()]
 
 
 def test_herald_and_rheos_subscribers_get_it_too(broker: HttpBroker) -> None:

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit
 from penstock.errors import CannotRead
 from penstock.log.browse import LogView
 from penstock.log.files import Files
-from penstock.log.records import plain, record_batches
+from penstock.log.records import plain_records, record_batches
 from penstock.log.retention import remove_segments
 from penstock.log.state import LogState, load_state, save_state
 from penstock.model import Kind, Protocol
@@ -64,7 +64,7 @@ def test_a_batch_is_the_log_in_all_columns(spark: SparkSession, log: WrittenLog)
     assert frame.schema == RECORD
     found = frame.orderBy("offset").toArrow()
     view = LogView(log.data)
-    expected = pa.Table.from_batches([plain(each) for each in record_batches(view)])
+    expected = pa.Table.from_batches(plain_records(record_batches(view)))
     assert found.schema.names == expected.schema.names
     for name in expected.schema.names:
         values = expected.column(name).to_pylist()

@@ -70,7 +70,7 @@ def read(
     wanted = topic_filter(pattern)
     view = open_view(data, partition)
     first, last = find_range(view, start, end)
-    from penstock.log.records import plain, record_batches  # noqa: PLC0415
+    from penstock.log.records import plain_records, record_batches  # noqa: PLC0415
 
     lines = _json_lines if json else _text_lines(value or ValueFormat.TEXT)
     losses = Losses()
@@ -80,8 +80,9 @@ def read(
             view, start=first, end=last, wanted=wanted, damaged=losses.tell
         ):
             rows = min(len(batch), left)
-            for row in range(0, rows, _ROWS):
-                sys.stdout.buffer.write(lines(plain(batch.slice(row, min(_ROWS, rows - row)))))
+            parts = (batch.slice(row, min(_ROWS, rows - row)) for row in range(0, rows, _ROWS))
+            for part in plain_records(parts):
+                sys.stdout.buffer.write(lines(part))
             left -= rows
             if not left:
                 break

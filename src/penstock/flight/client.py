@@ -33,6 +33,7 @@ from penstock.limits import (
     FLIGHT_PUBLISH_SECONDS_MAX,
     FLIGHT_RETRY_SECONDS,
 )
+from penstock.log.plain import Plain
 
 __all__ = ["FlightClient", "location_of"]
 
@@ -57,25 +58,6 @@ def location_of(endpoint: str) -> str:
         problem = "expected HOST:PORT, grpc://HOST:PORT or grpc+tls://HOST:PORT"
         raise FlightFailed(repr(endpoint), problem)
     return f"{_SCHEMES[scheme]}://{host}:{port}"
-
-
-def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """Return a schema without dictionaries."""
-    return pa.schema(
-        [
-            field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field
-            for field in schema
-        ]
-    )
-
-
-def plain(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return a batch without dictionaries; `schema` is its plain one."""
-    columns = [
-        column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-        for column in batch.columns
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 @contextmanager
@@ -159,11 +141,15 @@ class FlightClient:
             reader = self._client.do_get(
                 pf.Ticket(msgspec.json.encode(compact)), self._options(None)
             )
-            schema = reader.schema if request.dictionaries else plain_schema(reader.schema)
+            plain = Plain()
             try:
                 for chunk in reader:
-                    if chunk.data is not None:
-                        yield chunk.data if request.dictionaries else plain(chunk.data, schema)
+                    if chunk.data is None:
+                        continue
+                    if request.dictionaries:
+                        yield chunk.data
+                    else:
+                        yield from plain.parts(chunk.data)
             except GeneratorExit:
                 reader.cancel()
                 raise

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from penstock.errors import CannotExport
 from penstock.limits import EXPORT_BYTES_MAX, EXPORT_ROWS_MAX
 from penstock.log.files import TEMPORARY
-from penstock.log.records import RECORD_SCHEMA, plain
+from penstock.log.records import RECORD_SCHEMA, plain_records
 
 __all__ = ["Exported", "export_parquet"]
 
@@ -60,7 +60,7 @@ def _write(batches: Iterable[pa.RecordBatch], path: Path) -> Exported:
             write_statistics=_COMPARED,
         )
         with writer:
-            for batch in batches:
+            for batch in plain_records(batches):
                 batch_size = batch.nbytes
                 if waiting and (
                     rows + len(batch) > EXPORT_ROWS_MAX or size + batch_size > EXPORT_BYTES_MAX
@@ -68,7 +68,7 @@ def _write(batches: Iterable[pa.RecordBatch], path: Path) -> Exported:
                     writer.write_table(pa.Table.from_batches(waiting), EXPORT_ROWS_MAX)
                     row_groups += 1
                     waiting, rows, size = [], 0, 0
-                waiting.append(plain(batch))
+                waiting.append(batch)
                 messages += len(batch)
                 rows += len(batch)
                 size += batch_size

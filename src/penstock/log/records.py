@@ -25,16 +25,12 @@ from penstock.log.arrow_format import (
 from penstock.log.browse import LogView
 from penstock.log.catalog import Place
 from penstock.log.index import Entry
+from penstock.log.plain import Plain, plain_schema
 from penstock.log.schema import RECORD_COLUMNS, SCHEMA
 
-__all__ = ["RECORD_SCHEMA", "TopicCount", "count_topics", "plain", "record_batches"]
+__all__ = ["RECORD_SCHEMA", "TopicCount", "count_topics", "plain_records", "record_batches"]
 
-RECORD_SCHEMA: Final = pa.schema(
-    [
-        field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field
-        for field in list(SCHEMA)[:RECORD_COLUMNS]
-    ]
-)
+RECORD_SCHEMA: Final = plain_schema(pa.schema(list(SCHEMA)[:RECORD_COLUMNS]))
 """The record's columns with plain strings, for those who do not know dictionaries."""
 
 _TOPIC: Final = SCHEMA.get_field_index("topic")
@@ -68,8 +64,8 @@ def record_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the messages from offset `start` up to `end`, all there are without them, in order.
 
-    The batches have the log's schema; `plain` makes the record's of them. Only topics that are
-    `wanted` are given; it is asked once for each topic. With `coalesce`, small groups come
+    The batches have the log's schema; `plain_records` makes the record's of them. Only topics that
+    are `wanted` are given; it is asked once for each topic. With `coalesce`, small groups come
     together. `progress` is called with how many offsets are done with since the last call.
 
     What cannot be read raises LogDamaged, or is told to `damaged` and left out. Raise
@@ -91,13 +87,11 @@ def record_batches(
     return _coalesced(reading.batches()) if coalesce else (each.batch for each in reading.batches())
 
 
-def plain(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a batch of the log with the columns of RECORD_SCHEMA."""
-    columns = [
-        column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-        for column in batch.columns[:RECORD_COLUMNS]
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA)
+def plain_records(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield batches of the log with the columns of RECORD_SCHEMA."""
+    plain = Plain()
+    for batch in batches:
+        yield from plain.parts(batch.select(RECORD_SCHEMA.names))
 
 
 def count_topics(

@@ -27,12 +27,14 @@ def run_query(
     tables: Mapping[str, "Table"],
     source: Mapping[str, str],
 ) -> "DataFrame":
-    """Return what a query gives; raise NoSuchTable or QueryFailed.
+    """Return what a query gives; raise NoSuchTable, QueryFailed or what `scan` raises.
 
     `source` are the options by which the data source finds the log. Tables of the warehouse are
     known by name; any other name in backquotes behind FROM or JOIN is one of topics.
     """
     from pyspark.errors import AnalysisException, ParseException  # noqa: PLC0415
+
+    from penstock.spark.scan import scan  # noqa: PLC0415
 
     views: dict[str, str] = {}
 
@@ -51,8 +53,7 @@ def run_query(
             compile_pattern(topic)
         except InvalidPattern:
             raise NoSuchTable(topic, ", ".join(tables)) from None
-        records = spark.read.format("penstock").options(**source, subscribe=topic).load()
-        records.createOrReplaceTempView(view)
+        scan(spark, **source, subscribe=topic).createOrReplaceTempView(view)
     for name, table in tables.items():
         if re.search(rf"\b{re.escape(name)}\b", statement):
             table.read(spark).createOrReplaceTempView(name)

@@ -29,6 +29,11 @@ class FileTask(Task):
         self.span = span
         self.pieces = pieces
 
+    @property
+    def rows_max(self) -> int:
+        """See Task."""
+        return sum(piece.end_offset - piece.first_offset for piece in self.pieces)
+
     def batches(self, request: Request) -> Iterator[pa.RecordBatch]:
         """See Task; also where retention is faster."""
         damaged = None if request.fail_on_data_loss else self._damaged

@@ -46,6 +46,11 @@ class Request:
 class Task(InputPartition, ABC):
     """A part of a range: small, picklable, and whoever has it can read it."""
 
+    @property
+    @abstractmethod
+    def rows_max(self) -> int:
+        """How many records it has at most."""
+
     @abstractmethod
     def batches(self, request: Request) -> Iterator[pa.RecordBatch]:
         """Yield its records with the columns that are asked for, or more; filters may be left."""

@@ -26,6 +26,11 @@ class RemoteTask(Task):
         self.broker = broker
         self.span = span
 
+    @property
+    def rows_max(self) -> int:
+        """See Task."""
+        return self.span.end - self.span.start
+
     def batches(self, request: Request) -> Iterator[pa.RecordBatch]:
         """See Task; the broker leaves out what it can, and goes on behind what is lost.
 

@@ -1,11 +1,12 @@
-"""Batches of the log as Spark takes them: its columns, no dictionaries, not too small."""
+"""Batches of the log as Spark takes them: its columns, no dictionaries, neither small nor large."""
 
 from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.limits import SPARK_BATCH_BYTES, SPARK_BATCH_ROWS, SPARK_BATCH_ROWS_MIN
+from penstock.limits import SPARK_BATCH_BYTES, SPARK_BATCH_ROWS
+from penstock.log.plain import Plain
 from penstock.log.selection import Selection
 
 __all__ = ["shaped"]
@@ -14,36 +15,40 @@ __all__ = ["shaped"]
 def shaped(
     batches: Iterable[pa.RecordBatch], schema: pa.Schema, selection: Selection
 ) -> Iterator[pa.RecordBatch]:
-    """Yield what is wanted of some batches, with the columns of `schema` and small ones together.
+    """Yield what is wanted of some batches, with the columns of `schema`.
 
-    The batches have at least those columns and the selection's. They are not copied where they
-    are large enough and have plain columns.
+    The batches have at least those columns and the selection's. Small ones are put together, and
+    large ones are cut, which copies nothing.
     """
     waiting: list[list[pa.Array]] = []
     rows = size = 0
-    for each in batches:
-        batch = selection.of(each)
-        if not len(batch):
-            continue
-        alone = len(batch) >= SPARK_BATCH_ROWS_MIN
-        if waiting and alone:
-            yield _together(waiting, schema, rows)
+    for batch in _wanted(batches, schema.names, selection):
+        columns = [_column(batch.column(field.name), field.type) for field in schema]
+        batch_size = sum(column.nbytes for column in columns)
+        if waiting and (
+            rows + len(batch) > SPARK_BATCH_ROWS or size + batch_size > SPARK_BATCH_BYTES
+        ):
+            yield from _cut(_together(waiting, schema, rows), size)
             waiting, rows, size = [], 0, 0
-        columns = [_plain(batch.column(field.name), field.type) for field in schema]
         waiting.append(columns)
         rows += len(batch)
-        size += sum(column.nbytes for column in columns)
-        if alone or rows >= SPARK_BATCH_ROWS or size >= SPARK_BATCH_BYTES:
-            yield _together(waiting, schema, rows)
-            waiting, rows, size = [], 0, 0
+        size += batch_size
     if waiting:
-        yield _together(waiting, schema, rows)
+        yield from _cut(_together(waiting, schema, rows), size)
 
 
-def _plain(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    elif pa.types.is_list(column.type):
+def _wanted(
+    batches: Iterable[pa.RecordBatch], names: list[str], selection: Selection
+) -> Iterator[pa.RecordBatch]:
+    plain = Plain()
+    for each in batches:
+        batch = selection.of(each)
+        if len(batch):
+            yield from plain.parts(batch.select(names)) if names else (batch,)
+
+
+def _column(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    if pa.types.is_list(column.type):
         column = _null_if_empty(column)
     return column if column.type.equals(kind) else column.cast(kind)
 
@@ -68,3 +73,11 @@ def _together(waiting: list[list[pa.Array]], schema: pa.Schema, rows: int) -> pa
         else [pa.concat_arrays(parts) for parts in zip(*waiting, strict=True)]
     )
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _cut(batch: pa.RecordBatch, size: int) -> Iterator[pa.RecordBatch]:
+    """Yield a batch in parts of about the same number of rows that are small enough."""
+    parts = min(-(-size // SPARK_BATCH_BYTES), len(batch)) or 1
+    rows = -(-len(batch) // parts)
+    for first in range(0, len(batch), rows):
+        yield batch.slice(first, rows)

@@ -15,7 +15,7 @@ from penstock.errors import CannotExport
 from penstock.log import export
 from penstock.log.browse import LogView
 from penstock.log.export import export_parquet
-from penstock.log.records import RECORD_SCHEMA, plain, record_batches
+from penstock.log.records import RECORD_SCHEMA, plain_records, record_batches
 from tests.support.written_log import WrittenLog, message
 
 
@@ -30,7 +30,7 @@ def view(tmp_path: Path) -> LogView:
 
 
 def rows(view: LogView) -> list[dict[str, object]]:
-    return [row for batch in record_batches(view) for row in plain(batch).to_pylist()]
+    return [row for batch in plain_records(record_batches(view)) for row in batch.to_pylist()]
 
 
 def test_three_readers_read_the_messages(view: LogView, tmp_path: Path) -> None:

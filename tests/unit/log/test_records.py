@@ -10,7 +10,7 @@ from penstock.errors import LogDamaged, OffsetBelowHorizon, OffsetPastEnd
 from penstock.log import records
 from penstock.log.browse import LogView
 from penstock.log.files import Files
-from penstock.log.records import RECORD_SCHEMA, count_topics, plain, record_batches
+from penstock.log.records import RECORD_SCHEMA, count_topics, plain_records, record_batches
 from penstock.log.schema import SCHEMA
 from penstock.log.state import load_state, save_state
 from penstock.model import Kind, Protocol
@@ -238,7 +238,7 @@ def test_plain_has_the_columns_of_the_record(tmp_path: Path) -> None:
                 private=True, headers=(("path", b"/x"),), correlation="r-1", status=200,
             )
         )  # fmt: skip
-    (batch,) = map(plain, record_batches(LogView(tmp_path)))
+    (batch,) = plain_records(record_batches(LogView(tmp_path)))
     assert batch.schema.equals(RECORD_SCHEMA)
     assert batch.schema.names[-1] == "message_id"
     assert not any(pa.types.is_dictionary(field.type) for field in batch.schema)

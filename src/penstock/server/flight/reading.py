@@ -26,6 +26,7 @@ from penstock.limits import FLIGHT_SPLITS_MAX, RECORDS_BYTES_MAX, RECORDS_ROWS_M
 from penstock.log.arrow_log import ArrowLog
 from penstock.log.files import Files
 from penstock.log.pieces import cut, plan, read_pieces
+from penstock.log.plain import Plain
 from penstock.log.reader import read_group
 from penstock.log.records import RECORD_SCHEMA
 from penstock.log.recovery import Segment
@@ -266,17 +267,21 @@ def _words(key: str, words: Sequence[str] | None, known: Sequence[str]) -> froze
 
 def _shaped(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield batches with the columns of a schema, plain or with wide dictionaries."""
+    plain = Plain()
+    wide = any(pa.types.is_dictionary(field.type) for field in schema)
     for batch in batches:
-        if len(batch):
-            columns = [_column(batch.column(field.name), field.type) for field in schema]
+        if not len(batch):
+            continue
+        if wide:
+            columns = [_wide(batch.column(field.name), field.type) for field in schema]
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
+        else:
+            yield from plain.parts(batch.select(schema.names))
 
 
-def _column(column: pa.Array, kind: pa.DataType) -> pa.Array:
+def _wide(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if not pa.types.is_dictionary(column.type):
         return column
-    if not pa.types.is_dictionary(kind):
-        return column.dictionary_decode()
     indices = column.indices.cast(kind.index_type)
     return pa.DictionaryArray.from_arrays(indices, column.dictionary)
 
