@@ -553,7 +553,7 @@ class CannotExport(OperatorError):
         self.reason = reason
 
     def __str__(self) -> str:
-        return f"cannot export to {self.path}: {self.reason}"
+        return f"cannot export to {self.path}: {self.reason}; give a file in a folder that is there"
 
 
 class LogInUse(OperatorError):

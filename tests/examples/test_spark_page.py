@@ -141,6 +141,8 @@ def test_every_program_runs_and_does_what_the_page_says(
     assert re.search(r"sensors/3/temp\|\s*lamamq\|\s*5\|", shown[0])
     assert names["hot"].count() == READINGS + 1
     assert all(f"sensors/{number}/temp" in shown[2] for number in range(4))
+    assert names["everything"].count() == READINGS + 1
+    assert re.search(r"sensors/3/temp\|\s*5\|", shown[3])
     assert re.search(r"plant-7\|alarms\|\s*1\|", shown[-1])
     assert "cut-short" in shown[-1]
 

@@ -17,7 +17,7 @@ from penstock.log.groups import GroupOffsets
 from penstock.spark.errors import InvalidSchema
 from penstock.spark.options import Broker, read_options, write_options
 from penstock.spark.reader import BatchReader
-from penstock.spark.schema import RECORD
+from penstock.spark.schema import RECORD, record
 from penstock.spark.writer import BatchWriter
 from penstock.transport.addresses import Address
 from tests.support.flight import serve_tables
@@ -67,7 +67,7 @@ def test_what_is_published_is_read_the_same_by_both_ways(
     publish(frame, endpoint)
     publish(frame.select("value"), endpoint, topic="all")
     by_file, by_flight = read(spark, path=str(data)), read(spark, endpoint=endpoint)
-    assert by_flight.schema == RECORD
+    assert by_flight.schema == record()
     found = rows(by_flight)
     assert found == rows(by_file)
     assert sorted(int(row[1]) for row in found) == sorted([*range(1000)] * 2)

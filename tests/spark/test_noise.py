@@ -12,6 +12,10 @@ LET_GO = b"""Traceback (most recent call last):
     code = worker(sock, authenticated)
 BrokenPipeError: [Errno 32] Broken pipe
 """
+LET_GO_LINES = LET_GO.splitlines(keepends=True)
+TWO_AT_ONCE = b"".join(
+    line for pair in zip(LET_GO_LINES, LET_GO_LINES, strict=True) for line in pair
+)
 OF_A_USER = b"""Traceback (most recent call last):
   File "/somewhere/job.py", line 3, in work
     raise BrokenPipeError
@@ -30,6 +34,9 @@ ValueError: worth knowing
         (b"a\n" + LET_GO + LET_GO + b"b\n", b"a\nb\n"),
         (b"WARNING: Using incubator modules: jdk.incubator.vector\nWARNING: else\n",
          b"WARNING: else\n"),
+        (b"a\n" + TWO_AT_ONCE + b"b\n" + LET_GO, b"a\nb\n"),
+        (LET_GO_LINES[0] + OF_THE_DAEMON + b"".join(LET_GO_LINES[1:]),
+         LET_GO_LINES[0] + OF_THE_DAEMON + b"".join(LET_GO_LINES[1:])),
         (OF_A_USER, OF_A_USER),
         (OF_THE_DAEMON, OF_THE_DAEMON),
         (LET_GO[:60], LET_GO[:60]),

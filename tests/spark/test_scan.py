@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from penstock.errors import CannotRead
 from penstock.spark import scan
 from penstock.spark.errors import InvalidOption, InvalidSchema
-from penstock.spark.schema import RECORD
+from penstock.spark.schema import record
 from tests.support.written_log import WrittenLog, message
 
 
@@ -17,7 +17,7 @@ def test_a_scan_has_the_rows_of_the_source(spark: SparkSession, log: WrittenLog)
     log.put(message("käse", bytes(range(256)), 180, headers=[("ä", b"\0")]))
     found = scan(spark, path=str(log.data), minPartitions=5)
     expected = spark.read.format("penstock").load(str(log.data))
-    assert found.schema == expected.schema == RECORD
+    assert found.schema == expected.schema == record()
     assert found.rdd.getNumPartitions() == 5
     assert found.orderBy("offset").collect() == expected.orderBy("offset").collect()
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -184,16 +183,7 @@ def client_errors() -> Iterator[None]:
     try:
         yield
     except (CallerError, PeerError) as error:
-        raise CommandFailed(_plain(str(error)), _remedy(error)) from error
-
-
-def _plain(text: str) -> str:
-    """Return a text with the words of the system in place of its numbers and the loop's words."""
-    numbers = set(re.findall(r"\[Errno (\d+)\]", text))
-    if len(numbers) == 1 and "Connect call failed" in text:
-        head, _, _ = text.partition("[Errno ")
-        return head.removesuffix("Multiple exceptions: ") + os.strerror(int(numbers.pop())).lower()
-    return re.sub(r"\[Errno -?\d+\] ", "", text)
+        raise CommandFailed(str(error), _remedy(error)) from error
 
 
 def _remedy(error: PenstockError) -> str:

@@ -93,6 +93,8 @@ def _options(
 
 def main() -> None:
     """Run the command line of the process, and end the process."""
+    if sys.stdout is None:  # the shell closed it
+        sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115
     command = typer.main.get_command(app)
     try:
         code = command.main(prog_name="penstock", standalone_mode=False)

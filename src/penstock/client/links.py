@@ -1,6 +1,8 @@
 """Connections to a broker: the only part of a client that touches sockets."""
 
 import asyncio
+import os
+import re
 import ssl
 from typing import Final, Protocol, cast
 
@@ -15,6 +17,8 @@ __all__ = ["Link", "Receiver", "open_link"]
 
 WRITE_BUFFER_BYTES_MAX: Final = 1 * MIB
 """With this much unsent, `drain` waits."""
+
+_NUMBER: Final = re.compile(r"\[Errno (-?\d+)\] ")
 
 
 class Receiver(Protocol):
@@ -56,7 +60,16 @@ async def open_link(address: Address, receiver: Receiver, tls: ssl.SSLContext | 
             return await _open_web_socket(address, receiver, tls)
         return await _open_stream(address, receiver, tls)
     except (OSError, WebSocketException) as error:  # what TLS and look-ups raise is OSError too
-        raise ConnectFailed(str(address), str(error) or type(error).__name__) from None
+        raise ConnectFailed(str(address), _reason(error)) from None
+
+
+def _reason(error: Exception) -> str:
+    """Return why, in the system's words: asyncio has its own, for each address of a name."""
+    text = str(error) or type(error).__name__
+    numbers = set(_NUMBER.findall(text))
+    if len(numbers) == 1 and "Connect call failed" in text:
+        return os.strerror(int(numbers.pop())).lower()
+    return _NUMBER.sub("", text)
 
 
 async def _open_stream(

@@ -22,6 +22,7 @@ from penstock.server.http.service import HttpService
 from penstock.server.http.view import ServerView
 from penstock.transport.addresses import Address
 from penstock.transport.ipc import SOCKET_MODE, ClaimedPath, claim_path, resolve_path
+from penstock.transport.pages import Pages
 from penstock.transport.stdio import Program, Supervisor
 from penstock.transport.stream import ReceiveBuffer, StreamConnection
 from penstock.transport.tls import server_context
@@ -282,7 +283,7 @@ class WebSocketListener(ConnectionKeeper):
         self.out_bytes_max = 2 * broker.settings.out_buffer_bytes_max
         self._tls = tls
         self._http = HttpService(view or ServerView(broker), self, address, self._options)
-        self._endpoint = WebSocketEndpoint(self, path=address.path, origins=address.origins)
+        self._endpoint = WebSocketEndpoint(self, path=address.path, pages=Pages(address))
 
     @property
     def url(self) -> str:

@@ -157,6 +157,8 @@ def _open_log(config: Config) -> "ArrowLog | None":
     folder = Path(config.data.folder)
     try:
         opened = ArrowLog(folder, options)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise CannotKeep(str(folder), "it is a file, or below one") from error
     except OSError as error:
         raise CannotKeep(str(folder), error.strerror or str(error)) from error
     for cut in opened.recovered.cuts:

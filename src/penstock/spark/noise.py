@@ -20,21 +20,34 @@ _BY_DAEMON: Final = b"pyspark/daemon.py"
 
 
 def without_noise(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield lines but for the warning and those tracebacks."""
-    traceback: list[bytes] = []
+    """Yield lines but for the warning and those tracebacks.
+
+    Workers that are let go together write theirs into each other.
+    """
+    held: list[bytes] = []
+    begun = ended = 0
     for line in lines:
-        if traceback:
-            traceback.append(line)
+        if line.startswith(_TRACEBACK):
+            held.append(line)
+            begun += 1
+        elif held:
+            held.append(line)
             if line.startswith(b" "):
                 continue
-            if not (line.startswith(_LET_GO) and any(_BY_DAEMON in each for each in traceback)):
-                yield from traceback
-            traceback = []
-        elif line.startswith(_TRACEBACK):
-            traceback.append(line)
+            ended += 1
+            if ended == begun or not line.startswith(_LET_GO):
+                if not _is_of_workers(held, begun):
+                    yield from held
+                held, begun, ended = [], 0, 0
         elif not line.startswith(_MODULE):
             yield line
-    yield from traceback
+    yield from held
+
+
+def _is_of_workers(held: list[bytes], count: int) -> bool:
+    """Tell whether so many tracebacks are all of workers that were let go."""
+    by_daemon = sum(_BY_DAEMON in line for line in held)
+    return by_daemon >= count and sum(line.startswith(_LET_GO) for line in held) == count
 
 
 @contextlib.contextmanager

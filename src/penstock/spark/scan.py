@@ -11,9 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.types import StructType
 
-from penstock.spark.errors import InvalidSchema
 from penstock.spark.options import read_options
 from penstock.spark.origin import Task
 from penstock.spark.reader import BatchReader
@@ -34,9 +32,9 @@ def scan(
     """
     given = {name: _text(value) for name, value in options.items()}
     reading = read_options(given, streaming=False)
-    schema = record(include_headers=reading.include_headers)
-    if columns is not None:
-        schema = _chosen(columns)
+    if columns is None:
+        columns = [name for name in RECORD.names if reading.include_headers or name != "headers"]
+    schema = record(columns)
     reader = BatchReader(reading, schema)
     tasks = [task for task in reader.partitions() if isinstance(task, Task)]
     if not tasks:
@@ -52,14 +50,6 @@ def scan(
 
 def _text(value: str | int | bool) -> str:  # noqa: FBT001
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _chosen(columns: Sequence[str]) -> StructType:
-    known = {field.name: field for field in RECORD}
-    for name in columns:
-        if name not in known:
-            raise InvalidSchema(name, "there is no such column", ", ".join(known))
-    return StructType([known[name] for name in columns])
 
 
 class _Reading:

@@ -1,5 +1,6 @@
 """The record's columns as Spark knows them, and the Arrow that it takes for them."""
 
+from collections.abc import Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -45,10 +46,19 @@ RECORD: Final = StructType(
 )
 """All columns. The first eight are those of Spark's Kafka source, in its order."""
 
+_MAY_BE_NULL: Final = frozenset({"key", "headers", "created", "correlation", "status"})
 
-def record(*, include_headers: bool = True) -> StructType:
-    """Return the columns of a reader that was given none."""
-    return StructType([field for field in RECORD if include_headers or field.name != "headers"])
+
+def record(columns: Sequence[str] = RECORD.names) -> StructType:
+    """Return some columns as the log has them, most of them never null; raise InvalidSchema.
+
+    To ask each value whether it is null was half of what Spark did to make a row of Arrow.
+    """
+    known = {field.name: field.dataType for field in RECORD}
+    for name in columns:
+        if name not in known:
+            raise InvalidSchema(name, "there is no such column", ", ".join(known))
+    return StructType([StructField(name, known[name], name in _MAY_BE_NULL) for name in columns])
 
 
 def check_columns(schema: StructType) -> None:

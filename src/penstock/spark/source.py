@@ -7,7 +7,7 @@ from pyspark.sql.types import StructType
 from penstock.spark.errors import InvalidOption
 from penstock.spark.options import read_options, write_options
 from penstock.spark.reader import BatchReader, FilteringReader
-from penstock.spark.schema import record
+from penstock.spark.schema import RECORD, record
 from penstock.spark.stream import StreamReader
 from penstock.spark.writer import BatchWriter, StreamWriter
 
@@ -27,7 +27,7 @@ class PenstockDataSource(DataSource):
         include = str(self.options.get("includeHeaders", "true")).strip().lower()
         if include not in {"true", "false"}:
             raise InvalidOption("includeHeaders", f"{include!r} is neither", "true, false")
-        return record(include_headers=include == "true")
+        return record([name for name in RECORD.names if include == "true" or name != "headers"])
 
     def reader(self, schema: StructType) -> BatchReader:
         """Return a reader of a range; raise InvalidOption or InvalidSchema."""

@@ -11,7 +11,6 @@ import ssl
 import weakref
 from collections import deque
 from typing import Any, Final, Protocol, cast
-from urllib.parse import urlsplit
 
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.datastructures import Headers
@@ -28,6 +27,7 @@ from penstock.limits import (
 )
 from penstock.ports import Handler
 from penstock.transport.intake import Intake
+from penstock.transport.pages import Pages
 from penstock.transport.web_connection import HttpArrival, WebConnection, peer_of
 
 __all__ = ["WebSocketEndpoint", "WebSocketLink", "WebSocketOwner"]
@@ -234,12 +234,12 @@ class WebSocketLink:
 class WebSocketEndpoint:
     """A listening socket that speaks WebSocket at one path, none if empty, and HTTP at others."""
 
-    def __init__(self, owner: WebSocketOwner, *, path: str, origins: tuple[str, ...] = ()) -> None:
+    def __init__(self, owner: WebSocketOwner, *, path: str, pages: Pages) -> None:
         self._owner = owner
         self.entering: set[WebConnection] = set()
         """Connections that have not said yet what they want."""
         self._path = path.encode()
-        self._origins = frozenset(origins)
+        self._pages = pages
         self._links: set[WebSocketLink] = set()
         self._connections: weakref.WeakSet[WebConnection] = weakref.WeakSet()
         self._server: Server | None = None
@@ -311,20 +311,21 @@ class WebSocketEndpoint:
 
     def _process_request(self, connection: ServerConnection, request: Request) -> Response | None:
         """Refuse pages from elsewhere; None lets the handshake go on."""
-        if self._welcomes(request.headers):
+        headers = request.headers
+        if self._pages.may_connect(headers.get("Origin"), headers.get("Host")):
             return None
         entered = cast("WebConnection", connection)
         peer = peer_of(entered.transport)
         self._owner.refused(peer, "origin not allowed", connection=entered.number)
         body = b"origin not allowed\n"
-        headers = Headers(
+        answer = Headers(
             {
                 "Content-Type": "text/plain; charset=utf-8",
                 "Content-Length": str(len(body)),
                 "Connection": "close",
             }
         )
-        return Response(403, "Forbidden", headers, body)
+        return Response(403, "Forbidden", answer, body)
 
     def http(self, arrival: HttpArrival) -> None:
         """See transport.web_connection.Entrance."""
@@ -335,13 +336,3 @@ class WebSocketEndpoint:
         method, _, rest = bytes(request_line).partition(b" ")
         path = rest.split(b" ", 1)[0].partition(b"?")[0]
         return bool(path) and method == b"GET" and path == self._path
-
-    def _welcomes(self, headers: Headers) -> bool:
-        """Judge the page that a browser runs: without this, any page could speak to the broker.
-
-        Programs send no origin. A page that came from this very host is welcome.
-        """
-        origin = headers.get("Origin")
-        if origin is None or "*" in self._origins or origin in self._origins:
-            return True
-        return urlsplit(origin).netloc == headers.get("Host")

@@ -99,3 +99,11 @@ def test_the_broker_does_not_import_spark_and_arrow_only_for_a_log() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=10, check=True
     )
     assert done.stdout.strip() == ""
+
+
+def test_a_closed_standard_output_is_no_accident() -> None:
+    done = subprocess.run(
+        ["/bin/sh", "-c", 'exec "$0" -m penstock.cli --version >&-', sys.executable],
+        stderr=subprocess.PIPE, text=True, timeout=20, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")

@@ -46,10 +46,11 @@ def test_every_limit_reaches_the_gateways() -> None:
     assert running(Config())._options(None).messages_per_second_max is None
 
 
-def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["file", "file/data"])
+def test_a_folder_that_is_none_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").write_text("in the way")
-    config = Config(data=DataConfig(folder=str(tmp_path / "file" / "data")))
-    with pytest.raises(CannotKeep, match="--data"):
+    config = Config(data=DataConfig(folder=str(tmp_path / name)))
+    with pytest.raises(CannotKeep, match="it is a file, or below one; give another with --data"):
         asyncio.run(serve(config))
 
 

@@ -3,8 +3,6 @@
 import asyncio
 import base64
 import binascii
-import ipaddress
-from urllib.parse import urlsplit
 
 from starlette.requests import Request
 
@@ -13,6 +11,7 @@ from penstock.errors import AuthenticationFailed, NotAllowed, PeerError
 from penstock.gateway.options import GatewayOptions
 from penstock.server.http.errors import ApiError
 from penstock.transport.addresses import Address
+from penstock.transport.pages import Pages
 
 __all__ = ["Door", "may_see_everything"]
 
@@ -30,20 +29,13 @@ class Door:
     """Judges requests to one listener."""
 
     def __init__(self, address: Address, options: GatewayOptions) -> None:
-        self._loopback = address.is_loopback
-        self._origins = frozenset(address.origins)
-        self._hosts = {urlsplit(origin).hostname for origin in address.origins}
+        self._pages = Pages(address)
         self._options = options
 
     def check_origin(self, request: Request) -> None:
-        """Refuse what a page from elsewhere makes a browser ask; raise ApiError.
-
-        Programs send no origin. A page that came from this very host is welcome.
-        """
+        """Refuse what a page from elsewhere makes a browser ask; raise ApiError."""
         origin = request.headers.get("origin")
-        if origin is None or "*" in self._origins or origin in self._origins:
-            return
-        if urlsplit(origin).netloc != request.headers.get("host"):
+        if origin is not None and not self._pages.may_ask(origin, request.headers.get("host")):
             message = f"pages of {origin[:200]} may not ask: add them to the listener's origins"
             raise ApiError(403, "origin-not-allowed", message)
 
@@ -53,7 +45,9 @@ class Door:
         if given is None:
             if self._options.anonymous is None:
                 raise AuthenticationFailed("request", "no credentials")
-            self._check_host(request)
+            if not self._pages.is_our_name(request.headers.get("host")):
+                message = "ask for localhost or 127.0.0.1, or send credentials"
+                raise ApiError(403, "host-not-allowed", message)
             return self._options.anonymous
         if self._options.authenticator is None:
             raise AuthenticationFailed("request", "nobody has credentials")
@@ -64,22 +58,6 @@ class Door:
             case "basic":
                 return await self._basic(rest.strip())
         raise AuthenticationFailed("authorization", "neither Bearer nor Basic")
-
-    def _check_host(self, request: Request) -> None:
-        """Refuse a page whose own name was made to lead to this machine.
-
-        Where only this machine can ask, nobody has a reason to call it anything but that.
-        """
-        if not self._loopback:
-            return
-        try:
-            host = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
-        except ValueError:
-            host = ""
-        if host in self._hosts or _is_this_machine(host):
-            return
-        message = "ask for localhost or 127.0.0.1, or send credentials"
-        raise ApiError(403, "host-not-allowed", message)
 
     def _bearer(self, secret: str) -> Principal:
         authenticator = self._options.authenticator
@@ -111,12 +89,3 @@ class Door:
         if isinstance(found, Principal):
             return found
         raise found
-
-
-def _is_this_machine(host: str) -> bool:
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
