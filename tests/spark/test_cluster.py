@@ -13,7 +13,7 @@ SECONDS_MAX = 240
 PROGRAM = """
 import os
 import sys
-from penstock.spark import session
+from penstock.spark import scan, session
 
 rows = int(sys.argv[3])
 small = {"spark.executor.memory": "512m", "spark.sql.codegen.wholeStage": "false"}
@@ -36,7 +36,7 @@ query = (
     .start()
 )
 assert query.awaitTermination(120)
-copied = spark.read.format("penstock").options(**where, subscribe="copy").load()
+copied = scan(spark, **where, subscribe="copy", minPartitions=2)
 assert sorted(int(row.value) for row in copied.collect()) == list(range(3, rows, 7))
 executors = spark.sparkContext._jsc.sc().statusTracker().getExecutorInfos()
 assert len(executors) == 3, "a driver and two executors"
