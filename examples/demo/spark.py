@@ -84,7 +84,11 @@ async def run_pipeline(config: Path) -> None:
 
 
 def _tables(warehouse: Path) -> list[str]:
-    """Return the tables that are there, in the order in which they are made."""
-    found = [path.parent for path in warehouse.glob("**/_delta_log")]
+    """Return the tables that are there, in the order in which they are made.
+
+    Folders further down come and go while the pipeline runs.
+    """
+    logs = (warehouse.glob(f"{place}/_delta_log") for place in ("*", "*/*"))
+    found = [log.parent for some in logs for log in some]
     found.sort(key=lambda folder: folder.stat().st_ctime)
     return [str(folder.relative_to(warehouse)) for folder in found]
