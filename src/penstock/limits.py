@@ -120,7 +120,7 @@ SPARK_TASK_BYTES_MIN: Final = 4 * MIB
 """Bytes of the log that are worth a task of their own, where nobody asks for a number of tasks."""
 SPARK_TASK_OFFSETS_MIN: Final = 20_000
 """Likewise offsets, where bytes are not known: over the network."""
-SPARK_TASKS_MAX: Final = 100_000
+SPARK_TASKS_MAX: Final = 65_536
 """Tasks that a job may ask for."""
 CAPTURE_READ_BYTES: Final = 8 * MIB
 """What is read of a capture at a time; a frame that is larger is read whole."""
@@ -336,6 +336,8 @@ BENCH_LOG_BYTES_MAX: Final = 8 * GIB
 """What a broker that is started for a load keeps of it."""
 BENCH_QUIET_SECONDS_MAX: Final = 10.0
 """How long nothing may arrive before what is missing counts as lost."""
+BENCH_HANDSHAKE_SECONDS_MAX: Final = 5.0
+"""How long a broker may take to let the first client of a load in."""
 
 # --- Decoding captures and checking servers ---------------------------------------------------
 DECODE_CAPTURE_BYTES_MAX: Final = 1 * GIB
@@ -353,5 +355,7 @@ CONFORM_SECONDS_MAX: Final = 5.0
 """How long a conformance case waits for bytes that a server owes it."""
 CONFORM_SILENCE_SECONDS: Final = 0.2
 """How long a conformance case listens for bytes that must not come."""
+CONFORM_SILENT_CASES_MAX: Final = 3
+"""Cases a server may leave without one byte, before it is taken to be no server of the protocol."""
 CONFORM_SHOWN_BYTES_MAX: Final = 96
 """Bytes of a failed expectation that are shown."""

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 import penstock
 from penstock.client.errors import ConnectionLost, Refused, TimedOut
@@ -96,3 +97,46 @@ def test_rules_go_with_the_principal(address: str) -> None:
         with pytest.raises(Refused, match="may not publish"):
             device.publish("orders", b"not allowed")
         device.publish("meters/8", b"goes on")
+
+
+@pytest.mark.parametrize(
+    ("protocol", "credentials", "reason"),
+    [
+        ("rheos1", {}, "no credentials"),
+        ("rheos2", {}, "no credentials"),
+        ("herald", {}, "no credentials"),
+        ("fleximq", {}, "none are let in"),
+        ("fleximq", {"username": "ann", "password": "wrong"}, "wrong password"),
+        ("lamamq", {"name": "meter-3", "key": b"k-1"}, "wrong key"),
+    ],
+)
+def test_who_is_refused_is_counted_and_named_in_the_log(
+    protocol: Any, credentials: dict[str, Any], reason: str
+) -> None:
+    authenticator = Authenticator(CONFIG)
+    options = GatewayOptions(anonymous=None, authenticator=authenticator)
+    with capture_logs() as events, LiveBroker(options=options) as broker:
+        url = "tcp://{}:{}".format(*broker.address)
+        with (
+            pytest.raises((Refused, ConnectionLost, TimedOut)),
+            penstock.connect_sync(url, protocol=protocol, reconnect=False, **credentials) as client,
+        ):
+            client.publish("channel/7", b"x")
+        failed = broker.call(lambda: dict(broker.server.broker.counters.connections_failed))
+    authenticator.close()
+    assert failed == {"credentials refused": 1}
+    (event,) = (each for each in events if each["event"] == "client refused")
+    assert (event["protocol"], event["reason"]) == (protocol, reason)
+    assert event["peer"].startswith("127.0.0.1:")
+
+
+def test_a_lamamq_client_that_sends_no_key_is_told_when_its_time_is_up() -> None:
+    authenticator = Authenticator(CONFIG)
+    options = GatewayOptions(anonymous=None, authenticator=authenticator, handshake_seconds_max=0.2)
+    with capture_logs() as events, LiveBroker(options=options) as broker:
+        url = "tcp://{}:{}".format(*broker.address)
+        with pytest.raises(Refused, match="the handshake did not end in time"):
+            penstock.connect_sync(url, protocol="lamamq", name="meter-3").__enter__()
+    authenticator.close()
+    (event,) = (each for each in events if each["event"] == "connection refused")
+    assert event["reason"] == "no handshake in time"

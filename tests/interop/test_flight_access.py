@@ -132,5 +132,5 @@ def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
     with LiveBroker(data=tmp_path) as live:
         endpoint = serve_tables(live, tmp_path)
         port = int(endpoint.rpartition(":")[2])
-        with pytest.raises(CannotListen, match=f"127.0.0.1:{port}.*give another with --flight"):
+        with pytest.raises(CannotListen, match=f"127.0.0.1:{port}: another process listens there"):
             serve_tables(live, tmp_path, address=Address("tcp", "127.0.0.1", port))

@@ -9,7 +9,7 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.pipeline.config import FieldConfig, SilverConfig
-from penstock.pipeline.silver import dead_letters, deduplicated, good, judged_late, silver
+from penstock.pipeline.silver import ERROR, dead_letters, deduplicated, good, judged_late, silver
 from tests.support.pipeline_records import START, frame, record
 
 F = FieldConfig
@@ -81,7 +81,7 @@ def test_json_fits_its_schema_or_says_which_field_does_not(spark: SparkSession) 
     given = [record(n, value, topic="plant/a/reading") for n, (value, _) in enumerate(raw)]
     given.append(record(1000, b'{"number": 1}', topic="plant/a/b/reading"))
     found = silver(frame(spark, given), JSON)
-    assert rows(found, "error") == [(error,) for _, error in raw]
+    assert rows(found, ERROR) == [(error,) for _, error in raw]
     fits = rows(good(found), *(field.name for field in JSON.field))
     assert fits[0] == (
         9007199254740993, 21.5, Decimal("19.99"), True, utc("2026-11-14T23:46:40.123Z"),
@@ -121,24 +121,24 @@ def test_messagepack_csv_and_text_follow_the_same_rules(spark: SparkSession) -> 
         record(10, b"x y", topic="l"),
     ]
     records = frame(spark, given)
-    assert rows(silver(records, packed), "number", "note", "error") == [
+    assert rows(silver(records, packed), "number", "note", ERROR) == [
         (1, "a", None),
         (None, None, "no MessagePack: 0xC1, which is never used, at byte 0"),
         (None, None, "number is no int: x"),
     ]
-    assert rows(silver(records, comma), "number", "note", "error") == [
+    assert rows(silver(records, comma), "number", "note", ERROR) == [
         (2, "semi;colon", None),
         (3, None, None),
         (None, "x", "number is no int: four"),
         (7, "a", None),
     ]
-    assert rows(silver(records, lines), "number", "note", "error") == [
+    assert rows(silver(records, lines), "number", "note", ERROR) == [
         (5, "words in a row", None),
         (6, None, None),
         (None, None, "does not match the pattern"),
         (None, "y", "number is no int: x"),
     ]
-    assert rows(silver(records, whole), "line", "error")[1] == ("6", None)
+    assert rows(silver(records, whole), "line", ERROR)[1] == ("6", None)
 
 
 def test_late_rows_are_dead_letters_or_dropped_or_kept_as_the_schema_says(
@@ -154,14 +154,14 @@ def test_late_rows_are_dead_letters_or_dropped_or_kept_as_the_schema_says(
 
     def judged(late: str) -> list[tuple[Any, ...]]:
         schema = msgspec.structs.replace(base, late=late)
-        return rows(judged_late(decoded, schema, watermark), "offset", "error")
+        return rows(judged_late(decoded, schema, watermark), "offset", ERROR)
 
     text = "late: 2026-11-14 23:59:0{} is before the watermark 2026-11-14 23:59:02"
     in_time = [(2, None), (3, None), (4, None)]
     assert judged("dead-letter") == [(0, text.format(0)), (1, text.format(1)), *in_time]
     assert judged("drop") == in_time
     assert judged("keep") == [(0, None), (1, None), *in_time]
-    assert rows(judged_late(decoded, base, None), "error") == [(None,)] * 5
+    assert rows(judged_late(decoded, base, None), ERROR) == [(None,)] * 5
 
 
 def test_of_rows_with_the_same_keys_the_first_stays_unless_it_is_known(spark: SparkSession) -> None:
@@ -175,3 +175,37 @@ def test_of_rows_with_the_same_keys_the_first_stays_unless_it_is_known(spark: Sp
     known = found.where("offset = 0")
     assert rows(deduplicated(found, ["a", "b"], known), "offset") == [(1,), (3,), (4,)]
     assert found.columns == deduplicated(found, ["a", "b"], known).columns
+
+
+def test_fields_may_have_the_names_of_what_stands_beside_them(spark: SparkSession) -> None:
+    names = ("value", "error", "place", "schema", "text", "problem", "parts", "whole")
+    fields = tuple(F(name=name, type="long", path=name[0]) for name in names)
+    schema = SilverConfig(name="named", topics=("t",), field=fields)
+    payload = {name[0]: number for number, name in enumerate(names)}
+    bad = payload | {"v": "x"}
+    records = frame(spark, [record(n, json.dumps(each).encode()) for n, each in
+                            enumerate((payload, bad, payload))])  # fmt: skip
+    found = silver(records, schema)
+    expected = tuple(payload[name[0]] for name in names)
+    kept = deduplicated(good(found), ("value", "place"))
+    assert rows(kept, *names) == [expected]
+    (letter,) = rows(dead_letters(found, schema), "offset", "error", "value")
+    assert letter == (1, "value is no long: x", bytearray(json.dumps(bad).encode()))
+
+
+def test_a_hash_takes_messages_without_a_topic_too(spark: SparkSession) -> None:
+    records = frame(
+        spark,
+        [
+            record(0, b'{"n": 1}', topic="", kind="request"),
+            record(1, b'{"n": 2}', topic="a"),
+            record(2, b'{"n": 3}', topic="", kind="reply"),
+        ],
+    )
+    field = F(name="n", type="long")
+    every = SilverConfig(name="every", topics=("#",), field=(field,))
+    asked = SilverConfig(name="asked", topics=("#",), kinds=("request",), field=(field,))
+    level = SilverConfig(name="level", topics=("+",), field=(field,))
+    assert rows(silver(records, every), "n") == [(1,), (2,), (3,)]
+    assert rows(silver(records, asked), "n") == [(1,)]
+    assert rows(silver(records, level), "n") == [(2,)]

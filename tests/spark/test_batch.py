@@ -8,6 +8,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit
+from pyspark.sql.types import StructType
 
 from penstock.errors import CannotRead
 from penstock.log.browse import LogView
@@ -16,10 +17,11 @@ from penstock.log.records import plain_records, record_batches
 from penstock.log.retention import remove_segments
 from penstock.log.state import LogState, load_state, save_state
 from penstock.model import Kind, Protocol
+from penstock.spark.errors import InvalidSchema
 from penstock.spark.files import FileTask
 from penstock.spark.options import read_options
 from penstock.spark.reader import BatchReader
-from penstock.spark.schema import RECORD, record
+from penstock.spark.schema import RECORD, check_columns, record
 from tests.support.written_log import WrittenLog, message
 
 
@@ -160,8 +162,14 @@ def test_columns_that_are_left_out_are_not_read(spark: SparkSession, log: Writte
     for schema, expected in ((RECORD, 15), (record(RECORD.names[:14]), 14), (RECORD[:1], 1)):
         (batch,) = BatchReader(options, schema).read(task)
         assert (batch.num_columns, batch.num_rows) == (expected, 12)
-    with pytest.raises(PySparkException, match="column offset: it is bigint, not string"):
-        table(spark, log, "offset STRING").count()
+    for wrong, problem in (
+        ("offset STRING", "column offset: it is bigint, not string"),
+        ("created TIMESTAMP NOT NULL", "column created: it may be null"),
+    ):
+        with pytest.raises(PySparkException, match=problem):
+            table(spark, log, wrong).count()
+    with pytest.raises(InvalidSchema, match="column offset: it is there twice"):
+        check_columns(StructType([record()["offset"], record()["offset"]]))
 
 
 def test_what_retention_took_is_an_error_or_a_gap(

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from penstock.flight.client import FlightClient
 from penstock.flight.errors import NoAnswer
+from penstock.log.follow import LogFollower
 from penstock.log.groups import GroupOffsets
+from penstock.log.options import LogOptions, Retention
 from penstock.spark.errors import InvalidSchema
 from penstock.spark.options import Broker, read_options, write_options
 from penstock.spark.reader import BatchReader
@@ -202,3 +205,36 @@ def test_a_wrong_address_is_told_before_rows_are_computed(spark: SparkSession) -
 
 def sink(values: list[str]) -> pa.RecordBatch:
     return pa.record_batch({"topic": ["t"] * len(values), "value": values})
+
+
+@pytest.mark.parametrize("fail_on_data_loss", ["true", "false"])
+def test_what_retention_took_behind_a_reader_is_not_given_again(
+    data: Path, fail_on_data_loss: str
+) -> None:
+    """The broker goes away, and comes back with less: the reader has had what is gone."""
+    count, size = 48, 1 << 20
+    options = LogOptions(segment_bytes_max=4 * size)
+    with LiveBroker(data=data, log_options=options) as broker:
+        endpoint = serve_tables(broker, data)
+        with FlightClient(endpoint) as client:
+            for epoch in range(count // 2):
+                client.stage([sink(["x" * size] * 2)], writer="w", epoch=epoch, partition=0)
+                client.publish_epoch("w", epoch, [0])
+        asked = {"endpoint": endpoint, "failOnDataLoss": fail_on_data_loss, "minPartitions": "1"}
+        reader = BatchReader(read_options(asked, streaming=False), record(["offset", "value"]))
+        (task,) = reader.partitions()
+        batches = iter(reader.read(task))
+        given: list[int] = []
+        while len(given) < 12:
+            given += next(batches).column("offset").to_pylist()
+    kept = dataclasses.replace(options, retention=Retention(bytes_max=(count - 6) * size))
+    with LiveBroker(data=data, log_options=kept) as broker:
+        deadline = time.monotonic() + SECONDS_MAX
+        while not LogFollower(data).bounds().horizon and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert 0 < LogFollower(data).bounds().horizon < len(given)
+        port = int(endpoint.rpartition(":")[2])
+        serve_tables(broker, data, address=Address("tcp", "127.0.0.1", port))
+        for batch in batches:
+            given += batch.column("offset").to_pylist()
+    assert given == list(range(count))

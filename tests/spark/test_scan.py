@@ -9,6 +9,8 @@ from penstock.errors import CannotRead
 from penstock.spark import scan
 from penstock.spark.errors import InvalidOption, InvalidSchema
 from penstock.spark.schema import record
+from tests.support.flight import serve_tables
+from tests.support.live import LiveBroker
 from tests.support.written_log import WrittenLog, message
 
 
@@ -90,3 +92,20 @@ def test_a_wrong_place_or_column_is_told_at_once(
         scan(spark, path=str(log.data), columns=["offset", "size"])
     with pytest.raises(CannotRead):
         scan(spark, path=str(tmp_path / "nowhere"))
+
+
+def test_a_scan_over_flight_counts_and_takes_options_that_are_none(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    with LiveBroker(data=data) as broker:
+        endpoint = serve_tables(broker, data)
+        rows = spark.range(10).selectExpr("'t' as topic", "cast(id as string) as value")
+        rows.write.format("penstock").option("endpoint", endpoint).mode("append").save()
+        assert scan(spark, endpoint=endpoint, columns=[], subscribe=None).count() == 10
+
+
+def test_a_column_that_is_there_twice_is_told(spark: SparkSession, log: WrittenLog) -> None:
+    log.put_many(1)
+    with pytest.raises(InvalidSchema, match="offset: it is there twice"):
+        scan(spark, path=str(log.data), columns=["offset", "offset"])

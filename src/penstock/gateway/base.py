@@ -28,12 +28,14 @@ from penstock.ports import Link, Receipt
 from penstock.replay import split_replay
 from penstock.wire.decoder import Decoder, Rejected
 
-__all__ = ["NOT_WRITTEN", "Gateway"]
+__all__ = ["NOT_WRITTEN", "NO_CREDENTIALS", "Gateway"]
 
 log = structlog.get_logger("penstock.gateway")
 
 NOT_WRITTEN: Final = "it could not be written"
 """What is said of a message that was taken and is lost."""
+NO_CREDENTIALS: Final = "no credentials"
+"""Why a client of a protocol that has none is not let in, for the log."""
 
 
 class Gateway(ABC):
@@ -255,6 +257,20 @@ class Gateway(ABC):
                 self.refuse_connection(error)
 
         self.ask(Event(EventKind.CONNECT, name, name, self.protocol), verdict)
+
+    def tell_too_late(self) -> None:  # noqa: B027  (most protocols cannot)
+        """Answer a client that did not finish its handshake in time, where the protocol can."""
+
+    def note_unknown(self, reason: str) -> None:
+        """Take note of a client whose credentials, or lack of them, do not let it in."""
+        self.broker.counters.connections_failed["credentials refused"] += 1
+        log.info(
+            "client refused",
+            connection=self.link.connection,
+            peer=self.link.peer,
+            protocol=self.protocol.label,
+            reason=reason,
+        )
 
     def refuse_connection(self, error: PeerError) -> None:  # noqa: ARG002
         """Answer a client that middleware does not let in, where the protocol can, and close."""

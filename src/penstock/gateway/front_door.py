@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+import structlog
+
 from penstock.core.broker import Broker
 from penstock.errors import UnrecognisedProtocol
 from penstock.gateway.base import Gateway
@@ -16,6 +18,8 @@ from penstock.ports import Link
 from penstock.wire.detect import Detected, conclude, detect
 
 __all__ = ["GATEWAYS", "FrontDoor"]
+
+log = structlog.get_logger("penstock.gateway")
 
 GATEWAYS: Mapping[Protocol, type[Gateway]] = {
     Protocol.RHEOS1: Rheos1Gateway,
@@ -105,6 +109,7 @@ class FrontDoor:
             self._link.pause()
             self._link.resume()
         if self._inside.session is None:
+            self._inside.tell_too_late()
             self._refuse("no handshake in time")
 
     def _gateway(self, detected: Detected) -> Gateway:
@@ -113,4 +118,10 @@ class FrontDoor:
 
     def _refuse(self, reason: str) -> None:
         self._broker.counters.connections_failed[reason] += 1
+        log.info(
+            "connection refused",
+            connection=self._link.connection,
+            peer=self._link.peer,
+            reason=reason,
+        )
         self._link.close()

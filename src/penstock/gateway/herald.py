@@ -19,7 +19,7 @@ from penstock.errors import (
     TooManySubscriptions,
     WireError,
 )
-from penstock.gateway.base import Gateway
+from penstock.gateway.base import NO_CREDENTIALS, Gateway
 from penstock.model import Protocol
 from penstock.ports import Receipt
 from penstock.wire import herald
@@ -149,6 +149,7 @@ class HeraldGateway(Gateway):
     def _channels_error(self, channels: bytes, *, subscribe: bool) -> ErrorCode | None:
         principal = self.options.anonymous
         if principal is None:
+            self.note_unknown(NO_CREDENTIALS)
             return ErrorCode.UNAUTHORIZED
         action = Action.SUBSCRIBE if subscribe else Action.PUBLISH
         for channel in channels:

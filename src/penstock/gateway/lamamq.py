@@ -204,6 +204,7 @@ class LamaGateway(Gateway):
         try:
             self._principal = self._authenticate(name, key)
         except AuthenticationFailed as error:
+            self.note_unknown(error.reason)
             self._refuse_handshake(ErrorCode.BAD_REQUEST, str(error))
         else:
             self._send(lamamq.VERSIONS_OFFERED)
@@ -228,6 +229,10 @@ class LamaGateway(Gateway):
             )
         except BrokerFull as error:
             self._refuse_handshake(ErrorCode.SERVER_EXCEPTION, str(error))
+
+    def tell_too_late(self) -> None:
+        """See the base class: whoever has a key to send may not know that it is asked for one."""
+        self._send(lamamq.Answer(0, ErrorCode.BAD_REQUEST, "the handshake did not end in time"))
 
     def refuse_connection(self, error: PeerError) -> None:
         """See the base class."""

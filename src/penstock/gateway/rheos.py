@@ -10,7 +10,7 @@ from penstock.core.access import Principal
 from penstock.core.broker import Broker
 from penstock.core.sessions import Session
 from penstock.errors import BrokerFull, CallerError, LogUnavailable, PeerError, WireError
-from penstock.gateway.base import Gateway
+from penstock.gateway.base import NO_CREDENTIALS, Gateway
 from penstock.model import (
     NO_MESSAGE_OFFSET,
     binary_topic_name,
@@ -64,6 +64,7 @@ class RheosGateway(Gateway):
         """Have a session opened, if anybody may come without credentials."""
         principal = self.options.anonymous
         if principal is None:
+            self.note_unknown(NO_CREDENTIALS)
             self._refuse_client()
             return
         name = str(uuid.UUID(bytes=client_id))

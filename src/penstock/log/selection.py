@@ -11,9 +11,10 @@ import pyarrow.compute as pc
 
 from penstock.patterns import compile_pattern
 
-__all__ = ["Selection", "TopicTest"]
+__all__ = ["EVERYTHING", "Selection", "TopicTest"]
 
-_EVERYTHING: Final = frozenset({"#", ">"})
+EVERYTHING: Final = frozenset({"#", ">"})
+"""Patterns that are no restriction: they also take messages that have no topic."""
 _TESTS: Final[dict[str, Callable[[str, str], bool]]] = {
     "starts": str.startswith,
     "ends": str.endswith,
@@ -65,7 +66,7 @@ class Selection:
     @property
     def _subscribes(self) -> bool:
         """Whether `topics`, `patterns` and `expression` leave anything out."""
-        if not _EVERYTHING.isdisjoint(self.patterns or ()):
+        if not EVERYTHING.isdisjoint(self.patterns or ()):
             return False
         subscribed = (self.topics, self.patterns, self.expression)
         return any(each is not None for each in subscribed)
@@ -110,9 +111,10 @@ class Selection:
             return False
         if not all(test(name) for test in self.tests):
             return False
-        return (
-            not self._subscribes
-            or (self.topics is not None and name in self.topics)
+        if not self._subscribes:
+            return True
+        return name != "" and (
+            (self.topics is not None and name in self.topics)
             or any(each.fullmatch(name) is not None for each in self._expressions)
         )
 

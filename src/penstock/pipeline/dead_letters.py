@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.pipeline.config import SilverConfig
-from penstock.pipeline.silver import DEAD_LETTER_COLUMNS, deduplicated, good, silver
+from penstock.pipeline.silver import DEAD_LETTER_COLUMNS, ERROR, deduplicated, good, silver
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,7 +46,7 @@ def replay(spark: "SparkSession", warehouse: "Warehouse", schema: SilverConfig) 
         if files:
             table.commit(add=files)
         healed = rows.select("message_id")
-        count = decoded.where(f.col("error").isNull()).count()
+        count = decoded.where(f.col(ERROR).isNull()).count()
         if count:
             old = list(dead.log.files())
             others = letters.where(f.col("schema") != schema.name)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import msgspec
 import structlog
 
-from penstock.errors import OperatorError
+from penstock.errors import OperatorError, PenstockError
 from penstock.limits import PIPELINE_STOP_SECONDS_MAX
 from penstock.pipeline.bronze import BronzeWriter
 from penstock.pipeline.config import PipelineConfig
@@ -168,7 +168,8 @@ class Pipeline:
                 if self._stop.is_set():
                     return False
                 stage.error = reason_of(error)
-                _log.exception("step failed", table=job.name)
+                trace = None if isinstance(error, PenstockError) else error
+                _log.error("step failed", table=job.name, error=stage.error, exc_info=trace)
                 return False
             stage.error = ""
             return more

@@ -1,8 +1,8 @@
 """Silver: payloads decoded by a declared schema; each stage is a function of DataFrames.
 
-    records ──chosen──▶ of its topics ──parsed──▶ text of each field ──typed──▶ columns and `error`
+    records ──chosen──▶ of its topics ──parsed──▶ text of each field ──typed──▶ columns and ERROR
 
-A row that does not fit has an `error` that says why, and never stops anything: it is for the
+A row that does not fit has an ERROR that says why, and never stops anything: it is for the
 dead-letter table. All formats become text first and are made into types by the same rules.
 """
 
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from penstock.limits import PIPELINE_ERROR_CHARACTERS_MAX
+from penstock.log.selection import EVERYTHING
 from penstock.patterns import compile_pattern
 from penstock.pipeline.config import FieldConfig, SilverConfig
 from penstock.pipeline.config_loading import METADATA_COLUMNS
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEAD_LETTER_COLUMNS",
+    "ERROR",
+    "PAYLOAD",
     "chosen",
     "dead_letters",
     "deduplicated",
@@ -36,15 +39,20 @@ DEAD_LETTER_COLUMNS: Final = (
     "sender", "message_id", "failed_at", "day",
 )  # fmt: skip
 
+ERROR: Final = "_error"
+"""The column that says why a row does not fit. Fields that are declared do not start with `_`."""
+PAYLOAD: Final = "_payload"
+_PLACE: Final = "_place"
+
 _CARRIED: Final = tuple(
     name for name in METADATA_COLUMNS if name not in {"event_time", "day"}
 )  # fmt: skip
 
 
 def silver(records: "DataFrame", schema: SilverConfig) -> "DataFrame":
-    """Return the records of a schema's topics: its fields, METADATA_COLUMNS, `value` and `error`.
+    """Return the records of a schema's topics: its fields, METADATA_COLUMNS, PAYLOAD and ERROR.
 
-    `error` is null where the payload fits. `event_time` is the field that was declared to be it,
+    ERROR is null where the payload fits. `event_time` is the field that was declared to be it,
     or else the broker's time.
     """
     return typed(parsed(chosen(records, schema), schema), schema)
@@ -61,15 +69,17 @@ def chosen(records: "DataFrame", schema: SilverConfig) -> "DataFrame":
 
 
 def of_topics(patterns: Sequence[str]) -> "Column":
-    """Return the condition of rows whose topic fits any of the patterns."""
+    """Return the condition of rows whose topic fits any of the patterns; `#` is every row."""
     from pyspark.sql import functions as f  # noqa: PLC0415
 
+    if not EVERYTHING.isdisjoint(patterns):
+        return f.lit(True)  # noqa: FBT003  (those without a topic too)
     topic = f.col("topic")
     names = [pattern for pattern in patterns if compile_pattern(pattern) is None]
     expressions = [found.pattern for found in map(compile_pattern, patterns) if found is not None]
     condition = topic.isin(*names) if names else f.lit(False)  # noqa: FBT003
     for expression in expressions:
-        condition |= topic.rlike(rf"(?s)\A(?:{expression})\z")
+        condition |= (topic != "") & topic.rlike(rf"(?s)\A(?:{expression})\z")
     return condition
 
 
@@ -189,7 +199,8 @@ def typed(records: "DataFrame", schema: SilverConfig) -> "DataFrame":
             shown = f.substring(text.cast("string"), 1, PIPELINE_ERROR_CHARACTERS_MAX)
             message = f.concat(f.lit(f"{field.name} is no {field.type}: "), shown)
             errors.append(f.when(wrong, message))
-    found = records.select(*columns, *_CARRIED, "value", f.coalesce(*errors).alias("error"))
+    payload, error = f.col("value").alias(PAYLOAD), f.coalesce(*errors).alias(ERROR)
+    found = records.select(*columns, *_CARRIED, payload, error)
     moment = f.coalesce(f.col(schema.event_time), f.col("timestamp"))
     return found.withColumn("event_time", moment).withColumn("day", f.to_date("timestamp"))
 
@@ -252,14 +263,14 @@ def judged_late(
 
     if watermark is None or schema.late == "keep":
         return rows
-    late = f.col("error").isNull() & (f.col("event_time") < f.lit(watermark))
+    late = f.col(ERROR).isNull() & (f.col("event_time") < f.lit(watermark))
     if schema.late == "drop":
         return rows.where(~late)
     message = f.concat(
         f.lit("late: "), f.col("event_time").cast("string"),
         f.lit(f" is before the watermark {watermark:%Y-%m-%d %H:%M:%S}"),
     )  # fmt: skip
-    return rows.withColumn("error", f.when(late, message).otherwise(f.col("error")))
+    return rows.withColumn(ERROR, f.when(late, message).otherwise(f.col(ERROR)))
 
 
 def deduplicated(
@@ -278,7 +289,7 @@ def deduplicated(
     some_null = f.lit(False)  # noqa: FBT003
     for key in keys:
         some_null |= f.col(key).isNull()
-    found = rows.withColumn("place", place).where((f.col("place") == 1) | some_null).drop("place")
+    found = rows.withColumn(_PLACE, place).where((f.col(_PLACE) == 1) | some_null).drop(_PLACE)
     if existing is not None:
         found = found.join(existing.select(*keys).distinct(), list(keys), "left_anti")
     return found.select(*rows.columns)
@@ -288,7 +299,7 @@ def good(rows: "DataFrame") -> "DataFrame":
     """Return the rows without an error, with the columns of the silver table."""
     from pyspark.sql import functions as f  # noqa: PLC0415
 
-    return rows.where(f.col("error").isNull()).drop("error", "value")
+    return rows.where(f.col(ERROR).isNull()).drop(ERROR, PAYLOAD)
 
 
 def dead_letters(rows: "DataFrame", schema: SilverConfig) -> "DataFrame":
@@ -296,8 +307,13 @@ def dead_letters(rows: "DataFrame", schema: SilverConfig) -> "DataFrame":
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     return (
-        rows.where(f.col("error").isNotNull())
-        .withColumn("schema", f.lit(schema.name))
-        .withColumn("failed_at", f.current_timestamp())
+        rows.where(f.col(ERROR).isNotNull())
+        .select(
+            f.lit(schema.name).alias("schema"),
+            f.col(ERROR).alias("error"),
+            f.col(PAYLOAD).alias("value"),
+            *METADATA_COLUMNS,
+            f.current_timestamp().alias("failed_at"),
+        )
         .select(*DEAD_LETTER_COLUMNS)
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from penstock.pipeline.bronze import positions_of
 from penstock.pipeline.config import SilverConfig
 from penstock.pipeline.positions import Slice, Stream, not_before, plan, within
-from penstock.pipeline.silver import dead_letters, deduplicated, good, judged_late, silver
+from penstock.pipeline.silver import ERROR, dead_letters, deduplicated, good, judged_late, silver
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -78,10 +78,10 @@ class SilverJob:
         watermark = self._watermark()
         judged = judged_late(decoded, self.schema, watermark)
         # A clock that is ahead, and a row without a time of its own, move no watermark.
-        told = f.col("error").isNull() & f.col(self.schema.event_time).isNotNull()
+        told = f.col(ERROR).isNull() & f.col(self.schema.event_time).isNotNull()
         moment = f.unix_micros(f.least("event_time", "timestamp"))
         measures = (
-            f.count_if(f.col("error").isNotNull()).alias("dead"),
+            f.count_if(f.col(ERROR).isNotNull()).alias("dead"),
             f.max(f.when(told, moment)).alias("newest"),
         )
         seen = Observation()

@@ -1,6 +1,7 @@
 """Gold tables of the user's own: a SELECT in a file is a table of the file's name."""
 
 import re
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["SqlJob", "sql_jobs"]
 
 _INPUT: Final = "input"
+_QUERY: Final = "query"
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _SHOWN_LINES: Final = 1
 
@@ -40,7 +42,7 @@ def sql_jobs(spark: "SparkSession", warehouse: "Warehouse", folder: str) -> list
 
 
 class SqlJob:
-    """Computes a table anew when a table that it names has changed.
+    """Computes a table anew when its query, or a table that this names, has changed.
 
     It may read all tables but those of the files that come `later`.
     """
@@ -65,7 +67,12 @@ class SqlJob:
         }
         version = sum(table.log.refresh() for table in tables.values())
         found = self.table.exists()
-        if found and self.table.log.mark(_INPUT) == version:
+        query = zlib.crc32(text.encode())
+        if (
+            found
+            and self.table.log.mark(_INPUT) == version
+            and self.table.log.mark(_QUERY) == query
+        ):
             return False
         for name, table in tables.items():
             table.read(self._spark).createOrReplaceTempView(name)
@@ -77,7 +84,8 @@ class SqlJob:
         self.table.fit(frame)
         files = self.table.write(frame)
         old = list(self.table.log.files())
-        self.table.commit(add=files, remove=old, marks={_INPUT: version, REVISION: revision})
+        marks = {_INPUT: version, _QUERY: query, REVISION: revision}
+        self.table.commit(add=files, remove=old, marks=marks)
         stage.batch_rows = sum(each.rows for each in files)
         return True
 
@@ -85,7 +93,13 @@ class SqlJob:
         from pyspark.errors import AnalysisException, ParseException  # noqa: PLC0415
 
         try:
-            return self._spark.sql(text)
+            frame = self._spark.sql(text)
         except (AnalysisException, ParseException) as error:
             reason = " ".join(str(error).splitlines()[:_SHOWN_LINES])
             raise QueryFailed(str(self._file), reason) from None
+        names = [name.lower() for name in frame.columns]
+        for name in names:
+            if names.count(name) > 1:
+                problem = f"two columns are named {name}; name one of them with AS"
+                raise QueryFailed(str(self._file), problem)
+        return frame

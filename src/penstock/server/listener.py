@@ -2,8 +2,6 @@
 
 import asyncio
 import dataclasses
-import errno
-import socket
 import ssl
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
@@ -11,12 +9,13 @@ from typing import Final, Protocol
 from penstock import model
 from penstock.core.access import ANYONE
 from penstock.core.broker import Broker
-from penstock.errors import BadAddress, BrokerFull, CannotListen
+from penstock.errors import BadAddress, BrokerFull
 from penstock.gateway.fleximq import FleximqGateway
 from penstock.gateway.front_door import FrontDoor
 from penstock.gateway.options import GatewayOptions
 from penstock.limits import UDP_SESSION_SECONDS_MAX, UDP_SESSIONS_MAX
 from penstock.ports import Handler, Link
+from penstock.server.cannot_listen import cannot_listen
 from penstock.server.connections import ConnectionKeeper, Turnstile
 from penstock.server.http.service import HttpService
 from penstock.server.http.view import ServerView
@@ -166,7 +165,7 @@ class StreamListener(ConnectionKeeper):
                 ssl_shutdown_timeout=_TLS_SHUTDOWN_SECONDS_MAX if tls else None,
             )
         except OSError as error:
-            raise _cannot_listen(f"{'tls' if tls else 'tcp'}://{host}:{port}", error) from None
+            raise cannot_listen(f"{'tls' if tls else 'tcp'}://{host}:{port}", error) from None
         name = self._server.sockets[0].getsockname()
         return name[0], name[1]
 
@@ -230,7 +229,7 @@ class DatagramListener(ConnectionKeeper):
         try:
             host, port = await self._endpoint.listen(self.address.host, self.address.port)
         except OSError as error:
-            raise _cannot_listen(self.url, error) from None
+            raise cannot_listen(self.url, error) from None
         self.address = dataclasses.replace(self.address, host=host, port=port)
 
     def stop_accepting(self) -> None:
@@ -298,7 +297,7 @@ class WebSocketListener(ConnectionKeeper):
                 self.address.host, self.address.port, tls=self._tls
             )
         except OSError as error:
-            raise _cannot_listen(self.url, error) from None
+            raise cannot_listen(self.url, error) from None
         self.address = dataclasses.replace(self.address, host=host, port=port)
 
     def stop_accepting(self) -> None:
@@ -386,17 +385,3 @@ class StdioListener(ConnectionKeeper):
         # Whoever lists a program trusts it, also where strangers are not welcome.
         session = gateway.open(self._options.anonymous or ANYONE)
         return gateway, session.number
-
-
-_REMEDIES: Final = {
-    errno.EADDRINUSE: ("another process listens there", "stop it or choose another port"),
-    errno.EACCES: ("permission denied", "choose a port from 1024 on or give the process the right"),
-    errno.EADDRNOTAVAIL: ("this machine has no such address", "use 127.0.0.1, 0.0.0.0 or its own"),
-}
-
-
-def _cannot_listen(url: str, error: OSError) -> CannotListen:
-    if isinstance(error, socket.gaierror):
-        return CannotListen(url, "the name of the host is not known", "use an address instead")
-    reason = (error.strerror or str(error)).lower()
-    return CannotListen(url, *_REMEDIES.get(error.errno or 0, (reason, "choose another address")))

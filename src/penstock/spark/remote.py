@@ -42,29 +42,34 @@ class RemoteTask(Task):
                 ticket = _ticket(self.span._replace(start=start), request)
                 try:
                     for batch in client.read(ticket):
-                        if "offset" in batch.schema.names and len(batch):
+                        if len(batch):
                             start = batch.column("offset")[-1].as_py() + 1
                         yield batch
                     start = end
                 except OffsetBelowHorizon as error:
                     until = min(error.horizon, end)
+                    if until <= start:  # what is gone was given before: ask for the rest
+                        continue
                     if request.fail_on_data_loss:
                         where = f"partition {self.span.partition}, {self.broker.endpoint}"
                         raise RangeLost(start, until, where) from error
                     lost_while_reading(error, self.broker.endpoint, until - start)
                     start = until
                 except LogDamaged as error:
+                    until = min(max(error.resumes_at, error.offset + 1), end)
+                    if until <= start:
+                        continue
                     if request.fail_on_data_loss:
                         raise
-                    until = max(min(error.resumes_at, end), start + 1)
-                    lost_while_reading(error, self.broker.endpoint, until - error.offset)
+                    lost = until - max(error.offset, start)
+                    lost_while_reading(error, self.broker.endpoint, lost)
                     start = until
 
 
 def _ticket(span: Range, request: Request) -> ReadRange:
     selection = request.selection
     columns = request.columns
-    if not request.fail_on_data_loss and "offset" not in columns:
+    if "offset" not in columns:
         columns = [*columns, "offset"]  # to know where to go on
     topics, patterns, expression = _subscription(selection)
     return ReadRange(

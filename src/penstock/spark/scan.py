@@ -21,16 +21,20 @@ __all__ = ["scan"]
 
 
 def scan(
-    spark: SparkSession, *, columns: Sequence[str] | None = None, **options: str | int | bool
+    spark: SparkSession,
+    *,
+    columns: Sequence[str] | None = None,
+    **options: str | int | bool | None,
 ) -> DataFrame:
     """Return what `spark.read.format("penstock").options(**options).load()` would, sooner.
 
-    Only `columns` are read, if they are given, in that order. Where the range ends is settled now,
-    not when the DataFrame is first used. Filters are not pushed down.
+    Only `columns` are read, if they are given, in that order. An option that is None counts as not
+    given. Where the range ends is settled now, not when the DataFrame is first used. Filters are
+    not pushed down.
 
     Raise InvalidOption, InvalidSchema, CannotRead, RangeLost or LogDamaged.
     """
-    given = {name: _text(value) for name, value in options.items()}
+    given = {name: _text(value) for name, value in options.items() if value is not None}
     reading = read_options(given, streaming=False)
     if columns is None:
         columns = [name for name in RECORD.names if reading.include_headers or name != "headers"]

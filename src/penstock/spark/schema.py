@@ -55,6 +55,7 @@ def record(columns: Sequence[str] = RECORD.names) -> StructType:
     To ask each value whether it is null was half of what Spark did to make a row of Arrow.
     """
     known = {field.name: field.dataType for field in RECORD}
+    _check_once(columns, ", ".join(known))
     for name in columns:
         if name not in known:
             raise InvalidSchema(name, "there is no such column", ", ".join(known))
@@ -65,6 +66,7 @@ def check_columns(schema: StructType) -> None:
     """Raise InvalidSchema unless a schema is of columns of the record, with their types."""
     known: dict[str, DataType] = {field.name: field.dataType for field in RECORD}
     allowed = ", ".join(f"{name} {kind.simpleString()}" for name, kind in known.items())
+    _check_once(schema.names, allowed)
     for field in schema:
         kind = known.get(field.name)
         if kind is None:
@@ -72,6 +74,14 @@ def check_columns(schema: StructType) -> None:
         if field.dataType.simpleString() != kind.simpleString():
             problem = f"it is {kind.simpleString()}, not {field.dataType.simpleString()}"
             raise InvalidSchema(field.name, problem, allowed)
+        if not field.nullable and field.name in _MAY_BE_NULL:
+            raise InvalidSchema(field.name, "it may be null", f"{field.name} without NOT NULL")
+
+
+def _check_once(names: Sequence[str], allowed: str) -> None:
+    for name in names:
+        if list(names).count(name) > 1:
+            raise InvalidSchema(name, "it is there twice", allowed)
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:

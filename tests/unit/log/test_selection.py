@@ -32,7 +32,9 @@ def test_other_patterns_take_no_message_without_a_topic() -> None:
     assert taken(patterns=("a/#",)) == ["a", "a/b"]
     assert taken(patterns=("+/+",)) == ["a/b", "c.d"]
     assert taken(topics=frozenset({"a"})) == ["a"]
-    assert taken(expression=".+") == ["a", "a/b", "c.d"]
+    assert taken(patterns=("+",)) == ["a"]
+    for expression in (".+", ".*"):
+        assert taken(expression=expression) == ["a", "a/b", "c.d"]
 
 
 def test_everything_is_still_narrowed_by_names_and_tests() -> None:

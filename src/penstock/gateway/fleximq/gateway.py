@@ -244,8 +244,9 @@ class FleximqGateway(Gateway):
     def _identified(self, found: Principal | PeerError) -> None:
         if isinstance(found, Principal):
             self.connect(found.name, lambda: self._welcome(found))
-        else:
-            self.refuse_connection(found)
+            return
+        self.note_unknown(found.reason if isinstance(found, AuthenticationFailed) else str(found))
+        self.refuse_connection(found)
 
     def open(self, principal: Principal) -> Session:
         """Let the client in, also one that needs no JOIN (section 6.4); raise BrokerFull."""

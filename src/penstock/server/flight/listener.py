@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 import threading
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import structlog
 from penstock.core.broker import Broker
 from penstock.errors import CannotListen, CertificateUnusable
 from penstock.log.arrow_log import ArrowLog
+from penstock.server.cannot_listen import cannot_listen
 from penstock.server.flight.access import Door
 from penstock.server.flight.publisher import Publisher
 from penstock.server.flight.read_counts import ReadCounts
@@ -66,6 +68,7 @@ class FlightListener:
         sinks = Sinks(files, reading, publisher)
         host = f"[{self.address.host}]" if ":" in self.address.host else self.address.host
         scheme = "grpc+tls" if self.address.is_secure else "grpc+tcp"
+        self._check_port(f"{scheme}://{host}:{self.address.port}")
         try:
             service = FlightService(
                 f"{scheme}://{host}:{self.address.port}",
@@ -81,6 +84,17 @@ class FlightListener:
             remedy = "stop what uses the port, or give another with --flight"
             raise CannotListen(url, _reason(error), remedy) from error
         return service, sinks
+
+    def _check_port(self, url: str) -> None:
+        """Raise CannotListen if the port cannot be had: gRPC would say why on standard error."""
+        try:
+            places = socket.getaddrinfo(
+                self.address.host, self.address.port, type=socket.SOCK_STREAM
+            )
+            with socket.create_server(places[0][4][:2], family=places[0][0]):
+                pass
+        except OSError as error:
+            raise cannot_listen(url, error) from None
 
     def _certificates(self) -> list[tuple[bytes, bytes]] | None:
         certificate, key = self.address.certificate, self.address.key
