@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
+
+    from tests.support.commands import Commands
 
 # The same examples on every run, and no verdict on how busy the machine is: `make fuzz` is for
 # inputs nobody has tried, `make test` must fail only when something broke.
@@ -44,3 +48,16 @@ def spark() -> Iterator[SparkSession]:
     prepare(made)
     yield made
     made.stop()
+
+
+@pytest.fixture
+def commands(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Commands]:
+    """Commands in this process; what a broker in it logs is not what they print."""
+    from tests.support.commands import Commands  # noqa: PLC0415
+
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    yield Commands(capfd, monkeypatch)
+    structlog.configure(**before)

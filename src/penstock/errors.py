@@ -547,13 +547,16 @@ class CannotExport(OperatorError):
 
     code = ErrorCode.CANNOT_EXPORT
 
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(path, reason)
+    def __init__(
+        self, path: str, reason: str, remedy: str = "give a file in a folder that is there"
+    ) -> None:
+        super().__init__(path, reason, remedy)
         self.path = path
         self.reason = reason
+        self.remedy = remedy
 
     def __str__(self) -> str:
-        return f"cannot export to {self.path}: {self.reason}; give a file in a folder that is there"
+        return f"cannot export to {self.path}: {self.reason}; {self.remedy}"
 
 
 class LogInUse(OperatorError):

@@ -151,16 +151,17 @@ def test_a_case_that_fails_shows_what_the_page_says(
         server.settimeout(SECONDS_MAX)
 
         def ping_back() -> None:
-            """Let a herald client in, and answer its PING with a PING."""
+            """Let herald clients in, and answer the first PING with a PING."""
             asked = False
-            while not asked:  # the first connection only finds out whether there is a server
+            while not asked:  # earlier ones find out whether there is a server that lets them in
                 peer, _ = server.accept()
                 with peer, peer.makefile("rb") as received:
-                    if asked := bool(head := received.read(7)):
+                    if head := received.read(7):
                         received.read(int.from_bytes(head[3:], "little"))
                         peer.sendall(herald.frame(0x03, bytes(9)))  # HANDSHAKE_ACK
-                        peer.sendall(received.read(7))
-                        received.read()
+                        if asked := bool(ping := received.read(7)):
+                            peer.sendall(ping)
+                            received.read()
 
         thread = threading.Thread(target=ping_back)
         thread.start()

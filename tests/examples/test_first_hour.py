@@ -13,6 +13,7 @@ from tests.support.http_live import HttpBroker
 from tests.support.live import LiveBroker
 from tests.support.running import PENSTOCK, SECONDS_MAX, Running, environment, run
 from tests.support.served import free_port, until
+from tests.support.written_log import WrittenLog
 
 GROUPS = {group.name: group.typer_instance for group in app.registered_groups}
 COMMANDS = [
@@ -26,11 +27,6 @@ COMMANDS = [
 ]
 
 
-@pytest.fixture
-def commands(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Commands:
-    return Commands(capfd, monkeypatch)
-
-
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda each: "-".join(map(str, each)))
 def test_help_has_examples_and_lists_no_cut_sentence(
     commands: Commands, command: list[str]
@@ -42,11 +38,10 @@ def test_help_has_examples_and_lists_no_cut_sentence(
 
 
 @pytest.mark.parametrize("group", [[], *([name] for name in GROUPS)], ids=str)
-def test_a_missing_command_is_one_line_that_names_the_help(
-    commands: Commands, group: list[str]
-) -> None:
-    line = commands.run(*group).error_line()
-    assert line == f"Missing command. See: {' '.join(['penstock', *group])} --help"
+def test_without_a_command_the_help_is_shown(commands: Commands, group: list[str]) -> None:
+    done = commands.run(*group)
+    assert (done.code, done.out) == (2, "")
+    assert done.err == commands.run(*group, "--help").out
 
 
 def test_a_wrong_option_names_the_help_of_its_command(commands: Commands) -> None:
@@ -93,6 +88,8 @@ def test_output_that_finds_no_room_is_one_line() -> None:
 @pytest.mark.parametrize("home", ["", "/nowhere"])
 def test_without_java_one_line_says_what_to_install(tmp_path: Path, home: str) -> None:
     (tmp_path / "pipeline.toml").write_text("")
+    with WrittenLog(tmp_path / "penstock-data") as log:
+        log.put_many(1)
     for command in (
         ["sql", "select 1"],
         ["pipeline", "run", "--config", str(tmp_path / "pipeline.toml")],

@@ -11,6 +11,9 @@ from typer.testing import CliRunner
 from penstock.cli.pipeline import pipeline_commands
 from penstock.cli.sql import sql
 from penstock.errors import ConfigError
+from penstock.pipeline.errors import NotAQuery
+from penstock.pipeline.query import run_query
+from tests.support.commands import Commands
 from tests.support.written_log import WrittenLog, message
 
 CONFIG = """
@@ -49,7 +52,7 @@ def test_a_log_is_run_looked_at_mended_and_asked(tmp_path: Path, spark: SparkSes
     assert status["stages"]["silver.numbers"]["dead_letters"] == 1
     text = run("pipeline", "status")
     assert text.startswith("not running\n")
-    assert "silver.numbers: 2 rows in 1 batches" in text
+    assert "silver.numbers: 2 rows in 1 batch; " in text
     assert run("pipeline", "replay-dead-letters") == "numbers: 0 replayed, 1 left\n"
 
     query = "select offset, cast(value as string) as text from `a/+` order by offset"
@@ -83,3 +86,106 @@ def test_a_wrong_configuration_and_a_wrong_schema_are_named(tmp_path: Path) -> N
     done = CliRunner().invoke(pipeline_commands, arguments)
     assert done.exit_code == 2
     assert "there are: numbers" in done.output
+
+
+@pytest.mark.parametrize(
+    ("folder", "reason"),
+    [("pipeline.toml", "file exists"), ("pipeline.toml/below", "not a directory")],
+)
+def test_a_warehouse_that_cannot_be_is_one_line(
+    commands: Commands, tmp_path: Path, folder: str, reason: str
+) -> None:
+    config = tmp_path / "pipeline.toml"
+    config.write_text(f'{CONFIG}[warehouse]\nfolder = "{folder}"\n')
+    with WrittenLog(tmp_path / "data") as log:
+        log.put(message("a/b", b"{}", 0))
+    line = commands.run("pipeline", "run", "--once", "--config", config).error_line()
+    place = tmp_path / folder
+    assert line == f"cannot keep tables in {place}: {reason}; set warehouse.folder"
+    line = commands.run("pipeline", "status", "--config", config).error_line()
+    assert line == f"cannot keep tables in {place}: not a directory; set warehouse.folder"
+
+
+def test_a_source_without_a_log_is_named_by_its_key(commands: Commands, tmp_path: Path) -> None:
+    config = tmp_path / "pipeline.toml"
+    config.write_text(CONFIG)
+    assert commands.run("pipeline", "run", "--config", config).error_line() == (
+        f"{config}: source.path: {tmp_path / 'data'}: there is no such folder; "
+        "give a broker's data folder, or source.endpoint"
+    )
+    assert not (tmp_path / "warehouse").exists()
+
+
+@pytest.mark.usefixtures("spark")
+def test_what_is_no_query_is_not_run(
+    commands: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    line = commands.run("sql", "create table foo as select 1").error_line()
+    assert line == (
+        "sql: 'create table foo as select 1' changes something and was not run; "
+        "give a query: SELECT, WITH, VALUES, TABLE, DESCRIBE, SHOW or EXPLAIN"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "drop table if exists x",
+        "set spark.sql.ansi.enabled = false",
+        "create temporary view v as select 1",
+        "insert into x select 1",
+        "with a as (select 1) insert into x select * from a",
+        "from x insert into y select * insert into z select *",
+        "insert overwrite directory '/nowhere' using parquet select 1",
+        "execute immediate 'drop table x'",
+        "/* select */ use other",
+        "cache table x as select 1",
+    ],
+)
+def test_no_way_to_change_something_is_open(spark: SparkSession, statement: str) -> None:
+    with pytest.raises(NotAQuery):
+        run_query(spark, statement, tables={}, source={})
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "select 1",
+        "(select 1) union (select 2)",
+        "with a as (select 1) select * from a",
+        "values (1), (2)",
+        "from values (1) select *",
+        "show functions",
+        "describe function abs",
+        "describe query select 1",
+        "explain select 1",
+    ],
+)
+def test_whatever_asks_is_run(spark: SparkSession, statement: str) -> None:
+    assert run_query(spark, statement, tables={}, source={}).limit(1).count() == 1
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_pattern_that_fits_no_topic_is_told_the_rule(commands: Commands) -> None:
+    assert commands.run("sql", "select * from `a/#/b`").error_line() == (
+        "no topic can be meant by 'a/#/b': levels are + or * for any one, "
+        "# or > at the end for the rest"
+    )
+
+
+def test_a_value_that_is_none_of_those_allowed_is_told_them(
+    commands: Commands, tmp_path: Path
+) -> None:
+    config = tmp_path / "pipeline.toml"
+    for line, said in (
+        ('format = "txt"', 'silver[0].format: "txt" is none of json, messagepack, csv, text'),
+        (
+            'kinds = ["publish", "x"]',
+            'silver[0].kinds[1]: "x" is none of publish, request, reply, notify, broadcast',
+        ),
+    ):
+        config.write_text(CONFIG + line)
+        found = commands.run("pipeline", "status", "--config", config).error_line()
+        assert found == f"{config}: {said}"

@@ -17,7 +17,7 @@ from penstock.pipeline.config import (
     SourceConfig,
 )
 from penstock.pipeline.dead_letters import Replayed, replay
-from penstock.pipeline.errors import JobFailed, NoSuchTable, QueryFailed
+from penstock.pipeline.errors import JobFailed, NoSuchTable, NoSuchTopics, QueryFailed
 from penstock.pipeline.pipeline import Pipeline
 from penstock.pipeline.publication import messages
 from penstock.pipeline.query import run_query
@@ -151,8 +151,15 @@ def test_a_log_becomes_tables_and_grows_with_it(  # noqa: PLR0915  (a session co
     assert run_query(spark, query, tables=tables, source=source).collect()[0][0] == 198
     query = "select max(`offset`), '`x`' from `sensors/1/temp` where topic like '%`%' or true;"
     assert tuple(run_query(spark, query, tables={}, source=source).collect()[0]) == (199, "`x`")
-    with pytest.raises(NoSuchTable, match=r"no table '#/x'; there are: bronze"):
+    with pytest.raises(NoSuchTopics, match=r"no topic can be meant by '#/x'"):
         run_query(spark, "select * from `#/x`", tables=tables, source=source)
+    with pytest.raises(NoSuchTable, match=r"there are: bronze"):
+        run_query(
+            spark,
+            "select * from `long`".replace("long", "x" * 70_000),
+            tables=tables,
+            source=source,
+        )
     with pytest.raises(QueryFailed, match="TABLE_OR_VIEW_NOT_FOUND"):
         run_query(spark, "select * from nothing", tables=tables, source=source)
 
@@ -176,3 +183,42 @@ def test_a_table_that_fails_does_not_stop_the_others(
         Pipeline(spark, warehouse, config).run_once()
     assert warehouse.tables()["traffic"].read(spark).count() == 3
     assert warehouse.read_status()["stages"]["gold.bad"]["error"]
+
+
+def test_a_query_that_was_changed_is_computed_anew(
+    spark: SparkSession, warehouse: Warehouse, tmp_path: Path
+) -> None:
+    file = tmp_path / "counted.sql"
+    file.write_text("select count(*) as found from bronze")
+    config = PipelineConfig(
+        source=SourceConfig(path=str(tmp_path / "data")),
+        gold=GoldConfig(sql=str(tmp_path)),
+    )
+    with WrittenLog(tmp_path / "data") as log:
+        put(log, 10)
+    Pipeline(spark, warehouse, config).run_once()
+
+    def counted() -> list[tuple[object, ...]]:
+        return [tuple(row) for row in warehouse.tables()["counted"].read(spark).collect()]
+
+    assert counted() == [(10, 1)]
+    file.write_text("select max(offset) as found from bronze")
+    Pipeline(spark, warehouse, config).run_once()
+    assert counted() == [(9, 2)]
+    Pipeline(spark, warehouse, config).run_once()
+    assert counted() == [(9, 2)]
+
+
+def test_two_columns_of_one_name_are_told(
+    spark: SparkSession, warehouse: Warehouse, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "twice.sql").write_text("select topic, key as Topic from bronze")
+    config = PipelineConfig(
+        source=SourceConfig(path=str(tmp_path / "data")),
+        gold=GoldConfig(sql=str(tmp_path)),
+    )
+    with WrittenLog(tmp_path / "data") as log:
+        put(log, 1)
+    with pytest.raises(JobFailed, match="two columns are named topic; name one of them with AS"):
+        Pipeline(spark, warehouse, config).run_once()
+    assert "Traceback" not in capsys.readouterr().out

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from penstock.cli.client_options import CommandFailed
+from penstock.cli.client_options import CommandFailed, utf8
 
 if TYPE_CHECKING:
     from urllib.error import HTTPError
@@ -56,6 +56,7 @@ class Api:
                 f"give --url or set {URL_VARIABLE} to one such as {API_URL_DEFAULT}",
             )
         self.url = url.rstrip("/")
+        self._answered = False
         handlers: list[Any] = [ProxyHandler({})]
         if parts.scheme == "https":
             handlers.append(HTTPSHandler(context=_tls(ca)))
@@ -75,15 +76,17 @@ class Api:
         request = Request(address, headers=_authorization())  # noqa: S310  (http and https only)
         try:
             with self._opener.open(request, timeout=ANSWER_SECONDS_MAX + seconds) as answer:
-                return self._decoded(answer.read(_ANSWER_BYTES_MAX))
+                document = self._decoded(answer.read(_ANSWER_BYTES_MAX))
         except HTTPError as error:
             raise self._refused(error) from None
         except URLError as error:
             raise self._unreachable(error.reason) from None
-        except http.client.HTTPException:
-            raise self._stranger() from None
+        except http.client.HTTPException as error:
+            raise self._unreachable(error) if self._answered else self._stranger() from None
         except OSError as error:
             raise self._unreachable(error) from None
+        self._answered = True
+        return document
 
     def pages(
         self, path: str, key: str, query: Mapping[str, object] = _NOTHING, *, limit: int
@@ -127,8 +130,9 @@ class Api:
 
     def _unreachable(self, reason: object) -> CommandFailed:
         text = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
+        lost = f"the connection to {self.url} was lost" if self._answered else ""
         return CommandFailed(
-            f"no broker answers at {self.url}: {str(text).lower()}",
+            f"{lost or f'no broker answers at {self.url}'}: {str(text).lower()}",
             f"start one with penstock serve, or give --url or {URL_VARIABLE}",
         )
 
@@ -148,9 +152,10 @@ def _authorization() -> dict[str, str]:
 
     secret = os.environ.get("PENSTOCK_TOKEN") or os.environ.get("PENSTOCK_API_KEY")
     if secret:
+        secret = utf8(secret, "PENSTOCK_TOKEN or PENSTOCK_API_KEY")
         return {"Authorization": f"Bearer {secret}"}
     name, password = os.environ.get("PENSTOCK_USERNAME"), os.environ.get("PENSTOCK_PASSWORD")
     if name and password is not None:
-        pair = base64.b64encode(f"{name}:{password}".encode()).decode()
+        pair = base64.b64encode(os.fsencode(f"{name}:{password}")).decode()
         return {"Authorization": f"Basic {pair}"}
     return {}

@@ -213,6 +213,7 @@ def _measure(wire: "Wire", loads: dict[str, Any], rate: int) -> dict[str, Any]:
 
 def _run(load: "Load", what: str) -> "Figures":
     from penstock.cli.bench_load import run_load  # noqa: PLC0415
+    from penstock.cli.bench_wires import HandshakeFailed  # noqa: PLC0415
 
     @contextlib.contextmanager
     def watch() -> "Iterator[Tick]":
@@ -228,7 +229,12 @@ def _run(load: "Load", what: str) -> "Figures":
 
             yield tick
 
-    return run_load(load, watch)
+    try:
+        return run_load(load, watch)
+    except HandshakeFailed as error:
+        host, port = load.address
+        place = f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
+        raise CommandFailed(f"the broker at {place} {error.reason}", error.remedy) from None
 
 
 def _lost(figures: "Figures", subscribers: int) -> int:

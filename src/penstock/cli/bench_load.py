@@ -16,9 +16,14 @@ from array import array
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from penstock.cli.bench_wires import AcknowledgmentCounter, PublishRefused, Wire
+from penstock.cli.bench_wires import (
+    AcknowledgmentCounter,
+    HandshakeFailed,
+    PublishRefused,
+    Wire,
+)
 from penstock.cli.client_options import CommandFailed
-from penstock.limits import BENCH_QUIET_SECONDS_MAX
+from penstock.limits import BENCH_HANDSHAKE_SECONDS_MAX, BENCH_QUIET_SECONDS_MAX
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -84,11 +89,11 @@ class _Shared(NamedTuple):
     ready: Any
     go: Any
     expected: Any
-    results: "Queue[_Sent | _Received | str]"
+    results: "Queue[_Sent | _Received | HandshakeFailed | str]"
 
 
 def run_load(load: Load, watch: "Callable[[], AbstractContextManager[Tick]]") -> Figures:
-    """Run a load to its end; raise CommandFailed.
+    """Run a load to its end; raise CommandFailed, HandshakeFailed, or OSError if nobody listens.
 
     `watch` is entered when all processes are there, and gives what hears of the seconds that pass.
     """
@@ -96,8 +101,7 @@ def run_load(load: Load, watch: "Callable[[], AbstractContextManager[Tick]]") ->
     shared = _Shared(
         context.Semaphore(0), context.Event(), context.Value("q", _UNKNOWN), context.Queue()
     )
-    with socket.create_connection(load.address, timeout=_CONNECT_SECONDS_MAX) as peer:
-        load.wire.prepare(peer)
+    _try_out(load)
     works = [_subscribe] * load.subscribers + [_publish] * load.publishers
     processes = [
         context.Process(target=_work, args=(work, load, shared), daemon=True) for work in works
@@ -111,6 +115,13 @@ def run_load(load: Load, watch: "Callable[[], AbstractContextManager[Tick]]") ->
         for process in processes:
             process.kill()
             process.join()
+
+
+def _try_out(load: Load) -> None:
+    """Make the topic, and be let in once; raise OSError or HandshakeFailed."""
+    for first in (load.wire.prepare, load.wire.open_publisher):
+        with socket.create_connection(load.address, timeout=BENCH_HANDSHAKE_SECONDS_MAX) as peer:
+            first(peer)
 
 
 def _gather(
@@ -142,6 +153,8 @@ def _gather(
                     shared.expected.value = sum(each.messages for each in sent)
             case _Received():
                 received.append(result)
+            case HandshakeFailed():
+                raise result
             case str():
                 raise CommandFailed(result, "look at what the broker logged")
     return _sum_up(load, sent, received)
@@ -179,9 +192,19 @@ def _work(work: Callable[[Load, _Shared, socket.socket], Any], load: Load, share
         with socket.create_connection(load.address, timeout=_CONNECT_SECONDS_MAX) as peer:
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             shared.results.put(work(load, shared, peer))
+    except HandshakeFailed as error:
+        shared.ready.release()
+        shared.results.put(error)
     except (OSError, PublishRefused) as error:
         shared.ready.release()
-        shared.results.put(f"{load.wire.name}: {error}")
+        shared.results.put(f"{load.wire.name}: {_said(error)}")
+    except Exception as error:  # noqa: BLE001  (whatever it is, the command tells it in one line)
+        shared.ready.release()
+        shared.results.put(f"{load.wire.name}: {type(error).__name__}: {error}")
+
+
+def _said(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
 class _Answers:

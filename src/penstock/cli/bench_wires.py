@@ -5,13 +5,17 @@ measured is the broker and not its clients.
 """
 
 import socket
+import struct
 import time
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import ClassVar, Final
 
+import msgspec
+
 from penstock.wire import fleximq, herald, lamamq, rheos1, rheos2
-from penstock.wire.rheos import OpCode
+from penstock.wire.rheos import AckCode, OpCode
 
 __all__ = [
     "CLIENT",
@@ -19,6 +23,7 @@ __all__ = [
     "WIRE_KINDS",
     "AcknowledgmentCounter",
     "Fleximq",
+    "HandshakeFailed",
     "Herald",
     "Lamamq",
     "PublishRefused",
@@ -31,6 +36,8 @@ __all__ = [
 CLIENT: Final = bytes(range(16))
 TOPIC: Final = "channel/7"
 """A topic that clients of all protocols know without making it."""
+_NO_CREDENTIALS: Final = "bench has no credentials: use a listener that lets anonymous clients in"
+_HEADER_BYTES_MAX: Final = 65_536
 
 
 def exchange(peer: socket.socket, request: bytes, answer_bytes: int) -> bytes:
@@ -45,8 +52,29 @@ def exchange(peer: socket.socket, request: bytes, answer_bytes: int) -> bytes:
     return answer
 
 
+class HandshakeFailed(Exception):
+    """A broker that takes no load: `reason` goes behind its name, `remedy` is what helps."""
+
+    def __init__(self, reason: str, remedy: str) -> None:
+        super().__init__(reason, remedy)
+        self.reason = reason
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"the broker {self.reason}"
+
+
+def not_let_in(where: str = "") -> HandshakeFailed:
+    """Return the failure of a client that would need credentials; `where` narrows it down."""
+    return HandshakeFailed(f"does not let anonymous clients in{where}", _NO_CREDENTIALS)
+
+
 class Wire(ABC):
-    """One protocol as a load generator needs it, with one topic."""
+    """One protocol as a load generator needs it, with one topic.
+
+    What opens a connection raises HandshakeFailed if the broker answers as none of the protocol
+    does, or refuses.
+    """
 
     name: ClassVar[str]
     acknowledged_bytes: ClassVar[int] = 0
@@ -78,6 +106,26 @@ class Wire(ABC):
     def alive(self) -> bytes:
         """Return what a subscriber says now and then, so that the broker need not ask."""
         return b""
+
+    def shake(self, peer: socket.socket, request: bytes, answer_bytes: int) -> bytes:
+        """Exchange a part of a handshake; raise HandshakeFailed if no whole answer comes."""
+        try:
+            return exchange(peer, request, answer_bytes)
+        except TimeoutError:
+            reason = f"does not answer a {self.name} client without credentials"
+            raise HandshakeFailed(reason, _NO_CREDENTIALS) from None
+        except ConnectionError:
+            raise self.not_spoken() from None
+
+    def not_spoken(self) -> HandshakeFailed:
+        """Return the failure of a broker that answers as none of the protocol does."""
+        remedy = f"give --url a {self.name} listener, or --protocol what it speaks"
+        return HandshakeFailed(f"does not speak {self.name}", remedy)
+
+    def refused(self, what: str) -> HandshakeFailed:
+        """Return the failure of a client that is let in and may not do what it must."""
+        remedy = f"let anonymous clients publish and subscribe to {self.topic}, or give --topic"
+        return HandshakeFailed(f"refuses {what}", remedy)
 
 
 class PublishRefused(Exception):
@@ -122,7 +170,7 @@ class Herald(Wire):
     def open_publisher(self, peer: socket.socket) -> Callable[[bytes], bytes]:
         """See Wire."""
         channel = self.channel
-        exchange(peer, herald.encode(herald.HandshakePub(channel, "p")), 16)
+        self._join(peer, herald.HandshakePub(channel, "p"))
         return lambda value: herald.encode(herald.Publish(channel, value))
 
     def open_subscriber(
@@ -133,35 +181,80 @@ class Herald(Wire):
         start: str = "",  # noqa: ARG002
     ) -> int:
         """See Wire."""
-        exchange(peer, herald.encode(herald.HandshakeSub(bytes([self.channel]), "s")), 16)
+        self._join(peer, herald.HandshakeSub(bytes([self.channel]), "s"))
         return 16 + len(value)
 
+    def _join(
+        self, peer: socket.socket, handshake: herald.HandshakePub | herald.HandshakeSub
+    ) -> None:
+        answer = self.shake(peer, herald.encode(handshake), 16)
+        head = herald.encode(herald.HandshakeAck(0))[:7]
+        if answer[:7] != head:
+            raise self.not_spoken()
+        if answer[7] == herald.ErrorCode.UNAUTHORIZED:
+            raise not_let_in(f", or not to {self.topic}")
+        if answer[7]:
+            raise self.refused(f"a handshake with status {answer[7]}")
 
-class Rheos1(Wire):
+
+class _Rheos(Wire):
+    """What both versions have in common: a client is let in with its first request."""
+
+    def prepare(self, peer: socket.socket) -> None:
+        """See Wire."""
+        create = self._request(OpCode.CREATE, self.topic)
+        if not self._granted(peer, create):
+            try:  # a topic that is there fails, and the connection stays
+                exchange(peer, create, self.acknowledged_bytes)
+            except ConnectionError:
+                raise not_let_in() from None
+
+    def open_publisher(self, peer: socket.socket) -> Callable[[bytes], bytes]:  # noqa: ARG002
+        """See Wire."""
+        return lambda value: self._request(OpCode.PUBLISH, self.topic, value)
+
+    def subscribe(self, peer: socket.socket, start: str) -> None:
+        """Subscribe to the topic."""
+        if not self._granted(peer, self._request(OpCode.SUBSCRIBE, self.topic + start)):
+            raise self.refused(f"a subscription to {self.topic}")
+
+    def _granted(self, peer: socket.socket, request: bytes) -> bool:
+        """Tell whether a request succeeds or fails."""
+        answer = self.shake(peer, request, self.acknowledged_bytes)
+        code = self._code(answer)
+        if answer[0] != self.acknowledged_same[0] or code not in set(AckCode):
+            raise self.not_spoken()
+        return code == AckCode.SUCCESS
+
+    @abstractmethod
+    def _request(self, operation: OpCode, name: str, value: bytes = b"") -> bytes:
+        """Return a request."""
+
+    @abstractmethod
+    def _code(self, answer: bytes) -> int:
+        """Return the code of an acknowledgment, -1 if it is none."""
+
+
+class Rheos1(_Rheos):
     """Every publish is acknowledged with 18 bytes."""
 
     name = "rheos1"
     acknowledged_bytes = 18
     acknowledged_same: ClassVar[Mapping[int, int]] = {0: 0xAC, 17: 0}
 
-    def prepare(self, peer: socket.socket) -> None:
-        """See Wire."""
-        request = rheos1.Request(CLIENT, OpCode.CREATE, self.topic.encode(), b"")
-        exchange(peer, rheos1.encode(request), 18)
-
-    def open_publisher(self, peer: socket.socket) -> Callable[[bytes], bytes]:  # noqa: ARG002
-        """See Wire."""
-        name = self.topic.encode()
-        return lambda value: rheos1.encode(rheos1.Request(CLIENT, OpCode.PUBLISH, name, value))
-
     def open_subscriber(self, peer: socket.socket, value: bytes, *, start: str = "") -> int:
         """See Wire."""
-        request = rheos1.Request(CLIENT, OpCode.SUBSCRIBE, (self.topic + start).encode(), b"")
-        exchange(peer, rheos1.encode(request), 18)
+        self.subscribe(peer, start)
         return 21 + len(value)
 
+    def _request(self, operation: OpCode, name: str, value: bytes = b"") -> bytes:
+        return rheos1.encode(rheos1.Request(CLIENT, operation, name.encode(), value))
 
-class Rheos2(Wire):
+    def _code(self, answer: bytes) -> int:
+        return answer[17]
+
+
+class Rheos2(_Rheos):
     """Every publish is acknowledged with 22 bytes, and checked by CRC-32."""
 
     name = "rheos2"
@@ -169,21 +262,22 @@ class Rheos2(Wire):
     acknowledged_same: ClassVar[Mapping[int, int]] = {0: 0xAC, 1: 0}
     trailer_bytes = 4
 
-    def prepare(self, peer: socket.socket) -> None:
-        """See Wire."""
-        request = rheos2.Event(CLIENT, OpCode.CREATE, self.topic.encode(), b"")
-        exchange(peer, rheos2.encode(request), 22)
-
-    def open_publisher(self, peer: socket.socket) -> Callable[[bytes], bytes]:  # noqa: ARG002
-        """See Wire."""
-        name = self.topic.encode()
-        return lambda value: rheos2.encode(rheos2.Event(CLIENT, OpCode.PUBLISH, name, value))
-
     def open_subscriber(self, peer: socket.socket, value: bytes, *, start: str = "") -> int:
         """See Wire."""
-        request = rheos2.Event(CLIENT, OpCode.SUBSCRIBE, (self.topic + start).encode(), b"")
-        exchange(peer, rheos2.encode(request), 22)
+        self.subscribe(peer, start)
         return 32 + len(self.topic.encode()) + len(value)
+
+    def _request(self, operation: OpCode, name: str, value: bytes = b"") -> bytes:
+        return rheos2.encode(rheos2.Event(CLIENT, operation, name.encode(), value))
+
+    def _code(self, answer: bytes) -> int:
+        return answer[1] if answer[18:] == struct.pack("<I", zlib.crc32(answer[:18])) else -1
+
+
+class _JoinReply(msgspec.Struct):
+    """The header of what answers a JOIN; without a status it is a success."""
+
+    status: int = 200
 
 
 class Fleximq(Wire):
@@ -208,7 +302,9 @@ class Fleximq(Wire):
         # A SUB has no answer; a PING behind it has.
         alive = fleximq.Header(keepalive=fleximq.KeepAlive(1))
         ping = fleximq.encode(fleximq.Message(fleximq.MessageType.PING, number, alive, b""))
-        exchange(peer, fleximq.encode(subscribe) + ping, len(ping))
+        answer = self.shake(peer, fleximq.encode(subscribe) + ping, len(ping))
+        if answer[1] in {fleximq.MessageType.REP, fleximq.MessageType.NOTIF}:
+            raise self.refused(f"a subscription to {self.topic}")
         return len(self._publish(number, value))
 
     def alive(self) -> bytes:
@@ -219,10 +315,23 @@ class Fleximq(Wire):
 
     def _join(self, peer: socket.socket) -> int:
         join = fleximq.Message(fleximq.MessageType.JOIN, 0, fleximq.Header(), b"")
-        reply = exchange(peer, fleximq.encode(join), 26)
-        rest = int.from_bytes(reply[22:26], "big") + 8
-        tail = exchange(peer, b"", rest)
-        exchange(peer, b"", int.from_bytes(tail[-8:], "big"))
+        reply = self.shake(peer, fleximq.encode(join), 26)
+        header_bytes = int.from_bytes(reply[22:26], "big")
+        head = bytes((1, fleximq.MessageType.REP))
+        if reply[:2] != head or any(reply[6:22]) or header_bytes > _HEADER_BYTES_MAX:
+            raise self.not_spoken()
+        tail = self.shake(peer, b"", header_bytes + 8)
+        payload_bytes = int.from_bytes(tail[-8:], "big")
+        try:
+            header = msgspec.msgpack.decode(tail[:-8], type=_JoinReply) if header_bytes else None
+        except msgspec.DecodeError:
+            raise self.not_spoken() from None
+        status = 200 if header is None else header.status
+        if status in {401, 403}:
+            raise not_let_in()
+        if not 200 <= status < 300 or payload_bytes > _HEADER_BYTES_MAX:
+            raise HandshakeFailed(f"refuses a client with status {status}", "see what it logged")
+        self.shake(peer, b"", payload_bytes)
         self._number = int.from_bytes(reply[2:6], "big")
         return self._number
 
@@ -247,11 +356,17 @@ class Lamamq(Wire):
     def open_subscriber(self, peer: socket.socket, value: bytes, *, start: str = "") -> int:
         """See Wire."""
         self._join(peer)
-        exchange(peer, lamamq.encode(lamamq.Subscribe(1, self.topic + start)), 5)
+        answer = self.shake(peer, lamamq.encode(lamamq.Subscribe(1, self.topic + start)), 5)
+        if answer != b"\x00\x00\x00\x01\x00":
+            raise self.refused(f"a subscription to {self.topic}")
         return len(self._push(value))
 
     def _join(self, peer: socket.socket) -> None:
-        exchange(peer, lamamq.encode(lamamq.Authentication("bench")), 4)
+        offer = self.shake(peer, lamamq.encode(lamamq.Authentication("bench")), 4)
+        if offer == bytes(4):  # the id of an answer, which is an error
+            raise not_let_in()
+        if not offer[2:] <= bytes((1, 0)) <= offer[:2]:
+            raise self.not_spoken()
         peer.sendall(lamamq.encode(lamamq.VersionChoice(1, 0)))
 
     def _push(self, value: bytes) -> bytes:

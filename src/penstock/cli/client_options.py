@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, cast
 
 import typer
 
+from penstock.cli.arguments import is_utf8
 from penstock.cli.log_text import text_of
-from penstock.errors import CallerError, ErrorCode, OperatorError, PeerError, PenstockError
+from penstock.cli.remedies import PROTOCOLS, URL_DEFAULT, explain
+from penstock.errors import CallerError, ErrorCode, OperatorError, PeerError
 
 if TYPE_CHECKING:
     import ssl
@@ -40,11 +42,10 @@ __all__ = [
     "sum_up",
     "tell",
     "terminable",
+    "utf8",
     "value_fields",
 ]
 
-URL_DEFAULT: Final = "tcp://127.0.0.1:7000"
-PROTOCOLS: Final = ("rheos1", "rheos2", "fleximq", "herald", "lamamq")
 EXIT_INCOMPLETE: Final = 1
 EXIT_INTERRUPTED: Final = 130
 
@@ -71,7 +72,7 @@ ProtocolChoice = Annotated[
     str | None,
     typer.Option(
         metavar="|".join(PROTOCOLS),
-        help="The protocol to speak.",
+        help="The protocol to speak; fleximq by ws and wss.",
         envvar="PENSTOCK_PROTOCOL",
         show_default=False,
     ),
@@ -96,7 +97,9 @@ Timeout = Annotated[
     float, typer.Option(min=0.001, metavar="SECONDS", help="How long to wait for an answer.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Raw = Annotated[bool, typer.Option("--raw", help="Print values alone, byte for byte.")]
+Raw = Annotated[
+    bool, typer.Option("--raw", help="Print the answer byte for byte, without a newline.")
+]
 
 
 def examples(*lines: str) -> str:
@@ -141,7 +144,8 @@ def find_broker(
 ) -> Broker:
     """Return the broker that the options mean; raise OperatorError or typer.BadParameter.
 
-    `default` is the protocol that is spoken if neither option nor URL says one.
+    `default` is the protocol that is spoken if neither option nor URL says one; ws and wss say
+    fleximq.
     """
     scheme, separator, rest = url.partition("://")
     if scheme in PROTOCOLS and separator:
@@ -151,7 +155,7 @@ def find_broker(
                 param_hint="--protocol",
             )
         protocol, url = scheme, f"tcp://{rest}"
-    protocol = protocol or default
+    protocol = protocol or ("fleximq" if scheme in {"ws", "wss"} else default)
     if protocol not in PROTOCOLS:
         raise typer.BadParameter(
             f"{protocol!r} is none of {', '.join(PROTOCOLS)}.", param_hint="--protocol"
@@ -160,11 +164,18 @@ def find_broker(
     if name is not None:
         options["name"] = name
     for option, variable in _SECRETS.get(protocol, {}).items():
-        if os.environ.get(variable):
-            options[option] = os.environ[variable]
+        if secret := os.environ.get(variable):
+            options[option] = os.fsencode(secret) if option == "key" else utf8(secret, variable)
     if ca is not None:
         options["tls"] = _trusting(ca)
     return Broker(url, cast("ConnectOptions", options))
+
+
+def utf8(secret: str, variable: str) -> str:
+    """Return a variable's value; raise CommandFailed, without telling it, if it is not UTF-8."""
+    if not is_utf8(secret):
+        raise CommandFailed(f"{variable} is not UTF-8", "set it to text in UTF-8")
+    return secret
 
 
 def _trusting(ca: Path) -> "ssl.SSLContext":
@@ -178,24 +189,13 @@ def _trusting(ca: Path) -> "ssl.SSLContext":
 
 
 @contextlib.contextmanager
-def client_errors() -> Iterator[None]:
-    """Turn what a client raises into the one line of a command."""
+def client_errors(broker: Broker) -> Iterator[None]:
+    """Turn what a client of a broker raises into the one line of a command."""
     try:
         yield
     except (CallerError, PeerError) as error:
-        raise CommandFailed(str(error), _remedy(error)) from error
-
-
-def _remedy(error: PenstockError) -> str:
-    match error.code:
-        case ErrorCode.CONNECT_FAILED:
-            return "start a broker with `penstock serve`, or say by --url where it is"
-        case ErrorCode.TIMED_OUT:
-            return "it may come later: give --timeout more seconds"
-        case ErrorCode.INVALID_ADDRESS:
-            return f"give --url an address such as {URL_DEFAULT}"
-        case _:
-            return ""
+        text, remedy = explain(error, url=broker.url, protocol=broker.protocol)
+        raise CommandFailed(text, remedy) from error
 
 
 @contextlib.contextmanager
@@ -219,12 +219,16 @@ def value_fields(value: bytes) -> dict[str, str]:
 
 
 def line_of(payload: object, *, raw: bool) -> bytes:
-    """Return a payload as a line: bytes and text as they are or escaped, all else as JSON."""
+    """Return a payload as a line: bytes and text escaped, all else as JSON.
+
+    If it is raw, nothing is escaped and no newline added.
+    """
     if isinstance(payload, str):
         payload = payload.encode()
     if isinstance(payload, bytes):
-        return (payload if raw else text_of(payload).encode()) + b"\n"
-    return b"\n" if payload is None else json_line(payload)
+        return payload if raw else text_of(payload).encode() + b"\n"
+    line = b"\n" if payload is None else json_line(payload)
+    return line[:-1] if raw else line
 
 
 def json_line(document: object) -> bytes:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from penstock.cli.client_options import (
+    PROTOCOLS,
     Ca,
     CommandFailed,
     Json,
@@ -13,9 +14,10 @@ from penstock.cli.client_options import (
     Timeout,
     examples,
     find_broker,
+    tell,
 )
 from penstock.cli.log_options import quiet_pipe
-from penstock.limits import CONFORM_SECONDS_MAX
+from penstock.limits import CONFORM_SECONDS_MAX, CONFORM_SILENT_CASES_MAX
 
 if TYPE_CHECKING:
     import ssl
@@ -74,6 +76,10 @@ def conform(
 
     if url is None and not listing:
         raise typer.BadParameter("say which server, as tcp://127.0.0.1:7000.", param_hint="URL")
+    if protocol is None and (url or "").partition("://")[0] not in PROTOCOLS:
+        raise typer.BadParameter(
+            "give --protocol, or a URL such as herald://127.0.0.1:7000.", param_hint="--protocol"
+        )
     server = find_broker(url or NOWHERE, protocol, default="", ca=ca)
     cases = _chosen(CASES[server.protocol], case or [], server.protocol)
     if listing:
@@ -116,7 +122,7 @@ def _run(
     """Run cases and print the report; return how many failed. Raise OperatorError."""
     from penstock.client.address import parse_address  # noqa: PLC0415
     from penstock.client.errors import ConnectFailed, InvalidAddress  # noqa: PLC0415
-    from penstock.conform import Outcome, run  # noqa: PLC0415
+    from penstock.conform import ENTRIES, Outcome, run  # noqa: PLC0415
     from penstock.conform.wires import open_wire  # noqa: PLC0415
 
     try:
@@ -128,7 +134,14 @@ def _run(
         raise CommandFailed(str(error), "start the server, or give its URL") from None
     results: list[Result] = []
     with quiet_pipe():
-        for result in run(cases, address, seconds_max=seconds_max, profile=profile, tls=tls):
+        for result in run(
+            cases,
+            address,
+            seconds_max=seconds_max,
+            profile=profile,
+            tls=tls,
+            enter=ENTRIES[protocol],
+        ):
             results.append(result)
             if not json:
                 sys.stdout.write(_told(result))
@@ -139,6 +152,11 @@ def _run(
         else:
             summary = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
             sys.stdout.write(f"{protocol} at {url}: {summary}\n")
+    if len(results) < len(cases):
+        tell(
+            f"stopped, because {url} sent not one byte in {CONFORM_SILENT_CASES_MAX} cases; "
+            f"give the URL of a {protocol} server, or --timeout more seconds"
+        )
     return counts[Outcome.FAILED]
 
 

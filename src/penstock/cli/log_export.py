@@ -40,8 +40,10 @@ def export(
     json: Json = False,
 ) -> None:
     """Write messages to a Parquet file, with the columns that Spark sees."""
+    if out.suffix != ".parquet":
+        raise typer.BadParameter("its name must end in .parquet.", param_hint="OUT.parquet")
     if out.exists() and not force:
-        raise CannotExport(str(out), "it is there already; remove it, or give --force")
+        raise CannotExport(str(out), "it is there already", "remove it, or give --force")
     wanted = topic_filter(pattern)
     view = open_view(data, partition)
     first, last = find_range(view, start, end)

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 import typer
 
 from penstock.cli.client_options import examples
+from penstock.cli.columns import plural
 from penstock.cli.spark_errors import spark_errors, starting_spark
+from penstock.errors import CannotRead, ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,6 +46,7 @@ def run(
 ) -> None:
     """Keep the tables up to the log until SIGINT or SIGTERM, and show how it goes."""
     settings = _load(config)
+    _look_at_source(config, settings)
     from penstock.pipeline.pipeline import Pipeline  # noqa: PLC0415
     from penstock.pipeline.warehouse import Warehouse  # noqa: PLC0415
 
@@ -142,6 +145,20 @@ def _load(config: Path) -> "PipelineConfig":
     return load(config, environment=os.environ)
 
 
+def _look_at_source(config: Path, settings: "PipelineConfig") -> None:
+    """Raise ConfigError if the source is a folder without a log, before Spark is started."""
+    from penstock.log.follow import partitions_of  # noqa: PLC0415
+
+    if settings.source.endpoint:
+        return
+    path = settings.source.path
+    try:
+        partitions_of(Path(path))
+    except CannotRead as error:
+        problem = f"{path}: {error.reason}; give a broker's data folder, or source.endpoint"
+        raise ConfigError(str(config), "source.path", problem) from None
+
+
 def _session(settings: "PipelineConfig") -> "SparkSession":
     from penstock.spark.session import session  # noqa: PLC0415
 
@@ -155,12 +172,13 @@ def _session(settings: "PipelineConfig") -> "SparkSession":
 
 
 def _line(name: str, stage: dict[str, Any]) -> str:
+    batches = "1 batch" if stage["batches"] == 1 else f"{stage['batches']:,} batches"
     text = (
-        f"{name}: {stage['rows']} rows in {stage['batches']} batches; "
+        f"{name}: {plural(stage['rows'], 'row')} in {batches}; "
         f"the last {stage['batch_rows']} in {stage['batch_ms']:.0f} ms, {stage['lag']} behind"
     )
     if stage["dead_letters"]:
-        text += f", {stage['dead_letters']} dead letters"
+        text += f", {plural(stage['dead_letters'], 'dead letter')}"
     return f"{text}; failed: {stage['error']}" if stage["error"] else text
 
 

@@ -28,6 +28,8 @@ from penstock.cli.client_options import (
 )
 from penstock.cli.columns import plural
 from penstock.cli.log_text import shown
+from penstock.cli.remedies import explain
+from penstock.errors import PenstockError
 from penstock.limits import PUB_BATCH_BYTES, PUB_BATCH_MESSAGES, PUB_VALUE_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -112,17 +114,26 @@ def pub(
     headers = _headers(header or (), broker)
     batches = _lines() if lines else _repeated(read_value(value), count)
     sender = _Sender(_topic(topic, broker), headers, _Pace(rate))
+    single = not lines and count == 1
     code = 0
-    with terminable(), client_errors():
+    from penstock.client import ConnectionLost, TimedOut  # noqa: PLC0415  (so that --help starts fast)
+
+    with terminable(), client_errors(broker):
         try:
             with _connect(broker, sender) as client:
                 if create:
                     _create(client, sender.topic)
-                sender.send(client, batches, single=not lines and count == 1)
+                sender.send(client, batches, single=single)
                 if wait and broker.protocol in {"herald", "fleximq"}:
                     client.ping()
         except KeyboardInterrupt:
             code = EXIT_INTERRUPTED
+        except (ConnectionLost, TimedOut) as error:
+            sender.check()
+            if single or not sender.begun:
+                raise
+            sender.print(json=json, error=error)
+            raise CommandFailed(*sender.unknown(error, broker)) from error
     sender.check()
     sender.print(json=json)
     raise typer.Exit(code)
@@ -230,6 +241,7 @@ class _Sender:
 
     def __init__(self, topic: str | int, headers: list[tuple[str, bytes]], pace: _Pace) -> None:
         self.topic = topic
+        self.begun = False
         self._headers = headers
         self._pace = pace
         self._messages = 0
@@ -250,6 +262,7 @@ class _Sender:
 
         try:
             for batch in itertools.chain.from_iterable(map(self._pace.pieces, batches)):
+                self.begun = True
                 if single:
                     self._message_id = client.publish(self.topic, batch[0], headers=self._headers)
                 else:
@@ -267,8 +280,18 @@ class _Sender:
         if self._refused:
             raise CommandFailed(str(self._refused[0]))
 
-    def print(self, *, json: bool) -> None:
-        """Say what was sent."""
+    def unknown(self, error: PenstockError, broker: Broker) -> tuple[str, str]:
+        """Return what is not known behind an error that came in between, and what helps."""
+        text, remedy = explain(error, url=broker.url, protocol=broker.protocol)
+        if broker.protocol in {"herald", "fleximq"}:
+            return f"{text}; {broker.protocol} acknowledges nothing: what arrived is not known", ""
+        if self._messages:
+            remedy = "send again what is behind them"
+        counted = plural(self._messages, "message")
+        return f"{text}; {counted} acknowledged, whether more arrived is not known", remedy
+
+    def print(self, *, json: bool, error: Exception | None = None) -> None:
+        """Say what was sent, before the error if there was one."""
         topic = f"channel/{self.topic}" if isinstance(self.topic, int) else self.topic
         if not json:
             told = f", id {self._message_id}" if self._message_id else ""
@@ -282,5 +305,7 @@ class _Sender:
         }
         if self._message_id:
             document["message_id"] = str(self._message_id)
+        if error is not None:
+            document["error"] = str(error)
         sys.stdout.buffer.write(json_line(document))
         sys.stdout.buffer.flush()

@@ -94,5 +94,5 @@ def reply(
         answer = Command(command, shell=shell, parallel=parallel, seconds_max=timeout, form=form)
     elif value is not None:
         answer = Constant(payload_of(os.fsencode(value), form))
-    with quiet_pipe(), client_errors():
+    with quiet_pipe(), client_errors(broker):
         asyncio.run(Service(broker, path, answer, count=count, json=json).run())

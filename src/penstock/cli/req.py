@@ -75,7 +75,8 @@ def req(
     payload = None if value is None else payload_of(read_value(value), form)
     from penstock.client import Refused, connect_sync  # noqa: PLC0415  (so that --help starts fast)
 
-    with client_errors(), quiet_pipe():
+    with client_errors(broker), quiet_pipe():
+        started = None
         try:
             options: Any = {**broker.options, "reconnect": False}
             with connect_sync(broker.url, **options) as client:
@@ -83,6 +84,8 @@ def req(
                 reply = client.request(to, path, payload, timeout=timeout)
                 seconds = time.monotonic() - started
         except Refused as error:
+            if started is None:  # the client was, not its request
+                raise
             raise CommandFailed(_refusal(error), _remedy(error, path=path, to=to)) from error
         except KeyboardInterrupt:
             raise typer.Exit(EXIT_INTERRUPTED) from None

@@ -4,6 +4,8 @@ import sys
 
 import typer
 
+from penstock.cli.arguments import is_utf8
+
 __all__ = ["read_secret"]
 
 
@@ -14,4 +16,6 @@ def read_secret(what: str) -> str:
     secret = sys.stdin.readline().rstrip("\r\n")
     if not secret:
         raise typer.BadParameter(f"Expected the {what.lower()} on standard input.")
+    if not is_utf8(secret):
+        raise typer.BadParameter(f"The {what.lower()} on standard input is not UTF-8.")
     return secret

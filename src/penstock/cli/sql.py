@@ -3,6 +3,7 @@
 import enum
 import os
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -76,9 +77,11 @@ def sql(
     if settings is not None:
         tables = Warehouse(settings.warehouse).tables()
         source = settings.source.options
-    with spark_errors():
+    with spark_errors(), tempfile.TemporaryDirectory(prefix="penstock-sql-") as folder:
         with starting_spark():
-            spark = session("penstock sql", short=True)
+            # Where Spark would keep tables of its own, which without this is the current folder.
+            kept = {"spark.sql.warehouse.dir": folder}
+            spark = session("penstock sql", short=True, **kept)
         prepare(spark)
         frame = run_query(spark, query, tables=tables, source=source)
         found = (frame if out is not None else frame.limit(rows + 1)).toArrow()

@@ -22,7 +22,6 @@ from penstock.cli.client_options import (
     Ca,
     Name,
     ProtocolChoice,
-    Raw,
     Url,
     client_errors,
     examples,
@@ -84,7 +83,10 @@ def sub(
         float | None,
         typer.Option(min=0.001, metavar="SECONDS", help="End after so long.", show_default=False),
     ] = None,
-    raw: Raw = False,
+    raw: Annotated[
+        bool,
+        typer.Option("--raw", help="Print values alone, byte for byte, a newline behind each."),
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one object a line.")] = False,
 ) -> None:
     """Print messages as they come: topic and value, with a tab between.
@@ -99,7 +101,7 @@ def sub(
     lines = _json_lines(broker.protocol) if json else _raw_lines if raw else _text_lines
     deadline = None if timeout is None else time.monotonic() + timeout
     printed, size = 0, 0
-    with terminable(), quiet_pipe(), client_errors():
+    with terminable(), quiet_pipe(), client_errors(broker):
         try:
             with _arriving(broker, topics) as take:
                 while (count is None or printed < count) and (batch := take(deadline)):

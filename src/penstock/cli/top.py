@@ -1,5 +1,6 @@
 """`penstock top`: what a running broker does, second by second."""
 
+import os
 import sys
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -55,7 +56,7 @@ def top(
                     sys.stdout.buffer.write(json_line(frame))
                     sys.stdout.buffer.flush()
             else:
-                _show(api.url, frames, live=not once and sys.stdout.isatty())
+                _show(api.url, frames, live=not once and _can_draw())
     except KeyboardInterrupt:  # the way to end it
         raise typer.Exit from None
 
@@ -71,11 +72,17 @@ def _frames(
         done += 1
 
 
+def _can_draw() -> bool:
+    """Tell whether the output is a terminal that more can be done with than writing lines."""
+    return sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in {"dumb", "unknown"}
+
+
 def _show(url: str, frames: "Iterable[dict[str, Any]]", *, live: bool) -> None:
     from rich.console import Console  # noqa: PLC0415
 
-    width = None if sys.stdout.isatty() else _PIPE_COLUMNS
-    console = Console(highlight=False, markup=False, emoji=False, width=width)
+    draws = _can_draw()
+    width = None if draws else _PIPE_COLUMNS
+    console = Console(highlight=False, markup=False, emoji=False, width=width, force_terminal=draws)
     if not live:
         for frame in frames:
             console.print(_drawn(url, frame, console), soft_wrap=True)

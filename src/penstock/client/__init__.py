@@ -12,7 +12,10 @@ from penstock.client.errors import (
     Refused,
     RequestFailed,
     TimedOut,
+    TlsFailed,
+    Unreachable,
     Unsupported,
+    Untrusted,
 )
 from penstock.client.options import Backoff, ClientEvent, ErrorReported, State, StateChanged
 from penstock.client.registrations import Middleware, Service
@@ -52,8 +55,11 @@ __all__ = [
     "SyncClient",
     "SyncStream",
     "TimedOut",
+    "TlsFailed",
     "TopicIs",
+    "Unreachable",
     "Unsupported",
+    "Untrusted",
     "connect",
     "connect_sync",
 ]

@@ -1,6 +1,7 @@
 """Where to connect to: tcp, tls, ipc, ws and wss addresses, written as a listener's are."""
 
 import dataclasses
+from typing import Final
 
 from penstock.client.errors import InvalidAddress
 from penstock.errors import BadAddress
@@ -8,6 +9,9 @@ from penstock.transport import addresses
 from penstock.transport.ipc import resolve_path
 
 __all__ = ["Address", "parse_address"]
+
+
+_SCHEMES: Final = ("tcp", "tls", "ipc", "ws", "wss")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -29,16 +33,25 @@ def parse_address(url: str) -> Address:
 
     `ipc://` takes an absolute path, or one relative to the system's temporary directory.
     """
+    scheme, separator, _ = url.partition("://")
+    if not separator:
+        raise InvalidAddress(url, "expected scheme://host:port, such as tcp://127.0.0.1:7000")
+    if scheme not in _SCHEMES:
+        raise InvalidAddress(url, f"clients connect by tcp, tls, ipc, ws and wss, not by {scheme}")
+    if "?" in url:
+        raise InvalidAddress(url, "options behind a ? are a listener's, not a client's")
     try:
         address = addresses.parse_address(url)
     except BadAddress as error:
-        raise InvalidAddress(url, error.problem) from None
-    if "?" in url:
-        raise InvalidAddress(url, "options behind a ? are a listener's, not a client's")
-    if address.scheme == "udp":
-        raise InvalidAddress(url, "clients connect by tcp, tls, ipc, ws and wss")
+        raise InvalidAddress(url, _problem(error.problem)) from None
     if address.scheme == "ipc":
         return Address(url, address.scheme, path=str(resolve_path(address.path)))
     if address.port == 0:
         raise InvalidAddress(url, "port 0 is no port to connect to")
     return Address(url, address.scheme, address.host, address.port, address.path)
+
+
+def _problem(problem: str) -> str:
+    """Return what is wrong without what a listener could do about it."""
+    what, _, _ = problem.partition("; ")
+    return what if what.endswith(" is missing") else problem

@@ -16,7 +16,10 @@ __all__ = [
     "Refused",
     "RequestFailed",
     "TimedOut",
+    "TlsFailed",
+    "Unreachable",
     "Unsupported",
+    "Untrusted",
 ]
 
 _RETRIABLE: Final = frozenset(
@@ -153,7 +156,7 @@ class ClientClosed(CallerError):
 
 
 class ConnectFailed(PeerError):
-    """No connection came about."""
+    """No connection came about. Itself, none of its heirs: the other side ended the handshake."""
 
     code = ErrorCode.CONNECT_FAILED
 
@@ -164,6 +167,21 @@ class ConnectFailed(PeerError):
 
     def __str__(self) -> str:
         return f"no connection to {self.address}: {self.reason}"
+
+
+class Unreachable(ConnectFailed):
+    """Nothing answers there."""
+
+
+class TlsFailed(ConnectFailed):
+    """Something answers there, but not in TLS."""
+
+    def __str__(self) -> str:
+        return f"no connection to {self.address}: TLS failed: {self.reason}"
+
+
+class Untrusted(TlsFailed):
+    """The certificate of the other side is not one to trust."""
 
 
 class ConnectionLost(PeerError):

@@ -10,7 +10,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
 from penstock.client.address import Address
-from penstock.client.errors import ConnectFailed
+from penstock.client.errors import ConnectFailed, TlsFailed, Unreachable, Untrusted
 from penstock.limits import FLEXIMQ_MESSAGE_BYTES_CEILING, MIB
 
 __all__ = ["Link", "Receiver", "open_link"]
@@ -59,8 +59,22 @@ async def open_link(address: Address, receiver: Receiver, tls: ssl.SSLContext | 
         if address.scheme in {"ws", "wss"}:
             return await _open_web_socket(address, receiver, tls)
         return await _open_stream(address, receiver, tls)
-    except (OSError, WebSocketException) as error:  # what TLS and look-ups raise is OSError too
+    except WebSocketException as error:
         raise ConnectFailed(str(address), _reason(error)) from None
+    except OSError as error:  # what TLS and look-ups raise is one too
+        raise _failure(address, error) from None
+
+
+def _failure(address: Address, error: OSError) -> ConnectFailed:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return Untrusted(str(address), f"the certificate: {error.verify_message}")
+    if isinstance(error, ssl.SSLError):
+        return TlsFailed(str(address), (error.reason or str(error)).replace("_", " ").lower())
+    if isinstance(error, ConnectionResetError | ConnectionAbortedError | BrokenPipeError):
+        if address.scheme in {"tls", "wss"}:
+            return TlsFailed(str(address), "closed by the other side")
+        return ConnectFailed(str(address), "closed by the other side")
+    return Unreachable(str(address), _reason(error))
 
 
 def _reason(error: Exception) -> str:
@@ -158,9 +172,10 @@ class StreamLink(asyncio.Protocol):
 async def _open_web_socket(
     address: Address, receiver: Receiver, tls: ssl.SSLContext | None
 ) -> "WebSocketLink":
+    context = (tls or ssl.create_default_context()) if address.scheme == "wss" else None
     socket = await connect(
         address.url,
-        ssl=tls if address.scheme == "wss" else None,
+        ssl=context,
         compression=None,
         max_size=FLEXIMQ_MESSAGE_BYTES_CEILING,
         ping_interval=None,  # the protocols' own keep-alive is for that

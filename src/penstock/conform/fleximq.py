@@ -302,6 +302,7 @@ def an_empty_routing_disturbs_nobody(stage: Stage) -> None:
 
 @FLEXIMQ.case("3.2", "The first message must be JOIN: another gets no PONG")
 def another_first_message_is_refused(stage: Stage) -> None:
+    joined(stage)
     peer = stage.open(FleximqPeer)
     peer.send(frame(PING, 0, keepalive()))
     try:

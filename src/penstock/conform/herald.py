@@ -10,7 +10,7 @@ from penstock.conform.case import Book, Case
 from penstock.conform.peer import Peer, Skipped
 from penstock.conform.stage import Stage
 
-__all__ = ["CASES"]
+__all__ = ["CASES", "publisher"]
 
 INVALID_HANDSHAKE, CHANNEL_NOT_FOUND, MESSAGE_TOO_LARGE = 1, 2, 3
 INVALID_OPCODE, MALFORMED_MESSAGE, UNAUTHORIZED = 6, 7, 8
@@ -280,6 +280,7 @@ def a_wrong_magic_ends_the_connection(stage: Stage) -> None:
 
 @HERALD.case("Error Codes: INVALID_HANDSHAKE", "A handshake cut inside its client id is refused")
 def a_malformed_handshake_is_refused(stage: Stage) -> None:
+    publisher(stage)
     peer = stage.open(HeraldPeer)
     peer.send(frame(0x01, bytes((CHANNEL, 9)) + b"short"))
     if not peer.is_closed():

@@ -11,13 +11,15 @@ from penstock.conform.case import Book, Case
 from penstock.conform.peer import Failed, Peer, Skipped, spelled
 from penstock.conform.stage import Stage
 
-__all__ = ["CASES"]
+__all__ = ["CASES", "enter"]
 
 PUSH, FORWARD, SUBSCRIBE, UNSUBSCRIBE, REGISTER, UNREGISTER = 0, 1, 32, 33, 64, 65
 BAD_REQUEST: Final = 2
 EMPTY, STRING, BUFFER = 0, 1, 2
 CREATED_AT: Final = 1_700_000_000
 ERROR_BYTES_MAX: Final = 65_536
+MAJOR_END: Final = 32
+"""No version is as high; text, which servers of other protocols send, begins here."""
 
 
 def counted(data: bytes | str) -> bytes:
@@ -65,6 +67,8 @@ class LamaPeer(Peer):
             raise Skipped(f"the server refuses the client, with error {rest[0]}")
         if offer[:2] < offer[2:]:
             raise self.failed("a highest version that is not below the lowest", spelled(offer))
+        if offer[2:] == bytes(2) or offer[0] >= MAJOR_END:
+            raise self.failed(f"versions from 0.1 up and below {MAJOR_END}.0", spelled(offer))
         return offer
 
     def join(self, name: str = "conform") -> "LamaPeer":
@@ -103,6 +107,17 @@ def joined(stage: Stage) -> LamaPeer:
     return stage.open(LamaPeer).join()
 
 
+def enter(stage: Stage) -> None:
+    """Have a client let in; raise Skipped if it is refused, or must have a key."""
+    peer = stage.open(LamaPeer).send(authentication())
+    try:
+        peer.offered()
+    except Failed:
+        if peer.heard or peer.closed:
+            raise
+        peer.send(counted(b"conform")).offered()  # a server may wait for a key
+
+
 def subscribed(stage: Stage, *names: str) -> LamaPeer:
     """Return a connection with subscriptions."""
     peer = joined(stage)
@@ -135,6 +150,7 @@ def a_name_arrives_byte_by_byte(stage: Stage) -> None:
 
 @LAMAMQ.case("Authentification", "An auth_method other than 0 gets no offer")
 def another_method_gets_no_offer(stage: Stage) -> None:
+    stage.open(LamaPeer).send(authentication()).offered()
     peer = stage.open(LamaPeer)
     peer.send(b"\x01" + counted("conform"))
     try:

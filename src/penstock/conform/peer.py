@@ -39,7 +39,10 @@ def spelled(data: bytes) -> str:
 
 
 class Peer:
-    """Sends bytes and expects bytes; every wait ends after `seconds_max`."""
+    """Sends bytes and expects bytes; every wait ends after `seconds_max`.
+
+    `heard` tells whether the server has sent anything.
+    """
 
     def __init__(self, wire: Wire, *, seconds_max: float) -> None:
         self._wire = wire
@@ -48,6 +51,7 @@ class Peer:
         self._sent = b""
         self._answered = True
         self._closed = False
+        self.heard = False
 
     def send(self, data: bytes) -> Self:
         """Send bytes; a server that has closed is told from one that answers when it is asked."""
@@ -109,6 +113,11 @@ class Peer:
             raise self.failed("an answer, or the end of the connection", self._got(b"", 1))
         return not found
 
+    @property
+    def closed(self) -> bool:
+        """Whether the server was found to have closed."""
+        return self._closed
+
     def close(self) -> None:
         """End the connection."""
         self._wire.close()
@@ -129,6 +138,7 @@ class Peer:
                 break
             try:
                 self._unread += self._wire.receive(left)
+                self.heard = True
             except WireClosed:
                 self._closed = True
             except TimeoutError:

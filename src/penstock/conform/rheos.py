@@ -9,7 +9,7 @@ import zlib
 from typing import Final
 
 from penstock.conform.case import Book, Case
-from penstock.conform.peer import Peer, spelled
+from penstock.conform.peer import Failed, Peer, Skipped, spelled
 from penstock.conform.stage import Stage
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "Rheos",
     "RheosPeer",
     "created",
+    "let_in",
     "refused",
     "sender_is_named",
     "subscribed",
@@ -91,6 +92,20 @@ class RheosPeer(Peer):
     def alive(self, rheos: Rheos, stage: Stage) -> None:
         """Expect that requests are still answered."""
         self.ask(rheos, CREATE, stage.name("alive"))
+
+
+def let_in(stage: Stage, rheos: Rheos) -> None:
+    """Have a client let in; raise Skipped if its first request fails and the server then closes."""
+    peer = stage.open(RheosPeer)
+    try:
+        peer.ask(rheos, CREATE, stage.name())
+    except Failed:
+        peer = stage.open(RheosPeer)
+        peer.ask(rheos, CREATE, stage.name(), code=FAILED)
+        peer.send(rheos.request(CREATE, stage.name()))
+        if peer.is_closed():
+            refusal = "the server refuses the client: FAILED, then the end of the connection"
+            raise Skipped(refusal) from None
 
 
 RHEOS: Final[Book[[Rheos]]] = Book()

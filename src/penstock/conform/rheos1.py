@@ -10,16 +10,22 @@ from penstock.conform.rheos import (
     Rheos,
     RheosPeer,
     created,
+    let_in,
     refused,
     sender_is_named,
     versioned,
 )
 from penstock.conform.stage import Stage
 
-__all__ = ["CASES"]
+__all__ = ["CASES", "enter"]
 
 RHEOS1: Final = Rheos(1)
 _OWN: Final[Book[[]]] = Book()
+
+
+def enter(stage: Stage) -> None:
+    """Have a client let in; raise Skipped if it is refused."""
+    let_in(stage, RHEOS1)
 
 
 @_OWN.case("2. Acknowledgment Packet", "An acknowledgment has 18 bytes and nothing behind it")

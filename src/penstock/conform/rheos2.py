@@ -10,6 +10,7 @@ from penstock.conform.rheos import (
     Rheos,
     RheosPeer,
     created,
+    let_in,
     refused,
     sender_is_named,
     subscribed,
@@ -17,10 +18,15 @@ from penstock.conform.rheos import (
 )
 from penstock.conform.stage import Stage
 
-__all__ = ["CASES"]
+__all__ = ["CASES", "enter"]
 
 RHEOS2: Final = Rheos(2)
 _OWN: Final[Book[[]]] = Book()
+
+
+def enter(stage: Stage) -> None:
+    """Have a client let in; raise Skipped if it is refused."""
+    let_in(stage, RHEOS2)
 
 
 @_OWN.case("Acknowledgement Packet", "An acknowledgement has 22 bytes and nothing behind it")

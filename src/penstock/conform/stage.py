@@ -45,6 +45,11 @@ class Stage:
         self._peers.append(peer)
         return peer
 
+    @property
+    def heard(self) -> bool:
+        """Whether the server has sent anything."""
+        return any(peer.heard for peer in self._peers)
+
     def name(self, suffix: str = "t") -> str:
         """Return the name of a topic that is this case's own."""
         return f"conform/{self._token}/{suffix}"

@@ -46,7 +46,8 @@ def open_wire(address: Address, *, seconds_max: float, tls: ssl.SSLContext | Non
             return _WebSocketWire(address, seconds_max, tls)
         return _SocketWire(address, seconds_max, tls)
     except (OSError, WebSocketException) as error:  # TLS and time-outs are OSError too
-        raise ConnectFailed(str(address), str(error) or type(error).__name__) from None
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise ConnectFailed(str(address), reason) from None
 
 
 class _SocketWire:

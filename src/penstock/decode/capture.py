@@ -156,7 +156,7 @@ class _Both:
 def _from_packets(data: bytes, name: str) -> Capture:
     found: list[_Both] = []
     open_ones: dict[tuple[frozenset[Endpoint], bool], _Both] = {}
-    remarks: list[str] = []
+    damage: BadPacketFile | None = None
     skipped: dict[str, int] = {}
     count = 0
     try:
@@ -175,14 +175,26 @@ def _from_packets(data: bytes, name: str) -> Capture:
                 found.append(both)
             both.take(segment)
     except BadPacketFile as error:
-        remarks.append(f"{error}; what is before it is decoded")
-    remarks += [f"{number} packets are left out: {reason}" for reason, number in skipped.items()]
+        damage = error
+    left_out = [
+        f"{_packets(number)} {'is' if number == 1 else 'are'} left out: {reason}"
+        for reason, number in skipped.items()
+    ]
     connections = [both.finish() for both in found]
     connections = [connection for connection in connections if connection.pieces]
     if not connections:
-        reason = "; ".join([f"no TCP connection with data in its {count} packets", *remarks])
-        raise CaptureUnreadable(name, reason, "capture the broker's port")
-    return Capture(connections, remarks)
+        nothing, remedy = "no TCP connection with data in", "capture the broker's port"
+        reason = f"{nothing} its {_packets(count)}"
+        if damage is not None:
+            reason = f"{damage}, and there is {nothing} the {_packets(count)} before"
+            remedy = "give the whole file"
+        raise CaptureUnreadable(name, "; ".join([reason, *left_out]), remedy)
+    cut = [] if damage is None else [f"{damage}; what is before it is decoded"]
+    return Capture(connections, [*cut, *left_out])
+
+
+def _packets(count: int) -> str:
+    return "1 packet" if count == 1 else f"{count} packets"
 
 
 def _wanted(segment: Segment) -> bool:

@@ -6,7 +6,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, get_origin
 
 import msgspec
 
@@ -92,6 +92,10 @@ def _spelled(source: str, text: str) -> ConfigError:
     """Return the error of a value that does not fit, in the words of the file."""
     match = _AT.match(text)
     problem, key = (match["problem"], match["key"] or "") if match else (text, "")
+    if problem.startswith("Invalid enum value "):
+        value = problem.removeprefix("Invalid enum value ").replace("'", '"')
+        allowed = ", ".join(_type_of(re.sub(r"\[[^]]*\]", "", key)).__args__)
+        return ConfigError(source, key, f"{value} is none of {allowed}")
     field = _FIELD.match(problem)
     if field is None:
         return ConfigError(source, key, problem[:1].lower() + problem[1:].replace("`", '"'))
@@ -106,13 +110,17 @@ def _spelled(source: str, text: str) -> ConfigError:
 
 def _known(path: str) -> list[str]:
     """Return the keys that a table of the file may have."""
-    table: Any = PipelineConfig
+    return sorted(each.name for each in msgspec.structs.fields(_type_of(path)))
+
+
+def _type_of(path: str) -> Any:  # noqa: ANN401
+    """Return the type of a value, or of each where there are several: a class or a Literal."""
+    found: Any = PipelineConfig
     for name in filter(None, path.split(".")):
-        found = next(each.type for each in msgspec.structs.fields(table) if each.name == name)
-        while not isinstance(found, type):
+        found = next(each.type for each in msgspec.structs.fields(found) if each.name == name)
+        while not isinstance(found, type) and get_origin(found) is not Literal:
             found = found.__args__[0] if hasattr(found, "__args__") else found.__origin__
-        table = found
-    return sorted(each.name for each in msgspec.structs.fields(table))
+    return found
 
 
 class _Check:
@@ -186,7 +194,7 @@ class _Check:
                 raise self._error(f"{key}.pattern", problem)
             return
         try:
-            groups = re.compile(silver.pattern.replace("(?<", "(?P<")).groups
+            groups = re.compile(re.sub(r"\(\?<(?![=!])", "(?P<", silver.pattern)).groups
         except re.error as error:
             raise self._error(f"{key}.pattern", f"no regular expression: {error}") from None
         if groups != len(silver.field):

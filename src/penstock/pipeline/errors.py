@@ -6,13 +6,30 @@ from typing import Final
 from penstock.errors import ErrorCode, OperatorError
 
 __all__ = [
+    "CannotKeep",
     "ColumnChanged",
     "JobFailed",
     "NoSuchTable",
+    "NoSuchTopics",
+    "NotAQuery",
     "QueryFailed",
     "WarehouseInUse",
     "reason_of",
 ]
+
+
+class CannotKeep(OperatorError):
+    """A folder in which no tables can be kept."""
+
+    code = ErrorCode.CANNOT_KEEP
+
+    def __init__(self, folder: str, reason: str) -> None:
+        super().__init__(folder, reason)
+        self.folder = folder
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"cannot keep tables in {self.folder}: {self.reason}; set warehouse.folder"
 
 
 class ColumnChanged(OperatorError):
@@ -60,6 +77,38 @@ class NoSuchTable(OperatorError):
 
     def __str__(self) -> str:
         return f"there is no table {self.name!r}; there are: {self.known or 'none'}"
+
+
+class NoSuchTopics(OperatorError):
+    """A pattern that no topic can fit."""
+
+    code = ErrorCode.CANNOT_READ
+
+    def __init__(self, pattern: str) -> None:
+        super().__init__(pattern)
+        self.pattern = pattern
+
+    def __str__(self) -> str:
+        return (
+            f"no topic can be meant by {self.pattern[:200]!r}: levels are + or * for any one, "
+            "# or > at the end for the rest"
+        )
+
+
+class NotAQuery(OperatorError):
+    """A statement that would change something; `text` is how it begins."""
+
+    code = ErrorCode.INVALID_CONFIG
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+    def __str__(self) -> str:
+        return (
+            f"sql: {self.text!r} changes something and was not run; "
+            "give a query: SELECT, WITH, VALUES, TABLE, DESCRIBE, SHOW or EXPLAIN"
+        )
 
 
 class QueryFailed(OperatorError):

@@ -8,6 +8,8 @@ _checkpoints/       where Spark remembers how far its streams are
 _lock  _status.json
 """
 
+import contextlib
+import errno
 import fcntl
 import os
 from collections.abc import Iterator, Mapping
@@ -17,7 +19,7 @@ from typing import Any, Final, Self
 import msgspec
 
 from penstock.pipeline.config import WarehouseConfig
-from penstock.pipeline.errors import WarehouseInUse
+from penstock.pipeline.errors import CannotKeep, WarehouseInUse
 from penstock.pipeline.tables import Table
 
 __all__ = ["Warehouse"]
@@ -34,16 +36,36 @@ class Warehouse:
         self._lock = -1
 
     def __enter__(self) -> Self:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self._lock = os.open(self.folder / "_lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        """Lock it, and put its tables in order; raise WarehouseInUse or CannotKeep."""
+        with self._errors():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            lock = self.folder / "_lock"
+            self._lock = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                self._take()
+            except BaseException:
+                os.close(self._lock)
+                raise
+        return self
+
+    def _take(self) -> None:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            os.close(self._lock)
             raise WarehouseInUse(str(self.folder)) from None
+        # Spark makes folders here, and asks for the right to do so too late.
+        if not os.access(self.folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         for table in self.tables().values():
             table.recover()
-        return self
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise CannotKeep(str(self.folder), reason) from error
 
     def __exit__(self, *_: object) -> None:
         os.close(self._lock)
@@ -98,18 +120,20 @@ class Warehouse:
 
     def read_status(self) -> dict[str, Any]:
         """Return what was left, nothing if there was nothing."""
-        try:
-            data = (self.folder / _STATUS).read_bytes()
-        except FileNotFoundError:
-            return {}
+        with self._errors():
+            try:
+                data = (self.folder / _STATUS).read_bytes()
+            except FileNotFoundError:
+                return {}
         return msgspec.json.decode(data, type=dict[str, Any])
 
     def is_running(self) -> bool:
         """Tell whether a process writes the tables now."""
-        try:
-            handle = os.open(self.folder / "_lock", os.O_RDWR | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return False
+        with self._errors():
+            try:
+                handle = os.open(self.folder / "_lock", os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                return False
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

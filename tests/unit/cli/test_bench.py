@@ -14,6 +14,7 @@ from typing import Self
 
 import pytest
 
+from penstock.cli import bench_load
 from penstock.cli.bench import _lost
 from penstock.cli.bench_load import Figures
 from penstock.cli.bench_wires import WIRE_KINDS
@@ -160,6 +161,95 @@ def test_a_refused_publish_is_one_line(strict: LiveBroker) -> None:
     assert done.err == (
         "penstock: herald: the broker refused a publish; look at what the broker logged\n"
     )
+
+
+PROTOCOLS = list(WIRE_KINDS)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_broker_that_lets_nobody_in_is_one_line(protocol: str) -> None:
+    with LiveBroker(options=GatewayOptions(anonymous=None)) as closed:
+        place = at(closed.address)
+        done = run("bench", *QUICK, "--protocol", protocol, "--url", place)
+    assert (done.code, done.out) == (2, b"")
+    where = ", or not to channel/255" if protocol == "herald" else ""
+    assert done.err == (
+        f"penstock: the broker at {place} does not let anonymous clients in{where}; "
+        "bench has no credentials: use a listener that lets anonymous clients in\n"
+    )
+
+
+class Other:
+    """A server of another protocol: it has one answer to everything, and closes behind it."""
+
+    def __init__(self, answer: bytes) -> None:
+        self._answer = answer
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address: tuple[str, int] = self._listener.getsockname()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                peer, _ = self._listener.accept()
+            except OSError:
+                return
+            with peer:
+                if peer.recv(4096):
+                    peer.sendall(self._answer)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.close()
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"\xac",
+        b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n",
+        bytes.fromhex("000012040000000000000300000064000400400000000600004000"),
+    ],
+)
+def test_a_server_of_another_protocol_is_one_line(
+    commands: Commands, protocol: str, answer: bytes
+) -> None:
+    with Other(answer) as other:
+        line = commands.run("bench", "--protocol", protocol, "--url", at(other.address))
+    assert line.error_line() == (
+        f"the broker at {at(other.address)} does not speak {protocol}; "
+        f"give --url a {protocol} listener, or --protocol what it speaks"
+    )
+
+
+def test_a_server_that_never_answers_is_one_line(
+    commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench_load, "BENCH_HANDSHAKE_SECONDS_MAX", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        place = at(listener.getsockname())
+        line = commands.run("bench", "--protocol", "lamamq", "--url", place).error_line()
+    assert line == (
+        f"the broker at {place} does not answer a lamamq client without credentials; "
+        "bench has no credentials: use a listener that lets anonymous clients in"
+    )
+
+
+def test_whatever_goes_wrong_in_a_process_of_the_load_is_one_line(
+    commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise ValueError("nobody thought of this")
+
+    monkeypatch.setattr(bench_load, "_subscribe", broken)
+    with LiveBroker() as broker:
+        arguments = (*QUICK, "--protocol", "rheos1", "--url", at(broker.address))
+        line = commands.run("bench", *arguments).error_line()
+    assert line == ("rheos1: ValueError: nobody thought of this; look at what the broker logged")
 
 
 def test_too_many_deliveries_are_a_fault_too() -> None:

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import argon2
 import pytest
+import typer
 
 from penstock import __version__
+from tests.support.commands import Commands
 
 ROOT = Path(__file__).parents[3]
 PENSTOCK = [sys.executable, "-m", "penstock.cli"]
@@ -107,3 +109,65 @@ def test_a_closed_standard_output_is_no_accident() -> None:
         stderr=subprocess.PIPE, text=True, timeout=20, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("group", [[], ["log"], ["pipeline"], ["config"]], ids=str)
+def test_without_a_command_the_help_is_shown(group: list[str]) -> None:
+    done = run(*group)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == run(*group, "--help").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["pubb"], "No such command 'pubb'. Did you mean 'pub'? See: penstock --help"),
+        (["log", "lss"], "No such command 'lss'. Did you mean 'ls'? See: penstock log --help"),
+        (["xyzzy"], "No such command 'xyzzy'. See: penstock --help"),
+    ],
+)
+def test_a_command_that_there_is_not_is_one_line(arguments: list[str], line: str) -> None:
+    done = run(*arguments)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"penstock: {line}\n")
+
+
+@pytest.mark.parametrize("module", ["typer", "penstock.cli.pub", "penstock.client"])
+def test_an_interrupt_while_it_starts_is_quiet(module: str) -> None:
+    program = f"""
+import os, signal, sys
+class Interrupt:
+    def find_spec(self, name, *_):
+        if name == {module!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupt())
+from penstock.cli.main import main
+sys.argv = ["penstock", "pub", "x", "y", "--url", "tcp://127.0.0.1:1"]
+main()
+"""
+    done = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=10, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def _at_fault() -> None:
+    raise RuntimeError("two\nlines")
+
+
+def test_a_fault_of_ours_is_one_line_and_the_place_is_shown_on_demand(
+    commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = typer.Typer()
+    broken.command("broken")(_at_fault)
+    monkeypatch.setattr("penstock.cli.main.app", broken)
+    monkeypatch.delenv("PENSTOCK_DEBUG", raising=False)
+    line = (
+        "penstock: a fault of Penstock's: RuntimeError: two lines; PENSTOCK_DEBUG=1 shows where\n"
+    )
+    assert commands.run() == (70, "", line)
+    monkeypatch.setenv("PENSTOCK_DEBUG", "1")
+    done = commands.run()
+    assert (done.code, done.out) == (70, "")
+    assert done.err.startswith("Traceback ")
+    assert "in _at_fault" in done.err
+    assert done.err.endswith(line)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Self
 
 import pytest
+from structlog.testing import capture_logs
 
 from penstock.client.address import parse_address
 from penstock.conform import CASES, Outcome, run
@@ -23,6 +24,13 @@ from tests.support.live import LiveBroker
 PROTOCOLS = list(CASES)
 TLS = Path(__file__).parents[2] / "support" / "tls"
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@pytest.fixture(autouse=True)
+def _log_of_the_broker() -> Iterator[None]:
+    """Keep what the broker logs apart from what the command prints."""
+    with capture_logs():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -108,17 +116,68 @@ def test_every_transport_is_checked(
     assert " 0 failed, " in done.out
 
 
-def test_a_server_that_lets_nobody_in_is_skipped(commands: Commands) -> None:
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_server_that_lets_nobody_in_is_skipped(commands: Commands, protocol: str) -> None:
     with LiveBroker(options=GatewayOptions(anonymous=None)) as closed:
-        for protocol, name in (
-            ("herald", "ping-is-answered"),
-            ("fleximq", "ping-is-answered"),
-        ):
-            server = url(closed.address)
-            done = commands.run("conform", server, "--protocol", protocol, "--case", name)
-            assert done.code == 0
-            assert "the server refuses" in done.out
-            assert "0 passed, 0 failed, 1 skipped" in done.out
+        server = url(closed.address)
+        done = commands.run("conform", server, "--protocol", protocol, "--profile")
+    assert (done.code, done.err) == (0, "")
+    count = len(CASES[protocol])
+    assert done.out.count("         the server refuses ") == count
+    assert done.out.splitlines()[-1].endswith(f": 0 passed, 0 failed, {count} skipped")
+
+
+def test_a_server_that_waits_for_a_key_is_skipped(commands: Commands) -> None:
+    with WrongServer(wants_key) as server:
+        arguments = ["--protocol", "lamamq", "--timeout", "0.1", "--case", "a-push-is-answered"]
+        done = commands.run("conform", server.url, *arguments)
+    assert done.code == 0
+    assert "the server refuses the client, with error 2" in done.out
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_server_that_never_answers_gets_three_cases(commands: Commands, protocol: str) -> None:
+    with WrongServer(silent) as server:
+        arguments = ["--protocol", protocol, "--timeout", "0.05"]
+        done = commands.run("conform", server.url, *arguments)
+    assert done.code == 1
+    assert done.out.splitlines()[-1].endswith(": 0 passed, 3 failed, 0 skipped")
+    assert done.err == (
+        f"penstock: stopped, because {server.url} sent not one byte in 3 cases; "
+        f"give the URL of a {protocol} server, or --timeout more seconds\n"
+    )
+
+
+def test_a_server_that_answered_once_gets_all_cases() -> None:
+    turns = iter(range(1000))
+
+    async def first_only(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if next(turns) == 0:
+            await always(b"\x00")(reader, writer)
+        await silent(reader, writer)
+
+    with WrongServer(first_only) as server:
+        results = list(run(CASES["herald"], parse_address(server.url), seconds_max=0.02))
+    assert len(results) == len(CASES["herald"])
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        b"-ERR unknown command\r\n",
+        bytes.fromhex("000000040000000000"),  # SETTINGS, the first frame of HTTP/2
+        bytes.fromhex("000012040000000000000300000064000400400000"),
+        b"SSH-2.0-x\r\n",
+    ],
+)
+def test_a_server_of_another_protocol_passes_no_case(answer: bytes) -> None:
+    with WrongServer(always(answer)) as server:
+        address = parse_address(server.url)
+        for protocol in PROTOCOLS:
+            results = list(run(CASES[protocol], address, seconds_max=0.02, profile=True))
+            passed = [each.case.name for each in results if each.outcome is Outcome.PASSED]
+            assert (protocol, passed) == (protocol, [])
 
 
 # --- Wrong servers --------------------------------------------------------------------------------
@@ -220,6 +279,15 @@ async def other_id(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
     await reader.read()
 
 
+async def wants_key(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """LamaMQ: a name is followed by a key, and that is refused."""
+    await reader.readexactly(5 + len(b"conform"))
+    size = int.from_bytes(await reader.readexactly(4), "big")
+    await reader.readexactly(size)
+    writer.write(b"\x00\x00\x00\x00\x02\x00\x00\x00\x02no")
+    await writer.drain()
+
+
 @pytest.mark.parametrize(
     ("protocol", "case", "handler", "expected", "got"),
     [
@@ -310,13 +378,20 @@ def test_cases_can_be_listed_without_a_server(commands: Commands) -> None:
     ("arguments", "said"),
     [
         (["--protocol", "herald"], "say which server, as tcp://127.0.0.1:7000"),
-        (["tcp://127.0.0.1:7000"], "is none of rheos1, rheos2, fleximq, herald, lamamq"),
+        (
+            ["tcp://127.0.0.1:7000"],
+            "give --protocol, or a URL such as herald://127.0.0.1:7000",
+        ),
+        (["--list"], "give --protocol, or a URL such as herald://127.0.0.1:7000"),
         (["tcp://127.0.0.1:7000", "--protocol", "mqtt"], "'mqtt' is none of"),
         (
             ["--protocol", "herald", "--list", "--case", "nope"],
             "'nope' is no case of herald; --list",
         ),
-        (["tcp://127.0.0.1:1", "--protocol", "herald"], "start the server, or give its URL"),
+        (
+            ["tcp://127.0.0.1:1", "--protocol", "herald"],
+            "tcp://127.0.0.1:1: Connection refused; start the server, or give its URL",
+        ),
         (["udp://127.0.0.1:7000", "--protocol", "herald"], "give a URL such as tcp://"),
         (["nonsense", "--protocol", "herald"], "give a URL such as tcp://"),
         (["herald://127.0.0.1:7000", "--protocol", "rheos1"], "Leave one of them out"),

@@ -215,6 +215,24 @@ def test_a_damaged_file_of_packets_is_told_on_standard_error(
     assert f"penstock: {path}: a packet is cut short at byte" in done.err
 
 
+@pytest.mark.parametrize(
+    ("size", "where", "before"),
+    [
+        (4, "the header is cut short at byte 0", "0 packets"),
+        (30, "a packet is cut short at byte 24", "0 packets"),
+        (100, "a packet is cut short at byte 98", "1 packet"),
+    ],
+)
+def test_a_file_of_packets_that_is_cut_before_any_data_is_one_line(
+    commands: Commands, tmp_path: Path, size: int, where: str, before: str
+) -> None:
+    path = written(tmp_path, pcap(session(STREAM, b""))[:size])
+    assert commands.run("decode", path).error_line() == (
+        f"cannot decode {path}: {where} of the file, and there is no TCP connection with data "
+        f"in the {before} before; give the whole file"
+    )
+
+
 def test_help_has_examples(commands: Commands) -> None:
     done = commands.run("decode", "--help")
     assert done.code == 0

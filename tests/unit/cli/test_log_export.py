@@ -65,7 +65,7 @@ def test_a_file_that_is_there_is_replaced_only_when_asked(
     out = tmp_path / "out.parquet"
     out.write_bytes(b"mine")
     line = commands.run("log", "export", out, "--data", log.data).error_line()
-    assert "it is there already; remove it, or give --force" in line
+    assert line == f"cannot export to {out}: it is there already; remove it, or give --force"
     assert out.read_bytes() == b"mine"
     assert commands.run("log", "export", out, "--data", log.data, "--force").code == 0
     assert pq.read_metadata(out).num_rows == 9
@@ -110,3 +110,12 @@ def test_what_cannot_be_read_is_left_out_told_and_ends_with_one(
     (left_out,) = json.loads(done.out)["left_out"]
     assert (left_out["first_offset"], left_out["resumes_at"]) == (3, 6)
     assert pq.read_table(out).column("offset").to_pylist() == [0, 1, 2, 6, 7, 8]
+
+
+@pytest.mark.parametrize("name", ["out.csv", "out", "out.parquet.gz"])
+def test_another_ending_than_parquet_is_one_line_and_no_file(
+    commands: Commands, log: WrittenLog, tmp_path: Path, name: str
+) -> None:
+    line = commands.run("log", "export", tmp_path / name, "--data", log.data, "--force")
+    assert "its name must end in .parquet" in line.error_line()
+    assert not (tmp_path / name).exists()

@@ -162,8 +162,17 @@ def test_url_and_protocol_may_not_differ(commands: Commands, broker: LiveBroker)
     ("url", "said"),
     [
         ("tcp://127.0.0.1:1", "start a broker with `penstock serve`, or say by --url"),
-        ("127.0.0.1:7000", "give --url an address such as tcp://127.0.0.1:7000"),
-        ("udp://127.0.0.1:7000", "clients connect by tcp, tls, ipc, ws and wss"),
+        (
+            "127.0.0.1:7000",
+            "or one that starts with a protocol: rheos1, rheos2, fleximq, herald, lamamq",
+        ),
+        ("udp://127.0.0.1:7000", "clients connect by tcp, tls, ipc, ws and wss, not by udp; give"),
+        (
+            "http://127.0.0.1:7000",
+            "clients connect by tcp, tls, ipc, ws and wss, not by http; give",
+        ),
+        ("tcp://127.0.0.1", "'tcp://127.0.0.1': the port is missing; give --url an address"),
+        ("tcp://:7000", "'tcp://:7000': the host is missing; give --url an address"),
     ],
 )
 def test_a_broker_that_is_not_there_is_one_line(commands: Commands, url: str, said: str) -> None:
@@ -184,7 +193,9 @@ def test_a_broker_behind_tls_is_trusted_by_the_certificates_given(
     address = asyncio.run_coroutine_threadsafe(listening, broker._loop).result(10)
     arguments = ("pub", "t", "x", "--url", f"tls://localhost:{address.port}")
     assert commands.run(*arguments, "--ca", TLS / "localhost.pem").code == 0
-    assert "certificate" in commands.run(*arguments).error_line()
+    line = commands.run(*arguments).error_line()
+    assert "TLS failed: the certificate: self" in line
+    assert line.endswith("; give --ca the certificates to trust")
 
 
 def test_secrets_come_from_the_environment(
@@ -215,3 +226,44 @@ def test_what_is_refused_without_an_answer_is_told(commands: Commands) -> None:
         assert "RATE_LIMIT" in commands.run(*arguments).error_line()
         done = commands.run(*arguments[:3], "--no-wait", "--url", at(slow, "herald"))
         assert done.out == "channel/7: 1 message, 1 byte.\n"
+
+
+@pytest.mark.parametrize("json_wanted", [False, True])
+def test_a_connection_that_is_lost_does_not_lose_the_sum(json_wanted: bool) -> None:  # noqa: FBT001
+    arguments = ["pub", "live", "--lines", *(["--json"] if json_wanted else [])]
+    with LiveBroker() as broker:
+        command = Running(*arguments, "--url", at(broker))
+        with lama.subscriber(broker, b"live") as listener:
+            command.stdin.write(b"first\n")
+            command.stdin.flush()
+            assert listener.forwarded().payload == b"first"
+    with command:
+        command.stdin.write(b"other\n")
+        command.stdin.flush()
+        code, said = command.wait()
+        out = command.stdout.read()
+    if json_wanted:
+        found = json.loads(out)
+        assert found.pop("error").startswith("the connection was lost: ")
+        assert found == {"topic": "live", "messages": 1, "bytes": 5}
+    else:
+        assert out == b"live: 1 message, 5 bytes.\n"
+    assert code == 2
+    assert said.startswith("penstock: the connection was lost: ")
+    assert said.count("\n") == 1
+    assert said.endswith(
+        "; 1 message acknowledged, whether more arrived is not known; "
+        "send again what is behind them\n"
+    )
+
+
+def test_what_is_not_acknowledged_is_not_said_to_have_arrived() -> None:
+    with LiveBroker() as broker:
+        command = Running("pub", "7", "--lines", "--url", at(broker, "herald"))
+        broker.until(lambda: broker.server.broker.sessions)
+    with command:
+        command.stdin.write(b"late\n")
+        command.stdin.flush()
+        code, said = command.wait()
+        assert (code, command.stdout.read()) == (2, b"channel/7: 0 messages, 0 bytes.\n")
+    assert said.endswith("herald acknowledges nothing: what arrived is not known\n")

@@ -75,8 +75,22 @@ def test_an_answer_is_printed_by_its_kind(
     where = ("--to", server.identity, "--url", at(broker))
     assert commands.run("req", "/map", *where).out == '{"mean":20.0,"of":[18.5,21.5]}\n'
     assert commands.run("req", "/bytes", *where).out == r"\x00\xff\x1b" + "\n"
-    raw = run("req", "/echo", "-", "--raw", *where, data=b"\x00\xff\n")
-    assert (raw.code, raw.out) == (0, b"\x00\xff\n\n")
+
+
+@pytest.mark.parametrize("value", [b"\x00\xff\n", b"\x1b", b""])
+def test_raw_is_the_answer_byte_for_byte(
+    broker: LiveBroker, server: SyncClient, value: bytes
+) -> None:
+    where = ("--to", server.identity, "--url", at(broker))
+    raw = run("req", "/echo", "-", "--raw", *where, data=value)
+    assert (raw.code, raw.out) == (0, value)
+
+
+def test_raw_adds_no_newline_to_json_either(
+    commands: Commands, broker: LiveBroker, server: SyncClient
+) -> None:
+    where = ("--to", server.identity, "--url", at(broker))
+    assert commands.run("req", "/map", "--raw", *where).out == '{"mean":20.0,"of":[18.5,21.5]}'
 
 
 def test_json_has_status_and_time(

@@ -334,7 +334,6 @@ def test_an_open_listener_is_one_line_with_the_remedy() -> None:
         ("serve", "--listen", "nonsense"),
         ("serve", "--durability", "disk"),
         ("nonsense",),
-        (),
     ],
 )
 def test_a_wrong_command_line_is_one_line(arguments: tuple[str, ...]) -> None:

@@ -64,6 +64,10 @@ def test_raw_is_the_value_and_a_newline(broker: LiveBroker) -> None:
     assert (done.code, done.out) == (0, b"".join(value + b"\n" for value in VALUES))
 
 
+def test_the_help_says_that_a_newline_stands_behind_each_raw_value(commands: Commands) -> None:
+    assert "byte for byte, a newline behind" in " ".join(commands.run("sub", "--help").out.split())
+
+
 def test_json_has_what_the_protocol_says(commands: Commands, broker: LiveBroker) -> None:
     arguments = ("plant/#", "--replay", "earliest", "--count", 2, "--json")
     first, second = map(json.loads, history(commands, broker, *arguments))

@@ -1,5 +1,6 @@
 """`penstock top`: one frame, several, as JSON, and live on a terminal."""
 
+import contextlib
 import json
 import os
 import pty
@@ -18,6 +19,7 @@ from penstock.log.groups import GroupOffsets
 from tests.support import lamamq_bytes
 from tests.support.commands import Commands
 from tests.support.http_live import HttpBroker
+from tests.support.running import PENSTOCK, Running
 
 QUICK = ("--interval", "0.2")
 
@@ -128,3 +130,35 @@ def test_when_the_broker_goes_it_says_so(commands: Commands) -> None:
         url = broker.url
         assert commands.run("top", "--once", *QUICK, "--url", url).code == 0
     assert "no broker answers" in commands.run("top", "--url", url).error_line()
+
+
+def test_when_the_broker_goes_meanwhile_it_says_that_the_connection_was_lost() -> None:
+    with HttpBroker() as broker:
+        command = Running("top", *QUICK, "--json", "--url", broker.url)
+        assert "protocols" in json.loads(command.line())
+    with command:
+        code, said = command.wait()
+    assert code == 2
+    assert said.startswith(f"penstock: the connection to {broker.url} was lost: ")
+    assert said.count("\n") == 1
+
+
+def test_on_a_terminal_that_can_do_nothing_lines_are_printed(broker: HttpBroker) -> None:
+    ours, theirs = pty.openpty()
+    command = [*PENSTOCK, "top", *QUICK, "--count", "2", "--url", broker.url]
+    process = subprocess.Popen(  # noqa: S603
+        command, stdout=theirs, stderr=theirs, env={**os.environ, "TERM": "dumb"}
+    )
+    os.close(theirs)
+    seen = b""
+    try:
+        with contextlib.suppress(OSError):  # the terminal is closed
+            while more := os.read(ours, 65536):
+                seen += more
+        assert process.wait(5) == 0
+    finally:
+        process.kill()
+        process.wait(5)
+        os.close(ours)
+    assert seen.count(b"PROTOCOL") == 2
+    assert b"\x1b" not in seen

@@ -241,7 +241,7 @@ def test_a_file_that_is_cut_short_is_read_up_to_there() -> None:
 def test_fragments_and_unknown_links_are_counted() -> None:
     fragment = ip(CLIENT, SERVER, 6, bytes(40), fragment=0x2000)
     capture = read_capture(pcap([fragment, *SESSION]), name="test")
-    assert capture.remarks == ["1 packets are left out: it is a fragment of an IP packet"]
+    assert capture.remarks == ["1 packet is left out: it is a fragment of an IP packet"]
     with pytest.raises(CaptureUnreadable, match="links of type 147"):
         read_capture(pcap(SESSION, link=147), name="test")
 

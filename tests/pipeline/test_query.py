@@ -1,0 +1,82 @@
+"""Queries over topics: Spark says which tables it does not know, and topics are found by that."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from penstock.pipeline.errors import QueryFailed
+from penstock.pipeline.query import run_query
+from tests.support.written_log import WrittenLog, message
+
+TOPICS = ("a", "b", "a,b", " sp ", "x`y", "it's", "A/x")
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    data: Path = tmp_path_factory.mktemp("query") / "data"
+    with WrittenLog(data) as log:
+        for offset, topic in enumerate(TOPICS):
+            log.put(message(topic, b"%d" % offset, offset))
+    return {"path": str(data)}
+
+
+def rows(spark: SparkSession, source: dict[str, str], text: str) -> list[tuple[Any, ...]]:
+    return [tuple(row) for row in run_query(spark, text, tables={}, source=source).collect()]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("select topic, `offset` from `a`", [("a", 0)]),
+        ("select topic from `+` order by `topic` desc, `offset` limit 1;", [("x`y",)]),
+        ("select `topic`, `protocol`, 1 from `a` group by `topic`, `protocol`", [("a", "herald", 1)]),
+        ("select concat(string(value), `topic`) from `b`", [("1b",)]),
+        ("select extract(year from `timestamp`) from `a`", [(2025,)]),
+        ("select count(*) from `a`, `b`", [(1,)]),
+        ("select count(*) from `a` as `x` join `b` as `y` on true", [(1,)]),
+        ("select topic from `a,b`", [("a,b",)]),
+        ("select topic from ` sp `", [(" sp ",)]),
+        ("select topic from `x``y`", [("x`y",)]),
+        ("select topic from `it's`", [("it's",)]),
+        ("select topic from `A/+`", [("A/x",)]),
+        ("/* don't */ select topic from `a` where topic = 'a'", [("a",)]),
+        ("-- it's\nselect topic from `a`", [("a",)]),
+        ("with `q` as (select * from `a`) select count(*) from `q`", [(1,)]),
+        ("select * from (select count(*) from `#`), (select '`b`')", [(7, "`b`")]),
+        ("select count(*) from `none`", [(0,)]),
+    ],
+)  # fmt: skip
+def test_topics_are_tables_wherever_tables_may_stand(
+    spark: SparkSession, source: dict[str, str], text: str, expected: list[tuple[Any, ...]]
+) -> None:
+    assert rows(spark, source, text) == expected
+    assert not spark.catalog.listTables()
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("select * from a", "TABLE_OR_VIEW_NOT_FOUND"),
+        ("select * from `a`.`b`", "TABLE_OR_VIEW_NOT_FOUND"),
+        ("select nothing from `a`", "UNRESOLVED_COLUMN"),
+        ("select * from `a/x` join `A/x`", "`a/x` and `A/x` differ only in case"),
+    ],
+)
+def test_what_is_no_topic_is_told(
+    spark: SparkSession, source: dict[str, str], text: str, says: str
+) -> None:
+    with pytest.raises(QueryFailed, match=says):
+        rows(spark, source, text)
+    assert not spark.catalog.listTables()
+
+
+def test_a_query_that_is_asked_again_sees_what_came_since(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    source = {"path": str(tmp_path)}
+    with WrittenLog(tmp_path) as log:
+        for number in range(2):
+            log.put(message("t", b"", number))
+            assert rows(spark, source, "select count(*) from `t`") == [(number + 1,)]
