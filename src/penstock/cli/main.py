@@ -44,6 +44,8 @@ EXIT_OPERATOR: Final = 2
 EXIT_FAULT: Final = 70  # EX_SOFTWARE of sysexits.h
 EXIT_INTERRUPTED: Final = 130
 DEBUG_VARIABLE: Final = "PENSTOCK_DEBUG"
+_LASTING: Final = frozenset({"serve", "pipeline"})
+"""Commands that run until they are stopped."""
 
 # BadParameter is a UsageError is a ClickException: what the parser raises for a wrong command line.
 # Newer versions of typer bring the parser along, older ones import it, so it is found by its heir.
@@ -142,8 +144,11 @@ def _fail_to_parse(error: Exception) -> NoReturn:
 
 
 def _fail_by_fault(error: Exception) -> NoReturn:
-    """Say that Penstock is at fault, in one line; where, if the environment asks for it."""
-    if os.environ.get(DEBUG_VARIABLE) == "1":
+    """Say that Penstock is at fault, in one line; where, if the environment asks for it.
+
+    What has run for days cannot be asked again, and says where at once.
+    """
+    if os.environ.get(DEBUG_VARIABLE) == "1" or _LASTING.intersection(sys.argv[1:2]):
         import traceback  # noqa: PLC0415
 
         traceback.print_exception(error)

@@ -159,15 +159,17 @@ def test_a_fault_of_ours_is_one_line_and_the_place_is_shown_on_demand(
 ) -> None:
     broken = typer.Typer()
     broken.command("broken")(_at_fault)
+    broken.command("serve")(_at_fault)
     monkeypatch.setattr("penstock.cli.main.app", broken)
     monkeypatch.delenv("PENSTOCK_DEBUG", raising=False)
     line = (
         "penstock: a fault of Penstock's: RuntimeError: two lines; PENSTOCK_DEBUG=1 shows where\n"
     )
-    assert commands.run() == (70, "", line)
+    assert commands.run("broken") == (70, "", line)
+    lasting = commands.run("serve")
     monkeypatch.setenv("PENSTOCK_DEBUG", "1")
-    done = commands.run()
-    assert (done.code, done.out) == (70, "")
-    assert done.err.startswith("Traceback ")
-    assert "in _at_fault" in done.err
-    assert done.err.endswith(line)
+    for done in (lasting, commands.run("broken")):
+        assert (done.code, done.out) == (70, "")
+        assert done.err.startswith("Traceback ")
+        assert "in _at_fault" in done.err
+        assert done.err.endswith(line)
