@@ -96,3 +96,8 @@ def test_what_is_wrong_is_named_by_its_key(
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nothing.toml: cannot be read: .*--config"):
         load(tmp_path / "nothing.toml")
+
+
+@pytest.mark.parametrize("pattern", ["(?<=a)(\\d+)", "(?<!a)(\\d+)", "(?<digits>\\d+)"])
+def test_a_pattern_may_look_behind_and_name_its_group(tmp_path: Path, pattern: str) -> None:
+    assert loaded(tmp_path, SILVER + f"format = \"text\"\npattern = '{pattern}'")
