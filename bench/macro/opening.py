@@ -22,7 +22,7 @@ from bench.macro import intake
 from bench.macro.stores import data_folder, penstock_store
 from bench.micro.log import Appending, Source
 from bench.results import save
-from penstock.log.arrow_log import ArrowLog
+from penstock.storage.arrow.log import ArrowLog
 
 GIB = 1 << 30
 READY_SECONDS_MAX = 2.0

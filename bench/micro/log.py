@@ -34,14 +34,14 @@ from bench.results import save
 from penstock._kernels import rheos2 as kernel
 from penstock._kernels.batch import Batch, Sender
 from penstock._kernels.topics import TopicTable
-from penstock.log.arrow_log import ArrowLog
-from penstock.log.browse import LogView
-from penstock.log.durability import DurabilityRules
-from penstock.log.files import Files
-from penstock.log.options import LogOptions
-from penstock.log.reader import StoredGroup, read_group
-from penstock.log.records import count_topics, record_batches
 from penstock.model import Durability
+from penstock.storage.arrow.durability import DurabilityRules
+from penstock.storage.arrow.files import Files
+from penstock.storage.arrow.log import ArrowLog
+from penstock.storage.arrow.options import LogOptions
+from penstock.storage.arrow.read.browse import LogView
+from penstock.storage.arrow.read.reader import StoredGroup, read_group
+from penstock.storage.arrow.read.records import count_topics, record_batches
 from penstock.wire import rheos2
 from penstock.wire.rheos import OpCode
 

@@ -32,7 +32,7 @@ GroupColumns: TypeAlias = tuple[
     Sequence[bytes],
     Sequence[bytes],
 ]
-"""What `log.arrow_format.Columns` is made of."""
+"""What `storage.arrow.format.segment.Columns` is made of."""
 
 
 class Clock(Port):

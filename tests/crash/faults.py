@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from penstock.gateway.options import GatewayOptions
-from penstock.log.arrow_log import ArrowLog
-from penstock.log.files import Buffer, Files
-from penstock.log.options import LogOptions
 from penstock.server.server import Server
+from penstock.storage.arrow.files import Buffer, Files
+from penstock.storage.arrow.log import ArrowLog
+from penstock.storage.arrow.options import LogOptions
 from tests.support.live import LiveBroker
 
 

@@ -13,14 +13,14 @@ from penstock._kernels.batch import Sender
 from penstock._kernels.topics import TopicTable
 from penstock.core.answers import is_safe
 from penstock.errors import LogUnavailable
-from penstock.log.arrow_log import ArrowLog
-from penstock.log.durability import DurabilityRules
-from penstock.log.names import SEGMENT, STATE, partition_folder
-from penstock.log.options import LogOptions, Retention
-from penstock.log.recovery import recover
-from penstock.log.watermark import read_watermark
 from penstock.model import Durability, Kind, Protocol
 from penstock.ports import Receipt, Record
+from penstock.storage.arrow.durability import DurabilityRules
+from penstock.storage.arrow.format.file_names import SEGMENT, STATE, partition_folder
+from penstock.storage.arrow.log import ArrowLog
+from penstock.storage.arrow.options import LogOptions, Retention
+from penstock.storage.arrow.recover.recovery import recover
+from penstock.storage.arrow.write.watermark import read_watermark
 from tests.crash.lives import SMALL, Life, Row, Session
 from tests.support.log_rows import LOG_ID, START_US
 from tests.support.recorded_files import Killed, RecordedFiles

@@ -10,17 +10,17 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from penstock._kernels.block import Block, TopicSlots
-from penstock.log.arrow_format import BadGroup, check_group, head, parse_group
-from penstock.log.catalog import Catalog
-from penstock.log.committer import Commit, Committer, Outcome, Tail
-from penstock.log.index_file import load_index
-from penstock.log.names import SEGMENT, partition_folder, segment_path
-from penstock.log.recovery import Recovered, Segment, recover
-from penstock.log.retention import remove_segments
-from penstock.log.state import LogState, save_state
-from penstock.log.topics import TopicJournal
-from penstock.log.watermark import Watermark, read_watermark
 from penstock.model import Durability, Kind, Protocol
+from penstock.storage.arrow.format.file_names import SEGMENT, partition_folder, segment_path
+from penstock.storage.arrow.format.index_file import load_index
+from penstock.storage.arrow.format.log_state import LogState, save_state
+from penstock.storage.arrow.format.segment import BadGroup, check_group, head, parse_group
+from penstock.storage.arrow.read.catalog import Catalog
+from penstock.storage.arrow.recover.recovery import Recovered, Segment, recover
+from penstock.storage.arrow.write.committer import Commit, Committer, Outcome, Tail
+from penstock.storage.arrow.write.retention import remove_segments
+from penstock.storage.arrow.write.topic_journal import TopicJournal
+from penstock.storage.arrow.write.watermark import Watermark, read_watermark
 from tests.support.log_rows import LOG_ID, START_US
 from tests.support.recorded_files import RecordedFiles
 

@@ -6,11 +6,11 @@ import random
 from collections.abc import Callable
 from typing import NamedTuple
 
-from penstock.log.damage import Fault
-from penstock.log.names import SEGMENT
-from penstock.log.recovery import Recovered, recover
-from penstock.log.topics import TopicJournal
-from penstock.log.verify import Verified, verify
+from penstock.storage.arrow.format.damage import Fault
+from penstock.storage.arrow.format.file_names import SEGMENT
+from penstock.storage.arrow.recover.recovery import Recovered, recover
+from penstock.storage.arrow.recover.verify import Verified, verify
+from penstock.storage.arrow.write.topic_journal import TopicJournal
 from tests.crash.lives import SMALL, Life, Promise, Row, Session, rows_of
 from tests.support.log_rows import LOG_ID
 from tests.support.power_cut import Disk, cuts

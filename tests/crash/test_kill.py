@@ -18,7 +18,7 @@ from typing import Self
 
 import pytest
 
-from penstock.log.arrow_format import HEAD_BYTES_MAX
+from penstock.storage.arrow.format.segment import HEAD_BYTES_MAX
 from tests.crash.faults import FaultyFiles, KeepingBroker
 from tests.crash.loads import (
     SECONDS_MAX,

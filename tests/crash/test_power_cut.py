@@ -13,14 +13,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from penstock.log.arrow_format import head
-from penstock.log.files import Files
-from penstock.log.follow import LogFollower
-from penstock.log.names import JOURNAL, STATE, segment_path
-from penstock.log.recovery import recover
-from penstock.log.topics import TopicJournal, read_topics
-from penstock.log.watermark import WATERMARK, Watermark, read_watermark
 from penstock.model import Durability
+from penstock.storage.arrow.files import Files
+from penstock.storage.arrow.format.file_names import JOURNAL, STATE, segment_path
+from penstock.storage.arrow.format.segment import head
+from penstock.storage.arrow.read.follow import LogFollower
+from penstock.storage.arrow.recover.recovery import recover
+from penstock.storage.arrow.write.topic_journal import TopicJournal, read_topics
+from penstock.storage.arrow.write.watermark import WATERMARK, Watermark, read_watermark
 from tests.crash.life_stories import (
     LongLife,
     WholeLog,
@@ -161,9 +161,9 @@ def test_what_was_acknowledged_outlives_a_power_cut_at_any_point(
 def test_a_whole_log_keeps_what_it_acknowledged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.log.arrow_log.LOG_RETRY_SECONDS", 0.01)
-    monkeypatch.setattr("penstock.log.arrow_log.LOG_RETENTION_SECONDS", 0.02)
-    monkeypatch.setattr("penstock.log.page_cache._STEP_BYTES", 6_000)
+    monkeypatch.setattr("penstock.storage.arrow.log.LOG_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("penstock.storage.arrow.log.LOG_RETENTION_SECONDS", 0.02)
+    monkeypatch.setattr("penstock.storage.arrow.write.page_cache._STEP_BYTES", 6_000)
     tried = Tried()
     for seed in range(MORE):
         log = WholeLog(tmp_path / str(seed), seed)
@@ -301,7 +301,9 @@ def test_a_sync_that_is_left_out_is_found_out(forgotten: str) -> None:
 
 
 def test_offsets_that_are_not_remembered_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.log.recovery._Recovery._raise_floor", lambda *_, **__: None)
+    monkeypatch.setattr(
+        "penstock.storage.arrow.recover.recovery._Recovery._raise_floor", lambda *_, **__: None
+    )
     with pytest.raises(AssertionError, match="an offset that was seen on disk"):
         PowerCuts(short_life(), seed=0).run(states_max=1 << 12, again=0)
 

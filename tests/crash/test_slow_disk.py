@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.log.durability import DurabilityRules
-from penstock.log.options import LogOptions
 from penstock.model import Durability
+from penstock.storage.arrow.durability import DurabilityRules
+from penstock.storage.arrow.options import LogOptions
 from tests.crash.faults import FaultyFiles, KeepingBroker
 from tests.crash.loads import (
     FleximqPublisher,

@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 
 from penstock.errors import PenstockError
 from penstock.flight.client import FlightClient
-from penstock.log.browse import LogView
-from penstock.log.records import record_batches
+from penstock.storage.arrow.read.browse import LogView
+from penstock.storage.arrow.read.records import record_batches
 from tests.support.flight import rows, table
 
 FLIGHT = re.compile(r"  flight  (grpc://127\.0\.0\.1:\d+) ")

@@ -13,9 +13,9 @@ from penstock.core.access import Principal
 from penstock.errors import InvalidTopicName, LogUnavailable, NotAllowed
 from penstock.flight.client import FlightClient
 from penstock.flight.errors import BadRequest, BadRows, EpochOutOfOrder, NotStaged
-from penstock.log.durability import DurabilityRules
-from penstock.log.options import LogOptions
 from penstock.model import Durability, Protocol
+from penstock.storage.arrow.durability import DurabilityRules
+from penstock.storage.arrow.options import LogOptions
 from tests.crash.faults import FaultyFiles, KeepingBroker
 from tests.support.flight import rows, serve_tables, table
 from tests.support.live import LiveBroker

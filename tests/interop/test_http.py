@@ -22,14 +22,14 @@ import penstock
 from penstock import limits
 from penstock.errors import ConfigError
 from penstock.limits import HTTP_BODY_BYTES_MAX, HTTP_HEAD_BYTES_MAX
-from penstock.log.browse import LogView
-from penstock.log.groups import GroupOffsets
-from penstock.log.records import plain_records, record_batches
 from penstock.server.banner import banner
 from penstock.server.config_loading import load
 from penstock.server.credentials import Authenticator
 from penstock.server.run import Running
 from penstock.server.server import Server
+from penstock.storage.arrow.read.browse import LogView
+from penstock.storage.arrow.read.records import plain_records, record_batches
+from penstock.storage.group_offsets import GroupOffsets
 from tests.support import herald_bytes, lamamq_bytes
 from tests.support.http_live import JSON, HttpBroker
 from tests.support.lamamq_bytes import PUSHED, WAIT_OR_REFUSE

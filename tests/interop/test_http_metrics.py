@@ -9,7 +9,7 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.limits import METRICS_GROUPS_MAX, METRICS_REASONS_MAX
-from penstock.log.groups import GroupOffsets
+from penstock.storage.group_offsets import GroupOffsets
 from tests.support import herald_bytes, lamamq_bytes
 from tests.support.http_live import HttpBroker
 

@@ -10,7 +10,6 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from penstock.log.records import RECORD_SCHEMA
 from penstock.pipeline.bronze import BronzeWriter, bronze
 from penstock.pipeline.config import WarehouseConfig
 from penstock.pipeline.landing import LandedFiles
@@ -18,6 +17,7 @@ from penstock.pipeline.positions import Stream
 from penstock.pipeline.tables import STAGING
 from penstock.pipeline.warehouse import Warehouse
 from penstock.spark.schema import RECORD, arrow_schema
+from penstock.storage.arrow.read.records import RECORD_SCHEMA
 from tests.support.pipeline_records import arrow, frame, record
 
 GIVEN = [

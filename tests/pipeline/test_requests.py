@@ -11,13 +11,13 @@ from pyspark.sql import SparkSession
 
 import penstock
 from penstock.client import Refused, Request
-from penstock.log.follow import LogFollower
-from penstock.log.records import record_batches
 from penstock.model import Kind, Protocol
 from penstock.pipeline.config import GoldConfig, PipelineConfig, SourceConfig
 from penstock.pipeline.pipeline import Pipeline
 from penstock.pipeline.warehouse import Warehouse
 from penstock.ports import Record
+from penstock.storage.arrow.read.follow import LogFollower
+from penstock.storage.arrow.read.records import record_batches
 from tests.support.live import LiveBroker
 from tests.support.written_log import WrittenLog, message
 

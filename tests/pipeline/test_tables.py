@@ -11,7 +11,6 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from penstock.log.records import RECORD_SCHEMA
 from penstock.pipeline.bronze import BronzeWriter, positions_of
 from penstock.pipeline.config import WarehouseConfig
 from penstock.pipeline.errors import ColumnChanged, WarehouseInUse
@@ -19,6 +18,7 @@ from penstock.pipeline.files import DataFile
 from penstock.pipeline.positions import Slice, Stream, plan
 from penstock.pipeline.tables import Table
 from penstock.pipeline.warehouse import Warehouse
+from penstock.storage.arrow.read.records import RECORD_SCHEMA
 from tests.support.pipeline_records import arrow, frame, record
 
 OURS = Stream("01234567-89ab", 0)

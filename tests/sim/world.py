@@ -15,10 +15,10 @@ from penstock.core.broker import Broker, BrokerSettings
 from penstock.core.sessions import Session
 from penstock.gateway.front_door import GATEWAYS, FrontDoor
 from penstock.gateway.options import GatewayOptions
-from penstock.log.memory import MemoryLog
 from penstock.model import ByteOrder
 from penstock.ports import LogReader, LogWriter, Receipt
 from penstock.replay import Ago, AtOffset, AtTime, Earliest, split_replay
+from penstock.storage.memory import MemoryLog
 from tests.sim.book import Book
 from tests.sim.clients import CLIENTS, SimulatedClient
 from tests.sim.links import SimulatedLink

@@ -11,17 +11,17 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit
 from pyspark.sql.types import StructType
 
 from penstock.errors import CannotRead
-from penstock.log.browse import LogView
-from penstock.log.files import Files
-from penstock.log.records import plain_records, record_batches
-from penstock.log.retention import remove_segments
-from penstock.log.state import LogState, load_state, save_state
 from penstock.model import Kind, Protocol
 from penstock.spark.errors import InvalidSchema
 from penstock.spark.files import FileTask
 from penstock.spark.options import read_options
 from penstock.spark.reader import BatchReader
 from penstock.spark.schema import RECORD, check_columns, record
+from penstock.storage.arrow.files import Files
+from penstock.storage.arrow.format.log_state import LogState, load_state, save_state
+from penstock.storage.arrow.read.browse import LogView
+from penstock.storage.arrow.read.records import plain_records, record_batches
+from penstock.storage.arrow.write.retention import remove_segments
 from tests.support.written_log import WrittenLog, message
 
 

@@ -11,11 +11,11 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from penstock.log.groups import GroupOffsets
 from penstock.spark.errors import LogWentBack, RangeLost
 from penstock.spark.options import read_options
 from penstock.spark.schema import RECORD
 from penstock.spark.stream import StreamReader
+from penstock.storage.group_offsets import GroupOffsets
 from tests.spark.test_batch import let_go
 from tests.support.written_log import WrittenLog
 

@@ -12,9 +12,9 @@ from typing import Any, Self
 import uvloop
 
 from penstock.gateway.options import GatewayOptions
-from penstock.log.arrow_log import ArrowLog, LogOptions
 from penstock.ports import LogWriter
 from penstock.server.server import Server
+from penstock.storage.arrow.log import ArrowLog, LogOptions
 
 
 class LiveBroker:

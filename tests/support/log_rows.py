@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from penstock.log.arrow_format import Columns, head
-from penstock.log.files import Files
-from penstock.log.index_file import load_index
-from penstock.log.names import segment_path
-from penstock.log.recovery import Recovered
-from penstock.log.schema import KINDS, PROTOCOLS, SCHEMA
+from penstock.storage.arrow.files import Files
+from penstock.storage.arrow.format.file_names import segment_path
+from penstock.storage.arrow.format.index_file import load_index
+from penstock.storage.arrow.format.segment import Columns, head
+from penstock.storage.arrow.recover.recovery import Recovered
+from penstock.storage.schema import KINDS, PROTOCOLS, SCHEMA
 
 LOG_ID = 0x0123456789AB
 START_US = 1_700_000_000_000_000

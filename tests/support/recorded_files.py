@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from penstock.errors import LogInUse
-from penstock.log.files import Files
+from penstock.storage.arrow.files import Files
 
 
 class Operation(NamedTuple):

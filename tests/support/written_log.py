@@ -8,11 +8,11 @@ from typing import Any, Self
 
 from penstock._kernels.batch import Sender
 from penstock._kernels.topics import TopicTable
-from penstock.log.arrow_log import ArrowLog
-from penstock.log.names import partition_folder
-from penstock.log.options import LogOptions
 from penstock.model import Kind, Protocol
 from penstock.ports import Record
+from penstock.storage.arrow.format.file_names import partition_folder
+from penstock.storage.arrow.log import ArrowLog
+from penstock.storage.arrow.options import LogOptions
 
 START_US = 1_763_200_000_000_000
 """2025-11-15T09:46:40Z; the message at offset n came n milliseconds later."""

@@ -17,7 +17,7 @@ LAYERS = [
     {"patterns", "replay"},
     {"_kernels"},
     {"ports"},
-    {"wire", "log"},
+    {"wire", "storage"},
     {"transport", "decode"},
     {"core", "client", "flight"},
     {"admin", "conform", "gateway", "spark"},
@@ -26,7 +26,7 @@ LAYERS = [
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 NEVER = {
-    "core": {"transport", "wire", "log"},  # storage and peers reach it through ports
+    "core": {"transport", "wire", "storage"},  # storage and peers reach it through ports
     "client": {"core", "gateway", "server"},
     "flight": {"transport", "wire"},
     "spark": {"core", "gateway", "server"},

@@ -96,7 +96,7 @@ class Block:
         Names,
         list[bytes],
     ]:
-        """Return what `log.arrow_format.Columns` is made of; its views are good until `clear`.
+        """Return the fields of `storage.arrow.format.segment.Columns`; views hold until `clear`.
 
         The rows get the offsets from `base_offset` on.
         """

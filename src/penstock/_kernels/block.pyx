@@ -2,7 +2,7 @@
 
 The event loop's thread adds rows, copying what it keeps out of the receive buffer. Then a writer
 thread takes the block and finishes it: columns that follow from the others are filled in, and all
-are handed out as Arrow's flattened buffers (see log/arrow_format.py). A column that nobody used
+are handed out as Arrow's flattened buffers (see storage/arrow/format/segment.py). A column that nobody used
 costs nothing: a number stands for its zeros.
 """
 

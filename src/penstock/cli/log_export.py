@@ -48,8 +48,8 @@ def export(
     view = open_view(data, partition)
     first, last = find_range(view, start, end)
     from penstock.cli.log_progress import progress_bar  # noqa: PLC0415
-    from penstock.log.export import export_parquet  # noqa: PLC0415
-    from penstock.log.records import record_batches  # noqa: PLC0415
+    from penstock.storage.arrow.read.export import export_parquet  # noqa: PLC0415
+    from penstock.storage.arrow.read.records import record_batches  # noqa: PLC0415
 
     losses = Losses()
     with progress_bar("exporting", last - first, unit="messages") as progress:

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from penstock.log.damage import Damage, Fault
-from penstock.log.names import JOURNAL, SEGMENT, STATE
+from penstock.storage.arrow.format.damage import Damage, Fault
+from penstock.storage.arrow.format.file_names import JOURNAL, SEGMENT, STATE
 
 __all__ = ["NO_FAULT", "finding", "finding_fields"]
 

@@ -20,8 +20,8 @@ from penstock.cli.log_options import (
 )
 
 if TYPE_CHECKING:
-    from penstock.log.browse import LogView, SegmentView
-    from penstock.log.records import TopicCount
+    from penstock.storage.arrow.read.browse import LogView, SegmentView
+    from penstock.storage.arrow.read.records import TopicCount
 
 __all__ = ["ls"]
 
@@ -56,7 +56,7 @@ def _count(
     view: "LogView", segments: "Sequence[SegmentView]", losses: Losses
 ) -> "dict[str, TopicCount]":
     from penstock.cli.log_progress import progress_bar  # noqa: PLC0415
-    from penstock.log.records import count_topics  # noqa: PLC0415
+    from penstock.storage.arrow.read.records import count_topics  # noqa: PLC0415
 
     total = sum(segment.messages for segment in segments)
     with progress_bar("counting", total, unit="messages") as progress:

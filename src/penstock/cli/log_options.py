@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.errors import LogDamaged
-    from penstock.log.browse import LogView
+    from penstock.storage.arrow.read.browse import LogView
 
 __all__ = [
     "DATA_DEFAULT",
@@ -100,7 +100,7 @@ class Losses:
 
 def open_view(data: Path, partition: int) -> "LogView":
     """Open a log to look at; raise OperatorError."""
-    from penstock.log.browse import LogView  # noqa: PLC0415  (so that --help starts fast)
+    from penstock.storage.arrow.read.browse import LogView  # noqa: PLC0415  (so that --help starts fast)
 
     try:
         return LogView(data, partition=partition)

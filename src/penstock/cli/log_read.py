@@ -70,7 +70,7 @@ def read(
     wanted = topic_filter(pattern)
     view = open_view(data, partition)
     first, last = find_range(view, start, end)
-    from penstock.log.records import plain_records, record_batches  # noqa: PLC0415
+    from penstock.storage.arrow.read.records import plain_records, record_batches  # noqa: PLC0415
 
     lines = _json_lines if json else _text_lines(value or ValueFormat.TEXT)
     losses = Losses()

@@ -17,8 +17,8 @@ from penstock.cli.log_options import (
 from penstock.errors import CannotRead
 
 if TYPE_CHECKING:
-    from penstock.log.damage import Damage
-    from penstock.log.verify import Verified
+    from penstock.storage.arrow.format.damage import Damage
+    from penstock.storage.arrow.recover.verify import Verified
 
 __all__ = ["verify"]
 
@@ -30,7 +30,7 @@ def verify(*, data: Data = DATA_DEFAULT, partition: Partition = 0, json: Json = 
     """
     from penstock.cli.log_findings import NO_FAULT  # noqa: PLC0415  (so that --help starts fast)
     from penstock.limits import LOG_OPEN_TRIES_MAX  # noqa: PLC0415
-    from penstock.log.browse import find_log  # noqa: PLC0415
+    from penstock.storage.arrow.read.browse import find_log  # noqa: PLC0415
 
     for left in reversed(range(LOG_OPEN_TRIES_MAX)):
         folder = find_log(data, partition=partition)
@@ -53,10 +53,10 @@ def verify(*, data: Data = DATA_DEFAULT, partition: Partition = 0, json: Json = 
 
 def _check(folder: Path, partition: int) -> "tuple[Verified, list[Damage]]":
     from penstock.cli.log_progress import progress_bar  # noqa: PLC0415
-    from penstock.log.names import SEGMENT  # noqa: PLC0415
-    from penstock.log.overlay import Overlay  # noqa: PLC0415
-    from penstock.log.verify import Verified  # noqa: PLC0415
-    from penstock.log.verify import verify as check  # noqa: PLC0415
+    from penstock.storage.arrow.format.file_names import SEGMENT  # noqa: PLC0415
+    from penstock.storage.arrow.recover.overlay import Overlay  # noqa: PLC0415
+    from penstock.storage.arrow.recover.verify import Verified  # noqa: PLC0415
+    from penstock.storage.arrow.recover.verify import verify as check  # noqa: PLC0415
 
     findings: list[Damage] = []
     verified = Verified(0, 0, 0, 0)

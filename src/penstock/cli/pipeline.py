@@ -147,7 +147,7 @@ def _load(config: Path) -> "PipelineConfig":
 
 def _look_at_source(config: Path, settings: "PipelineConfig") -> None:
     """Raise ConfigError if the source is a folder without a log, before Spark is started."""
-    from penstock.log.follow import partitions_of  # noqa: PLC0415
+    from penstock.storage.arrow.read.follow import partitions_of  # noqa: PLC0415
 
     if settings.source.endpoint:
         return

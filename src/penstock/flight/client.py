@@ -33,7 +33,7 @@ from penstock.limits import (
     FLIGHT_PUBLISH_SECONDS_MAX,
     FLIGHT_RETRY_SECONDS,
 )
-from penstock.log.plain import Plain
+from penstock.storage.plain import Plain
 
 __all__ = ["FlightClient", "location_of"]
 

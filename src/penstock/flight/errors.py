@@ -20,7 +20,7 @@ from penstock.errors import (
     PenstockError,
 )
 from penstock.flight.protocol import Failure
-from penstock.log import groups
+from penstock.storage import group_offsets as groups
 
 __all__ = [
     "BadRequest",

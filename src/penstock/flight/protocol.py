@@ -23,7 +23,7 @@ from typing import Final
 import msgspec
 import pyarrow as pa
 
-from penstock.log.schema import SCHEMA
+from penstock.storage.schema import SCHEMA
 
 __all__ = [
     "SINK_SCHEMA",

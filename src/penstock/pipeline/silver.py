@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from penstock.limits import PIPELINE_ERROR_CHARACTERS_MAX
-from penstock.log.selection import EVERYTHING
 from penstock.patterns import compile_pattern
 from penstock.pipeline.config import FieldConfig, SilverConfig
 from penstock.pipeline.config_loading import METADATA_COLUMNS
+from penstock.storage.selection import EVERYTHING
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

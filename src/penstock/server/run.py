@@ -20,7 +20,7 @@ from penstock.transport.addresses import Address
 from penstock.transport.stdio import Program
 
 if TYPE_CHECKING:
-    from penstock.log.arrow_log import ArrowLog
+    from penstock.storage.arrow.log import ArrowLog
 
 __all__ = ["Running", "serve"]
 
@@ -152,7 +152,7 @@ def _open_log(config: Config) -> "ArrowLog | None":
     options = config.log_options
     if options is None:
         return None
-    from penstock.log.arrow_log import ArrowLog  # noqa: PLC0415  (a cost only a log pays)
+    from penstock.storage.arrow.log import ArrowLog  # noqa: PLC0415  (a cost only a log pays)
 
     folder = Path(config.data.folder)
     try:

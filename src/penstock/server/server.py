@@ -13,18 +13,18 @@ from penstock.core.broker import Broker, BrokerSettings
 from penstock.errors import CallerError, CannotListen
 from penstock.gateway.options import GatewayOptions
 from penstock.limits import SESSIONS_MAX
-from penstock.log.memory import MemoryLog
 from penstock.server.clock import SystemClock
 from penstock.server.connections import Turnstile
 from penstock.server.http.view import ServerView
 from penstock.server.listener import Listener, StdioListener, new_listener
+from penstock.storage.memory import MemoryLog
 from penstock.transport.addresses import Address
 from penstock.transport.stdio import Program
 from penstock.transport.stream import ReceiveBuffer
 
 if TYPE_CHECKING:
-    from penstock.log.arrow_log import ArrowLog
     from penstock.server.flight.listener import FlightListener
+    from penstock.storage.arrow.log import ArrowLog
 
 __all__ = ["Server"]
 

@@ -22,11 +22,11 @@ from penstock.limits import (
     SPARK_BATCH_BYTES,
     SPARK_BATCH_ROWS,
 )
-from penstock.log.arrow_format import END_OF_STREAM, Columns, encode_group, head
-from penstock.log.records import RECORD_SCHEMA
-from penstock.log.schema import RECORD_COLUMNS
 from penstock.model import Durability, Protocol
 from penstock.spark.capture_roles import Captured, Role, Tools, new_role
+from penstock.storage.arrow.format.segment import END_OF_STREAM, Columns, encode_group, head
+from penstock.storage.arrow.read.records import RECORD_SCHEMA
+from penstock.storage.schema import RECORD_COLUMNS
 from penstock.wire.decoder import Rejected
 from penstock.wire.detect import Detected, conclude
 

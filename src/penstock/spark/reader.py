@@ -6,7 +6,6 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from penstock.log.follow import Bounds
 from penstock.spark.errors import InvalidOption
 from penstock.spark.filters import Pushed, push
 from penstock.spark.options import ReadOptions
@@ -15,6 +14,7 @@ from penstock.spark.origins import open_origin
 from penstock.spark.positions import Place, Position
 from penstock.spark.schema import arrow_schema, check_columns
 from penstock.spark.shape import shaped
+from penstock.storage.arrow.read.follow import Bounds
 
 __all__ = ["BatchReader", "FilteringReader", "read_task", "resolve"]
 

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.limits import SPARK_BATCH_BYTES, SPARK_BATCH_ROWS
-from penstock.log.plain import Plain
-from penstock.log.selection import Selection
+from penstock.storage.plain import Plain
+from penstock.storage.selection import Selection
 
 __all__ = ["shaped"]
 

@@ -5,8 +5,8 @@ from penstock.core.hooks import Event, EventKind
 from penstock.gateway.lamamq import LamaGateway
 from penstock.gateway.lamamq_middleware import LamaMiddleware
 from penstock.gateway.options import GatewayOptions
-from penstock.log.memory import MemoryLog
 from penstock.model import Protocol
+from penstock.storage.memory import MemoryLog
 from tests.support.fakes import FakeClock, RecordingLink
 from tests.support.lamamq_bytes import CHOICE, OFFER, answer, authentication, push, subscribe
 

@@ -9,8 +9,8 @@ from penstock.core.routing import Encoding
 from penstock.core.sessions import Session
 from penstock.gateway.front_door import FrontDoor
 from penstock.gateway.options import GatewayOptions
-from penstock.log.memory import MemoryLog
 from penstock.model import Protocol
+from penstock.storage.memory import MemoryLog
 from tests.support.fakes import FakeClock, RecordingLink
 from tests.support.rheos_bytes import CREATE, FAILED, PUBLISH, SUBSCRIBE, SUCCESS, Rheos
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.log.memory import MemoryLog
+from penstock.storage.memory import MemoryLog
 from tests.support.live import LiveBroker, Peer
 from tests.support.rheos_bytes import ALICE, BOB, CREATE, PUBLISH, RHEOS2, SUBSCRIBE, Client
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.log_text import text_of
-from penstock.log.schema import RECORD_COLUMNS, SCHEMA
 from penstock.model import Kind, Protocol
+from penstock.storage.schema import RECORD_COLUMNS, SCHEMA
 from tests.support.commands import Commands
 from tests.support.written_log import WrittenLog, contents, flip, message
 

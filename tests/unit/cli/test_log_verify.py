@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.log_findings import finding
-from penstock.log.damage import Damage, Fault
+from penstock.storage.arrow.format.damage import Damage, Fault
 from tests.support.commands import Commands
 from tests.support.written_log import WrittenLog, contents, flip
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.log.groups import GroupOffsets
+from penstock.storage.group_offsets import GroupOffsets
 from tests.support import lamamq_bytes
 from tests.support.commands import Commands
 from tests.support.http_live import HttpBroker

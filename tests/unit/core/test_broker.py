@@ -9,8 +9,8 @@ from penstock.core.broker import Broker, BrokerSettings
 from penstock.core.routing import Encoding
 from penstock.core.sessions import Session
 from penstock.errors import BrokerFull, InvalidTopicName, NotAllowed, TooManySubscriptions
-from penstock.log.memory import MemoryLog
 from penstock.model import Protocol
+from penstock.storage.memory import MemoryLog
 from penstock.wire import herald
 from tests.support.fakes import FakeClock, RecordingLink
 from tests.support.publishes import publish

@@ -21,9 +21,9 @@ from penstock.limits import (
     CATCH_UP_PIECE_BYTES,
     JOIN_QUEUE_BYTES_MAX,
 )
-from penstock.log.memory import MemoryLog
 from penstock.model import Protocol
 from penstock.ports import Stored
+from penstock.storage.memory import MemoryLog
 from penstock.wire import herald
 from tests.support.fakes import FakeClock, RecordingLink
 from tests.support.kept_log import KeptLog

@@ -7,8 +7,8 @@ from penstock.core.access import ANYONE
 from penstock.core.broker import Broker, BrokerSettings
 from penstock.core.counters import TopicCount, TopicCounts
 from penstock.core.routing import Encoding
-from penstock.log.memory import MemoryLog
 from penstock.model import Protocol
+from penstock.storage.memory import MemoryLog
 from tests.support.fakes import FakeClock, RecordingLink
 from tests.support.herald_bytes import publish
 

@@ -10,8 +10,8 @@ from penstock.core.hooks import Event, EventKind, Hook, Hooks, Inquiry, Strategy
 from penstock.core.routing import Encoding
 from penstock.core.sessions import Session
 from penstock.errors import HookRefused, HookTimeout, InvalidHook, NotAllowed, PeerError
-from penstock.log.memory import MemoryLog
 from penstock.model import Protocol
+from penstock.storage.memory import MemoryLog
 from tests.support.fakes import FakeClock, RecordingLink
 
 WAIT, GO_ON, TELL = Strategy.WAIT_OR_REFUSE, Strategy.WAIT_OR_GO_ON, Strategy.TELL

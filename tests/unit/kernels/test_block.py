@@ -15,8 +15,8 @@ from penstock._kernels import rheos2 as rheos2_kernel
 from penstock._kernels.batch import Batch
 from penstock._kernels.block import Block, TopicSlots
 from penstock._kernels.topics import TopicTable
-from penstock.log import arrow_format
 from penstock.model import ByteOrder, Form, Kind, Protocol, message_id
+from penstock.storage.arrow.format import segment as arrow_format
 from penstock.wire import fleximq, lamamq
 from tests.support.agreement import SENDER
 from tests.support.publishes import UUIDS, publish

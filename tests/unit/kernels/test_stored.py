@@ -28,8 +28,8 @@ from penstock._kernels.topics import TopicTable
 from penstock.core.sessions import sender_uuid
 from penstock.errors import TopicTableFull
 from penstock.limits import BATCH_ROWS_MAX
-from penstock.log.schema import KINDS, PROTOCOLS, SCHEMA
 from penstock.model import ByteOrder, Form, Kind, Protocol, binary_topic_name
+from penstock.storage.schema import KINDS, PROTOCOLS, SCHEMA
 from penstock.wire import fleximq, herald, lamamq, messagepack, rheos1, rheos2
 from penstock.wire.fleximq.payloads import publication
 from penstock.wire.rheos import OpCode

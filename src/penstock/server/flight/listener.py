@@ -11,7 +11,6 @@ import structlog
 
 from penstock.core.broker import Broker
 from penstock.errors import CannotListen, CertificateUnusable
-from penstock.log.arrow_log import ArrowLog
 from penstock.server.cannot_listen import cannot_listen
 from penstock.server.flight.access import Door
 from penstock.server.flight.publisher import Publisher
@@ -20,6 +19,7 @@ from penstock.server.flight.reading import Reading
 from penstock.server.flight.service import FlightService
 from penstock.server.flight.sink_files import SinkFiles
 from penstock.server.flight.sinks import Sinks
+from penstock.storage.arrow.log import ArrowLog
 from penstock.transport.addresses import Address
 
 __all__ = ["FlightListener"]

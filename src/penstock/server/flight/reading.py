@@ -23,16 +23,16 @@ from penstock.errors import (
 from penstock.flight.errors import BadRequest
 from penstock.flight.protocol import Bounds, OffsetAt, OffsetRange, ReadRange, Splits
 from penstock.limits import FLIGHT_SPLITS_MAX, RECORDS_BYTES_MAX, RECORDS_ROWS_MAX
-from penstock.log.arrow_log import ArrowLog
-from penstock.log.files import Files
-from penstock.log.pieces import cut, plan, read_pieces
-from penstock.log.plain import Plain
-from penstock.log.reader import read_group
-from penstock.log.records import RECORD_SCHEMA
-from penstock.log.recovery import Segment
-from penstock.log.schema import KINDS, PROTOCOLS, RECORD_COLUMNS, SCHEMA
-from penstock.log.selection import Selection, TopicTest
 from penstock.patterns import compile_pattern
+from penstock.storage.arrow.files import Files
+from penstock.storage.arrow.log import ArrowLog
+from penstock.storage.arrow.read.pieces import cut, plan, read_pieces
+from penstock.storage.arrow.read.reader import read_group
+from penstock.storage.arrow.read.records import RECORD_SCHEMA
+from penstock.storage.arrow.recover.recovery import Segment
+from penstock.storage.plain import Plain
+from penstock.storage.schema import KINDS, PROTOCOLS, RECORD_COLUMNS, SCHEMA
+from penstock.storage.selection import Selection, TopicTest
 
 __all__ = ["Reading"]
 

@@ -16,8 +16,8 @@ from penstock.limits import (
     SINK_VALUE_BYTES_MAX,
     TOPIC_NAME_BYTES_MAX,
 )
-from penstock.log.prepared import ROWS_SCHEMA
 from penstock.model import is_publishable
+from penstock.storage.arrow.write.prepared import ROWS_SCHEMA
 
 __all__ = ["RowCheck", "check_columns", "whole"]
 

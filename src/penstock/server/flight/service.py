@@ -34,12 +34,12 @@ from penstock.flight.protocol import (
     Stage,
 )
 from penstock.limits import FLIGHT_READS_MAX, FLIGHT_REQUEST_BYTES_MAX, FLIGHT_WAIT_SECONDS_MAX
-from penstock.log.groups import GroupOffsets
 from penstock.server.flight.access import ACCESS, Door, Doorkeeper, principal_of
 from penstock.server.flight.read_counts import ReadCounts
 from penstock.server.flight.reading import Reading
 from penstock.server.flight.rows import whole
 from penstock.server.flight.sinks import Sinks
+from penstock.storage.group_offsets import GroupOffsets
 
 __all__ = ["FlightService"]
 

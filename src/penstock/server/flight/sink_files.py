@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from penstock.flight.errors import SinkDamaged, StagingFull
 from penstock.limits import BLOCK_BYTES_MAX, BLOCK_ROWS_MAX, SINK_STAGED_BYTES_MAX
-from penstock.log.files import TEMPORARY, Files
-from penstock.log.prepared import ROWS_SCHEMA
+from penstock.storage.arrow.files import TEMPORARY, Files
+from penstock.storage.arrow.write.prepared import ROWS_SCHEMA
 
 __all__ = ["Publishing", "SinkFiles", "Task", "WriterState"]
 

@@ -12,7 +12,6 @@ from penstock.limits import (
     HTTP_RATES_MAX,
     HTTP_SEGMENTS_MAX,
 )
-from penstock.log.groups import GroupOffsets, GroupState
 from penstock.model import Durability, Protocol
 from penstock.server.http.access import may_see_everything
 from penstock.server.http.answers import (
@@ -30,6 +29,7 @@ from penstock.server.http.answers import (
 from penstock.server.http.census import Census, client_of, moment, take_census
 from penstock.server.http.errors import ApiError
 from penstock.server.http.view import ServerView
+from penstock.storage.group_offsets import GroupOffsets, GroupState
 
 __all__ = ["Measuring", "describe_log", "groups_of", "list_groups"]
 

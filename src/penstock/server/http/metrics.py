@@ -20,12 +20,12 @@ from prometheus_client.registry import Collector
 
 import penstock
 from penstock.limits import METRICS_GROUPS_MAX, METRICS_REASONS_MAX
-from penstock.log.sync_times import BOUNDS_SECONDS
 from penstock.model import Protocol
 from penstock.server.http.answers import Group
 from penstock.server.http.census import Census, take_census
 from penstock.server.http.log_queries import groups_of
 from penstock.server.http.view import ServerView
+from penstock.storage.arrow.write.sync_times import BOUNDS_SECONDS
 
 __all__ = ["exposition"]
 

@@ -149,7 +149,7 @@ def _prepare(
 ) -> "Prepared":
     import pyarrow as pa  # noqa: PLC0415  (a cost that only who publishes pays)
 
-    from penstock.log.prepared import ROWS_SCHEMA, prepare  # noqa: PLC0415
+    from penstock.storage.arrow.write.prepared import ROWS_SCHEMA, prepare  # noqa: PLC0415
 
     row = {
         "topic": topic,

@@ -10,7 +10,7 @@ from penstock.core.broker import Broker
 from penstock.server.flight.read_counts import ReadCounts
 
 if TYPE_CHECKING:
-    from penstock.log.arrow_log import ArrowLog
+    from penstock.storage.arrow.log import ArrowLog
 
 __all__ = ["ServerView"]
 

@@ -1,1 +1,0 @@
-"""The log: where messages are kept."""

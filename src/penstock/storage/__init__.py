@@ -1,0 +1,1 @@
+"""Storages: where messages are kept."""

@@ -1,0 +1,1 @@
+"""The Arrow log: messages in segment files on a local disk."""

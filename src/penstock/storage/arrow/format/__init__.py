@@ -1,0 +1,1 @@
+"""The files of the Arrow log: segments, indexes and state."""

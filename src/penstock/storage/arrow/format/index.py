@@ -1,0 +1,237 @@
+"""The sparse index of a segment: for each group its offsets, times, topics and place.
+
+Columns are arrays, not objects: a segment may have 100,000 groups. The writer adds to the index of
+the segment it fills while others look things up in it; a group is seen once all of it is there.
+"""
+
+import dataclasses
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.limits import INDEX_TOPICS_MAX
+from penstock.storage.arrow.format.segment import Group, group_times, group_topics
+
+__all__ = ["Entry", "Index"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Entry:
+    """A group in its segment. Times are microseconds since the epoch."""
+
+    base_offset: int
+    count: int
+    position: int
+    size: int
+    first_us: int
+    last_us: int
+
+
+class Index:
+    """The groups of one segment, in order."""
+
+    def __init__(self, base_offset: int) -> None:
+        self.base_offset = base_offset
+        self.end_offset = base_offset
+        """One past the last offset of the segment, those that cannot be read included."""
+        self._length = 0
+        self._base_offsets = array("q")
+        self._counts = array("q")
+        self._positions = array("q")
+        self._sizes = array("q")
+        self._first_us = array("q")
+        self._last_us = array("q")
+        self._latest_us = array("q")  # of this group and all before it: clocks are set back
+        self._topic_starts = array("q", [0])
+        self._topic_ids = array("i")
+        self._any_topic: set[int] = set()  # groups with more topics than are named
+        self._names: list[str] = []
+        self._ids: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return self._length
+
+    @property
+    def memory_bytes(self) -> int:
+        """About how much memory it takes."""
+        names = sum(100 + len(name) for name in self._names)
+        return 64 * self._length + 4 * len(self._topic_ids) + names
+
+    @property
+    def first_us(self) -> int | None:
+        """The time of the first message."""
+        return self._first_us[0] if self._length else None
+
+    @property
+    def last_us(self) -> int | None:
+        """The latest time of any message."""
+        return self._latest_us[self._length - 1] if self._length else None
+
+    # --- Making
+
+    def add(self, entry: Entry, topics: Sequence[str] | None) -> None:
+        """Add the group behind all others; it may have any topic if `topics` is None."""
+        last_us = max(entry.first_us, entry.last_us)
+        self._base_offsets.append(entry.base_offset)
+        self._counts.append(entry.count)
+        self._positions.append(entry.position)
+        self._sizes.append(entry.size)
+        self._first_us.append(entry.first_us)
+        self._last_us.append(entry.last_us)
+        self._latest_us.append(max(last_us, self._latest_us[-1]) if self._length else last_us)
+        if topics is None or len(topics) > INDEX_TOPICS_MAX:
+            self._any_topic.add(self._length)
+        else:
+            ids = self._ids
+            for name in topics:
+                if name not in ids:
+                    ids[name] = len(self._names)
+                    self._names.append(name)
+            self._topic_ids.extend([ids[name] for name in topics])
+        self._topic_starts.append(len(self._topic_ids))
+        self.end_offset = entry.base_offset + entry.count
+        self._length += 1
+
+    def add_group(self, data: bytes | bytearray | memoryview, group: Group, position: int) -> None:
+        """Add a group that was parsed from `data` and stands at `position` of its segment."""
+        first_us, last_us = group_times(data, group)
+        entry = Entry(group.base_offset, group.count, position, group.size, first_us, last_us)
+        topics = group_topics(data, group) if group.topic_count <= INDEX_TOPICS_MAX else None
+        self.add(entry, topics)
+
+    def cut(self, length: int) -> None:
+        """Forget all groups behind the first `length`."""
+        self._length = min(length, self._length)
+        for column in (
+            self._base_offsets, self._counts, self._positions, self._sizes, self._first_us,
+            self._last_us, self._latest_us,
+        ):  # fmt: skip
+            del column[length:]
+        del self._topic_starts[length + 1 :]
+        del self._topic_ids[self._topic_starts[-1] :]
+        self._any_topic = {each for each in self._any_topic if each < length}
+        last = self.entry(length - 1) if length else None
+        self.end_offset = last.base_offset + last.count if last else self.base_offset
+
+    # --- Looking up
+
+    def entry(self, number: int) -> Entry:
+        """Return a group by its number."""
+        return Entry(
+            base_offset=self._base_offsets[number],
+            count=self._counts[number],
+            position=self._positions[number],
+            size=self._sizes[number],
+            first_us=self._first_us[number],
+            last_us=self._last_us[number],
+        )
+
+    def at_offset(self, offset: int) -> int:
+        """Return the number of the group that has `offset`, or of the first behind it.
+
+        It is the number of groups if there is none.
+        """
+        number = bisect_right(self._base_offsets, offset, 0, self._length) - 1
+        if number >= 0 and offset < self._base_offsets[number] + self._counts[number]:
+            return number
+        return number + 1
+
+    def at_time(self, timestamp_us: int) -> int:
+        """Return the number of the first group that may have a message at or after a time."""
+        return bisect_left(self._latest_us, timestamp_us, 0, self._length)
+
+    def with_topics(
+        self, wanted: Callable[[str], bool], *, first: int = 0, last: int | None = None
+    ) -> Sequence[int]:
+        """Return the numbers of the groups that may have a message of a wanted topic, in order.
+
+        `wanted` is asked once for each topic of the segment, not for each group.
+        """
+        last = self._length if last is None else min(last, self._length)
+        names = self._names[:]
+        hits = [wanted(name) for name in names]
+        if all(hits):
+            return range(first, last)
+        open_groups = {each for each in self._any_topic if first <= each < last}
+        if not any(hits) or first >= last:
+            return sorted(open_groups)
+        start, end = self._topic_starts[first], self._topic_starts[last]
+        ids = _column(self._topic_ids[start:end], pa.int32())
+        starts = pc.subtract(_column(self._topic_starts[first : last + 1], pa.int64()), start)
+        lists = pa.LargeListArray.from_arrays(starts, pc.take(pa.array(hits), ids))
+        parents = pc.filter(pc.list_parent_indices(lists), pc.list_flatten(lists))
+        return sorted(open_groups.union(first + each for each in pc.unique(parents).to_pylist()))
+
+    # --- As Arrow
+
+    def table(self) -> pa.RecordBatch:
+        """Return all of it as Arrow columns."""
+        names = pa.array(self._names, pa.utf8())
+        ids = pa.DictionaryArray.from_arrays(_column(self._topic_ids, pa.int32()), names)
+        starts = pc.cast(_column(self._topic_starts, pa.int64()), pa.int32())
+        mask = [each in self._any_topic for each in range(self._length)] if self._any_topic else []
+        topics = pa.ListArray.from_arrays(
+            starts, ids, mask=pa.array(mask, pa.bool_()) if mask else None
+        )
+        columns = (
+            self._base_offsets, self._counts, self._positions, self._sizes, self._first_us,
+            self._last_us,
+        )  # fmt: skip
+        return pa.RecordBatch.from_arrays(
+            [*(_column(column, pa.int64()) for column in columns), topics], schema=SCHEMA
+        )
+
+    @classmethod
+    def from_table(cls, table: pa.RecordBatch, *, base_offset: int, end_offset: int) -> "Index":
+        """Return the index that `table` was made of."""
+        index = cls(base_offset)
+        index._length = len(table)
+        columns = [
+            index._base_offsets, index._counts, index._positions, index._sizes, index._first_us,
+            index._last_us,
+        ]  # fmt: skip
+        for number, column in enumerate(columns):
+            column.frombytes(_values(table.column(number)))
+        latest = 0
+        for last_us, first_us in zip(index._last_us, index._first_us, strict=True):
+            latest = max(latest, last_us, first_us) if index._latest_us else max(last_us, first_us)
+            index._latest_us.append(latest)
+        topics = table.column(6)
+        index._topic_starts = array("q", topics.offsets.to_pylist())
+        index._topic_ids.frombytes(_values(topics.values.indices))
+        index._any_topic = set(pc.indices_nonzero(topics.is_null()).to_pylist())
+        index._names = topics.values.dictionary.to_pylist()
+        index._ids = {name: number for number, name in enumerate(index._names)}
+        index.end_offset = end_offset
+        return index
+
+
+def _column(values: "array[int]", kind: pa.DataType) -> pa.Array:
+    """Return a copy of an array as a column: whoever shares its memory keeps it from growing."""
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values.tobytes())])
+
+
+def _values(column: pa.Array) -> memoryview:
+    """Return the bytes of a column of numbers."""
+    width = column.type.bit_width // 8
+    if not len(column):
+        return memoryview(b"")
+    view = memoryview(column.buffers()[1])
+    return view[column.offset * width : (column.offset + len(column)) * width]
+
+
+SCHEMA = pa.schema(
+    [
+        ("base_offset", pa.int64()),
+        ("count", pa.int64()),
+        ("position", pa.int64()),
+        ("size", pa.int64()),
+        ("first_us", pa.int64()),
+        ("last_us", pa.int64()),
+        ("topics", pa.list_(pa.dictionary(pa.int32(), pa.utf8()))),
+    ]
+)
+"""The columns of an index file; null topics stand for any."""

@@ -1,0 +1,103 @@
+"""Indexes on disk: `<base offset>.index`, an Arrow IPC stream whose metadata say whose it is.
+
+The metadata hold the checksum of the whole file, written as `crc32c=` and eight digits which count
+as zeros. An index that is not right for its segment is made again, so all faults are one: stale.
+"""
+
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+
+from penstock._kernels.crc32c import crc32c
+from penstock.storage.arrow.files import Files
+from penstock.storage.arrow.format.file_names import index_path
+from penstock.storage.arrow.format.index import SCHEMA, Index
+
+__all__ = ["INDEX_FORMAT", "StaleIndex", "Summary", "load_index", "load_summary", "save_index"]
+
+INDEX_FORMAT: Final = 1
+
+_SUMMARY_BYTES: Final = 8192
+"""The schema with its metadata is shorter."""
+_MARK: Final = b"crc32c="
+_ZEROS: Final = b"00000000"
+
+
+class StaleIndex(ValueError):
+    """A file that is not the index of the segment as it is."""
+
+
+class Summary(NamedTuple):
+    """What an index says of its segment: enough to open a log without reading more."""
+
+    base_offset: int
+    end_offset: int
+    segment_size: int
+    head_crc: int
+    last_crc: int
+    last_us: int | None
+
+
+def save_index(files: Files, folder: Path, index: Index, summary: Summary) -> None:
+    """Put the index of a segment in place."""
+    metadata = {f"penstock.{key}": str(value) for key, value in summary._asdict().items()}
+    metadata["penstock.index_format"] = str(INDEX_FORMAT)
+    metadata["penstock.crc32c"] = (_MARK + _ZEROS).decode()
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, SCHEMA.with_metadata(metadata)) as writer:
+        writer.write_batch(index.table())
+    data = bytearray(sink.getvalue())
+    place = data.index(_MARK) + len(_MARK)
+    data[place : place + len(_ZEROS)] = f"{crc32c([data]):08x}".encode()
+    files.replace(index_path(folder, summary.base_offset), data)
+
+
+def load_summary(files: Files, folder: Path, base_offset: int) -> Summary:
+    """Return what the index of a segment says of it, unchecked; raise StaleIndex."""
+    try:
+        data = files.read(index_path(folder, base_offset), 0, _SUMMARY_BYTES)
+        return _summary(pa.ipc.read_schema(pa.py_buffer(data)), base_offset)
+    except (OSError, ValueError, KeyError, pa.ArrowException) as error:
+        raise StaleIndex(str(error)) from error
+
+
+def load_index(files: Files, folder: Path, base_offset: int) -> tuple[Index, Summary]:
+    """Return the index of a segment, checked; raise StaleIndex."""
+    path = index_path(folder, base_offset)
+    try:
+        data = files.read(path, 0, files.size(path))
+        place = data.index(_MARK) + len(_MARK)
+        found = int(data[place : place + len(_ZEROS)], 16)
+        view = memoryview(data)
+        if crc32c([view[:place], _ZEROS, view[place + len(_ZEROS) :]]) != found:
+            raise StaleIndex(f"{path.name} is damaged")
+        with pa.ipc.open_stream(data) as reader:
+            summary = _summary(reader.schema, base_offset)
+            table = reader.read_next_batch()
+        index = Index.from_table(
+            table, base_offset=summary.base_offset, end_offset=summary.end_offset
+        )
+    except (OSError, ValueError, KeyError, pa.ArrowException) as error:
+        if isinstance(error, StaleIndex):
+            raise
+        raise StaleIndex(str(error)) from error
+    return index, summary
+
+
+def _summary(schema: pa.Schema, base_offset: int) -> Summary:
+    metadata = {key.decode(): value.decode() for key, value in (schema.metadata or {}).items()}
+    if not schema.equals(SCHEMA) or metadata["penstock.index_format"] != str(INDEX_FORMAT):
+        raise StaleIndex("an index of another format")
+    last_us = metadata["penstock.last_us"]
+    summary = Summary(
+        base_offset=int(metadata["penstock.base_offset"]),
+        end_offset=int(metadata["penstock.end_offset"]),
+        segment_size=int(metadata["penstock.segment_size"]),
+        head_crc=int(metadata["penstock.head_crc"]),
+        last_crc=int(metadata["penstock.last_crc"]),
+        last_us=None if last_us == "None" else int(last_us),
+    )
+    if summary.base_offset != base_offset:
+        raise StaleIndex(f"an index of segment {summary.base_offset}")
+    return summary

@@ -1,0 +1,604 @@
+"""The bytes of a segment: an Arrow IPC stream of a head and groups. See docs/log-format.md.
+
+    segment   ┌──────┬───────┬───────┬─────┬───────────────┐
+              │ head │ group │ group │  …  │ end of stream │
+              └──────┴───────┴───────┴─────┴───────────────┘
+    head      schema message, dictionary of protocol, dictionary of kind
+    group     dictionary of topic, dictionary of sender, record batch
+    message   0          4        8          8+M
+              ┌──────────┬────────┬──────────┬──────┐
+              │ FFFFFFFF │ M, i32 │ metadata │ body │
+              └──────────┴────────┴──────────┴──────┘
+
+Each group brings its own dictionaries, so it can be read with the head alone. pyarrow makes one of
+each message when this module is loaded; a group is such a template with its numbers filled in.
+"""
+
+import dataclasses
+import itertools
+import struct
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+
+from penstock._kernels.block import Names
+from penstock._kernels.crc32c import crc32c
+from penstock.errors import LogFormatTooNew
+from penstock.storage.arrow.format.flatbuffer import Table, root
+from penstock.storage.schema import KINDS, PROTOCOLS, SCHEMA
+
+__all__ = [
+    "BUFFERS",
+    "END_OF_STREAM",
+    "FORMAT",
+    "HEAD_BYTES_MAX",
+    "TIMESTAMPS",
+    "BadGroup",
+    "BadHead",
+    "Columns",
+    "EncodedGroup",
+    "Group",
+    "Head",
+    "Truncated",
+    "check_group",
+    "encode_group",
+    "group_times",
+    "group_topics",
+    "head",
+    "parse_group",
+    "parse_head",
+]
+
+FORMAT: Final = 1
+"""The version of all that this module writes; a later one is refused."""
+END_OF_STREAM: Final = b"\xff\xff\xff\xff\0\0\0\0"
+HEAD_BYTES_MAX: Final = 4096
+"""A head is shorter: reading so much of a segment gets it whole."""
+BUFFERS: Final = 45
+"""Buffers of a record batch, in Arrow's flattened order."""
+NODES: Final = 20
+"""Fields of a record batch, nested ones included."""
+
+_PREFIX: Final = struct.Struct("<Ii")
+_I64: Final = struct.Struct("<q")
+_CONTINUATION: Final = 0xFFFFFFFF
+_DICTIONARY_BATCH: Final = 2
+_RECORD_BATCH: Final = 3
+_NO_CRC: Final = b"00000000"
+_CRC_MARK: Final = b"crc32c="
+"""What the checksum of a head stands behind."""
+_ZEROS: Final = bytes(1 << 20)
+# Where the flattened buffers are that are read without Arrow.
+TIMESTAMPS: Final = 13
+# Nodes whose length is the number of headers rather than of rows, and those that may have nulls.
+_HEADER_NODES: Final = (8, 9, 10)
+_NULLABLE_NODES: Final = (0, 14, 15, 16)  # key, created, correlation, status
+
+
+class BadHead(ValueError):
+    """A file that does not start as a segment does."""
+
+
+class BadGroup(ValueError):
+    """Bytes that are not a group."""
+
+
+class Truncated(BadGroup):
+    """Bytes that end inside a group."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns of a group, in memory.
+
+    `buffers` are Arrow's flattened buffers; a number stands for so many zero bytes. `null_counts`
+    are those of key, created, correlation and status. Topics and senders are the dictionaries.
+    """
+
+    base_offset: int
+    count: int
+    header_count: int
+    null_counts: tuple[int, int, int, int]
+    buffers: Sequence[memoryview | bytes | int]
+    topics: Collection[bytes]
+    senders: Collection[bytes]
+
+
+class EncodedGroup(NamedTuple):
+    """A group as it is written: buffers one behind the other, `size` bytes in all."""
+
+    buffers: list[memoryview | bytes]
+    size: int
+    crc32c: int
+
+
+class Head(NamedTuple):
+    """What a segment says of itself; `size` is the head's own.
+
+    `previous_end` is where the segment before it ends and `previous_crc` the checksum of its last
+    group; the first segment of a log has its own base offset and 0 there.
+    """
+
+    log_id: int
+    partition: int
+    base_offset: int
+    previous_end: int
+    previous_crc: int
+    size: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Group:
+    """Where a group stands in its buffer, and what it says of itself.
+
+    `layout` holds start and length of each flattened buffer, one after the other; the dictionaries
+    likewise those of their offsets and data. All are positions in the buffer that was parsed.
+    """
+
+    start: int
+    size: int
+    base_offset: int
+    count: int
+    synced: int
+    previous: int
+    crc32c: int
+    crc_position: int
+    layout: tuple[int, ...]
+    topic_count: int
+    topic_layout: tuple[int, int, int, int]
+    sender_count: int
+    sender_layout: tuple[int, int, int, int]
+
+
+# --- Messages -------------------------------------------------------------------------------------
+
+
+class _Message(NamedTuple):
+    """An IPC message: its metadata starts at `start`, its body at `body`, it ends at `end`."""
+
+    table: Table
+    start: int
+    body: int
+    end: int
+
+
+def _message(data: memoryview, start: int, kind: int) -> _Message:
+    """Parse one message of a kind; raise Truncated or BadGroup."""
+    if len(data) - start < _PREFIX.size:
+        raise Truncated(f"{len(data) - start} bytes of a message")
+    mark, length = _PREFIX.unpack_from(data, start)
+    if mark != _CONTINUATION or length <= 0 or length % 8:
+        raise BadGroup(f"no message starts at {start}")
+    metadata = start + _PREFIX.size
+    if len(data) - metadata < length:
+        raise Truncated(f"{len(data) - metadata} of {length} bytes of metadata")
+    table = root(data[metadata : metadata + length])
+    if table.uint8(1) != kind:
+        raise BadGroup(f"message of kind {table.uint8(1)} at {start}, expected {kind}")
+    body = metadata + length
+    body_length = table.int64(3)
+    if body_length < 0:
+        raise BadGroup(f"a body of {body_length} bytes")
+    if len(data) - body < body_length:
+        raise Truncated(f"{len(data) - body} of {body_length} bytes of a body")
+    return _Message(table, metadata, body, body + body_length)
+
+
+class _Template:
+    """The metadata of a message, with the places that change from one to the next."""
+
+    def __init__(self, message: bytes, *, dictionary: bool) -> None:
+        view = memoryview(message)
+        _, length = _PREFIX.unpack_from(message)
+        table = root(view[_PREFIX.size : _PREFIX.size + length])
+        batch = table.table(2).table(1) if dictionary else table.table(2)
+        self.metadata = message[: _PREFIX.size + length]
+        self.body_length = _PREFIX.size + table.slot(3)
+        self.length = _PREFIX.size + batch.slot(0)
+        nodes, node_count = batch.vector(1, 16)
+        buffers, buffer_count = batch.vector(2, 16)
+        self.nodes = struct.Struct(f"<{2 * node_count}q"), _PREFIX.size + nodes
+        self.buffers = struct.Struct(f"<{2 * buffer_count}q"), _PREFIX.size + buffers
+        self.texts: dict[str, tuple[int, int]] = {}
+        for pair in [] if dictionary else table.tables(4):
+            start, length = pair.string(0)
+            key = bytes(view[_PREFIX.size + start : _PREFIX.size + start + length]).decode()
+            start, length = pair.string(1)
+            self.texts[key] = _PREFIX.size + start, _PREFIX.size + start + length
+        self._same = self._between(
+            [
+                (self.body_length, self.body_length + 8),
+                (self.length, self.length + 8),
+                *((start, start + layout.size) for layout, start in (self.nodes, self.buffers)),
+                *self.texts.values(),
+            ]
+        )
+
+    def _between(self, changing: list[tuple[int, int]]) -> list[tuple[int, int, bytes]]:
+        """Return what stands between the places that change."""
+        found = []
+        position = 0
+        for start, end in [*sorted(changing), (len(self.metadata), 0)]:
+            if start > position:
+                found.append((position, start, self.metadata[position:start]))
+            position = end
+        return found
+
+    def fits(self, metadata: bytes) -> bool:
+        """Tell whether the metadata of a message differ from this only where they may."""
+        return len(metadata) == len(self.metadata) and all(
+            metadata[start:end] == same for start, end, same in self._same
+        )
+
+    def filled(
+        self, count: int, nodes: Sequence[int], buffers: Sequence[int], body_length: int
+    ) -> bytearray:
+        """Return the metadata of a message with these numbers, prefix included."""
+        metadata = bytearray(self.metadata)
+        struct.pack_into("<q", metadata, self.body_length, body_length)
+        struct.pack_into("<q", metadata, self.length, count)
+        layout, position = self.nodes
+        layout.pack_into(metadata, position, *nodes)
+        layout, position = self.buffers
+        layout.pack_into(metadata, position, *buffers)
+        return metadata
+
+
+def _texts(kind: pa.DataType, texts: Sequence[str]) -> pa.Array:
+    """Return a column of texts. `pa.array` would do, but imports pandas where that is installed."""
+    ends = itertools.accumulate(map(len, texts), initial=0)
+    offsets = struct.pack(f"<{len(texts) + 1}i", *ends)
+    data = "".join(texts).encode("ascii")
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    return pa.Array.from_buffers(kind, len(texts), buffers)
+
+
+def _one(kind: pa.DataType) -> pa.Array:
+    """Return a column of one number; see `_texts`."""
+    return pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(bytes(8))])
+
+
+def _sample() -> list[bytes]:
+    """Return the four dictionaries and the record batch that pyarrow writes for a row."""
+    words = {"protocol": PROTOCOLS, "kind": KINDS, "topic": ("topic",), "sender": ("sender",)}
+    columns = []
+    for field in SCHEMA:
+        if field.name in words:
+            indices = _one(field.type.index_type)
+            values = _texts(pa.utf8(), words[field.name])
+            columns.append(pa.DictionaryArray.from_arrays(indices, values))
+        elif field.name == "headers":
+            pair = field.type.value_type
+            parts = [_texts(pair.field(number).type, ("header",)) for number in range(2)]
+            values = pa.StructArray.from_arrays(parts, fields=list(pair))
+            bounds = pa.py_buffer(struct.pack("<ii", 0, 1))
+            columns.append(pa.Array.from_buffers(field.type, 1, [None, bounds], children=[values]))
+        elif pa.types.is_binary(field.type) or pa.types.is_string(field.type):
+            columns.append(_texts(field.type, ("text",)))
+        else:
+            columns.append(_one(field.type))
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, SCHEMA) as writer:
+        writer.write_batch(
+            pa.RecordBatch.from_arrays(columns, schema=SCHEMA),
+            custom_metadata={
+                "penstock.base_offset": f"{0:020}",
+                "penstock.count": f"{0:010}",
+                "penstock.synced": f"{0:020}",
+                "penstock.previous": "00000000",
+                "penstock.crc32c": "00000000",
+            },
+        )
+    stream = sink.getvalue().to_pybytes()
+    messages = []
+    position = 0
+    while stream[position:] != END_OF_STREAM:
+        _, length = _PREFIX.unpack_from(stream, position)
+        metadata = root(memoryview(stream)[position + 8 : position + 8 + length])
+        body_length = metadata.int64(3) if metadata.uint8(1) != 1 else 0
+        messages.append(stream[position : position + 8 + length + body_length])
+        position += 8 + length + body_length
+    return messages[1:]
+
+
+(_topic_message, _protocol_message, _kind_message, _sender_message, _batch_message) = _sample()
+_TOPICS: Final = _Template(_topic_message, dictionary=True)
+_SENDERS: Final = _Template(_sender_message, dictionary=True)
+_BATCH: Final = _Template(_batch_message, dictionary=False)
+_WORDS: Final = _protocol_message + _kind_message
+
+
+# --- The head -------------------------------------------------------------------------------------
+
+
+def head(
+    log_id: int, *, partition: int, base_offset: int, previous_end: int, previous_crc: int
+) -> bytes:
+    """Return the first bytes of a segment."""
+    schema = SCHEMA.with_metadata(
+        {
+            "penstock.format": str(FORMAT),
+            "penstock.log_id": f"{log_id:012x}",
+            "penstock.partition": str(partition),
+            "penstock.base_offset": str(base_offset),
+            "penstock.previous_end": str(previous_end),
+            "penstock.previous_crc": f"{previous_crc:08x}",
+            "penstock.crc32c": (_CRC_MARK + _NO_CRC).decode(),
+        }
+    )
+    data = bytearray(schema.serialize().to_pybytes() + _WORDS)
+    position = data.index(_CRC_MARK) + len(_CRC_MARK)
+    data[position : position + len(_NO_CRC)] = b"%08x" % crc32c([data])
+    return bytes(data)
+
+
+def parse_head(data: bytes | memoryview, *, path: str = "") -> Head:
+    """Parse the first bytes of a segment, HEAD_BYTES_MAX are enough.
+
+    Raise BadHead, or LogFormatTooNew for data of a later Penstock.
+    """
+    view = memoryview(data)
+    try:
+        _, length = _PREFIX.unpack_from(view)
+        schema = pa.ipc.read_schema(pa.py_buffer(view[: _PREFIX.size + length]))
+        metadata = {key.decode(): value.decode() for key, value in (schema.metadata or {}).items()}
+        found = int(metadata["penstock.format"])
+        if found > FORMAT:
+            raise LogFormatTooNew(path, found, FORMAT)
+        if not schema.equals(SCHEMA):
+            raise BadHead("its columns are not those of the log")
+        protocols = _message(view, _PREFIX.size + length, _DICTIONARY_BATCH)
+        size = _message(view, protocols.end, _DICTIONARY_BATCH).end
+        text = bytes(view[:size])
+        position = text.index(_CRC_MARK) + len(_CRC_MARK)
+        rest = [text[:position], _NO_CRC, text[position + len(_NO_CRC) :]]
+        if text[position : position + len(_NO_CRC)] != b"%08x" % crc32c(rest):
+            raise BadHead("its checksum is wrong")
+        return Head(
+            log_id=int(metadata["penstock.log_id"], 16),
+            partition=int(metadata["penstock.partition"]),
+            base_offset=int(metadata["penstock.base_offset"]),
+            previous_end=int(metadata["penstock.previous_end"]),
+            previous_crc=int(metadata["penstock.previous_crc"], 16),
+            size=size,
+        )
+    except (KeyError, ValueError, OSError, struct.error, pa.ArrowException) as error:
+        if isinstance(error, BadHead):
+            raise
+        raise BadHead(str(error)) from error
+
+
+# --- Groups ---------------------------------------------------------------------------------------
+
+
+def encode_group(columns: Columns, *, previous: int, synced: int) -> EncodedGroup:
+    """Put a group together; `previous` is the checksum of the one before it."""
+    out: list[memoryview | bytes] = []
+    size = _put_dictionary(out, _TOPICS, columns.topics)
+    size += _put_dictionary(out, _SENDERS, columns.senders)
+
+    zeros = max((each for each in columns.buffers if isinstance(each, int)), default=0)
+    body: list[memoryview | bytes] = []
+    positions: list[int] = []
+    end = _pad(body, zeros, 0)
+    while zeros > len(_ZEROS):
+        body.insert(0, _ZEROS)
+        zeros -= len(_ZEROS)
+    body.insert(0, _ZEROS[:zeros])
+    for buffer in columns.buffers:
+        if isinstance(buffer, int):
+            positions += (0, buffer)
+        else:
+            length = len(buffer)
+            positions += (end, length)
+            if length:
+                body.append(buffer)
+                end = _pad(body, length, end)
+
+    nodes = [columns.count, 0] * NODES
+    for node in _HEADER_NODES:
+        nodes[2 * node] = columns.header_count
+    for node, null_count in zip(_NULLABLE_NODES, columns.null_counts, strict=True):
+        nodes[2 * node + 1] = null_count
+    metadata = _BATCH.filled(columns.count, nodes, positions, end)
+    _put_text(metadata, "penstock.base_offset", f"{columns.base_offset:020}")
+    _put_text(metadata, "penstock.count", f"{columns.count:010}")
+    _put_text(metadata, "penstock.synced", f"{synced:020}")
+    _put_text(metadata, "penstock.previous", f"{previous:08x}")
+    out.append(memoryview(metadata))
+    out += body
+
+    checksum = crc32c(out)
+    _put_text(metadata, "penstock.crc32c", f"{checksum:08x}")
+    return EncodedGroup(out, size + len(metadata) + end, checksum)
+
+
+def _put_dictionary(
+    out: list[memoryview | bytes], template: _Template, values: Collection[bytes]
+) -> int:
+    """Add the message of a dictionary to `out`; return its size."""
+    names = values if isinstance(values, Names) else Names.of(values)
+    count = len(names)
+    body: list[memoryview | bytes] = [names.ends]
+    data_start = _pad(body, len(names.ends), 0)
+    body.append(names.data)
+    body_length = _pad(body, len(names.data), data_start)
+    buffers = (0, 0, 0, len(names.ends), data_start, len(names.data))
+    metadata = template.filled(count, (count, 0), buffers, body_length)
+    out.append(memoryview(metadata))
+    out += body
+    return len(metadata) + body_length
+
+
+def _pad(body: list[memoryview | bytes], length: int, start: int) -> int:
+    """Fill up to a multiple of 8 behind `length` bytes from `start`; return the end."""
+    padding = -length % 8
+    if padding:
+        body.append(_ZEROS[:padding])
+    return start + length + padding
+
+
+def _put_text(metadata: bytearray, key: str, text: str) -> None:
+    start, end = _BATCH.texts[key]
+    if len(text) != end - start:
+        raise AssertionError(f"{key} has {end - start} characters, not {len(text)}")
+    metadata[start:end] = text.encode()
+
+
+def parse_group(data: bytes | bytearray | memoryview, start: int = 0) -> Group:
+    """Parse the group at `start`, without looking at its columns or its checksum.
+
+    Raise Truncated if the bytes end inside it, BadGroup if it is none.
+    """
+    view = memoryview(data)
+    try:
+        group = _parse_like_ours(view, start) or _parse(view, start)
+    except BadGroup:
+        raise
+    except (KeyError, ValueError, struct.error) as error:
+        raise BadGroup(str(error)) from error
+    return group
+
+
+def _parse_like_ours(view: memoryview, start: int) -> Group | None:
+    """Parse a group whose messages are laid out as this process would; None if they are not."""
+    topics = _read(view, start, _TOPICS)
+    senders = topics and _read(view, topics.end, _SENDERS)
+    record = senders and _read(view, senders.end, _BATCH)
+    if not topics or not senders or not record:
+        return None
+    metadata = record.metadata
+    texts = {key: metadata[first:last] for key, (first, last) in _BATCH.texts.items()}
+    crc_position = record.start + _BATCH.texts["penstock.crc32c"][0]
+    return _group(topics, senders, record, texts, crc_position)
+
+
+class _Read(NamedTuple):
+    """A message that fits its template; `layout` is where its buffers are."""
+
+    start: int
+    end: int
+    rows: int
+    metadata: bytes
+    layout: tuple[int, ...]
+
+
+def _read(view: memoryview, start: int, template: _Template) -> _Read | None:
+    body = start + len(template.metadata)
+    metadata = bytes(view[start:body])
+    if not template.fits(metadata):
+        return None
+    (body_length,) = _I64.unpack_from(metadata, template.body_length)
+    (rows,) = _I64.unpack_from(metadata, template.length)
+    if not 0 <= body_length <= len(view) - body:
+        if body_length < 0:
+            return None
+        raise Truncated(f"{len(view) - body} of {body_length} bytes of a body")
+    numbers, position = template.buffers
+    layout = _placed(numbers.unpack_from(metadata, position), body, body_length)
+    return _Read(start, body + body_length, rows, metadata, layout)
+
+
+def _parse(view: memoryview, start: int) -> Group:
+    """Parse a group that another version of Arrow may have laid out."""
+    found: list[_Read] = []
+    position = start
+    for kind, buffers in ((_DICTIONARY_BATCH, 3), (_DICTIONARY_BATCH, 3), (_RECORD_BATCH, BUFFERS)):
+        message = _message(view, position, kind)
+        batch = message.table.table(2)
+        batch = batch.table(1) if kind == _DICTIONARY_BATCH else batch
+        layout = _layout(view, message, batch, buffers)
+        found.append(_Read(position, message.end, batch.int64(0), b"", layout))
+        position = message.end
+    topics, senders, record = found
+    texts: dict[str, bytes] = {}
+    crc_position = 0
+    for pair in message.table.tables(4):
+        first, length = pair.string(0)
+        key = bytes(view[message.start + first :][:length]).decode()
+        first, length = pair.string(1)
+        texts[key] = bytes(view[message.start + first :][:length])
+        if key == "penstock.crc32c":
+            crc_position = message.start + first
+    return _group(topics, senders, record, texts, crc_position)
+
+
+def _group(
+    topics: _Read, senders: _Read, record: _Read, texts: Mapping[str, bytes], crc_position: int
+) -> Group:
+    count = int(texts["penstock.count"])
+    if record.rows != count or count <= 0:
+        raise BadGroup(f"{record.rows} rows, of {count}")
+    return Group(
+        start=topics.start,
+        size=record.end - topics.start,
+        base_offset=int(texts["penstock.base_offset"]),
+        count=count,
+        synced=int(texts["penstock.synced"]),
+        previous=int(texts["penstock.previous"], 16),
+        crc32c=int(texts["penstock.crc32c"], 16),
+        crc_position=crc_position,
+        layout=record.layout,
+        topic_count=topics.rows,
+        topic_layout=_dictionary(topics),
+        sender_count=senders.rows,
+        sender_layout=_dictionary(senders),
+    )
+
+
+def _dictionary(read: _Read) -> tuple[int, int, int, int]:
+    _, _, offsets_start, offsets_length, data_start, data_length = read.layout
+    if read.rows < 0 or offsets_length < 4 * (read.rows + 1):
+        raise BadGroup(f"{offsets_length} bytes of offsets for {read.rows} names")
+    return offsets_start, offsets_length, data_start, data_length
+
+
+def _layout(view: memoryview, message: _Message, batch: Table, expected: int) -> tuple[int, ...]:
+    """Return start and length of each buffer in `view`."""
+    position, count = batch.vector(2, 16)
+    if count != expected:
+        raise BadGroup(f"{count} buffers, expected {expected}")
+    numbers = struct.unpack_from(f"<{2 * count}q", view, message.start + position)
+    return _placed(numbers, message.body, message.end - message.body)
+
+
+def _placed(numbers: Sequence[int], body: int, size: int) -> tuple[int, ...]:
+    """Return buffers given by start in and length of a body, checked, by start in the whole."""
+    layout: list[int] = []
+    for start, length in zip(numbers[::2], numbers[1::2], strict=True):
+        if not 0 <= start <= size or not 0 <= length <= size - start:
+            raise BadGroup(f"a buffer of {length} bytes at {start} of a body of {size}")
+        layout += (body + start, length)
+    return tuple(layout)
+
+
+def check_group(data: bytes | bytearray | memoryview, group: Group) -> bool:
+    """Tell whether the bytes of a group are those that its checksum was made of."""
+    view = memoryview(data)
+    position = group.crc_position
+    end = group.start + group.size
+    parts: list[memoryview | bytes] = [
+        view[group.start : position],
+        _NO_CRC,
+        view[position + len(_NO_CRC) : end],
+    ]
+    spelled = view[position : position + len(_NO_CRC)]
+    return crc32c(parts) == group.crc32c and spelled == b"%08x" % group.crc32c
+
+
+def group_topics(data: bytes | bytearray | memoryview, group: Group) -> list[str]:
+    """Return the topics that rows of a group have, each once."""
+    view = memoryview(data)
+    offsets_start, _, data_start, data_length = group.topic_layout
+    ends = struct.unpack_from(f"<{group.topic_count + 1}i", view, offsets_start)
+    names = bytes(view[data_start : data_start + data_length])
+    return [names[start:end].decode() for start, end in itertools.pairwise(ends)]
+
+
+def group_times(data: bytes | bytearray | memoryview, group: Group) -> tuple[int, int]:
+    """Return the timestamps of the first and the last row of a group, in microseconds."""
+    start = group.layout[2 * TIMESTAMPS]
+    first: int = struct.unpack_from("<q", data, start)[0]
+    last: int = struct.unpack_from("<q", data, start + 8 * (group.count - 1))[0]
+    return first, last

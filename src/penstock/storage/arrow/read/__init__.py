@@ -1,0 +1,1 @@
+"""The read path of the Arrow log."""

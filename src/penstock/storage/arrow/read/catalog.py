@@ -1,0 +1,271 @@
+"""The segments of a log that can be read, and where in them an offset, a time or a topic is.
+
+The writer thread adds to it, reader threads ask it, retention takes from it: a lock guards the list
+of segments.
+"""
+
+import bisect
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+from typing import Protocol as Port
+
+from penstock.errors import LogDamaged, OffsetBelowHorizon, OffsetPastEnd
+from penstock.storage.arrow.files import Files
+from penstock.storage.arrow.format.damage import Damage
+from penstock.storage.arrow.format.file_names import segment_path
+from penstock.storage.arrow.format.index import Entry, Index
+from penstock.storage.arrow.read.index_cache import IndexCache
+from penstock.storage.arrow.recover.recovery import Segment
+from penstock.storage.arrow.write.segment_writer import SegmentWriter
+
+__all__ = ["ActiveSegment", "Catalog", "Growing", "Place"]
+
+
+class Place(NamedTuple):
+    """A group in its file."""
+
+    path: Path
+    entry: Entry
+
+
+class Growing(Port):
+    """A segment that is not closed, as who fills it or who follows that knows it."""
+
+    @property
+    def base_offset(self) -> int:
+        """The offset of its first message."""
+
+    @property
+    def end_offset(self) -> int:
+        """One past the offset of its last message."""
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+
+    @property
+    def index(self) -> Index:
+        """Its groups."""
+
+
+class ActiveSegment:
+    """The segment that is being filled, to those who read: like a `recovery.Segment` that grows."""
+
+    __slots__ = ("writer",)
+
+    def __init__(self, writer: Growing) -> None:
+        self.writer = writer
+
+    @property
+    def base_offset(self) -> int:
+        """The offset of its first message."""
+        return self.writer.base_offset
+
+    @property
+    def end_offset(self) -> int:
+        """One past the offset of its last message."""
+        return self.writer.end_offset
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+        return self.writer.size
+
+    @property
+    def last_us(self) -> int | None:
+        """The latest time of a message in it."""
+        return self.writer.index.last_us
+
+
+class Catalog:
+    """See the module; a `committer.SegmentKeeper`."""
+
+    def __init__(
+        self,
+        files: Files,
+        folder: Path,
+        segments: Sequence[Segment],
+        damage: Sequence[Damage] = (),
+        *,
+        horizon: int,
+    ) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._segments: list[Segment | ActiveSegment] = list(segments)
+        self._damage = sorted(each for each in damage if each.resumes_at > each.first_offset)
+        self._horizon = horizon
+        self._indexes = IndexCache(files, folder)
+
+    # --- What there is ----------------------------------------------------------------------------
+
+    @property
+    def horizon(self) -> int:
+        """The first offset that is kept."""
+        return self._horizon
+
+    @property
+    def damage(self) -> list[Damage]:
+        """What cannot be read."""
+        return list(self._damage)
+
+    def segments(self) -> list[Segment | ActiveSegment]:
+        """Return all segments, the oldest first."""
+        with self._lock:
+            return list(self._segments)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all segments."""
+        return sum(segment.size for segment in self.segments())
+
+    # --- What the writer says ---------------------------------------------------------------------
+
+    def began(self, segment: SegmentWriter) -> None:
+        """See committer.SegmentKeeper."""
+        with self._lock:
+            self._segments.append(ActiveSegment(segment))
+
+    def sealed(self, segment: SegmentWriter) -> None:
+        """See committer.SegmentKeeper."""
+        with self._lock:
+            closed = Segment(
+                segment.base_offset, segment.end_offset, segment.size, segment.index.last_us
+            )
+            self._replace(segment, closed)
+        self._indexes.put(segment.index)
+
+    def gave_up(self, segment: SegmentWriter) -> None:
+        """See committer.SegmentKeeper: what is left of it is closed, for those who read."""
+        if len(segment.index):
+            self.sealed(segment)
+            return
+        with self._lock:
+            self._replace(segment, None)
+
+    def _replace(self, writer: SegmentWriter, new: Segment | None) -> None:
+        for place, each in enumerate(self._segments):
+            if isinstance(each, ActiveSegment) and each.writer is writer:
+                self._segments[place : place + 1] = [] if new is None else [new]
+                return
+
+    def forget(self, base_offsets: Sequence[int], horizon: int) -> None:
+        """Take segments out that retention removes."""
+        with self._lock:
+            gone = set(base_offsets)
+            self._segments = [each for each in self._segments if each.base_offset not in gone]
+            self._horizon = max(self._horizon, horizon)
+        for base_offset in gone:
+            self._indexes.drop(base_offset)
+
+    def replace(
+        self,
+        segments: Sequence[Segment | ActiveSegment],
+        damage: Sequence[Damage],
+        *,
+        horizon: int,
+    ) -> None:
+        """Take what was found by looking again: for who does not write the log itself."""
+        with self._lock:
+            gone = {each.base_offset for each in self._segments}
+            gone -= {each.base_offset for each in segments}
+            self._segments = list(segments)
+            self._damage = sorted(each for each in damage if each.resumes_at > each.first_offset)
+            self._horizon = horizon
+        for base_offset in gone:
+            self._indexes.drop(base_offset)
+
+    # --- Looking up -------------------------------------------------------------------------------
+
+    def place(self, offset: int, end: int) -> Place:
+        """Return the group that has `offset`, or the first behind it, below `end`.
+
+        Raise OffsetBelowHorizon, OffsetPastEnd or LogDamaged.
+        """
+        if offset < self._horizon:
+            raise OffsetBelowHorizon(offset, self._horizon)
+        if offset >= end:
+            raise OffsetPastEnd(offset, end)
+        for segment in self._from(offset):
+            self._check_damage(offset)
+            if segment.end_offset <= offset:
+                continue
+            path = segment_path(self._folder, segment.base_offset)
+            try:
+                index = self.index(segment)
+            except OSError as error:
+                first = max(offset, segment.base_offset)
+                raise LogDamaged(first, segment.end_offset, f"{path.name}: {error}") from error
+            number = index.at_offset(offset)
+            found = index.entry(number).base_offset if number < len(index) else segment.end_offset
+            if segment.base_offset <= offset < found:
+                # It was there when the log was opened: what made its index anew cannot read it.
+                self._check_damage(offset, found)
+                self._indexes.drop(segment.base_offset)
+                raise LogDamaged(offset, found, f"{path.name}: it cannot be read")
+            if number < len(index):
+                self._check_damage(offset, found)
+                if found >= end:
+                    break
+                return Place(path, index.entry(number))
+        raise OffsetPastEnd(offset, end)
+
+    def places(
+        self, offset: int, end: int, wanted: Callable[[str], bool] | None = None
+    ) -> Iterator[Place]:
+        """Yield the groups from `offset` up to `end` that may hold a wanted topic, in order."""
+        for segment in self._from(offset):
+            if segment.base_offset >= end:
+                return
+            index = self.index(segment)
+            first = index.at_offset(offset)
+            last = index.at_offset(end)
+            if last < len(index) and index.entry(last).base_offset < end:
+                last += 1
+            numbers = (
+                range(first, last)
+                if wanted is None
+                else index.with_topics(wanted, first=first, last=last)
+            )
+            path = segment_path(self._folder, segment.base_offset)
+            for number in numbers:
+                yield Place(path, index.entry(number))
+
+    def place_of_time(self, timestamp_us: int) -> Place | None:
+        """Return the first group that may have a message at or after a time, None if none has."""
+        for segment in self.segments():
+            if segment.last_us is None or segment.last_us < timestamp_us:
+                continue
+            index = self.index(segment)
+            number = index.at_time(timestamp_us)
+            if number < len(index):
+                return Place(segment_path(self._folder, segment.base_offset), index.entry(number))
+        return None
+
+    def damage_between(self, first_offset: int, last_offset: int) -> Damage | None:
+        """Return the first damage that has an offset of these."""
+        for each in self._damage:
+            if each.first_offset < last_offset and each.resumes_at > first_offset:
+                return each
+        return None
+
+    def _check_damage(self, offset: int, up_to: int | None = None) -> None:
+        damage = self.damage_between(offset, (offset if up_to is None else up_to - 1) + 1)
+        if damage is not None:
+            first = max(offset, damage.first_offset)
+            raise LogDamaged(first, damage.resumes_at, damage.reason)
+
+    def _from(self, offset: int) -> list[Segment | ActiveSegment]:
+        """Return the segments that have `offset` or more."""
+        with self._lock:
+            number = bisect.bisect_right(
+                self._segments, offset, key=lambda segment: segment.base_offset
+            )
+            return self._segments[max(number - 1, 0) :]
+
+    def index(self, segment: Segment | ActiveSegment) -> Index:
+        """Return the index of a segment; raise OSError."""
+        if isinstance(segment, ActiveSegment):
+            return segment.writer.index
+        return self._indexes.get(segment.base_offset, end_offset=segment.end_offset)

@@ -1,0 +1,376 @@
+"""A log that a broker is writing, followed from outside: no lock, nothing changed, no waiting.
+
+Closed segments are known by their indexes. The one that is being filled is walked, each time only
+what is new in it. What may be shown ends at the watermark (`watermark.py`), or where a later group
+says that all before it is on disk: the same range gives the same messages whenever it is read,
+through rolls, retention, crashes and restarts of the broker.
+
+Without a broker it is the same: after a clean end all segments are closed and all of them is shown;
+after a crash the rest of the last one shows when a broker has started again and closed it.
+"""
+
+import errno
+import itertools
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from penstock.errors import CannotRead, LogDamaged, LogError, OffsetBelowHorizon
+from penstock.limits import LOG_OPEN_TRIES_MAX
+from penstock.storage.arrow.files import Files
+from penstock.storage.arrow.format.damage import Damage, Fault, load_damage
+from penstock.storage.arrow.format.file_names import (
+    DAMAGE,
+    SEGMENT,
+    base_offset_of,
+    partition_folder,
+    segment_path,
+)
+from penstock.storage.arrow.format.heads import read_head
+from penstock.storage.arrow.format.index import Index
+from penstock.storage.arrow.format.index_file import StaleIndex, load_summary
+from penstock.storage.arrow.format.log_state import BadState, LogState, load_state
+from penstock.storage.arrow.read.browse import find_log
+from penstock.storage.arrow.read.catalog import ActiveSegment, Catalog
+from penstock.storage.arrow.read.reader import read_group
+from penstock.storage.arrow.recover.overlay import Overlay
+from penstock.storage.arrow.recover.recovery import Segment
+from penstock.storage.arrow.recover.survey import survey
+from penstock.storage.arrow.recover.walk import Bad, End, Good, walk
+from penstock.storage.arrow.write.watermark import read_watermark
+
+__all__ = ["Bounds", "LogFollower", "partitions_of"]
+
+_SETTLED_NS: Final = 2_000_000_000
+"""A folder that changed more recently is listed again: clocks of file systems are coarse."""
+
+
+class Bounds(NamedTuple):
+    """What can be read of a partition: from `horizon` up to `end`."""
+
+    horizon: int
+    end: int
+
+
+def partitions_of(data: Path) -> list[int]:
+    """Return the partitions whose logs are in a data folder; raise CannotRead if there is none."""
+    try:
+        names = os.listdir(partition_folder(data, 0).parent)  # noqa: PTH208 - names are enough
+    except OSError as error:
+        reason = "it has no log" if data.is_dir() else "there is no such folder"
+        raise CannotRead(str(data), reason) from error
+    found = sorted(int(name) for name in names if name.isascii() and name.isdigit())
+    if not found:
+        raise CannotRead(str(data), "there is nothing in log")
+    return found
+
+
+class _Walked:
+    """A segment without an index of its size, as far as it was walked; a `catalog.Growing`.
+
+    `claim` is the highest offset that its groups say all before it is on disk.
+    """
+
+    def __init__(self, base_offset: int) -> None:
+        self.base_offset = base_offset
+        self.index = Index(base_offset)
+        self.size = 0
+        self.claim = base_offset
+        self.damage: list[Damage] = []
+        self.last_crc: int | None = None
+        self.sealed = False
+        self.head_read = False
+        self.seen = (-1, -1)
+        self.inode = -1
+
+    @property
+    def end_offset(self) -> int:
+        """One past the last offset that was found."""
+        return self.index.end_offset
+
+
+class LogFollower:
+    """A partition's log. Any thread may use it; `refresh` looks for what is new.
+
+    `catalog`, `files`, `horizon`, `end`, `damage` and `gone` are as those of a `browse.LogView`.
+    Raise CannotRead, LogFormatTooNew, or OSError.
+    """
+
+    def __init__(self, data: Path, *, partition: int = 0) -> None:
+        self.folder = find_log(data, partition=partition)
+        self.partition = partition
+        self.files = Overlay()  # an index that is missing is made in memory
+        self.log_id: int | None = None
+        self.horizon = 0
+        self.end = 0
+        self.catalog = Catalog(self.files, self.folder, [], horizon=0)
+        self._lock = threading.Lock()
+        self._listed_ns = -1
+        self._closed: dict[int, Segment] = {}
+        self._known_damage: dict[int, list[Damage]] = {}
+        self._left: dict[int, _Walked] = {}  # segments that were given up, as their followers say
+        self._active: _Walked | None = None
+        self._floor = 0
+        self.refresh()
+
+    @property
+    def damage(self) -> list[Damage]:
+        """What cannot be read."""
+        return self.catalog.damage
+
+    def bounds(self) -> Bounds:
+        """Return what can be read now."""
+        return self.refresh()
+
+    def refresh(self) -> Bounds:
+        """Look for what is new; return what can be read."""
+        with self._lock:
+            for left in reversed(range(LOG_OPEN_TRIES_MAX)):
+                try:
+                    self._refresh()
+                    break
+                except FileNotFoundError as error:  # retention goes on meanwhile
+                    self._listed_ns, self._active = -1, None
+                    if not left:
+                        raise CannotRead(str(self.folder), str(error)) from error
+            return Bounds(self.horizon, self.end)
+
+    def _refresh(self) -> None:
+        safe = read_watermark(self.folder)  # first: what it covers is written
+        changed_ns = self.folder.stat().st_mtime_ns
+        if changed_ns != self._listed_ns or abs(time.time_ns() - changed_ns) < _SETTLED_NS:
+            self._list(changed_ns)
+        active = self._active
+        if active is not None:
+            self._advance(active, safe)
+            if active.sealed:  # the next one is there, or its index will be
+                self._list(self.folder.stat().st_mtime_ns)
+                if self._active is not None and self._active is not active:
+                    self._advance(self._active, safe)
+        self._show(safe)
+
+    def _show(self, safe: int | None) -> None:
+        """Say what can be read, once what there is was looked at."""
+        active = self._active
+        end = self._floor
+        if active is not None:
+            shown = active.end_offset
+            if not active.sealed:
+                shown = min(shown, max(safe or 0, active.claim))
+            end = max(end, shown)
+        self.end = end
+        self.horizon = min(self.catalog.horizon, end)
+
+    # --- Segments
+
+    def _list(self, changed_ns: int) -> None:
+        """Look which segments there are."""
+        names = self.files.names(self.folder)
+        state = self._state()
+        horizon = state.horizon if state else 0
+        bases = [base for name in names if (base := base_offset_of(name, SEGMENT)) is not None]
+        bases = [base for base in bases if base >= horizon] or bases
+        damaged = {base for name in names if (base := base_offset_of(name, DAMAGE)) is not None}
+        self._active = self._active if self._active and self._active.base_offset in bases else None
+        segments: list[Segment | ActiveSegment] = []
+        damage: list[Damage] = []
+        active: _Walked | None = None
+        for base, follower in itertools.zip_longest(bases, bases[1:]):
+            segment: Segment | ActiveSegment | None = self._closed.get(base)
+            segment = segment or self._close(base, damaged=base in damaged)
+            if segment is None and follower is not None:
+                segment = self._given_up(base, follower)
+            if segment is None:
+                active = self._active
+                if active is None or active.base_offset != base:
+                    active = _Walked(base)
+                segment = ActiveSegment(active)
+            damage += self._seam(segments, base)
+            damage += self._known_damage.get(base, [])
+            segments.append(segment)
+        self._active = active
+        closed = segments[:-1] if active is not None else segments
+        self._floor = closed[-1].end_offset if closed else horizon
+        if not segments and state is not None:
+            self._floor = max(horizon, state.next_offset)
+        if active is not None:
+            damage += active.damage
+            if not closed:
+                self._floor = active.base_offset
+        self._forget(set(bases))
+        first = bases[0] if bases else self._floor
+        self.catalog.replace(segments, damage, horizon=first)
+        self._listed_ns = changed_ns
+
+    def _state(self) -> LogState | None:
+        try:
+            state = load_state(self.files, self.folder)
+        except BadState:
+            state = None
+        if state is not None and state.log_id != self.log_id:
+            self.log_id = state.log_id
+            self._active = None
+            self._forget(set())  # another log has taken the place of the one that was here
+        return state
+
+    def _close(self, base: int, *, damaged: bool) -> Segment | None:
+        """Return a segment that has its index, None if it has none that fits."""
+        size = self.files.size(segment_path(self.folder, base))
+        try:
+            summary = load_summary(self.files, self.folder, base)
+        except StaleIndex:
+            return None
+        if summary.segment_size != size:
+            return None
+        if damaged:
+            try:
+                self._known_damage[base] = load_damage(self.files, self.folder, base)
+            except (OSError, ValueError) as error:
+                self._known_damage[base] = [
+                    Damage(Fault.DAMAGED, base, 0, 0, base, base, str(error))
+                ]
+        segment = self._closed[base] = Segment(base, summary.end_offset, size, summary.last_us)
+        return segment
+
+    def _given_up(self, base: int, follower: int) -> ActiveSegment:
+        """Return a segment that was never closed, up to where the next one says that it ends."""
+        walked = self._left.get(base)
+        if walked is None:
+            walked = self._surveyed(base, follower)
+            self._left[base] = walked
+            self._known_damage[base] = walked.damage
+        return ActiveSegment(walked)
+
+    def _seam(self, segments: list[Segment | ActiveSegment], base: int) -> list[Damage]:
+        """Tell whether a segment is missing before the one at `base`."""
+        if not segments or segments[-1].end_offset >= base:
+            return []
+        first = read_head(
+            self.files, self.folder, base, log_id=self.log_id, partition=self.partition
+        )
+        start = first.head.previous_end if first.head is not None and not first.fault else base
+        end = segments[-1].end_offset
+        if end >= start:
+            return []
+        reason = "a segment is not there"
+        return [Damage(Fault.MISSING_SEGMENT, base, 0, 0, end, start, reason)]
+
+    def _forget(self, bases: set[int]) -> None:
+        for known in (self._closed, self._left, self._known_damage):
+            for base in [each for each in known if each not in bases]:
+                del known[base]
+
+    # --- The segment that is being filled
+
+    def _advance(self, active: _Walked, safe: int | None) -> None:
+        """Walk what is new, as far as it can be shown."""
+        path = segment_path(self.folder, active.base_offset)
+        status = path.stat()
+        if status.st_ino != active.inode:
+            if active.inode >= 0:  # one without a message was removed, and its name given again
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+            active.inode = status.st_ino
+        seen = (status.st_size, -1 if safe is None else safe)
+        if seen == active.seen or (safe is not None and 0 < safe <= active.end_offset):
+            return
+        if not active.head_read and not self._begin(active):
+            return
+        judged = False
+        for step in walk(
+            self.files,
+            path,
+            position=active.size,
+            base_offset=active.end_offset,
+            previous_crc=active.last_crc,
+        ):
+            if isinstance(step, Good):
+                active.index.add_group(step.data, step.group, step.position)
+                active.claim = max(active.claim, step.group.synced)
+                active.size = step.position + step.group.size
+                active.last_crc = step.group.crc32c
+            elif isinstance(step, Bad):
+                judged = step.first_offset < max(safe or 0, active.claim)
+                break
+            elif isinstance(step, End):
+                active.sealed = step.sealed
+        active.seen = seen
+        if judged:
+            self._judge(active)
+
+    def _begin(self, active: _Walked) -> bool:
+        """Read the head of a segment; False if it is not written yet."""
+        first = read_head(
+            self.files, self.folder, active.base_offset, log_id=self.log_id,
+            partition=self.partition,
+        )  # fmt: skip
+        if first.head is None or first.fault:
+            self._judge(active)
+            return False
+        active.head_read = True
+        active.size = first.head.size
+        active.last_crc = first.head.previous_crc
+        return True
+
+    def _judge(self, active: _Walked) -> None:
+        """Let a segment in which something is wrong be what recovery would make of it."""
+        found = self._surveyed(active.base_offset, None)
+        active.index, active.size, active.last_crc = found.index, found.size, found.last_crc
+        active.claim, active.damage = max(active.claim, found.claim), found.damage
+        active.sealed = found.sealed
+        if found.damage:
+            known = [each for each in self.damage if each.segment != active.base_offset]
+            self.catalog.replace(
+                self.catalog.segments(), known + found.damage, horizon=self.catalog.horizon
+            )
+
+    def _surveyed(self, base: int, follower: int | None) -> _Walked:
+        first, following = (
+            None if each is None else read_head(
+                self.files, self.folder, each, log_id=self.log_id, partition=self.partition
+            )
+            for each in (base, follower)
+        )  # fmt: skip
+        if first is None:
+            raise AssertionError("a segment has a base offset")
+        trusted = first.head is not None and not first.fault
+        found = survey(
+            self.files,
+            self.folder,
+            base,
+            head_size=first.head.size if first.head else 0,
+            previous_crc=first.head.previous_crc if first.head and trusted else None,
+            followed=follower is not None,
+            previous_end=following.head.previous_end
+            if following is not None and following.head is not None and not following.fault
+            else None,
+        )
+        walked = _Walked(base)
+        walked.index = found.groups
+        walked.size = found.content_size
+        walked.last_crc = found.last_crc
+        walked.damage = found.damage
+        walked.sealed = found.sealed
+        walked.head_read = trusted
+        return walked
+
+    # --- Looking up
+
+    def gone(self, offset: int, error: FileNotFoundError) -> LogError:
+        """Return what to raise for messages from `offset` on whose segment is not there."""
+        state = self._state()
+        if state is not None and state.horizon > offset:
+            return OffsetBelowHorizon(offset, state.horizon)
+        return LogDamaged(offset, self.end, f"{error.filename} is not there any more")
+
+    def find_time(self, timestamp_us: int) -> int:
+        """Return the first offset that was taken at or after a time, or the end."""
+        try:
+            place = self.catalog.place_of_time(timestamp_us)
+            if place is None or place.entry.base_offset >= self.end:
+                return self.end
+            found = read_group(Files(), place)
+        except FileNotFoundError as error:
+            raise self.gone(self.horizon, error) from error
+        return min(found.base_offset + found.row_at_time(timestamp_us), self.end)

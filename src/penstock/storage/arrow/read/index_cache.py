@@ -1,0 +1,79 @@
+"""The indexes of closed segments: loaded when they are asked for, and the least used let go."""
+
+import threading
+from collections import OrderedDict
+from pathlib import Path
+
+from penstock.limits import INDEX_CACHE_BYTES_MAX
+from penstock.storage.arrow.files import Files
+from penstock.storage.arrow.format.file_names import segment_path
+from penstock.storage.arrow.format.index import Index
+from penstock.storage.arrow.format.index_file import StaleIndex, load_index
+from penstock.storage.arrow.recover.recovery import rebuild_index
+
+__all__ = ["IndexCache"]
+
+
+class IndexCache:
+    """Indexes by the base offset of their segments. Any thread may ask."""
+
+    def __init__(
+        self, files: Files, folder: Path, *, bytes_max: int = INDEX_CACHE_BYTES_MAX
+    ) -> None:
+        self._files = files
+        self._folder = folder
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._indexes: OrderedDict[int, tuple[Index, int]] = OrderedDict()
+        self._lock = threading.Lock()
+        self.rebuilt = 0
+        """Indexes that were missing or stale and were made again."""
+
+    @property
+    def memory_bytes(self) -> int:
+        """About how much memory the indexes take."""
+        return self._bytes
+
+    def get(self, base_offset: int, *, end_offset: int) -> Index:
+        """Return the index of a closed segment that is known to end at `end_offset`.
+
+        It is read from beside the segment, or made again by walking that; raise OSError.
+        """
+        with self._lock:
+            found = self._indexes.get(base_offset)
+            if found is not None:
+                self._indexes.move_to_end(base_offset)
+                return found[0]
+        index = self._load(base_offset, end_offset)
+        self.put(index)
+        return index
+
+    def put(self, index: Index) -> None:
+        """Keep an index: that of a segment that was just closed will be asked for again."""
+        size = index.memory_bytes
+        with self._lock:
+            self._drop(index.base_offset)
+            self._indexes[index.base_offset] = index, size
+            self._bytes += size
+            while self._bytes > self._bytes_max and len(self._indexes) > 1:
+                self._drop(next(iter(self._indexes)))
+
+    def drop(self, base_offset: int) -> None:
+        """Forget the index of a segment that is gone."""
+        with self._lock:
+            self._drop(base_offset)
+
+    def _drop(self, base_offset: int) -> None:
+        _, size = self._indexes.pop(base_offset, (None, 0))
+        self._bytes -= size
+
+    def _load(self, base_offset: int, end_offset: int) -> Index:
+        size = self._files.size(segment_path(self._folder, base_offset))
+        try:
+            index, summary = load_index(self._files, self._folder, base_offset)
+            if summary.segment_size == size and summary.end_offset == end_offset:
+                return index
+        except StaleIndex:
+            pass
+        self.rebuilt += 1
+        return rebuild_index(self._files, self._folder, base_offset, end_offset=end_offset)

@@ -1,0 +1,328 @@
+"""Parts of a log that are read by whoever gets them: planned in one place, read in another.
+
+A piece is a run of groups of one segment by its place in the file. Who plans has the index; who
+reads needs nothing but the file: groups are found one behind the other, and checked.
+"""
+
+import dataclasses
+import os
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.errors import LogDamaged
+from penstock.limits import PIECE_GAP_BYTES_MAX, PIECE_READ_BYTES
+from penstock.storage.arrow.files import Files
+from penstock.storage.arrow.format.file_names import segment_path
+from penstock.storage.arrow.format.index import Index
+from penstock.storage.arrow.format.segment import (
+    HEAD_BYTES_MAX,
+    BadGroup,
+    Group,
+    Truncated,
+    check_group,
+    head,
+    parse_group,
+    parse_head,
+)
+from penstock.storage.arrow.read.catalog import Catalog
+from penstock.storage.arrow.recover.walk import Bad, Good, walk
+from penstock.storage.schema import SCHEMA
+from penstock.storage.selection import Selection
+
+__all__ = ["Piece", "Span", "cut", "plan", "read_pieces"]
+
+_HEAD: Final = head(0, partition=0, base_offset=0, previous_end=0, previous_crc=0)
+"""The head of any segment but for its numbers: for one whose own is damaged."""
+
+Damaged = Callable[[LogDamaged], None]
+Placed = tuple[int, pa.RecordBatch]
+"""A batch behind the offset of its first message."""
+
+
+class Piece(NamedTuple):
+    """Groups of the segment at `segment`: `size` bytes from `position`.
+
+    They hold offsets from `first_offset` up to `end_offset`.
+    """
+
+    segment: int
+    position: int
+    size: int
+    first_offset: int
+    end_offset: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Span:
+    """Groups of a segment that stand together: those with numbers from `first` up to `last`."""
+
+    segment: int
+    index: Index
+    first: int
+    last: int
+
+    @property
+    def position(self) -> int:
+        """Where the first of them starts."""
+        return self.index.entry(self.first).position
+
+    @property
+    def end(self) -> int:
+        """Where the last of them ends."""
+        entry = self.index.entry(self.last - 1)
+        return entry.position + entry.size
+
+    def part(self, first: int, last: int) -> Piece:
+        """Return some of them as a piece."""
+        start, end = self.index.entry(first), self.index.entry(last - 1)
+        return Piece(
+            segment=self.segment,
+            position=start.position,
+            size=end.position + end.size - start.position,
+            first_offset=start.base_offset,
+            end_offset=end.base_offset + end.count,
+        )
+
+    def at(self, position: int) -> int:
+        """Return the number of the first group at or behind a position in the file."""
+        numbers = range(self.first, self.last)
+        return self.first + bisect_left(
+            numbers, position, key=lambda number: self.index.entry(number).position
+        )
+
+
+# --- Planning
+
+
+def plan(catalog: Catalog, start: int, end: int, selection: Selection) -> list[Span]:
+    """Return where the groups from offset `start` up to `end` are that may hold what is wanted.
+
+    Raise FileNotFoundError for a segment that was removed, or another OSError.
+    """
+    spans: list[Span] = []
+    for segment in catalog.segments():
+        if segment.end_offset <= start or segment.base_offset >= end:
+            continue
+        index = catalog.index(segment)
+        first, last = index.at_offset(start), index.at_offset(end)
+        if last < len(index) and index.entry(last).base_offset < end:
+            last += 1
+        if first >= last:
+            continue
+        numbers = _numbers(index, first, last, selection)
+        damaged = catalog.damage_between(segment.base_offset, segment.end_offset) is not None
+        spans += _spans(segment.base_offset, index, numbers, whole=not damaged)
+    return spans
+
+
+def _numbers(index: Index, first: int, last: int, selection: Selection) -> Sequence[int]:
+    """Return the numbers of groups that may hold what is wanted."""
+    numbers: Sequence[int] = range(first, last)
+    if selection.by_topic:
+        numbers = index.with_topics(selection.wanted, first=first, last=last)
+    if selection.since_us is None and selection.until_us is None:
+        return numbers
+    table = index.table()
+    times = table.column("first_us"), table.column("last_us")
+    mask = pa.array([True]) if not len(table) else pc.is_valid(times[0])
+    if selection.since_us is not None:
+        mask = pc.and_(mask, pc.greater_equal(pc.max_element_wise(*times), selection.since_us))
+    if selection.until_us is not None:
+        mask = pc.and_(mask, pc.less(pc.min_element_wise(*times), selection.until_us))
+    hits = set(pc.indices_nonzero(mask).to_pylist())
+    return [number for number in numbers if number in hits]
+
+
+def _spans(segment: int, index: Index, numbers: Sequence[int], *, whole: bool) -> Iterator[Span]:
+    """Yield numbers as spans; few bytes between two that are wanted are read too.
+
+    Where not all of the segment is `whole`, spans end at any bytes that are no group.
+    """
+    if whole and isinstance(numbers, range):
+        yield Span(segment, index, numbers[0], numbers[-1] + 1)
+        return
+    first = previous = -1
+    end = 0
+    for number in numbers:
+        entry = index.entry(number)
+        gap = entry.position - end
+        if first < 0:
+            first = number
+        elif gap > PIECE_GAP_BYTES_MAX or (not whole and (gap or number != previous + 1)):
+            yield Span(segment, index, first, previous + 1)
+            first = number
+        previous = number
+        end = entry.position + entry.size
+    if first >= 0:
+        yield Span(segment, index, first, previous + 1)
+
+
+def cut(spans: Sequence[Span], count: int) -> list[list[Piece]]:
+    """Share spans out to at most `count` tasks of about the same number of bytes, in order."""
+    total = sum(span.end - span.position for span in spans)
+    tasks: list[list[Piece]] = []
+    task: list[Piece] = []
+    done = 0
+    for span in spans:
+        first = span.first
+        while first < span.last:
+            share = total * (len(tasks) + 1) // count
+            start = span.index.entry(first).position
+            last = span.last
+            if done + span.end - start > share and len(tasks) < count - 1:
+                last = min(max(span.at(start + share - done), first + 1), span.last)
+            piece = span.part(first, last)
+            task.append(piece)
+            done += piece.size
+            first = last
+            if done >= share and len(tasks) < count - 1:
+                tasks.append(task)
+                task = []
+    if task:
+        tasks.append(task)
+    return tasks
+
+
+# --- Reading
+
+
+def read_pieces(
+    folder: Path,
+    pieces: Iterable[Piece],
+    *,
+    first: int,
+    last: int,
+    columns: Sequence[str],
+    damaged: Damaged | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the groups of some pieces, checked, in order, each as a record batch.
+
+    Messages before offset `first` and from `last` on are left out. The batches have `columns` of
+    the log's schema, in the schema's order. What cannot be read raises LogDamaged, or is told to
+    `damaged` and left out. Raise FileNotFoundError if retention took a segment.
+    """
+    names = set(columns)
+    fields = [number for number, field in enumerate(SCHEMA) if field.name in names]
+    options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=False)
+    for piece in pieces:
+        for base_offset, batch in _Reading(folder, piece, options, damaged).batches():
+            start = max(first - base_offset, 0)
+            count = min(last - base_offset, len(batch)) - start
+            if count > 0:
+                yield batch if count == len(batch) else batch.slice(start, count)
+
+
+class _Reading:
+    """One piece; `expected` is the offset up to which all is given or told."""
+
+    def __init__(
+        self, folder: Path, piece: Piece, options: pa.ipc.IpcReadOptions, damaged: Damaged | None
+    ) -> None:
+        self.path = segment_path(folder, piece.segment)
+        self.piece = piece
+        self.options = options
+        self.damaged = damaged
+        self.position = piece.position
+        self.expected = piece.first_offset
+
+    def batches(self) -> Iterator[Placed]:
+        end = self.piece.position + self.piece.size
+        handle = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            first_bytes = self._head(handle)
+            size = PIECE_READ_BYTES
+            while self.position < end:
+                size = min(size, end - self.position)
+                buffer, filled = _read(handle, first_bytes, self.position, size)
+                groups = list(self._groups(buffer, len(first_bytes), filled))
+                if groups:
+                    yield from self._decoded(buffer, groups)
+                    size = PIECE_READ_BYTES
+                elif filled - len(first_bytes) == size and self.position + size < end:
+                    size *= 2  # a large group
+                else:
+                    yield from self._walked(end)
+                    return
+        finally:
+            os.close(handle)
+
+    def _head(self, handle: int) -> bytes:
+        data = os.pread(handle, HEAD_BYTES_MAX, 0)
+        try:
+            return data[: parse_head(data, path=str(self.path)).size]
+        except ValueError:
+            return _HEAD
+
+    def _groups(self, buffer: pa.Buffer, start: int, end: int) -> Iterator[Group]:
+        """Yield the whole and good groups that stand one behind the other from `start`."""
+        view = memoryview(buffer)[:end]
+        while start < end:
+            try:
+                group = parse_group(view, start)
+            except (Truncated, BadGroup):
+                return
+            if group.base_offset != self.expected or not check_group(view, group):
+                return
+            start += group.size
+            self.position += group.size
+            self.expected = group.base_offset + group.count
+            yield group
+
+    def _decoded(self, buffer: pa.Buffer, groups: list[Group]) -> Iterator[Placed]:
+        end = groups[-1].start + groups[-1].size
+        with pa.ipc.open_stream(buffer.slice(0, end), options=self.options) as reader:
+            for group in groups:
+                yield group.base_offset, reader.read_next_batch()
+
+    def _walked(self, end: int) -> Iterator[Placed]:
+        """Go on where something is wrong: past it, telling what is lost."""
+        for step in walk(
+            Files(),
+            self.path,
+            position=self.position,
+            base_offset=self.expected,
+            previous_crc=None,
+        ):
+            if isinstance(step, Bad) and step.position < end:
+                self._tell(min(step.resumes_at, self.piece.end_offset), step.reason)
+            elif isinstance(step, Good) and step.position < end:
+                if step.group.base_offset >= self.piece.end_offset:
+                    break
+                self.expected = step.group.base_offset + step.group.count
+                start = step.group.start
+                data = step.data[start : start + step.group.size]
+                stream = pa.py_buffer(_HEAD + data)
+                with pa.ipc.open_stream(stream, options=self.options) as reader:
+                    yield step.group.base_offset, reader.read_next_batch()
+            else:
+                break
+        if self.expected < self.piece.end_offset:
+            self._tell(self.piece.end_offset, "the segment ends too early")
+
+    def _tell(self, resumes_at: int, reason: str) -> None:
+        first, self.expected = self.expected, max(self.expected, resumes_at)
+        if self.expected == first:
+            return
+        error = LogDamaged(first, self.expected, f"{self.path.name}: {reason}")
+        if self.damaged is None:
+            raise error
+        self.damaged(error)
+
+
+def _read(handle: int, first_bytes: bytes, position: int, size: int) -> tuple[pa.Buffer, int]:
+    """Return a buffer of a head and bytes of a file, and how much of it is filled."""
+    buffer = pa.allocate_buffer(len(first_bytes) + size)
+    view = memoryview(buffer).cast("B")
+    filled = len(first_bytes)
+    view[:filled] = first_bytes
+    while filled < len(view):
+        count = os.preadv(handle, [view[filled:]], position + filled - len(first_bytes))
+        if not count:
+            break
+        filled += count
+    return buffer, filled

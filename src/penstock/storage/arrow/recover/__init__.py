@@ -1,0 +1,1 @@
+"""Recovery and verification of the Arrow log."""

@@ -1,0 +1,108 @@
+"""Files whose changes stay in memory: what recovery would make of a log, without touching it."""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from penstock.storage.arrow.files import Buffer, Files
+
+__all__ = ["Overlay"]
+
+
+class Overlay(Files):
+    """Reads real files; what is written is seen by those who read through it, and by nobody else.
+
+    A file that was cut or appended to has its new size, but not the bytes that were appended: the
+    only ones that recovery appends to a segment are its end marker.
+    """
+
+    def __init__(self) -> None:
+        self._whole: dict[Path, bytes] = {}
+        self._sizes: dict[Path, int] = {}
+        self._handles: dict[int, Path] = {}
+
+    def changed(self, path: Path) -> bool:
+        """Tell whether a file would have been written to."""
+        return path in self._whole or path in self._sizes
+
+    # --- What changes a disk, and does not
+
+    def make_folder(self, folder: Path) -> None:
+        """Do nothing."""
+
+    def lock(self, folder: Path) -> int:
+        """Raise AssertionError: who only reads must not keep a broker from starting."""
+        raise AssertionError(f"{folder} is not to be locked")
+
+    def sync_folder(self, folder: Path) -> None:
+        """Do nothing."""
+
+    def create(self, path: Path) -> int:
+        """Return a handle of a file that is not there."""
+        self._sizes[path] = 0
+        return self.open(path)
+
+    def open(self, path: Path) -> int:
+        """Return a handle to append to a file, as far as it seems."""
+        handle = -1 - len(self._handles)
+        self._handles[handle] = path
+        return handle
+
+    def append(self, handle: int, buffers: Iterable[Buffer]) -> None:
+        """Let the file seem larger."""
+        path = self._handles[handle]
+        self._sizes[path] = self.size(path) + sum(len(each) for each in buffers)
+
+    def write(self, handle: int, buffers: list[memoryview]) -> int:
+        """Let the file seem larger."""
+        self.append(handle, buffers)
+        return sum(len(each) for each in buffers)
+
+    def sync(self, handle: int) -> None:
+        """Do nothing."""
+
+    def close(self, handle: int) -> None:
+        """Do nothing."""
+
+    def truncate(self, path: Path, size: int) -> None:
+        """Let the file seem shorter."""
+        self._sizes[path] = size
+
+    def rename(self, path: Path, new: Path) -> None:
+        """Do nothing: only what is written whole is ever read again."""
+
+    def remove(self, path: Path) -> None:
+        """Do nothing but forget what was written."""
+        self._whole.pop(path, None)
+
+    def replace(self, path: Path, data: Buffer) -> None:
+        """Keep a whole file in memory."""
+        self._whole[path] = bytes(data)
+
+    # --- Reading
+
+    def size(self, path: Path) -> int:
+        """Return the size that a file has, or seems to have."""
+        if path in self._whole:
+            return len(self._whole[path])
+        return self._sizes[path] if path in self._sizes else super().size(path)
+
+    def read(self, path: Path, position: int, size: int) -> bytes:
+        """Return up to `size` bytes from `position`: fewer only where the file ends."""
+        if path in self._whole:
+            return self._whole[path][position : position + size]
+        return super().read(path, position, size)
+
+    def read_into(self, path: Path, pieces: Iterable[tuple[int, memoryview]]) -> None:
+        """Fill buffers with the bytes of a real file, from the positions given with them.
+
+        What is behind its end is left as it was.
+        """
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            for start, buffer in pieces:
+                position, rest = start, buffer
+                while len(rest) and (count := os.preadv(handle, [rest], position)):
+                    position, rest = position + count, rest[count:]
+        finally:
+            os.close(handle)

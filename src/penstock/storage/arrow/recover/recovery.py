@@ -1,0 +1,416 @@
+"""Opening a log: which segments there are, where they begin and end, and what is lost.
+
+A segment that was closed is known by its index and is not read. Any other is walked: a torn tail
+is cut off, damage is written down and left where it is, and the segment is closed. Each step leaves
+the folder so that recovery may be cut short at any point and started again.
+"""
+
+import contextlib
+import errno
+import itertools
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from penstock.storage.arrow.files import TEMPORARY, Files
+from penstock.storage.arrow.format.damage import Damage, Fault, load_damage, save_damage
+from penstock.storage.arrow.format.file_names import (
+    DAMAGE,
+    INDEX,
+    SEGMENT,
+    base_offset_of,
+    damage_path,
+    index_path,
+    segment_path,
+)
+from penstock.storage.arrow.format.heads import FirstBytes, read_head
+from penstock.storage.arrow.format.index import Index
+from penstock.storage.arrow.format.index_file import StaleIndex, Summary, load_summary, save_index
+from penstock.storage.arrow.format.log_state import BadState, LogState, load_state, save_state
+from penstock.storage.arrow.format.segment import END_OF_STREAM
+from penstock.storage.arrow.recover.quarantine import keep_bytes, only_zeros
+from penstock.storage.arrow.recover.survey import Survey, Tail, survey
+from penstock.storage.arrow.write.retention import remove_segments
+
+__all__ = ["Cut", "Recovered", "Segment", "rebuild_index", "recover"]
+
+
+class Segment(NamedTuple):
+    """A closed segment. Offsets from `base_offset` up to `end_offset` were given to its messages.
+
+    `last_us` is the latest time of a message in it, None if it has none.
+    """
+
+    base_offset: int
+    end_offset: int
+    size: int
+    last_us: int | None
+
+
+class Cut(NamedTuple):
+    """A torn tail that was cut off, and where its bytes are kept, if they are."""
+
+    segment: int
+    position: int
+    length: int
+    first_offset: int
+    reason: str
+    kept: Path | None
+
+
+class Recovered(NamedTuple):
+    """A log that can be written to: its next segment starts at `next_offset`.
+
+    `previous_end` and `previous_crc` are for that segment's head.
+    """
+
+    state: LogState
+    segments: list[Segment]
+    damage: list[Damage]
+    cuts: list[Cut]
+    next_offset: int
+    previous_end: int
+    previous_crc: int
+
+    @property
+    def horizon(self) -> int:
+        """The first offset that is kept."""
+        return self.segments[0].base_offset if self.segments else self.next_offset
+
+
+def recover(
+    files: Files, folder: Path, *, partition: int = 0, log_id: int | None = None
+) -> Recovered:
+    """Bring the log in `folder` into order, or start one; `log_id` is for a new one.
+
+    Raise LogFormatTooNew, or OSError if the disk does not allow it. The caller has the lock.
+    """
+    return _Recovery(files, folder, partition, log_id).run()
+
+
+class _Recovery:
+    def __init__(self, files: Files, folder: Path, partition: int, log_id: int | None) -> None:
+        self.files = files
+        self.folder = folder
+        self.partition = partition
+        self.log_id = log_id
+        self.damage: list[Damage] = []
+        self.cuts: list[Cut] = []
+        self.state = LogState(0, partition)
+        self.heads: dict[int, FirstBytes] = {}
+
+    def run(self) -> Recovered:
+        self.files.make_folder(self.folder)
+        names = self.files.names(self.folder)
+        bases = [base for name in names if (base := base_offset_of(name, SEGMENT)) is not None]
+        self._load_state(bases)
+        expected_id = self.state.log_id
+        for base in bases:
+            self.heads[base] = read_head(
+                self.files, self.folder, base, log_id=expected_id, partition=self.partition
+            )
+        bases = self._finish_retention(bases)
+        self._sweep(names, bases)
+
+        segments: list[Segment] = []
+        last_crc = 0
+        for base, follower in itertools.zip_longest(bases, bases[1:]):
+            found = self._segment(base, follower)
+            if found is not None:
+                segment, last_crc = found
+                self._check_seam(segments, segment)
+                segments.append(segment)
+        return self._finish(segments, last_crc)
+
+    # --- What there is
+
+    def _load_state(self, bases: list[int]) -> None:
+        try:
+            state = load_state(self.files, self.folder)
+            problem = "log.json is missing" if state is None and bases else ""
+        except BadState as error:
+            state = None
+            problem = str(error)
+        if state is not None:
+            self.state = state
+            return
+        log_id = self.log_id
+        for base in bases:
+            first = read_head(self.files, self.folder, base, log_id=None, partition=self.partition)
+            if first.head is not None and not first.fault:
+                log_id = first.head.log_id
+                break
+        if problem:
+            self.damage.append(Damage(Fault.BAD_STATE, 0, 0, 0, 0, 0, problem))
+        self.state = LogState(
+            log_id=secrets.randbits(48) if log_id is None else log_id,
+            partition=self.partition,
+            horizon=bases[0] if bases else 0,
+        )
+        save_state(self.files, self.folder, self.state)
+
+    def _finish_retention(self, bases: list[int]) -> list[int]:
+        """Remove segments that are below the horizon and came back, or were not removed yet."""
+        kept = [base for base in bases if base >= self.state.horizon]
+        gone = [base for base in bases if base < self.state.horizon]
+        if gone and kept:
+            # First the horizon: whoever was killed may not have had it on disk.
+            self.files.sync_folder(self.folder)
+            remove_segments(self.files, self.folder, gone)
+            return kept
+        return bases
+
+    def _sweep(self, names: list[str], bases: list[int]) -> None:
+        """Remove what was not finished and what belongs to no segment."""
+        known = set(bases)
+        swept = False
+        for name in names:
+            base = base_offset_of(name, INDEX)
+            base = base_offset_of(name, DAMAGE) if base is None else base
+            if name.endswith(TEMPORARY) or (base is not None and base not in known):
+                self.files.remove(self.folder / name)
+                swept = True
+        if swept:
+            self.files.sync_folder(self.folder)
+
+    # --- One segment
+
+    def _segment(self, base: int, follower: int | None) -> tuple[Segment, int] | None:
+        """Return a segment that is closed and the checksum of its last group.
+
+        None if there is nothing in it: then it is gone.
+        """
+        first = self.heads[base]
+        previous_end = None
+        if (
+            follower is not None
+            and follower == max(self.heads)
+            and self.heads[follower].head is None
+        ):
+            follower = None  # it was created, and no more is known of it
+        if follower is not None and not self.heads[follower].fault:
+            following = self.heads[follower].head
+            previous_end = following.previous_end if following else None
+        size = self.files.size(segment_path(self.folder, base))
+        try:
+            summary = load_summary(self.files, self.folder, base)
+            fresh = summary.segment_size == size
+        except StaleIndex:
+            fresh = False
+        if fresh:
+            self._load_damage(base)
+            known = any(each.segment == base and each.position == 0 for each in self.damage)
+            if (first.fault or first.crc != summary.head_crc) and not known:
+                reason = first.fault or "it is not what was written"
+                self.damage.append(_bad_head(base, first, reason))
+            segment = Segment(base, summary.end_offset, size, summary.last_us)
+            return segment, summary.last_crc
+        return self._repair(base, first, followed=follower is not None, previous_end=previous_end)
+
+    def _repair(
+        self, base: int, first: FirstBytes, *, followed: bool, previous_end: int | None
+    ) -> tuple[Segment, int] | None:
+        found = _survey(
+            self.files, self.folder, base, first, followed=followed, previous_end=previous_end
+        )
+        if not len(found.groups) and all(
+            each.first_offset == each.resumes_at for each in found.damage
+        ):
+            self._discard(base, first, found.tail)
+            return None
+        if found.damage:  # first: what is cut off may be all that tells it from a torn tail
+            save_damage(self.files, self.folder, base, found.damage)
+        if found.tail is not None:
+            self._cut(base, found.tail, found.groups.end_offset)
+        with _room_permitting():
+            _close(self.files, self.folder, found, first)
+        self.damage += found.damage
+        size = self.files.size(segment_path(self.folder, base))
+        segment = Segment(base, found.groups.end_offset, size, found.groups.last_us)
+        return segment, found.last_crc
+
+    def _discard(self, base: int, first: FirstBytes, tail: Tail | None) -> None:
+        """Remove a segment in which there is nothing: the next one may have its name."""
+        path = segment_path(self.folder, base)
+        if tail is None or first.fault:
+            size = self.files.size(path)
+            resumes_at = tail.resumes_at if tail else base
+            keep = bool(first.fault) and size > 0
+            tail = Tail(0, size if keep else 0, base, resumes_at, keep=keep, reason=first.fault)
+        self._raise_floor(max(base, tail.resumes_at), end=0)
+        if tail.length:
+            kept = self._keep(path, tail)
+            self.cuts.append(
+                Cut(base, tail.position, tail.length, tail.first_offset, tail.reason, kept)
+            )
+        self.files.remove(index_path(self.folder, base))
+        self.files.remove(damage_path(self.folder, base))
+        self.files.remove(path)
+        self.files.sync_folder(self.folder)
+
+    def _cut(self, base: int, tail: Tail, end: int) -> None:
+        self._raise_floor(tail.resumes_at, end=end)
+        path = segment_path(self.folder, base)
+        kept = self._keep(path, tail)
+        self.files.truncate(path, tail.position)
+        self.cuts.append(
+            Cut(base, tail.position, tail.length, tail.first_offset, tail.reason, kept)
+        )
+
+    def _keep(self, path: Path, tail: Tail) -> Path | None:
+        if not tail.keep or only_zeros(
+            self.files, path, position=tail.position, length=tail.length
+        ):
+            return None
+        return keep_bytes(self.files, self.folder, path, position=tail.position, length=tail.length)
+
+    def _raise_floor(self, next_offset: int, *, end: int) -> None:
+        """Have it on disk that offsets below `next_offset` were given, before their trace goes."""
+        if next_offset > max(end, self.state.next_offset):
+            self._save(next_offset=next_offset)
+        elif next_offset > end:
+            self.files.sync_folder(self.folder)  # log.json says so, but may not be on disk yet
+
+    def _save(self, **changes: int) -> None:
+        self.state = msgspec.structs.replace(self.state, **changes)
+        save_state(self.files, self.folder, self.state)
+
+    def _load_damage(self, base: int) -> None:
+        try:
+            self.damage += load_damage(self.files, self.folder, base)
+        except FileNotFoundError:
+            pass
+        except ValueError as error:
+            reason = f"what was wrong with it cannot be read: {error}"
+            self.damage.append(Damage(Fault.DAMAGED, base, 0, 0, base, base, reason))
+
+    # --- The whole
+
+    def _check_seam(self, segments: list[Segment], segment: Segment) -> None:
+        """Report a segment that does not start where the one before it ends."""
+        first = self.heads[segment.base_offset]
+        end = segments[-1].end_offset if segments else self.state.horizon
+        start = segment.base_offset
+        if first.head is not None and not first.fault:
+            start = first.head.previous_end
+        if not segments and first.head is not None and self.state.horizon == segment.base_offset:
+            return
+        if end < start:
+            self.damage.append(_missing(segment.base_offset, end, start))
+        elif end > segment.base_offset:
+            reason = f"the segment before it ends at {end}"
+            self.damage.append(_bad_head(segment.base_offset, first, reason))
+
+    def _finish(self, segments: list[Segment], last_crc: int) -> Recovered:
+        state = self.state
+        end = segments[-1].end_offset if segments else state.horizon
+        if end < state.end:
+            self.damage.append(_missing(end, end, state.end))
+            end = state.end
+        next_offset = max(end, state.next_offset)
+        if not segments and end == state.horizon < next_offset:
+            self._save(next_offset=next_offset, end=next_offset, horizon=next_offset)
+            end = next_offset
+        elif end > state.end:
+            with _room_permitting():
+                self._save(end=end)
+        return Recovered(
+            state=self.state,
+            segments=segments,
+            damage=self.damage,
+            cuts=self.cuts,
+            next_offset=next_offset,
+            previous_end=end,
+            previous_crc=last_crc if segments else 0,
+        )
+
+
+@contextlib.contextmanager
+def _room_permitting() -> Iterator[None]:
+    """Do without what a full disk does not take: the next recovery makes up for it."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+            raise
+
+
+def _missing(segment: int, first_offset: int, resumes_at: int) -> Damage:
+    return Damage(
+        Fault.MISSING_SEGMENT, segment, 0, 0, first_offset, resumes_at, "a segment is not there"
+    )
+
+
+def _bad_head(base: int, first: FirstBytes, reason: str) -> Damage:
+    length = first.head.size if first.head is not None else 0
+    return Damage(Fault.BAD_HEAD, base, 0, length, base, base, reason)
+
+
+def _survey(
+    files: Files,
+    folder: Path,
+    base: int,
+    first: FirstBytes,
+    *,
+    followed: bool,
+    previous_end: int | None,
+) -> Survey:
+    """Walk a segment, and put what is wrong with its head before all else."""
+    try:
+        known = {each.position for each in load_damage(files, folder, base)}
+    except (OSError, ValueError):
+        known = set()
+    found = survey(
+        files,
+        folder,
+        base,
+        head_size=first.head.size if first.head else 0,
+        previous_crc=first.head.previous_crc if first.head and not first.fault else None,
+        followed=followed,
+        previous_end=previous_end,
+        known=known,
+    )
+    if first.fault and first.head:
+        found.damage.insert(0, _bad_head(base, first, first.fault))
+    return found
+
+
+def _close(files: Files, folder: Path, found: Survey, first: FirstBytes) -> None:
+    """Write what belongs to a closed segment behind and beside it, once its tail is cut off."""
+    base = found.groups.base_offset
+    path = segment_path(folder, base)
+    handle = files.open(path)
+    try:
+        files.sync(handle)  # whoever was killed may not have; the marker says that all is on disk
+        if not found.sealed or found.tail is not None:
+            files.append(handle, [END_OF_STREAM])
+            files.sync(handle)
+    finally:
+        files.close(handle)
+    summary = Summary(
+        base_offset=base,
+        end_offset=found.groups.end_offset,
+        segment_size=found.content_size + len(END_OF_STREAM),
+        head_crc=first.crc,
+        last_crc=found.last_crc,
+        last_us=found.groups.last_us,
+    )
+    save_index(files, folder, found.groups, summary)
+
+
+def rebuild_index(files: Files, folder: Path, base_offset: int, *, end_offset: int) -> Index:
+    """Make the index of a closed segment again by walking it, and put it in place.
+
+    `end_offset` is where the segment is known to end. A disk without room is no obstacle.
+    """
+    first = read_head(files, folder, base_offset, log_id=None, partition=int(folder.name))
+    found = _survey(files, folder, base_offset, first, followed=True, previous_end=end_offset)
+    if found.sealed and found.tail is None:
+        with _room_permitting():
+            if found.damage:
+                save_damage(files, folder, base_offset, found.damage)
+            _close(files, folder, found, first)
+    return found.groups

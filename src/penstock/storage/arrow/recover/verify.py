@@ -1,0 +1,253 @@
+"""Checking all of a log, byte by byte, and changing nothing: what `penstock log verify` does."""
+
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from penstock.storage.arrow.files import Files
+from penstock.storage.arrow.format.damage import Damage, Fault
+from penstock.storage.arrow.format.file_names import JOURNAL, SEGMENT, base_offset_of, segment_path
+from penstock.storage.arrow.format.heads import FirstBytes, read_head
+from penstock.storage.arrow.format.index_file import StaleIndex, Summary, load_index
+from penstock.storage.arrow.format.log_state import BadState, LogState, load_state
+from penstock.storage.arrow.format.segment import END_OF_STREAM, Group, head
+from penstock.storage.arrow.recover.walk import Bad, End, Good, walk
+from penstock.storage.arrow.write.topic_journal import read_topics
+
+__all__ = ["Verified", "verify"]
+
+
+class Verified(NamedTuple):
+    """How much was found to be right."""
+
+    segments: int
+    groups: int
+    messages: int
+    bytes: int
+
+
+class _Reached(NamedTuple):
+    """How far the segments so far go; `crc` is None if the last group of them is not known."""
+
+    end: int
+    crc: int | None
+
+
+def verify(
+    files: Files,
+    folder: Path,
+    *,
+    partition: int = 0,
+    progress: Callable[[int], None] = lambda _: None,
+) -> Iterator[Damage | Verified]:
+    """Yield what is wrong with the log of a partition, and at the end how much is right.
+
+    `progress` is called with the bytes that were read since the last call. Raise LogFormatTooNew.
+    A log that is being written to may end in a group that is not whole yet.
+    """
+    return _Verification(files, folder, partition, progress).run()
+
+
+class _Verification:
+    def __init__(
+        self, files: Files, folder: Path, partition: int, progress: Callable[[int], None]
+    ) -> None:
+        self.files = files
+        self.folder = folder
+        self.partition = partition
+        self.progress = progress
+        self.segments = self.groups = self.messages = self.bytes = 0
+        self.schema_bytes = b""
+
+    def run(self) -> Iterator[Damage | Verified]:
+        bases = [
+            base
+            for name in self.files.names(self.folder)
+            if (base := base_offset_of(name, SEGMENT)) is not None
+        ]
+        state: LogState | None = None
+        try:
+            state = load_state(self.files, self.folder)
+            if state is None:
+                yield Damage(Fault.BAD_STATE, 0, 0, 0, 0, 0, "log.json is missing")
+        except BadState as error:
+            yield Damage(Fault.BAD_STATE, 0, 0, 0, 0, 0, str(error))
+        log_id = state.log_id if state else None
+        bases = [base for base in bases if state is None or base >= state.horizon] or bases
+        heads = [
+            read_head(self.files, self.folder, base, log_id=log_id, partition=self.partition)
+            for base in bases
+        ]
+        reached = _Reached(state.horizon if state else (bases[0] if bases else 0), None)
+        if bases and (state is None or state.horizon == bases[0]):
+            reached = _Reached(bases[0], None)
+            if heads[0].head is not None and not heads[0].fault:
+                reached = _Reached(heads[0].head.previous_end, None)
+        for number, base in enumerate(bases):
+            following = heads[number + 1] if number + 1 < len(bases) else None
+            reached = yield from self._segment(base, heads[number], following, reached)
+        if state is not None and reached.end < state.end:
+            yield _missing(reached.end, reached.end, state.end)
+        topics = read_topics(self.files, self.folder)
+        if topics.bad_lines:
+            reason = f"{topics.bad_lines} lines of {JOURNAL} are not what was written"
+            yield Damage(Fault.BAD_JOURNAL, 0, topics.first_bad, 0, 0, 0, reason)
+        if topics.torn:
+            reason = f"{JOURNAL} does not end with a whole line"
+            yield Damage(Fault.BAD_JOURNAL, 0, topics.size, topics.torn, 0, 0, reason)
+        yield Verified(self.segments, self.groups, self.messages, self.bytes)
+
+    def _segment(
+        self, base: int, first: FirstBytes, following: FirstBytes | None, reached: _Reached
+    ) -> Generator[Damage, None, _Reached]:
+        """Check one segment and its seam with those before it; return how far they go now."""
+        self.segments += 1
+        previous_crc = None
+        if first.fault:
+            size = first.head.size if first.head else 0
+            yield Damage(Fault.BAD_HEAD, base, 0, size, base, base, first.fault)
+        elif first.head is not None:
+            previous_crc = first.head.previous_crc
+            if reached.end == first.head.previous_end and reached.crc not in {None, previous_crc}:
+                reason = "the group before it is not the one it was written behind"
+                yield Damage(Fault.BAD_HEAD, base, 0, first.head.size, base, base, reason)
+                previous_crc = reached.crc
+            if reached.end < first.head.previous_end:
+                yield _missing(base, reached.end, first.head.previous_end)
+            elif reached.end > first.head.previous_end:
+                reason = f"the segment before it ends at {reached.end}"
+                yield Damage(Fault.BAD_HEAD, base, 0, first.head.size, base, base, reason)
+            elif first.head.previous_end < base:
+                yield Damage(
+                    Fault.GAP, base, 0, 0, first.head.previous_end, base,
+                    "given to messages whose write failed",
+                )  # fmt: skip
+        summary, stale = self._summary(base)
+        previous_end = None
+        if following is not None and following.head is not None and not following.fault:
+            previous_end = following.head.previous_end
+        reached = yield from self._groups(
+            base, first, previous_crc, summary, closed=following is not None,
+            previous_end=previous_end,
+        )  # fmt: skip
+        if stale and (following is not None or summary is not None):
+            yield Damage(Fault.STALE_INDEX, base, 0, 0, base, base, stale)
+        return reached
+
+    def _summary(self, base: int) -> tuple[Summary | None, str]:
+        """Return what the index says, and what is wrong with it."""
+        try:
+            _, summary = load_index(self.files, self.folder, base)
+        except StaleIndex as error:
+            return None, str(error)
+        size = self.files.size(segment_path(self.folder, base))
+        if summary.segment_size != size:
+            return summary, f"made when the segment had {summary.segment_size} bytes, not {size}"
+        return summary, ""
+
+    def _groups(
+        self,
+        base: int,
+        first: FirstBytes,
+        previous_crc: int | None,
+        summary: Summary | None,
+        *,
+        closed: bool,
+        previous_end: int | None,
+    ) -> Generator[Damage, None, _Reached]:
+        end, crc = base, previous_crc
+        bads: list[Bad] = []
+        claim = base
+        told = first.head.size if first.head else 0
+        self.progress(told)
+        last = End(0, sealed=False)
+        for step in walk(
+            self.files, segment_path(self.folder, base),
+            position=told, base_offset=base, previous_crc=previous_crc,
+        ):  # fmt: skip
+            if isinstance(step, Good):
+                group = step.group
+                end, crc = group.base_offset + group.count, group.crc32c
+                claim = max(claim, group.synced)
+                problem = self._unreadable(step.data, group)
+                if problem:
+                    bads.append(
+                        Bad(Fault.DAMAGED, step.position, group.size, group.base_offset, end,
+                            whole=True, reason=problem)
+                    )  # fmt: skip
+                else:
+                    self.groups += 1
+                    self.messages += group.count
+                    self.bytes += group.size
+                self.progress(step.position + group.size - told)
+                told = step.position + group.size
+            elif isinstance(step, Bad):
+                bads.append(step)
+                end, crc = max(end, step.resumes_at), None
+            else:
+                last = step
+        closed = closed or summary is not None
+        if not closed and last.sealed:
+            closed = True
+        if summary is not None:
+            end = max(end, summary.end_offset) if bads else end
+        yield from self._judged(base, bads, claim, closed=closed, end=end, sealed=last.sealed)
+        if closed and not last.sealed and not bads:
+            yield Damage(Fault.BAD_END, base, last.position, 0, end, end, "no end marker")
+        size = self.files.size(segment_path(self.folder, base))
+        self.progress(size - told)
+        if previous_end is not None and bads:
+            end = max(end, previous_end)
+        return _Reached(end, None if bads else crc)
+
+    def _judged(
+        self, base: int, bads: list[Bad], claim: int, *, closed: bool, end: int, sealed: bool
+    ) -> Iterator[Damage]:
+        for number, bad in enumerate(bads):
+            fault = bad.fault
+            resumes_at = bad.resumes_at
+            is_last = number == len(bads) - 1
+            if is_last and bad.resumes_at == bad.first_offset and bad.length > len(END_OF_STREAM):
+                resumes_at = max(end, resumes_at)
+            if fault is Fault.TORN and (closed or bad.first_offset < claim):
+                fault = Fault.DAMAGED
+            elif fault is Fault.DAMAGED and not closed and bad.first_offset >= claim:
+                fault = Fault.TORN
+            if (
+                closed
+                and not sealed
+                and is_last
+                and bad.length <= len(END_OF_STREAM)
+                and bad.length
+            ):
+                fault = Fault.BAD_END
+            if bad.position == 0:
+                continue  # the head: told already
+            yield Damage(
+                fault, base, bad.position, bad.length, bad.first_offset, resumes_at, bad.reason
+            )
+
+    def _unreadable(self, data: bytes, group: Group) -> str:
+        """Return why Arrow cannot read a group whose checksum is right; empty if it can."""
+        if not self.schema_bytes:
+            self.schema_bytes = head(0, partition=0, base_offset=0, previous_end=0, previous_crc=0)
+        body = memoryview(data)[group.start : group.start + group.size]
+        try:
+            stream = b"".join((self.schema_bytes, body, END_OF_STREAM))
+            with pa.ipc.open_stream(stream) as reader:
+                batch = reader.read_next_batch()
+                batch.validate(full=True)
+                first = batch.column("offset")[0].as_py()
+        except (pa.ArrowException, OSError, ValueError, StopIteration) as error:
+            return f"Arrow cannot read it: {error}"
+        if len(batch) != group.count or first != group.base_offset:
+            return f"{len(batch)} messages from {first}, not {group.count} from {group.base_offset}"
+        return ""
+
+
+def _missing(segment: int, first_offset: int, resumes_at: int) -> Damage:
+    return Damage(
+        Fault.MISSING_SEGMENT, segment, 0, 0, first_offset, resumes_at, "a segment is not there"
+    )

@@ -1,0 +1,260 @@
+"""The writer thread: takes what has gathered, writes it, has it on disk, says how it went.
+
+While one group of blocks is on its way to the disk the next one gathers: the slower the disk, the
+more messages share one sync. The event loop never waits.
+"""
+
+import contextlib
+import errno
+import queue
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+from typing import Protocol as Port
+
+import structlog
+
+from penstock._kernels.block import Block
+from penstock.limits import LOG_CACHE_BYTES_MAX, LOG_FREE_BYTES_MIN, SEGMENT_BYTES_MAX
+from penstock.model import Durability
+from penstock.ports import Prepared
+from penstock.storage.arrow.files import Files
+from penstock.storage.arrow.format.file_names import segment_path
+from penstock.storage.arrow.format.segment import Columns
+from penstock.storage.arrow.write.page_cache import PageCache
+from penstock.storage.arrow.write.segment_writer import Mark, SegmentWriter
+from penstock.storage.arrow.write.sync_times import SyncTimes
+from penstock.storage.arrow.write.topic_journal import TopicJournal
+from penstock.storage.arrow.write.watermark import Watermark
+
+__all__ = ["Commit", "Committer", "Outcome", "Tail"]
+
+log = structlog.get_logger("penstock.log")
+
+
+class Tail(NamedTuple):
+    """Where a log ends: what the next segment says of the one before it."""
+
+    end_offset: int
+    last_crc: int
+
+
+class Commit(NamedTuple):
+    """Blocks to write as one: all are safe, or none. `offsets` are those of their first rows."""
+
+    group: int
+    blocks: list[Block | Prepared]
+    offsets: list[int]
+    durability: Durability
+
+
+class Outcome(NamedTuple):
+    """How a commit went. `end` is the offset up to which the log can be read."""
+
+    commit: Commit
+    end: int
+    durable: bool
+    error: OSError | None
+
+
+class SegmentKeeper(Port):
+    """Who knows the segments of the log, and forgets old ones. The writer thread calls it."""
+
+    def began(self, segment: SegmentWriter) -> None:
+        """Take note of a segment that is to be filled."""
+
+    def sealed(self, segment: SegmentWriter) -> None:
+        """Take note that a segment will not change any more."""
+
+    def gave_up(self, segment: SegmentWriter) -> None:
+        """Take note that a segment ended where its last good group does."""
+
+
+class Committer:
+    """Owns the active segment, and the thread that writes it.
+
+    `done` is called in that thread with each outcome, in the order of the commits. When a write or
+    a sync fails, the segment ends there, and so does everything that waits: nothing is written
+    again until `revive` has begun a new segment.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        folder: Path,
+        *,
+        log_id: int,
+        partition: int,
+        tail: Tail,
+        keeper: SegmentKeeper,
+        journal: TopicJournal,
+        done: Callable[[Outcome], None],
+        segment_bytes_max: int = SEGMENT_BYTES_MAX,
+        cache_bytes_max: int = LOG_CACHE_BYTES_MAX,
+        watermark: Watermark | None = None,
+    ) -> None:
+        self._files = files
+        self._folder = folder
+        self._log_id = log_id
+        self._partition = partition
+        self._tail = tail
+        self._keeper = keeper
+        self._journal = journal
+        self._done = done
+        self._watermark = watermark
+        self._cache = PageCache(files, cache_bytes_max)
+        self._segment_bytes_max = segment_bytes_max
+        self._segment: SegmentWriter | None = None
+        self._synced = tail.end_offset
+        self._broken: OSError | None = None
+        self.sync_times = SyncTimes()
+        self.commits = 0
+        self._unfinished: Path | None = None
+        """What an attempt to begin a segment may have left."""
+        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="penstock-log", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def submit(self, commit: Commit) -> None:
+        """Have blocks written; they belong to the thread until the outcome is there."""
+        self._work.put(lambda: self.commit(commit))
+
+    def later(self, work: Callable[[], None]) -> None:
+        """Have something else done in the thread, behind all commits so far."""
+        self._work.put(work)
+
+    def stop(self) -> None:
+        """End the thread behind all its work, and seal the segment."""
+        self._work.put(None)
+        self._thread.join()
+        try:
+            self.seal()
+        finally:
+            self._cache.close()
+
+    def _run(self) -> None:
+        while (work := self._work.get()) is not None:
+            try:
+                work()
+            except Exception:  # the thread must go on: clients wait for it
+                log.exception("log writer failed")
+
+    # --- In the thread ----------------------------------------------------------------------------
+
+    def commit(self, commit: Commit) -> None:
+        """Write blocks and tell the outcome."""
+        error = self._broken
+        if error is None:
+            try:
+                self._roll()
+                self._write(commit)
+            except OSError as failure:
+                error = self._broken = failure
+            except Exception as failure:  # whatever broke, clients must not wait for ever
+                log.exception("log writer failed")
+                error = self._broken = OSError(errno.EIO, repr(failure))
+        durable = error is None and commit.durability is Durability.FSYNC
+        self.commits += error is None
+        if error is None and commit.blocks and self._watermark is not None:
+            self._watermark.advance(self._tail.end_offset)
+        self._done(Outcome(commit, self._tail.end_offset, durable, error))
+
+    def _roll(self) -> None:
+        """Seal a segment that is full: between commits, so that each is in one file."""
+        segment = self._segment
+        if segment is not None and len(segment.index) and segment.size >= self._segment_bytes_max:
+            self.seal()
+
+    def _write(self, commit: Commit) -> None:
+        wants_sync = commit.durability is Durability.FSYNC
+        mark = self._segment.mark if self._segment is not None else None
+        try:
+            self._journal.write(sync=wants_sync)
+            if not commit.blocks:
+                return
+            segment = self._segment or self.begin(commit.offsets[0])
+            for offset, block in zip(commit.offsets, commit.blocks, strict=True):
+                columns = block.finish(offset, log_id=self._log_id, partition=self._partition)
+                segment.append(Columns(*columns), synced=self._synced)
+            if wants_sync:
+                self._cache.wait()
+                started = time.perf_counter()
+                segment.sync()
+                self.sync_times.add(time.perf_counter() - started)
+            self._cache.wrote(segment)
+        except BaseException:
+            self._give_up(mark)
+            raise
+        self._tail = Tail(segment.end_offset, segment.last_crc)
+        if wants_sync:
+            self._synced = segment.end_offset
+
+    def begin(self, offset: int) -> SegmentWriter:
+        """Begin a segment whose first message will have `offset`."""
+        if self._unfinished is not None:
+            self._files.remove(self._unfinished)
+        self._unfinished = segment_path(self._folder, offset)
+        segment = self._segment = SegmentWriter(
+            self._files,
+            self._folder,
+            log_id=self._log_id,
+            partition=self._partition,
+            base_offset=offset,
+            previous_end=self._tail.end_offset,
+            previous_crc=self._tail.last_crc,
+        )
+        self._unfinished = None
+        self._keeper.began(segment)
+        return segment
+
+    def seal(self) -> None:
+        """End the active segment, if there is one; the next group begins another.
+
+        One without a group is removed: the next has its name.
+        """
+        segment = self._segment
+        if segment is None:
+            return
+        mark = segment.mark
+        if not mark.groups:
+            self._give_up(None)
+            return
+        try:
+            self._cache.wait()
+            segment.seal()
+        except BaseException:
+            self._give_up(mark)
+            raise
+        self._segment = None
+        self._synced = segment.end_offset
+        self._keeper.sealed(segment)
+        self._cache.sealed(segment)
+
+    def _give_up(self, mark: Mark | None) -> None:
+        """Leave the segment that failed as it was at `mark`."""
+        segment, self._segment = self._segment, None
+        with contextlib.suppress(OSError):  # one failure is enough
+            self._cache.wait()
+        if segment is not None:
+            segment.abandon(mark)
+            self._keeper.gave_up(segment)
+
+    def revive(self, offset: int) -> bool:
+        """Try to begin a new segment after a failure; tell whether the log works again."""
+        if self._broken is None:
+            return True
+        try:
+            if self._files.free_bytes(self._folder) < LOG_FREE_BYTES_MIN:
+                return False
+            self._journal.write(sync=True)
+            self.begin(offset)
+        except OSError as error:
+            self._broken = error
+            return False
+        self._broken = None
+        return True

@@ -1,0 +1,196 @@
+"""The segment that is being filled. Its owner is one thread.
+
+The order of what it does to the disk is what recovery relies on: the head and the file's name are
+on disk before any group is written; all groups are before the end marker; the end marker is before
+the index; and the index before the next segment.
+"""
+
+import contextlib
+import struct
+from pathlib import Path
+from typing import NamedTuple
+
+from penstock._kernels.crc32c import crc32c
+from penstock.limits import INDEX_TOPICS_MAX
+from penstock.storage.arrow.files import Files
+from penstock.storage.arrow.format.file_names import segment_path
+from penstock.storage.arrow.format.index import Entry, Index
+from penstock.storage.arrow.format.index_file import Summary, save_index
+from penstock.storage.arrow.format.segment import (
+    END_OF_STREAM,
+    TIMESTAMPS,
+    Columns,
+    encode_group,
+    head,
+)
+
+__all__ = ["Mark", "SegmentWriter"]
+
+
+class Mark(NamedTuple):
+    """How far a segment was written at some moment."""
+
+    size: int
+    groups: int
+    last_crc: int
+
+
+class SegmentWriter:
+    """A new segment, from its first byte to its end.
+
+    Whatever raises OSError leaves it unusable: `abandon` it and begin another.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        folder: Path,
+        *,
+        log_id: int,
+        partition: int,
+        base_offset: int,
+        previous_end: int,
+        previous_crc: int,
+    ) -> None:
+        """Create the file; it is on disk, and empty but for its head, when this returns."""
+        self.path = segment_path(folder, base_offset)
+        self.base_offset = base_offset
+        self.index = Index(base_offset)
+        self.last_crc = previous_crc
+        self._files = files
+        self._folder = folder
+        first_bytes = head(
+            log_id,
+            partition=partition,
+            base_offset=base_offset,
+            previous_end=previous_end,
+            previous_crc=previous_crc,
+        )
+        self._head_crc = crc32c([first_bytes])
+        self.size = len(first_bytes)
+        self._synced_size = self.size
+        self._forgotten = 0
+        self._ended = False
+        self._handle: int | None = files.create(self.path)
+        try:
+            files.append(self._handle, [first_bytes])
+            files.sync(self._handle)
+            files.sync_folder(folder)
+        except OSError:
+            self._close()
+            self._remove()
+            raise
+
+    @property
+    def end_offset(self) -> int:
+        """One past the last offset that was written."""
+        return self.index.end_offset
+
+    @property
+    def mark(self) -> Mark:
+        """How far it is written now."""
+        return Mark(self.size, len(self.index), self.last_crc)
+
+    def append(self, columns: Columns, *, synced: int) -> int:
+        """Write a group behind all others; return its size. The system has it, the disk may not.
+
+        `synced` is the offset below which all of the log is known to be on disk.
+        """
+        group = encode_group(columns, previous=self.last_crc, synced=synced)
+        self._files.append(self._open(), group.buffers)
+        first_us, last_us = _times(columns)
+        entry = Entry(columns.base_offset, columns.count, self.size, group.size, first_us, last_us)
+        few = len(columns.topics) <= INDEX_TOPICS_MAX
+        topics = [str(name, "utf-8") for name in columns.topics] if few else None
+        self.size += group.size
+        self.last_crc = group.crc32c
+        self.index.add(entry, topics)
+        return group.size
+
+    def sync(self) -> None:
+        """Have all groups on disk."""
+        size = self.size
+        self._files.sync(self._open())
+        self._synced_size = size
+
+    @property
+    def unsynced_bytes(self) -> int:
+        """What may not be on disk yet."""
+        return self.size - self._synced_size
+
+    def forgettable_bytes(self, kept: int) -> int:
+        """Return how much the system's cache still has in front of the last `kept` bytes."""
+        return min(self.size - kept, self._synced_size) - self._forgotten
+
+    def forget(self, kept: int) -> None:
+        """Let the system's cache have only the last `kept` bytes, and what is not on disk."""
+        size = self.forgettable_bytes(kept)
+        if size > 0:
+            self._files.forget(self._open(), self._forgotten, size)
+            self._forgotten += size
+
+    def seal(self) -> None:
+        """Close it for good: all of it and its index are on disk."""
+        if self._synced_size < self.size:
+            self.sync()
+        handle = self._open()
+        self._files.append(handle, [END_OF_STREAM])
+        self._files.sync(handle)
+        self.size += len(END_OF_STREAM)
+        self._ended = True
+        summary = Summary(
+            base_offset=self.base_offset,
+            end_offset=self.end_offset,
+            segment_size=self.size,
+            head_crc=self._head_crc,
+            last_crc=self.last_crc,
+            last_us=self.index.last_us,
+        )
+        save_index(self._files, self._folder, self.index, summary)
+        self._close()
+
+    def abandon(self, mark: Mark | None) -> None:
+        """Give up what was written since `mark`, or all of it, and write no more.
+
+        It is cut off if that can be done; if not, the next segment says where this one ends, and
+        the next recovery cuts it off. A segment without a group is removed, and one that has its
+        end marker on disk stays as it is: only its index is missing.
+        """
+        if self._ended:
+            self._close()
+            return
+        groups = mark.groups if mark else 0
+        self.index.cut(groups)
+        self._close()
+        if mark is None or not groups:
+            self._remove()
+            return
+        self.size, self.last_crc = mark.size, mark.last_crc
+        with contextlib.suppress(OSError):
+            self._files.truncate(self.path, self.size)
+
+    def _remove(self) -> None:
+        with contextlib.suppress(OSError):
+            self._files.remove(self.path)
+            self._files.sync_folder(self._folder)
+
+    def _open(self) -> int:
+        if self._handle is None:
+            raise ValueError(f"{self.path.name} is closed")
+        return self._handle
+
+    def _close(self) -> None:
+        if self._handle is not None:
+            handle, self._handle = self._handle, None
+            with contextlib.suppress(OSError):
+                self._files.close(handle)
+
+
+def _times(columns: Columns) -> tuple[int, int]:
+    """Return the timestamps of the first and the last row, in microseconds."""
+    timestamps = columns.buffers[TIMESTAMPS]
+    if isinstance(timestamps, int):
+        return 0, 0
+    first: int = struct.unpack_from("<q", timestamps)[0]
+    last: int = struct.unpack_from("<q", timestamps, 8 * (columns.count - 1))[0]
+    return first, last

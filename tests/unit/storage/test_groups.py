@@ -1,0 +1,47 @@
+"""Groups report where they are, under names that stay in their folder."""
+
+from pathlib import Path
+
+import pytest
+
+from penstock.storage.group_offsets import GroupOffsets, GroupState, InvalidGroup
+
+
+def test_a_group_is_where_it_was_reported_last(tmp_path: Path) -> None:
+    groups = GroupOffsets(tmp_path)
+    assert groups.all() == {}
+    assert groups.load("bronze") is None
+    groups.commit("bronze", {0: 10})
+    groups.commit("bronze", {0: 12, 1: 3}, lost=4)
+    groups.commit("bronze", {1: 5}, lost=1)
+    groups.commit("gold-7.b", {0: 1})
+    found = groups.load("bronze")
+    assert found is not None
+    assert (found.offsets, found.lost) == ({0: 12, 1: 5}, 5)
+    assert found.updated_us > 0
+    assert list(groups.all()) == ["bronze", "gold-7.b"]
+    assert not list((tmp_path / "groups").glob("*.new"))
+    groups.forget("bronze")
+    groups.forget("bronze")
+    assert list(groups.all()) == ["gold-7.b"]
+
+
+def test_a_report_that_cannot_be_read_counts_as_none(tmp_path: Path) -> None:
+    groups = GroupOffsets(tmp_path)
+    groups.commit("bronze", {0: 10})
+    (tmp_path / "groups" / "bronze.json").write_bytes(b"{")
+    assert groups.load("bronze") is None
+    assert groups.all() == {}
+    groups.commit("bronze", {0: 11})
+    assert isinstance(groups.load("bronze"), GroupState)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../x", "a/b", "-x", ".x", "a b", "ä", "x" * 129])
+def test_a_name_that_is_no_file_name_is_refused(tmp_path: Path, name: str) -> None:
+    groups = GroupOffsets(tmp_path)
+    for call in (groups.load, groups.forget):
+        with pytest.raises(InvalidGroup, match="no name for a group"):
+            call(name)
+    with pytest.raises(InvalidGroup):
+        groups.commit(name, {0: 1})
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,134 @@
+"""The index: which groups may hold an offset, a time, a topic; never one too few."""
+
+import random
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from penstock.limits import INDEX_TOPICS_MAX
+from penstock.storage.arrow.files import Files
+from penstock.storage.arrow.format.file_names import index_path
+from penstock.storage.arrow.format.index import Entry, Index
+from penstock.storage.arrow.format.index_file import (
+    StaleIndex,
+    Summary,
+    load_index,
+    load_summary,
+    save_index,
+)
+from penstock.storage.arrow.read.index_cache import IndexCache
+from tests.support.recorded_files import RecordedFiles
+from tests.unit.storage.sample import FOLDER, base_of, sample
+
+
+def built(seed: int, groups: int) -> tuple[Index, list[Entry], list[list[str]]]:
+    chance = random.Random(seed)
+    index = Index(100)
+    entries, topics = [], []
+    offset, position, now = 100, 2000, 1_000_000
+    for _ in range(groups):
+        offset += chance.choice((0, 0, 0, 5))  # what is between was lost
+        count, size = chance.randint(1, 9), 8 * chance.randint(1, 100)
+        first = now
+        now += chance.randint(-500, 1000)  # a clock that is set back
+        entries.append(Entry(offset, count, position, size, first, now))
+        topics.append([f"t/{number}" for number in sorted(chance.sample(range(20), 3))])
+        index.add(entries[-1], topics[-1])
+        offset, position = offset + count, position + size
+    return index, entries, topics
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_lookups_find_what_a_search_through_all_groups_finds(seed: int, tmp_path: Path) -> None:
+    index, entries, topics = built(seed, 200)
+    files = Files()
+    summary = Summary(100, index.end_offset, 12345, 1, 2, index.last_us)
+    save_index(files, tmp_path, index, summary)
+    loaded, found = load_index(files, tmp_path, 100)
+    assert found == summary == load_summary(files, tmp_path, 100)
+    for each in (index, loaded):
+        assert [each.entry(number) for number in range(len(each))] == entries
+        assert each.end_offset == entries[-1].base_offset + entries[-1].count
+        for offset in range(90, index.end_offset + 5):
+            expected = next(
+                (n for n, e in enumerate(entries) if offset < e.base_offset + e.count), len(entries)
+            )
+            assert each.at_offset(offset) == expected
+        for time in range(999_000, max(e.last_us for e in entries) + 2000, 371):
+            expected = next(
+                (n for n, e in enumerate(entries) if max(e.first_us, e.last_us) >= time),
+                len(entries),
+            )
+            assert each.at_time(time) == expected
+        for wanted in ({"t/3"}, {"t/3", "t/7"}, {"none"}, {f"t/{n}" for n in range(20)}):
+            for first, last in ((0, None), (50, 120), (199, 200), (7, 7)):
+                got = each.with_topics(wanted.__contains__, first=first, last=last)
+                stop = len(entries) if last is None else last
+                assert list(got) == [n for n in range(first, stop) if wanted & set(topics[n])]
+
+
+def test_a_group_with_too_many_topics_may_hold_any(tmp_path: Path) -> None:
+    index = Index(0)
+    index.add(Entry(0, 1, 0, 8, 1, 1), ["a"])
+    index.add(Entry(1, 1, 8, 8, 1, 1), [f"b/{number}" for number in range(INDEX_TOPICS_MAX + 1)])
+    index.add(Entry(2, 1, 16, 8, 1, 1), [f"c/{number}" for number in range(INDEX_TOPICS_MAX)])
+    files = Files()
+    save_index(files, tmp_path, index, Summary(0, 3, 24, 0, 0, 1))
+    for each in (index, load_index(files, tmp_path, 0)[0]):
+        assert list(each.with_topics(lambda name: name == "never")) == [1]
+        assert list(each.with_topics(lambda name: name == "a")) == [0, 1]
+        assert list(each.with_topics(lambda name: name == "c/7")) == [1, 2]
+
+
+def test_cutting_forgets_the_groups_behind() -> None:
+    index, entries, topics = built(3, 50)
+    index.cut(20)
+    assert [index.entry(number) for number in range(len(index))] == entries[:20]
+    index.add(entries[20], topics[20])
+    assert index.end_offset == entries[20].base_offset + entries[20].count
+    assert list(index.with_topics({"t/1"}.__contains__)) == [
+        n for n in range(21) if "t/1" in topics[n]
+    ]
+    index.cut(0)
+    assert (len(index), index.end_offset, index.last_us) == (0, 100, None)
+
+
+def test_an_index_file_is_a_plain_arrow_stream(tmp_path: Path) -> None:
+    index, entries, topics = built(1, 10)
+    save_index(Files(), tmp_path, index, Summary(100, index.end_offset, 1, 0, 0, None))
+    table = pa.ipc.open_stream(index_path(tmp_path, 100).read_bytes()).read_all()
+    assert table.column("base_offset").to_pylist() == [each.base_offset for each in entries]
+    assert table.column("topics").to_pylist() == topics
+
+
+def test_a_bit_that_is_flipped_makes_an_index_stale(tmp_path: Path) -> None:
+    index, _, _ = built(1, 5)
+    save_index(Files(), tmp_path, index, Summary(100, index.end_offset, 1, 0, 0, None))
+    path = index_path(tmp_path, 100)
+    right = path.read_bytes()
+    chance = random.Random(1)
+    for _ in range(300):
+        position = chance.randrange(len(right))
+        changed = bytearray(right)
+        changed[position] ^= 1 << chance.randrange(8)
+        path.write_bytes(changed)
+        if bytes(changed).lower() != right.lower():  # the checksum's own letters
+            with pytest.raises(StaleIndex):
+                load_index(Files(), tmp_path, 100)
+
+
+def test_the_least_used_index_is_let_go_and_comes_back_when_it_is_asked_for() -> None:
+    state, _ = sample(segments=3)
+    files = RecordedFiles(state)
+    one = IndexCache(files, FOLDER).get(0, end_offset=base_of(1)).memory_bytes
+    cache = IndexCache(files, FOLDER, bytes_max=2 * one)
+    found = [cache.get(base_of(number), end_offset=base_of(number + 1)) for number in range(3)]
+    assert cache.memory_bytes <= 2 * one
+    assert cache.get(base_of(2), end_offset=base_of(3)) is found[2]
+    assert cache.get(0, end_offset=base_of(1)) is not found[0]
+    assert cache.get(0, end_offset=base_of(1)).entry(1) == found[0].entry(1)
+    assert cache.rebuilt == 0
+    cache.drop(0)
+    cache.drop(0)
+    assert files.operations == []

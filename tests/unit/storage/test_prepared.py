@@ -1,0 +1,130 @@
+"""Rows of a table become groups of the log that are what other groups are."""
+
+import pyarrow as pa
+import pytest
+
+from penstock._kernels.batch import Batch
+from penstock._kernels.topics import TopicTable
+from penstock.model import message_id
+from penstock.storage.arrow.format.segment import Columns, encode_group, head
+from penstock.storage.arrow.write.prepared import ROWS_SCHEMA, PreparedGroup, prepare
+from penstock.storage.schema import SCHEMA
+
+HEADERS = [[], [("a", b"1"), ("", b"")], [("b", b"\xff")]]
+
+
+def rows(count: int, *, size: int = 10, topics: int = 3, keys: bool = True) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(
+        {
+            "topic": [f"topic/{number % topics}" for number in range(count)],
+            "value": [bytes([number % 256]) * size for number in range(count)],
+            "key": [None if number % 2 or not keys else b"k%d" % number for number in range(count)],
+            "headers": [
+                [{"key": key, "value": value} for key, value in HEADERS[number % 3]]
+                for number in range(count)
+            ],
+        },
+        schema=ROWS_SCHEMA,
+    )
+
+
+def groups(batch: pa.RecordBatch, **bounds: int) -> list[PreparedGroup]:
+    return list(prepare(batch, sender="writer", client=1234, correlation="writer/7/0", **bounds))
+
+
+def read(group: PreparedGroup, base_offset: int) -> pa.RecordBatch:
+    """What any reader of Arrow makes of a group."""
+    columns = Columns(*group.finish(base_offset, log_id=0xABCDEF, partition=3))
+    data = b"".join(encode_group(columns, previous=0, synced=0).buffers)
+    first = head(0, partition=0, base_offset=0, previous_end=0, previous_crc=0)
+    (batch,) = pa.ipc.open_stream(first + data)
+    batch.validate(full=True)
+    assert batch.schema.equals(SCHEMA)
+    return batch
+
+
+@pytest.mark.parametrize("keys", [True, False])
+def test_a_group_says_of_each_row_all_that_the_record_has(*, keys: bool) -> None:
+    batch = rows(10, keys=keys)
+    (group,) = groups(batch)
+    group.stamp(1_700_000_000_000_001)
+    found = read(group, 500).to_pylist()
+    assert len(group) == 10
+    assert group.value_bytes == 100
+    for number, (row, given) in enumerate(zip(found, batch.to_pylist(), strict=True)):
+        assert {name: row[name] for name in given} == given
+        assert row["timestamp"].timestamp() == pytest.approx(1_700_000_000.000001, abs=1e-6)
+        identifier = message_id(0xABCDEF, partition=3, offset=500 + number).hex()
+        rest = {name: row[name] for name in row if name not in given and name != "timestamp"}
+        assert rest == {
+            "partition": 3,
+            "offset": 500 + number,
+            "timestampType": 1,
+            "protocol": "flight",
+            "kind": "publish",
+            "sender": "writer",
+            "created": None,
+            "correlation": "writer/7/0",
+            "status": None,
+            "message_id": "-".join(
+                (identifier[:8], identifier[8:12], identifier[12:16], identifier[16:20],
+                 identifier[20:])
+            ),
+            "client": 1234,
+            "form": 0,
+        }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("bounds", "sizes"),
+    [
+        ({}, [1000]),
+        ({"rows_max": 300}, [300, 300, 300, 100]),
+        ({"bytes_max": 2500}, [250, 250, 250, 250]),
+        ({"bytes_max": 2509}, [250, 250, 250, 250]),
+        ({"bytes_max": 95, "rows_max": 8}, [8] * 125),
+    ],
+)
+def test_rows_are_split_where_a_group_would_be_too_large(
+    bounds: dict[str, int], sizes: list[int]
+) -> None:
+    batch = rows(1000)
+    found = groups(batch, **bounds)
+    assert [len(group) for group in found] == sizes
+    offset = 0
+    values: list[bytes] = []
+    for group in found:
+        read_back = read(group, offset)
+        values += read_back.column("value").to_pylist()
+        assert set(read_back.column("topic").dictionary.to_pylist()) == set(
+            read_back.column("topic").to_pylist()
+        )
+        offset += len(group)
+    assert values == batch.column("value").to_pylist()
+
+
+def test_a_slice_of_rows_is_prepared_like_rows_of_their_own() -> None:
+    whole = rows(100)
+    (group,) = groups(whole.slice(37, 20))
+    given = whole.slice(37, 20).to_pylist()
+    found = read(group, 0).to_pylist()
+    assert [{name: row[name] for name in given[0]} for row in found] == given
+
+
+def test_no_rows_are_no_group() -> None:
+    assert groups(rows(0)) == []
+
+
+def test_subscribers_are_served_what_the_log_gets() -> None:
+    batch, topics = Batch(), TopicTable()
+    (group,) = groups(rows(10))
+    group.stamp(77)
+    group.load(batch, topics)
+    kept = read(group, 0)
+    assert len(batch) == 10
+    for row in range(10):
+        assert batch.value(row) == kept.column("value")[row].as_py()
+        assert topics.name(batch.topic_id(row)) == kept.column("topic")[row].as_py()
+        assert batch.row_timestamp_us(row) == 77
+        assert batch.sender(row).number == 1234
+        assert not batch.hidden(row)

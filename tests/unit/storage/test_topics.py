@@ -1,0 +1,112 @@
+"""The journal of topics: names come back with their creators, whatever happened to its end."""
+
+import errno
+from pathlib import Path
+
+import google_crc32c
+import pytest
+
+from penstock.storage.arrow.files import Files
+from penstock.storage.arrow.format.file_names import JOURNAL
+from penstock.storage.arrow.write.topic_journal import TopicJournal, read_topics
+from tests.support.recorded_files import FailingFiles, RecordedFiles
+from tests.unit.storage.sample import FOLDER
+
+CREATOR = bytes(range(16))
+NAMES = [("sensors/kitchen", CREATOR), ("a\nb", b""), ("größe/%FF ", b""), ('"quoted"', CREATOR)]
+
+
+def line(name: str, creator: str) -> bytes:
+    rest = f"{creator} {name}".encode()
+    return b"%08x %b\n" % (google_crc32c.value(rest), rest)
+
+
+WRITTEN = b"".join(
+    [
+        line('"sensors/kitchen"', CREATOR.hex()),
+        line('"a\\nb"', "-"),
+        line('"größe/%FF "', "-"),
+        line('"\\"quoted\\""', CREATOR.hex()),
+    ]
+)
+
+
+def journal(files: Files, folder: Path) -> TopicJournal:
+    made = TopicJournal(files, folder)
+    made.load()
+    return made
+
+
+def test_names_and_creators_come_back() -> None:
+    files = RecordedFiles()
+    made = journal(files, FOLDER)
+    for name, creator in NAMES:
+        made.add(name, creator)
+    assert made.waiting
+    assert FOLDER / JOURNAL not in files.state
+    made.write(sync=True)
+    assert not made.waiting
+    assert files.state[FOLDER / JOURNAL] == WRITTEN
+    assert read_topics(files, FOLDER).names == NAMES
+    assert journal(files, FOLDER).load().names == NAMES
+
+
+def test_a_cut_at_any_byte_loses_only_the_lines_that_are_not_whole() -> None:
+    for size in range(len(WRITTEN) + 1):
+        files = RecordedFiles({FOLDER / JOURNAL: WRITTEN[:size]})
+        made = TopicJournal(files, FOLDER)
+        found = made.load()
+        whole = WRITTEN[:size].count(b"\n")
+        assert found.names == NAMES[:whole]
+        assert found.bad_lines == 0
+        made.add("next", b"")
+        made.write(sync=True)
+        assert read_topics(files, FOLDER).names == [*NAMES[:whole], ("next", b"")]
+
+
+def test_a_line_that_is_damaged_is_counted_and_the_others_are_read() -> None:
+    for position in range(WRITTEN.rindex(b"\n", 0, -1)):
+        changed = bytearray(WRITTEN)
+        changed[position] ^= 4
+        files = RecordedFiles({FOLDER / JOURNAL: bytes(changed)})
+        found = TopicJournal(files, FOLDER).load()
+        assert found.bad_lines > 0, position
+        assert set(found.names) < set(NAMES)
+        assert files.state[FOLDER / JOURNAL] == bytes(changed), "it is left as it is"
+
+
+def test_a_name_that_was_added_twice_keeps_its_first_creator() -> None:
+    files = RecordedFiles()
+    made = journal(files, FOLDER)
+    made.add("a", CREATOR)
+    made.add("a", b"")
+    made.write(sync=False)
+    assert read_topics(files, FOLDER).names == [("a", CREATOR)]
+
+
+@pytest.mark.parametrize(
+    "failing",
+    [
+        FailingFiles(write=1, short=5),
+        FailingFiles(write=1, failure=errno.EIO),
+        FailingFiles(sync=1, failure=errno.EIO),
+    ],
+)
+def test_what_could_not_be_written_is_written_anew(failing: FailingFiles, tmp_path: Path) -> None:
+    made = journal(failing, tmp_path)
+    made.add("first", b"")
+    made.write(sync=True)
+    made.add("second", CREATOR)
+    with pytest.raises(OSError, match=r"No space|Input/output"):
+        made.write(sync=True)
+    made.add("third", b"")
+    with pytest.raises(OSError, match=r"No space|Input/output"):
+        made.write(sync=True)
+    failing.mend()
+    made.write(sync=True)
+    made.add("fourth", b"")
+    made.write(sync=True)
+    made.close()
+    found = read_topics(Files(), tmp_path)
+    assert [name for name, _ in found.names] == ["first", "second", "third", "fourth"]
+    assert (found.bad_lines, found.torn) == (0, 0)
