@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import penstock
-from penstock.model import Protocol
+from penstock.protocols import PROTOCOLS, Protocol
 from penstock.server.server import Server
 
 
@@ -43,8 +43,8 @@ async def receive(url: str, protocol: Protocol, ready: asyncio.Barrier) -> None:
 async def main() -> None:
     """Start five subscribers, then publish."""
     async with broker() as url, asyncio.TaskGroup() as tasks:
-        ready = asyncio.Barrier(len(Protocol) + 1)
-        for protocol in Protocol:
+        ready = asyncio.Barrier(len(PROTOCOLS) + 1)
+        for protocol in PROTOCOLS:
             tasks.create_task(receive(url, protocol, ready))
         await ready.wait()
         async with penstock.connect(url, protocol="rheos2") as publisher:

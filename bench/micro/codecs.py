@@ -23,7 +23,12 @@ from penstock._kernels import lamamq as lamamq_kernel
 from penstock._kernels import rheos1 as rheos1_kernel
 from penstock._kernels import rheos2 as rheos2_kernel
 from penstock._kernels.topics import TopicTable
-from penstock.model import Protocol
+from penstock.protocols import PROTOCOLS, Protocol
+from penstock.protocols.fleximq import FLEXIMQ
+from penstock.protocols.herald import HERALD
+from penstock.protocols.lamamq import LAMAMQ
+from penstock.protocols.rheos1 import RHEOS1
+from penstock.protocols.rheos2 import RHEOS2
 from penstock.wire import fleximq, herald, lamamq, rheos1, rheos2
 from penstock.wire.decoder import Decoder
 from penstock.wire.rheos import OpCode
@@ -39,11 +44,11 @@ TIMESTAMP_US = 1_700_000_000_000_000
 # cost.
 TIMES_PLAIN_MIN = 15
 COPIES_MAX = {
-    Protocol.HERALD: 6,
-    Protocol.RHEOS1: 6,
-    Protocol.RHEOS2: 12,
-    Protocol.FLEXIMQ: 12,
-    Protocol.LAMAMQ: 12,
+    HERALD: 6,
+    RHEOS1: 6,
+    RHEOS2: 12,
+    FLEXIMQ: 12,
+    LAMAMQ: 12,
 }
 
 
@@ -63,18 +68,18 @@ class Case:
         self.headers = fleximq_kernel.HeaderCache(fleximq.publication)
 
     def publish_frame(self) -> bytes:
-        match self.protocol:
-            case Protocol.RHEOS1:
+        match self.protocol.label:
+            case "rheos1":
                 name = TOPIC.encode()
                 return rheos1.encode(rheos1.Request(SENDER.uuid, OpCode.PUBLISH, name, self.value))
-            case Protocol.RHEOS2:
+            case "rheos2":
                 name = TOPIC.encode()
                 return rheos2.encode(rheos2.Event(SENDER.uuid, OpCode.PUBLISH, name, self.value))
-            case Protocol.FLEXIMQ:
+            case "fleximq":
                 return fleximq.encode(self.fleximq_message())
-            case Protocol.HERALD:
+            case "herald":
                 return herald.encode(herald.Publish(CHANNEL, self.value))
-            case Protocol.LAMAMQ:
+            case "lamamq":
                 return lamamq.encode(lamamq.Push(7, self.lamamq_message()))
 
     def fleximq_message(self) -> fleximq.Message:
@@ -88,30 +93,30 @@ class Case:
 
     def scan(self) -> int:
         batch, topics, buffer = self.batch, self.topics, self.buffer
-        match self.protocol:
-            case Protocol.RHEOS1:
+        match self.protocol.label:
+            case "rheos1":
                 return rheos1_kernel.scan(buffer, 0, batch, topics, SENDER)
-            case Protocol.RHEOS2:
+            case "rheos2":
                 return rheos2_kernel.scan(buffer, 0, batch, topics, SENDER)
-            case Protocol.FLEXIMQ:
+            case "fleximq":
                 return fleximq_kernel.scan(buffer, 0, batch, topics, SENDER, headers=self.headers)
-            case Protocol.HERALD:
+            case "herald":
                 return herald_kernel.scan(buffer, 0, batch, topics, SENDER, order="little")
-            case Protocol.LAMAMQ:
+            case "lamamq":
                 return lamamq_kernel.scan(buffer, 0, batch, topics, SENDER, order="big")
 
     def encode(self) -> bytes:
         batch, topics = self.batch, self.topics
-        match self.protocol:
-            case Protocol.RHEOS1:
+        match self.protocol.label:
+            case "rheos1":
                 return rheos1_kernel.encode(batch, topics)
-            case Protocol.RHEOS2:
+            case "rheos2":
                 return rheos2_kernel.encode(batch, topics)
-            case Protocol.FLEXIMQ:
+            case "fleximq":
                 return fleximq_kernel.encode(batch, topics)
-            case Protocol.HERALD:
+            case "herald":
                 return herald_kernel.encode(batch, topics, order="little")
-            case Protocol.LAMAMQ:
+            case "lamamq":
                 return lamamq_kernel.encode(batch, topics, order="big", first_message_id=1)
 
     def scan_and_encode(self) -> bytes:
@@ -125,16 +130,16 @@ class Case:
         return b"".join([deliver(packet) for packet in decoder])
 
     def plain_decoder(self) -> Decoder[Any]:
-        match self.protocol:
-            case Protocol.RHEOS1:
+        match self.protocol.label:
+            case "rheos1":
                 return rheos1.BrokerDecoder()
-            case Protocol.RHEOS2:
+            case "rheos2":
                 return rheos2.BrokerDecoder()
-            case Protocol.FLEXIMQ:
+            case "fleximq":
                 return fleximq.BrokerDecoder()
-            case Protocol.HERALD:
+            case "herald":
                 return herald.Decoder()
-            case Protocol.LAMAMQ:
+            case "lamamq":
                 decoder = lamamq.BrokerDecoder()
                 decoder.feed(lamamq.encode(lamamq.Authentication("bench", b"key")))
                 decoder.feed(lamamq.encode(lamamq.VersionChoice(1, 0)))
@@ -142,20 +147,20 @@ class Case:
                 return decoder
 
     def plain_delivery(self) -> Callable[[Any], bytes]:
-        match self.protocol:
-            case Protocol.RHEOS1:
+        match self.protocol.label:
+            case "rheos1":
                 return lambda packet: rheos1.encode(
                     rheos1.Response(packet.client_id, packet.payload)
                 )
-            case Protocol.RHEOS2:
+            case "rheos2":
                 return rheos2.encode
-            case Protocol.FLEXIMQ:
+            case "fleximq":
                 return fleximq.encode
-            case Protocol.HERALD:
+            case "herald":
                 return lambda packet: herald.encode(
                     herald.Message(packet.channel, TIMESTAMP_US, packet.message)
                 )
-            case Protocol.LAMAMQ:
+            case "lamamq":
                 return lambda packet: lamamq.encode(
                     lamamq.Forward(lamamq.BROKER_ID_BIT | 1, packet.message)
                 )
@@ -199,7 +204,7 @@ def misses(results: list[dict[str, Any]]) -> list[str]:
     for row in results:
         if row["value_bytes"] != 100:
             continue
-        protocol = Protocol[row["protocol"].upper()]
+        protocol = PROTOCOLS[row["protocol"]]
         if row["times_plain"] < TIMES_PLAIN_MIN:
             short.append(f"{protocol.label}: {row['times_plain']:.1f} times the plain codec")
         if row["copies"] > COPIES_MAX[protocol]:
@@ -215,7 +220,7 @@ def main() -> int:
     arguments = parser.parse_args()
     results = []
     for value_bytes in VALUE_BYTES:
-        for protocol in Protocol:
+        for protocol in PROTOCOLS:
             rates = measure(Case(protocol, value_bytes), rounds=1 if arguments.quick else 40)
             results.append({"protocol": protocol.label, "value_bytes": value_bytes, **rates})
     if arguments.json:

@@ -8,7 +8,7 @@ from examples.demo.topics import named
 
 import penstock
 from penstock.client import Delivery, Stream
-from penstock.model import Protocol
+from penstock.protocols import PROTOCOLS, Protocol
 
 __all__ = ["Ears", "heard", "listeners", "tell"]
 
@@ -26,7 +26,7 @@ async def listeners(url: str, topics: Iterable[str]) -> AsyncIterator[Ears]:
     async with AsyncExitStack() as stack:
         ears: Ears = {}
         for topic in topics:
-            for protocol in Protocol:
+            for protocol in PROTOCOLS:
                 client = penstock.connect(url, protocol=protocol)
                 await stack.enter_async_context(client)
                 stream = client.subscribe(named(topic, protocol))
@@ -47,7 +47,7 @@ async def tell(ears: Ears, senders: dict[str, tuple[str, int]]) -> None:
     chapter("2 Five protocols at once", "Each sends by its own; clients of all five hear it.")
     last = {}
     rows = []
-    for protocol in Protocol:
+    for protocol in PROTOCOLS:
         counts = []
         for topic, (_, count) in senders.items():
             values = await heard(ears[protocol, topic], count)

@@ -4,7 +4,8 @@ from examples.demo.listeners import Ears, heard
 from examples.demo.screen import chapter, seen
 from examples.demo.topics import CHANNELS, REPORT
 
-from penstock.model import Protocol
+from penstock.protocols import PROTOCOLS
+from penstock.protocols.herald import HERALD
 
 __all__ = ["ROWS", "tell"]
 
@@ -15,10 +16,10 @@ ROWS = 2
 async def tell(ears: Ears) -> None:
     """Wait for the rows of the table at the clients that subscribed before Spark began."""
     chapter("8 Back to the devices", f"Spark published gold/report to {REPORT}.")
-    for protocol in Protocol:
+    for protocol in PROTOCOLS:
         values = sorted(await heard(ears[protocol, REPORT], ROWS))
-        if protocol is Protocol.HERALD:
+        if protocol is HERALD:
             for value in values:
                 seen(f"A display heard on herald channel {CHANNELS[REPORT]}: {value.decode()}")
-    others = ", ".join(each.label for each in Protocol if each is not Protocol.HERALD)
+    others = ", ".join(each.label for each in PROTOCOLS if each is not HERALD)
     seen(f"The same came to clients of {others}.")

@@ -1,6 +1,6 @@
 """The brewery's topics, and what herald calls them."""
 
-from penstock.model import Protocol
+from penstock.protocols import Protocol
 
 __all__ = ["CELLAR", "CHANNELS", "KETTLE", "ORDERS", "REPORT", "STOCK", "TANK", "named"]
 
@@ -17,4 +17,4 @@ CHANNELS = {KETTLE: 1, CELLAR: 2, TANK: 3, STOCK: 4, ORDERS: 5, REPORT: 9}
 
 def named(topic: str, protocol: Protocol) -> str | int:
     """Return what clients of a protocol call a topic."""
-    return CHANNELS[topic] if protocol is Protocol.HERALD else topic
+    return CHANNELS[topic] if protocol.carries.channels else topic

@@ -22,42 +22,10 @@ DETECT_BYTES_MAX: Final = 132 * KIB
 """Bytes read to learn which protocol a connection speaks: the longest Rheos packet that fits both
 versions, and so needs its checksum to be told apart, has 131,100."""
 
-# --- Rheos ------------------------------------------------------------------------------------
-RHEOS_BODY_BYTES_MAX: Final = 16 * MIB
-"""Body of a Rheos v2 packet, and payload of a Rheos v1 response."""
-RHEOS1_BODY_BYTES_MAX: Final = 131_074
-"""Body of a Rheos v1 request. Fixed by the specification: two 16-bit lengths and their bytes."""
-
-# --- herald -----------------------------------------------------------------------------------
-HERALD_PAYLOAD_BYTES_MAX: Final = 1_048_576
-"""Fixed by the specification: MAX_PAYLOAD_SIZE."""
-
-# --- fleximq ----------------------------------------------------------------------------------
-FLEXIMQ_HEADER_BYTES_MAX: Final = 64 * KIB
-"""Section 7.1, maximum header size."""
-FLEXIMQ_MESSAGE_BYTES_MAX: Final = 16 * MIB
-FLEXIMQ_MESSAGE_BYTES_CEILING: Final = 1 * GIB
-"""Section 7.1, maximum total message size: no setting goes beyond it."""
-FLEXIMQ_ROUTING_ENTRIES_MAX: Final = 1024
-FLEXIMQ_HEADER_DEPTH_MAX: Final = 8
-FLEXIMQ_HEADER_ELEMENTS_MAX: Final = 8192
-FLEXIMQ_HEADER_STRING_BYTES_MAX: Final = 65_535
-FLEXIMQ_PAYLOAD_DEPTH_MAX: Final = 64
-FLEXIMQ_PAYLOAD_ELEMENTS_MAX: Final = 1_048_576
-FLEXIMQ_HEADERS_CACHED_MAX: Final = 65_536
-"""Distinct header maps a scanner remembers before it starts over."""
-
-# --- LamaMQ -----------------------------------------------------------------------------------
-LAMAMQ_IDENTITY_NAME_BYTES_MAX: Final = 1024
-"""Below 64 KiB, so that the length read in the wrong byte order is never plausible."""
-LAMAMQ_IDENTITY_KEY_BYTES_MAX: Final = 4 * KIB
-LAMAMQ_HEADERS_MAX: Final = 256
-LAMAMQ_HEADERS_BYTES_MAX: Final = 64 * KIB
+# --- Headers of a message ---------------------------------------------------------------------
+MESSAGE_HEADERS_MAX: Final = 256
+MESSAGE_HEADERS_BYTES_MAX: Final = 64 * KIB
 """All headers of one message together, lengths included."""
-LAMAMQ_PAYLOAD_BYTES_MAX: Final = 16 * MIB
-LAMAMQ_ERROR_MESSAGE_BYTES_MAX: Final = 64 * KIB
-LAMAMQ_HOOK_NAME_BYTES_MAX: Final = 255
-LAMAMQ_HOOK_CONDITIONS_MAX: Final = 64
 
 # --- Batches ----------------------------------------------------------------------------------
 BATCH_ROWS_MAX: Final = 65_536

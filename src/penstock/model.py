@@ -1,4 +1,4 @@
-"""The values every layer speaks: protocols, byte orders, topic names and message ids."""
+"""Values that every layer uses: byte orders, kinds, topic names and message ids."""
 
 import enum
 import re
@@ -10,28 +10,12 @@ __all__ = [
     "Durability",
     "Form",
     "Kind",
-    "Protocol",
     "binary_topic_name",
     "is_publishable",
     "message_id",
     "split_message_id",
     "topic_name_from_binary",
 ]
-
-
-class Protocol(enum.IntEnum):
-    """The five wire protocols; the numbers are those of `_kernels/batch.pxd`."""
-
-    RHEOS1 = 1
-    RHEOS2 = 2
-    FLEXIMQ = 3
-    HERALD = 4
-    LAMAMQ = 5
-
-    @property
-    def label(self) -> str:
-        """The name that configuration, metrics and the record schema use."""
-        return self.name.lower()
 
 
 ByteOrder = Literal["little", "big"]
@@ -56,13 +40,13 @@ class Form(enum.IntEnum):
     """How a value stood in its frame, where a protocol has several ways; for exact replay."""
 
     PLAIN = 0
-    """The frame's payload: Rheos and herald, and a LamaMQ buffer."""
+    """The frame's payload as it is."""
     EMPTY = 1
-    """LamaMQ without a payload."""
+    """A message without a payload."""
     TEXT = 2
-    """A LamaMQ string, or what a fleximq `str` held."""
+    """Text: a LamaMQ string, or the content of a fleximq `str`."""
     BINARY = 3
-    """What a fleximq `bin` held."""
+    """The content of a fleximq `bin`."""
     MESSAGEPACK = 4
     """Any other fleximq payload, whole."""
 

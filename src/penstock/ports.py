@@ -7,7 +7,8 @@ from typing import Protocol as Port
 from penstock._kernels.batch import Batch, Sender
 from penstock._kernels.topics import TopicTable
 from penstock.errors import LogError
-from penstock.model import Durability, Form, Kind, Protocol
+from penstock.model import Durability, Form, Kind
+from penstock.protocols import Protocol
 
 __all__ = [
     "Clock",

@@ -3,8 +3,12 @@
 import pytest
 
 from penstock.errors import WireError
-from penstock.gateway.options import FrameLimits, GatewayOptions
-from penstock.model import ByteOrder, Protocol
+from penstock.gateway.options import GatewayOptions
+from penstock.model import ByteOrder
+from penstock.protocols import Protocol
+from penstock.protocols.herald import HERALD
+from penstock.protocols.lamamq import LAMAMQ
+from penstock.protocols.rheos2 import RHEOS2
 from tests.interop.test_bridges import joined, receive, settle
 from tests.sim.clients import SimulatedClient
 from tests.support.agreement import SOURCES
@@ -23,16 +27,16 @@ def read_until_it_ends(client: SimulatedClient) -> None:
 def test_a_frame_above_the_limit_ends_its_connection_only(
     protocol: Protocol, order: ByteOrder
 ) -> None:
-    limits = FrameLimits(
-        rheos1_body_bytes_max=LIMIT,
-        rheos2_body_bytes_max=LIMIT,
-        herald_payload_bytes_max=LIMIT,
-        fleximq_message_bytes_max=LIMIT,
-        lamamq_payload_bytes_max=LIMIT,
-    )
+    limits = {
+        "rheos1_body_bytes_max": LIMIT,
+        "rheos2_body_bytes_max": LIMIT,
+        "herald_payload_bytes_max": LIMIT,
+        "fleximq_message_bytes_max": LIMIT,
+        "lamamq_payload_bytes_max": LIMIT,
+    }
     with (
-        LiveBroker(options=GatewayOptions(frames=limits)) as broker,
-        joined(broker, Protocol.RHEOS2, "little") as subscriber,
+        LiveBroker(options=GatewayOptions(frame_limits=limits)) as broker,
+        joined(broker, RHEOS2, "little") as subscriber,
         joined(broker, protocol, order) as publisher,
     ):
         subscriber.subscribe(7)
@@ -57,7 +61,7 @@ def test_a_pinned_listener_takes_both_byte_orders_of_its_protocol_and_no_other(
             settle(broker, 1)
             client.publish(7, b"own")
             assert [value for _, value in receive(client, 1)] == [b"own"]
-        other = Protocol.HERALD if protocol is Protocol.LAMAMQ else Protocol.LAMAMQ
+        other = HERALD if protocol is LAMAMQ else LAMAMQ
         with (
             pytest.raises((ConnectionError, AssertionError, WireError)),
             joined(broker, other, "big") as wrong,

@@ -5,19 +5,22 @@ import time
 import pytest
 
 from penstock.gateway.options import GatewayOptions
-from penstock.model import Protocol
+from penstock.protocols import Protocol
+from penstock.protocols.lamamq import LAMAMQ
+from penstock.protocols.rheos1 import RHEOS1
+from penstock.protocols.rheos2 import RHEOS2
 from tests.interop.test_bridges import joined, receive, settle
 from tests.support.live import LiveBroker
 
 PER_SECOND = 200
 
 
-@pytest.mark.parametrize("protocol", [Protocol.RHEOS1, Protocol.RHEOS2, Protocol.LAMAMQ])
+@pytest.mark.parametrize("protocol", [RHEOS1, RHEOS2, LAMAMQ])
 def test_messages_above_the_rate_arrive_later(protocol: Protocol) -> None:
     options = GatewayOptions(messages_per_second_max=PER_SECOND)
     with (
         LiveBroker(options=options) as broker,
-        joined(broker, Protocol.RHEOS2, "little") as subscriber,
+        joined(broker, RHEOS2, "little") as subscriber,
         joined(broker, protocol, "big") as publisher,
     ):
         subscriber.subscribe(7)

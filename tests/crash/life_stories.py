@@ -13,8 +13,9 @@ from penstock._kernels.batch import Sender
 from penstock._kernels.topics import TopicTable
 from penstock.core.answers import is_safe
 from penstock.errors import LogUnavailable
-from penstock.model import Durability, Kind, Protocol
+from penstock.model import Durability, Kind
 from penstock.ports import Receipt, Record
+from penstock.protocols.lamamq import LAMAMQ
 from penstock.storage.arrow.durability import DurabilityRules
 from penstock.storage.arrow.format.file_names import SEGMENT, STATE, partition_folder
 from penstock.storage.arrow.log import ArrowLog
@@ -219,7 +220,7 @@ class WholeLog:
             row = self.life.row(self.log.next_offset, self.chance.choice((12, 900, 3_000)))
             name = self.chance.choice(("a", "b", "os/c", "memory/d"))
             record = Record(
-                Protocol.LAMAMQ, Kind.PUBLISH, name, row.value, Sender(bytes(16), 1000), "somebody",
+                LAMAMQ, Kind.PUBLISH, name, row.value, Sender(bytes(16), 1000), "somebody",
                 START_US + row.offset,
             )  # fmt: skip
             self._waiting.append((self.log.append_record(record), row, ""))

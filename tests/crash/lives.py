@@ -10,7 +10,8 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from penstock._kernels.block import Block, TopicSlots
-from penstock.model import Durability, Kind, Protocol
+from penstock.model import Durability, Kind
+from penstock.protocols.lamamq import LAMAMQ
 from penstock.storage.arrow.format.file_names import SEGMENT, partition_folder, segment_path
 from penstock.storage.arrow.format.index_file import load_index
 from penstock.storage.arrow.format.log_state import LogState, save_state
@@ -194,7 +195,7 @@ class Session:
                 self.next_offset += 1
                 rows.append(row)
                 assert block.append_record(
-                    protocol=Protocol.LAMAMQ,
+                    protocol=LAMAMQ.number,
                     kind=Kind.PUBLISH,
                     topic=(self._added or ["topic"])[-1].encode(),
                     value=row.value,

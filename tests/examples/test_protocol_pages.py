@@ -20,8 +20,10 @@ import pytest
 from penstock import errors, limits
 from penstock.errors import WireError
 from penstock.gateway.fleximq.services import SERVICES
-from penstock.model import ByteOrder, Protocol, binary_topic_name, topic_name_from_binary
+from penstock.model import ByteOrder, binary_topic_name, topic_name_from_binary
 from penstock.patterns import compile_pattern
+from penstock.protocols import PROTOCOLS
+from penstock.protocols.lamamq import LAMAMQ_IDENTITY_NAME_BYTES_MAX
 from penstock.wire import fleximq, herald, lamamq, rheos, rheos1, rheos2
 from penstock.wire.decoder import Rejected
 from penstock.wire.detect import Detected, detect
@@ -127,7 +129,7 @@ def test_every_block_decodes_to_the_packet_it_claims(name: str) -> None:
         if mark == "connection":
             protocol, order = claim.split(", ")
             assert protocol == name
-            expected = Detected(Protocol[protocol.upper()], order)
+            expected = Detected(PROTOCOLS[protocol], order)
             connections.append((Connection(MODULES[protocol], order), expected))
         elif mark == "the broker awaits":
             connections[-1][0].decoders["client"].awaited.add(int(claim, 16))
@@ -252,7 +254,7 @@ def test_first_bytes_are_detected_as_shown() -> None:
         else:
             assert (found.protocol.label, found.order) == (protocol, order)
     assert f"{limits.DETECT_BYTES_MAX:,}" in read("README")
-    assert f"{limits.LAMAMQ_IDENTITY_NAME_BYTES_MAX:,}" in read("README")
+    assert f"{LAMAMQ_IDENTITY_NAME_BYTES_MAX:,}" in read("README")
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.md")), ids=lambda path: path.stem)

@@ -4,7 +4,9 @@ In every codec's target, bit 4 of the first byte asks for this comparison, and b
 half (bit 5) for big-endian byte order where the protocol has both.
 """
 
-from penstock.model import ByteOrder, Protocol
+from penstock.model import ByteOrder
+from penstock.protocols import Protocol
+from penstock.protocols.fleximq import FLEXIMQ
 from penstock.wire.lamamq import PayloadType
 from tests.support.agreement import assert_kernel_agrees
 from tests.support.publishes import PAYLOADS, TOPICS, UUIDS, publish
@@ -15,7 +17,7 @@ KERNEL_BIG = 0x20
 
 def agrees(protocol: Protocol, options: int, stream: bytes) -> None:
     """Assert that kernel and plain codec make the same of `stream`."""
-    big = protocol is Protocol.FLEXIMQ or bool(options & KERNEL_BIG)
+    big = protocol is FLEXIMQ or bool(options & KERNEL_BIG)
     assert_kernel_agrees(protocol, stream, "big" if big else "little")
 
 
@@ -34,6 +36,6 @@ def kernel_seeds(protocol: Protocol, *, options: int = 0) -> list[bytes]:
             + publish(protocol, order, channel=9, payload_type=PayloadType.EMPTY)
         )
         seeds += [first + publish(protocol, order, topic=topic) for topic in TOPICS[:2]]
-        if protocol is Protocol.FLEXIMQ:
+        if protocol is FLEXIMQ:
             seeds += [first + publish(protocol, order, payload=payload) for payload in PAYLOADS]
     return seeds

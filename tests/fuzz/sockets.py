@@ -24,7 +24,10 @@ import structlog
 
 from penstock.core.access import Action, Principal, Rule
 from penstock.gateway.options import GatewayOptions
-from penstock.model import ByteOrder, Protocol
+from penstock.model import ByteOrder
+from penstock.protocols import PROTOCOLS, Protocol
+from penstock.protocols.fleximq import FLEXIMQ
+from penstock.protocols.lamamq import LAMAMQ
 from penstock.wire import fleximq
 from penstock.wire.fleximq import MessageType
 from tests.fuzz.inputs import load
@@ -38,7 +41,7 @@ CHANNEL = 251
 TOKEN = b"witness:"
 SECONDS_MAX = 30.0
 ATTACKERS_MAX = 40
-ORDERS: dict[Protocol, ByteOrder] = {Protocol.FLEXIMQ: "big", Protocol.LAMAMQ: "big"}
+ORDERS: dict[Protocol, ByteOrder] = {FLEXIMQ: "big", LAMAMQ: "big"}
 
 
 class FleximqWitness(FleximqClient):
@@ -49,7 +52,7 @@ class FleximqWitness(FleximqClient):
             super().answered(packet)
 
 
-KINDS = {kind.protocol: kind for kind in CLIENTS} | {Protocol.FLEXIMQ: FleximqWitness}
+KINDS = {kind.protocol: kind for kind in CLIENTS} | {FLEXIMQ: FleximqWitness}
 
 
 # --- What is left ---------------------------------------------------------------------------------
@@ -139,8 +142,8 @@ class Witnesses:
     def __init__(self, broker: LiveBroker) -> None:
         self._broker = broker
         self.published = 0
-        self.subscribers = [self._join(protocol, 100) for protocol in Protocol]
-        self.publishers = [self._join(protocol, 200) for protocol in Protocol]
+        self.subscribers = [self._join(protocol, 100) for protocol in PROTOCOLS]
+        self.publishers = [self._join(protocol, 200) for protocol in PROTOCOLS]
         for subscriber in self.subscribers:
             subscriber.subscribe(CHANNEL)
         topic = SimulatedClient.topic(CHANNEL)
@@ -199,14 +202,14 @@ class Witnesses:
 def handshake(protocol: Protocol, choose: random.Random) -> bytes:
     """What makes a session, most of the time."""
     name = b"a%d" % choose.randrange(30)
-    match protocol:
-        case Protocol.HERALD:
+    match protocol.label:
+        case "herald":
             return herald_bytes.handshake_pub(7, name) + herald_bytes.handshake_sub(
                 b"\x07\x08", name
             )
-        case Protocol.LAMAMQ:
+        case "lamamq":
             return lamamq_bytes.authentication(name, b"k") + lamamq_bytes.CHOICE
-        case Protocol.FLEXIMQ:
+        case "fleximq":
             return fleximq_bytes.frame(0, 0)
         case _:
             return b""
@@ -215,7 +218,7 @@ def handshake(protocol: Protocol, choose: random.Random) -> bytes:
 def frames(protocol: Protocol, number: int) -> list[bytes]:
     """The seeds of a protocol's fuzz target, as sent by client `number`."""
     seeds = [seed[1:] for seed in load(protocol.label).SEEDS]
-    if protocol is Protocol.FLEXIMQ:
+    if protocol is FLEXIMQ:
         return [seed.replace(struct.pack(">I", 1000), struct.pack(">I", number)) for seed in seeds]
     return seeds
 
@@ -225,12 +228,12 @@ class Attacker:
 
     def __init__(self, address: tuple[str, int], choose: random.Random) -> None:
         self._choose = choose
-        self.protocol = choose.choice(list(Protocol))
+        self.protocol = choose.choice(list(PROTOCOLS))
         self.socket = socket.create_connection(address, timeout=SECONDS_MAX)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._number = 1000
         start = handshake(self.protocol, choose)
-        if self.protocol is Protocol.FLEXIMQ:
+        if self.protocol is FLEXIMQ:
             self.socket.sendall(start)
             self._number = fleximq_bytes.parse(self._frame()).client_id
             start = b""
@@ -338,7 +341,7 @@ def attack(
                     stop.wait(0.05)
             if witnesses is not None:
                 witnesses.check()
-                report.witnessed = witnesses.published * len(witnesses.publishers) * len(Protocol)
+                report.witnessed = witnesses.published * len(witnesses.publishers) * len(PROTOCOLS)
                 stack.callback(witnesses.close)
         finally:
             stop.set()

@@ -18,7 +18,7 @@ import pytest
 
 from penstock.core.broker import Broker, BrokerSettings
 from penstock.gateway.options import GatewayOptions
-from penstock.model import Protocol
+from penstock.protocols.herald import HERALD
 from penstock.transport import stream
 from tests.conformance.fleximq.client import Client as FleximqPeer
 from tests.fuzz.sockets import assert_nothing_is_left, attack, failures_logged, until
@@ -234,7 +234,7 @@ def test_subscribers_that_never_read_are_bounded_and_others_lose_nothing(
             assert witness.message()[2] == b"%d" % number
         largest = broker.call(lambda: max(each.link.buffered for each in inside(broker).sessions))
         assert largest <= 1 * MIB + 2 * len(frames)
-        assert inside(broker).counters.messages_dropped[Protocol.HERALD]
+        assert inside(broker).counters.messages_dropped[HERALD]
         if disconnect:
             holds(broker, lambda b: len(b.sessions) == 2, "the deaf are still there")
         close_at_once(deaf_lama)

@@ -9,7 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.model import ByteOrder, Protocol
+from penstock.model import ByteOrder
+from penstock.protocols import Protocol
+from penstock.protocols.herald import HERALD
+from penstock.protocols.rheos1 import RHEOS1
 from tests.sim.clients import CLIENTS, SimulatedClient
 from tests.support.agreement import AUDIENCES, SOURCES
 from tests.support.live import LiveBroker
@@ -77,8 +80,7 @@ def broker() -> Iterator[LiveBroker]:
 def named(protocol: Protocol, messages: list[tuple[int, bytes]]) -> list[tuple[str | None, bytes]]:
     """What a client notes of messages on channels; Rheos v1 deliveries name no topic."""
     return [
-        (None if protocol is Protocol.RHEOS1 else f"channel/{channel}", value)
-        for channel, value in messages
+        (None if protocol is RHEOS1 else f"channel/{channel}", value) for channel, value in messages
     ]
 
 
@@ -140,7 +142,7 @@ def test_a_thousand_topics_in_one_order() -> None:
         broker.call(lambda: [broker.server.broker.topics.intern(name) for name in names])
         clients = []
         for protocol, order in SOURCES:
-            if protocol is not Protocol.HERALD:
+            if protocol is not HERALD:
                 client = stack.enter_context(joined(broker, protocol, order))
                 client.topic = Named.topic  # type: ignore[method-assign]
                 client.subscribe(None)
@@ -156,7 +158,7 @@ def test_a_thousand_topics_in_one_order() -> None:
             own = [value for value in orders[0] if value[0] == number]
             assert own == [bytes([number]) + n.to_bytes(2, "big") for n in range(1000)]
         for client, received in zip(clients, everything, strict=True):
-            if client.protocol is not Protocol.RHEOS1:
+            if client.protocol is not RHEOS1:
                 assert [names.index(name) for name, _ in received if name] == [
                     int.from_bytes(value[1:], "big") for _, value in received
                 ]

@@ -32,14 +32,19 @@ from penstock.client import (
     Unsupported,
 )
 from penstock.gateway.options import GatewayOptions
-from penstock.model import Protocol
+from penstock.protocols import PROTOCOLS, Protocol
+from penstock.protocols.fleximq import FLEXIMQ
+from penstock.protocols.herald import HERALD
+from penstock.protocols.lamamq import LAMAMQ
+from penstock.protocols.rheos1 import RHEOS1
+from penstock.protocols.rheos2 import RHEOS2
 from penstock.server.listener import new_listener
 from penstock.server.server import Server
 from penstock.transport.addresses import parse_address
 from penstock.transport.stream import ReceiveBuffer
 from tests.support.live import LiveBroker
 
-PROTOCOLS = list(Protocol)
+PROTOCOLS = list(PROTOCOLS)
 VALUES = [b"", b"\x00", bytes(range(256)), b"\xfe\xca\x10\xfa\x02\xac" * 40, bytes(60_000)]
 CERTIFICATE = Path(__file__).parents[1] / "support" / "tls" / "localhost.pem"
 QUICK = Backoff(seconds_min=0.01, seconds_max=0.1)
@@ -97,7 +102,7 @@ def test_what_one_publishes_the_other_receives(
         ):
             for value in VALUES:
                 message_id = await publisher.publish(topic, value)
-                assert (message_id is not None) is (source in (Protocol.RHEOS1, Protocol.RHEOS2))
+                assert (message_id is not None) is (source in (RHEOS1, RHEOS2))
             many = [b"%d" % number for number in range(3000)]
             assert await publisher.publish_many(topic, many) == 3000
             for value in VALUES + many:
@@ -131,7 +136,7 @@ def test_a_client_hears_its_own_messages_among_its_acknowledgments(
     run(test())
 
 
-@pytest.mark.parametrize("protocol", [Protocol.RHEOS2, Protocol.FLEXIMQ, Protocol.LAMAMQ])
+@pytest.mark.parametrize("protocol", [RHEOS2, FLEXIMQ, LAMAMQ])
 def test_wildcards_bring_each_topic_to_who_asked_for_it(url: str, protocol: Protocol) -> None:
     async def test() -> None:
         base = f"wild/{protocol.label}"
@@ -151,7 +156,7 @@ def test_wildcards_bring_each_topic_to_who_asked_for_it(url: str, protocol: Prot
     run(test())
 
 
-@pytest.mark.parametrize("protocol", [Protocol.HERALD, Protocol.FLEXIMQ, Protocol.LAMAMQ])
+@pytest.mark.parametrize("protocol", [HERALD, FLEXIMQ, LAMAMQ])
 def test_unsubscribed_means_not_one_message_more(url: str, protocol: Protocol) -> None:
     async def test() -> None:
         async with penstock.connect(url, protocol=protocol) as client:
@@ -168,7 +173,7 @@ def test_unsubscribed_means_not_one_message_more(url: str, protocol: Protocol) -
 
 def test_rheos_makes_topics_and_says_why_not(url: str) -> None:
     async def test() -> None:
-        for protocol in (Protocol.RHEOS1, Protocol.RHEOS2):
+        for protocol in (RHEOS1, RHEOS2):
             topic = f"made/by/{protocol.label}"
             async with penstock.connect(url, protocol=protocol) as client:
                 with pytest.raises(Refused, match="does not exist"):
@@ -432,7 +437,7 @@ def test_who_is_not_let_in_learns_it(protocol: Protocol) -> None:
             client = penstock.connect(
                 f"tcp://127.0.0.1:{port}", protocol=protocol, reconnect=False, timeout=5
             )
-            if protocol in (Protocol.RHEOS1, Protocol.RHEOS2):
+            if protocol in (RHEOS1, RHEOS2):
                 # Rheos has no word for it: the first request fails and the connection ends.
                 async with client:
                     await until(lambda: client.state is State.CLOSED)
@@ -500,7 +505,7 @@ def test_every_protocol_over_tls(protocol: Protocol) -> None:
 def test_fleximq_over_websocket() -> None:
     async def test() -> None:
         async with listening("ws://127.0.0.1:0/ws") as url:
-            await round_trip(url, Protocol.FLEXIMQ)
+            await round_trip(url, FLEXIMQ)
             with pytest.raises(ConnectFailed):
                 await penstock.connect(f"{url}/elsewhere", protocol="fleximq").open()
 

@@ -17,7 +17,7 @@ from penstock.flight.client import FlightClient
 from penstock.flight.errors import BadRequest, FlightFailed
 from penstock.flight.protocol import OffsetRange, ReadRange, Splits
 from penstock.limits import FLIGHT_READS_MAX
-from penstock.model import Protocol
+from penstock.protocols import PROTOCOLS
 from penstock.storage.arrow.options import LogOptions, Retention
 from penstock.storage.arrow.read.browse import LogView
 from penstock.storage.arrow.read.records import RECORD_SCHEMA, plain_records, record_batches
@@ -39,7 +39,7 @@ def client(data: Path) -> Iterator[FlightClient]:
     with LiveBroker(data=data) as live:
         endpoint = serve_tables(live, data)
         host, port = live.address
-        for protocol in Protocol:
+        for protocol in PROTOCOLS:
             with penstock.connect_sync(f"tcp://{host}:{port}", protocol=protocol) as publisher:
                 for part in range(4):
                     values = [b"%d-%d-%d" % (protocol, part, each) for each in range(MANY // 4)]

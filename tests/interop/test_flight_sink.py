@@ -13,7 +13,11 @@ from penstock.core.access import Principal
 from penstock.errors import InvalidTopicName, LogUnavailable, NotAllowed
 from penstock.flight.client import FlightClient
 from penstock.flight.errors import BadRequest, BadRows, EpochOutOfOrder, NotStaged
-from penstock.model import Durability, Protocol
+from penstock.model import Durability
+from penstock.protocols import PROTOCOLS, Protocol
+from penstock.protocols.fleximq import FLEXIMQ
+from penstock.protocols.lamamq import LAMAMQ
+from penstock.protocols.rheos2 import RHEOS2
 from penstock.storage.arrow.durability import DurabilityRules
 from penstock.storage.arrow.options import LogOptions
 from tests.crash.faults import FaultyFiles, KeepingBroker
@@ -56,7 +60,7 @@ def test_rows_reach_live_subscribers_of_all_protocols_in_order_and_are_on_disk(
             received[protocol] = [messages.get(timeout=10).value for _ in sent]
 
     ready = threading.Barrier(6)
-    threads = [threading.Thread(target=subscribe, args=(protocol, ready)) for protocol in Protocol]
+    threads = [threading.Thread(target=subscribe, args=(protocol, ready)) for protocol in PROTOCOLS]
     for thread in threads:
         thread.start()
     ready.wait(10)
@@ -68,7 +72,7 @@ def test_rows_reach_live_subscribers_of_all_protocols_in_order_and_are_on_disk(
     assert values(client) == sent
     for thread in threads:
         thread.join(20)
-    assert received == dict.fromkeys(Protocol, sent)
+    assert received == dict.fromkeys(PROTOCOLS, sent)
     log = live.server.broker.log
     assert live.call(lambda: log.durable_group) > 0
 
@@ -270,7 +274,7 @@ def test_history_brings_rows_as_they_were_brought_live(
     client.stage([rows([b"one", b"", b"three"], topic="a/b")], writer="w", epoch=0, partition=0)
     client.publish_epoch("w", 0, [0])
     host, port = live.address
-    for protocol in (Protocol.RHEOS2, Protocol.FLEXIMQ, Protocol.LAMAMQ):
+    for protocol in (RHEOS2, FLEXIMQ, LAMAMQ):
         with penstock.connect_sync(f"tcp://{host}:{port}", protocol=protocol) as subscriber:
             messages = subscriber.subscribe("a/+@earliest")
             assert [messages.get(timeout=5).value for _ in range(3)] == [b"one", b"", b"three"]

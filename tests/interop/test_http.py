@@ -397,7 +397,7 @@ def test_a_message_is_delivered_kept_and_told_its_place(
     (row,) = _rows(tmp_path)
     assert (row["key"], row["value"], row["topic"]) == (b"k", value, "t/1")
     assert row["headers"] == [{"key": "a", "value": b"b"}]
-    assert (row["protocol"], row["sender"], row["correlation"]) == ("flight", "anyone", "http")
+    assert (row["protocol"], row["sender"], row["correlation"]) == ("http", "anyone", "http")
     assert row["message_id"] == str(identifier)
 
 

@@ -15,7 +15,8 @@ import pytest
 
 from penstock.core.broker import BrokerSettings
 from penstock.gateway.options import GatewayOptions
-from penstock.model import ByteOrder, Protocol
+from penstock.model import ByteOrder
+from penstock.protocols import PROTOCOLS, Protocol
 from tests.interop.test_bridges import KINDS, SocketLink, named, receive
 from tests.sim.clients import SimulatedClient
 from tests.support import fleximq_bytes as fx
@@ -48,7 +49,7 @@ def joined(
         client.connect()
         while not client.ready:
             client.read()
-        if suffix and protocol is not Protocol.HERALD:
+        if suffix and protocol is not PROTOCOLS["herald"]:
             client.topic = lambda channel: plain(channel) + suffix  # type: ignore[method-assign]
         yield client
     finally:
@@ -109,7 +110,7 @@ def test_what_comes_while_history_is_read_comes_once_and_in_order(
     count = 20_000
     with (
         LiveBroker(data=tmp_path, options=EARLIEST) as broker,
-        joined(broker, Protocol.HERALD, "little") as publisher,
+        joined(broker, PROTOCOLS["herald"], "little") as publisher,
         joined(broker, target, target_order, suffix="@earliest") as subscriber,
     ):
         sent = [(7, n.to_bytes(4, "big") * 25) for n in range(count)]
@@ -125,20 +126,20 @@ def test_history_outlives_a_restart(tmp_path: Path) -> None:
     sent = [(n % 3, b"%d" % n) for n in range(100)]
     with (
         LiveBroker(data=tmp_path) as broker,
-        joined(broker, Protocol.FLEXIMQ, "big") as publisher,
+        joined(broker, PROTOCOLS["fleximq"], "big") as publisher,
     ):
         publish(broker, publisher, sent[:50])
         kept(broker)
     with (
         LiveBroker(data=tmp_path) as broker,
-        joined(broker, Protocol.RHEOS2, "little", suffix="@earliest") as subscriber,
-        joined(broker, Protocol.LAMAMQ, "big") as publisher,
+        joined(broker, PROTOCOLS["rheos2"], "little", suffix="@earliest") as subscriber,
+        joined(broker, PROTOCOLS["lamamq"], "big") as publisher,
     ):
         assert taken(broker) == 50
         subscriber.subscribe(2)
         publish(broker, publisher, sent[50:])
         expected = [each for each in sent if each[0] == 2]
-        assert receive(subscriber, len(expected)) == named(Protocol.RHEOS2, expected)
+        assert receive(subscriber, len(expected)) == named(PROTOCOLS["rheos2"], expected)
 
 
 def test_a_topic_that_was_made_outlives_a_restart_without_a_message(tmp_path: Path) -> None:
@@ -162,7 +163,7 @@ def wait_a_little() -> dt.datetime:
 
 
 def test_a_subscription_starts_at_an_offset_or_a_time(broker: LiveBroker) -> None:
-    with joined(broker, Protocol.RHEOS1, "little") as publisher:
+    with joined(broker, PROTOCOLS["rheos1"], "little") as publisher:
         publish(broker, publisher, [(1, b"%d" % n) for n in range(5)])
         moment = wait_a_little()
         publish(broker, publisher, [(1, b"%d" % n) for n in range(5, 10)])
@@ -177,7 +178,7 @@ def test_a_subscription_starts_at_an_offset_or_a_time(broker: LiveBroker) -> Non
             ("@2001-01-01", 0),
             ("@2101-01-01", 10),
         ):
-            with joined(broker, Protocol.LAMAMQ, "big", suffix=suffix) as subscriber:
+            with joined(broker, PROTOCOLS["lamamq"], "big", suffix=suffix) as subscriber:
                 subscriber.subscribe(1)
                 while not subscriber.acknowledged:
                     subscriber.read()
@@ -228,7 +229,7 @@ def test_what_is_not_for_everyone_is_not_replayed(broker: LiveBroker) -> None:
         sender.send(fx.frame(fx.PUB, number, fx.topic("a"), fx.pack("public")))
         broker.until(lambda: broker.server.broker.log.next_offset == 3)
         kept(broker)
-        with joined(broker, Protocol.LAMAMQ, "big") as subscriber:
+        with joined(broker, PROTOCOLS["lamamq"], "big") as subscriber:
             subscriber.topic = lambda _: "#@earliest"  # type: ignore[method-assign]
             subscriber.subscribe(None)
             assert receive(subscriber, 1) == [("a", b"public")]

@@ -11,11 +11,12 @@ from pyspark.sql import SparkSession
 
 import penstock
 from penstock.client import Refused, Request
-from penstock.model import Kind, Protocol
+from penstock.model import Kind
 from penstock.pipeline.config import GoldConfig, PipelineConfig, SourceConfig
 from penstock.pipeline.pipeline import Pipeline
 from penstock.pipeline.warehouse import Warehouse
 from penstock.ports import Record
+from penstock.protocols.fleximq import FLEXIMQ
 from penstock.storage.arrow.read.follow import LogFollower
 from penstock.storage.arrow.read.records import record_batches
 from tests.support.live import LiveBroker
@@ -126,7 +127,7 @@ TIMES = ("requested", "replied")
 def asked(hours: float, number: int = 1) -> Record:
     """A request of client 1001, so long after noon."""
     return message(
-        "", b"?", protocol=Protocol.FLEXIMQ, kind=Kind.REQUEST, sender_name="1001", private=True,
+        "", b"?", protocol=FLEXIMQ, kind=Kind.REQUEST, sender_name="1001", private=True,
         correlation=str(number), headers=(("to", b"1000"), ("path", b"/price")),
         timestamp_us=NOON_US + int(hours * HOUR_US),
     )  # fmt: skip
@@ -134,7 +135,7 @@ def asked(hours: float, number: int = 1) -> Record:
 
 def answered(hours: float, number: int = 1) -> Record:
     return message(
-        "", b"!", protocol=Protocol.FLEXIMQ, kind=Kind.REPLY, sender_name="1000", private=True,
+        "", b"!", protocol=FLEXIMQ, kind=Kind.REPLY, sender_name="1000", private=True,
         correlation=str(number), headers=(("to", b"1001"), ("path", b"")), status=200,
         timestamp_us=NOON_US + int(hours * HOUR_US),
     )  # fmt: skip

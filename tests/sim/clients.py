@@ -6,7 +6,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from penstock.model import ByteOrder, Protocol, topic_name_from_binary
+from penstock.model import ByteOrder, topic_name_from_binary
+from penstock.protocols import Protocol
+from penstock.protocols.fleximq import FLEXIMQ
+from penstock.protocols.herald import HERALD
+from penstock.protocols.lamamq import LAMAMQ
+from penstock.protocols.rheos1 import RHEOS1
+from penstock.protocols.rheos2 import RHEOS2
 from penstock.wire import fleximq, herald, lamamq, rheos1, rheos2
 from penstock.wire.decoder import Decoder, Rejected
 from penstock.wire.rheos import AckCode, OpCode
@@ -89,7 +95,7 @@ class SimulatedClient(ABC):
 
 
 class HeraldClient(SimulatedClient):
-    protocol = Protocol.HERALD
+    protocol = HERALD
     wildcards = False
     replays = False
     resumes = True
@@ -134,7 +140,7 @@ class HeraldClient(SimulatedClient):
 
 
 class Rheos1Client(SimulatedClient):
-    protocol = Protocol.RHEOS1
+    protocol = RHEOS1
 
     def new_decoder(self) -> Decoder[Any]:
         self.requests: deque[bytes] = deque()
@@ -170,7 +176,7 @@ class Rheos1Client(SimulatedClient):
 
 
 class Rheos2Client(Rheos1Client):
-    protocol = Protocol.RHEOS2
+    protocol = RHEOS2
 
     def new_decoder(self) -> Decoder[Any]:
         self.requests = deque()
@@ -187,7 +193,7 @@ class Rheos2Client(Rheos1Client):
 
 
 class FleximqClient(SimulatedClient):
-    protocol = Protocol.FLEXIMQ
+    protocol = FLEXIMQ
 
     def new_decoder(self) -> Decoder[Any]:
         self.client_id = 0
@@ -236,7 +242,7 @@ class FleximqClient(SimulatedClient):
 
 
 class LamamqClient(SimulatedClient):
-    protocol = Protocol.LAMAMQ
+    protocol = LAMAMQ
 
     def new_decoder(self) -> Decoder[Any]:
         self.next_id = 1

@@ -13,7 +13,7 @@ import random
 from penstock._kernels.batch import Batch
 from penstock.core.broker import Broker, BrokerSettings
 from penstock.core.sessions import Session
-from penstock.gateway.front_door import GATEWAYS, FrontDoor
+from penstock.gateway.front_door import FrontDoor
 from penstock.gateway.options import GatewayOptions
 from penstock.model import ByteOrder
 from penstock.ports import LogReader, LogWriter, Receipt
@@ -53,7 +53,7 @@ class World:
             self.add_client(number)
 
     def add_client(self, number: int) -> None:
-        kinds = [kind for kind in CLIENTS if kind.protocol in GATEWAYS]
+        kinds = list(CLIENTS)
         order: ByteOrder = self.randomness.choice(["little", "big"])
         echo = self.randomness.random() < 0.7
         self.connect(self.randomness.choice(kinds), number, order=order, echo=echo)

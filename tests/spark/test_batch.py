@@ -11,7 +11,9 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit
 from pyspark.sql.types import StructType
 
 from penstock.errors import CannotRead
-from penstock.model import Kind, Protocol
+from penstock.model import Kind
+from penstock.protocols.fleximq import FLEXIMQ
+from penstock.protocols.lamamq import LAMAMQ
 from penstock.spark.errors import InvalidSchema
 from penstock.spark.files import FileTask
 from penstock.spark.options import read_options
@@ -57,9 +59,9 @@ def let_go(log: WrittenLog, segments: int) -> int:
 def test_a_batch_is_the_log_in_all_columns(spark: SparkSession, log: WrittenLog) -> None:
     log.put_many(60)
     log.put(
-        message("käse/\N{CHEESE WEDGE}", bytes(range(256)), 180, protocol=Protocol.LAMAMQ,
+        message("käse/\N{CHEESE WEDGE}", bytes(range(256)), 180, protocol=LAMAMQ,
                 headers=[("ä", b"\0"), ("", b"")]),
-        message("r", b"", 181, protocol=Protocol.FLEXIMQ, kind=Kind.REPLY, correlation="c-1",
+        message("r", b"", 181, protocol=FLEXIMQ, kind=Kind.REPLY, correlation="c-1",
                 status=-7, sender_name="client \N{SNOWMAN}"),
     )  # fmt: skip
     frame = table(spark, log)
@@ -116,7 +118,7 @@ def test_filters_are_pushed_and_do_not_change_the_answer(
     spark: SparkSession, log: WrittenLog
 ) -> None:
     log.put_many(40, topics=["a/x", "a/y", "b"])
-    log.put(message("c", b"120", 120, protocol=Protocol.LAMAMQ, kind=Kind.NOTIFY))
+    log.put(message("c", b"120", 120, protocol=LAMAMQ, kind=Kind.NOTIFY))
     conditions = [
         "topic = 'b'",
         "topic in ('c', 'b') and offset > 60",

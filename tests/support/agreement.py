@@ -18,13 +18,13 @@ from penstock._kernels import rheos2 as rheos2_kernel
 from penstock._kernels.topics import TopicTable
 from penstock.errors import WireError
 from penstock.limits import BATCH_SENDERS_MAX, TOPIC_NAME_BYTES_MAX
-from penstock.model import (
-    ByteOrder,
-    Protocol,
-    binary_topic_name,
-    is_publishable,
-    topic_name_from_binary,
-)
+from penstock.model import ByteOrder, binary_topic_name, is_publishable, topic_name_from_binary
+from penstock.protocols import Protocol
+from penstock.protocols.fleximq import FLEXIMQ
+from penstock.protocols.herald import HERALD
+from penstock.protocols.lamamq import LAMAMQ
+from penstock.protocols.rheos1 import RHEOS1
+from penstock.protocols.rheos2 import RHEOS2
 from penstock.wire import fleximq, herald, lamamq, rheos1, rheos2
 from penstock.wire.decoder import Decoder
 from penstock.wire.fleximq.payloads import publication, raw_value, wrap_value
@@ -64,16 +64,16 @@ def new_topics() -> TopicTable:
 
 
 def _plain_decoder(protocol: Protocol, order: ByteOrder) -> Decoder[Any]:
-    match protocol:
-        case Protocol.RHEOS1:
+    match protocol.label:
+        case "rheos1":
             return rheos1.BrokerDecoder()
-        case Protocol.RHEOS2:
+        case "rheos2":
             return rheos2.BrokerDecoder()
-        case Protocol.FLEXIMQ:
+        case "fleximq":
             return fleximq.BrokerDecoder()
-        case Protocol.HERALD:
+        case "herald":
             return herald.Decoder(order=order)
-        case Protocol.LAMAMQ:
+        case "lamamq":
             decoder = lamamq.BrokerDecoder(order=order)
             handshake = lamamq.encode(lamamq.Authentication("a", b"k"), order=order)
             decoder.feed(handshake + lamamq.encode(lamamq.VersionChoice(1, 0), order=order))
@@ -148,17 +148,17 @@ def kernel_scan(
     batch = batches.Batch() if batch is None else batch
     batch.timestamp_us = TIMESTAMP_US
     topics = new_topics() if topics is None else topics
-    match protocol:
-        case Protocol.RHEOS1:
+    match protocol.label:
+        case "rheos1":
             end = rheos1_kernel.scan(data, start, batch, topics, SENDER)
-        case Protocol.RHEOS2:
+        case "rheos2":
             end = rheos2_kernel.scan(data, start, batch, topics, SENDER)
-        case Protocol.FLEXIMQ:
+        case "fleximq":
             headers = fleximq_kernel.HeaderCache(publication, capacity=4)
             end = fleximq_kernel.scan(data, start, batch, topics, SENDER, headers=headers)
-        case Protocol.HERALD:
+        case "herald":
             end = herald_kernel.scan(data, start, batch, topics, SENDER, order=order)
-        case Protocol.LAMAMQ:
+        case "lamamq":
             end = lamamq_kernel.scan(data, start, batch, topics, SENDER, order=order)
     return batch, topics, end
 
@@ -193,13 +193,13 @@ def _headers(data: bytes, order: ByteOrder) -> Iterator[tuple[str, bytes]]:
 
 ORDERS: tuple[ByteOrder, ...] = ("little", "big")
 AUDIENCES: list[tuple[Protocol, ByteOrder]] = [
-    (Protocol.RHEOS1, "little"),
-    (Protocol.RHEOS2, "little"),
-    (Protocol.FLEXIMQ, "big"),
-    (Protocol.HERALD, "little"),
-    (Protocol.HERALD, "big"),
-    (Protocol.LAMAMQ, "little"),
-    (Protocol.LAMAMQ, "big"),
+    (RHEOS1, "little"),
+    (RHEOS2, "little"),
+    (FLEXIMQ, "big"),
+    (HERALD, "little"),
+    (HERALD, "big"),
+    (LAMAMQ, "little"),
+    (LAMAMQ, "big"),
 ]
 SOURCES = AUDIENCES
 
@@ -208,16 +208,16 @@ def plain_delivery(
     source: Protocol, target: Protocol, order: ByteOrder, row: Row, position: int
 ) -> bytes:
     """The frame that delivers `row`, by the plain encoder."""
-    match target:
-        case Protocol.RHEOS1:
+    match target.label:
+        case "rheos1":
             return rheos1.encode(rheos1.Response(row.sender, row.value))
-        case Protocol.RHEOS2:
-            if source is Protocol.RHEOS2:
+        case "rheos2":
+            if source is RHEOS2:
                 return row.frame
             name = binary_topic_name(row.topic)
             return rheos2.encode(rheos2.Event(row.sender, OpCode.PUBLISH, name, row.value))
-        case Protocol.FLEXIMQ:
-            if source is Protocol.FLEXIMQ:
+        case "fleximq":
+            if source is FLEXIMQ:
                 return row.frame[:6] + bytes(16) + row.frame[22:]
             header = fleximq.Header(topic=row.topic)
             return fleximq.encode(
@@ -225,14 +225,14 @@ def plain_delivery(
                     fleximq.MessageType.PUB, SENDER.number, header, wrap_value(row.value)
                 )
             )
-        case Protocol.HERALD:
+        case "herald":
             channel = int(row.topic.removeprefix("channel/"))
             return herald.encode(herald.Message(channel, TIMESTAMP_US, row.value), order=order)
-        case Protocol.LAMAMQ:
+        case "lamamq":
             payload_type = row.payload_type
             if payload_type is None:
                 payload_type = lamamq.PayloadType.BUFFER if row.value else lamamq.PayloadType.EMPTY
-            created = row.created if source is Protocol.LAMAMQ else TIMESTAMP_US // 1_000_000
+            created = row.created if source is LAMAMQ else TIMESTAMP_US // 1_000_000
             message = lamamq.Message(created, row.topic, row.headers, payload_type, row.value)
             message_id = lamamq.BROKER_ID_BIT | (FIRST_MESSAGE_ID + position)
             return lamamq.encode(lamamq.Forward(message_id, message), order=order)
@@ -245,16 +245,16 @@ def kernel_encode(
     topics: TopicTable,
     rows: "memoryview[int] | None" = None,
 ) -> bytes:
-    match target:
-        case Protocol.RHEOS1:
+    match target.label:
+        case "rheos1":
             return rheos1_kernel.encode(batch, topics, rows=rows)
-        case Protocol.RHEOS2:
+        case "rheos2":
             return rheos2_kernel.encode(batch, topics, rows=rows)
-        case Protocol.FLEXIMQ:
+        case "fleximq":
             return fleximq_kernel.encode(batch, topics, rows=rows)
-        case Protocol.HERALD:
+        case "herald":
             return herald_kernel.encode(batch, topics, order=order, rows=rows)
-        case Protocol.LAMAMQ:
+        case "lamamq":
             return lamamq_kernel.encode(
                 batch, topics, order=order, rows=rows, first_message_id=FIRST_MESSAGE_ID
             )
@@ -262,7 +262,7 @@ def kernel_encode(
 
 def deliverable(target: Protocol, row: Row) -> bool:
     """Whether the frames of `target` can carry `row`."""
-    if target is not Protocol.HERALD:
+    if target is not HERALD:
         return True
     channel = row.topic.removeprefix("channel/")
     return (
@@ -291,7 +291,7 @@ def assert_kernel_agrees(protocol: Protocol, data: bytes, order: ByteOrder) -> i
             identifier = topics.find(row.topic)
             assert identifier is not None
             routes[identifier] |= deliverable(target, row)
-        longest = 1_048_576 - 9 if target is Protocol.HERALD else 0xFFFFFFFF
+        longest = 1_048_576 - 9 if target is HERALD else 0xFFFFFFFF
         rows = batch.select(routes, b"\x00\x01", value_bytes_max=longest)
         delivered = [row for row in expected if deliverable(target, row)]
         assert len(rows) == len(delivered)

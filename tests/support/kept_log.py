@@ -22,8 +22,10 @@ from penstock.errors import (
     OffsetBelowHorizon,
     OffsetPastEnd,
 )
-from penstock.model import ByteOrder, Durability, Protocol, binary_topic_name
+from penstock.model import ByteOrder, Durability, binary_topic_name
 from penstock.ports import Receipt, Record, Stored
+from penstock.protocols import PROTOCOLS, Protocol
+from penstock.protocols.herald import HERALD
 from penstock.wire import herald, rheos1
 from penstock.wire.fleximq.payloads import publication
 from penstock.wire.rheos import OpCode
@@ -36,7 +38,7 @@ class KeptRows:
         self.base_offset = base_offset
         self.count = len(batch)
         self.timestamp_us = batch.timestamp_us
-        self._protocol = Protocol(batch.protocol)
+        self._protocol = PROTOCOLS.numbered(batch.protocol)
         self._order = batch.order
         self._sender = batch.sender(0)
         self._frames = b"".join(self._frame(batch, topics, row) for row in range(len(batch)))
@@ -46,7 +48,7 @@ class KeptRows:
         if frame is not None:
             return frame
         name = topics.name(batch.topic_id(row))
-        if self._protocol is Protocol.HERALD:
+        if self._protocol is HERALD:
             channel = int(name.removeprefix("channel/"))
             return herald.encode(herald.Publish(channel, batch.value(row)), order=self._order)
         request = rheos1.Request(
@@ -70,17 +72,17 @@ def _scan(
     sender: Sender,
     order: ByteOrder,
 ) -> int:
-    match protocol:
-        case Protocol.RHEOS1:
+    match protocol.label:
+        case "rheos1":
             return rheos1_kernel.scan(data, 0, batch, topics, sender)
-        case Protocol.RHEOS2:
+        case "rheos2":
             return rheos2_kernel.scan(data, 0, batch, topics, sender)
-        case Protocol.FLEXIMQ:
+        case "fleximq":
             headers = fleximq_kernel.HeaderCache(publication, capacity=64)
             return fleximq_kernel.scan(data, 0, batch, topics, sender, headers=headers)
-        case Protocol.HERALD:
+        case "herald":
             return herald_kernel.scan(data, 0, batch, topics, sender, order=order)
-        case Protocol.LAMAMQ:
+        case "lamamq":
             return lamamq_kernel.scan(data, 0, batch, topics, sender, order=order)
 
 

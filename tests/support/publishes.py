@@ -2,7 +2,8 @@
 
 from hypothesis import strategies as st
 
-from penstock.model import ByteOrder, Protocol, binary_topic_name
+from penstock.model import ByteOrder, binary_topic_name
+from penstock.protocols import Protocol
 from penstock.wire import fleximq, herald, lamamq, rheos1, rheos2
 from penstock.wire.rheos import OpCode
 from tests.support.agreement import SENDER
@@ -27,24 +28,24 @@ def publish(
 ) -> bytes:
     """One publish frame; what a protocol has no place for is left out."""
     name = f"channel/{channel}" if topic is None else topic
-    match protocol:
-        case Protocol.RHEOS1:
+    match protocol.label:
+        case "rheos1":
             request = rheos1.Request(sender, OpCode.PUBLISH, binary_topic_name(name), value)
             return rheos1.encode(request)
-        case Protocol.RHEOS2:
+        case "rheos2":
             return rheos2.encode(
                 rheos2.Event(sender, OpCode.PUBLISH, binary_topic_name(name), value)
             )
-        case Protocol.FLEXIMQ:
+        case "fleximq":
             header = fleximq.Header(topic=name, status=status)
             body = fleximq.wrap_value(value) if payload is None else payload
             frame = fleximq.encode(
                 fleximq.Message(fleximq.MessageType.PUB, SENDER.number, header, body)
             )
             return frame[:6] + reserved + frame[22:]
-        case Protocol.HERALD:
+        case "herald":
             return herald.encode(herald.Publish(channel, value), order=order)
-        case Protocol.LAMAMQ:
+        case "lamamq":
             content = b"" if payload_type is lamamq.PayloadType.EMPTY else value
             message = lamamq.Message(1_600_000_000, name, headers, payload_type, content)
             return lamamq.encode(lamamq.Push(message_id, message), order=order)

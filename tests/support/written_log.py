@@ -8,8 +8,9 @@ from typing import Any, Self
 
 from penstock._kernels.batch import Sender
 from penstock._kernels.topics import TopicTable
-from penstock.model import Kind, Protocol
+from penstock.model import Kind
 from penstock.ports import Record
+from penstock.protocols.herald import HERALD
 from penstock.storage.arrow.format.file_names import partition_folder
 from penstock.storage.arrow.log import ArrowLog
 from penstock.storage.arrow.options import LogOptions
@@ -21,7 +22,7 @@ SECONDS_MAX = 10.0
 
 def message(topic: str, value: bytes, offset: int = 0, **more: Any) -> Record:
     fields = {
-        "protocol": Protocol.HERALD,
+        "protocol": HERALD,
         "kind": Kind.PUBLISH,
         "sender": Sender(bytes(16), 1000),
         "sender_name": "somebody",

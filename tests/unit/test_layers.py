@@ -13,7 +13,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "penstock"
 # layer do not see each other. Those that are not built yet have their place already.
 LAYERS = [
     {"model", "limits"},
-    {"errors"},
+    {"errors", "middleware", "protocols"},
     {"patterns", "replay"},
     {"_kernels"},
     {"ports"},
@@ -33,10 +33,12 @@ NEVER = {
 }
 # What the codecs and the kernels, which must run anywhere, may use from outside.
 OUTSIDE = {
-    "wire": {"abc", "collections", "dataclasses", "enum", "msgspec", "struct", "sys", "types",
-             "typing", "zlib"},
+    "wire": {"abc", "collections", "dataclasses", "enum", "functools", "msgspec", "struct", "sys",
+             "types", "typing", "zlib"},
     "_kernels": {"array", "collections", "cpython", "libc", "os", "typing"},
+    "middleware": {"dataclasses", "enum", "typing"},
     "model": {"enum", "re", "typing"},
+    "protocols": {"collections", "dataclasses", "functools", "importlib", "types", "typing"},
     "limits": {"typing"},
     "errors": {"enum", "typing"},
     "patterns": {"re", "typing"},

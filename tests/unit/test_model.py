@@ -8,17 +8,17 @@ from hypothesis import strategies as st
 
 from penstock.model import (
     NO_MESSAGE_OFFSET,
-    Protocol,
     binary_topic_name,
     is_publishable,
     message_id,
     split_message_id,
     topic_name_from_binary,
 )
+from penstock.protocols import PROTOCOLS
 
 
 def test_protocols_have_the_labels_of_the_record_schema() -> None:
-    assert [protocol.label for protocol in Protocol] == [
+    assert [protocol.label for protocol in PROTOCOLS] == [
         "rheos1",
         "rheos2",
         "fleximq",

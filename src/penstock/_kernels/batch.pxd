@@ -5,31 +5,32 @@ from libc.string cimport memcpy
 
 from penstock._kernels.frame cimport UUID_VARIANT, load32, same16, store64
 
-cdef enum Source:
-    # The numbers of penstock.model.Protocol, and one for rows of a log, which may be of any.
+# The source of a batch is the number of a `penstock.protocols.Protocol`, or one of these.
+cdef enum:
     NO_SOURCE = 0
-    RHEOS1 = 1
-    RHEOS2 = 2
-    FLEXIMQ = 3
-    HERALD = 4
-    LAMAMQ = 5
-    STORED = 6
-    FLIGHT = 6                     # in the log's column of protocols, which has no STORED
+    STORED = 0x100                 # rows of a log; each has a protocol of its own
+
+cdef enum Feature:
+    # The columns that a source fills beside topic and value, and what its protocol carries.
+    HAS_SENDERS = 0x01             # each row names its sender by 16 bytes
+    HAS_FRAMES = 0x02              # frames are passed on as they came
+    HAS_HEADERS = 0x04             # a header array: u16 count, then u32 length and bytes in turn
+    HAS_CREATED = 0x08             # the sender's own time
+    HAS_MESSAGE_IDS = 0x10         # the number by which a frame is answered
+    HAS_STATUS = 0x20
+    HAS_FORMS = 0x40               # `flags` has the form of the value
 
 cdef enum:
     SENDERS_MAX = 64
     FRAME_OVERHEAD = 64            # more than any frame has beside value, topic and headers
 
 cdef enum RowFlag:
-    RESERVED_SET = 1               # fleximq: reserved bytes are not zero and must be on the way out
-    PAYLOAD_TYPE_SHIFT = 1         # LamaMQ: two bits of payload type
+    FORM = 0x07                    # three bits of ValueForm
+    RESERVED_SET = 0x08            # fleximq: reserved bytes are not zero and must be on the way out
+    UUID_NAME = 0x40               # stored rows: the sender's name is a uuid
+    HIDDEN = 0x80                  # stored rows: private, or not a publish: never delivered
 
-cdef enum StoredFlag:
-    FORM = 0x07                    # three bits of StoredForm
-    UUID_NAME = 0x40               # the sender's name is the uuid of a Rheos client
-    HIDDEN = 0x80                  # private, or not a publish: never delivered
-
-cdef enum StoredForm:
+cdef enum ValueForm:
     # The numbers of penstock.model.Form.
     FORM_PLAIN = 0
     FORM_EMPTY = 1
@@ -42,9 +43,8 @@ cdef struct SenderId:
     uint32_t number
 
 cdef struct Columns:
-    # Starts are positions in the buffer. A source fills only the columns that its encoders need:
-    # all fill topic and value; Rheos sender; Rheos v2, fleximq and LamaMQ frame; the others are as
-    # their comments say. Rows of a log have what comes after a semicolon.
+    # Starts are positions in the buffer. All sources fill topic and value, and the columns of
+    # their features. Rows of a log have what comes after a semicolon.
     uint32_t count
     uint32_t capacity
     uint32_t *topic                # ; 0xFFFFFFFF in a hidden row whose topic is not known
@@ -52,18 +52,19 @@ cdef struct Columns:
     uint32_t *value_length
     uint32_t *frame_start
     uint32_t *frame_length         # ; no less than a frame of any protocol will take
-    uint32_t *headers_start        # LamaMQ: the header array, its u16 count included
+    uint32_t *headers_start        # the header array, its u16 count included
     uint32_t *headers_length
-    uint32_t *message_id           # LamaMQ
-    uint32_t *created              # LamaMQ: seconds since the epoch, the sender's; or the broker's
-    uint32_t *status               # fleximq: status plus one, 0 where there is none
-    uint8_t *flags                 # RowFlag; StoredFlag
+    uint32_t *message_id
+    uint32_t *created              # seconds since the epoch, the sender's; or the broker's
+    uint32_t *status               # status plus one, 0 where there is none
+    uint8_t *flags                 # RowFlag
     uint16_t *sender               # index into senders; index of the sender's name
 
 cdef struct StoredColumns:
     # What only rows of a log have: Arrow's own columns, little-endian, where they lie in the data.
     const uint8_t *timestamp       # int64, microseconds since the epoch
-    const uint8_t *protocol        # uint8, Source less one; FLIGHT less one for a table's rows
+    const uint8_t *protocol        # uint8, position in the segment's dictionary of protocols
+    uint8_t numbers[256]           # the protocol's number for each position; 0 if it is not known
     const uint8_t *client          # uint32, the sender's number
     const uint8_t *headers         # int32, where a row's entries begin: the next one's is their end
     const uint8_t *header_keys     # int32, likewise where an entry's key begins in the data
@@ -81,8 +82,9 @@ cdef class Batch:
     cdef StoredColumns stored
     cdef SenderId senders[SENDERS_MAX]
     cdef uint32_t sender_count
-    cdef uint32_t sender_number    # of the connection; Rheos frames bring their own uuid
-    cdef Source source
+    cdef uint32_t sender_number    # of the connection; with HAS_SENDERS rows bring their own uuid
+    cdef uint32_t source
+    cdef uint32_t features         # of what was scanned
     cdef bint big                  # byte order of the source, where it has two
     cdef public uint32_t rows_max
     cdef public int64_t timestamp_us
@@ -92,22 +94,36 @@ cdef class Batch:
     cdef bint holds_view
     cdef int users                 # readers at work; -1 while a scanner fills the batch
 
-    cdef int begin(self, object data, Py_ssize_t start, Source source, bint big, Sender sender) except -1
+    cdef int begin(
+        self,
+        object data,
+        Py_ssize_t start,
+        uint32_t source,
+        uint32_t features,
+        bint big,
+        Sender sender,
+    ) except -1
     cdef int hold(self, object data) except -1
     cdef void finish(self) noexcept
     cdef int read(self) except -1
     cdef void unread(self) noexcept
+    cdef uint32_t row_features(self, uint32_t row) except? 0xFFFFFFFF
     cdef bytes stored_headers(self, uint32_t row)
     cdef uint32_t check_row(self, uint32_t row) except? 0xFFFFFFFF
 
+cdef uint32_t features_of(object carries)
 cdef bint grow(Columns *columns, uint32_t rows_max) noexcept nogil
 cdef bint reserve(Columns *columns, uint32_t capacity) noexcept nogil
 
 cdef inline const SenderId *sender_of(Batch batch, uint32_t row) noexcept nogil:
     """Who sent a row that was scanned; rows of a log have no SenderId."""
-    if batch.source == RHEOS1 or batch.source == RHEOS2:
+    if batch.features & HAS_SENDERS:
         return &batch.senders[batch.columns.sender[row]]
     return &batch.senders[0]
+
+cdef inline uint32_t source_of(Batch batch, uint32_t row) noexcept nogil:
+    """The number of the protocol that a row of a log came in; 0 if it is not known."""
+    return batch.stored.numbers[batch.stored.protocol[row]]
 
 cdef inline uint32_t sender_number(Batch batch, uint32_t row) noexcept nogil:
     """The number of a row's sender, whatever the source."""
@@ -118,7 +134,7 @@ cdef inline uint32_t sender_number(Batch batch, uint32_t row) noexcept nogil:
 cdef inline void put_sender_uuid(
     Batch batch, uint32_t row, bint stored, uint8_t *out
 ) noexcept nogil:
-    """Write the 16 bytes by which Rheos knows a row's sender; `stored` tells of the source."""
+    """Write the 16 bytes that name a row's sender; `stored` tells of the source."""
     if not stored:
         memcpy(out, sender_of(batch, row).uuid, 16)
     elif batch.columns.flags[row] & UUID_NAME:
@@ -128,7 +144,7 @@ cdef inline void put_sender_uuid(
         store64(out + 8, UUID_VARIANT | sender_number(batch, row), True)
 
 cdef inline int sender_index(Batch batch, const uint8_t *uuid, int likely) noexcept nogil:
-    """Return the index of a Rheos client id among the batch's senders, or -1 if they are full."""
+    """Return the index of a uuid among the batch's senders, or -1 if they are full."""
     if batch.sender_count and same16(batch.senders[likely].uuid, uuid):
         return likely
     return find_sender(batch, uuid)

@@ -1,4 +1,5 @@
 from array import array
+from collections.abc import Iterable
 
 from penstock.model import ByteOrder
 
@@ -31,12 +32,27 @@ class Batch:
     def protocol(self) -> int:
         """The number of the `Protocol` that the frames came in; 0 for an empty batch.
 
-        6 for stored messages, of which each has its own: see `row_protocol`.
+        256 for stored messages, of which each has its own: see `row_protocol`.
         """
 
     @property
     def order(self) -> ByteOrder:
         """The byte order of the frames; network order for stored messages."""
+
+    def fill(
+        self,
+        data: bytes | bytearray | memoryview,
+        rows: Iterable[tuple[int, int, int]],
+        *,
+        protocol: int,
+        order: ByteOrder,
+        sender: Sender,
+    ) -> None:
+        """Fill the batch from `data` with rows of topic id, value position and value length.
+
+        For protocols without a kernel of their own. Raise ValueError for a position outside `data`
+        or more rows than `rows_max`; then the batch is empty.
+        """
 
     def clear(self) -> None:
         """Forget all rows and let go of the buffer; raise RuntimeError while it is in use."""
@@ -52,19 +68,22 @@ class Batch:
         """Return the whole frame, for protocols whose frames are passed on as they came."""
 
     def headers(self, row: int) -> bytes | None:
-        """Return LamaMQ's header array in `order`, its count included; None in other protocols."""
+        """Return the header array in `order`: u16 count, then u32 length and bytes of each part.
+
+        None where the protocol has no headers.
+        """
 
     def message_id(self, row: int) -> int | None:
-        """Return LamaMQ's message id; None in other protocols, and where it was not stored."""
+        """Return the number that the frame is answered by; None where there is none."""
 
     def created(self, row: int) -> int | None:
-        """Return LamaMQ's creation time in seconds since the epoch; None in other protocols."""
+        """Return the sender's own time in seconds since the epoch; None where there is none."""
 
     def status(self, row: int) -> int | None:
-        """Return fleximq's status where a message has one."""
+        """Return the status where a message has one."""
 
     def row_protocol(self, row: int) -> int:
-        """Return the number of the `Protocol` that a message came in; 6 for rows of a table."""
+        """Return the number of the `Source` that a message came in; 0 if it is not known."""
 
     def row_timestamp_us(self, row: int) -> int:
         """Return when the broker took a message: microseconds since the epoch."""

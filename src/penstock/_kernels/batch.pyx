@@ -15,9 +15,27 @@ from libc.string cimport memcpy
 from penstock._kernels.frame cimport load32, load64
 
 from penstock.limits import BATCH_ROWS_MAX, BATCH_SENDERS_MAX
+from penstock.protocols import PROTOCOLS
 
 if BATCH_SENDERS_MAX != SENDERS_MAX:
     raise ImportError("limits.BATCH_SENDERS_MAX is not the kernel's SENDERS_MAX")
+
+
+cdef uint32_t FEATURES[256]        # of each protocol's rows, by its number
+
+
+cdef uint32_t features_of(object carries):
+    """The features that rows of a protocol have when they are read back from a log."""
+    return (
+        (HAS_SENDERS if carries.sender_ids else 0)
+        | (HAS_HEADERS if carries.headers else 0)
+        | (HAS_CREATED if carries.created else 0)
+        | (HAS_STATUS if carries.status else 0)
+    )
+
+
+for _protocol in PROTOCOLS:
+    FEATURES[<uint8_t>_protocol.number] = features_of(_protocol.carries)
 
 
 cdef class Sender:
@@ -62,7 +80,7 @@ cdef class Batch:
 
     @property
     def protocol(self):
-        return <int>self.source
+        return self.source
 
     @property
     def order(self):
@@ -78,7 +96,13 @@ cdef class Batch:
             self.holds_view = False
 
     cdef int begin(
-        self, object data, Py_ssize_t start, Source source, bint big, Sender sender
+        self,
+        object data,
+        Py_ssize_t start,
+        uint32_t source,
+        uint32_t features,
+        bint big,
+        Sender sender,
     ) except -1:
         """Empty the batch and hold `data` for a scanner; `finish` must follow."""
         if sender is None:
@@ -89,9 +113,10 @@ cdef class Batch:
             self.clear()
             raise ValueError(f"cannot scan {length} bytes from {start}")
         self.source = source
+        self.features = features
         self.big = big
         self.senders[0] = sender.identity
-        self.sender_count = 0 if source == RHEOS1 or source == RHEOS2 else 1
+        self.sender_count = 0 if features & HAS_SENDERS else 1
         self.sender_number = sender.identity.number
         self.users = -1
         return 0
@@ -108,6 +133,24 @@ cdef class Batch:
         self.data = <const uint8_t *>self.view.buf
         self.data_length = <size_t>self.view.len
         return 0
+
+    def fill(self, object data, rows, *, uint32_t protocol, str order not None, Sender sender not None):
+        self.begin(data, 0, protocol, 0, order == "big", sender)
+        try:
+            for topic, start, length in rows:
+                if not 0 <= start <= start + length <= self.view.len:
+                    raise ValueError(f"{length} bytes at {start} of {self.view.len}")
+                if not has_room(&self.columns, self.rows_max):
+                    raise ValueError(f"more than {self.rows_max} rows")
+                self.columns.topic[self.columns.count] = topic
+                self.columns.value_start[self.columns.count] = start
+                self.columns.value_length[self.columns.count] = length
+                self.columns.count += 1
+        except BaseException:
+            self.finish()
+            self.clear()
+            raise
+        self.finish()
 
     cdef void finish(self) noexcept:
         self.users = 0
@@ -143,7 +186,7 @@ cdef class Batch:
 
     def frame(self, uint32_t row):
         self.check_row(row)
-        if self.source not in (RHEOS2, FLEXIMQ, LAMAMQ):
+        if not self.features & HAS_FRAMES or self.source == STORED:
             return None
         return self.data[
             self.columns.frame_start[row]:
@@ -151,7 +194,7 @@ cdef class Batch:
         ]
 
     def headers(self, uint32_t row):
-        if self.row_protocol(row) != LAMAMQ:
+        if not self.row_features(row) & HAS_HEADERS:
             return None
         if self.source == STORED:
             return self.stored_headers(row)
@@ -162,19 +205,21 @@ cdef class Batch:
 
     def message_id(self, uint32_t row):
         self.check_row(row)
-        return self.columns.message_id[row] if self.source == LAMAMQ else None
+        if not self.features & HAS_MESSAGE_IDS or self.source == STORED:
+            return None
+        return self.columns.message_id[row]
 
     def created(self, uint32_t row):
-        return self.columns.created[row] if self.row_protocol(row) == LAMAMQ else None
+        return self.columns.created[row] if self.row_features(row) & HAS_CREATED else None
 
     def status(self, uint32_t row):
-        if self.row_protocol(row) != FLEXIMQ or not self.columns.status[row]:
+        if not self.row_features(row) & HAS_STATUS or not self.columns.status[row]:
             return None
         return self.columns.status[row] - 1
 
     def row_protocol(self, uint32_t row):
         self.check_row(row)
-        return self.stored.protocol[row] + 1 if self.source == STORED else <int>self.source
+        return source_of(self, row) if self.source == STORED else self.source
 
     def row_timestamp_us(self, uint32_t row):
         self.check_row(row)
@@ -189,6 +234,12 @@ cdef class Batch:
     def hidden(self, uint32_t row):
         self.check_row(row)
         return self.source == STORED and self.columns.flags[row] & HIDDEN != 0
+
+    cdef uint32_t row_features(self, uint32_t row) except? 0xFFFFFFFF:
+        self.check_row(row)
+        if self.source == STORED:
+            return FEATURES[source_of(self, row)]
+        return self.features
 
     cdef bytes stored_headers(self, uint32_t row):
         cdef StoredColumns *stored = &self.stored
@@ -325,7 +376,7 @@ cdef class Batch:
 
 
 cdef bytes counted(const uint8_t *offsets, const uint8_t *data, size_t entry):
-    """A STRING of LamaMQ in network order: u32 length and bytes of one of Arrow's."""
+    """A u32 length in network order, and the bytes of one of Arrow's strings."""
     cdef uint32_t start = load32(offsets + 4 * entry, False)
     cdef uint32_t end = load32(offsets + 4 * (entry + 1), False)
     cdef object length = end - start

@@ -16,37 +16,36 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
 
 from penstock._kernels.batch cimport (
-    FLEXIMQ,
-    LAMAMQ,
+    HAS_CREATED,
+    FORM,
+    FORM_PLAIN,
+    HAS_FORMS,
+    HAS_HEADERS,
     NO_SOURCE,
-    PAYLOAD_TYPE_SHIFT,
-    RHEOS1,
-    RHEOS2,
+    HAS_SENDERS,
     SENDERS_MAX,
+    HAS_STATUS,
+    STORED,
     Batch,
 )
 from penstock._kernels.frame cimport LOOSE, UUID_VARIANT, load16, load32, put
 from penstock._kernels.topics cimport Topic, TopicTable, topic_at
 
 from penstock.limits import BLOCK_BYTES_MAX, BLOCK_ROWS_MAX
-from penstock.model import Form, message_id
+from penstock.model import message_id
+from penstock.protocols import SOURCES
 
 cdef enum:
-    FORM_PLAIN = 0                 # the numbers of penstock.model.Form
-    FORM_EMPTY = 1
-    FORM_TEXT = 2
-    FORM_BINARY = 3
-    FORM_MESSAGEPACK = 4
+    NO_POSITION = 0xFF
     PRIVATE = 0x80
-    FLEXIMQ_FIXED = 34             # a PUB without header and payload
     MESSAGE_ID = 36                # characters of a UUID
     MESSAGE_ID_PREFIX = 19         # those that all messages of a log share
 
-if (
-    Form.PLAIN != FORM_PLAIN or Form.EMPTY != FORM_EMPTY or Form.TEXT != FORM_TEXT
-    or Form.BINARY != FORM_BINARY or Form.MESSAGEPACK != FORM_MESSAGEPACK
-):
-    raise ImportError("model.Form has other numbers than the kernel")
+cdef uint8_t POSITIONS[256]        # in the dictionary of protocols, by a source's number
+
+memset(POSITIONS, NO_POSITION, sizeof(POSITIONS))
+for _position, _source in enumerate(SOURCES.values()):
+    POSITIONS[<uint8_t>_source.number] = <uint8_t>_position
 
 cdef uint8_t HEX[512]              # two digits for each byte
 
@@ -236,13 +235,15 @@ cdef class Block:
         cdef const uint8_t *durabilities = NULL
         cdef uint32_t known = 0, rows, index
         cdef int strongest
-        cdef bint rheos = batch.source == RHEOS1 or batch.source == RHEOS2
+        cdef bint row_senders = batch.features & HAS_SENDERS
         if self.epoch != self.slots.epoch:
             raise RuntimeError("only the newest block of a log takes rows")
         if first_row > batch.columns.count:
             raise IndexError(f"row {first_row} of a batch of {batch.columns.count}")
-        if batch.source == NO_SOURCE or batch.source > LAMAMQ:
+        if batch.source == NO_SOURCE or batch.source == STORED:
             raise ValueError("only what was received is appended")
+        if batch.source > 0xFF or POSITIONS[batch.source] == NO_POSITION:
+            raise ValueError(f"no source has the number {batch.source}")
         if durability_of_topic is not None and durability_of_topic.shape[0]:
             durabilities = &durability_of_topic[0]
             known = <uint32_t>durability_of_topic.shape[0]
@@ -252,7 +253,7 @@ cdef class Block:
             rows = self.rows_that_fit(batch, first_row)
             if not rows:
                 return 0
-            if rheos:
+            if row_senders:
                 for index in range(batch.sender_count):
                     sender_slots[index] = self.sender_slot(uuid_text(batch.senders[index].uuid))
             else:
@@ -264,7 +265,7 @@ cdef class Block:
                     first_row,
                     rows,
                     sender_slots,
-                    rheos,
+                    row_senders,
                     durabilities,
                     known,
                     durability,
@@ -296,7 +297,7 @@ cdef class Block:
         uint32_t first_row,
         uint32_t rows,
         const uint16_t *sender_slots,
-        bint rheos,
+        bint row_senders,
         const uint8_t *durabilities,
         uint32_t known,
         int durability,
@@ -346,7 +347,7 @@ cdef class Block:
             asked = durabilities[topic] if topic < known else durability
             if asked > strongest:
                 strongest = asked
-            sender_out[0] = sender_slots[batch.columns.sender[row]] if rheos else sender_slots[0]
+            sender_out[0] = sender_slots[batch.columns.sender[row] if row_senders else 0]
             sender_out += 1
             out = put(
                 out,
@@ -360,53 +361,35 @@ cdef class Block:
         self.rows.value.length += size
         fill32(&self.rows.client, batch.sender_number, rows)
         fill64(&self.rows.timestamp, batch.timestamp_us, rows)
-        fill8(&self.rows.protocol, <uint8_t>(batch.source - 1), rows)
+        fill8(&self.rows.protocol, POSITIONS[<uint8_t>batch.source], rows)
         fill8(&self.rows.kind, 0, rows)
         fill8(&self.rows.form, FORM_PLAIN, rows)
         self.rows.value_end.length += rows * sizeof(int32_t)
         self.rows.topic.length += rows * sizeof(uint16_t)
         self.rows.sender.length += rows * sizeof(uint16_t)
-        if batch.source == FLEXIMQ and not self.add_fleximq(batch, first_row, end_row):
-            return -1
-        if batch.source == LAMAMQ and not self.add_lamamq(batch, first_row, end_row):
+        if batch.features & (HAS_FORMS | HAS_STATUS | HAS_CREATED | HAS_HEADERS) and not self.add_features(
+            batch, first_row, end_row
+        ):
             return -1
         self.count += rows
         return strongest
 
-    cdef bint add_fleximq(self, Batch batch, uint32_t first_row, uint32_t end_row) noexcept nogil:
-        """What only fleximq rows have: how the value was wrapped, and a status."""
-        cdef const uint8_t *payload
-        cdef const uint8_t *frame
+    cdef bint add_features(self, Batch batch, uint32_t first_row, uint32_t end_row) noexcept nogil:
+        """Add what only some sources bring: forms, statuses, the sender's time, headers."""
+        cdef uint32_t features = batch.features
         cdef uint32_t row, place = self.count
-        cdef uint8_t form
         for row in range(first_row, end_row):
-            frame = batch.data + batch.columns.frame_start[row]
-            payload = frame + FLEXIMQ_FIXED + load32(frame + 22, True)
-            if payload == batch.data + batch.columns.value_start[row]:
-                form = FORM_MESSAGEPACK
-            elif 0xC4 <= payload[0] <= 0xC6:
-                form = FORM_BINARY
-            else:
-                form = FORM_TEXT
-            self.rows.form.data[place] = form
-            if batch.columns.status[row] and not self.set_status(
+            if features & HAS_FORMS:
+                self.rows.form.data[place] = batch.columns.flags[row] & FORM
+            if features & HAS_STATUS and batch.columns.status[row] and not self.set_status(
                 place, <int32_t>(batch.columns.status[row] - 1)
             ):
                 return False
-            place += 1
-        return True
-
-    cdef bint add_lamamq(self, Batch batch, uint32_t first_row, uint32_t end_row) noexcept nogil:
-        """What only LamaMQ rows have: kind of payload, the sender's time, headers."""
-        cdef uint32_t row, place = self.count, payload_type
-        for row in range(first_row, end_row):
-            payload_type = batch.columns.flags[row] >> PAYLOAD_TYPE_SHIFT
-            self.rows.form.data[place] = (
-                FORM_EMPTY if payload_type == 0 else FORM_TEXT if payload_type == 1 else FORM_PLAIN
-            )
-            if not self.set_created(place, <int64_t>batch.columns.created[row] * 1000000):
+            if features & HAS_CREATED and not self.set_created(
+                place, <int64_t>batch.columns.created[row] * 1000000
+            ):
                 return False
-            if batch.columns.headers_length[row] > 2 and not self.set_headers(
+            if features & HAS_HEADERS and batch.columns.headers_length[row] > 2 and not self.set_headers(
                 place, batch.data + batch.columns.headers_start[row], batch.big
             ):
                 return False
@@ -474,6 +457,8 @@ cdef class Block:
     ):
         cdef uint32_t place = self.count
         cdef uint16_t topic_slot, sender_slot
+        if protocol > 0xFF or POSITIONS[protocol] == NO_POSITION:
+            raise ValueError(f"no source has the number {protocol}")
         if self.full or (
             place and self.rows.value.length + <size_t>PyBytes_GET_SIZE(value) > self.bytes_max
         ):
@@ -497,7 +482,7 @@ cdef class Block:
         self.rows.sender.length += sizeof(uint16_t)
         fill32(&self.rows.client, client, 1)
         fill64(&self.rows.timestamp, timestamp_us, 1)
-        fill8(&self.rows.protocol, <uint8_t>(protocol - 1), 1)
+        fill8(&self.rows.protocol, POSITIONS[<uint8_t>protocol], 1)
         fill8(&self.rows.kind, <uint8_t>kind, 1)
         fill8(&self.rows.form, <uint8_t>(form | (PRIVATE if private else 0)), 1)
         for name, content in headers:

@@ -19,13 +19,15 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
 
 from penstock._kernels.batch cimport (
-    FLEXIMQ,
     FORM,
     FORM_BINARY,
     FORM_EMPTY,
     FORM_MESSAGEPACK,
     FORM_TEXT,
+    HAS_FORMS,
+    HAS_FRAMES,
     RESERVED_SET,
+    HAS_STATUS,
     STORED,
     Batch,
     Columns,
@@ -33,6 +35,7 @@ from penstock._kernels.batch cimport (
     has_room,
     sender_number,
     sender_of,
+    source_of,
 )
 from penstock._kernels.delivery cimport Delivery, copy_frames, measure_frames
 from penstock._kernels.frame cimport (
@@ -50,9 +53,10 @@ from penstock._kernels.scanning cimport Scan
 from penstock._kernels.topics cimport Topic, TopicTable, topic_at
 
 from penstock.errors import InvalidTopicName, TopicTableFull
-from penstock.limits import (
-    FLEXIMQ_HEADER_BYTES_MAX,
+from penstock.protocols.fleximq import (
+    FLEXIMQ,
     FLEXIMQ_HEADERS_CACHED_MAX,
+    FLEXIMQ_HEADER_BYTES_MAX,
     FLEXIMQ_MESSAGE_BYTES_MAX,
     FLEXIMQ_PAYLOAD_DEPTH_MAX,
     FLEXIMQ_PAYLOAD_ELEMENTS_MAX,
@@ -74,6 +78,7 @@ cdef extern from "messagepack.h" nogil:
     )
 
 cdef enum:
+    NUMBER = 3                     # of the protocol
     VERSION = 1
     PUB = 5
     RESERVED = 16
@@ -83,7 +88,10 @@ cdef uint32_t PAYLOAD_DEPTH_MAX = FLEXIMQ_PAYLOAD_DEPTH_MAX
 cdef uint64_t PAYLOAD_ELEMENTS_MAX = FLEXIMQ_PAYLOAD_ELEMENTS_MAX
 
 if FLEXIMQ_PAYLOAD_DEPTH_MAX > MESSAGEPACK_DEPTH_MAX:
-    raise ImportError("limits.FLEXIMQ_PAYLOAD_DEPTH_MAX is more than the kernel can follow")
+    raise ImportError("FLEXIMQ_PAYLOAD_DEPTH_MAX is more than the kernel can follow")
+
+if FLEXIMQ.number != NUMBER:
+    raise ImportError("the number of fleximq is not the kernel's")
 
 
 cdef struct Publication:
@@ -188,9 +196,16 @@ def scan(
     scan.bytes_max = message_bytes_max
     headers.busy = True
     try:
-        return scan.walk(data, start, FLEXIMQ, True, sender, run)
+        return scan.walk(data, start, NUMBER, HAS_FRAMES | HAS_STATUS | HAS_FORMS, True, sender, run)
     finally:
         headers.busy = False
+
+
+cdef inline uint32_t scanned_form(const uint8_t *payload, uint32_t value_start) noexcept nogil:
+    """The form of a value that starts `value_start` bytes into its payload."""
+    if not value_start:
+        return FORM_MESSAGEPACK
+    return FORM_BINARY if 0xC4 <= payload[0] <= 0xC6 else FORM_TEXT
 
 
 cdef size_t run(Scan scan, size_t start) noexcept nogil:
@@ -248,7 +263,10 @@ cdef size_t run_messages(FleximqScan scan, size_t start) noexcept nogil:
         row = columns.count
         columns.topic[row] = publication.topic
         columns.status[row] = publication.status
-        columns.flags[row] = RESERVED_SET if load64(frame + 6, True) | load64(frame + 14, True) else 0
+        columns.flags[row] = <uint8_t>(
+            (RESERVED_SET if load64(frame + 6, True) | load64(frame + 14, True) else 0)
+            | scanned_form(frame + FIXED + header_length, value_start)
+        )
         columns.value_start[row] = <uint32_t>start + FIXED + header_length + value_start
         columns.value_length[row] = value_length
         columns.frame_start[row] = <uint32_t>start
@@ -260,7 +278,7 @@ cdef size_t run_messages(FleximqScan scan, size_t start) noexcept nogil:
 
 def encode(Batch batch not None, TopicTable topics not None, *, object rows=None):
     cdef Delivery delivery = Delivery(batch, topics, rows)
-    if batch.source == FLEXIMQ:
+    if batch.source == NUMBER:
         return delivery.frames(measure_frames, copy_messages)
     if batch.source == STORED:
         return delivery.frames(measure_stored, write_stored)
@@ -273,7 +291,7 @@ cdef void copy_messages(Delivery delivery, uint8_t *out, const uint8_t *end) noe
     copy_frames(delivery, out, end)
     for position in range(delivery.count):
         row = delivery.row(position)
-        if delivery.batch.columns.flags[row]:
+        if delivery.batch.columns.flags[row] & RESERVED_SET:
             memset(out + 6, 0, RESERVED)
         out += delivery.batch.columns.frame_length[row]
 
@@ -340,7 +358,7 @@ cdef void write(Delivery delivery, uint8_t *out, const uint8_t *end) noexcept no
 
 cdef inline uint32_t form_of(Batch batch, uint32_t row) noexcept nogil:
     """How the payload of a message stood in its frame; what other protocols brought is a bin."""
-    if batch.stored.protocol[row] != FLEXIMQ - 1:
+    if source_of(batch, row) != NUMBER:
         return FORM_BINARY
     return batch.columns.flags[row] & FORM
 

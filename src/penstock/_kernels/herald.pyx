@@ -12,21 +12,25 @@
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from penstock._kernels.batch cimport HERALD, STORED, Batch, Columns, Sender, has_room
+from penstock._kernels.batch cimport STORED, Batch, Columns, Sender, has_room
 from penstock._kernels.delivery cimport Delivery
 from penstock._kernels.frame cimport advance, load16, load32, load64, put, store16, store32, store64
 from penstock._kernels.scanning cimport Scan
 from penstock._kernels.topics cimport NO_CHANNEL, Topic, TopicTable, topic_at
 
-from penstock.limits import HERALD_PAYLOAD_BYTES_MAX
+from penstock.protocols.herald import HERALD, HERALD_PAYLOAD_BYTES_MAX
 
 cdef enum:
+    NUMBER = 4                     # of the protocol
     MAGIC = 0xCAFE
     HEADER = 7
     PUBLISH = 0x10
     MESSAGE = 0x13
     MESSAGE_HEADER = 16
     MESSAGE_FIELDS = 9             # channel and timestamp
+
+if HERALD.number != NUMBER:
+    raise ImportError("the number of herald is not the kernel's")
 
 cdef uint32_t PAYLOAD_BYTES_MAX = HERALD_PAYLOAD_BYTES_MAX
 
@@ -45,7 +49,7 @@ def scan(
     cdef Scan scan = Scan(batch, topics)
     scan.permit(permits)
     scan.bytes_max = payload_bytes_max
-    return scan.walk(data, start, HERALD, order == "big", sender, run)
+    return scan.walk(data, start, NUMBER, 0, order == "big", sender, run)
 
 
 cdef size_t run(Scan scan, size_t start) noexcept nogil:

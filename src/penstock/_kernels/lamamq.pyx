@@ -19,17 +19,22 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from penstock._kernels.batch cimport (
+    HAS_CREATED,
     FORM,
     FORM_EMPTY,
+    FORM_PLAIN,
     FORM_TEXT,
-    LAMAMQ,
-    PAYLOAD_TYPE_SHIFT,
+    HAS_FORMS,
+    HAS_FRAMES,
+    HAS_HEADERS,
+    HAS_MESSAGE_IDS,
     STORED,
     Batch,
     Columns,
     Sender,
     StoredColumns,
     has_room,
+    source_of,
 )
 from penstock._kernels.delivery cimport Delivery, measure_frames
 from penstock._kernels.frame cimport (
@@ -46,14 +51,17 @@ from penstock._kernels.names cimport names_find
 from penstock._kernels.scanning cimport Scan
 from penstock._kernels.topics cimport Topic, TopicTable, topic_at
 
-from penstock.limits import (
+from penstock.limits import TOPIC_NAME_BYTES_MAX
+from penstock.protocols.lamamq import (
+    LAMAMQ,
     LAMAMQ_HEADERS_BYTES_MAX,
     LAMAMQ_HEADERS_MAX,
     LAMAMQ_PAYLOAD_BYTES_MAX,
-    TOPIC_NAME_BYTES_MAX,
 )
 
 cdef enum:
+    NUMBER = 5                     # of the protocol
+    FEATURES = HAS_FRAMES | HAS_HEADERS | HAS_CREATED | HAS_MESSAGE_IDS | HAS_FORMS
     MESSAGE_HEADER = 5
     KEY = 9                        # where the routing key starts
     PUSH = 0
@@ -63,8 +71,12 @@ cdef enum:
     PAYLOAD_BUFFER = 2
     ANSWER = 5
 
+cdef uint8_t[3] FORM_OF_TYPE = [FORM_EMPTY, FORM_TEXT, FORM_PLAIN]
 cdef uint32_t BROKER_ID_BIT = 0x80000000
 cdef uint32_t ROUTING_KEY_BYTES_MAX = TOPIC_NAME_BYTES_MAX
+
+if LAMAMQ.number != NUMBER:
+    raise ImportError("the number of LamaMQ is not the kernel's")
 
 
 cdef class LamaScan(Scan):
@@ -95,7 +107,14 @@ def scan(
     scan.headers_max = headers_max
     scan.headers_bytes_max = headers_bytes_max
     scan.bytes_max = payload_bytes_max
-    return scan.walk(data, start, LAMAMQ, order == "big", sender, run)
+    return scan.walk(data, start, NUMBER, FEATURES, order == "big", sender, run)
+
+
+cdef inline uint32_t type_of_form(uint32_t form) noexcept nogil:
+    """The payload type of a value that came in a push."""
+    if form == FORM_TEXT:
+        return PAYLOAD_STRING
+    return PAYLOAD_EMPTY if form == FORM_EMPTY else PAYLOAD_BUFFER
 
 
 cdef size_t run(Scan scan, size_t start) noexcept nogil:
@@ -159,7 +178,7 @@ cdef size_t run_pushes(LamaScan scan, size_t start) noexcept nogil:
         columns.headers_length[row] = <uint32_t>(last_names_length - 4 - key_length)
         columns.message_id[row] = message_id
         columns.created[row] = load32(frame + 5, big)
-        columns.flags[row] = <uint8_t>(payload_type << PAYLOAD_TYPE_SHIFT)
+        columns.flags[row] = FORM_OF_TYPE[payload_type]
         columns.count = row + 1
         start = advance(start, length + value_length, &expected)
     return start
@@ -202,7 +221,7 @@ def encode(
     delivery.message_id = first_message_id
     if batch.source == STORED:
         return delivery.frames(measure_stored, write_stored)
-    if batch.source != LAMAMQ:
+    if batch.source != NUMBER:
         return delivery.frames(measure, write)
     if batch.big == delivery.big:
         return delivery.frames(measure_frames, forward)
@@ -244,7 +263,7 @@ cdef void forward_turned(Delivery delivery, uint8_t *out, const uint8_t *end) no
     for position in range(delivery.count):
         row = delivery.row(position)
         topic = topic_at(delivery.topics.chunks, columns.topic[row])
-        payload_type = columns.flags[row] >> PAYLOAD_TYPE_SHIFT
+        payload_type = type_of_form(columns.flags[row] & FORM)
         start_forward(delivery, position, out)
         store32(out + 5, columns.created[row], big)
         store32(out + KEY, topic.name_length, big)
@@ -319,17 +338,14 @@ cdef void write(Delivery delivery, uint8_t *out, const uint8_t *end) noexcept no
 
 
 cdef inline uint32_t payload_type_of(Batch batch, uint32_t row) noexcept nogil:
-    cdef uint32_t form = batch.columns.flags[row] & FORM
-    if batch.stored.protocol[row] != LAMAMQ - 1:
+    if source_of(batch, row) != NUMBER:
         return PAYLOAD_BUFFER if batch.columns.value_length[row] else PAYLOAD_EMPTY
-    if form == FORM_TEXT:
-        return PAYLOAD_STRING
-    return PAYLOAD_EMPTY if form == FORM_EMPTY else PAYLOAD_BUFFER
+    return type_of_form(batch.columns.flags[row] & FORM)
 
 
 cdef inline uint32_t header_count(Batch batch, uint32_t row) noexcept nogil:
     """How many headers a forward has: those of a push, none of another protocol's message."""
-    if batch.stored.protocol[row] != LAMAMQ - 1:
+    if source_of(batch, row) != NUMBER:
         return 0
     return load32(batch.stored.headers + 4 * <size_t>row + 4, False) - load32(
         batch.stored.headers + 4 * <size_t>row, False
@@ -429,7 +445,7 @@ cdef inline uint8_t *put_entry(
 
 
 def acknowledge(Batch batch not None):
-    if batch.source != LAMAMQ:
+    if batch.source != NUMBER:
         raise ValueError("only pushes of LamaMQ are answered by their message ids")
     cdef bytes answers = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>batch.columns.count * ANSWER)
     cdef uint8_t *out = <uint8_t *>PyBytes_AS_STRING(answers)

@@ -21,7 +21,7 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from penstock._kernels.batch cimport (
-    RHEOS1,
+    HAS_SENDERS,
     STORED,
     Batch,
     Columns,
@@ -36,10 +36,11 @@ from penstock._kernels.names cimport names_find
 from penstock._kernels.scanning cimport Scan
 from penstock._kernels.topics cimport TopicTable
 
-from penstock.limits import RHEOS1_BODY_BYTES_MAX
+from penstock.protocols.rheos1 import RHEOS1, RHEOS1_BODY_BYTES_MAX
 from penstock.model import message_id
 
 cdef enum:
+    NUMBER = 1                     # of the protocol
     REQUEST_MAGIC = 0xFA
     REQUEST_HEADER = 22
     PUBLISH = 2
@@ -47,6 +48,9 @@ cdef enum:
     RESPONSE_HEADER = 21
     ACKNOWLEDGMENT_MAGIC = 0xAC
     ACKNOWLEDGMENT = 18
+
+if RHEOS1.number != NUMBER:
+    raise ImportError("the number of Rheos v1 is not the kernel's")
 
 
 def scan(
@@ -65,7 +69,7 @@ def scan(
     scan.learn_topics = learn_topics
     scan.binary_names = True
     scan.bytes_max = body_bytes_max
-    return scan.walk(data, start, RHEOS1, False, sender, run)
+    return scan.walk(data, start, NUMBER, HAS_SENDERS, False, sender, run)
 
 
 cdef size_t run(Scan scan, size_t start) noexcept nogil:

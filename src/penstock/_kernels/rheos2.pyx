@@ -18,7 +18,8 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from penstock._kernels.batch cimport (
-    RHEOS2,
+    HAS_FRAMES,
+    HAS_SENDERS,
     STORED,
     Batch,
     Columns,
@@ -44,10 +45,11 @@ from penstock._kernels.names cimport names_find
 from penstock._kernels.scanning cimport Scan
 from penstock._kernels.topics cimport Topic, TopicTable, topic_at
 
-from penstock.limits import RHEOS_BODY_BYTES_MAX
+from penstock.protocols.rheos2 import RHEOS2, RHEOS_BODY_BYTES_MAX
 from penstock.model import message_id
 
 cdef enum:
+    NUMBER = 2                     # of the protocol
     MAGIC = 0xFA
     HEADER = 22
     PUBLISH = 2
@@ -55,6 +57,9 @@ cdef enum:
     CHECKSUM = 4
     ACKNOWLEDGMENT_MAGIC = 0xAC
     ACKNOWLEDGMENT = 22
+
+if RHEOS2.number != NUMBER:
+    raise ImportError("the number of Rheos v2 is not the kernel's")
 
 crc32_prepare()
 
@@ -91,7 +96,7 @@ def scan(
     scan.learn_topics = learn_topics
     scan.binary_names = True
     scan.bytes_max = body_bytes_max
-    return scan.walk(data, start, RHEOS2, False, sender, run)
+    return scan.walk(data, start, NUMBER, HAS_SENDERS | HAS_FRAMES, False, sender, run)
 
 
 cdef size_t run(Scan scan, size_t start) noexcept nogil:
@@ -144,7 +149,7 @@ cdef size_t run(Scan scan, size_t start) noexcept nogil:
 
 def encode(Batch batch not None, TopicTable topics not None, *, object rows=None):
     cdef Delivery delivery = Delivery(batch, topics, rows)
-    if batch.source == RHEOS2:
+    if batch.source == NUMBER:
         return delivery.frames(measure_frames, copy_frames)
     return delivery.frames(measure, write)
 

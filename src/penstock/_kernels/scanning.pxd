@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint8_t, uint32_t
 
-from penstock._kernels.batch cimport Batch, Sender, Source
+from penstock._kernels.batch cimport Batch, Sender
 from penstock._kernels.topics cimport TopicTable
 
 ctypedef size_t (*Run)(Scan scan, size_t start) noexcept nogil
@@ -21,7 +21,14 @@ cdef class Scan:
     cdef int permit(self, object permits) except -1
     cdef bint learn(self, bytes unknown) except -1
     cdef size_t walk(
-        self, object data, Py_ssize_t start, Source source, bint big, Sender sender, Run run
+        self,
+        object data,
+        Py_ssize_t start,
+        uint32_t source,
+        uint32_t features,
+        bint big,
+        Sender sender,
+        Run run,
     ) except? 0
 
     cdef inline bint permitted(self, uint32_t topic) noexcept nogil:

@@ -28,10 +28,17 @@ cdef class Scan:
         return self.learn_topics and self.topics.learn(unknown, self.binary_names)
 
     cdef size_t walk(
-        self, object data, Py_ssize_t start, Source source, bint big, Sender sender, Run run
+        self,
+        object data,
+        Py_ssize_t start,
+        uint32_t source,
+        uint32_t features,
+        bint big,
+        Sender sender,
+        Run run,
     ) except? 0:
         cdef size_t position = <size_t>start
-        self.batch.begin(data, start, source, big, sender)
+        self.batch.begin(data, start, source, features, big, sender)
         try:
             while True:
                 self.unknown_length = 0

@@ -19,21 +19,25 @@ Arrow's buffers, as the record schema orders them (v: validity, o: offsets):
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 from penstock._kernels.batch cimport (
-    FLEXIMQ,
-    FLIGHT,
+    FORM_BINARY,
+    FORM_EMPTY,
     FORM_MESSAGEPACK,
+    FORM_PLAIN,
+    FORM_TEXT,
     FRAME_OVERHEAD,
+    HAS_CREATED,
+    HAS_SENDERS,
+    HAS_STATUS,
     HIDDEN,
-    LAMAMQ,
-    RHEOS2,
     STORED,
     UUID_NAME,
     Batch,
     Columns,
     StoredColumns,
+    features_of,
     reserve,
 )
 from penstock._kernels.frame cimport load16, load32, load64
@@ -43,6 +47,7 @@ from penstock._kernels.topics cimport TopicTable
 from penstock.errors import InvalidTopicName
 from penstock.limits import BATCH_ROWS_MAX
 from penstock.model import Form, Kind
+from penstock.protocols import SOURCES
 
 cdef enum:
     VALUE_OFFSETS = 4
@@ -67,17 +72,40 @@ cdef enum:
 
 cdef enum:
     DICTIONARY_ENTRIES_MAX = 65536 # what indices of 16 bits can tell apart
-    KIND_PUBLISH = 0
-    KIND_MAX = 4
     PRIVATE = 0x80                 # in `form`
-    HEADERS_MAX = 0xFFFF           # LamaMQ counts in 16 bits
-    STATUS_MAX = 0xFFFF            # fleximq's is as wide
+    HEADERS_MAX = 0xFFFF           # header arrays count in 16 bits
+    STATUS_MAX = 0xFFFF
     UUID_TEXT = 36
 
 BUFFERS = BUFFER_COUNT
 
-if max(Form) != FORM_MESSAGEPACK or max(Kind) != KIND_MAX or Kind.PUBLISH != KIND_PUBLISH:
-    raise ImportError("the forms or kinds of the model are not the kernel's")
+if (
+    Form.PLAIN != FORM_PLAIN or Form.EMPTY != FORM_EMPTY or Form.TEXT != FORM_TEXT
+    or Form.BINARY != FORM_BINARY or Form.MESSAGEPACK != FORM_MESSAGEPACK
+    or max(Form) != FORM_MESSAGEPACK
+):
+    raise ImportError("model.Form has other numbers than the kernel")
+
+
+cdef class SegmentWords:
+    cdef uint32_t protocol_count
+    cdef uint32_t kind_count
+    cdef uint8_t numbers[256]      # of the protocol at each position; 0 if it is not known
+    cdef uint32_t features[256]    # of its rows
+    cdef uint8_t hidden[256]       # whether rows of the kind at each position are never delivered
+
+    def __cinit__(self, protocols, kinds):
+        if len(protocols) > 256 or len(kinds) > 256:
+            raise ValueError("a dictionary has more entries than indices of 8 bits")
+        self.protocol_count = len(protocols)
+        self.kind_count = len(kinds)
+        for position, label in enumerate(protocols):
+            source = SOURCES.get(label)
+            if source is not None:
+                self.numbers[<uint8_t>position] = source.number
+                self.features[<uint8_t>position] = features_of(source.carries)
+        for position, label in enumerate(kinds):
+            self.hidden[<uint8_t>position] = label != Kind.PUBLISH.label
 
 
 cdef struct Region:
@@ -96,6 +124,7 @@ cdef class Loading:
 
     cdef Batch batch
     cdef TopicTable topics
+    cdef SegmentWords words
     cdef uint32_t count
     cdef Region columns[BUFFER_COUNT]
     cdef Dictionary topic_names
@@ -134,6 +163,7 @@ cdef class Loading:
         self.sender_names = self.dictionary(sender_names)
         stored.timestamp = self.columns[TIMESTAMP].start
         stored.protocol = self.columns[PROTOCOL].start
+        memcpy(stored.numbers, self.words.numbers, sizeof(stored.numbers))
         stored.client = self.columns[CLIENT].start
         stored.headers = self.columns[HEADERS].start
         stored.header_keys = self.columns[HEADER_KEYS].start
@@ -190,6 +220,7 @@ def load(
     object layout,
     object topic_dictionary,
     object sender_dictionary,
+    SegmentWords words not None,
     *,
     object count,
 ):
@@ -202,6 +233,7 @@ def load(
     try:
         loading.batch = batch
         loading.topics = topics
+        loading.words = words
         loading.count = count
         loading.prepare(layout, topic_dictionary, sender_dictionary)
         with nogil:
@@ -311,14 +343,17 @@ cdef const char *read_flags(Loading loading) noexcept nogil:
     cdef const uint8_t *forms = loading.columns[FORMS].start
     cdef const uint8_t *kinds = loading.columns[KIND].start
     cdef const uint8_t *protocols = loading.columns[PROTOCOL].start
+    cdef const uint8_t *hidden = loading.words.hidden
+    cdef uint32_t protocol_count = loading.words.protocol_count
+    cdef uint32_t kind_count = loading.words.kind_count
     cdef uint8_t *flags = loading.batch.columns.flags
     cdef uint32_t count = loading.count
     cdef uint32_t row
     cdef uint8_t form, wrong = 0
     for row in range(count):
         form = forms[row] & ~PRIVATE
-        wrong |= (form > FORM_MESSAGEPACK) | (kinds[row] > KIND_MAX) | (protocols[row] >= FLIGHT)
-        flags[row] = form | (HIDDEN if (forms[row] & PRIVATE) | kinds[row] else 0)
+        wrong |= (form > FORM_MESSAGEPACK) | (kinds[row] >= kind_count) | (protocols[row] >= protocol_count)
+        flags[row] = form | (HIDDEN if (forms[row] & PRIVATE) | hidden[kinds[row]] else 0)
     if wrong:
         return b"a form, kind or protocol does not exist"
     return NULL
@@ -415,9 +450,10 @@ cdef bint offsets_hold(
 
 
 cdef const char *read_senders(Loading loading) noexcept nogil:
-    """Fill in the senders of Rheos, whose names are their ids; others go by their numbers."""
+    """Fill in the senders that are named by uuids; others go by their numbers."""
     cdef const uint8_t *senders = loading.columns[SENDER].start
     cdef const uint8_t *protocols = loading.columns[PROTOCOL].start
+    cdef const uint32_t *features = loading.words.features
     cdef uint8_t *read = loading.sender_names_read
     cdef uint8_t *flags = loading.batch.columns.flags
     cdef uint8_t *uuids = loading.batch.stored.sender_uuids
@@ -427,7 +463,7 @@ cdef const char *read_senders(Loading loading) noexcept nogil:
     cdef uint32_t row, entry
     cdef Region name
     for row in range(count):
-        if protocols[row] >= RHEOS2:
+        if not features[protocols[row]] & HAS_SENDERS:
             continue
         entry = load16(senders + 2 * <size_t>row, False)
         if entry >= entries:
@@ -473,10 +509,11 @@ cdef inline bint is_valid(Region *validity, uint32_t row) noexcept nogil:
 
 
 cdef const char *read_times(Loading loading) noexcept nogil:
-    """Fill in the seconds that LamaMQ shows: a push has its own, any other when it was taken."""
+    """Fill in when messages were created: by the sender's time if it has one, else the broker's."""
     cdef const uint8_t *timestamps = loading.columns[TIMESTAMP].start
     cdef const uint8_t *created = loading.columns[CREATED].start
     cdef const uint8_t *protocols = loading.columns[PROTOCOL].start
+    cdef const uint32_t *features = loading.words.features
     cdef uint32_t *seconds = loading.batch.columns.created
     cdef Region validity = loading.columns[CREATED_VALIDITY]
     cdef uint32_t count = loading.count
@@ -484,7 +521,7 @@ cdef const char *read_times(Loading loading) noexcept nogil:
     cdef uint32_t row, last_seconds = 0
     for row in range(count):
         time = <int64_t>load64(timestamps + 8 * <size_t>row, False)
-        if protocols[row] == LAMAMQ - 1 and is_valid(&validity, row):
+        if features[protocols[row]] & HAS_CREATED and is_valid(&validity, row):
             time = <int64_t>load64(created + 8 * <size_t>row, False)
         if time != last_time:
             last_time = time
@@ -496,15 +533,16 @@ cdef const char *read_times(Loading loading) noexcept nogil:
 cdef const char *read_status(Loading loading) noexcept nogil:
     cdef const uint8_t *statuses = loading.columns[STATUS].start
     cdef const uint8_t *protocols = loading.columns[PROTOCOL].start
+    cdef const uint32_t *features = loading.words.features
     cdef uint32_t *status = loading.batch.columns.status
     cdef Region validity = loading.columns[STATUS_VALIDITY]
     cdef uint32_t count = loading.count
     cdef uint32_t row, value
     for row in range(count):
         status[row] = 0
-        if protocols[row] == FLEXIMQ - 1 and is_valid(&validity, row):
+        if features[protocols[row]] & HAS_STATUS and is_valid(&validity, row):
             value = load32(statuses + 4 * <size_t>row, False)
             if value > STATUS_MAX:
-                return b"a status is not one of fleximq"
+                return b"a status is more than 65,535"
             status[row] = value + 1
     return NULL

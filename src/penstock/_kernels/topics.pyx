@@ -14,7 +14,7 @@ from penstock._kernels.frame cimport LOOSE
 from penstock._kernels.names cimport names_add, names_close, names_find, names_open
 
 from penstock.errors import InvalidTopicName, TopicTableFull
-from penstock.limits import TOPIC_NAME_BYTES_MAX, TOPICS_MAX
+from penstock.limits import TOPICS_MAX, TOPIC_NAME_BYTES_MAX
 from penstock.model import binary_topic_name, is_publishable, topic_name_from_binary
 
 

@@ -18,7 +18,7 @@ from penstock.errors import CallerError, ErrorCode, OperatorError, PeerError
 if TYPE_CHECKING:
     import ssl
 
-    from penstock.client.options import ConnectOptions, ProtocolName
+    from penstock.client.options import ConnectOptions
 
 __all__ = [
     "EXIT_INCOMPLETE",
@@ -160,7 +160,7 @@ def find_broker(
         raise typer.BadParameter(
             f"{protocol!r} is none of {', '.join(PROTOCOLS)}.", param_hint="--protocol"
         )
-    options: dict[str, Any] = {"protocol": cast("ProtocolName", protocol), "timeout": timeout}
+    options: dict[str, Any] = {"protocol": protocol, "timeout": timeout}
     if name is not None:
         options["name"] = name
     for option, variable in _SECRETS.get(protocol, {}).items():

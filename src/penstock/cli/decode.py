@@ -121,9 +121,9 @@ def _findings(
     order: CapturedOrder,
 ) -> "Iterator[Finding]":
     from penstock.decode import explain  # noqa: PLC0415
-    from penstock.model import Protocol  # noqa: PLC0415
+    from penstock.protocols import PROTOCOLS  # noqa: PLC0415
 
-    spoken = None if protocol is Spoken.AUTO else Protocol[protocol.name]
+    spoken = None if protocol is Spoken.AUTO else PROTOCOLS[protocol.value]
     orders: dict[CapturedOrder, Literal["little", "big"]] = {
         CapturedOrder.LITTLE: "little",
         CapturedOrder.BIG: "big",

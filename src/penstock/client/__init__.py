@@ -22,7 +22,7 @@ from penstock.client.registrations import Middleware, Service
 from penstock.client.streams import Stream
 from penstock.client.sync import SyncClient, SyncStream, connect_sync
 from penstock.client.values import Delivery, HookCall, Notification, Reply, Request
-from penstock.wire.lamamq import HasHeader, HeaderIs, HookStrategy, HookType, TopicIs
+from penstock.middleware import HasHeader, HeaderIs, HookStrategy, HookType, TopicIs
 
 __all__ = [
     "Backoff",

@@ -18,7 +18,6 @@ from penstock.client.errors import (
     TimedOut,
     Unsupported,
 )
-from penstock.client.factory import session_factory
 from penstock.client.handlers import HookHandler, RequestHandler
 from penstock.client.options import (
     Backoff,
@@ -32,12 +31,13 @@ from penstock.client.outgoing import Headers, header_pairs, runs
 from penstock.client.registrations import Middleware, Service
 from penstock.client.sessions import Extras, Session
 from penstock.client.sessions.base import NO_EXTRAS, Hook
+from penstock.client.sessions.factory import session_factory
 from penstock.client.streams import Queue, Stream
 from penstock.client.supervisor import Supervisor
 from penstock.client.topics import Topic
 from penstock.client.values import Delivery, Notification, Reply, packed
-from penstock.model import Protocol
-from penstock.wire.lamamq import Condition, HookStrategy, HookType
+from penstock.middleware import Condition, HookStrategy, HookType
+from penstock.protocols import PROTOCOLS, Protocol
 
 __all__ = ["Client", "connect"]
 
@@ -90,10 +90,10 @@ def connect(
         on_event=on_event,
     )
     if not isinstance(protocol, Protocol):
-        names = {known.label: known for known in Protocol}
-        if protocol not in names:
-            raise BadOption("protocol", f"is {protocol!r}, none of {', '.join(names)}")
-        protocol = names[protocol]
+        if protocol not in PROTOCOLS:
+            known = ", ".join(PROTOCOLS.labels)
+            raise BadOption("protocol", f"is {protocol!r}, none of {known}")
+        protocol = PROTOCOLS[protocol]
     credentials.check(protocol)
     return Client(parse_address(url), protocol, options)
 
@@ -170,7 +170,7 @@ class Client:
         if payload is not None:
             if value:
                 raise BadOption("payload", "is in place of value; only one of them is sent")
-            if self.protocol is Protocol.FLEXIMQ:
+            if self.protocol.carries.messagepack:
                 value = packed(payload)
         result = await self._publish(topic, [value], extras)
         return uuid.UUID(bytes=result) if isinstance(result, bytes) else None
@@ -264,7 +264,7 @@ class Client:
 
     def serve(self, path: str, handler: RequestHandler) -> Service:
         """Answer requests to `path` with what `handler` returns, until the service is closed."""
-        if self.protocol is not Protocol.FLEXIMQ:
+        if not self.protocol.carries.requests:
             raise Unsupported(self.protocol.label, "serve")
         self._handlers.add_path(path, handler)
         return Service(path, lambda: self._handlers.drop_path(path))
@@ -283,7 +283,7 @@ class Client:
 
     def notifications(self, *, queue_max: int | None = None) -> Stream[Notification]:
         """Return an asynchronous iterator over notifications and broadcasts."""
-        if self.protocol is not Protocol.FLEXIMQ:
+        if not self.protocol.carries.requests:
             raise Unsupported(self.protocol.label, "notifications")
 
         async def begin(stream: Stream[Notification]) -> None:

@@ -1,9 +1,7 @@
 """What can go wrong for a client, divided by who must act."""
 
-from typing import Final
-
 from penstock.errors import CallerError, ErrorCode, PeerError
-from penstock.model import Protocol
+from penstock.protocols import Protocol
 
 __all__ = [
     "BadOption",
@@ -21,17 +19,6 @@ __all__ = [
     "Unsupported",
     "Untrusted",
 ]
-
-_RETRIABLE: Final = frozenset(
-    {
-        (Protocol.FLEXIMQ, 429),
-        (Protocol.FLEXIMQ, 503),
-        (Protocol.FLEXIMQ, 605),
-        (Protocol.HERALD, 4),  # RATE_LIMIT_EXCEEDED
-        (Protocol.LAMAMQ, 1),  # Server Exception
-        (Protocol.LAMAMQ, 3),  # middleware timeout
-    }
-)
 
 
 class Unsupported(CallerError):
@@ -108,7 +95,7 @@ class Refused(CallerError):
     @property
     def retriable(self) -> bool:
         """Whether the same may succeed later without anyone changing anything."""
-        return (self.protocol, self.answer) in _RETRIABLE
+        return self.answer in self.protocol.retriable
 
     def __str__(self) -> str:
         return f"refused with {self.protocol.label} answer {self.answer}: {self.text}"

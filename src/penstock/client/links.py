@@ -11,7 +11,8 @@ from websockets.exceptions import ConnectionClosed, WebSocketException
 
 from penstock.client.address import Address
 from penstock.client.errors import ConnectFailed, TlsFailed, Unreachable, Untrusted
-from penstock.limits import FLEXIMQ_MESSAGE_BYTES_CEILING, MIB
+from penstock.limits import MIB
+from penstock.protocols.fleximq import FLEXIMQ_MESSAGE_BYTES_CEILING
 
 __all__ = ["Link", "Receiver", "open_link"]
 

@@ -4,10 +4,10 @@ import dataclasses
 import enum
 import ssl
 from collections.abc import Callable
-from typing import Literal, Required, TypeAlias, TypedDict
+from typing import Required, TypeAlias, TypedDict
 
 from penstock.client.errors import BadOption, Unsupported
-from penstock.model import Protocol
+from penstock.protocols import Protocol
 
 __all__ = [
     "Backoff",
@@ -22,7 +22,8 @@ __all__ = [
     "StateChanged",
 ]
 
-ProtocolName: TypeAlias = Literal["rheos1", "rheos2", "fleximq", "herald", "lamamq"]
+ProtocolName: TypeAlias = str
+"""The label of a protocol: rheos1, rheos2, fleximq, herald and so on."""
 
 
 class State(enum.Enum):
@@ -98,12 +99,8 @@ class Credentials:
 
     def check(self, protocol: Protocol) -> None:
         """Raise Unsupported for what the protocol cannot carry, BadOption for what is half said."""
-        known = {
-            Protocol.FLEXIMQ: {"token", "username", "password", "api_key"},
-            Protocol.LAMAMQ: {"key"},
-        }.get(protocol, set())
         for option in ("token", "username", "password", "api_key", "key"):
-            if getattr(self, option) is not None and option not in known:
+            if getattr(self, option) is not None and option not in protocol.credentials:
                 raise Unsupported(protocol.label, f"{option}= credentials")
         if (self.username is None) is not (self.password is None):
             raise BadOption("username", "and password belong together")

@@ -20,8 +20,8 @@ from penstock.client.registrations import Middleware, Service
 from penstock.client.streams import Stream
 from penstock.client.topics import Topic
 from penstock.client.values import Delivery, HookCall, Notification, Reply, Request
-from penstock.model import Protocol
-from penstock.wire.lamamq import Condition, HookStrategy, HookType
+from penstock.middleware import Condition, HookStrategy, HookType
+from penstock.protocols import Protocol
 
 __all__ = ["SyncClient", "SyncStream", "connect_sync"]
 

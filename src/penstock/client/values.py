@@ -3,8 +3,11 @@
 import dataclasses
 from typing import Any, Final
 
-from penstock.limits import FLEXIMQ_PAYLOAD_DEPTH_MAX, FLEXIMQ_PAYLOAD_ELEMENTS_MAX
-from penstock.wire import fleximq, lamamq, messagepack
+from penstock.protocols.fleximq import (
+    FLEXIMQ_PAYLOAD_DEPTH_MAX,
+    FLEXIMQ_PAYLOAD_ELEMENTS_MAX,
+)
+from penstock.wire import fleximq, messagepack
 
 __all__ = ["Delivery", "HookCall", "Notification", "Reply", "Request", "packed", "unpacked"]
 
@@ -116,20 +119,22 @@ class Notification(_Message):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HookCall:
-    """An event that a LamaMQ middleware is asked about."""
+    """An event that a middleware is asked about; `packet` is the Forward as the codec gave it."""
 
     hook: str
-    packet: lamamq.Forward = dataclasses.field(repr=False)
+    packet: Any = dataclasses.field(repr=False)
 
     @property
     def topic(self) -> str:
         """The message's topic; for other events the pattern, hook or client they are about."""
-        return self.packet.message.routing_key
+        topic: str = self.packet.message.routing_key
+        return topic
 
     @property
     def value(self) -> bytes:
         """The message's payload."""
-        return self.packet.message.payload
+        value: bytes = self.packet.message.payload
+        return value
 
     @property
     def event(self) -> str:
@@ -156,5 +161,5 @@ class HookCall:
     def _about(self, name: str) -> str:
         for header, value in self.packet.message.headers:
             if header == name:
-                return value.decode("utf-8", "replace")
+                return str(value, "utf-8", "replace")
         return ""

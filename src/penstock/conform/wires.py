@@ -15,7 +15,7 @@ from websockets.uri import parse_uri
 
 from penstock.client.address import Address
 from penstock.client.errors import ConnectFailed
-from penstock.limits import FLEXIMQ_MESSAGE_BYTES_CEILING
+from penstock.protocols.fleximq import FLEXIMQ_MESSAGE_BYTES_CEILING
 
 __all__ = ["Wire", "WireClosed", "open_wire"]
 

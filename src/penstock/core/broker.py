@@ -12,7 +12,7 @@ from penstock.core.access import Action, Principal
 from penstock.core.answers import Refusal, is_safe
 from penstock.core.catch_up import CatchUp
 from penstock.core.counters import Counters, TopicCounts
-from penstock.core.encoder import Encoder
+from penstock.core.encoders import Encoders
 from penstock.core.hooks import EventKind, Hooks
 from penstock.core.requests import Requests
 from penstock.core.resumption import Resumption
@@ -84,8 +84,8 @@ class Broker:
         self.resumption = Resumption(self.timers, seconds_max=self.settings.resume_seconds_max)
         self.creators: dict[int, bytes] = {}  # the client ids that Rheos calls parents, by topic
         self.requests = Requests(self.timers, clock)
-        self.encoder = Encoder(self.topics, self.router, self.counters)
-        self.hooks = Hooks(self.timers, clock, self.encoder.next_forward_id)
+        self.encoders = Encoders(self.topics, self.router, self.counters)
+        self.hooks = Hooks(self.timers, clock, self.encoders.forward_ids.take)
         self.judged = False  # what is scanned now has been judged: `permits` must not stop it
         self._awaiting_disk: dict[Session, None] = {}
         self._awaiting_groups: deque[tuple[Receipt, Callable[[bool], None]]] = deque()
@@ -98,7 +98,7 @@ class Broker:
                 reader=reader,
                 topics=self.topics,
                 router=self.router,
-                encoder=self.encoder,
+                encoders=self.encoders,
                 counters=self.counters,
                 clock=clock,
                 timers=self.timers,
@@ -342,7 +342,7 @@ class Broker:
         rows = None
         if audience.wanted is not None:
             rows = batch.select(self.router.route_of_topic, audience.wanted)
-        frames = self.encoder.encode(audience.encoding, batch, rows, audience.wanted)
+        frames = self.encoders.encode(audience.encoding, batch, rows, audience.wanted)
         return frames, len(batch) if rows is None else len(rows)
 
     def send(self, session: Session, frames: bytes, count: int) -> None:

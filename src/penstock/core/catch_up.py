@@ -13,7 +13,7 @@ import structlog
 from penstock._kernels.batch import Batch
 from penstock._kernels.topics import TopicTable
 from penstock.core.counters import Counters
-from penstock.core.encoder import Encoder
+from penstock.core.encoders import Encoders
 from penstock.core.feeds import Cursor, Feed
 from penstock.core.routing import Router
 from penstock.core.sessions import Session
@@ -47,7 +47,7 @@ class CatchUp:
         reader: LogReader,
         topics: TopicTable,
         router: Router,
-        encoder: Encoder,
+        encoders: Encoders,
         counters: Counters,
         clock: Clock,
         timers: Timers,
@@ -56,7 +56,7 @@ class CatchUp:
         self._reader = reader
         self._topics = topics
         self._router = router
-        self._encoder = encoder
+        self._encoders = encoders
         self._counters = counters
         self._clock = clock
         self._timers = timers
@@ -326,7 +326,7 @@ class CatchUp:
         if next_row <= row:
             raise AssertionError(f"row {row} of {len(batch)} leads nowhere")
         if len(rows):
-            frames = self._encoder.encode(session.encoding, batch, rows, wanted)
+            frames = self._encoders.encode(session.encoding, batch, rows, wanted)
             session.link.write(frames)
             self._counters.sent(session, len(rows), len(frames))
         return next_row

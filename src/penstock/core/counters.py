@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from penstock._kernels.batch import Batch
 from penstock._kernels.tally import busiest, tally
 from penstock._kernels.topics import TopicTable
-from penstock.model import Protocol
+from penstock.protocols import Protocol
 
 if TYPE_CHECKING:
     from penstock.core.sessions import Session

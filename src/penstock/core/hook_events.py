@@ -5,7 +5,7 @@ import enum
 from typing import Final
 
 from penstock.core.sessions import Session
-from penstock.model import Protocol
+from penstock.protocols import Source
 
 __all__ = ["REFUSABLE", "Event", "EventKind"]
 
@@ -41,7 +41,7 @@ class Event:
     kind: EventKind
     subject: str
     client: str
-    protocol: Protocol
+    protocol: Source
     session: Session | None = None
     headers: tuple[tuple[str, bytes], ...] = ()
     value: bytes = b""

@@ -18,14 +18,14 @@ from penstock.core.sessions import Session
 from penstock.core.timers import Timers
 from penstock.errors import InvalidHook, NotAllowed
 from penstock.limits import HOOK_TIMEOUT_MS_MAX, HOOKS_MAX
-from penstock.model import Protocol
 from penstock.ports import Clock
+from penstock.protocols import SOURCES, Source
 
 __all__ = ["Event", "EventKind", "Hook", "Hooks", "Inquiry", "Middleware", "Strategy"]
 
-_EVERYONE: Final = frozenset(Protocol)
-_WITH_HEADERS: Final = frozenset({Protocol.LAMAMQ})
-"""Protocols whose messages have headers."""
+_EVERYONE: Final = frozenset(SOURCES.values())
+_WITH_HEADERS: Final = frozenset(source for source in _EVERYONE if source.carries.headers)
+"""Sources whose messages have headers."""
 
 
 class Hooks:
@@ -45,9 +45,9 @@ class Hooks:
         self._timeout_ms_max = timeout_ms_max
         self._by_name: dict[str, Hook] = {}
         self._by_kind: dict[EventKind, tuple[Hook, ...]] = dict.fromkeys(EventKind, ())
-        self._tables: dict[Protocol, WeakKeyDictionary[Principal, bytearray]] = {}
-        self.watched: frozenset[Protocol] = frozenset()
-        """Protocols whose messages a hook may see: those that need the tables of this class."""
+        self._tables: dict[Source, WeakKeyDictionary[Principal, bytearray]] = {}
+        self.watched: frozenset[Source] = frozenset()
+        """Sources whose messages a hook may see: those that need the tables of this class."""
         self.messages_judged = 0
         """Messages that left the batch path for a hook, since the start."""
 
@@ -132,7 +132,7 @@ class Hooks:
 
     # --- The way of messages ----------------------------------------------------------------------
 
-    def watch(self, protocol: Protocol, topic: str) -> bool:
+    def watch(self, protocol: Source, topic: str) -> bool:
         """Tell whether a hook may see messages that come in `protocol` for `topic`."""
         return protocol in self.watched and any(
             hook.watches(topic) and (protocol in _WITH_HEADERS or not hook.headers)

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock._kernels.batch import Batch
 from penstock._kernels.topics import TopicTable
-from penstock.model import ByteOrder, Protocol
+from penstock.model import ByteOrder
 from penstock.patterns import PatternTree, compile_pattern
+from penstock.protocols import Protocol
 
 if TYPE_CHECKING:
     from penstock.core.sessions import Session

@@ -5,11 +5,12 @@ from collections.abc import Iterator
 from penstock.decode.capture import Connection, Piece
 from penstock.decode.direction import Direction
 from penstock.decode.findings import Finding, Heading
-from penstock.decode.identify import identify, keyless_name_end
-from penstock.decode.sides import sides
+from penstock.decode.identify import identify
+from penstock.decode.reading import Reading, reading_of
 from penstock.errors import WireError
 from penstock.limits import DETECT_BYTES_MAX
-from penstock.model import ByteOrder, Protocol
+from penstock.model import ByteOrder
+from penstock.protocols import Protocol
 
 __all__ = ["explain"]
 
@@ -37,7 +38,8 @@ def explain(
     except WireError as error:
         yield Heading(number, connection.name(forward=True), "", None, str(error))
         return
-    both = sides(found.protocol, found.order, alone=not connection.has_both)
+    reading = reading_of(found.protocol)
+    both = reading.sides(found.order, not connection.has_both)
     directions = {
         is_client: Direction(side, found.protocol, connection=number, from_client=is_client)
         for side, is_client in zip(both, (True, False), strict=True)
@@ -46,8 +48,8 @@ def explain(
         number, connection.name(forward=found.from_client), found.protocol.label, found.order
     )
     pieces = connection.pieces
-    if found.protocol is Protocol.LAMAMQ and not connection.has_both and found.from_client:
-        pieces = _cut_behind_name(pieces, found.order)
+    if not connection.has_both and found.from_client:
+        pieces = _cut_first_packet(pieces, found.order, reading)
     for piece in pieces:
         direction = directions[piece.forward is found.from_client]
         yield from direction.gap(piece.gap) if piece.gap else direction.feed(piece.data)
@@ -55,10 +57,10 @@ def explain(
         yield from direction.finish()
 
 
-def _cut_behind_name(pieces: list[Piece], order: ByteOrder) -> list[Piece]:
-    """Return pieces cut where a server would have seen the end of a name without a key."""
+def _cut_first_packet(pieces: list[Piece], order: ByteOrder, reading: Reading) -> list[Piece]:
+    """Return pieces cut where the first packet ends, if only the server's answer would tell."""
     first, *others = pieces or [Piece(forward=True)]
-    end = keyless_name_end(first.data, order)
+    end = reading.first_packet_end(first.data, order)
     if not end:
         return pieces
     head = Piece(first.forward, first.data[:end])

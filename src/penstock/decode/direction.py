@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 from penstock.decode.findings import Fault, Frame, Trouble, TroubleKind
 from penstock.decode.layout import Field, walk
-from penstock.decode.sides import Side, error_name
+from penstock.decode.reading import Side, reading_of
 from penstock.errors import WireError
 from penstock.limits import DECODE_SEARCH_BYTES_MAX
-from penstock.model import Protocol
+from penstock.protocols import Protocol
 from penstock.wire.decoder import Rejected
 
 __all__ = ["Direction"]
@@ -146,7 +146,7 @@ class Direction:
             starts = {field.name: field.start for field in reversed(fields)}
             names = self._side.blamed(error, data)
             offset = next((starts[name] for name in names if name in starts), base)
-        return Fault(error_name(error, self._protocol), offset, str(error))
+        return Fault(reading_of(self._protocol).error_name(error), offset, str(error))
 
     # --- Searching --------------------------------------------------------------------------------
 

@@ -5,13 +5,18 @@ from types import MappingProxyType
 from typing import Final
 
 from penstock.decode.layout import Data, Form, Layout, Number, Packed
+from penstock.decode.reading import Reading, Side, error_code
 from penstock.errors import WireError
-from penstock.limits import FLEXIMQ_HEADER_BYTES_MAX, FLEXIMQ_MESSAGE_BYTES_CEILING
+from penstock.protocols.fleximq import (
+    FLEXIMQ_HEADER_BYTES_MAX,
+    FLEXIMQ_MESSAGE_BYTES_CEILING,
+)
+from penstock.wire import fleximq
 from penstock.wire.fleximq import errors
 from penstock.wire.fleximq.headers import REQUIREMENTS
 from penstock.wire.fleximq.packets import MessageType
 
-__all__ = ["MESSAGE", "TYPES", "blamed"]
+__all__ = ["MESSAGE", "READING", "TYPES", "blamed"]
 
 TYPES: Final[Mapping[int, str]] = MappingProxyType(
     dict(
@@ -50,3 +55,40 @@ def blamed(error: WireError, message_type: int) -> tuple[str, ...]:
         forbidden = REQUIREMENTS[MessageType(message_type)].forbidden
         return (*(f"Header.{field}" for field in sorted(forbidden)), name)
     return (name,) if name else ()
+
+
+class _Fleximq(Side):
+    mark = bytes(16)  # the reserved bytes
+    mark_at = 6
+
+    def layout(self, data: bytes) -> tuple[str, Layout]:
+        name = TYPES.get(data[1], "unknown Type") if len(data) > 1 else "message"
+        return name, MESSAGE
+
+    def blamed(self, error: WireError, data: bytes) -> tuple[str, ...]:
+        return blamed(error, data[1])
+
+
+_OF_SERVERS: Final = frozenset({MessageType.REP, MessageType.NOTIF})
+
+
+def _is_server(data: bytes) -> bool:
+    return len(data) >= 22 and data[0] == 1 and data[1] in TYPES and not any(data[6:22])
+
+
+def _error_name(error: WireError) -> str:
+    if isinstance(error, fleximq.FleximqError):
+        return f"{error.status.value} {error.status.name.replace('_', ' ').title()}"
+    return error_code(error)
+
+
+READING: Final = Reading(
+    sides=lambda order, alone: (  # noqa: ARG005
+        _Fleximq(fleximq.BrokerDecoder(message_bytes_max=FLEXIMQ_MESSAGE_BYTES_CEILING), order),
+        _Fleximq(fleximq.ClientDecoder(message_bytes_max=FLEXIMQ_MESSAGE_BYTES_CEILING), order),
+    ),
+    is_client=lambda data: len(data) < 2 or data[1] not in _OF_SERVERS,
+    is_server=_is_server,
+    order=lambda of_client, others: "big",  # noqa: ARG005
+    error_name=_error_name,
+)

@@ -5,9 +5,13 @@ from types import MappingProxyType
 from typing import Final
 
 from penstock.decode.layout import Choice, Data, Form, Layout, Number, Window
-from penstock.limits import HERALD_PAYLOAD_BYTES_MAX
+from penstock.decode.reading import Reading, Side, error_code
+from penstock.errors import WireError
+from penstock.model import ByteOrder
+from penstock.protocols.herald import HERALD_PAYLOAD_BYTES_MAX
+from penstock.wire import herald
 
-__all__ = ["FRAME", "MAGIC", "OPCODES"]
+__all__ = ["FRAME", "MAGIC", "OPCODES", "READING"]
 
 MAGIC: Final = 0xCAFE
 
@@ -74,4 +78,31 @@ FRAME: Final[Layout] = (
     Number("OpCode", 1, OPCODES, closed=True),
     Number("Length", 4, maximum=HERALD_PAYLOAD_BYTES_MAX),
     Window("Length", (Choice("OpCode", _BODIES, other=(Data("Payload"),)),)),
+)
+
+
+class _Herald(Side):
+    def __init__(self, order: ByteOrder) -> None:
+        super().__init__(herald.Decoder(order=order), order)
+        self.mark = MAGIC.to_bytes(2, order)
+
+    def layout(self, data: bytes) -> tuple[str, Layout]:
+        name = OPCODES.get(data[2], "unknown OpCode") if len(data) > 2 else "frame"
+        return name, FRAME
+
+
+_OF_SERVERS: Final = frozenset({0x03, 0x13, 0xFF})  # HANDSHAKE_ACK, MESSAGE, ERROR
+
+
+def _error_name(error: WireError) -> str:
+    return error.answer.name if isinstance(error, herald.HeraldError) else error_code(error)
+
+
+READING: Final = Reading(
+    sides=lambda order, alone: (_Herald(order), _Herald(order)),  # noqa: ARG005
+    is_client=lambda data: len(data) < 3 or data[2] not in _OF_SERVERS,
+    is_server=lambda data: data[:2] in {b"\xfe\xca", b"\xca\xfe"},
+    order=lambda of_client, others: "big" if others[:1] == b"\xca" else "little",  # noqa: ARG005
+    error_name=_error_name,
+    sides_start_alike=True,
 )

@@ -1,19 +1,26 @@
 """Layouts of LamaMQ packets; names are the specification's, the profile's where it is silent."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from penstock.decode.layout import Choice, Data, Form, Layout, Number, Repeat
-from penstock.limits import (
+from penstock.decode.reading import Reading, Side, error_code
+from penstock.errors import WireError
+from penstock.limits import TOPIC_NAME_BYTES_MAX
+from penstock.model import ByteOrder
+from penstock.protocols.lamamq import (
+    LAMAMQ,
     LAMAMQ_HEADERS_MAX,
     LAMAMQ_HOOK_CONDITIONS_MAX,
     LAMAMQ_HOOK_NAME_BYTES_MAX,
     LAMAMQ_IDENTITY_KEY_BYTES_MAX,
     LAMAMQ_IDENTITY_NAME_BYTES_MAX,
     LAMAMQ_PAYLOAD_BYTES_MAX,
-    TOPIC_NAME_BYTES_MAX,
 )
+from penstock.wire import lamamq
+from penstock.wire.decoder import Buffer
+from penstock.wire.detect import conclude
 
 __all__ = [
     "ANSWER",
@@ -21,8 +28,11 @@ __all__ = [
     "AUTHENTICATION_WITH_KEY",
     "MESSAGE",
     "MESSAGES",
+    "READING",
     "VERSION_CHOICE",
     "VERSION_OFFER",
+    "AwaitedIds",
+    "keyless_name_end",
 ]
 
 
@@ -161,4 +171,153 @@ ANSWER: Final[Layout] = (
     Number("message id", 4),
     Number("error", 1, _ERRORS, closed=True),
     Choice("error", MappingProxyType({0: ()}), other=_string("error_message")),
+)
+
+
+class AwaitedIds(set[int]):
+    """Ids of which a rule says that they are awaited."""
+
+    def __init__(self, holds: Callable[[int], bool]) -> None:
+        super().__init__()
+        self._holds = holds
+
+    def __contains__(self, identifier: object) -> bool:
+        return isinstance(identifier, int) and self._holds(identifier)
+
+
+class _Client(Side):
+    """What a client sends. Its answers are known by the top bit, once it has registered a hook."""
+
+    def __init__(self, order: ByteOrder, server: "_Server | None") -> None:
+        decoder = lamamq.BrokerDecoder(order=order)
+        decoder.awaited = AwaitedIds(lambda number: self._hooks and number >= lamamq.BROKER_ID_BIT)
+        super().__init__(decoder, order)
+        self._hooks = False
+        self._frames = 0
+        self._server = server
+
+    def layout(self, data: bytes) -> tuple[str, Layout]:
+        if self._frames == 0:
+            name_end = 5 + int.from_bytes(data[1:5], self.order)
+            if len(data) > name_end:
+                return "Authentification", AUTHENTICATION_WITH_KEY
+            return "Authentification", AUTHENTICATION
+        if self._frames == 1:
+            return "Protocol version to use", VERSION_CHOICE
+        if self._hooks and int.from_bytes(data[:4], self.order) >= lamamq.BROKER_ID_BIT:
+            return "Answer", ANSWER
+        return _message_name(data), MESSAGE
+
+    def passed(self, packet: Any) -> None:  # noqa: ANN401
+        self._frames += 1
+        if isinstance(packet, lamamq.Register):
+            self._hooks = True
+        if self._server is not None and not isinstance(packet, lamamq.Answer):
+            identifier = getattr(packet, "message_id", None)
+            error = getattr(packet, "error", None)  # a request that was rejected is answered too
+            if identifier is None and isinstance(error, lamamq.LamaError):
+                identifier = error.message_id
+            if identifier is not None:
+                self._server.awaited.add(identifier)
+
+
+class _Server(Side):
+    """What a server sends: `awaited` holds the ids of the requests that the capture shows."""
+
+    def __init__(self, order: ByteOrder, *, alone: bool) -> None:
+        decoder = lamamq.ClientDecoder(order=order)
+        if alone:
+            decoder.awaited = AwaitedIds(lambda number: number < lamamq.BROKER_ID_BIT)
+        self.awaited = decoder.awaited
+        super().__init__(decoder, order)
+        self._offered = False
+        self._answers = False
+
+    def decode_at(self, data: Buffer, start: int) -> tuple[Any, int] | None:
+        identifier = int.from_bytes(data[start : start + 4], self.order)
+        self._answers = identifier == 0 or identifier in self.awaited
+        return super().decode_at(data, start)
+
+    def layout(self, data: bytes) -> tuple[str, Layout]:
+        if not self._offered and any(data[:4]):
+            return "Supported protocol version", VERSION_OFFER
+        if self._answers or data[4:5] not in {b"\x01", b""}:
+            return "Answer", ANSWER
+        return _message_name(data), MESSAGE
+
+    def passed(self, packet: Any) -> None:  # noqa: ANN401
+        self._offered = self._offered or isinstance(packet, lamamq.VersionOffer)
+
+
+def _message_name(data: bytes) -> str:
+    if len(data) < 5:
+        return "message"
+    return MESSAGES.get(data[4], "unknown Message type")
+
+
+# --- The reading ----------------------------------------------------------------------------------
+
+_VERSION_PARTS_MAX: Final = 16  # each byte of a version offer is taken to be below
+
+
+def _sides(order: ByteOrder, alone: bool) -> tuple[Side, Side]:  # noqa: FBT001
+    server = _Server(order, alone=alone)
+    return _Client(order, None if alone else server), server
+
+
+def _is_server(data: bytes) -> bool:
+    offer = data[:4]
+    return (
+        len(offer) == 4
+        and max(offer) < _VERSION_PARTS_MAX
+        and offer[0] != 0
+        and offer[:2] >= offer[2:]
+    )
+
+
+def _order(of_client: bytes, others: bytes) -> ByteOrder:  # noqa: ARG001
+    try:
+        found = conclude(of_client) if of_client else None
+    except WireError:
+        found = None
+    return found.order if found is not None and found.protocol is LAMAMQ else "big"
+
+
+def keyless_name_end(data: bytes, order: ByteOrder) -> int:
+    """Return where the name of a LamaMQ client ends, 0 if a key stands behind it.
+
+    The wire does not say; a server knows because a client without a key waits for its offer. It is
+    no key if what follows reads as the choice of a version that exists, and then either as a
+    message or, read as the size of a key, as too much.
+    """
+    name_end = 5 + int.from_bytes(data[1:5], order)
+    following = data[name_end : name_end + 4]
+    if len(following) == 4 and lamamq.accepts(lamamq.VersionChoice(*following[:2])):
+        size = int.from_bytes(following, order)
+        if size > LAMAMQ_IDENTITY_KEY_BYTES_MAX:
+            return name_end
+    decoder = lamamq.BrokerDecoder(order=order)
+    try:
+        decoder.feed(data[:name_end])
+        list(decoder)
+        decoder.feed(data[name_end:])
+        packets = iter(decoder)
+        choice = next(packets, None)
+        next(packets, None)
+    except WireError:
+        return 0
+    if isinstance(choice, lamamq.VersionChoice) and not lamamq.accepts(choice):
+        return 0
+    return name_end
+
+
+READING: Final = Reading(
+    sides=_sides,
+    is_client=lambda data: data[:1] == b"\x00",
+    is_server=_is_server,
+    order=_order,
+    error_name=lambda error: (
+        "Bad request" if isinstance(error, lamamq.LamaError) else error_code(error)
+    ),
+    first_packet_end=keyless_name_end,
 )

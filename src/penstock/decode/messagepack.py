@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from penstock.errors import WireError
-from penstock.limits import (
-    DECODE_VALUE_CHARACTERS_MAX,
+from penstock.limits import DECODE_VALUE_CHARACTERS_MAX
+from penstock.protocols.fleximq import (
     FLEXIMQ_HEADER_BYTES_MAX,
     FLEXIMQ_HEADER_DEPTH_MAX,
     FLEXIMQ_HEADER_ELEMENTS_MAX,

@@ -22,9 +22,10 @@ from penstock.errors import (
 )
 from penstock.gateway.options import GatewayOptions
 from penstock.limits import BATCH_ROWS_MAX, LINGER_SECONDS_MAX, TURN_SECONDS_MAX
-from penstock.model import ByteOrder, Protocol
+from penstock.model import ByteOrder
 from penstock.patterns import compile_pattern
 from penstock.ports import Link, Receipt
+from penstock.protocols import Protocol
 from penstock.replay import split_replay
 from penstock.wire.decoder import Decoder, Rejected
 
@@ -55,6 +56,7 @@ class Gateway(ABC):
         self.link = link
         self.options = options
         self.order: ByteOrder = order
+        self.limits = options.limits_of(self.protocol)
         self.session: Session | None = None
         self.decoder = self.new_decoder()
         self.allowance = Allowance(options.messages_per_second_max, broker.clock.monotonic())

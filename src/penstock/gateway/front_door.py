@@ -1,41 +1,18 @@
 """The first handler of a connection: learns which protocol it speaks and hands it on."""
 
-from collections.abc import Mapping
-
 import structlog
 
 from penstock.core.broker import Broker
 from penstock.errors import UnrecognisedProtocol
 from penstock.gateway.base import Gateway
-from penstock.gateway.fleximq import FleximqGateway
-from penstock.gateway.herald import HeraldGateway
-from penstock.gateway.lamamq import LamaGateway
 from penstock.gateway.options import GatewayOptions
-from penstock.gateway.rheos1 import Rheos1Gateway
-from penstock.gateway.rheos2 import Rheos2Gateway
-from penstock.model import ByteOrder, Protocol
 from penstock.ports import Link
+from penstock.protocols import load
 from penstock.wire.detect import Detected, conclude, detect
 
-__all__ = ["GATEWAYS", "FrontDoor"]
+__all__ = ["FrontDoor"]
 
 log = structlog.get_logger("penstock.gateway")
-
-GATEWAYS: Mapping[Protocol, type[Gateway]] = {
-    Protocol.RHEOS1: Rheos1Gateway,
-    Protocol.RHEOS2: Rheos2Gateway,
-    Protocol.FLEXIMQ: FleximqGateway,
-    Protocol.HERALD: HeraldGateway,
-    Protocol.LAMAMQ: LamaGateway,
-}
-
-
-_ONE_ORDER: Mapping[Protocol, ByteOrder] = {
-    Protocol.RHEOS1: "little",
-    Protocol.RHEOS2: "little",
-    Protocol.FLEXIMQ: "big",
-}
-"""The protocols whose byte order is fixed; of the others the first bytes tell it."""
 
 
 class FrontDoor:
@@ -51,7 +28,8 @@ class FrontDoor:
         self._inside: Gateway | None = None
         self._waiting = b""
         if options.protocol is not None:
-            order = options.order or _ONE_ORDER.get(options.protocol)
+            orders = options.protocol.orders
+            order = options.order or (orders[0] if len(orders) == 1 else None)
             if order is not None:
                 self._inside = self._gateway(Detected(options.protocol, order))
         self._deadline = broker.timers.after(options.handshake_seconds_max, self._too_late)
@@ -61,7 +39,7 @@ class FrontDoor:
         if self._inside is not None:
             return self._inside.received(data)
         try:
-            detected = detect(data, bytes_max=self._options.frames.handshake_bytes_max)
+            detected = detect(data, bytes_max=self._options.handshake_bytes_max)
         except UnrecognisedProtocol as error:
             self._refuse(error.reason)
             return len(data)
@@ -113,7 +91,7 @@ class FrontDoor:
             self._refuse("no handshake in time")
 
     def _gateway(self, detected: Detected) -> Gateway:
-        make = GATEWAYS[detected.protocol]
+        make: type[Gateway] = load(detected.protocol.gateway)
         return make(self._broker, self._link, self._options, order=detected.order)
 
     def _refuse(self, reason: str) -> None:

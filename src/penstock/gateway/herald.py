@@ -20,8 +20,9 @@ from penstock.errors import (
     WireError,
 )
 from penstock.gateway.base import NO_CREDENTIALS, Gateway
-from penstock.model import Protocol
 from penstock.ports import Receipt
+from penstock.protocols import Protocol
+from penstock.protocols.herald import HERALD
 from penstock.wire import herald
 from penstock.wire.herald import BrokerState, ErrorCode
 
@@ -35,7 +36,7 @@ _NOT_NOW: Final = ErrorCode.RATE_LIMIT_EXCEEDED
 class HeraldGateway(Gateway):
     """One herald connection."""
 
-    protocol: ClassVar[Protocol] = Protocol.HERALD
+    protocol: ClassVar[Protocol] = HERALD
     refuses_above_rate: ClassVar[bool] = True
 
     state = BrokerState.AWAITING_HANDSHAKE
@@ -44,7 +45,7 @@ class HeraldGateway(Gateway):
 
     def new_decoder(self) -> herald.Decoder:
         """See the base class."""
-        payload_bytes_max = self.options.frames.herald_payload_bytes_max
+        payload_bytes_max = self.limits["payload_bytes_max"]
         return herald.Decoder(order=self.order, payload_bytes_max=payload_bytes_max)
 
     @property
@@ -63,7 +64,7 @@ class HeraldGateway(Gateway):
             session.sender,
             order=self.order,
             permits=broker.permits(session),
-            payload_bytes_max=self.options.frames.herald_payload_bytes_max,
+            payload_bytes_max=self.limits["payload_bytes_max"],
         )
 
     def published(self, session: Session, receipt: Receipt) -> None:

@@ -21,9 +21,9 @@ from penstock.errors import (
 )
 from penstock.gateway.base import NOT_WRITTEN, Gateway
 from penstock.gateway.lamamq_middleware import LamaMiddleware, hook_of
-from penstock.limits import LAMAMQ_ERROR_MESSAGE_BYTES_MAX
-from penstock.model import Protocol
 from penstock.ports import Receipt
+from penstock.protocols import Protocol
+from penstock.protocols.lamamq import LAMAMQ, LAMAMQ_ERROR_MESSAGE_BYTES_MAX
 from penstock.wire import lamamq
 from penstock.wire.lamamq import BrokerState, ErrorCode, PayloadType
 
@@ -36,7 +36,7 @@ _MESSAGE_ID_BYTES: Final = 4
 class LamaGateway(Gateway):
     """One LamaMQ connection."""
 
-    protocol: ClassVar[Protocol] = Protocol.LAMAMQ
+    protocol: ClassVar[Protocol] = LAMAMQ
 
     decoder: lamamq.BrokerDecoder
     state = BrokerState.AWAITING_AUTHENTICATION
@@ -46,14 +46,13 @@ class LamaGateway(Gateway):
 
     def new_decoder(self) -> lamamq.BrokerDecoder:
         """See the base class."""
-        frames = self.options.frames
         return lamamq.BrokerDecoder(
             order=self.order,
             key_required=self._key_required,
             limits=lamamq.Limits(
-                headers_max=frames.lamamq_headers_max,
-                headers_bytes_max=frames.lamamq_headers_bytes_max,
-                payload_bytes_max=frames.lamamq_payload_bytes_max,
+                headers_max=self.limits["headers_max"],
+                headers_bytes_max=self.limits["headers_bytes_max"],
+                payload_bytes_max=self.limits["payload_bytes_max"],
             ),
         )
 
@@ -81,9 +80,9 @@ class LamaGateway(Gateway):
             learn_topics=permits is None,
             permits=permits,
             answers_awaited=bool(decoder.awaited) and not broker.judged,
-            headers_max=self.options.frames.lamamq_headers_max,
-            headers_bytes_max=self.options.frames.lamamq_headers_bytes_max,
-            payload_bytes_max=self.options.frames.lamamq_payload_bytes_max,
+            headers_max=self.limits["headers_max"],
+            headers_bytes_max=self.limits["headers_bytes_max"],
+            payload_bytes_max=self.limits["payload_bytes_max"],
         )
         if end != start:
             decoder.skipped()

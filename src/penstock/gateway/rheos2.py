@@ -5,7 +5,8 @@ from typing import ClassVar
 from penstock._kernels import rheos2 as kernel
 from penstock.core.sessions import Session
 from penstock.gateway.rheos import RheosGateway
-from penstock.model import Protocol
+from penstock.protocols import Protocol
+from penstock.protocols.rheos2 import RHEOS2
 from penstock.wire import rheos2
 from penstock.wire.rheos import AckCode
 
@@ -15,11 +16,11 @@ __all__ = ["Rheos2Gateway"]
 class Rheos2Gateway(RheosGateway):
     """One Rheos v2 connection."""
 
-    protocol: ClassVar[Protocol] = Protocol.RHEOS2
+    protocol: ClassVar[Protocol] = RHEOS2
 
     def new_decoder(self) -> rheos2.BrokerDecoder:
         """See the base class."""
-        return rheos2.BrokerDecoder(body_bytes_max=self.options.frames.rheos2_body_bytes_max)
+        return rheos2.BrokerDecoder(body_bytes_max=self.limits["body_bytes_max"])
 
     def scan(self, session: Session, data: memoryview, start: int) -> int:
         """See the base class: a topic must exist before it is published to."""
@@ -32,7 +33,7 @@ class Rheos2Gateway(RheosGateway):
             session.sender,
             learn_topics=False,
             permits=broker.permits(session),
-            body_bytes_max=self.options.frames.rheos2_body_bytes_max,
+            body_bytes_max=self.limits["body_bytes_max"],
         )
 
     def acknowledgment(self, code: AckCode, identifier: bytes) -> bytes:

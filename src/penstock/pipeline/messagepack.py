@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import WireError
-from penstock.limits import (
+from penstock.protocols.fleximq import (
     FLEXIMQ_MESSAGE_BYTES_MAX,
     FLEXIMQ_PAYLOAD_DEPTH_MAX,
     FLEXIMQ_PAYLOAD_ELEMENTS_MAX,

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from penstock.model import Protocol
+from penstock.protocols import PROTOCOLS
 from penstock.server.config import Config
 from penstock.transport.addresses import Address
 
@@ -47,7 +47,7 @@ def banner(
 
 
 def _who(address: Address) -> str:
-    spoken = list(Protocol) if address.protocol is None else [address.protocol]
+    spoken = list(PROTOCOLS) if address.protocol is None else [address.protocol]
     names = ", ".join(protocol.label for protocol in spoken)
     return names + _strangers(address)
 

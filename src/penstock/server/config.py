@@ -5,19 +5,23 @@ and bound. `config_loading.load` is the way to get a `Config`: it has been check
 """
 
 import dataclasses
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 from urllib.parse import quote
 
+import msgspec
 from msgspec import Meta, Struct
 
 from penstock import limits as bounds
 from penstock import model
 from penstock.core.broker import BrokerSettings
+from penstock.protocols import PROTOCOLS
+from penstock.protocols.lamamq import LAMAMQ_IDENTITY_NAME_BYTES_MAX
 from penstock.storage.arrow.durability import DurabilityRules
 from penstock.storage.arrow.options import LogOptions, Retention
 from penstock.transport.addresses import OPTIONS, Address, parse_address
 
 __all__ = [
+    "PROTOCOL_LIMITS",
     "AnonymousConfig",
     "BasicConfig",
     "BrokerConfig",
@@ -40,6 +44,10 @@ __all__ = [
 
 Durability = Literal["fsync", "os", "memory"]
 Verdict = Literal["allow", "deny"]
+if TYPE_CHECKING:
+    _ProtocolName = str
+else:
+    _ProtocolName = Literal[PROTOCOLS.labels]
 
 _DURABILITY = {
     "memory": model.Durability.MEMORY,
@@ -67,7 +75,7 @@ class BrokerConfig(_Table, frozen=True):
     durability: Durability = "fsync"
 
 
-class LimitsConfig(_Table, frozen=True):
+class CommonLimitsConfig(_Table, frozen=True):
     """`[limits]`: time, rate and sizes; a size never goes beyond what its specification allows."""
 
     connections_max: _Count = bounds.SESSIONS_MAX
@@ -77,27 +85,26 @@ class LimitsConfig(_Table, frozen=True):
     )
     stop_seconds_max: _Seconds = 5.0
     messages_per_second_max: Annotated[int, Meta(ge=0)] = 0
-    rheos1_body_bytes_max: Annotated[int, Meta(ge=64, le=bounds.RHEOS1_BODY_BYTES_MAX)] = (
-        bounds.RHEOS1_BODY_BYTES_MAX
-    )
-    rheos2_body_bytes_max: Annotated[int, Meta(ge=64, le=bounds.RHEOS_BODY_BYTES_MAX)] = (
-        bounds.RHEOS_BODY_BYTES_MAX
-    )
-    herald_payload_bytes_max: Annotated[int, Meta(ge=64, le=bounds.HERALD_PAYLOAD_BYTES_MAX)] = (
-        bounds.HERALD_PAYLOAD_BYTES_MAX
-    )
-    fleximq_header_bytes_max: Annotated[int, Meta(ge=64, le=bounds.FLEXIMQ_HEADER_BYTES_MAX)] = (
-        bounds.FLEXIMQ_HEADER_BYTES_MAX
-    )
-    fleximq_message_bytes_max: Annotated[
-        int, Meta(ge=64, le=bounds.FLEXIMQ_MESSAGE_BYTES_CEILING)
-    ] = bounds.FLEXIMQ_MESSAGE_BYTES_MAX
-    lamamq_headers_max: Annotated[int, Meta(ge=0, le=65_535)] = bounds.LAMAMQ_HEADERS_MAX
-    lamamq_headers_bytes_max: Annotated[int, Meta(ge=64, le=bounds.GIB)] = (
-        bounds.LAMAMQ_HEADERS_BYTES_MAX
-    )
-    lamamq_payload_bytes_max: Annotated[int, Meta(ge=64, le=bounds.GIB)] = (
-        bounds.LAMAMQ_PAYLOAD_BYTES_MAX
+
+
+_PROTOCOL_LIMITS: Final = tuple(
+    (f"{protocol.label}_{limit.name}", Annotated[int, Meta(ge=limit.least, le=limit.most)], limit)
+    for protocol in PROTOCOLS
+    for limit in protocol.limits
+)
+PROTOCOL_LIMITS: Final = tuple(name for name, _, _ in _PROTOCOL_LIMITS)
+"""The keys of `[limits]` that are limits of a protocol."""
+
+if TYPE_CHECKING:
+    LimitsConfig = CommonLimitsConfig
+else:
+    LimitsConfig = msgspec.defstruct(
+        "LimitsConfig",
+        [(name, kind, limit.default) for name, kind, limit in _PROTOCOL_LIMITS],
+        bases=(CommonLimitsConfig,),
+        module=__name__,
+        namespace={"__doc__": CommonLimitsConfig.__doc__},
+        frozen=True,
     )
 
 
@@ -175,7 +182,7 @@ class ListenerConfig(_Table, frozen=True):
     """`[[listener]]`: a place where clients connect. An option stands here or in the URL."""
 
     url: _Text
-    protocol: Literal["rheos1", "rheos2", "fleximq", "herald", "lamamq"] | None = None
+    protocol: _ProtocolName | None = None
     order: Literal["little", "big"] | None = None
     echo: bool | None = None
     strict: bool | None = None
@@ -219,7 +226,7 @@ class BasicConfig(_Table, frozen=True):
 class LamamqConfig(_Table, frozen=True):
     """`lamamq` of a principal: LamaMQ's identity name and key."""
 
-    identity: Annotated[str, Meta(min_length=1, max_length=bounds.LAMAMQ_IDENTITY_NAME_BYTES_MAX)]
+    identity: Annotated[str, Meta(min_length=1, max_length=LAMAMQ_IDENTITY_NAME_BYTES_MAX)]
     key_sha256: _Sha256
 
 

@@ -3,9 +3,10 @@
 import argon2
 
 from penstock.errors import BadAddress, CertificateUnusable, InvalidPattern
-from penstock.limits import LAMAMQ_IDENTITY_NAME_BYTES_MAX, TOPIC_NAME_BYTES_MAX
-from penstock.model import Protocol, is_publishable
+from penstock.limits import TOPIC_NAME_BYTES_MAX
+from penstock.model import is_publishable
 from penstock.patterns import compile_pattern
+from penstock.protocols.lamamq import LAMAMQ_IDENTITY_NAME_BYTES_MAX
 from penstock.replay import split_replay
 from penstock.server.config import Config, PrincipalConfig, RuleConfig
 from penstock.server.config_reading import Sources
@@ -14,8 +15,6 @@ from penstock.transport.addresses import Address
 __all__ = ["check"]
 
 ARGON2_MEMORY_KIB_MAX = 1024 * 1024
-WITH_CREDENTIALS = frozenset({Protocol.FLEXIMQ, Protocol.LAMAMQ})
-"""The protocols in which a client can prove who it is."""
 
 
 def check(config: Config, sources: Sources) -> None:
@@ -211,7 +210,7 @@ def _check_access(address: Address, key: str, config: Config, sources: Sources) 
     if anonymous or (anonymous is None and address.is_loopback):
         return
     protocol = address.protocol
-    if protocol is not None and protocol not in WITH_CREDENTIALS:
+    if protocol is not None and not protocol.credentials:
         problem = (
             f"{address.location} would let nobody in: {protocol.label} clients have no "
             "credentials; set anonymous = true, or listen on 127.0.0.1"

@@ -6,7 +6,6 @@ import ssl
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from penstock import model
 from penstock.core.access import ANYONE
 from penstock.core.broker import Broker
 from penstock.errors import BadAddress, BrokerFull
@@ -15,6 +14,7 @@ from penstock.gateway.front_door import FrontDoor
 from penstock.gateway.options import GatewayOptions
 from penstock.limits import UDP_SESSION_SECONDS_MAX, UDP_SESSIONS_MAX
 from penstock.ports import Handler, Link
+from penstock.protocols.herald import HERALD
 from penstock.server.cannot_listen import cannot_listen
 from penstock.server.connections import ConnectionKeeper, Turnstile
 from penstock.server.http.service import HttpService
@@ -245,9 +245,7 @@ class DatagramListener(ConnectionKeeper):
 
     def opened(self, session: DatagramSession) -> Handler:
         """See transport.udp.DatagramOwner."""
-        options = dataclasses.replace(
-            self._options, protocol=model.Protocol.HERALD, order=session.order
-        )
+        options = dataclasses.replace(self._options, protocol=HERALD, order=session.order)
         return self.admit(session, lambda: FrontDoor(self._broker, session, options))
 
     def not_heard(self, reason: str) -> None:
@@ -257,8 +255,8 @@ class DatagramListener(ConnectionKeeper):
     def not_sent(self, *, messages: int, too_large: int) -> None:
         """See transport.udp.DatagramOwner."""
         counters = self._broker.counters
-        counters.messages_dropped[model.Protocol.HERALD] += messages
-        counters.messages_undeliverable[model.Protocol.HERALD] += too_large
+        counters.messages_dropped[HERALD] += messages
+        counters.messages_undeliverable[HERALD] += too_large
 
 
 class WebSocketListener(ConnectionKeeper):

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from penstock.errors import CannotKeep, OperatorError
-from penstock.gateway.options import FrameLimits, GatewayOptions
-from penstock.server.config import Config
+from penstock.gateway.options import GatewayOptions
+from penstock.server.config import PROTOCOL_LIMITS, Config
 from penstock.server.config_reload import reload
 from penstock.server.credentials import Authenticator
 from penstock.server.server import Server
@@ -99,13 +99,15 @@ class Running:
 
     def _options(self, address: Address | None) -> GatewayOptions:
         """Return what an address does not say itself; None stands for the broker's own programs."""
+        limits = self.config.limits
         welcome = address is None or address.anonymous or address.is_loopback
         return GatewayOptions(
             anonymous=self.authenticator.anonymous if welcome else None,
             authenticator=self.authenticator if self.authenticator.principals else None,
-            handshake_seconds_max=self.config.limits.handshake_seconds_max,
-            messages_per_second_max=self.config.limits.messages_per_second_max or None,
-            frames=_frame_limits(self.config),
+            handshake_seconds_max=limits.handshake_seconds_max,
+            messages_per_second_max=limits.messages_per_second_max or None,
+            handshake_bytes_max=limits.handshake_bytes_max,
+            frame_limits={name: getattr(limits, name) for name in PROTOCOL_LIMITS},
             herald_replay=self.config.herald_replay,
         )
 
@@ -177,11 +179,6 @@ def _reread(running: Running, reread: Callable[[], Config] | None) -> None:
         log.warning("not reloaded", error=str(error), code=error.code)
         return
     running.reload(new)
-
-
-def _frame_limits(config: Config) -> FrameLimits:
-    names = (field.name for field in dataclasses.fields(FrameLimits))
-    return FrameLimits(**{name: getattr(config.limits, name) for name in names})
 
 
 def _programs(config: Config) -> list[Program]:

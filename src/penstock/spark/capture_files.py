@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from pyarrow import fs
 
 from penstock._kernels.block import Block, TopicSlots
+from penstock.decode.reading import reading_of
 from penstock.errors import ErrorCode, OperatorError, OutOfSequence, WireError
 from penstock.limits import (
     CAPTURE_ERRORS_MAX,
@@ -22,8 +23,9 @@ from penstock.limits import (
     SPARK_BATCH_BYTES,
     SPARK_BATCH_ROWS,
 )
-from penstock.model import Durability, Protocol
-from penstock.spark.capture_roles import Captured, Role, Tools, new_role
+from penstock.model import Durability
+from penstock.protocols import PROTOCOLS, Protocol
+from penstock.spark.capture_roles.role import Captured, CapturedSide, Role, Tools, new_role
 from penstock.storage.arrow.format.segment import END_OF_STREAM, Columns, encode_group, head
 from penstock.storage.arrow.read.records import RECORD_SCHEMA
 from penstock.storage.schema import RECORD_COLUMNS
@@ -50,7 +52,6 @@ DECODED_SCHEMA: Final = pa.schema(
 """A record, where it was captured, and of an error what is wrong with which bytes."""
 
 _HEAD: Final = head(0, partition=0, base_offset=0, previous_end=0, previous_crc=0)
-_PROTOCOLS: Final = {protocol.label: protocol for protocol in Protocol}
 _NO_TIMESTAMP: Final = -1
 """What `timestampType` says where there is none, as Kafka does."""
 
@@ -127,13 +128,8 @@ def decode_capture(capture: Capture, tools: Tools) -> Iterator[pa.RecordBatch]:
             rows.error(0, capture.length, Fault.CUT_SHORT, text)
         yield from rows.flush()
         return
-    role = new_role(
-        detected.protocol,
-        detected.order,
-        tools,
-        from_client=capture.from_client,
-        first_bytes=own,
-    )
+    side = CapturedSide(detected.order, tools, capture.from_client, own)
+    role = new_role(detected.protocol, side)
     rows.protocol = detected.protocol
     yield from _decode(capture, role, rows)
 
@@ -224,7 +220,7 @@ class _Rows:
     def add(self, record: Captured) -> bool:
         """Take a message; return False if there is no room before the next `flush`."""
         return self._block.append_record(
-            protocol=self.protocol or 0,
+            protocol=0 if self.protocol is None else self.protocol.number,
             kind=record.kind,
             topic=record.topic.encode(),
             value=record.value,
@@ -306,20 +302,8 @@ def _detected(capture: Capture, own: bytes) -> Detected | None:
     """Return what is spoken, None if the file ends too early; raise UnrecognisedProtocol."""
     if capture.protocol == AUTO:
         return conclude(_of_client(capture, own))
-    protocol = _PROTOCOLS[capture.protocol or ""]
-    if protocol is Protocol.HERALD:
-        return Detected(protocol, "big" if own[:1] == b"\xca" else "little")
-    if protocol is Protocol.LAMAMQ:
-        try:
-            found = conclude(_of_client(capture, own))
-        except WireError:
-            found = None
-        if found is not None and found.protocol is protocol:
-            return found
-    return Detected(protocol, "little" if protocol in _LITTLE else "big")
-
-
-_LITTLE: Final = frozenset({Protocol.RHEOS1, Protocol.RHEOS2})
+    protocol = PROTOCOLS[capture.protocol or ""]
+    return Detected(protocol, reading_of(protocol).order(_of_client(capture, own), own))
 
 
 def _of_client(capture: Capture, own: bytes) -> bytes:

@@ -4,8 +4,8 @@ A folder has one file for each connection and direction:
 
     <connection>.<protocol>.<direction>.bin       plant-7.herald.c2s.bin, 42.auto.s2c.bin
 
-The connection is any text. The protocol is `rheos1`, `rheos2`, `fleximq`, `herald`, `lamamq`, or
-`auto`: then the first bytes of the client tell, also for the file of the broker beside it. The
+The connection is any text. The protocol is a protocol's label or `auto`:
+then the first bytes of the client tell, also for the file of the broker beside it. The
 direction is `c2s` for what the client sent and `s2c` for what the broker did. A file begins with
 the first byte of its connection, and is decoded by one task; it is never in memory whole.
 """
@@ -19,7 +19,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from penstock.model import Protocol, is_publishable
+from penstock.model import is_publishable
+from penstock.protocols import PROTOCOLS
 from penstock.spark.capture_files import AUTO, DECODED_SCHEMA, Capture, decode_capture
 from penstock.spark.capture_roles import Tools
 from penstock.spark.errors import InvalidOption
@@ -44,7 +45,7 @@ DECODED: Final = StructType(
 """The record's columns, and those of captures."""
 
 _PLACE: Final = ("connection", "direction", "file")
-_PROTOCOLS: Final = "|".join((*(protocol.label for protocol in Protocol), AUTO))
+_PROTOCOLS: Final = "|".join((*PROTOCOLS.labels, AUTO))
 _NAME: Final = rf"([^/]+)\.({_PROTOCOLS})\.(c2s|s2c)\.bin$"
 
 

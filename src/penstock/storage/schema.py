@@ -8,9 +8,10 @@ from typing import Final
 
 import pyarrow as pa
 
-from penstock.model import Kind, Protocol
+from penstock.model import Kind
+from penstock.protocols import SOURCES
 
-__all__ = ["FLIGHT", "KINDS", "PROTOCOLS", "RECORD_COLUMNS", "SCHEMA"]
+__all__ = ["KINDS", "PROTOCOLS", "RECORD_COLUMNS", "SCHEMA"]
 
 RECORD_COLUMNS: Final = 15
 """Columns that are the record's; those behind them are the log's."""
@@ -43,9 +44,11 @@ SCHEMA: Final = pa.schema(
 )
 """What a segment holds."""
 
-FLIGHT: Final = "flight"
-"""What `protocol` says of rows of a table that were published by Arrow Flight."""
-PROTOCOLS: Final = (*(protocol.label for protocol in Protocol), FLIGHT)
-"""The dictionary of `protocol`: an index is a Protocol's number less one, the last is FLIGHT."""
+PROTOCOLS: Final = tuple(SOURCES)
+"""The dictionary of `protocol` in segments that are written now.
+
+Readers go by the dictionary of the segment that they read: an index means another label there if
+other sources were known when it was written.
+"""
 KINDS: Final = tuple(kind.label for kind in Kind)
-"""The dictionary of `kind`: an index is a Kind's number."""
+"""The dictionary of `kind` in segments that are written now: an index is a Kind's number."""

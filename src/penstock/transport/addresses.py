@@ -18,7 +18,8 @@ from typing import Any, Final, Literal, NamedTuple, cast, get_args
 from urllib.parse import quote, unquote
 
 from penstock.errors import BadAddress
-from penstock.model import ByteOrder, Protocol
+from penstock.model import ByteOrder
+from penstock.protocols import PROTOCOLS, Protocol
 
 __all__ = ["OPTIONS", "Address", "Scheme", "parse_address"]
 
@@ -30,7 +31,6 @@ _WEB: Final = frozenset({"ws", "wss"})
 _SECURE: Final = frozenset({"tls", "wss"})
 _HOST: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 _NUMERIC: Final = re.compile(r"[0-9.]+")
-_ORDERED: Final = frozenset({Protocol.HERALD, Protocol.LAMAMQ})
 _WORDS: Final = {"true": True, "false": False}
 
 
@@ -123,13 +123,12 @@ def _mode(value: str) -> int:
     return mode
 
 
-_PROTOCOLS: Final = {protocol.label: protocol for protocol in Protocol}
 _ORDERS: Final[Mapping[str, ByteOrder]] = {"little": "little", "big": "big"}
 
 OPTIONS: Final[Mapping[str, _Option]] = MappingProxyType(
     {
         "protocol": _Option(
-            _SCHEMES, _PROTOCOLS.__getitem__, lambda value: value.label, ", ".join(_PROTOCOLS)
+            _SCHEMES, PROTOCOLS.__getitem__, lambda value: value.label, ", ".join(PROTOCOLS.labels)
         ),
         "order": _Option(_STREAMS | _WEB, _ORDERS.__getitem__, str, "little or big"),
         "echo": _Option(_SCHEMES, _WORDS.__getitem__, _boolean, "true or false"),
@@ -230,17 +229,23 @@ def _options(url: str, scheme: str, query: str) -> dict[str, Any]:
     return options
 
 
+def _spoken_over(scheme: str) -> Protocol:
+    """Return the protocol of listeners that take one protocol alone."""
+    return next(protocol for protocol in PROTOCOLS if scheme in protocol.transports)
+
+
 def _checked(url: str, address: Address) -> Address:
     """Judge what no single part can know, and fill in the protocol of those that have one."""
     protocol = address.protocol
     if address.scheme == "udp":
-        if protocol not in {None, Protocol.HERALD}:
-            raise BadAddress(url, "only herald is spoken over UDP")
-        protocol = Protocol.HERALD
+        if protocol not in {None, _spoken_over("udp")}:
+            raise BadAddress(url, f"only {_spoken_over('udp')} is spoken over UDP")
+        protocol = _spoken_over("udp")
     elif address.scheme in _WEB and protocol is None:
-        protocol = Protocol.FLEXIMQ
-    if address.order is not None and protocol not in _ORDERED:
-        raise BadAddress(url, "order needs protocol=herald or protocol=lamamq: others have one")
+        protocol = _spoken_over(address.scheme)
+    if address.order is not None and (protocol is None or len(protocol.orders) == 1):
+        ordered = " or ".join(f"protocol={each}" for each in PROTOCOLS if len(each.orders) > 1)
+        raise BadAddress(url, f"order needs {ordered}: others have one")
     if (address.certificate is None) != (address.key is None):
         raise BadAddress(url, "certificate and key are given together")
     return dataclasses.replace(address, protocol=protocol)

@@ -7,7 +7,7 @@ import pytest
 
 from penstock.core.broker import BrokerSettings
 from penstock.gateway.options import GatewayOptions
-from penstock.model import Protocol
+from penstock.protocols.fleximq import FLEXIMQ
 from tests.conformance.fleximq.client import Client
 from tests.support import fleximq_bytes as fx
 from tests.support.fleximq_bytes import frame
@@ -22,7 +22,7 @@ AUTHS = [
 
 @pytest.fixture(scope="module")
 def pinned() -> Iterator[LiveBroker]:
-    with LiveBroker(options=GatewayOptions(protocol=Protocol.FLEXIMQ)) as live:
+    with LiveBroker(options=GatewayOptions(protocol=FLEXIMQ)) as live:
         yield live
 
 

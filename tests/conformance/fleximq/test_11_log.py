@@ -2,8 +2,9 @@
 
 import pytest
 
-from penstock.model import Form, Kind, Protocol
+from penstock.model import Form, Kind
 from penstock.ports import Record
+from penstock.protocols.fleximq import FLEXIMQ
 from tests.support import fleximq_bytes as fx
 from tests.support.failing_log import Desk
 from tests.support.fakes import RecordingLink
@@ -109,7 +110,7 @@ def test_1104_who_ends_is_closed_once_its_messages_are_settled(room: Room, outco
 def kept(room: Room, sender: int) -> Record:
     """The one record in the log, which has what all records of clients have."""
     (record,) = room.log.records
-    assert record.protocol is Protocol.FLEXIMQ
+    assert record.protocol is FLEXIMQ
     assert record.sender_name == str(sender)
     assert record.sender.number == sender
     assert record.timestamp_us == room.clock.now_us()

@@ -9,7 +9,7 @@ import pytest
 from penstock.core.access import Action, Principal, Rule
 from penstock.core.broker import BrokerSettings
 from penstock.gateway.options import GatewayOptions
-from penstock.model import Protocol
+from penstock.protocols.lamamq import LAMAMQ
 from tests.support import herald_bytes
 from tests.support.lamamq_bytes import (
     BAD_REQUEST,
@@ -43,7 +43,7 @@ BINARY = bytes(range(256))
 @pytest.fixture(scope="module")
 def pinned() -> Iterator[LiveBroker]:
     """A broker that takes every first byte for LamaMQ's."""
-    with LiveBroker(options=GatewayOptions(protocol=Protocol.LAMAMQ, order="big")) as live:
+    with LiveBroker(options=GatewayOptions(protocol=LAMAMQ, order="big")) as live:
         yield live
 
 

@@ -5,7 +5,7 @@ from penstock.core.hooks import Event, EventKind
 from penstock.gateway.lamamq import LamaGateway
 from penstock.gateway.lamamq_middleware import LamaMiddleware
 from penstock.gateway.options import GatewayOptions
-from penstock.model import Protocol
+from penstock.protocols.herald import HERALD
 from penstock.storage.memory import MemoryLog
 from tests.support.fakes import FakeClock, RecordingLink
 from tests.support.lamamq_bytes import CHOICE, OFFER, answer, authentication, push, subscribe
@@ -61,7 +61,7 @@ def test_ids_of_calls_that_nobody_waits_for_are_bounded_and_the_oldest_go_first(
     session, decoder = fed.gateway.session, fed.gateway.decoder
     assert session is not None
     middleware = LamaMiddleware(fed.broker, session, "big", decoder, calls_late_max=3)
-    event = Event(EventKind.DISCONNECT, "c", "c", Protocol.HERALD)
+    event = Event(EventKind.DISCONNECT, "c", "c", HERALD)
     assert middleware.call(100, "h", event)  # waited for, and so never forgotten
     for identifier in range(5):
         assert middleware.call(identifier, "h", event)
@@ -78,7 +78,7 @@ def test_a_middleware_that_does_not_read_is_not_called() -> None:
     assert session is not None
     middleware = LamaMiddleware(fed.broker, session, "big", fed.gateway.decoder)
     fed.link.buffered = fed.broker.settings.out_buffer_bytes_max + 1
-    event = Event(EventKind.DISCONNECT, "c", "c", Protocol.HERALD)
+    event = Event(EventKind.DISCONNECT, "c", "c", HERALD)
     assert not middleware.call(1, "h", event)
     assert fed.link.read() == b""
     assert session.dropped == 1

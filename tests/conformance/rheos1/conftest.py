@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.gateway.options import GatewayOptions
-from penstock.model import Protocol
+from penstock.protocols import PROTOCOLS
 from tests.support.live import LiveBroker
 from tests.support.rheos_bytes import RHEOS1, Rheos
 
@@ -27,5 +27,5 @@ def topic() -> bytes:
 @pytest.fixture(scope="module")
 def pinned() -> Iterator[LiveBroker]:
     """A broker whose port speaks nothing but this version."""
-    with LiveBroker(options=GatewayOptions(protocol=Protocol.RHEOS1)) as live:
+    with LiveBroker(options=GatewayOptions(protocol=PROTOCOLS["rheos1"])) as live:
         yield live

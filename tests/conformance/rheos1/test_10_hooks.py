@@ -9,7 +9,7 @@ from penstock.core.routing import Encoding
 from penstock.core.sessions import Session
 from penstock.gateway.front_door import FrontDoor
 from penstock.gateway.options import GatewayOptions
-from penstock.model import Protocol
+from penstock.protocols.lamamq import LAMAMQ
 from penstock.storage.memory import MemoryLog
 from tests.support.fakes import FakeClock, RecordingLink
 from tests.support.rheos_bytes import CREATE, FAILED, PUBLISH, SUBSCRIBE, SUCCESS, Rheos
@@ -37,7 +37,7 @@ class Court:
         self.rheos = rheos
         self.broker = Broker(log=MemoryLog(), clock=FakeClock())
         session = self.broker.open(
-            Encoding(Protocol.LAMAMQ, "big"), RecordingLink(), name="judge", principal=ANYONE
+            Encoding(LAMAMQ, "big"), RecordingLink(), name="judge", principal=ANYONE
         )
         self.judge = Judge(session)
         self.link = RecordingLink()

@@ -6,7 +6,7 @@ import struct
 import pytest
 
 from penstock.gateway.options import GatewayOptions
-from penstock.model import Protocol
+from penstock.protocols import PROTOCOLS
 from tests.support.live import LiveBroker
 from tests.support.rheos_bytes import (
     BOB,
@@ -136,7 +136,7 @@ def test_09_a_port_pinned_to_one_version_speaks_no_other(pinned: LiveBroker) -> 
         client.send(RHEOS1.request(CREATE, b"a") + bytes(4))
         client.expect_failed()
         client.expect_close()
-    options = GatewayOptions(protocol=Protocol.RHEOS1)
+    options = GatewayOptions(protocol=PROTOCOLS["rheos1"])
     with LiveBroker(options=options) as broker, Client(broker, RHEOS1) as client:
         client.send(RHEOS2.request(CREATE, b"abc", b"data"))
         client.expect_failed()

@@ -3,7 +3,7 @@
 import struct
 from functools import partial
 
-from penstock.model import Protocol
+from penstock.protocols.fleximq import FLEXIMQ
 from penstock.wire import fleximq
 from penstock.wire.fleximq import Header, Message, MessageType
 from tests.fuzz.kernels import KERNEL, agrees, kernel_seeds
@@ -56,13 +56,13 @@ SEEDS = [
         b"".join(fleximq.encode(message) for message in messages),
     )
 ]
-SEEDS += kernel_seeds(Protocol.FLEXIMQ)
+SEEDS += kernel_seeds(FLEXIMQ)
 
 
 def check(data: bytes) -> None:
     options = data[0] if data else 0
     if options & KERNEL:
-        agrees(Protocol.FLEXIMQ, options, data[1:])
+        agrees(FLEXIMQ, options, data[1:])
         return
     strict = bool(options & 2)
     make = fleximq.ClientDecoder if options & 1 else partial(fleximq.BrokerDecoder, strict=strict)

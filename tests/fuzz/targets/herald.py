@@ -2,7 +2,8 @@
 
 from functools import partial
 
-from penstock.model import ByteOrder, Protocol
+from penstock.model import ByteOrder
+from penstock.protocols.herald import HERALD
 from penstock.wire import herald
 from tests.fuzz.kernels import KERNEL, agrees, kernel_seeds
 from tests.fuzz.promises import assert_promises
@@ -35,13 +36,13 @@ SEEDS = [
         b"".join(herald.encode(packet, order=_order(options)) for packet in _PACKETS),
     )
 ]
-SEEDS += kernel_seeds(Protocol.HERALD)
+SEEDS += kernel_seeds(HERALD)
 
 
 def check(data: bytes) -> None:
     options = data[0] if data else 0
     if options & KERNEL:
-        agrees(Protocol.HERALD, options, data[1:])
+        agrees(HERALD, options, data[1:])
         return
     order = _order(options)
     encode = partial(herald.encode, order=order)

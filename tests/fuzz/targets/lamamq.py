@@ -6,7 +6,8 @@ the errors are checked.
 
 from functools import partial
 
-from penstock.model import ByteOrder, Protocol
+from penstock.model import ByteOrder
+from penstock.protocols.lamamq import LAMAMQ
 from penstock.wire import lamamq
 from tests.fuzz.kernels import KERNEL, agrees, kernel_seeds
 from tests.fuzz.promises import assert_promises, cut_of, outcome
@@ -88,13 +89,13 @@ SEEDS = [
     b"\x08" + lamamq.encode(lamamq.Authentication("lama")),
     b"\x01" + lamamq.encode(lamamq.Answer(0, lamamq.ErrorCode.BAD_REQUEST, "who?")),
 ]
-SEEDS += kernel_seeds(Protocol.LAMAMQ)
+SEEDS += kernel_seeds(LAMAMQ)
 
 
 def check(data: bytes) -> None:
     options, stream = data[0] if data else 0, data[1:]
     if options & KERNEL:
-        agrees(Protocol.LAMAMQ, options, stream)
+        agrees(LAMAMQ, options, stream)
         return
     make = partial(_decoder, options)
     if options & 8:

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from penstock.model import Protocol
+from penstock.protocols.rheos1 import RHEOS1
 from penstock.wire import rheos1
 from tests.fuzz.kernels import KERNEL, agrees, kernel_seeds
 from tests.fuzz.promises import assert_promises
@@ -30,13 +30,13 @@ SEEDS = [
         b"".join(rheos1.encode(packet) for packet in packets),
     )
 ]
-SEEDS += kernel_seeds(Protocol.RHEOS1)
+SEEDS += kernel_seeds(RHEOS1)
 
 
 def check(data: bytes) -> None:
     options = data[0] if data else 0
     if options & KERNEL:
-        agrees(Protocol.RHEOS1, options, data[1:])
+        agrees(RHEOS1, options, data[1:])
         return
     decoder = rheos1.ClientDecoder if options & 1 else rheos1.BrokerDecoder
     limits = {"body_bytes_max": 64} if options & 2 else {}

@@ -6,7 +6,7 @@ No change to a packet keeps its checksum right: bit 2 lets the input say what li
 import zlib
 from functools import partial
 
-from penstock.model import Protocol
+from penstock.protocols.rheos2 import RHEOS2
 from penstock.wire import rheos2
 from tests.fuzz.kernels import KERNEL, agrees, kernel_seeds
 from tests.fuzz.promises import assert_promises
@@ -34,14 +34,14 @@ SEEDS = [
         b"".join(rheos2.encode(packet) for packet in packets),
     )
 ]
-SEEDS += kernel_seeds(Protocol.RHEOS2) + kernel_seeds(Protocol.RHEOS2, options=4)
+SEEDS += kernel_seeds(RHEOS2) + kernel_seeds(RHEOS2, options=4)
 
 
 def check(data: bytes) -> None:
     options = data[0] if data else 0
     stream = _with_checksums(data[1:]) if options & 4 else data[1:]
     if options & KERNEL:
-        agrees(Protocol.RHEOS2, options, stream)
+        agrees(RHEOS2, options, stream)
         return
     decoder = rheos2.ClientDecoder if options & 1 else rheos2.BrokerDecoder
     limits = {"body_bytes_max": 64} if options & 2 else {}

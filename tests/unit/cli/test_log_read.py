@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.log_text import text_of
-from penstock.model import Kind, Protocol
+from penstock.model import Kind
+from penstock.protocols.fleximq import FLEXIMQ
 from penstock.storage.schema import RECORD_COLUMNS, SCHEMA
 from tests.support.commands import Commands
 from tests.support.written_log import WrittenLog, contents, flip, message
@@ -108,7 +109,7 @@ def test_json_has_all_columns_of_a_record(commands: Commands, tmp_path: Path) ->
     with WrittenLog(tmp_path) as log:
         log.put(
             message(
-                "plant/a", b"\x00\xff", 3, protocol=Protocol.FLEXIMQ, kind=Kind.REPLY,
+                "plant/a", b"\x00\xff", 3, protocol=FLEXIMQ, kind=Kind.REPLY,
                 headers=(("path", b"/x"), ("path", b"\xfe")), correlation="r", status=200,
             )
         )  # fmt: skip

@@ -17,9 +17,14 @@ from penstock.client.events import (
     Requested,
 )
 from penstock.client.options import Credentials
-from penstock.client.sessions import Extras, FleximqSession
+from penstock.client.sessions import Extras
+from penstock.client.sessions.fleximq import FleximqSession
 from penstock.errors import CallerError, InvalidTopicName, WireError
-from penstock.model import Protocol
+from penstock.protocols.fleximq import FLEXIMQ
+from penstock.protocols.herald import HERALD
+from penstock.protocols.lamamq import LAMAMQ
+from penstock.protocols.rheos1 import RHEOS1
+from penstock.protocols.rheos2 import RHEOS2
 from tests.support import fleximq_bytes as fx
 
 ME, OTHER = 1000, 1001
@@ -264,17 +269,17 @@ def test_what_fleximq_has_not_is_named() -> None:
 
 
 def test_credentials_that_a_protocol_cannot_carry_are_refused() -> None:
-    Credentials(**TOKEN).check(Protocol.FLEXIMQ)
-    Credentials(key=b"k").check(Protocol.LAMAMQ)
-    for protocol in (Protocol.HERALD, Protocol.RHEOS1, Protocol.RHEOS2, Protocol.LAMAMQ):
+    Credentials(**TOKEN).check(FLEXIMQ)
+    Credentials(key=b"k").check(LAMAMQ)
+    for protocol in (HERALD, RHEOS1, RHEOS2, LAMAMQ):
         with pytest.raises(Unsupported, match=f"{protocol.label} has no token= credentials"):
             Credentials(**TOKEN).check(protocol)
     with pytest.raises(Unsupported):
-        Credentials(key=b"k").check(Protocol.FLEXIMQ)
+        Credentials(key=b"k").check(FLEXIMQ)
     with pytest.raises(BadOption):
-        Credentials(username="u").check(Protocol.FLEXIMQ)
+        Credentials(username="u").check(FLEXIMQ)
     with pytest.raises(BadOption):
-        Credentials(api_key="k", **TOKEN).check(Protocol.FLEXIMQ)
+        Credentials(api_key="k", **TOKEN).check(FLEXIMQ)
 
 
 def test_secrets_are_not_shown() -> None:

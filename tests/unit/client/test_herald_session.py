@@ -6,7 +6,8 @@ import pytest
 
 from penstock.client.errors import NotAChannel, Refused, Unsupported
 from penstock.client.events import Acknowledged, Delivered, Ended, Event, Failed, Ready
-from penstock.client.sessions import Extras, HeraldSession
+from penstock.client.sessions import Extras
+from penstock.client.sessions.herald import HeraldSession
 from penstock.errors import FieldOutOfRange, OutOfSequence, WireError
 from tests.support import herald_bytes as herald
 

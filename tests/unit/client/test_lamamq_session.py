@@ -4,8 +4,9 @@ import pytest
 
 from penstock.client.errors import Unsupported
 from penstock.client.events import Acknowledged, Delivered, Event, Failed, HookCalled, Ready
-from penstock.client.sessions import Extras, LamamqSession
+from penstock.client.sessions import Extras
 from penstock.client.sessions.base import Hook
+from penstock.client.sessions.lamamq import LamamqSession
 from penstock.errors import FieldOutOfRange, WireError
 from penstock.wire.lamamq import HasHeader, HeaderIs, HookStrategy, HookType, TopicIs
 from tests.support import lamamq_bytes as lama

@@ -9,10 +9,11 @@ import pytest
 
 import penstock
 from penstock.client import Unsupported
-from penstock.client.factory import session_factory
 from penstock.client.options import ConnectOptions, Credentials
+from penstock.client.sessions import session_factory
 from penstock.client.sessions.base import Hook
-from penstock.model import Protocol
+from penstock.protocols import PROTOCOLS, Protocol
+from penstock.protocols.fleximq import FLEXIMQ
 from penstock.wire.lamamq import HookType
 from tests.support.live import LiveBroker
 
@@ -40,7 +41,7 @@ def test_the_operations_are_those_of_the_protocols() -> None:
         for line in table.splitlines()
         if line.startswith("| `") and (cells := line.strip("|").split("|"))
     }
-    for column, protocol in enumerate(Protocol):
+    for column, protocol in enumerate(PROTOCOLS):
         for operation, supported in rows.items():
             assert supports(protocol, operation) is supported[column], (protocol, operation)
 
@@ -62,7 +63,7 @@ def supports(protocol: Protocol, operation: str) -> bool:
         "notifications": client.notifications,
         "middleware": lambda: session.register(Hook("h", HookType.CONNECT)),
     }
-    if protocol is Protocol.FLEXIMQ:
+    if protocol is FLEXIMQ:
         session._client_id = 1000
     try:
         calls[operation]()

@@ -24,7 +24,8 @@ from penstock.client.options import Backoff, Options, State
 from penstock.client.outgoing import WRITE_BYTES_MAX, WRITE_VALUES_MAX, header_pairs, runs
 from penstock.client.state import NEXT, may_move
 from penstock.client.topics import TopicMatcher, plain_topic, without_replay
-from penstock.model import Protocol
+from penstock.protocols.fleximq import FLEXIMQ
+from penstock.protocols.lamamq import LAMAMQ
 
 
 def test_importing_the_package_does_not_load_the_client() -> None:
@@ -159,8 +160,8 @@ def test_headers_are_a_mapping_or_pairs_of_text_or_bytes() -> None:
 @pytest.mark.parametrize(
     "error",
     [
-        Refused(Protocol.FLEXIMQ, 403, "no", b"\xa2no"),
-        PartlyRefused(((1, Refused(Protocol.LAMAMQ, 4, "no")),), 3),
+        Refused(FLEXIMQ, 403, "no", b"\xa2no"),
+        PartlyRefused(((1, Refused(LAMAMQ, 4, "no")),), 3),
         ConnectionLost("reset"),
         TimedOut("publish", 2.5),
         Unsupported("herald", "request"),

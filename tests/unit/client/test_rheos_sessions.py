@@ -8,8 +8,7 @@ import pytest
 
 from penstock.client.errors import Unsupported
 from penstock.client.events import Acknowledged, Delivered, Event, Failed, Ready
-from penstock.client.sessions import Rheos1Session, Rheos2Session
-from penstock.client.sessions.rheos import rheos_client_id
+from penstock.client.sessions.rheos import Rheos1Session, Rheos2Session, rheos_client_id
 from penstock.errors import FieldOutOfRange, InvalidTopicName, WireError
 from tests.support.rheos_bytes import (
     ALICE,

@@ -9,8 +9,9 @@ from penstock.core.routing import Encoding
 from penstock.core.sessions import Session
 from penstock.errors import LogUnavailable
 from penstock.limits import ANSWERS_WAITING_BYTES_MAX
-from penstock.model import Durability, Kind, Protocol
+from penstock.model import Durability, Kind
 from penstock.ports import Receipt, Record
+from penstock.protocols.herald import HERALD
 from tests.support.fakes import FakeClock, RecordingLink
 from tests.support.kept_log import KeptLog
 from tests.support.publishes import publish
@@ -29,12 +30,12 @@ class Desk:
         self.link: RecordingLink = self.session.link  # type: ignore[assignment]
 
     def join(self) -> Session:
-        encoding = Encoding(Protocol.HERALD, "little")
+        encoding = Encoding(HERALD, "little")
         return self.broker.open(encoding, RecordingLink(), principal=ANYONE)
 
     def publish(self, session: Session | None = None, *values: bytes) -> Receipt:
         data = b"".join(
-            publish(Protocol.HERALD, "little", channel=1, value=value) for value in values or [b"a"]
+            publish(HERALD, "little", channel=1, value=value) for value in values or [b"a"]
         )
         batch, sender = self.broker.batch, (session or self.session)
         herald_kernel.scan(data, 0, batch, self.broker.topics, sender.sender, order="little")
@@ -124,9 +125,7 @@ def test_a_log_that_takes_nothing_delivers_nothing() -> None:
     desk.log.available = False
     with pytest.raises(LogUnavailable):
         desk.publish()
-    record = Record(
-        Protocol.HERALD, Kind.NOTIFY, "", b"", desk.session.sender, desk.session.name, 0
-    )
+    record = Record(HERALD, Kind.NOTIFY, "", b"", desk.session.sender, desk.session.name, 0)
     with pytest.raises(LogUnavailable):
         desk.broker.publish_record(desk.session, record)
     assert desk.link.read() == b""
@@ -134,7 +133,7 @@ def test_a_log_that_takes_nothing_delivers_nothing() -> None:
     desk.log.available = True
     assert desk.broker.publish_record(desk.session, record).first_offset == 0
     assert desk.publish().first_offset == 1
-    assert desk.broker.counters.messages_received[Protocol.HERALD] == 2
+    assert desk.broker.counters.messages_received[HERALD] == 2
 
 
 def test_a_session_is_closed_behind_its_last_answer_also_one_that_fails() -> None:

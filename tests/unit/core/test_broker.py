@@ -9,13 +9,13 @@ from penstock.core.broker import Broker, BrokerSettings
 from penstock.core.routing import Encoding
 from penstock.core.sessions import Session
 from penstock.errors import BrokerFull, InvalidTopicName, NotAllowed, TooManySubscriptions
-from penstock.model import Protocol
+from penstock.protocols import PROTOCOLS
 from penstock.storage.memory import MemoryLog
 from penstock.wire import herald
 from tests.support.fakes import FakeClock, RecordingLink
 from tests.support.publishes import publish
 
-HERALD = Encoding(Protocol.HERALD, "little")
+HERALD = Encoding(PROTOCOLS["herald"], "little")
 
 
 def new_broker(**settings: object) -> Broker:
@@ -35,7 +35,7 @@ def join(
 
 
 def send(broker: Broker, session: Session, *messages: tuple[int, bytes]) -> int:
-    data = b"".join(publish(Protocol.HERALD, "little", channel=c, value=v) for c, v in messages)
+    data = b"".join(publish(PROTOCOLS["herald"], "little", channel=c, value=v) for c, v in messages)
     end = herald_kernel.scan(
         data, 0, broker.batch, broker.topics, session.sender, order="little",
         permits=broker.permits(session),
@@ -59,8 +59,8 @@ def test_a_batch_reaches_its_subscribers_in_order() -> None:
     assert send(broker, publisher, (2, b"d")) == 3
     assert messages(one) == [(1, b"a"), (1, b"c")]
     assert messages(all_) == [(1, b"a"), (2, b"b"), (1, b"c"), (2, b"d")]
-    assert broker.counters.messages_received[Protocol.HERALD] == 4
-    assert broker.counters.messages_sent[Protocol.HERALD] == 6
+    assert broker.counters.messages_received[PROTOCOLS["herald"]] == 4
+    assert broker.counters.messages_sent[PROTOCOLS["herald"]] == 6
 
 
 def test_a_publisher_hears_itself_unless_told_otherwise() -> None:
@@ -126,7 +126,7 @@ def test_a_subscriber_that_does_not_read_loses_messages_and_they_are_counted() -
     slow.link.buffered = 101  # type: ignore[misc]
     send(broker, publisher, (1, b"a"), (1, b"b"))
     assert messages(slow) == []
-    assert slow.dropped == broker.counters.messages_dropped[Protocol.HERALD] == 2
+    assert slow.dropped == broker.counters.messages_dropped[PROTOCOLS["herald"]] == 2
     slow.link.buffered = 100  # type: ignore[misc]
     send(broker, publisher, (1, b"c"))
     assert messages(slow) == [(1, b"c")]
@@ -255,11 +255,11 @@ def test_a_wildcard_subscription_gets_nothing_that_a_rule_denies() -> None:
 def test_values_too_long_for_herald_are_left_out_for_herald_alone() -> None:
     broker = new_broker()
     subscriber = join(broker, "#")
-    other = broker.open(Encoding(Protocol.RHEOS2, "little"), RecordingLink(), principal=ANYONE)
+    other = broker.open(Encoding(PROTOCOLS["rheos2"], "little"), RecordingLink(), principal=ANYONE)
     broker.subscribe(other, "#")
     publisher = join(broker)
     data = b"".join(
-        publish(Protocol.RHEOS2, "little", channel=1, value=value)
+        publish(PROTOCOLS["rheos2"], "little", channel=1, value=value)
         for value in (b"a", bytes(1_048_568), b"b")
     )
     rheos2_kernel.scan(data, 0, broker.batch, broker.topics, publisher.sender)
@@ -267,7 +267,7 @@ def test_values_too_long_for_herald_are_left_out_for_herald_alone() -> None:
     broker.batch.clear()
     assert messages(subscriber) == [(1, b"a"), (1, b"b")]
     assert other.link.read() == data  # type: ignore[attr-defined]
-    assert broker.counters.messages_undeliverable[Protocol.HERALD] == 1
+    assert broker.counters.messages_undeliverable[PROTOCOLS["herald"]] == 1
 
 
 def test_timers_run_in_order_when_they_are_due() -> None:

@@ -21,15 +21,15 @@ from penstock.limits import (
     CATCH_UP_PIECE_BYTES,
     JOIN_QUEUE_BYTES_MAX,
 )
-from penstock.model import Protocol
 from penstock.ports import Stored
+from penstock.protocols import PROTOCOLS
 from penstock.storage.memory import MemoryLog
 from penstock.wire import herald
 from tests.support.fakes import FakeClock, RecordingLink
 from tests.support.kept_log import KeptLog
 from tests.support.publishes import publish
 
-HERALD = Encoding(Protocol.HERALD, "little")
+HERALD = Encoding(PROTOCOLS["herald"], "little")
 
 
 class Client:
@@ -91,7 +91,7 @@ class Desk:
 
     def send_values(self, *values: bytes, channel: int = 1, by: Client | None = None) -> None:
         data = b"".join(
-            publish(Protocol.HERALD, "little", channel=channel, value=v) for v in values
+            publish(PROTOCOLS["herald"], "little", channel=channel, value=v) for v in values
         )
         batch, sender = self.broker.batch, (by or self.publisher).session
         herald_kernel.scan(data, 0, batch, self.broker.topics, sender.sender, order="little")
@@ -126,7 +126,7 @@ def test_a_slow_subscriber_is_served_from_the_log_and_comes_back() -> None:
     assert slow.live
     desk.send("f")
     assert slow.read() == words("f")
-    assert desk.broker.counters.messages_sent[Protocol.HERALD] == 12
+    assert desk.broker.counters.messages_sent[PROTOCOLS["herald"]] == 12
     assert not desk.broker.counters.messages_dropped
 
 
@@ -378,7 +378,7 @@ def test_damage_is_counted_and_reading_goes_on_behind_it() -> None:
     desk.log.answer_all()
     assert slow.read() == words("a d")
     assert slow.live
-    assert desk.broker.counters.messages_unreadable[Protocol.HERALD] == 2
+    assert desk.broker.counters.messages_unreadable[PROTOCOLS["herald"]] == 2
 
 
 def test_rows_that_cannot_be_loaded_are_damage_too() -> None:
@@ -396,7 +396,7 @@ def test_rows_that_cannot_be_loaded_are_damage_too() -> None:
     slow.drain()
     desk.log.answer_all()
     assert slow.read() == words("b")
-    assert desk.broker.counters.messages_unreadable[Protocol.HERALD] == 1
+    assert desk.broker.counters.messages_unreadable[PROTOCOLS["herald"]] == 1
 
 
 def test_one_that_retention_overtook_goes_on_at_the_horizon() -> None:
@@ -410,7 +410,7 @@ def test_one_that_retention_overtook_goes_on_at_the_horizon() -> None:
     slow.drain()
     desk.log.answer_all()
     assert slow.read() == words("c")
-    assert slow.session.dropped == desk.broker.counters.messages_dropped[Protocol.HERALD] == 2
+    assert slow.session.dropped == desk.broker.counters.messages_dropped[PROTOCOLS["herald"]] == 2
 
 
 def test_a_log_that_cannot_be_read_costs_the_connection_and_no_other() -> None:

@@ -7,7 +7,7 @@ from penstock.core.access import ANYONE
 from penstock.core.broker import Broker, BrokerSettings
 from penstock.core.counters import TopicCount, TopicCounts
 from penstock.core.routing import Encoding
-from penstock.model import Protocol
+from penstock.protocols.herald import HERALD
 from penstock.storage.memory import MemoryLog
 from tests.support.fakes import FakeClock, RecordingLink
 from tests.support.herald_bytes import publish
@@ -54,7 +54,7 @@ def test_a_client_that_is_cut_off_counts_once() -> None:
     settings = BrokerSettings(disconnect_slow_consumers=True)
     broker = Broker(log=MemoryLog(), clock=FakeClock(), settings=settings)
     link = RecordingLink()
-    encoding = Encoding(Protocol.HERALD, "little")
+    encoding = Encoding(HERALD, "little")
     session = broker.open(encoding, link, name="lazy", principal=ANYONE)
     broker.send(session, b"frame", 1)
     assert (session.messages_sent, session.bytes_sent) == (1, 5)
@@ -63,9 +63,9 @@ def test_a_client_that_is_cut_off_counts_once() -> None:
         broker.send(session, b"frame", 1)
     assert link.aborted
     counters = broker.counters
-    assert counters.cut_off == {Protocol.HERALD: 1}
-    assert counters.messages_dropped == {Protocol.HERALD: 3}
+    assert counters.cut_off == {HERALD: 1}
+    assert counters.messages_dropped == {HERALD: 3}
     assert (counters.messages_sent, counters.bytes_sent) == (
-        {Protocol.HERALD: 1},
-        {Protocol.HERALD: 5},
+        {HERALD: 1},
+        {HERALD: 5},
     )

@@ -10,7 +10,9 @@ from penstock.core.hooks import Event, EventKind, Hook, Hooks, Inquiry, Strategy
 from penstock.core.routing import Encoding
 from penstock.core.sessions import Session
 from penstock.errors import HookRefused, HookTimeout, InvalidHook, NotAllowed, PeerError
-from penstock.model import Protocol
+from penstock.protocols import Protocol
+from penstock.protocols.herald import HERALD
+from penstock.protocols.lamamq import LAMAMQ
 from penstock.storage.memory import MemoryLog
 from tests.support.fakes import FakeClock, RecordingLink
 
@@ -53,7 +55,7 @@ class Bench:
         self,
         name: str,
         *,
-        protocol: Protocol = Protocol.LAMAMQ,
+        protocol: Protocol = LAMAMQ,
         principal: Principal | None = None,
     ) -> Session:
         return self.broker.open(
@@ -87,7 +89,7 @@ class Bench:
         )
 
     def event(self, topic: str = "t", headers: tuple[tuple[str, bytes], ...] = ()) -> Event:
-        return Event(EventKind.PUSH, topic, "client", Protocol.LAMAMQ, self.client, headers=headers)
+        return Event(EventKind.PUSH, topic, "client", LAMAMQ, self.client, headers=headers)
 
     def ask(self, event: Event | None = None) -> tuple[Inquiry, list[PeerError | None]]:
         """Start an inquiry; the list gets its verdict."""
@@ -337,20 +339,20 @@ def test_only_topics_that_a_hook_watches_stay_unmarked(bench: Bench) -> None:
     assert [topics.name(number) for number, mark in enumerate(marked) if mark] == ["a", "b"]
     bench.hooks.register(bench.hook("another", topics=frozenset({"a"})))
     assert not any(bench.broker.permits(bench.client) or b"")
-    assert bench.hooks.watch(Protocol.LAMAMQ, "a")
-    assert not bench.hooks.watch(Protocol.LAMAMQ, "b")
+    assert bench.hooks.watch(LAMAMQ, "a")
+    assert not bench.hooks.watch(LAMAMQ, "b")
 
 
 def test_hooks_on_headers_watch_only_protocols_that_have_them(bench: Bench) -> None:
     bench.hooks.register(bench.hook(headers=(("k", None),)))
-    herald = bench.open("herald", protocol=Protocol.HERALD)
+    herald = bench.open("herald", protocol=HERALD)
     assert bench.broker.permits(herald) is None
     assert bench.broker.permits(bench.client) == b""
     bench.hooks.register(bench.hook("t", topics=frozenset({"t"})))
     for session in (herald, bench.client):
         for name in ("t", "u"):
             bench.broker.admit(session, name)
-    assert not bench.hooks.watch(Protocol.HERALD, "u")
+    assert not bench.hooks.watch(HERALD, "u")
     assert any(bench.broker.permits(herald) or b"")
     assert not any(bench.broker.permits(bench.client) or b"")
 
@@ -378,11 +380,9 @@ def test_rules_that_change_while_hooks_watch_hold_at_once() -> None:
     """A table that the scan reads must not outlive the rules it was made of."""
     broker = Broker(log=MemoryLog(), clock=FakeClock())
     hooks = broker.hooks
-    hooks.watched = frozenset({Protocol.HERALD})
+    hooks.watched = frozenset({HERALD})
     hooks.rules_changed()
-    session = broker.open(
-        Encoding(Protocol.HERALD, "little"), RecordingLink(), principal=Principal("p")
-    )
+    session = broker.open(Encoding(HERALD, "little"), RecordingLink(), principal=Principal("p"))
     broker.admit(session, "a")
     table = broker.permits(session)
     assert table is not None

@@ -9,7 +9,7 @@ from penstock.core.requests import Failure, Match, Refusal, Requests
 from penstock.core.routing import Encoding
 from penstock.core.sessions import Session
 from penstock.core.timers import Timers
-from penstock.model import Protocol
+from penstock.protocols.fleximq import FLEXIMQ
 
 
 class FakeClock:
@@ -58,7 +58,7 @@ class World:
 
     @staticmethod
     def session(number: int) -> Session:
-        encoding = Encoding(Protocol.FLEXIMQ, "big")
+        encoding = Encoding(FLEXIMQ, "big")
         return Session(number, encoding=encoding, link=NoLink(), name="", principal=ANYONE)
 
     def ask(self, identifier: str, asker: Session | None = None) -> Refusal | None:

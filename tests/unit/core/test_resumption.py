@@ -5,14 +5,14 @@ from penstock.core.resumption import Resumption
 from penstock.core.routing import Encoding
 from penstock.core.sessions import Session
 from penstock.core.timers import Timers
-from penstock.model import Protocol
+from penstock.protocols.herald import HERALD
 from tests.support.fakes import FakeClock, RecordingLink
 
 
 def session(name: str, *patterns: str, principal: Principal = ANYONE, number: int = 1) -> Session:
     made = Session(
         number,
-        encoding=Encoding(Protocol.HERALD, "little"),
+        encoding=Encoding(HERALD, "little"),
         link=RecordingLink(),
         name=name,
         principal=principal,

@@ -8,14 +8,14 @@ from penstock._kernels.topics import TopicTable
 from penstock.core.access import ANYONE
 from penstock.core.routing import Encoding, Router
 from penstock.core.sessions import Session
-from penstock.model import Protocol
 from penstock.patterns import compile_pattern
+from penstock.protocols import PROTOCOLS
 from tests.support.agreement import SENDER
 from tests.support.fakes import RecordingLink
 from tests.support.publishes import publish
 
-HERALD = Encoding(Protocol.HERALD, "little")
-RHEOS = Encoding(Protocol.RHEOS1, "little")
+HERALD = Encoding(PROTOCOLS["herald"], "little")
+RHEOS = Encoding(PROTOCOLS["rheos1"], "little")
 
 
 def new_session(number: int, encoding: Encoding = HERALD) -> Session:
@@ -26,7 +26,7 @@ def new_session(number: int, encoding: Encoding = HERALD) -> Session:
 
 def batch_of(topics: TopicTable, names: list[str]) -> Batch:
     batch = Batch()
-    data = b"".join(publish(Protocol.RHEOS1, "little", topic=name) for name in names)
+    data = b"".join(publish(PROTOCOLS["rheos1"], "little", topic=name) for name in names)
     assert rheos1_kernel.scan(data, 0, batch, topics, SENDER) == len(data)
     return batch
 

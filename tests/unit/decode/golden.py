@@ -10,7 +10,8 @@ from typing import NamedTuple
 from penstock.decode.capture import Connection, Piece
 from penstock.decode.connection import explain
 from penstock.decode.findings import Finding
-from penstock.model import ByteOrder, Protocol
+from penstock.model import ByteOrder
+from penstock.protocols import PROTOCOLS, Protocol
 from tests.support import fleximq_bytes as fx
 from tests.support import herald_bytes as herald
 from tests.support import lamamq_bytes as lama
@@ -42,7 +43,7 @@ class Stream(NamedTuple):
 
 def page_streams() -> Iterator[Stream]:
     """The sessions of the protocol pages."""
-    for protocol in Protocol:
+    for protocol in PROTOCOLS:
         page = (PAGES / f"{protocol.label}.md").read_text()
         connections: list[tuple[ByteOrder, dict[str, list[bytes]]]] = []
         for mark, claim, block in MARK.findall(page):
@@ -61,7 +62,7 @@ def made_streams() -> Iterator[Stream]:
     """Every kind of frame that the pages lack."""
     for order, mark in (("little", "<"), ("big", ">")):
         yield Stream(
-            Protocol.HERALD,
+            PROTOCOLS["herald"],
             order,  # type: ignore[arg-type]
             from_client=False,
             frames=(
@@ -74,7 +75,7 @@ def made_streams() -> Iterator[Stream]:
             ),
         )
         yield Stream(
-            Protocol.LAMAMQ,
+            PROTOCOLS["lamamq"],
             order,  # type: ignore[arg-type]
             from_client=True,
             frames=(
@@ -93,7 +94,7 @@ def made_streams() -> Iterator[Stream]:
             ),
         )
     yield Stream(
-        Protocol.FLEXIMQ,
+        PROTOCOLS["fleximq"],
         "big",
         from_client=True,
         frames=(
@@ -107,7 +108,7 @@ def made_streams() -> Iterator[Stream]:
             fx.frame(fx.PONG, 1000, fx.keepalive(0)),
         ),
     )
-    for rheos, protocol in ((RHEOS1, Protocol.RHEOS1), (RHEOS2, Protocol.RHEOS2)):
+    for rheos, protocol in ((RHEOS1, PROTOCOLS["rheos1"]), (RHEOS2, PROTOCOLS["rheos2"])):
         yield Stream(
             protocol,
             "little",

@@ -6,7 +6,12 @@ import pytest
 
 from penstock.decode.findings import Frame, Heading, Trouble, TroubleKind
 from penstock.decode.layout import Data, Form, Number, Window, walk
-from penstock.model import Protocol
+from penstock.protocols import PROTOCOLS, Protocol
+from penstock.protocols.fleximq import FLEXIMQ
+from penstock.protocols.herald import HERALD
+from penstock.protocols.lamamq import LAMAMQ
+from penstock.protocols.rheos1 import RHEOS1
+from penstock.protocols.rheos2 import RHEOS2
 from tests.unit.decode.golden import STREAMS, Stream, findings
 
 streams = pytest.mark.parametrize("stream", STREAMS, ids=str)
@@ -53,17 +58,17 @@ def test_every_kind_of_frame_is_among_the_golden_ones() -> None:
         if isinstance(finding, Frame)
     }
     wanted = {
-        Protocol.HERALD: "HANDSHAKE_PUB HANDSHAKE_SUB HANDSHAKE_ACK DISCONNECT PUBLISH SUBSCRIBE "
+        HERALD: "HANDSHAKE_PUB HANDSHAKE_SUB HANDSHAKE_ACK DISCONNECT PUBLISH SUBSCRIBE "
         "UNSUBSCRIBE MESSAGE PING PONG ERROR",
-        Protocol.FLEXIMQ: "JOIN REQ REP NOTIF BCAST PUB SUB UNSUB PING PONG",
+        FLEXIMQ: "JOIN REQ REP NOTIF BCAST PUB SUB UNSUB PING PONG",
     }
     for protocol, kinds in wanted.items():
         assert {(protocol, kind) for kind in kinds.split()} <= names
     for name in ("Push", "Forward"):
-        assert (Protocol.LAMAMQ, f"{name} message") in names
+        assert (LAMAMQ, f"{name} message") in names
     for name in ("Topic subscribe", "Topic unsubscribe", "Middleware register", "Answer"):
-        assert (Protocol.LAMAMQ, name) in names
-    for protocol in (Protocol.RHEOS1, Protocol.RHEOS2):
+        assert (LAMAMQ, name) in names
+    for protocol in (RHEOS1, RHEOS2):
         assert sum(found is protocol for found, _ in names) >= 4
 
 
@@ -90,7 +95,7 @@ def test_whatever_the_bytes_are_nothing_is_raised_and_all_is_covered(seed: int) 
 
 @streams
 def test_frames_do_not_depend_on_where_the_stream_is_cut(stream: Stream) -> None:
-    if stream.protocol is Protocol.LAMAMQ and stream.from_client:
+    if stream.protocol is LAMAMQ and stream.from_client:
         return  # there the cut behind the name says whether a key follows
     whole = findings(stream.data, stream)
     for cut in range(1, len(stream.data)):
@@ -101,16 +106,16 @@ def test_frames_do_not_depend_on_where_the_stream_is_cut(stream: Stream) -> None
 
 @streams
 def test_a_stream_is_recognised_by_its_own_bytes(stream: Stream) -> None:
-    if not stream.data or (stream.protocol is Protocol.LAMAMQ and stream.frames[0][:4] == bytes(4)):
+    if not stream.data or (stream.protocol is LAMAMQ and stream.frames[0][:4] == bytes(4)):
         return  # a LamaMQ answer with id 0 looks like a client's first bytes
-    if stream.protocol is Protocol.LAMAMQ and not stream.from_client and stream.order == "little":
+    if stream.protocol is LAMAMQ and not stream.from_client and stream.order == "little":
         return  # an offer has no byte order
     heading, *_ = findings(stream.data)
     assert isinstance(heading, Heading)
     assert (heading.protocol, heading.order) == (stream.protocol.label, stream.order)
 
 
-@pytest.mark.parametrize("protocol", Protocol)
+@pytest.mark.parametrize("protocol", list(PROTOCOLS), ids=str)
 def test_a_frame_that_is_cut_short_is_told(protocol: Protocol) -> None:
     stream = next(s for s in STREAMS if s.protocol is protocol and s.from_client and s.data)
     first = stream.frames[0]

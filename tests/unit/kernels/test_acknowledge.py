@@ -5,7 +5,9 @@ import pytest
 from penstock._kernels import lamamq as lamamq_kernel
 from penstock._kernels import rheos1 as rheos1_kernel
 from penstock._kernels import rheos2 as rheos2_kernel
-from penstock.model import NO_MESSAGE_OFFSET, Protocol, message_id
+from penstock.model import NO_MESSAGE_OFFSET, message_id
+from penstock.protocols.herald import HERALD
+from penstock.protocols.lamamq import LAMAMQ
 from penstock.wire import lamamq, rheos1, rheos2
 from penstock.wire.rheos import AckCode
 from tests.support.agreement import kernel_scan
@@ -45,8 +47,8 @@ def test_an_id_that_does_not_fit_is_refused() -> None:
 @pytest.mark.parametrize("order", ["little", "big"])
 def test_lamamq_answers_each_push_by_its_id(order: str) -> None:
     ids = [0, 1, 0xDEADBEEF, 0xFFFFFFFF]
-    frames = [publish(Protocol.LAMAMQ, order, message_id=one) for one in ids]  # type: ignore[arg-type]
-    batch, _, _ = kernel_scan(Protocol.LAMAMQ, b"".join(frames), order)  # type: ignore[arg-type]
+    frames = [publish(LAMAMQ, order, message_id=one) for one in ids]  # type: ignore[arg-type]
+    batch, _, _ = kernel_scan(LAMAMQ, b"".join(frames), order)  # type: ignore[arg-type]
     assert lamamq_kernel.acknowledge(batch) == b"".join(
         lamamq.encode(lamamq.Answer(one, None), order=order)  # type: ignore[arg-type]
         for one in ids
@@ -54,6 +56,6 @@ def test_lamamq_answers_each_push_by_its_id(order: str) -> None:
 
 
 def test_only_lamamq_pushes_have_ids_to_answer() -> None:
-    batch, _, _ = kernel_scan(Protocol.HERALD, publish(Protocol.HERALD, "little"), "little")
+    batch, _, _ = kernel_scan(HERALD, publish(HERALD, "little"), "little")
     with pytest.raises(ValueError, match="LamaMQ"):
         lamamq_kernel.acknowledge(batch)

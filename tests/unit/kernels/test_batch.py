@@ -13,18 +13,18 @@ from penstock._kernels.batch import Batch, Sender
 from penstock._kernels.topics import TopicTable
 from penstock.errors import ValueNotDeliverable
 from penstock.limits import TOPICS_MAX
-from penstock.model import Protocol
+from penstock.protocols import PROTOCOLS, Protocol
 from penstock.wire import fleximq, herald
 from tests.support.agreement import SENDER, SOURCES, kernel_encode, kernel_scan, new_topics
 from tests.support.publishes import publish
 
-HERALD = publish(Protocol.HERALD, "little", value=b"hello")
+HERALD = publish(PROTOCOLS["herald"], "little", value=b"hello")
 
 
 def test_a_batch_tells_where_it_came_from() -> None:
     for protocol, order in SOURCES:
         batch, _, _ = kernel_scan(protocol, publish(protocol, order, value=b"v"), order)
-        assert Protocol(batch.protocol) is protocol
+        assert PROTOCOLS.numbered(batch.protocol) is protocol
         assert batch.order == order
         assert len(batch) == 1
         batch.clear()
@@ -32,7 +32,7 @@ def test_a_batch_tells_where_it_came_from() -> None:
 
 
 def test_columns_that_a_protocol_lacks_are_none() -> None:
-    batch, _, _ = kernel_scan(Protocol.HERALD, HERALD, "little")
+    batch, _, _ = kernel_scan(PROTOCOLS["herald"], HERALD, "little")
     assert batch.frame(0) is None
     assert batch.headers(0) is None
     assert batch.message_id(0) is None
@@ -44,7 +44,7 @@ def test_columns_that_a_protocol_lacks_are_none() -> None:
 
 def test_the_buffer_is_held_until_the_batch_lets_go() -> None:
     data = bytearray(HERALD)
-    batch, _, _ = kernel_scan(Protocol.HERALD, data, "little")  # type: ignore[arg-type]
+    batch, _, _ = kernel_scan(PROTOCOLS["herald"], data, "little")  # type: ignore[arg-type]
     with pytest.raises(BufferError):
         data.extend(b"x")
     batch.clear()
@@ -52,8 +52,8 @@ def test_the_buffer_is_held_until_the_batch_lets_go() -> None:
 
 
 def test_a_second_scan_replaces_the_first() -> None:
-    batch, topics, _ = kernel_scan(Protocol.HERALD, HERALD * 3, "little")
-    kernel_scan(Protocol.HERALD, HERALD, "little", batch=batch, topics=topics)
+    batch, topics, _ = kernel_scan(PROTOCOLS["herald"], HERALD * 3, "little")
+    kernel_scan(PROTOCOLS["herald"], HERALD, "little", batch=batch, topics=topics)
     assert len(batch) == 1
 
 
@@ -61,9 +61,9 @@ def test_a_second_scan_replaces_the_first() -> None:
 def test_a_start_outside_the_buffer_is_refused(start: int) -> None:
     batch = Batch()
     with pytest.raises(ValueError, match="cannot scan"):
-        kernel_scan(Protocol.HERALD, HERALD, "little", start=start, batch=batch)
+        kernel_scan(PROTOCOLS["herald"], HERALD, "little", start=start, batch=batch)
     assert len(batch) == 0
-    _, _, end = kernel_scan(Protocol.HERALD, HERALD, "little", start=len(HERALD), batch=batch)
+    _, _, end = kernel_scan(PROTOCOLS["herald"], HERALD, "little", start=len(HERALD), batch=batch)
     assert end == len(HERALD)
 
 
@@ -72,23 +72,23 @@ def test_a_full_batch_ends_the_run() -> None:
         frame = publish(protocol, order, value=b"v")
         batch, _, end = kernel_scan(protocol, frame * 10, order, batch=Batch(rows_max=4))
         assert (len(batch), end) == (4, 4 * len(frame))
-    batch, _, end = kernel_scan(Protocol.HERALD, HERALD * 20, "little")
+    batch, _, end = kernel_scan(PROTOCOLS["herald"], HERALD * 20, "little")
     batch.rows_max = 3  # also where the columns have room for more
-    _, _, end = kernel_scan(Protocol.HERALD, HERALD * 20, "little", batch=batch)
+    _, _, end = kernel_scan(PROTOCOLS["herald"], HERALD * 20, "little", batch=batch)
     assert (len(batch), end) == (3, 3 * len(HERALD))
-    batch, _, end = kernel_scan(Protocol.HERALD, HERALD, "little", batch=Batch(rows_max=0))
+    batch, _, end = kernel_scan(PROTOCOLS["herald"], HERALD, "little", batch=Batch(rows_max=0))
     assert (len(batch), end) == (0, 0)
 
 
 def test_more_rows_than_a_column_starts_with() -> None:
-    batch, topics, end = kernel_scan(Protocol.HERALD, HERALD * 5000, "little")
+    batch, topics, end = kernel_scan(PROTOCOLS["herald"], HERALD * 5000, "little")
     assert (len(batch), end) == (5000, 5000 * len(HERALD))
     assert batch.value(4999) == b"hello"
     assert len(herald_kernel.encode(batch, topics, order="big")) == 5000 * (16 + 5)
 
 
 def test_rows_beyond_the_batch_do_not_exist() -> None:
-    batch, topics, _ = kernel_scan(Protocol.HERALD, HERALD, "little")
+    batch, topics, _ = kernel_scan(PROTOCOLS["herald"], HERALD, "little")
     readers: list[Any] = [batch.topic_id, batch.value, batch.sender, batch.frame, batch.headers]
     for reader in [*readers, batch.message_id, batch.created, batch.status]:
         with pytest.raises(IndexError):
@@ -98,7 +98,7 @@ def test_rows_beyond_the_batch_do_not_exist() -> None:
 
 
 def test_rows_must_be_32_bit_numbers() -> None:
-    batch, topics, _ = kernel_scan(Protocol.HERALD, HERALD, "little")
+    batch, topics, _ = kernel_scan(PROTOCOLS["herald"], HERALD, "little")
     with pytest.raises(ValueError, match="32-bit"):
         rheos1.encode(batch, topics, rows=memoryview(b"\0\0\0\0"))
     assert rheos1.encode(batch, topics, rows=memoryview(array.array("I"))) == b""
@@ -113,10 +113,10 @@ def test_a_sender_has_a_uuid_of_16_bytes() -> None:
 
 def test_rows_are_picked_by_route_and_size() -> None:
     frames = [
-        publish(Protocol.HERALD, "little", channel=channel, value=bytes(size))
+        publish(PROTOCOLS["herald"], "little", channel=channel, value=bytes(size))
         for channel, size in [(1, 5), (2, 50), (1, 50), (3, 0), (1, 6)]
     ]
-    batch, topics, _ = kernel_scan(Protocol.HERALD, b"".join(frames), "little")
+    batch, topics, _ = kernel_scan(PROTOCOLS["herald"], b"".join(frames), "little")
     routes = array.array("I", [0]) * len(topics)
     one, two, three = (topics.intern(f"channel/{n}") for n in (1, 2, 3))
     routes[one], routes[two], routes[three] = 4, 2, 4
@@ -139,16 +139,16 @@ def test_a_topic_that_is_not_permitted_ends_the_run() -> None:
         permits = bytearray(len(topics))
         permits[topics.intern("channel/1")] = 1
         scans: dict[Protocol, Any] = {
-            Protocol.RHEOS1: rheos1.scan,
-            Protocol.RHEOS2: rheos2.scan,
-            Protocol.FLEXIMQ: fleximq_kernel.scan,
-            Protocol.HERALD: herald_kernel.scan,
-            Protocol.LAMAMQ: lamamq_kernel.scan,
+            PROTOCOLS["rheos1"]: rheos1.scan,
+            PROTOCOLS["rheos2"]: rheos2.scan,
+            PROTOCOLS["fleximq"]: fleximq_kernel.scan,
+            PROTOCOLS["herald"]: herald_kernel.scan,
+            PROTOCOLS["lamamq"]: lamamq_kernel.scan,
         }
         keywords: dict[str, Any] = {}
-        if protocol is Protocol.FLEXIMQ:
+        if protocol is PROTOCOLS["fleximq"]:
             keywords["headers"] = fleximq_kernel.HeaderCache(fleximq.publication)
-        if protocol in (Protocol.HERALD, Protocol.LAMAMQ):
+        if protocol in (PROTOCOLS["herald"], PROTOCOLS["lamamq"]):
             keywords["order"] = order
         for table in (permits, permits[: topics.intern("channel/2")]):
             end = scans[protocol](
@@ -161,15 +161,15 @@ def test_herald_refuses_rows_it_cannot_carry() -> None:
     topics = new_topics()
     longest = 1_048_576 - 9
     for size, fits in ((longest, True), (longest + 1, False)):
-        frame = publish(Protocol.RHEOS2, "little", value=bytes(size))
-        batch, _, _ = kernel_scan(Protocol.RHEOS2, frame, "little", topics=topics)
+        frame = publish(PROTOCOLS["rheos2"], "little", value=bytes(size))
+        batch, _, _ = kernel_scan(PROTOCOLS["rheos2"], frame, "little", topics=topics)
         if fits:
             assert len(herald_kernel.encode(batch, topics, order="little")) == 7 + 1_048_576
         else:
             with pytest.raises(ValueNotDeliverable):
                 herald_kernel.encode(batch, topics, order="little")
-    frame = publish(Protocol.RHEOS2, "little", topic="no/channel")
-    batch, _, _ = kernel_scan(Protocol.RHEOS2, frame * 2, "little", topics=topics)
+    frame = publish(PROTOCOLS["rheos2"], "little", topic="no/channel")
+    batch, _, _ = kernel_scan(PROTOCOLS["rheos2"], frame * 2, "little", topics=topics)
     with pytest.raises(ValueNotDeliverable, match="row 0"):
         herald_kernel.encode(batch, topics, order="little")
     assert len(rheos1.encode(batch, topics)) == 2 * 21  # and is not left in use
@@ -177,12 +177,12 @@ def test_herald_refuses_rows_it_cannot_carry() -> None:
 
 def test_a_herald_publish_of_the_largest_message_is_scanned() -> None:
     frame = herald.encode(herald.Publish(1, bytes(1_048_575)))
-    batch, _, end = kernel_scan(Protocol.HERALD, frame, "little")
+    batch, _, end = kernel_scan(PROTOCOLS["herald"], frame, "little")
     assert (len(batch), end) == (1, len(frame))
 
 
 def test_topics_are_learned_only_where_allowed() -> None:
-    for scan, protocol in ((rheos1.scan, Protocol.RHEOS1), (rheos2.scan, Protocol.RHEOS2)):
+    for scan, protocol in ((rheos1.scan, PROTOCOLS["rheos1"]), (rheos2.scan, PROTOCOLS["rheos2"])):
         topics = TopicTable()
         frame = publish(protocol, "little", topic="new", value=b"v")
         assert scan(frame, 0, Batch(), topics, SENDER, learn_topics=False) == 0
@@ -190,11 +190,11 @@ def test_topics_are_learned_only_where_allowed() -> None:
         assert scan(frame, 0, Batch(), topics, SENDER) == len(frame)
         assert scan(frame, 0, Batch(), topics, SENDER, learn_topics=False) == len(frame)
     topics = TopicTable()
-    frame = publish(Protocol.LAMAMQ, "big", topic="new", value=b"v")
+    frame = publish(PROTOCOLS["lamamq"], "big", topic="new", value=b"v")
     assert (
         lamamq_kernel.scan(frame, 0, Batch(), topics, SENDER, order="big", learn_topics=False) == 0
     )
-    frame = publish(Protocol.FLEXIMQ, "big", topic="new", value=b"v")
+    frame = publish(PROTOCOLS["fleximq"], "big", topic="new", value=b"v")
     headers = fleximq_kernel.HeaderCache(fleximq.publication)
     assert (
         fleximq_kernel.scan(frame, 0, Batch(), topics, SENDER, headers=headers, learn_topics=False)
@@ -205,7 +205,7 @@ def test_topics_are_learned_only_where_allowed() -> None:
 
 def test_a_full_topic_table_ends_the_run() -> None:
     topics = TopicTable(capacity=2)
-    frames = [publish(Protocol.RHEOS1, "little", topic=name) for name in ("a", "b", "a", "c")]
+    frames = [publish(PROTOCOLS["rheos1"], "little", topic=name) for name in ("a", "b", "a", "c")]
     batch = Batch()
     end = rheos1.scan(b"".join(frames), 0, batch, topics, SENDER)
     assert (len(batch), end) == (3, 3 * len(frames[0]))
@@ -215,20 +215,20 @@ def test_a_full_topic_table_ends_the_run() -> None:
 def test_limits_of_a_scan_end_the_run() -> None:
     topics = new_topics()
     for protocol, order, keywords in [
-        (Protocol.RHEOS1, "little", {"body_bytes_max": 4 + 9 + 10}),
-        (Protocol.RHEOS2, "little", {"body_bytes_max": 6 + 9 + 10}),
-        (Protocol.LAMAMQ, "big", {"payload_bytes_max": 10, "order": "big"}),
+        (PROTOCOLS["rheos1"], "little", {"body_bytes_max": 4 + 9 + 10}),
+        (PROTOCOLS["rheos2"], "little", {"body_bytes_max": 6 + 9 + 10}),
+        (PROTOCOLS["lamamq"], "big", {"payload_bytes_max": 10, "order": "big"}),
     ]:
         kernels = {
-            Protocol.RHEOS1: rheos1.scan,
-            Protocol.RHEOS2: rheos2.scan,
-            Protocol.LAMAMQ: lamamq_kernel.scan,
+            PROTOCOLS["rheos1"]: rheos1.scan,
+            PROTOCOLS["rheos2"]: rheos2.scan,
+            PROTOCOLS["lamamq"]: lamamq_kernel.scan,
         }
         scan: Any = kernels[protocol]
         fits = publish(protocol, order, value=bytes(10))  # type: ignore[arg-type]
         beyond = publish(protocol, order, value=bytes(11))  # type: ignore[arg-type]
         assert scan(fits + beyond, 0, Batch(), topics, SENDER, **keywords) == len(fits)
-    frame = publish(Protocol.FLEXIMQ, "big", value=bytes(10))
+    frame = publish(PROTOCOLS["fleximq"], "big", value=bytes(10))
     header_bytes = int.from_bytes(frame[22:26], "big")
     for keywords in (
         {"message_bytes_max": len(frame) - 1},
@@ -244,7 +244,7 @@ def test_limits_of_a_scan_end_the_run() -> None:
 def test_lamamq_header_limits_end_the_run() -> None:
     topics = new_topics()
     pairs = (("k", b"v"), ("k", b"w"))
-    frame = publish(Protocol.LAMAMQ, "big", headers=pairs)
+    frame = publish(PROTOCOLS["lamamq"], "big", headers=pairs)
     scan: Any = lamamq_kernel.scan
     for keywords, fits in [
         ({"headers_max": 2}, True),
@@ -258,8 +258,8 @@ def test_lamamq_header_limits_end_the_run() -> None:
 
 def test_a_lamamq_id_that_may_be_an_answer_ends_the_run_only_while_answers_are_awaited() -> None:
     topics = new_topics()
-    own = publish(Protocol.LAMAMQ, "big", message_id=0x7FFFFFFF)
-    brokers = publish(Protocol.LAMAMQ, "big", message_id=0x80000000)
+    own = publish(PROTOCOLS["lamamq"], "big", message_id=0x7FFFFFFF)
+    brokers = publish(PROTOCOLS["lamamq"], "big", message_id=0x80000000)
     scan: Any = lamamq_kernel.scan
     stream = own + brokers
     assert scan(stream, 0, Batch(), topics, SENDER, order="big") == len(stream)
@@ -267,7 +267,9 @@ def test_a_lamamq_id_that_may_be_an_answer_ends_the_run_only_while_answers_are_a
 
 
 def test_lamamq_ids_wrap_within_the_brokers_half() -> None:
-    batch, topics, _ = kernel_scan(Protocol.LAMAMQ, publish(Protocol.LAMAMQ, "big") * 3, "big")
+    batch, topics, _ = kernel_scan(
+        PROTOCOLS["lamamq"], publish(PROTOCOLS["lamamq"], "big") * 3, "big"
+    )
     frames = lamamq_kernel.encode(batch, topics, order="big", first_message_id=0xFFFFFFFE)
     size = len(frames) // 3
     ids = [frames[n * size : n * size + 4].hex() for n in range(3)]
@@ -283,7 +285,7 @@ def test_a_header_cache_starts_over_when_it_is_full() -> None:
         return fleximq.publication(header)
 
     headers = fleximq_kernel.HeaderCache(publication, capacity=3)
-    frames = [publish(Protocol.FLEXIMQ, "big", topic=f"t{n}", value=b"v") for n in range(7)]
+    frames = [publish(PROTOCOLS["fleximq"], "big", topic=f"t{n}", value=b"v") for n in range(7)]
     batch = Batch()
     stream = b"".join(frames)
     assert fleximq_kernel.scan(stream, 0, batch, topics, SENDER, headers=headers) == len(stream)
@@ -303,7 +305,7 @@ def test_a_fault_in_a_header_parser_reaches_the_caller_and_frees_the_batch() -> 
         raise KeyError(header)
 
     headers = fleximq_kernel.HeaderCache(publication)
-    frame = publish(Protocol.FLEXIMQ, "big", value=b"v")
+    frame = publish(PROTOCOLS["fleximq"], "big", value=b"v")
     batch = Batch()
     for _ in range(2):
         with pytest.raises(KeyError):
@@ -313,13 +315,13 @@ def test_a_fault_in_a_header_parser_reaches_the_caller_and_frees_the_batch() -> 
 
 def test_a_scan_inside_a_scan_of_the_same_batch_is_refused() -> None:
     topics = new_topics()
-    frame = publish(Protocol.FLEXIMQ, "big", value=b"v")
+    frame = publish(PROTOCOLS["fleximq"], "big", value=b"v")
     batch = Batch()
     refused: list[str] = []
 
     def publication(header: bytes) -> tuple[str, int | None] | None:
         for attempt in (
-            lambda: kernel_scan(Protocol.HERALD, HERALD, "little", batch=batch),
+            lambda: kernel_scan(PROTOCOLS["herald"], HERALD, "little", batch=batch),
             lambda: rheos1.encode(batch, topics),
             lambda: batch.select(array.array("I"), b""),
             lambda: fleximq_kernel.scan(frame, 0, Batch(), topics, SENDER, headers=headers),

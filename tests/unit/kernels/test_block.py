@@ -15,7 +15,13 @@ from penstock._kernels import rheos2 as rheos2_kernel
 from penstock._kernels.batch import Batch
 from penstock._kernels.block import Block, TopicSlots
 from penstock._kernels.topics import TopicTable
-from penstock.model import ByteOrder, Form, Kind, Protocol, message_id
+from penstock.model import ByteOrder, Form, Kind, message_id
+from penstock.protocols import PROTOCOLS, Protocol
+from penstock.protocols.fleximq import FLEXIMQ
+from penstock.protocols.herald import HERALD
+from penstock.protocols.lamamq import LAMAMQ
+from penstock.protocols.rheos1 import RHEOS1
+from penstock.protocols.rheos2 import RHEOS2
 from penstock.storage.arrow.format import segment as arrow_format
 from penstock.wire import fleximq, lamamq
 from tests.support.agreement import SENDER
@@ -35,17 +41,17 @@ def topics() -> TopicTable:
 
 def scan(frames: bytes, protocol: Protocol, order: ByteOrder, topics: TopicTable) -> Batch:
     batch = Batch()
-    match protocol:
-        case Protocol.RHEOS1:
+    match protocol.label:
+        case "rheos1":
             end = rheos1_kernel.scan(frames, 0, batch, topics, SENDER)
-        case Protocol.RHEOS2:
+        case "rheos2":
             end = rheos2_kernel.scan(frames, 0, batch, topics, SENDER)
-        case Protocol.FLEXIMQ:
+        case "fleximq":
             headers = fleximq_kernel.HeaderCache(fleximq.publication)
             end = fleximq_kernel.scan(frames, 0, batch, topics, SENDER, headers=headers)
-        case Protocol.HERALD:
+        case "herald":
             end = herald_kernel.scan(frames, 0, batch, topics, SENDER, order=order)
-        case Protocol.LAMAMQ:
+        case "lamamq":
             end = lamamq_kernel.scan(frames, 0, batch, topics, SENDER, order=order)
     assert end == len(frames)
     batch.timestamp_us = TAKEN_US
@@ -74,7 +80,7 @@ def new_block(**bounds: int) -> Block:
 
 
 @pytest.mark.parametrize("order", ["little", "big"])
-@pytest.mark.parametrize("protocol", list(Protocol))
+@pytest.mark.parametrize("protocol", list(PROTOCOLS))
 def test_a_row_is_what_was_published(
     protocol: Protocol, order: ByteOrder, topics: TopicTable
 ) -> None:
@@ -93,7 +99,7 @@ def test_a_row_is_what_was_published(
     assert [row["value"] for row in rows] == values
     assert [row["topic"] for row in rows] == [f"channel/{n % 3}" for n in range(len(values))]
     assert [row["offset"] for row in rows] == list(range(1000, 1000 + len(values)))
-    rheos = protocol in (Protocol.RHEOS1, Protocol.RHEOS2)
+    rheos = protocol in (RHEOS1, RHEOS2)
     for number, row in enumerate(rows):
         identifier = message_id(LOG_ID, partition=0, offset=1000 + number)
         assert row["message_id"] == str(uuid.UUID(bytes=identifier))
@@ -108,17 +114,15 @@ def test_a_row_is_what_was_published(
         assert row["correlation"] is None
         assert row["status"] is None
         assert row["client"] == SENDER.number
-        lama = protocol is Protocol.LAMAMQ
+        lama = protocol is LAMAMQ
         assert row["created"] == (datetime.fromtimestamp(1_600_000_000, UTC) if lama else None)
 
 
 def test_each_rheos_row_has_its_own_sender(topics: TopicTable) -> None:
     topics.intern("t")
-    frames = b"".join(
-        publish(Protocol.RHEOS2, "little", topic="t", sender=UUIDS[n]) for n in (2, 0, 2, 1)
-    )
+    frames = b"".join(publish(RHEOS2, "little", topic="t", sender=UUIDS[n]) for n in (2, 0, 2, 1))
     block = new_block()
-    block.append(scan(frames, Protocol.RHEOS2, "little", topics), topics, 0, b"", durability=2)
+    block.append(scan(frames, RHEOS2, "little", topics), topics, 0, b"", durability=2)
     senders = [row["sender"] for row in rows_of(block)]
     assert senders == [str(uuid.UUID(bytes=UUIDS[n])) for n in (2, 0, 2, 1)]
 
@@ -134,11 +138,11 @@ def test_lamamq_rows_keep_headers_and_the_type_of_their_payload(
         (("b", b"\xff"),),
     ]
     frames = b"".join(
-        publish(Protocol.LAMAMQ, order, value=b"text", headers=each, payload_type=kind)
+        publish(LAMAMQ, order, value=b"text", headers=each, payload_type=kind)
         for each, kind in zip([*headers, ()], [*kinds, kinds[0]], strict=True)
     )
     block = new_block()
-    block.append(scan(frames, Protocol.LAMAMQ, order, topics), topics, 0, b"shop", durability=2)
+    block.append(scan(frames, LAMAMQ, order, topics), topics, 0, b"shop", durability=2)
     rows = rows_of(block)
     assert [[(h["key"], h["value"]) for h in row["headers"]] for row in rows] == [
         list(each) for each in [*headers, ()]
@@ -158,11 +162,11 @@ def test_fleximq_rows_keep_how_their_value_was_wrapped_and_their_status(
         (b"\xa0", 65535, b"", Form.TEXT),
     ]
     frames = b"".join(
-        publish(Protocol.FLEXIMQ, "big", topic="t", payload=payload, status=status)
+        publish(FLEXIMQ, "big", topic="t", payload=payload, status=status)
         for payload, status, _, _ in cases
     )
     block = new_block()
-    block.append(scan(frames, Protocol.FLEXIMQ, "big", topics), topics, 0, b"1001", durability=2)
+    block.append(scan(frames, FLEXIMQ, "big", topics), topics, 0, b"1001", durability=2)
     rows = rows_of(block)
     assert [row["value"] for row in rows] == [value for _, _, value, _ in cases]
     assert [row["form"] for row in rows] == [form for _, _, _, form in cases]
@@ -171,11 +175,11 @@ def test_fleximq_rows_keep_how_their_value_was_wrapped_and_their_status(
 
 def test_rows_of_several_protocols_and_records_share_a_block(topics: TopicTable) -> None:
     block = new_block()
-    for protocol in Protocol:
+    for protocol in PROTOCOLS:
         frames = publish(protocol, "big", channel=9, value=protocol.label.encode())
         assert block.append(scan(frames, protocol, "big", topics), topics, 0, b"s", durability=2)
         assert block.append_record(
-            protocol=Protocol.FLEXIMQ,
+            protocol=FLEXIMQ.number,
             kind=Kind.REQUEST,
             topic=b"",
             value=b"question",
@@ -191,7 +195,7 @@ def test_rows_of_several_protocols_and_records_share_a_block(topics: TopicTable)
         )
     rows = rows_of(block)
     published, asked = rows[::2], rows[1::2]
-    assert [row["protocol"] for row in published] == [protocol.label for protocol in Protocol]
+    assert [row["protocol"] for row in published] == [protocol.label for protocol in PROTOCOLS]
     assert {row["topic"] for row in published} == {"channel/9"}
     assert {row["correlation"] for row in published} == {None}
     for row in asked:
@@ -203,8 +207,8 @@ def test_rows_of_several_protocols_and_records_share_a_block(topics: TopicTable)
 
 def test_a_batch_is_split_at_the_bounds_of_blocks(topics: TopicTable) -> None:
     values = [bytes([n]) * 10 for n in range(25)]
-    frames = b"".join(publish(Protocol.HERALD, "big", value=value) for value in values)
-    batch = scan(frames, Protocol.HERALD, "big", topics)
+    frames = b"".join(publish(HERALD, "big", value=value) for value in values)
+    batch = scan(frames, HERALD, "big", topics)
     slots = TopicSlots()
     found: list[bytes] = []
     taken = []
@@ -223,8 +227,8 @@ def test_a_batch_is_split_at_the_bounds_of_blocks(topics: TopicTable) -> None:
 
 
 def test_a_full_block_takes_nothing_and_one_large_value_always_fits(topics: TopicTable) -> None:
-    frames = publish(Protocol.HERALD, "big", value=bytes(5000)) * 2
-    batch = scan(frames, Protocol.HERALD, "big", topics)
+    frames = publish(HERALD, "big", value=bytes(5000)) * 2
+    batch = scan(frames, HERALD, "big", topics)
     block = new_block(bytes_max=100)
     assert block.append(batch, topics, 0, b"s", durability=2) == 1
     assert block.append(batch, topics, 1, b"s", durability=2) == 0
@@ -232,11 +236,11 @@ def test_a_full_block_takes_nothing_and_one_large_value_always_fits(topics: Topi
 
 def test_a_cleared_block_starts_over(topics: TopicTable) -> None:
     block = new_block()
-    frames = publish(Protocol.LAMAMQ, "big", topic="first", headers=(("a", b"b"),), value=b"1")
-    block.append(scan(frames, Protocol.LAMAMQ, "big", topics), topics, 0, b"s", durability=2)
+    frames = publish(LAMAMQ, "big", topic="first", headers=(("a", b"b"),), value=b"1")
+    block.append(scan(frames, LAMAMQ, "big", topics), topics, 0, b"s", durability=2)
     block.clear()
-    frames = publish(Protocol.HERALD, "big", channel=3, value=b"2")
-    block.append(scan(frames, Protocol.HERALD, "big", topics), topics, 0, b"t", durability=2)
+    frames = publish(HERALD, "big", channel=3, value=b"2")
+    block.append(scan(frames, HERALD, "big", topics), topics, 0, b"t", durability=2)
     (row,) = rows_of(block)
     assert (row["topic"], row["value"], row["sender"]) == ("channel/3", b"2", "t")
     assert row["headers"] == []
@@ -246,7 +250,7 @@ def test_a_cleared_block_starts_over(topics: TopicTable) -> None:
 def test_only_the_newest_block_of_a_log_takes_rows(topics: TopicTable) -> None:
     slots = TopicSlots()
     old, new = Block(slots), Block(slots)
-    batch = scan(publish(Protocol.HERALD, "big"), Protocol.HERALD, "big", topics)
+    batch = scan(publish(HERALD, "big"), HERALD, "big", topics)
     with pytest.raises(RuntimeError, match="newest"):
         old.append(batch, topics, 0, b"s", durability=2)
     assert new.append(batch, topics, 0, b"s", durability=2) == 1
@@ -257,9 +261,9 @@ def test_the_strongest_durability_of_the_topics_is_told(topics: TopicTable) -> N
     table[1], table[2] = 0, 1
 
     def asked(*channels: int) -> int:
-        frames = b"".join(publish(Protocol.HERALD, "big", channel=each) for each in channels)
+        frames = b"".join(publish(HERALD, "big", channel=each) for each in channels)
         block = new_block()
-        batch = scan(frames, Protocol.HERALD, "big", topics)
+        batch = scan(frames, HERALD, "big", topics)
         block.append(batch, topics, 0, b"s", table, durability=0)
         return block.durability
 
@@ -267,18 +271,18 @@ def test_the_strongest_durability_of_the_topics_is_told(topics: TopicTable) -> N
     assert asked(1, 2) == 1
     assert asked(1, 2, 3) == 2
     topics.intern("beyond the table")
-    frames = publish(Protocol.FLEXIMQ, "big", topic="beyond the table")
+    frames = publish(FLEXIMQ, "big", topic="beyond the table")
     block = new_block()
-    batch = scan(frames, Protocol.FLEXIMQ, "big", topics)
+    batch = scan(frames, FLEXIMQ, "big", topics)
     block.append(batch, topics, 0, b"s", table, durability=1)
     assert block.durability == 1
 
 
 def test_as_many_topics_as_rows(topics: TopicTable) -> None:
     names = [f"device/{n}" for n in range(3000)]
-    frames = b"".join(publish(Protocol.FLEXIMQ, "big", topic=n, value=n.encode()) for n in names)
+    frames = b"".join(publish(FLEXIMQ, "big", topic=n, value=n.encode()) for n in names)
     block = new_block()
-    block.append(scan(frames, Protocol.FLEXIMQ, "big", topics), topics, 0, b"s", durability=2)
+    block.append(scan(frames, FLEXIMQ, "big", topics), topics, 0, b"s", durability=2)
     rows = rows_of(block)
     assert [row["topic"] for row in rows] == names
     assert [row["value"].decode() for row in rows] == names
@@ -286,7 +290,7 @@ def test_as_many_topics_as_rows(topics: TopicTable) -> None:
 
 def test_another_partition_than_the_first(topics: TopicTable) -> None:
     block = new_block()
-    batch = scan(publish(Protocol.HERALD, "big") * 3, Protocol.HERALD, "big", topics)
+    batch = scan(publish(HERALD, "big") * 3, HERALD, "big", topics)
     block.append(batch, topics, 0, b"s", durability=2)
     rows = rows_of(block, base_offset=5, partition=11)
     assert [row["partition"] for row in rows] == [11, 11, 11]
@@ -301,6 +305,6 @@ def test_bounds_that_arrow_could_not_hold_are_refused(bounds: dict[str, int]) ->
 
 
 def test_a_row_behind_the_batch_is_refused(topics: TopicTable) -> None:
-    batch = scan(publish(Protocol.HERALD, "big"), Protocol.HERALD, "big", topics)
+    batch = scan(publish(HERALD, "big"), HERALD, "big", topics)
     with pytest.raises(IndexError):
         new_block().append(batch, topics, 2, b"s", durability=2)

@@ -28,7 +28,14 @@ from penstock._kernels.topics import TopicTable
 from penstock.core.sessions import sender_uuid
 from penstock.errors import TopicTableFull
 from penstock.limits import BATCH_ROWS_MAX
-from penstock.model import ByteOrder, Form, Kind, Protocol, binary_topic_name
+from penstock.model import ByteOrder, Form, Kind, binary_topic_name
+from penstock.protocols import FLIGHT, Protocol, Source
+from penstock.protocols import PROTOCOLS as REGISTRY
+from penstock.protocols.fleximq import FLEXIMQ
+from penstock.protocols.herald import HERALD
+from penstock.protocols.lamamq import LAMAMQ
+from penstock.protocols.rheos1 import RHEOS1
+from penstock.protocols.rheos2 import RHEOS2
 from penstock.storage.schema import KINDS, PROTOCOLS, SCHEMA
 from penstock.wire import fleximq, herald, lamamq, messagepack, rheos1, rheos2
 from penstock.wire.fleximq.payloads import publication
@@ -45,19 +52,18 @@ from tests.support.agreement import (
 from tests.support.publishes import UUIDS, publish
 
 NUMBER = 1000
-FLIGHT: Any = len(PROTOCOLS)  # rows of a table: no protocol of ours, and so plain to all of them
 EACH_SOURCE = pytest.mark.parametrize(
     ("protocol", "order"), SOURCES, ids=[f"{p.label}-{o}" for p, o in SOURCES]
 )
 FORMS = {
-    Protocol.LAMAMQ: [Form.PLAIN, Form.EMPTY, Form.TEXT],
-    Protocol.FLEXIMQ: [Form.TEXT, Form.BINARY, Form.MESSAGEPACK],
+    LAMAMQ: [Form.PLAIN, Form.EMPTY, Form.TEXT],
+    FLEXIMQ: [Form.TEXT, Form.BINARY, Form.MESSAGEPACK],
 }
 
 
 @dataclasses.dataclass(frozen=True)
 class Message:
-    protocol: Protocol = Protocol.HERALD
+    protocol: Source = HERALD
     value: bytes = b"value"
     topic: str = "channel/7"
     kind: Kind = Kind.PUBLISH
@@ -111,7 +117,10 @@ class Group:
         senders = list(dict.fromkeys(message.sender for message in messages))
         indexed = {
             "topic": ([topics.index(message.topic) for message in messages], topics),
-            "protocol": ([message.protocol - 1 for message in messages], PROTOCOLS),
+            "protocol": (
+                [PROTOCOLS.index(message.protocol.label) for message in messages],
+                PROTOCOLS,
+            ),
             "kind": ([message.kind for message in messages], KINDS),
             "sender": ([senders.index(message.sender) for message in messages], senders),
         }
@@ -149,6 +158,7 @@ class Group:
             array.array("q", self.layout),
             tuple(self.topics),
             tuple(self.senders),
+            stored.SegmentWords(PROTOCOLS, KINDS),
             count=self.count,
         )
 
@@ -167,7 +177,7 @@ def all_topics(topics: TopicTable) -> "array.array[int]":
 
 
 def sender_of(message: Message) -> bytes:
-    if message.protocol in (Protocol.RHEOS1, Protocol.RHEOS2):
+    if message.protocol in (RHEOS1, RHEOS2):
         try:
             return uuid.UUID(message.sender).bytes
         except ValueError:
@@ -177,15 +187,15 @@ def sender_of(message: Message) -> bytes:
 
 def payload_of(message: Message) -> bytes:
     """The fleximq payload that brings a message."""
-    if message.protocol is Protocol.FLEXIMQ and message.form is Form.MESSAGEPACK:
+    if message.protocol is FLEXIMQ and message.form is Form.MESSAGEPACK:
         return message.value
-    if message.protocol is Protocol.FLEXIMQ and message.form is Form.TEXT:
+    if message.protocol is FLEXIMQ and message.form is Form.TEXT:
         return messagepack.encode(message.value.decode())
     return messagepack.encode(message.value)
 
 
 def lamamq_message(message: Message) -> lamamq.Message:
-    if message.protocol is Protocol.LAMAMQ:
+    if message.protocol is LAMAMQ:
         assert message.created is not None
         payload_type = {
             Form.EMPTY: lamamq.PayloadType.EMPTY,
@@ -201,24 +211,24 @@ def lamamq_message(message: Message) -> lamamq.Message:
 
 
 def plain_frame(target: Protocol, order: ByteOrder, message: Message, position: int) -> bytes:
-    match target:
-        case Protocol.RHEOS1:
+    match target.label:
+        case "rheos1":
             return rheos1.encode(rheos1.Response(sender_of(message), message.value))
-        case Protocol.RHEOS2:
+        case "rheos2":
             name = binary_topic_name(message.topic)
             event = rheos2.Event(sender_of(message), OpCode.PUBLISH, name, message.value)
             return rheos2.encode(event)
-        case Protocol.FLEXIMQ:
-            status = message.status if message.protocol is Protocol.FLEXIMQ else None
+        case "fleximq":
+            status = message.status if message.protocol is FLEXIMQ else None
             header = fleximq.Header(topic=message.topic, status=status)
             pub = fleximq.MessageType.PUB
             return fleximq.encode(fleximq.Message(pub, message.client, header, payload_of(message)))
-        case Protocol.HERALD:
+        case "herald":
             channel = int(message.topic.removeprefix("channel/"))
             return herald.encode(
                 herald.Message(channel, message.timestamp_us, message.value), order=order
             )
-        case Protocol.LAMAMQ:
+        case "lamamq":
             message_id = lamamq.BROKER_ID_BIT | (FIRST_MESSAGE_ID + position)
             forward = lamamq.Forward(message_id, lamamq_message(message))
             return lamamq.encode(forward, order=order)
@@ -239,22 +249,22 @@ def one_of_each() -> list[Message]:
     headers = (("k", b"v"), ("kk", b"\xff"), ("", b""))
     rheos = str(uuid.UUID(bytes=UUIDS[1]))
     return [
-        Message(Protocol.RHEOS1, b"one", sender=rheos),
-        Message(Protocol.RHEOS2, b"two", sender=str(uuid.uuid4()), client=2**32 - 2),
-        Message(Protocol.RHEOS2, b"", sender=rheos, timestamp_us=1),
-        Message(Protocol.HERALD, b"three", topic="channel/0", client=1001, timestamp_us=2**51),
-        Message(Protocol.FLEXIMQ, b"four", form=Form.TEXT),
-        Message(Protocol.FLEXIMQ, b"\xff\x00", form=Form.BINARY, status=0),
-        Message(Protocol.FLEXIMQ, b"\x81\xa1a\x01", form=Form.MESSAGEPACK, status=127),
-        Message(Protocol.FLEXIMQ, b"", form=Form.MESSAGEPACK, status=128),
-        Message(Protocol.FLEXIMQ, b"", form=Form.TEXT, status=255),
-        Message(Protocol.FLEXIMQ, b"", form=Form.BINARY, status=256, topic="channel/255"),
-        Message(Protocol.FLEXIMQ, b"x", form=Form.BINARY, status=65535),
-        Message(Protocol.LAMAMQ, b"five", created=1_600_000_000, headers=headers),
-        Message(Protocol.LAMAMQ, b"six", form=Form.TEXT, created=0),
-        Message(Protocol.LAMAMQ, b"", form=Form.EMPTY, created=2**32 - 1, headers=headers[:1]),
-        Message(Protocol.LAMAMQ, b"", created=7),
-        Message(Protocol.HERALD, b"", headers=headers, created=7, status=7),
+        Message(RHEOS1, b"one", sender=rheos),
+        Message(RHEOS2, b"two", sender=str(uuid.uuid4()), client=2**32 - 2),
+        Message(RHEOS2, b"", sender=rheos, timestamp_us=1),
+        Message(HERALD, b"three", topic="channel/0", client=1001, timestamp_us=2**51),
+        Message(FLEXIMQ, b"four", form=Form.TEXT),
+        Message(FLEXIMQ, b"\xff\x00", form=Form.BINARY, status=0),
+        Message(FLEXIMQ, b"\x81\xa1a\x01", form=Form.MESSAGEPACK, status=127),
+        Message(FLEXIMQ, b"", form=Form.MESSAGEPACK, status=128),
+        Message(FLEXIMQ, b"", form=Form.TEXT, status=255),
+        Message(FLEXIMQ, b"", form=Form.BINARY, status=256, topic="channel/255"),
+        Message(FLEXIMQ, b"x", form=Form.BINARY, status=65535),
+        Message(LAMAMQ, b"five", created=1_600_000_000, headers=headers),
+        Message(LAMAMQ, b"six", form=Form.TEXT, created=0),
+        Message(LAMAMQ, b"", form=Form.EMPTY, created=2**32 - 1, headers=headers[:1]),
+        Message(LAMAMQ, b"", created=7),
+        Message(HERALD, b"", headers=headers, created=7, status=7),
         Message(FLIGHT, b"seven", sender=rheos, headers=headers, status=7),
         Message(FLIGHT, b"", topic="channel/0", client=2000),
     ]
@@ -267,7 +277,7 @@ def test_every_kind_of_message_is_delivered_to_every_protocol() -> None:
 
 def test_values_of_every_size_around_the_boundaries_are_delivered() -> None:
     sizes = [*range(70), 127, 128, 129, 223, 224, 225, 255, 256, 257, 258, 1000, 65_535, 65_536]
-    for protocol in Protocol:
+    for protocol in REGISTRY:
         messages = [
             Message(protocol, b"x" * size, form=form, created=1)
             for size in sizes
@@ -279,7 +289,7 @@ def test_values_of_every_size_around_the_boundaries_are_delivered() -> None:
 
 @st.composite
 def a_message(draw: st.DrawFn) -> Message:
-    protocol = draw(st.sampled_from(list(Protocol)))
+    protocol = draw(st.sampled_from(list(REGISTRY)))
     form = draw(st.sampled_from(FORMS.get(protocol, [Form.PLAIN])))
     value = draw(st.binary(max_size=300))
     if form is Form.MESSAGEPACK:
@@ -302,7 +312,7 @@ def a_message(draw: st.DrawFn) -> Message:
         headers=tuple(
             draw(st.lists(st.tuples(st.text(max_size=4), st.binary(max_size=40)), max_size=3))
         ),
-        created=draw(st.integers(0, 2**32 - 1)) if protocol is Protocol.LAMAMQ else None,
+        created=draw(st.integers(0, 2**32 - 1)) if protocol is LAMAMQ else None,
         status=draw(st.none() | st.integers(0, 65535)),
     )
 
@@ -320,16 +330,16 @@ def scanned(protocol: Protocol, order: ByteOrder, data: bytes) -> tuple[Batch, T
     batch.timestamp_us = TIMESTAMP_US
     sender = Sender(sender_uuid(NUMBER), NUMBER)
     scans: dict[Protocol, Any] = {
-        Protocol.RHEOS1: rheos1_kernel.scan,
-        Protocol.RHEOS2: rheos2_kernel.scan,
-        Protocol.FLEXIMQ: fleximq_kernel.scan,
-        Protocol.HERALD: herald_kernel.scan,
-        Protocol.LAMAMQ: lamamq_kernel.scan,
+        RHEOS1: rheos1_kernel.scan,
+        RHEOS2: rheos2_kernel.scan,
+        FLEXIMQ: fleximq_kernel.scan,
+        HERALD: herald_kernel.scan,
+        LAMAMQ: lamamq_kernel.scan,
     }
     keywords: dict[str, Any] = {}
-    if protocol is Protocol.FLEXIMQ:
+    if protocol is FLEXIMQ:
         keywords["headers"] = fleximq_kernel.HeaderCache(publication)
-    if protocol in (Protocol.HERALD, Protocol.LAMAMQ):
+    if protocol in (HERALD, LAMAMQ):
         keywords["order"] = order
     assert scans[protocol](data, 0, batch, topics, sender, **keywords) == len(data)
     return batch, topics
@@ -342,9 +352,9 @@ def kept(protocol: Protocol, order: ByteOrder, data: bytes) -> Iterator[Message]
     for row in rows:
         form = Form.PLAIN
         name = "somebody"
-        if protocol in (Protocol.RHEOS1, Protocol.RHEOS2):
+        if protocol in (RHEOS1, RHEOS2):
             name = str(uuid.UUID(bytes=row.sender))
-        elif protocol is Protocol.FLEXIMQ:
+        elif protocol is FLEXIMQ:
             decoder = fleximq.BrokerDecoder()
             decoder.feed(row.frame)
             (packet,) = decoder
@@ -352,7 +362,7 @@ def kept(protocol: Protocol, order: ByteOrder, data: bytes) -> Iterator[Message]
             head = messagepack.head(packet.payload, 0)[0] if packet.payload else None
             kinds = {messagepack.Kind.STR: Form.TEXT, messagepack.Kind.BIN: Form.BINARY}
             form = kinds.get(head, Form.MESSAGEPACK) if head is not None else Form.MESSAGEPACK
-        elif protocol is Protocol.LAMAMQ:
+        elif protocol is LAMAMQ:
             form = {
                 lamamq.PayloadType.EMPTY: Form.EMPTY,
                 lamamq.PayloadType.STRING: Form.TEXT,
@@ -365,7 +375,7 @@ def kept(protocol: Protocol, order: ByteOrder, data: bytes) -> Iterator[Message]
             form=form,
             sender=name,
             headers=row.headers,
-            created=row.created if protocol is Protocol.LAMAMQ else None,
+            created=row.created if protocol is LAMAMQ else None,
             status=row.status,
         )
 
@@ -385,9 +395,7 @@ def test_replay_gives_the_bytes_that_live_delivery_gave(
             publish(protocol, order, payload_type=empty, payload=b""),
             publish(protocol, order, value=b"y" * 300, status=200),
             publish(protocol, order, value=b"z", payload=b"\xd9\x20" + b"s" * 32, status=65535),
-            publish(
-                protocol, order, value=b"q" * 70_000 if protocol is not Protocol.RHEOS1 else b""
-            ),
+            publish(protocol, order, value=b"q" * 70_000 if protocol is not RHEOS1 else b""),
             publish(protocol, order, payload=b"\x92\x01\xc0", value=b"list", status=0),
         ]
     )
@@ -417,11 +425,11 @@ def test_rows_are_delivered_in_the_order_given() -> None:
 def test_a_row_tells_what_was_stored() -> None:
     messages = one_of_each()
     batch, topics = loaded(messages)
-    assert (len(batch), batch.protocol, batch.order) == (len(messages), 6, "big")
+    assert (len(batch), batch.protocol, batch.order) == (len(messages), 256, "big")
     for row, message in enumerate(messages):
         assert topics.name(batch.topic_id(row)) == message.topic
         assert batch.value(row) == message.value
-        assert batch.row_protocol(row) == message.protocol
+        assert batch.row_protocol(row) == message.protocol.number
         assert batch.row_timestamp_us(row) == message.timestamp_us
         assert batch.form(row) == message.form
         assert not batch.hidden(row)
@@ -429,7 +437,7 @@ def test_a_row_tells_what_was_stored() -> None:
         assert batch.sender(row).number == message.client
         assert batch.frame(row) is None
         assert batch.message_id(row) is None
-        lama, flexi = (message.protocol is p for p in (Protocol.LAMAMQ, Protocol.FLEXIMQ))
+        lama, flexi = (message.protocol is p for p in (LAMAMQ, FLEXIMQ))
         assert batch.created(row) == (message.created if lama else None)
         assert batch.status(row) == (message.status if flexi else None)
         headers = len(message.headers).to_bytes(2, "big") + b"".join(
@@ -443,24 +451,24 @@ def test_a_row_tells_what_was_stored() -> None:
 
 
 def test_a_scanned_row_answers_the_same_questions() -> None:
-    frame = publish(Protocol.LAMAMQ, "little", value=b"v")
-    batch, _ = scanned(Protocol.LAMAMQ, "little", frame)
-    assert (batch.row_protocol(0), batch.row_timestamp_us(0)) == (Protocol.LAMAMQ, TIMESTAMP_US)
+    frame = publish(LAMAMQ, "little", value=b"v")
+    batch, _ = scanned(LAMAMQ, "little", frame)
+    assert (batch.row_protocol(0), batch.row_timestamp_us(0)) == (LAMAMQ.number, TIMESTAMP_US)
     assert (batch.form(0), batch.hidden(0)) == (None, False)
 
 
 @pytest.mark.parametrize(
     ("protocol", "name", "named"),
     [
-        (Protocol.RHEOS1, "00112233-4455-6677-8899-aabbccddeeff", True),
-        (Protocol.RHEOS2, "00112233-4455-6677-8899-AABBCCDDEEFF", True),
-        (Protocol.RHEOS2, "00112233-4455-6677-8899-aabbccddeeff0", False),
-        (Protocol.RHEOS2, "00112233-4455-6677-8899-aabbccddeefg", False),
-        (Protocol.RHEOS2, "00112233-4455-6677-8899aabbccddeeff--", False),
-        (Protocol.RHEOS2, "00112233+4455-6677-8899-aabbccddeeff", False),
-        (Protocol.RHEOS1, "", False),
-        (Protocol.HERALD, "00112233-4455-6677-8899-aabbccddeeff", False),
-        (Protocol.LAMAMQ, "00112233-4455-6677-8899-aabbccddeeff", False),
+        (RHEOS1, "00112233-4455-6677-8899-aabbccddeeff", True),
+        (RHEOS2, "00112233-4455-6677-8899-AABBCCDDEEFF", True),
+        (RHEOS2, "00112233-4455-6677-8899-aabbccddeeff0", False),
+        (RHEOS2, "00112233-4455-6677-8899-aabbccddeefg", False),
+        (RHEOS2, "00112233-4455-6677-8899aabbccddeeff--", False),
+        (RHEOS2, "00112233+4455-6677-8899-aabbccddeeff", False),
+        (RHEOS1, "", False),
+        (HERALD, "00112233-4455-6677-8899-aabbccddeeff", False),
+        (LAMAMQ, "00112233-4455-6677-8899-aabbccddeeff", False),
     ],
 )
 def test_only_a_rheos_client_goes_by_the_uuid_of_its_name(
@@ -473,14 +481,12 @@ def test_only_a_rheos_client_goes_by_the_uuid_of_its_name(
 
 
 def test_more_senders_than_a_scanned_batch_may_have() -> None:
-    messages = [
-        Message(Protocol.RHEOS2, sender=str(uuid.UUID(int=n)), client=n + 1) for n in range(3000)
-    ]
+    messages = [Message(RHEOS2, sender=str(uuid.UUID(int=n)), client=n + 1) for n in range(3000)]
     assert_delivered(messages, *loaded(messages))
 
 
 def test_a_push_without_a_time_of_its_own_has_the_brokers() -> None:
-    batch, _ = loaded([Message(Protocol.LAMAMQ, created=5), Message(Protocol.LAMAMQ)])
+    batch, _ = loaded([Message(LAMAMQ, created=5), Message(LAMAMQ)])
     assert [batch.created(0), batch.created(1)] == [5, TIMESTAMP_US // 1_000_000]
 
 
@@ -620,10 +626,10 @@ def test_a_pieces_frames_pass_its_budget_by_no_more_than_one(
 ) -> None:
     long_header = (("k" * 900, b"v" * 900),) * 5
     messages = [
-        Message(Protocol.LAMAMQ, b"v", topic="t" * 60_000, created=1),
-        Message(Protocol.LAMAMQ, b"v", headers=long_header, created=1),
-        Message(Protocol.FLEXIMQ, b"v" * 70_000, form=Form.TEXT, status=500),
-        Message(Protocol.RHEOS2, b"v" * 300),
+        Message(LAMAMQ, b"v", topic="t" * 60_000, created=1),
+        Message(LAMAMQ, b"v", headers=long_header, created=1),
+        Message(FLEXIMQ, b"v" * 70_000, form=Form.TEXT, status=500),
+        Message(RHEOS2, b"v" * 300),
     ] * 30
     batch, topics = Batch(), TopicTable()
     topics.bind_channel(7, "channel/7")
@@ -684,10 +690,10 @@ def test_the_buffer_is_held_until_the_batch_lets_go() -> None:
 
 def test_a_batch_may_be_scanned_and_loaded_in_turns() -> None:
     batch, topics = Batch(), new_topics()
-    frame = publish(Protocol.HERALD, "little", value=b"live")
+    frame = publish(HERALD, "little", value=b"live")
     sender = Sender(sender_uuid(NUMBER), NUMBER)
     for count in (1, 500, 3):
-        group = Group.of([Message(Protocol.RHEOS2, sender=str(uuid.uuid4()))] * count)
+        group = Group.of([Message(RHEOS2, sender=str(uuid.uuid4()))] * count)
         group.load(batch, topics)
         assert (len(batch), batch.value(count - 1)) == (count, b"value")
         herald_kernel.scan(frame * 2, 0, batch, topics, sender, order="little")
@@ -779,7 +785,7 @@ def set_number(group: Group, buffer: int, index: int, value: int, width: int) ->
         (17, 16, 0, 4, "headers"),
         (20, 1, -1, 4, "header"),
         (23, 3, 2**31 - 1, 4, "header"),
-        (26, 2, 6, 1, "protocol"),
+        (26, 2, len(PROTOCOLS), 1, "protocol"),
         (28, 2, 5, 1, "kind"),
         (30, 0, 4, 2, "sender is not in the dictionary"),
         (37, 5, -1, 4, "status"),
@@ -811,7 +817,7 @@ def test_a_dictionary_that_leads_nowhere_is_refused() -> None:
 
 def test_more_headers_than_a_push_can_count_are_refused() -> None:
     for count, fits in ((65_535, True), (65_536, False)):
-        group = Group.of([Message(Protocol.LAMAMQ, headers=(("", b""),) * count, created=1)])
+        group = Group.of([Message(LAMAMQ, headers=(("", b""),) * count, created=1)])
         batch, topics = Batch(), new_topics()
         if fits:
             group.load(batch, topics)
@@ -932,7 +938,7 @@ def test_damaged_layouts_are_refused_or_read_within_their_bounds() -> None:
 
 def test_a_group_at_the_very_end_of_memory_is_read_whole() -> None:
     for sizes in ([0], [1], [31, 32, 33], [100] * 5, [250, 260]):
-        for protocol in Protocol:
+        for protocol in REGISTRY:
             messages = [Message(protocol, b"x" * size, created=1) for size in sizes]
             group = Group.of(messages)
             start, length = group.layout[10:12]

@@ -8,7 +8,7 @@ from penstock._kernels import rheos1
 from penstock._kernels.batch import Batch, Sender
 from penstock._kernels.topics import TopicTable
 from penstock.errors import InvalidTopicName, TopicTableFull
-from penstock.model import Protocol
+from penstock.protocols.rheos1 import RHEOS1
 from tests.support.publishes import publish
 
 
@@ -94,7 +94,7 @@ def test_channels_are_bound_once() -> None:
 def test_a_scan_looks_names_up_while_another_thread_adds_some() -> None:
     topics = TopicTable()
     names = [f"t/{n}" for n in range(64)]
-    stream = b"".join(publish(Protocol.RHEOS1, "little", topic=name) for name in names) * 40
+    stream = b"".join(publish(RHEOS1, "little", topic=name) for name in names) * 40
     failures: list[str] = []
     done = threading.Event()
 

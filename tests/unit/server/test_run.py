@@ -1,16 +1,15 @@
 """A running broker goes by its configuration, and by the next one."""
 
 import asyncio
-import dataclasses
 from pathlib import Path
 
 import pytest
 
 from penstock.core.routing import Encoding
 from penstock.errors import CannotKeep
-from penstock.gateway.options import FrameLimits
-from penstock.model import Protocol
+from penstock.protocols.fleximq import FLEXIMQ
 from penstock.server.config import (
+    PROTOCOL_LIMITS,
     AnonymousConfig,
     Config,
     DataConfig,
@@ -38,10 +37,10 @@ def principals(*names: str) -> Config:
 
 
 def test_every_limit_reaches_the_gateways() -> None:
-    given = {field.name: 100 for field in dataclasses.fields(FrameLimits)}
+    given = dict.fromkeys(PROTOCOL_LIMITS, 100)
     broker = running(Config(limits=LimitsConfig(**given, messages_per_second_max=7)))
     options = broker._options(None)
-    assert options.frames == FrameLimits(**given)
+    assert options.frame_limits == given
     assert options.messages_per_second_max == 7
     assert running(Config())._options(None).messages_per_second_max is None
 
@@ -59,7 +58,7 @@ def test_a_reload_disconnects_those_whose_principal_is_gone() -> None:
     links: dict[str, RecordingLink] = {}
     for name, principal in broker.authenticator.principals.items():
         links[name] = RecordingLink()
-        encoding = Encoding(Protocol.FLEXIMQ, "big")
+        encoding = Encoding(FLEXIMQ, "big")
         broker.server.broker.open(encoding, links[name], principal=principal)
     broker.reload(principals("stays"))
     assert (links["stays"].closed, links["goes"].closed) == (False, True)

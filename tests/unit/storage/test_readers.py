@@ -8,7 +8,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from penstock.model import Kind, Protocol
+from penstock.model import Kind
+from penstock.protocols import PROTOCOLS
 from penstock.storage.arrow.read.records import RECORD_SCHEMA
 from penstock.storage.schema import SCHEMA
 from tests.support.written_log import START_US, WrittenLog, message
@@ -25,7 +26,7 @@ def segment(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 *(
                     message(
                         f"topic/{group}/{row % 3}", b"%d" % row, row, sender_name=f"{group}-{row % 2}",
-                        protocol=Protocol(1 + group), kind=Kind(row), status=row if row % 2 else None,
+                        protocol=PROTOCOLS.numbered(1 + group), kind=Kind(row), status=row if row % 2 else None,
                         headers=(("h", b"%d" % group),) * row,
                     )
                     for row in range(ROWS)

@@ -7,7 +7,8 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import LogDamaged, OffsetBelowHorizon, OffsetPastEnd
-from penstock.model import Kind, Protocol
+from penstock.model import Kind
+from penstock.protocols.fleximq import FLEXIMQ
 from penstock.storage.arrow.files import Files
 from penstock.storage.arrow.format.log_state import load_state, save_state
 from penstock.storage.arrow.read import records
@@ -239,7 +240,7 @@ def test_plain_has_the_columns_of_the_record(tmp_path: Path) -> None:
     with WrittenLog(tmp_path) as log:
         log.put(
             message(
-                "plant/line", b"\x00\xff", 7, protocol=Protocol.FLEXIMQ, kind=Kind.REPLY,
+                "plant/line", b"\x00\xff", 7, protocol=FLEXIMQ, kind=Kind.REPLY,
                 private=True, headers=(("path", b"/x"),), correlation="r-1", status=200,
             )
         )  # fmt: skip

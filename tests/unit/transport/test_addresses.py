@@ -5,7 +5,8 @@ import pickle
 import pytest
 
 from penstock.errors import BadAddress, ErrorCode, OperatorError
-from penstock.model import Protocol
+from penstock.protocols.fleximq import FLEXIMQ
+from penstock.protocols.herald import HERALD
 from penstock.transport.addresses import Address, parse_address
 
 GOOD = {
@@ -17,21 +18,21 @@ GOOD = {
         "tls", "::", 7443, certificate="/c.pem", key="/k&.pem"
     ),
     "tcp://127.0.0.1:7001?protocol=herald&order=big&echo=false&anonymous=true": Address(
-        "tcp", "127.0.0.1", 7001, protocol=Protocol.HERALD, order="big", echo=False, anonymous=True
+        "tcp", "127.0.0.1", 7001, protocol=HERALD, order="big", echo=False, anonymous=True
     ),
-    "udp://127.0.0.1:7000": Address("udp", "127.0.0.1", 7000, protocol=Protocol.HERALD),
+    "udp://127.0.0.1:7000": Address("udp", "127.0.0.1", 7000, protocol=HERALD),
     "ipc:///run/penstock/a%20b.sock?mode=0660": Address(
         "ipc", path="/run/penstock/a b.sock", mode=0o660
     ),
     "ipc://penstock/a.sock": Address("ipc", path="penstock/a.sock"),
     "ws://127.0.0.1:7080/ws": Address(
-        "ws", "127.0.0.1", 7080, "/ws", protocol=Protocol.FLEXIMQ
+        "ws", "127.0.0.1", 7080, "/ws", protocol=FLEXIMQ
     ),
     "ws://127.0.0.1:7080?protocol=herald": Address(
-        "ws", "127.0.0.1", 7080, "/", protocol=Protocol.HERALD
+        "ws", "127.0.0.1", 7080, "/", protocol=HERALD
     ),
     "wss://0.0.0.0:443/a/b?origins=https://a.example,https://b.example": Address(
-        "wss", "0.0.0.0", 443, "/a/b", protocol=Protocol.FLEXIMQ,  # noqa: S104
+        "wss", "0.0.0.0", 443, "/a/b", protocol=FLEXIMQ,  # noqa: S104
         origins=("https://a.example", "https://b.example"),
     ),
 }  # fmt: skip

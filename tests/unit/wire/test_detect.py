@@ -10,16 +10,17 @@ from hypothesis import strategies as st
 
 from penstock import limits
 from penstock.errors import UnrecognisedProtocol
-from penstock.model import Protocol
+from penstock.protocols import PROTOCOLS
+from penstock.protocols.rheos2 import RHEOS_BODY_BYTES_MAX
 from penstock.wire.detect import Detected, conclude, detect
 
-RHEOS1 = Detected(Protocol.RHEOS1, "little")
-RHEOS2 = Detected(Protocol.RHEOS2, "little")
-FLEXIMQ = Detected(Protocol.FLEXIMQ, "big")
-HERALD_LITTLE = Detected(Protocol.HERALD, "little")
-HERALD_BIG = Detected(Protocol.HERALD, "big")
-LAMAMQ_LITTLE = Detected(Protocol.LAMAMQ, "little")
-LAMAMQ_BIG = Detected(Protocol.LAMAMQ, "big")
+RHEOS1 = Detected(PROTOCOLS["rheos1"], "little")
+RHEOS2 = Detected(PROTOCOLS["rheos2"], "little")
+FLEXIMQ = Detected(PROTOCOLS["fleximq"], "big")
+HERALD_LITTLE = Detected(PROTOCOLS["herald"], "little")
+HERALD_BIG = Detected(PROTOCOLS["herald"], "big")
+LAMAMQ_LITTLE = Detected(PROTOCOLS["lamamq"], "little")
+LAMAMQ_BIG = Detected(PROTOCOLS["lamamq"], "big")
 
 CLIENT = "00112233445566778899AABBCCDDEEFF"
 
@@ -157,7 +158,7 @@ def test_nothing_is_settled_by_nothing() -> None:
 
 
 def test_the_body_limit_itself_is_allowed() -> None:
-    header = b"\xfa" + limits.RHEOS_BODY_BYTES_MAX.to_bytes(4, "little")
+    header = b"\xfa" + RHEOS_BODY_BYTES_MAX.to_bytes(4, "little")
     assert detect(header) is None
 
 

@@ -1,17 +1,6 @@
 """One session for each protocol: commands to bytes, bytes to events, and nothing else."""
 
 from penstock.client.sessions.base import Extras, Session
-from penstock.client.sessions.fleximq import FleximqSession
-from penstock.client.sessions.herald import HeraldSession
-from penstock.client.sessions.lamamq import LamamqSession
-from penstock.client.sessions.rheos import Rheos1Session, Rheos2Session
+from penstock.client.sessions.factory import session_factory
 
-__all__ = [
-    "Extras",
-    "FleximqSession",
-    "HeraldSession",
-    "LamamqSession",
-    "Rheos1Session",
-    "Rheos2Session",
-    "Session",
-]
+__all__ = ["Extras", "Session", "session_factory"]

@@ -5,28 +5,31 @@ numbers under which the answer comes back as an event. It knows no socket, clock
 """
 
 import dataclasses
+import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from penstock.client.errors import BadOption, Unsupported
 from penstock.client.events import Event, Ready
+from penstock.client.options import Credentials
 from penstock.client.topics import Topic
 from penstock.client.values import HookCall, Request
 from penstock.errors import FieldOutOfRange, InvalidTopicName
-from penstock.model import Protocol, is_publishable
+from penstock.middleware import Condition, HookStrategy, HookType
+from penstock.model import is_publishable
+from penstock.protocols import Protocol
 from penstock.wire.decoder import Buffer, Decoder, Rejected
-from penstock.wire.lamamq import Condition, HookStrategy, HookType
 
-__all__ = ["NO_EXTRAS", "Extras", "Hook", "Session", "check_sizes"]
+__all__ = ["NO_EXTRAS", "Extras", "Hook", "Session", "check_sizes", "session_name"]
 
 TICKET_MAX: Final = 0x7FFF_FFFF
-"""Tickets are LamaMQ's message ids too, whose top bit is the broker's."""
+"""Some protocols send tickets as message ids, whose top bit is the broker's."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Extras:
-    """What some protocols can say about a publish: LamaMQ headers; fleximq status and routing.
+    """Parts of a publish that only some protocols carry: headers; status and routing.
 
     `routing` has the path for each client id that shall receive it. `packed` values are MessagePack
     already.
@@ -43,7 +46,7 @@ NO_EXTRAS: Final = Extras()
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Hook:
-    """What a LamaMQ middleware wants to be asked about."""
+    """The events that a middleware asks to see."""
 
     name: str
     hook_type: HookType
@@ -187,6 +190,11 @@ class Session(ABC):
         for name in ("headers", "status", "routing", "packed"):
             if name not in allowed and getattr(extras, name) not in ((), None, False):
                 raise self.unsupported(f"publish({'payload' if name == 'packed' else name}=…)")
+
+
+def session_name(credentials: Credentials) -> str:
+    """Return the name of a client; one that was not given is random."""
+    return credentials.name or f"penstock-{secrets.token_hex(6)}"
 
 
 def check_sizes(values: Iterable[bytes], size_max: int) -> None:

@@ -4,6 +4,7 @@ The broker does not answer SUB and UNSUB, it only reports their errors. Each goe
 PINGs, and an error that is reported between the two PONGs is its answer.
 """
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Final
 
@@ -22,8 +23,12 @@ from penstock.client.sessions.base import NO_EXTRAS, Extras, Session, check_size
 from penstock.client.sessions.pongs import Pongs
 from penstock.client.values import Delivery, Notification, Reply, Request, unpacked
 from penstock.errors import WireError
-from penstock.limits import FLEXIMQ_HEADERS_CACHED_MAX, FLEXIMQ_MESSAGE_BYTES_CEILING
-from penstock.model import Protocol
+from penstock.protocols import Protocol
+from penstock.protocols.fleximq import (
+    FLEXIMQ,
+    FLEXIMQ_HEADERS_CACHED_MAX,
+    FLEXIMQ_MESSAGE_BYTES_CEILING,
+)
 from penstock.wire import fleximq
 from penstock.wire.fleximq import (
     ClientId,
@@ -67,7 +72,7 @@ class _Decoder(fleximq.ClientDecoder):
 class FleximqSession(Session):
     """See the base class; `now_ms` gives milliseconds since the epoch, for keep-alives."""
 
-    protocol: ClassVar[Protocol] = Protocol.FLEXIMQ
+    protocol: ClassVar[Protocol] = FLEXIMQ
     pings: ClassVar[bool] = True
 
     def __init__(self, credentials: Credentials, now_ms: Callable[[], int]) -> None:
@@ -261,7 +266,7 @@ def _delivered(packet: Message) -> Event:
 
 def _refused(packet: Message) -> Refused:
     status = packet.header.status or 0
-    return Refused(Protocol.FLEXIMQ, status, _text(packet.payload, status), packet.payload)
+    return Refused(FLEXIMQ, status, _text(packet.payload, status), packet.payload)
 
 
 def _text(payload: bytes, status: int) -> str:
@@ -273,3 +278,8 @@ def _text(payload: bytes, status: int) -> str:
     if isinstance(said, bytes):
         said = said.decode("utf-8", "replace")
     return str(said) if said else _STATUS_NAMES.get(status, "no reason given")
+
+
+def fleximq_sessions(credentials: Credentials) -> Callable[[], Session]:
+    """Return what makes the session of each connection of a client."""
+    return lambda: FleximqSession(credentials, lambda: time.time_ns() // 1_000_000)

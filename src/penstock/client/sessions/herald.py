@@ -6,17 +6,18 @@ between two PINGs, and an ERROR between the two PONGs is its answer.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar, Final
 
 from penstock.client.errors import Refused
 from penstock.client.events import Acknowledged, Delivered, Ended, Event, Failed, Ready
-from penstock.client.sessions.base import NO_EXTRAS, Extras, Session, check_sizes
+from penstock.client.options import Credentials
+from penstock.client.sessions.base import NO_EXTRAS, Extras, Session, check_sizes, session_name
 from penstock.client.sessions.pongs import Pongs
 from penstock.client.topics import Topic, channel_of, channel_topic
 from penstock.client.values import Delivery
-from penstock.limits import HERALD_PAYLOAD_BYTES_MAX
-from penstock.model import Protocol
+from penstock.protocols import Protocol
+from penstock.protocols.herald import HERALD, HERALD_PAYLOAD_BYTES_MAX
 from penstock.wire import herald
 from penstock.wire.herald.encoder import HEADER
 from penstock.wire.herald.packets import MAGIC
@@ -30,7 +31,7 @@ _TOPICS: Final = tuple(channel_topic(channel) for channel in range(256))
 class HeraldSession(Session):
     """See the base class; `name` is the client id."""
 
-    protocol: ClassVar[Protocol] = Protocol.HERALD
+    protocol: ClassVar[Protocol] = HERALD
     pings: ClassVar[bool] = True
 
     def __init__(self, name: str) -> None:
@@ -126,4 +127,10 @@ class HeraldSession(Session):
 
 
 def _refused(error: herald.ErrorCode) -> Refused:
-    return Refused(Protocol.HERALD, error, error.name)
+    return Refused(HERALD, error, error.name)
+
+
+def herald_sessions(credentials: Credentials) -> Callable[[], Session]:
+    """Return what makes the session of each connection of a client; all have one name."""
+    name = session_name(credentials)
+    return lambda: HeraldSession(name)

@@ -5,15 +5,24 @@ with a request that changes nothing, to unsubscribe from the empty routing key: 
 answered to that, the handshake is done.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Final
 
 from penstock.client.errors import Refused
 from penstock.client.events import Acknowledged, Delivered, Event, Failed, HookCalled, Ready
-from penstock.client.sessions.base import NO_EXTRAS, Extras, Hook, Session, check_sizes
+from penstock.client.options import Credentials
+from penstock.client.sessions.base import (
+    NO_EXTRAS,
+    Extras,
+    Hook,
+    Session,
+    check_sizes,
+    session_name,
+)
 from penstock.client.values import Delivery, HookCall
-from penstock.limits import LAMAMQ_PAYLOAD_BYTES_MAX
-from penstock.model import Protocol
+from penstock.protocols import Protocol
+from penstock.protocols.lamamq import LAMAMQ, LAMAMQ_PAYLOAD_BYTES_MAX
 from penstock.wire import lamamq
 from penstock.wire.lamamq.layouts import LAYOUTS
 
@@ -29,7 +38,7 @@ _WANTED: Final = (1, 0)
 class LamamqSession(Session):
     """See the base class; `now` gives seconds since the epoch, for what is pushed."""
 
-    protocol: ClassVar[Protocol] = Protocol.LAMAMQ
+    protocol: ClassVar[Protocol] = LAMAMQ
 
     def __init__(self, name: str, key: bytes | None, now: Callable[[], int]) -> None:
         super().__init__()
@@ -151,3 +160,9 @@ class LamamqSession(Session):
                 headers=message.headers,
             )
         )
+
+
+def lamamq_sessions(credentials: Credentials) -> Callable[[], Session]:
+    """Return what makes the session of each connection of a client; all have one name."""
+    name = session_name(credentials)
+    return lambda: LamamqSession(name, credentials.key, lambda: int(time.time()))

@@ -8,17 +8,20 @@ name, which no topic has: whatever is answered, the connection works.
 import uuid
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final
 from zlib import crc32
 
 from penstock.client.errors import Refused
 from penstock.client.events import Acknowledged, Delivered, Event, Failed, Ready
+from penstock.client.options import Credentials
 from penstock.client.sessions.base import NO_EXTRAS, Extras, Session, check_sizes
 from penstock.client.topics import plain_topic
 from penstock.client.values import Delivery
-from penstock.limits import RHEOS_BODY_BYTES_MAX
-from penstock.model import Protocol, binary_topic_name, topic_name_from_binary
+from penstock.model import binary_topic_name, topic_name_from_binary
+from penstock.protocols import Protocol
+from penstock.protocols.rheos1 import RHEOS1
+from penstock.protocols.rheos2 import RHEOS2, RHEOS_BODY_BYTES_MAX
 from penstock.wire import rheos1, rheos2
 from penstock.wire.rheos import HEADER, MAGIC, U16_MAX, AckCode, OpCode, check
 from penstock.wire.rheos2.encoder import BODY_LENGTHS, BODY_LENGTHS_BYTES, CHECKSUM
@@ -103,7 +106,7 @@ class _RheosSession(Session):
 class Rheos1Session(_RheosSession):
     """Rheos v1. A delivery names no topic: it is known while only one topic was subscribed to."""
 
-    protocol: ClassVar[Protocol] = Protocol.RHEOS1
+    protocol: ClassVar[Protocol] = RHEOS1
 
     def __init__(self, client_id: bytes) -> None:
         super().__init__(client_id)
@@ -146,7 +149,7 @@ class Rheos1Session(_RheosSession):
 class Rheos2Session(_RheosSession):
     """Rheos v2."""
 
-    protocol: ClassVar[Protocol] = Protocol.RHEOS2
+    protocol: ClassVar[Protocol] = RHEOS2
 
     def __init__(self, client_id: bytes) -> None:
         super().__init__(client_id)
@@ -172,3 +175,15 @@ class Rheos2Session(_RheosSession):
         if packet.name != self._last_name[0]:
             self._last_name = (packet.name, topic_name_from_binary(packet.name))
         return Delivered(Delivery(self._last_name[1], packet.data, packet, sender=packet.client_id))
+
+
+def rheos1_sessions(credentials: Credentials) -> Callable[[], Session]:
+    """Return what makes the session of each connection of a client; all have one client id."""
+    client_id = rheos_client_id(credentials.name)
+    return lambda: Rheos1Session(client_id)
+
+
+def rheos2_sessions(credentials: Credentials) -> Callable[[], Session]:
+    """Return what makes the session of each connection of a client; all have one client id."""
+    client_id = rheos_client_id(credentials.name)
+    return lambda: Rheos2Session(client_id)

@@ -21,7 +21,7 @@ from penstock.gateway.fleximq import frames
 from penstock.gateway.fleximq.answers import Answers
 from penstock.gateway.fleximq.records import broker_reply, record_of
 from penstock.gateway.fleximq.services import SERVICES
-from penstock.model import Protocol
+from penstock.protocols.fleximq import FLEXIMQ
 from penstock.wire import messagepack
 from penstock.wire.fleximq import ClientId, Message, MessageType, Routing, StatusCode
 
@@ -160,8 +160,7 @@ class Exchange:
         everyone = [
             client
             for client in sessions
-            if client.encoding.protocol is Protocol.FLEXIMQ
-            and (client is not session or session.echo)
+            if client.encoding.protocol is FLEXIMQ and (client is not session or session.echo)
         ]
         self._deliver(everyone, frames.as_sent(frame_view))
 
@@ -182,7 +181,7 @@ class Exchange:
 
     def _client(self, number: int) -> Session | None:
         session = self._broker.sessions.get(number)
-        if session is None or session.encoding.protocol is not Protocol.FLEXIMQ:
+        if session is None or session.encoding.protocol is not FLEXIMQ:
             return None
         return session
 

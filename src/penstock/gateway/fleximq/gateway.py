@@ -30,8 +30,10 @@ from penstock.gateway.fleximq.keepalive import Pulse
 from penstock.gateway.fleximq.shared import shared_by
 from penstock.gateway.options import GatewayOptions
 from penstock.limits import REQUEST_ID_BYTES_MAX
-from penstock.model import ByteOrder, Protocol
+from penstock.model import ByteOrder
 from penstock.ports import Link, Receipt
+from penstock.protocols import Protocol
+from penstock.protocols.fleximq import FLEXIMQ
 from penstock.wire import fleximq
 from penstock.wire.fleximq import (
     BrokerState,
@@ -68,7 +70,7 @@ _NO_FRAME: Final = memoryview(b"")
 class FleximqGateway(Gateway):
     """One fleximq connection; a `ports.Handler`."""
 
-    protocol: ClassVar[Protocol] = Protocol.FLEXIMQ
+    protocol: ClassVar[Protocol] = FLEXIMQ
     refuses_above_rate: ClassVar[bool] = True
 
     def __init__(
@@ -87,11 +89,10 @@ class FleximqGateway(Gateway):
 
     def new_decoder(self) -> fleximq.BrokerDecoder:
         """See the base class."""
-        frames = self.options.frames
         return fleximq.BrokerDecoder(
             strict=self.options.strict,
-            header_bytes_max=frames.fleximq_header_bytes_max,
-            message_bytes_max=frames.fleximq_message_bytes_max,
+            header_bytes_max=self.limits["header_bytes_max"],
+            message_bytes_max=self.limits["message_bytes_max"],
         )
 
     def received(self, data: memoryview) -> int:
@@ -113,8 +114,8 @@ class FleximqGateway(Gateway):
             headers=self._shared.headers,
             learn_topics=permits is None,
             permits=permits,
-            header_bytes_max=self.options.frames.fleximq_header_bytes_max,
-            message_bytes_max=self.options.frames.fleximq_message_bytes_max,
+            header_bytes_max=self.limits["header_bytes_max"],
+            message_bytes_max=self.limits["message_bytes_max"],
         )
 
     def published(self, session: Session, receipt: Receipt) -> None:

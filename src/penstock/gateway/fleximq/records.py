@@ -11,8 +11,9 @@ from typing import Final
 from penstock._kernels.batch import Sender
 from penstock.core.sessions import Session, sender_uuid
 from penstock.gateway.fleximq import frames
-from penstock.model import Form, Kind, Protocol
+from penstock.model import Form, Kind
 from penstock.ports import Record
+from penstock.protocols.fleximq import FLEXIMQ
 from penstock.wire import fleximq, messagepack
 from penstock.wire.fleximq import ClientId, Header, Message, MessageType, ReqRep, Routing
 
@@ -54,7 +55,7 @@ def broker_reply(
 def _record(message: Message, sender: Sender, sender_name: str, timestamp_us: int) -> Record:
     header = message.header
     return Record(
-        Protocol.FLEXIMQ,
+        FLEXIMQ,
         _KINDS[message.type],
         header.topic or "",
         fleximq.raw_value(message.payload),

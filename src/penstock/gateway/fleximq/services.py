@@ -13,7 +13,7 @@ from penstock.core.access import Action
 from penstock.core.broker import Broker
 from penstock.core.sessions import Session
 from penstock.limits import FLEXIMQ_LISTING_BYTES_MAX, FLEXIMQ_LISTING_ENTRIES_MAX
-from penstock.model import Protocol
+from penstock.protocols import PROTOCOLS, Protocol
 
 __all__ = ["SERVICES"]
 
@@ -68,7 +68,7 @@ def _stats(broker: Broker, session: Session) -> object:  # noqa: ARG001
 
 
 def _by_label(counts: Counter[Protocol]) -> dict[str, int]:
-    return {protocol.label: counts[protocol] for protocol in Protocol}
+    return {protocol.label: counts[protocol] for protocol in PROTOCOLS}
 
 
 def _time(broker: Broker, session: Session) -> object:  # noqa: ARG001

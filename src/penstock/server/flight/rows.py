@@ -11,8 +11,8 @@ from penstock.errors import InvalidTopicName
 from penstock.flight.errors import BadRequest, BadRows
 from penstock.flight.protocol import SINK_SCHEMA, Staged
 from penstock.limits import (
-    LAMAMQ_HEADERS_BYTES_MAX,
-    LAMAMQ_HEADERS_MAX,
+    MESSAGE_HEADERS_BYTES_MAX,
+    MESSAGE_HEADERS_MAX,
     SINK_VALUE_BYTES_MAX,
     TOPIC_NAME_BYTES_MAX,
 )
@@ -113,16 +113,16 @@ def _headers(batch: pa.RecordBatch) -> pa.Array:
     column = _cast(batch, "headers")
     lengths = pc.fill_null(pc.list_value_length(column), 0)
     most = pc.max(lengths).as_py() or 0
-    if most > LAMAMQ_HEADERS_MAX:
-        raise BadRows("headers", f"a row has {most}, allowed are {LAMAMQ_HEADERS_MAX}")
+    if most > MESSAGE_HEADERS_MAX:
+        raise BadRows("headers", f"a row has {most}, allowed are {MESSAGE_HEADERS_MAX}")
     entries = pc.list_flatten(column)
     keys = pc.fill_null(pc.struct_field(entries, "key"), "")
     values = pc.fill_null(pc.struct_field(entries, "value"), b"")
     longest = pc.max(pc.add(pc.binary_length(keys), pc.binary_length(values))).as_py() or 0
-    if longest * most > LAMAMQ_HEADERS_BYTES_MAX and _largest(lengths, keys, values) > (
-        LAMAMQ_HEADERS_BYTES_MAX
+    if longest * most > MESSAGE_HEADERS_BYTES_MAX and _largest(lengths, keys, values) > (
+        MESSAGE_HEADERS_BYTES_MAX
     ):
-        raise BadRows("headers", f"those of a row have more than {LAMAMQ_HEADERS_BYTES_MAX} bytes")
+        raise BadRows("headers", f"those of a row have more than {MESSAGE_HEADERS_BYTES_MAX} bytes")
     ends = pa.concat_arrays(
         [pa.array([0], pa.int32()), pc.cast(pc.cumulative_sum(lengths), pa.int32())]
     )

@@ -33,7 +33,11 @@ from penstock.flight.protocol import (
     Splits,
     Stage,
 )
-from penstock.limits import FLIGHT_READS_MAX, FLIGHT_REQUEST_BYTES_MAX, FLIGHT_WAIT_SECONDS_MAX
+from penstock.limits import (
+    FLIGHT_READS_MAX,
+    FLIGHT_REQUEST_BYTES_MAX,
+    FLIGHT_WAIT_SECONDS_MAX,
+)
 from penstock.server.flight.access import ACCESS, Door, Doorkeeper, principal_of
 from penstock.server.flight.read_counts import ReadCounts
 from penstock.server.flight.reading import Reading

@@ -24,12 +24,12 @@ from penstock.errors import NotAllowed, PenstockError
 from penstock.flight.errors import BadRequest, EpochOutOfOrder, NotStaged, StagingFull
 from penstock.flight.protocol import AbortEpoch, Published, PublishEpoch, Stage, Staged
 from penstock.limits import SINK_FINAL_SECONDS_MAX, SINK_STALE_SECONDS_MAX, SINK_WRITERS_MAX
+from penstock.protocols import FLIGHT
 from penstock.server.flight.publisher import Publisher
 from penstock.server.flight.reading import Reading
 from penstock.server.flight.rows import RowCheck, check_columns
 from penstock.server.flight.sink_files import Publishing, SinkFiles, Task, WriterState
 from penstock.storage.arrow.write.prepared import PreparedGroup, prepare
-from penstock.storage.schema import FLIGHT
 
 __all__ = ["Sinks"]
 
@@ -182,7 +182,7 @@ class Sinks:
                 continue
             ours = pc.and_kleene(
                 pc.starts_with(batch.column("correlation"), mark),
-                pc.equal(batch.column("protocol").dictionary_decode(), FLIGHT),
+                pc.equal(batch.column("protocol").dictionary_decode(), FLIGHT.label),
             )
             ours = pc.and_kleene(ours, pc.equal(batch.column("sender").dictionary_decode(), writer))
             count += pc.sum(ours).as_py() or 0

@@ -4,7 +4,7 @@ A time is in UTC. A count is since the broker started unless it says otherwise.
 """
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -14,8 +14,9 @@ from penstock.limits import (
     HTTP_PAGE_ENTRIES_MAX,
     HTTP_RATES_SECONDS_MAX,
     HTTP_RATES_TOPICS_MAX,
-    LAMAMQ_HEADERS_MAX,
+    MESSAGE_HEADERS_MAX,
 )
+from penstock.protocols import PROTOCOLS, SOURCES
 
 __all__ = [
     "About",
@@ -47,8 +48,12 @@ __all__ = [
     "TopicsQuery",
 ]
 
-ProtocolName = Literal["rheos1", "rheos2", "fleximq", "herald", "lamamq"]
-Source = Literal["rheos1", "rheos2", "fleximq", "herald", "lamamq", "flight", "http"]
+if TYPE_CHECKING:
+    ProtocolName = str
+    SourceName = str
+else:
+    ProtocolName = Literal[PROTOCOLS.labels]
+    SourceName = Literal[tuple(SOURCES)]
 Count = Annotated[int, Meta(ge=0)]
 _Limit = Annotated[int, Meta(ge=1, le=HTTP_PAGE_ENTRIES_MAX)]
 
@@ -287,7 +292,7 @@ class RatesQuery(_Query, frozen=True):
 class ProtocolRate(Struct, frozen=True):
     """What a protocol's clients sent and got, in a second."""
 
-    protocol: Source
+    protocol: SourceName
     clients: Count
     received_messages: float
     received_bytes: float
@@ -337,7 +342,7 @@ class Message(Struct, frozen=True, forbid_unknown_fields=True):
     json: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     base64: bytes | msgspec.UnsetType = msgspec.UNSET
     key: str | None = None
-    headers: Annotated[dict[str, str], Meta(max_length=LAMAMQ_HEADERS_MAX)] = {}
+    headers: Annotated[dict[str, str], Meta(max_length=MESSAGE_HEADERS_MAX)] = {}
 
 
 class Published(Struct, frozen=True):

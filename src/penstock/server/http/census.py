@@ -10,7 +10,7 @@ from typing import TypeVar
 from penstock.core.broker import Broker
 from penstock.core.sessions import Session
 from penstock.limits import HTTP_SLICE_ENTRIES
-from penstock.model import Protocol
+from penstock.protocols import Protocol
 from penstock.server.http.answers import Client, ProtocolName
 
 __all__ = ["Census", "client_of", "in_slices", "is_slow", "label_of", "moment", "take_census"]
@@ -86,7 +86,7 @@ def client_of(broker: Broker, session: Session) -> Client:
 
 def label_of(session: Session) -> ProtocolName:
     """Return the name of a client's protocol."""
-    label: ProtocolName = session.encoding.protocol.label  # type: ignore[assignment]
+    label: ProtocolName = session.encoding.protocol.label
     return label
 
 

@@ -7,12 +7,9 @@ from datetime import UTC, datetime
 from typing import Final
 
 from penstock.core.access import Principal
-from penstock.limits import (
-    HTTP_RATES_CLIENTS_MAX,
-    HTTP_RATES_MAX,
-    HTTP_SEGMENTS_MAX,
-)
-from penstock.model import Durability, Protocol
+from penstock.limits import HTTP_RATES_CLIENTS_MAX, HTTP_RATES_MAX, HTTP_SEGMENTS_MAX
+from penstock.model import Durability
+from penstock.protocols import PROTOCOLS, Protocol
 from penstock.server.http.access import may_see_everything
 from penstock.server.http.answers import (
     Group,
@@ -226,7 +223,7 @@ def _sums(view: ServerView) -> _Sums:
 
 
 def _labelled(counts: Counter[Protocol]) -> Counter[str]:
-    return Counter({protocol.label: counts[protocol] for protocol in Protocol})
+    return Counter({protocol.label: counts[protocol] for protocol in PROTOCOLS})
 
 
 def _protocol_rates(
@@ -235,7 +232,7 @@ def _protocol_rates(
     clients = _labelled(census.clients)
     return [
         ProtocolRate(
-            protocol=label,  # type: ignore[arg-type]
+            protocol=label,
             clients=clients[label],
             received_messages=(after.received[label] - before.received[label]) / seconds,
             received_bytes=(after.received_bytes[label] - before.received_bytes[label]) / seconds,

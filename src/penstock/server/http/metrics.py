@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector
 
 import penstock
 from penstock.limits import METRICS_GROUPS_MAX, METRICS_REASONS_MAX
-from penstock.model import Protocol
+from penstock.protocols import PROTOCOLS, Protocol
 from penstock.server.http.answers import Group
 from penstock.server.http.census import Census, take_census
 from penstock.server.http.log_queries import groups_of
@@ -174,7 +174,7 @@ class _BrokerCollector(Collector):
 
 def _labelled(counts: Counter[Protocol]) -> Counter[str]:
     """Return counts of all protocols, also of those that have none yet."""
-    return Counter({protocol.label: counts[protocol] for protocol in Protocol})
+    return Counter({protocol.label: counts[protocol] for protocol in PROTOCOLS})
 
 
 def _bounded(counts: Counter[str]) -> dict[str, int]:

@@ -1,7 +1,7 @@
 """Publishing over HTTP: one message, answered when it is on disk.
 
-It goes the way of a table's rows, which have keys and headers: in the log its protocol is `flight`
-and its correlation `http`. Middleware is asked about it, as a message with headers.
+It takes the path of a table's rows, which have keys and headers. In the log and for middleware its
+protocol is `http`.
 """
 
 import asyncio
@@ -13,8 +13,9 @@ import msgspec
 from penstock.core.access import Action, Principal
 from penstock.core.hooks import Event, EventKind
 from penstock.errors import InvalidTopicName, LogUnavailable, NotAllowed, PeerError
-from penstock.limits import LAMAMQ_HEADERS_BYTES_MAX, LAMAMQ_HEADERS_MAX, TOPIC_NAME_BYTES_MAX
-from penstock.model import Protocol, is_publishable, message_id
+from penstock.limits import MESSAGE_HEADERS_BYTES_MAX, MESSAGE_HEADERS_MAX, TOPIC_NAME_BYTES_MAX
+from penstock.model import is_publishable, message_id
+from penstock.protocols import HTTP
 from penstock.server.http.answers import Message, Published
 from penstock.server.http.errors import ApiError
 from penstock.server.http.view import ServerView
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 __all__ = ["publish"]
 
 CORRELATION: Final = "http"
-_SEEN_AS: Final = Protocol.LAMAMQ
-"""What middleware is told: the protocol whose messages have headers."""
 
 
 async def publish(view: ServerView, principal: Principal, message: Message) -> Published:
@@ -43,12 +42,12 @@ async def publish(view: ServerView, principal: Principal, message: Message) -> P
         raise InvalidTopicName(topic[:200])
     if not principal.may(Action.PUBLISH, topic):
         raise NotAllowed(principal.name, Action.PUBLISH, topic)
-    if broker.hooks.watch(_SEEN_AS, topic):
+    if broker.hooks.watch(HTTP, topic):
         event = Event(
             EventKind.PUSH,
             topic,
             principal.name,
-            _SEEN_AS,
+            HTTP,
             headers=tuple(headers),
             value=value,
             value_is_text=is_text,
@@ -99,10 +98,10 @@ def _value(message: Message) -> tuple[bytes, bool]:
 def _headers(message: Message) -> list[tuple[str, bytes]]:
     headers = [(key, _utf8(value, "headers")) for key, value in message.headers.items()]
     size = sum(len(_utf8(key, "headers")) + len(value) for key, value in headers)
-    if len(headers) > LAMAMQ_HEADERS_MAX or size > LAMAMQ_HEADERS_BYTES_MAX:
+    if len(headers) > MESSAGE_HEADERS_MAX or size > MESSAGE_HEADERS_BYTES_MAX:
         problem = (
-            f"headers: expected at most {LAMAMQ_HEADERS_MAX} of at most "
-            f"{LAMAMQ_HEADERS_BYTES_MAX} bytes together"
+            f"headers: expected at most {MESSAGE_HEADERS_MAX} of at most "
+            f"{MESSAGE_HEADERS_BYTES_MAX} bytes together"
         )
         raise ApiError(400, "bad-request", problem)
     return headers
@@ -158,5 +157,5 @@ def _prepare(
         "headers": [{"key": name, "value": text} for name, text in headers],
     }
     rows = pa.RecordBatch.from_pylist([row], schema=ROWS_SCHEMA)
-    groups = prepare(rows, sender=sender, client=client, correlation=CORRELATION)
+    groups = prepare(rows, sender=sender, client=client, source=HTTP, correlation=CORRELATION)
     return next(iter(groups))

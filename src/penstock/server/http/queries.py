@@ -4,7 +4,7 @@ import contextlib
 
 from penstock.core.access import Action, Principal
 from penstock.core.sessions import Session
-from penstock.model import Protocol
+from penstock.protocols import PROTOCOLS
 from penstock.server.http.access import may_see_everything
 from penstock.server.http.answers import (
     Clients,
@@ -64,7 +64,7 @@ async def list_topics(view: ServerView, principal: Principal, query: TopicsQuery
 async def list_clients(view: ServerView, principal: Principal, query: ClientsQuery) -> Clients:
     """Return clients, the lowest number first; raise NotAllowed."""
     may_see_everything(principal)
-    wanted = None if query.protocol is None else Protocol[query.protocol.upper()]
+    wanted = None if query.protocol is None else PROTOCOLS[query.protocol]
     sessions = _sessions(view, query.after)
     found: list[Session] = []
     following = None

@@ -234,7 +234,7 @@ class ArrowLog:
         self._open()
         offset = self.next_offset
         while not self._block(offset).append_record(
-            protocol=record.protocol,
+            protocol=record.protocol.number,
             kind=record.kind,
             topic=record.topic.encode(),
             value=record.value,

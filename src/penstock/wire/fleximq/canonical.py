@@ -10,7 +10,10 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from penstock.limits import FLEXIMQ_HEADER_STRING_BYTES_MAX, FLEXIMQ_ROUTING_ENTRIES_MAX
+from penstock.protocols.fleximq import (
+    FLEXIMQ_HEADER_STRING_BYTES_MAX,
+    FLEXIMQ_ROUTING_ENTRIES_MAX,
+)
 from penstock.wire.fleximq.packets import Header, KeepAlive, ReqRep, ReqRepType, Routing
 
 __all__ = ["parse_canonical"]

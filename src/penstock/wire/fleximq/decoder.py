@@ -7,7 +7,7 @@ wrong rejects one message; its type is judged first, then its client id, header 
 from abc import abstractmethod
 
 from penstock.errors import FieldOutOfRange
-from penstock.limits import (
+from penstock.protocols.fleximq import (
     FLEXIMQ_HEADER_BYTES_MAX,
     FLEXIMQ_MESSAGE_BYTES_CEILING,
     FLEXIMQ_MESSAGE_BYTES_MAX,

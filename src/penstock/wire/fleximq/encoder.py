@@ -1,7 +1,10 @@
 """fleximq messages to bytes, by the rules that the decoders judge them by."""
 
 from penstock.errors import FieldOutOfRange
-from penstock.limits import FLEXIMQ_HEADER_BYTES_MAX, FLEXIMQ_MESSAGE_BYTES_CEILING
+from penstock.protocols.fleximq import (
+    FLEXIMQ_HEADER_BYTES_MAX,
+    FLEXIMQ_MESSAGE_BYTES_CEILING,
+)
 from penstock.wire.fleximq.errors import FleximqError, InvalidMessage
 from penstock.wire.fleximq.headers import (
     check_header,

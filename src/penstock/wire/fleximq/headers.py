@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from penstock.errors import FieldOutOfRange, WireError
-from penstock.limits import (
+from penstock.protocols.fleximq import (
     FLEXIMQ_HEADER_DEPTH_MAX,
     FLEXIMQ_HEADER_ELEMENTS_MAX,
     FLEXIMQ_HEADER_STRING_BYTES_MAX,

@@ -1,7 +1,10 @@
 """The payload of fleximq, one MessagePack value, and the raw bytes other protocols know it by."""
 
 from penstock.errors import WireError
-from penstock.limits import FLEXIMQ_PAYLOAD_DEPTH_MAX, FLEXIMQ_PAYLOAD_ELEMENTS_MAX
+from penstock.protocols.fleximq import (
+    FLEXIMQ_PAYLOAD_DEPTH_MAX,
+    FLEXIMQ_PAYLOAD_ELEMENTS_MAX,
+)
 from penstock.wire import messagepack
 from penstock.wire.fleximq.errors import BadPayload, FleximqError
 from penstock.wire.fleximq.headers import parse_header

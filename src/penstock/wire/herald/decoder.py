@@ -3,8 +3,8 @@
 import dataclasses
 
 from penstock.errors import BadMagic, WireError
-from penstock.limits import HERALD_PAYLOAD_BYTES_MAX
 from penstock.model import ByteOrder
+from penstock.protocols.herald import HERALD_PAYLOAD_BYTES_MAX
 from penstock.wire import decoder
 from penstock.wire.decoder import Buffer, Rejected
 from penstock.wire.herald.encoder import BYTE_AND_U64, HEADER

@@ -14,8 +14,8 @@ import struct
 from typing import Final
 
 from penstock.errors import FieldOutOfRange
-from penstock.limits import HERALD_PAYLOAD_BYTES_MAX
 from penstock.model import ByteOrder
+from penstock.protocols.herald import HERALD_PAYLOAD_BYTES_MAX
 from penstock.wire.herald.packets import (
     HEADER_BYTES,
     MAGIC,

@@ -3,7 +3,8 @@
 import dataclasses
 from typing import Final
 
-from penstock.limits import (
+from penstock.limits import TOPIC_NAME_BYTES_MAX
+from penstock.protocols.lamamq import (
     LAMAMQ_ERROR_MESSAGE_BYTES_MAX,
     LAMAMQ_HEADERS_BYTES_MAX,
     LAMAMQ_HEADERS_MAX,
@@ -12,7 +13,6 @@ from penstock.limits import (
     LAMAMQ_IDENTITY_KEY_BYTES_MAX,
     LAMAMQ_IDENTITY_NAME_BYTES_MAX,
     LAMAMQ_PAYLOAD_BYTES_MAX,
-    TOPIC_NAME_BYTES_MAX,
 )
 
 __all__ = ["DEFAULT_LIMITS", "Limits"]

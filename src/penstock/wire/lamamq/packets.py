@@ -7,6 +7,8 @@ import dataclasses
 import enum
 from typing import Final, TypeAlias
 
+from penstock.middleware import Condition, HasHeader, HeaderIs, HookStrategy, HookType, TopicIs
+
 __all__ = [
     "BROKER_ID_BIT",
     "Answer",
@@ -69,26 +71,6 @@ class PayloadType(enum.IntEnum):
     EMPTY = 0
     STRING = 1
     BUFFER = 2
-
-
-class HookStrategy(enum.IntEnum):
-    """What the broker does about a middleware's answer."""
-
-    TELL = 0
-    WAIT_OR_REFUSE = 1
-    WAIT_OR_GO_ON = 2
-
-
-class HookType(enum.IntEnum):
-    """The events a middleware may hook."""
-
-    CONNECT = 0
-    DISCONNECT = 1
-    MESSAGE_PUSHED = 16
-    SUBSCRIBED = 32
-    UNSUBSCRIBED = 33
-    REGISTERED = 64
-    UNREGISTERED = 65
 
 
 class ConditionType(enum.IntEnum):
@@ -171,31 +153,6 @@ class Unsubscribe:
 
     message_id: int
     routing_key: str
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class TopicIs:
-    """Holds for messages of one topic."""
-
-    topic: str
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class HeaderIs:
-    """Holds for messages with this value of a header."""
-
-    header: str
-    value: bytes
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class HasHeader:
-    """Holds for messages with a header, whatever its value."""
-
-    header: str
-
-
-Condition: TypeAlias = TopicIs | HeaderIs | HasHeader
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """Rheos v1 bytes to packets, one decoder for each role. `encoder` draws the layouts."""
 
 from penstock.errors import BadMagic
-from penstock.limits import RHEOS1_BODY_BYTES_MAX, RHEOS_BODY_BYTES_MAX
+from penstock.protocols.rheos1 import RHEOS1_BODY_BYTES_MAX
+from penstock.protocols.rheos2 import RHEOS_BODY_BYTES_MAX
 from penstock.wire import decoder
 from penstock.wire.decoder import Buffer, Rejected
 from penstock.wire.rheos import (

@@ -7,7 +7,7 @@ loses framing: the packet's length cannot be trusted.
 from zlib import crc32
 
 from penstock.errors import BadMagic
-from penstock.limits import RHEOS_BODY_BYTES_MAX
+from penstock.protocols.rheos2 import RHEOS_BODY_BYTES_MAX
 from penstock.wire import decoder
 from penstock.wire.decoder import Buffer, Rejected
 from penstock.wire.rheos import (

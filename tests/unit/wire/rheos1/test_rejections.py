@@ -4,8 +4,9 @@ import pickle
 
 import pytest
 
-from penstock import limits
 from penstock.errors import BadMagic, FieldOutOfRange, FrameTooLarge, OutOfSequence, WireError
+from penstock.protocols.rheos1 import RHEOS1_BODY_BYTES_MAX
+from penstock.protocols.rheos2 import RHEOS_BODY_BYTES_MAX
 from penstock.wire import rheos1
 from penstock.wire.decoder import Rejected
 from penstock.wire.rheos1 import BROKER, CLIENT, AckCode, BrokerState, ClientState, OpCode
@@ -116,7 +117,7 @@ def test_what_comes_before_a_loss_of_framing_is_given(
 
 
 def test_a_body_above_the_limit_is_judged_before_the_rest_of_its_header_is_there() -> None:
-    most = limits.RHEOS1_BODY_BYTES_MAX
+    most = RHEOS1_BODY_BYTES_MAX
     allowed = b"\xfa" + most.to_bytes(4, "little")
     assert rheos1.BrokerDecoder().decode_at(allowed, 0) is None
     beyond = b"\xfa" + (most + 1).to_bytes(4, "little")
@@ -127,7 +128,7 @@ def test_a_body_above_the_limit_is_judged_before_the_rest_of_its_header_is_there
 
 
 def test_a_response_above_the_limit_is_judged_before_the_rest_of_its_header_is_there() -> None:
-    most = limits.RHEOS_BODY_BYTES_MAX
+    most = RHEOS_BODY_BYTES_MAX
     allowed = b"\x15" + most.to_bytes(4, "little")
     assert rheos1.ClientDecoder().decode_at(allowed, 0) is None
     beyond = b"\x15" + (most + 1).to_bytes(4, "little")

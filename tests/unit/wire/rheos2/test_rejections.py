@@ -5,8 +5,8 @@ from typing import Self
 
 import pytest
 
-from penstock import limits
 from penstock.errors import BadMagic, FieldOutOfRange, FrameTooLarge, OutOfSequence
+from penstock.protocols.rheos2 import RHEOS_BODY_BYTES_MAX
 from penstock.wire import rheos2
 from penstock.wire.decoder import Rejected
 from penstock.wire.rheos2 import BROKER, CLIENT, AckCode, BrokerState, ClientState, OpCode
@@ -173,7 +173,7 @@ def test_the_checksum_is_judged_before_opcode_body_and_ack_code() -> None:
 def test_a_body_above_the_limit_is_judged_before_the_rest_of_its_header_is_there(
     make: type,
 ) -> None:
-    most = limits.RHEOS_BODY_BYTES_MAX
+    most = RHEOS_BODY_BYTES_MAX
     allowed = b"\xfa" + most.to_bytes(4, "little")
     assert make().decode_at(allowed, 0) is None
     beyond = b"\xfa" + (most + 1).to_bytes(4, "little")

@@ -53,7 +53,7 @@ __all__ = [
 FORMAT: Final = 1
 """The version of all that this module writes; a later one is refused."""
 END_OF_STREAM: Final = b"\xff\xff\xff\xff\0\0\0\0"
-HEAD_BYTES_MAX: Final = 4096
+HEAD_BYTES_MAX: Final = 8192
 """A head is shorter: reading so much of a segment gets it whole."""
 BUFFERS: Final = 45
 """Buffers of a record batch, in Arrow's flattened order."""
@@ -125,6 +125,9 @@ class Head(NamedTuple):
     base_offset: int
     previous_end: int
     previous_crc: int
+    protocols: tuple[str, ...]
+    """The dictionary of `protocol` that indices in this segment refer to."""
+    kinds: tuple[str, ...]
     size: int
 
 
@@ -349,7 +352,8 @@ def parse_head(data: bytes | memoryview, *, path: str = "") -> Head:
         if not schema.equals(SCHEMA):
             raise BadHead("its columns are not those of the log")
         protocols = _message(view, _PREFIX.size + length, _DICTIONARY_BATCH)
-        size = _message(view, protocols.end, _DICTIONARY_BATCH).end
+        kinds = _message(view, protocols.end, _DICTIONARY_BATCH)
+        size = kinds.end
         text = bytes(view[:size])
         position = text.index(_CRC_MARK) + len(_CRC_MARK)
         rest = [text[:position], _NO_CRC, text[position + len(_NO_CRC) :]]
@@ -361,12 +365,25 @@ def parse_head(data: bytes | memoryview, *, path: str = "") -> Head:
             base_offset=int(metadata["penstock.base_offset"]),
             previous_end=int(metadata["penstock.previous_end"]),
             previous_crc=int(metadata["penstock.previous_crc"], 16),
+            protocols=_words(view, protocols),
+            kinds=_words(view, kinds),
             size=size,
         )
     except (KeyError, ValueError, OSError, struct.error, pa.ArrowException) as error:
         if isinstance(error, BadHead):
             raise
         raise BadHead(str(error)) from error
+
+
+def _words(view: memoryview, message: _Message) -> tuple[str, ...]:
+    """Return the entries of a dictionary of texts."""
+    batch = message.table.table(2).table(1)
+    start, _ = batch.vector(2, 16)
+    start += message.start
+    _, _, ends_at, ends_size, data_at, data_size = struct.unpack_from("<6q", view, start)
+    ends = struct.unpack_from(f"<{ends_size // 4}i", view, message.body + ends_at)
+    data = bytes(view[message.body + data_at : message.body + data_at + data_size])
+    return tuple(data[first:last].decode() for first, last in itertools.pairwise(ends))
 
 
 # --- Groups ---------------------------------------------------------------------------------------

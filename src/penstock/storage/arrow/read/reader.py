@@ -3,6 +3,8 @@
 from array import array
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
 
 import structlog
 
@@ -13,27 +15,35 @@ from penstock.errors import LogDamaged, LogError, OffsetBelowHorizon
 from penstock.limits import LOG_READERS
 from penstock.storage.arrow.files import Files
 from penstock.storage.arrow.format.segment import (
+    HEAD_BYTES_MAX,
     TIMESTAMPS,
     BadGroup,
+    BadHead,
     Group,
     check_group,
     parse_group,
+    parse_head,
 )
 from penstock.storage.arrow.read.catalog import Catalog, Place
+from penstock.storage.schema import KINDS, PROTOCOLS
 
 __all__ = ["GroupReader", "StoredGroup", "read_group"]
 
 log = structlog.get_logger("penstock.log")
 
+_WORDS_KEPT_MAX: Final = 1024
+"""Segments whose dictionaries are remembered."""
+
 
 class StoredGroup:
     """A group in memory; a `ports.Stored`."""
 
-    __slots__ = ("base_offset", "count", "data", "group")
+    __slots__ = ("base_offset", "count", "data", "group", "words")
 
-    def __init__(self, data: bytes, group: Group) -> None:
+    def __init__(self, data: bytes, group: Group, words: stored.SegmentWords | None = None) -> None:
         self.data = data
         self.group = group
+        self.words = words or stored.SegmentWords(PROTOCOLS, KINDS)
         self.base_offset = group.base_offset
         self.count = group.count
 
@@ -47,6 +57,7 @@ class StoredGroup:
             group.layout,
             group.topic_layout,
             group.sender_layout,
+            self.words,
             count=group.count,
         )
 
@@ -58,8 +69,11 @@ class StoredGroup:
         return next((row for row, taken in enumerate(times) if taken >= timestamp_us), self.count)
 
 
-def read_group(files: Files, place: Place) -> StoredGroup:
-    """Read a group and check it; raise LogDamaged if it is not what was written."""
+def read_group(files: Files, place: Place, words: stored.SegmentWords | None = None) -> StoredGroup:
+    """Read a group and check it; raise LogDamaged if it is not what was written.
+
+    `words` are those of its segment, which are needed to load it into a batch.
+    """
     entry = place.entry
     try:
         data = files.read(place.path, entry.position, entry.size)
@@ -70,7 +84,7 @@ def read_group(files: Files, place: Place) -> StoredGroup:
     if group.base_offset != entry.base_offset or not check_group(data, group):
         reason = f"{place.path.name} at {entry.position}: the checksum is wrong"
         raise LogDamaged(entry.base_offset, entry.base_offset + entry.count, reason)
-    return StoredGroup(data, group)
+    return StoredGroup(data, group, words)
 
 
 class GroupReader:
@@ -88,6 +102,7 @@ class GroupReader:
         self._catalog = catalog
         self._post = post
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="penstock-read")
+        self._words: dict[Path, stored.SegmentWords] = {}
 
     def fetch(self, offset: int, end: int, then: Callable[[StoredGroup | LogError], None]) -> None:
         """Read the group that has `offset`, or the next; see ports.LogReader."""
@@ -103,10 +118,24 @@ class GroupReader:
         """End the threads."""
         self._threads.shutdown(wait=True, cancel_futures=True)
 
+    def _words_of(self, path: Path) -> stored.SegmentWords:
+        """Return the dictionaries of a segment's head; those of today if it cannot be read."""
+        words = self._words.get(path)
+        if words is None:
+            try:
+                head = parse_head(self._files.read(path, 0, HEAD_BYTES_MAX), path=str(path))
+            except (OSError, BadHead):  # recovery has reported it
+                return stored.SegmentWords(PROTOCOLS, KINDS)
+            if len(self._words) >= _WORDS_KEPT_MAX:
+                self._words.clear()
+            words = self._words[path] = stored.SegmentWords(head.protocols, head.kinds)
+        return words
+
     def _fetch(self, offset: int, end: int, then: Callable[[StoredGroup | LogError], None]) -> None:
         result: StoredGroup | LogError
         try:
-            result = read_group(self._files, self._catalog.place(offset, end))
+            place = self._catalog.place(offset, end)
+            result = read_group(self._files, place, self._words_of(place.path))
         except LogError as error:
             result = error
         except Exception as error:

@@ -19,8 +19,9 @@ from penstock._kernels.block import follow_columns
 from penstock._kernels.topics import TopicTable
 from penstock.limits import BLOCK_BYTES_MAX, BLOCK_ROWS_MAX
 from penstock.ports import GroupColumns
+from penstock.protocols import FLIGHT, Source
 from penstock.storage.arrow.format.segment import Columns, encode_group, parse_group
-from penstock.storage.schema import FLIGHT, PROTOCOLS, SCHEMA
+from penstock.storage.schema import KINDS, PROTOCOLS, SCHEMA
 
 __all__ = ["ROWS_SCHEMA", "PreparedGroup", "prepare"]
 
@@ -37,7 +38,7 @@ ROWS_SCHEMA: Final = pa.schema(
 
 _TIMESTAMP: Final = 13
 """Which of a group's flattened buffers has the timestamps."""
-_PROTOCOL: Final = bytes([PROTOCOLS.index(FLIGHT)])
+_WORDS: Final = stored.SegmentWords(PROTOCOLS, KINDS)
 
 Buffers = list[memoryview | bytes | int]
 
@@ -48,12 +49,13 @@ def prepare(
     sender: str,
     client: int,
     correlation: str,
+    source: Source = FLIGHT,
     rows_max: int = BLOCK_ROWS_MAX,
     bytes_max: int = BLOCK_BYTES_MAX,
 ) -> Iterator["PreparedGroup"]:
     """Yield rows of ROWS_SCHEMA as groups, none larger than the log's but by one row.
 
-    All rows say that they are of `sender`, whose number is `client`, and carry `correlation`.
+    All rows are of `sender`, whose number is `client`, came in by `source` and carry `correlation`.
     """
     topics = rows.column(0).dictionary_encode()
     columns = [topics.indices, *rows.columns[1:]]
@@ -62,7 +64,12 @@ def prepare(
     while first < len(rows):
         piece = indexed.slice(first, _fitting(rows.column(1), first, rows_max, bytes_max))
         yield PreparedGroup(
-            piece, topics.dictionary, sender=sender, client=client, correlation=correlation
+            piece,
+            topics.dictionary,
+            sender=sender,
+            client=client,
+            correlation=correlation,
+            source=source,
         )
         first += len(piece)
 
@@ -86,8 +93,10 @@ class PreparedGroup:
         sender: str,
         client: int,
         correlation: str,
+        source: Source,
     ) -> None:
         self.client = client
+        self._protocol = bytes([PROTOCOLS.index(source.label)])
         self._count = len(piece)
         self._timestamp_us = 0
         self._sender = sender.encode()
@@ -130,6 +139,7 @@ class PreparedGroup:
             group.layout,
             group.topic_layout,
             group.sender_layout,
+            _WORDS,
             count=group.count,
         )
 
@@ -149,7 +159,7 @@ class PreparedGroup:
             0, self._repeated("<q", self._timestamp_us),
             0, self._repeated("<i", 1),
             *headers,
-            0, _PROTOCOL * count,
+            0, self._protocol * count,
             0, count,  # every one is a publish,
             0, 2 * count,  # of the one sender
             _bitmap_bytes(count), 8 * count,

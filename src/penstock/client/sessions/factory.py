@@ -1,0 +1,15 @@
+"""Look-up of the sessions of a protocol."""
+
+from collections.abc import Callable
+
+from penstock.client.options import Credentials
+from penstock.client.sessions.base import Session
+from penstock.protocols import Protocol, load
+
+__all__ = ["session_factory"]
+
+
+def session_factory(protocol: Protocol, credentials: Credentials) -> Callable[[], Session]:
+    """Return what makes the session of each connection of a client, with one identity for all."""
+    sessions: Callable[[Credentials], Callable[[], Session]] = load(protocol.client)
+    return sessions(credentials)

@@ -1,0 +1,53 @@
+"""The encoder of one protocol, and what all encoders of a broker share."""
+
+import dataclasses
+from abc import ABC, abstractmethod
+from typing import TypeAlias
+
+from penstock._kernels.batch import Batch
+from penstock._kernels.topics import TopicTable
+from penstock.core.counters import Counters
+from penstock.core.routing import Router
+from penstock.model import ByteOrder
+
+__all__ = ["Encoder", "EncoderContext", "ForwardIds", "Rows"]
+
+Rows: TypeAlias = "memoryview[int] | None"
+"""Row numbers of a batch, None for all of them."""
+
+
+class ForwardIds:
+    """Numbers for what the broker sends on its own account: 31 bits, in a ring."""
+
+    def __init__(self) -> None:
+        self._next = 0
+
+    def take(self, count: int = 1) -> int:
+        """Return the first of `count` numbers."""
+        first = self._next
+        self._next = (first + count) & 0x7FFFFFFF
+        return first
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class EncoderContext:
+    """The state of a broker that encoders need."""
+
+    topics: TopicTable
+    router: Router
+    counters: Counters
+    forward_ids: ForwardIds
+
+
+class Encoder(ABC):
+    """Encodes deliveries of one protocol."""
+
+    def __init__(self, context: EncoderContext) -> None:
+        self.context = context
+
+    @abstractmethod
+    def encode(self, batch: Batch, rows: Rows, *, order: ByteOrder, wanted: bytes | None) -> bytes:
+        """Return the frames of `rows`; `wanted` marks the routes they are on, None all routes.
+
+        Rows that the protocol cannot carry are left out and counted.
+        """

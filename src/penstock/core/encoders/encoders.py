@@ -1,0 +1,27 @@
+"""The encoders of all protocols, each made when its first subscriber is served."""
+
+from penstock._kernels.batch import Batch
+from penstock._kernels.topics import TopicTable
+from penstock.core.counters import Counters
+from penstock.core.encoders.encoder import Encoder, EncoderContext, ForwardIds, Rows
+from penstock.core.routing import Encoding, Router
+from penstock.protocols import Protocol, load
+
+__all__ = ["Encoders"]
+
+
+class Encoders:
+    """Looks up the encoder of a protocol."""
+
+    def __init__(self, topics: TopicTable, router: Router, counters: Counters) -> None:
+        self.forward_ids = ForwardIds()
+        self._context = EncoderContext(topics, router, counters, self.forward_ids)
+        self._encoders: dict[Protocol, Encoder] = {}
+
+    def encode(self, encoding: Encoding, batch: Batch, rows: Rows, wanted: bytes | None) -> bytes:
+        """Return the frames of `rows`; `wanted` marks the routes they are on, None all routes."""
+        encoder = self._encoders.get(encoding.protocol)
+        if encoder is None:
+            kind: type[Encoder] = load(encoding.protocol.encoder)
+            encoder = self._encoders[encoding.protocol] = kind(self._context)
+        return encoder.encode(batch, rows, order=encoding.order, wanted=wanted)

@@ -1,0 +1,133 @@
+"""The declaration of a protocol: one value that says all that other layers look up.
+
+Plain facts (number, label, byte orders, what a message carries, limits) stand in the value itself.
+Code stands in the layer that it belongs to, in a file of the protocol's own, and the declaration
+refers to it as `"package.module:name"`. A layer loads its part when it needs it, so that a command
+that only reads a log loads no gateway, and no layer imports one above it.
+"""
+
+import dataclasses
+import functools
+import importlib
+from collections.abc import Callable
+from typing import Any, Final
+
+from penstock.model import ByteOrder
+
+__all__ = ["NUMBER_MAX", "Carries", "Limit", "Protocol", "Source", "load"]
+
+NUMBER_MAX: Final = 199
+"""The highest number of a protocol; those above are for sources that are no wire protocol."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Carries:
+    """What a publish of a protocol carries besides its topic and value."""
+
+    headers: bool = False
+    created: bool = False
+    """The sender's own time."""
+    status: bool = False
+    sender_ids: bool = False
+    """Each message names its sender by 16 bytes."""
+    messagepack: bool = False
+    """Payloads are MessagePack values, of which a bin is the plain bytes."""
+    requests: bool = False
+    """Clients can send requests and notifications to each other."""
+    hooks: bool = False
+    """Clients can register as middleware."""
+    acknowledgments: bool = False
+    """Each publish is acknowledged."""
+    message_ids: bool = False
+    """The acknowledgment of a publish carries the message's id."""
+    channels: bool = False
+    """Topics are numbered channels; a channel has no name on the wire."""
+    topics_created: bool = False
+    """A topic must be created before it is used."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Limit:
+    """A bound that an operator may set, in `[limits]` as `<label>_<name>`."""
+
+    name: str
+    default: int
+    least: int
+    most: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Source:
+    """An interface that messages come in by. Its number never changes and is never given again."""
+
+    number: int
+    label: str
+    """The name in configuration, records, metrics and URLs."""
+    title: str
+    """The name in prose."""
+    carries: Carries = Carries()
+
+    def __str__(self) -> str:
+        return self.label
+
+    def __repr__(self) -> str:
+        return f"<{self.label}>"
+
+    def __reduce__(self) -> tuple[Callable[[str], "Source"], tuple[str]]:
+        """Pickle by label: there is one value of each source in a process."""
+        return _by_label, (self.label,)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True, repr=False)
+class Protocol(Source):
+    """A wire protocol.
+
+    References to code may be empty where a protocol does without: without a `conform` suite
+    `penstock conform` has no cases for it, and so on.
+    """
+
+    orders: tuple[ByteOrder, ...]
+    """The byte orders that clients may use; the first is the specification's own."""
+    transports: frozenset[str]
+    """URL schemes of listeners that take its clients."""
+    limits: tuple[Limit, ...] = ()
+    credentials: tuple[str, ...] = ()
+    """The client options that prove who a client is."""
+    retriable: frozenset[int] = frozenset()
+    """Error codes after which the same request may succeed later."""
+    identity_key: bool = False
+    """Clients have an identity name, and a key that proves it."""
+
+    detection: str
+    """A `wire.detect.Detection`: how first bytes are recognised."""
+    encoder: str
+    """A subclass of `core.encoders.Encoder`: rows of a batch to delivery frames."""
+    gateway: str
+    """A subclass of `gateway.base.Gateway`."""
+    client: str
+    """A function `(Credentials) -> Callable[[], Session]`: sessions of the client library."""
+    decode: str = ""
+    """A `decode.reading.Reading`: how captures are read and explained."""
+    capture: str = ""
+    """A function `(CaptureSide) -> Role`: how captures become rows in Spark."""
+    conform: str = ""
+    """A `conform.suite.Suite`: conformance cases."""
+    bench: str = ""
+    """A subclass of `cli.bench.wire.Wire`: load for benchmarks."""
+
+    def limit(self, name: str) -> int:
+        """Return the default of a limit; raise KeyError if the protocol has none of that name."""
+        return {limit.name: limit.default for limit in self.limits}[name]
+
+
+@functools.cache
+def load(reference: str) -> Any:  # noqa: ANN401  (the layer that asks knows the type)
+    """Return the object that `"package.module:name"` refers to."""
+    module, _, name = reference.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def _by_label(label: str) -> Source:
+    from penstock.protocols.registry import SOURCES  # noqa: PLC0415  (it imports this module)
+
+    return SOURCES[label]

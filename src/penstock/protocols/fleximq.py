@@ -1,0 +1,57 @@
+"""fleximq: its declaration and its limits."""
+
+from typing import Final
+
+from penstock.limits import GIB, KIB, MIB
+from penstock.protocols.declaration import Carries, Limit, Protocol
+
+__all__ = [
+    "FLEXIMQ",
+    "FLEXIMQ_HEADERS_CACHED_MAX",
+    "FLEXIMQ_HEADER_BYTES_MAX",
+    "FLEXIMQ_HEADER_DEPTH_MAX",
+    "FLEXIMQ_HEADER_ELEMENTS_MAX",
+    "FLEXIMQ_HEADER_STRING_BYTES_MAX",
+    "FLEXIMQ_MESSAGE_BYTES_CEILING",
+    "FLEXIMQ_MESSAGE_BYTES_MAX",
+    "FLEXIMQ_PAYLOAD_DEPTH_MAX",
+    "FLEXIMQ_PAYLOAD_ELEMENTS_MAX",
+    "FLEXIMQ_ROUTING_ENTRIES_MAX",
+]
+
+FLEXIMQ_HEADER_BYTES_MAX: Final = 64 * KIB
+"""Section 7.1, maximum header size."""
+FLEXIMQ_MESSAGE_BYTES_MAX: Final = 16 * MIB
+FLEXIMQ_MESSAGE_BYTES_CEILING: Final = 1 * GIB
+"""Section 7.1, maximum total message size: no setting goes beyond it."""
+FLEXIMQ_ROUTING_ENTRIES_MAX: Final = 1024
+FLEXIMQ_HEADER_DEPTH_MAX: Final = 8
+FLEXIMQ_HEADER_ELEMENTS_MAX: Final = 8192
+FLEXIMQ_HEADER_STRING_BYTES_MAX: Final = 65_535
+FLEXIMQ_PAYLOAD_DEPTH_MAX: Final = 64
+FLEXIMQ_PAYLOAD_ELEMENTS_MAX: Final = 1_048_576
+FLEXIMQ_HEADERS_CACHED_MAX: Final = 65_536
+"""Distinct header maps a scanner remembers before it starts over."""
+
+FLEXIMQ: Final = Protocol(
+    number=3,
+    label="fleximq",
+    title="fleximq",
+    orders=("big",),
+    transports=frozenset({"tcp", "tls", "ipc", "ws", "wss", "stdio"}),
+    carries=Carries(status=True, messagepack=True, requests=True),
+    limits=(
+        Limit("header_bytes_max", FLEXIMQ_HEADER_BYTES_MAX, 64, FLEXIMQ_HEADER_BYTES_MAX),
+        Limit("message_bytes_max", FLEXIMQ_MESSAGE_BYTES_MAX, 64, FLEXIMQ_MESSAGE_BYTES_CEILING),
+    ),
+    credentials=("token", "username", "password", "api_key"),
+    retriable=frozenset({429, 503, 605}),
+    detection="penstock.wire.fleximq.detection:DETECTION",
+    encoder="penstock.core.encoders.fleximq:FleximqEncoder",
+    gateway="penstock.gateway.fleximq:FleximqGateway",
+    client="penstock.client.sessions.fleximq:fleximq_sessions",
+    decode="penstock.decode.fleximq:READING",
+    capture="penstock.spark.capture_roles.fleximq:fleximq_role",
+    conform="penstock.conform.fleximq:SUITE",
+    bench="penstock.cli.bench.fleximq:FleximqWire",
+)
