@@ -86,7 +86,6 @@ class Broker:
         self.requests = Requests(self.timers, clock)
         self.encoder = Encoder(self.topics, self.router, self.counters)
         self.hooks = Hooks(self.timers, clock, self.encoder.next_forward_id)
-        self.judged = False  # what is scanned now has been judged: `permits` must not stop it
         self._awaiting_disk: dict[Session, None] = {}
         self._awaiting_groups: deque[tuple[Receipt, Callable[[bool], None]]] = deque()
         self._group_batch = Batch()
@@ -231,8 +230,6 @@ class Broker:
 
         With a table, a scan must not learn topics: `admit` does, for those that are allowed.
         """
-        if self.judged:
-            return None
         if session.encoding.protocol in self.hooks.watched:
             return self.hooks.permits(session)
         principal = session.principal

@@ -71,8 +71,17 @@ class Gateway(ABC):
         """Return the decoder of what a client sends."""
 
     @abstractmethod
-    def scan(self, session: Session, data: memoryview, start: int) -> int:
-        """Fill the broker's batch from `start`; return where the run ends."""
+    def scan(
+        self, session: Session, data: memoryview, start: int, *, permits: bytearray | None
+    ) -> int:
+        """Fill the broker's batch with publish frames from `start`; return where the run ends.
+
+        The run ends at a topic that `permits` does not mark; None lets all topics pass.
+        """
+
+    def scan_decoded(self, session: Session, frame: memoryview) -> int:
+        """Fill the broker's batch with one publish that was decoded and authorized before."""
+        return self.scan(session, frame, 0, permits=None)
 
     @abstractmethod
     def published(self, session: Session, receipt: Receipt) -> None:
@@ -153,7 +162,7 @@ class Gateway(ABC):
     def _take_run(self, session: Session, data: memoryview, start: int) -> int:
         batch = self.broker.batch
         batch.rows_max = self.allowance.left(self.broker.clock.monotonic(), most=BATCH_ROWS_MAX)
-        end = self.scan(session, data, start)
+        end = self.scan(session, data, start, permits=self.broker.permits(session))
         if len(batch):
             self._publish(session)
         return end
@@ -353,13 +362,9 @@ class Gateway(ABC):
         self._publish(session)
 
     def _scan_one(self, session: Session, frame: bytes) -> None:
-        """Fill the broker's batch with one frame, whatever tables say of its topic."""
-        self.broker.judged = True
+        """Fill the broker's batch with one frame, whatever the permits say of its topic."""
         self.broker.batch.rows_max = 1
-        try:
-            end = self.scan(session, memoryview(frame), 0)
-        finally:
-            self.broker.judged = False
+        end = self.scan_decoded(session, memoryview(frame))
         if end != len(frame) or len(self.broker.batch) != 1:
             raise AssertionError(f"a {self.protocol.label} publish that no kernel takes")
 

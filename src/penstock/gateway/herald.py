@@ -52,7 +52,9 @@ class HeraldGateway(Gateway):
         """See the base class: only who introduced itself as a publisher."""
         return self.state in _PUBLISHING
 
-    def scan(self, session: Session, data: memoryview, start: int) -> int:
+    def scan(
+        self, session: Session, data: memoryview, start: int, *, permits: bytearray | None
+    ) -> int:
         """See the base class."""
         broker = self.broker
         return kernel.scan(
@@ -62,7 +64,7 @@ class HeraldGateway(Gateway):
             broker.topics,
             session.sender,
             order=self.order,
-            permits=broker.permits(session),
+            permits=permits,
             payload_bytes_max=self.options.frames.herald_payload_bytes_max,
         )
 

@@ -66,11 +66,27 @@ class LamaGateway(Gateway):
 
     # --- Pushes -----------------------------------------------------------------------------------
 
-    def scan(self, session: Session, data: memoryview, start: int) -> int:
+    def scan(
+        self, session: Session, data: memoryview, start: int, *, permits: bytearray | None
+    ) -> int:
         """See the base class: an id that may be an answer's is left to the decoder."""
+        awaited = bool(self.decoder.awaited)
+        return self._scan(session, data, start, permits=permits, answers_awaited=awaited)
+
+    def scan_decoded(self, session: Session, frame: memoryview) -> int:
+        """See the base class: the decoder has said that it is a push, whatever its id."""
+        return self._scan(session, frame, 0, permits=None, answers_awaited=False)
+
+    def _scan(
+        self,
+        session: Session,
+        data: memoryview,
+        start: int,
+        *,
+        permits: bytearray | None,
+        answers_awaited: bool,
+    ) -> int:
         broker = self.broker
-        decoder = self.decoder
-        permits = broker.permits(session)
         end = kernel.scan(
             data,
             start,
@@ -80,13 +96,13 @@ class LamaGateway(Gateway):
             order=self.order,
             learn_topics=permits is None,
             permits=permits,
-            answers_awaited=bool(decoder.awaited) and not broker.judged,
+            answers_awaited=answers_awaited,
             headers_max=self.options.frames.lamamq_headers_max,
             headers_bytes_max=self.options.frames.lamamq_headers_bytes_max,
             payload_bytes_max=self.options.frames.lamamq_payload_bytes_max,
         )
         if end != start:
-            decoder.skipped()
+            self.decoder.skipped()
         return end
 
     def published(self, session: Session, receipt: Receipt) -> None:

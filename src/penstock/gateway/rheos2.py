@@ -21,7 +21,9 @@ class Rheos2Gateway(RheosGateway):
         """See the base class."""
         return rheos2.BrokerDecoder(body_bytes_max=self.options.frames.rheos2_body_bytes_max)
 
-    def scan(self, session: Session, data: memoryview, start: int) -> int:
+    def scan(
+        self, session: Session, data: memoryview, start: int, *, permits: bytearray | None
+    ) -> int:
         """See the base class: a topic must exist before it is published to."""
         broker = self.broker
         return kernel.scan(
@@ -31,7 +33,7 @@ class Rheos2Gateway(RheosGateway):
             broker.topics,
             session.sender,
             learn_topics=False,
-            permits=broker.permits(session),
+            permits=permits,
             body_bytes_max=self.options.frames.rheos2_body_bytes_max,
         )
 

@@ -368,12 +368,6 @@ def test_a_principals_own_table_outlives_the_hooks(bench: Bench) -> None:
     assert bench.broker.permits(guest) == before
 
 
-def test_what_has_been_judged_is_stopped_by_no_table(bench: Bench) -> None:
-    bench.hooks.register(bench.hook())
-    bench.broker.judged = True
-    assert bench.broker.permits(bench.client) is None
-
-
 def test_rules_that_change_while_hooks_watch_hold_at_once() -> None:
     """A table that the scan reads must not outlive the rules it was made of."""
     broker = Broker(log=MemoryLog(), clock=FakeClock())

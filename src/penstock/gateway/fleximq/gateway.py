@@ -100,10 +100,11 @@ class FleximqGateway(Gateway):
             self._pulse.heard = self.broker.clock.monotonic()
         return super().received(data)
 
-    def scan(self, session: Session, data: memoryview, start: int) -> int:
+    def scan(
+        self, session: Session, data: memoryview, start: int, *, permits: bytearray | None
+    ) -> int:
         """See the base class."""
         broker = self.broker
-        permits = broker.permits(session)
         return kernel.scan(
             data,
             start,
