@@ -88,8 +88,8 @@ class Broker:
         self.hooks = Hooks(self.timers, clock, self.encoder.next_forward_id)
         self._awaiting_disk: dict[Session, None] = {}
         self._awaiting_groups: deque[tuple[Receipt, Callable[[bool], None]]] = deque()
-        self._group_batch = Batch()
-        self._crowding: dict[Session, None] = {}  # publishers that wait for the log
+        self._prepared_batch = Batch()
+        self._paused_publishers: dict[Session, None] = {}  # until the log's backlog shrinks
         self.catch_up: CatchUp | None = None
         if reader is not None:
             self.catch_up = CatchUp(
@@ -146,7 +146,7 @@ class Broker:
         self.requests.leave(session)
         self.sessions.remove(session)
         self._awaiting_disk.pop(session, None)
-        self._crowding.pop(session, None)
+        self._paused_publishers.pop(session, None)
         self.hooks.closed(session)
 
     # --- Subscriptions ----------------------------------------------------------------------------
@@ -250,59 +250,64 @@ class Broker:
         if session.encoding.protocol in self.hooks.watched:
             self.hooks.permit(session, name, identifier)
 
-    def publish(self, session: Session, batch: Batch) -> Receipt:
-        """Keep and deliver all rows of `batch`.
+    # Messages come in three forms. `publish_batch` and `publish_prepared` write rows to the log and
+    # deliver them; `append_record` only writes, and the caller delivers. The log comes first: if it
+    # raises LogUnavailable, no subscriber gets any of the messages.
+    #
+    #   publish_batch      a scanned run of frames; counts for the session and may pause it
+    #   append_record      one message outside a batch (fleximq REQ, REP, NOTIF, BCAST, routed PUB);
+    #                      counts for the session and may pause it
+    #   publish_prepared   rows from Flight or HTTP; the caller counts them, and waits with
+    #                      `when_settled` instead of being paused
 
-        Raise LogUnavailable if they cannot be kept: then nobody gets them.
-        """
+    def publish_batch(self, session: Session, batch: Batch) -> Receipt:
+        """Write all rows of `batch` to the log and deliver them; raise LogUnavailable."""
         batch.timestamp_us = self.clock.now_us()
         receipt = self.log.append(batch, session.name)
-        self._taken(session, receipt, len(batch))
-        self.topic_counts.add(batch, receipt.first_offset)
-        for audience in self.router.audiences(batch):
-            self._deliver(session, batch, audience, receipt.first_offset)
+        self._count_received(session, receipt, len(batch))
+        self._fan_out(session, batch, receipt)
         return receipt
 
-    def publish_record(self, session: Session, record: Record) -> Receipt:
-        """Keep one message that no batch carries; whoever sends it on does so itself.
-
-        Raise LogUnavailable if it cannot be kept.
-        """
+    def append_record(self, session: Session, record: Record) -> Receipt:
+        """Write one message to the log; the caller delivers it. Raise LogUnavailable."""
         receipt = self.log.append_record(record)
-        self._taken(session, receipt, 1)
+        self._count_received(session, receipt, 1)
         return receipt
 
-    def publish_group(self, group: Prepared) -> Receipt:
-        """Keep and deliver rows, of a table or of its kind, which were judged before.
+    def publish_prepared(self, rows: Prepared) -> Receipt:
+        """Write rows that were authorized before to the log and deliver them.
 
-        Nobody is held for them: whoever brings them counts them and waits until they are settled.
-        Raise LogUnavailable or TopicTableFull if they cannot be kept: then nobody gets them.
+        Raise LogUnavailable or TopicTableFull.
         """
-        batch = self._group_batch
+        batch = self._prepared_batch
         now_us = self.clock.now_us()
-        group.stamp(now_us)
-        group.load(batch, self.topics)
+        rows.stamp(now_us)
+        rows.load(batch, self.topics)
         batch.timestamp_us = now_us
         try:
-            receipt = self.log.append_group(group)
-            self.topic_counts.add(batch, receipt.first_offset)
+            receipt = self.log.append_group(rows)
             if self.catch_up is not None:
                 self.catch_up.last_group = receipt.group
-            for audience in self.router.audiences(batch):
-                self._deliver(None, batch, audience, receipt.first_offset)
+            self._fan_out(None, batch, receipt)
         finally:
             batch.clear()
         return receipt
 
-    def _taken(self, session: Session, receipt: Receipt, count: int) -> None:
-        """Count what the log has taken, and hold its sender if that was as much as it can take."""
+    def _count_received(self, session: Session, receipt: Receipt, count: int) -> None:
+        """Count messages of a session, and pause it while the log's backlog is full."""
         self.counters.messages_received[session.encoding.protocol] += count
         session.messages_received += count
         if self.catch_up is not None:
             self.catch_up.last_group = receipt.group
-        if self.log.crowded and session not in self._crowding:
-            self._crowding[session] = None
+        if self.log.crowded and session not in self._paused_publishers:
+            self._paused_publishers[session] = None
             session.link.pause()
+
+    def _fan_out(self, sender: Session | None, batch: Batch, receipt: Receipt) -> None:
+        """Deliver the rows of `batch` to all subscribers."""
+        self.topic_counts.add(batch, receipt.first_offset)
+        for audience in self.router.audiences(batch):
+            self._deliver(sender, batch, audience, receipt.first_offset)
 
     def _deliver(
         self, sender: Session | None, batch: Batch, audience: Audience, first: int
@@ -445,9 +450,9 @@ class Broker:
                 waits = False
             if not waits:
                 self._awaiting_disk.pop(session, None)
-        if self._crowding and not self.log.crowded:
-            crowding, self._crowding = self._crowding, {}
-            for session in crowding:
+        if self._paused_publishers and not self.log.crowded:
+            paused, self._paused_publishers = self._paused_publishers, {}
+            for session in paused:
                 session.link.resume()
         if self.catch_up is not None:
             self.catch_up.settled()

@@ -172,7 +172,7 @@ class Gateway(ABC):
         batch = self.broker.batch
         self.allowance.take(len(batch))
         try:
-            receipt = self.broker.publish(session, batch)
+            receipt = self.broker.publish_batch(session, batch)
         except LogUnavailable as error:
             self.broker.counters.messages_refused[self.protocol] += len(batch)
             self.refuse_run(session, error)

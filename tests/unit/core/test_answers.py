@@ -39,7 +39,7 @@ class Desk:
         batch, sender = self.broker.batch, (session or self.session)
         herald_kernel.scan(data, 0, batch, self.broker.topics, sender.sender, order="little")
         try:
-            return self.broker.publish(sender, batch)
+            return self.broker.publish_batch(sender, batch)
         finally:
             batch.clear()
 
@@ -128,11 +128,11 @@ def test_a_log_that_takes_nothing_delivers_nothing() -> None:
         Protocol.HERALD, Kind.NOTIFY, "", b"", desk.session.sender, desk.session.name, 0
     )
     with pytest.raises(LogUnavailable):
-        desk.broker.publish_record(desk.session, record)
+        desk.broker.append_record(desk.session, record)
     assert desk.link.read() == b""
     assert not desk.broker.counters.messages_received
     desk.log.available = True
-    assert desk.broker.publish_record(desk.session, record).first_offset == 0
+    assert desk.broker.append_record(desk.session, record).first_offset == 0
     assert desk.publish().first_offset == 1
     assert desk.broker.counters.messages_received[Protocol.HERALD] == 2
 

@@ -41,7 +41,7 @@ def send(broker: Broker, session: Session, *messages: tuple[int, bytes]) -> int:
         permits=broker.permits(session),
     )  # fmt: skip
     assert end == len(data)
-    receipt = broker.publish(session, broker.batch)
+    receipt = broker.publish_batch(session, broker.batch)
     broker.batch.clear()
     return receipt.first_offset
 
@@ -263,7 +263,7 @@ def test_values_too_long_for_herald_are_left_out_for_herald_alone() -> None:
         for value in (b"a", bytes(1_048_568), b"b")
     )
     rheos2_kernel.scan(data, 0, broker.batch, broker.topics, publisher.sender)
-    broker.publish(publisher, broker.batch)
+    broker.publish_batch(publisher, broker.batch)
     broker.batch.clear()
     assert messages(subscriber) == [(1, b"a"), (1, b"b")]
     assert other.link.read() == data  # type: ignore[attr-defined]

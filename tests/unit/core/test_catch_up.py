@@ -96,7 +96,7 @@ class Desk:
         batch, sender = self.broker.batch, (by or self.publisher).session
         herald_kernel.scan(data, 0, batch, self.broker.topics, sender.sender, order="little")
         assert len(batch) == len(values)
-        self.broker.publish(sender, batch)
+        self.broker.publish_batch(sender, batch)
         batch.clear()
 
 

@@ -195,7 +195,7 @@ class Exchange:
         broker = self._broker
         record = record_of(session, message, timestamp_us=broker.clock.now_us())
         try:
-            receipt = broker.publish_record(session, record)
+            receipt = broker.append_record(session, record)
         except LogUnavailable as error:
             # Not by a REP to a REP: its id could be taken for that of a request this client made.
             identifier = None if message.type is MessageType.REP else frames.reqrep_id(message)
