@@ -3,6 +3,7 @@
 import dataclasses
 from collections import deque
 from collections.abc import Callable
+from typing import Any, TypeVar
 
 import structlog
 
@@ -40,6 +41,8 @@ from penstock.replay import AtOffset, Start, split_replay
 __all__ = ["Broker", "BrokerSettings"]
 
 log = structlog.get_logger("penstock.broker")
+
+_T = TypeVar("_T")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -82,10 +85,10 @@ class Broker:
         self.topic_counts = TopicCounts(self.topics)
         self.timers = Timers(clock)
         self.resumption = Resumption(self.timers, seconds_max=self.settings.resume_seconds_max)
-        self.creators: dict[int, bytes] = {}  # the client ids that Rheos calls parents, by topic
         self.requests = Requests(self.timers, clock)
         self.encoder = Encoder(self.topics, self.router, self.counters)
         self.hooks = Hooks(self.timers, clock, self.encoder.next_forward_id)
+        self._shared: dict[type[Any], Any] = {}
         self._awaiting_disk: dict[Session, None] = {}
         self._awaiting_groups: deque[tuple[Receipt, Callable[[bool], None]]] = deque()
         self._prepared_batch = Batch()
@@ -102,6 +105,16 @@ class Broker:
                 clock=clock,
                 timers=self.timers,
             )
+
+    def shared(self, kind: type[_T]) -> _T:
+        """Return the broker's only instance of `kind`, created at the first call.
+
+        The connections of a protocol keep their common state here: `core` does not know its type.
+        """
+        found: _T | None = self._shared.get(kind)
+        if found is None:
+            found = self._shared[kind] = kind()
+        return found
 
     # --- Sessions ---------------------------------------------------------------------------------
 

@@ -3,11 +3,9 @@
 import uuid
 from abc import abstractmethod
 from typing import TypeAlias
-from weakref import WeakKeyDictionary
 
 from penstock._kernels.batch import Sender
 from penstock.core.access import Principal
-from penstock.core.broker import Broker
 from penstock.core.sessions import Session
 from penstock.errors import BrokerFull, CallerError, LogUnavailable, PeerError, WireError
 from penstock.gateway.base import NO_CREDENTIALS, Gateway
@@ -24,10 +22,21 @@ from penstock.wire import rheos1, rheos2
 from penstock.wire.decoder import Rejected
 from penstock.wire.rheos import AckCode, DuplicateTopic, OpCode, TopicNotFound
 
-__all__ = ["RheosGateway", "RheosRequest"]
+__all__ = ["RheosGateway", "RheosRequest", "RheosShared"]
 
 RheosRequest: TypeAlias = rheos1.Request | rheos2.Event
 """What a client sends: in both versions a client id, an operation, a name and data."""
+
+
+class RheosShared:
+    """State that all Rheos connections of a broker share.
+
+    `unsaved_topics` are the ids of topics whose CREATE the log did not store. The topic table
+    cannot forget them, but they can be created again as if they did not exist.
+    """
+
+    def __init__(self) -> None:
+        self.unsaved_topics: set[int] = set()
 
 
 class RheosGateway(Gateway):
@@ -143,19 +152,18 @@ class RheosGateway(Gateway):
         It is acknowledged once the log has it. Raise DuplicateTopic, InvalidTopicName, NotAllowed,
         TopicTableFull or LogUnavailable.
         """
-        unkept = _unkept_by(self.broker)
+        unsaved = self.broker.shared(RheosShared).unsaved_topics
         known = self.broker.topics.find(topic)
-        if known is not None and known not in unkept:
+        if known is not None and known not in unsaved:
             raise DuplicateTopic(binary_topic_name(topic))
         self.broker.admit(session, topic)
         identifier = self.broker.topics.intern(topic)
-        unkept.add(identifier)
+        unsaved.add(identifier)
         receipt = self.broker.log.add_topic(topic, client_id)
-        unkept.discard(identifier)
-        self.broker.creators[identifier] = client_id
+        unsaved.discard(identifier)
 
         def refusal(answer: bytes) -> bytes:
-            unkept.add(identifier)
+            unsaved.add(identifier)
             return self._failed(answer)
 
         answer = self._without_message(AckCode.SUCCESS)
@@ -191,13 +199,3 @@ class RheosGateway(Gateway):
         log = self.broker.log
         nothing = message_id(log.log_id, partition=log.partition, offset=NO_MESSAGE_OFFSET)
         return self.acknowledgment(code, nothing)
-
-
-# A topic that was made and could not be kept cannot be forgotten: ids are for good. It stays open
-# to whoever makes it next, as if it were not there.
-_UNKEPT: WeakKeyDictionary[Broker, set[int]] = WeakKeyDictionary()
-
-
-def _unkept_by(broker: Broker) -> set[int]:
-    """Return the topics of `broker` whose CREATE the log did not keep."""
-    return _UNKEPT.setdefault(broker, set())

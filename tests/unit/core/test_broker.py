@@ -281,3 +281,12 @@ def test_timers_run_in_order_when_they_are_due() -> None:
     clock.seconds += 2
     assert broker.timers.run_due() is None
     assert seen == ["a", "b"]
+
+
+def test_each_broker_shares_one_instance_of_a_kind_among_its_connections() -> None:
+    class Shared:
+        pass
+
+    broker, other = new_broker(), new_broker()
+    assert broker.shared(Shared) is broker.shared(Shared)
+    assert broker.shared(Shared) is not other.shared(Shared)

@@ -27,9 +27,8 @@ from penstock.gateway.fleximq import frames
 from penstock.gateway.fleximq.answers import Answers
 from penstock.gateway.fleximq.exchange import Exchange
 from penstock.gateway.fleximq.keepalive import Pulse
-from penstock.gateway.fleximq.shared import shared_by
 from penstock.gateway.options import GatewayOptions
-from penstock.limits import REQUEST_ID_BYTES_MAX
+from penstock.limits import FLEXIMQ_KEEPALIVE_SECONDS, REQUEST_ID_BYTES_MAX
 from penstock.model import ByteOrder, Protocol
 from penstock.ports import Link, Receipt
 from penstock.wire import fleximq
@@ -41,7 +40,7 @@ from penstock.wire.fleximq import (
     StatusCode,
 )
 
-__all__ = ["FleximqGateway"]
+__all__ = ["FleximqGateway", "FleximqShared"]
 
 _JOIN_STATUS: Final[Mapping[type[Exception], StatusCode]] = MappingProxyType(
     {
@@ -65,6 +64,18 @@ _MESSAGES: Final = frozenset(
 _NO_FRAME: Final = memoryview(b"")
 
 
+class FleximqShared:
+    """State that all fleximq connections of a broker share.
+
+    `headers` caches parsed headers; the topic ids in it are the broker's. A changed
+    `keepalive_seconds` applies to clients that join after the change.
+    """
+
+    def __init__(self) -> None:
+        self.headers = kernel.HeaderCache(fleximq.publication)
+        self.keepalive_seconds: float = FLEXIMQ_KEEPALIVE_SECONDS
+
+
 class FleximqGateway(Gateway):
     """One fleximq connection; a `ports.Handler`."""
 
@@ -76,7 +87,7 @@ class FleximqGateway(Gateway):
     ) -> None:
         super().__init__(broker, link, options, order=order)
         self.state = BrokerState.AWAITING_JOIN
-        self._shared = shared_by(broker)
+        self._shared = broker.shared(FleximqShared)
         self._answers = Answers(broker, link)
         self._exchange = Exchange(broker, self._answers)
         self._pulse: Pulse | None = None
