@@ -8,16 +8,16 @@ from penstock.limits import ANSWERS_WAITING_BYTES_MAX
 from penstock.model import Durability
 from penstock.ports import Link, LogWriter, Receipt
 
-__all__ = ["Answers", "Refusal", "is_safe"]
+__all__ = ["Answers", "FailureEncoder", "is_safe"]
 
-Refusal: TypeAlias = Callable[[bytes], bytes]
-"""Makes of the answer to messages that are safe the answer to the same messages if they failed."""
+FailureEncoder: TypeAlias = Callable[[bytes], bytes]
+"""Takes the acknowledgment of some messages; returns the answer to send if their commit fails."""
 
 
 class _Waiting(NamedTuple):
     receipt: Receipt | None  # None for an answer that waits only for those before it
     answer: bytes
-    refusal: Refusal | None
+    encode_failure: FailureEncoder | None
 
 
 class Answers:
@@ -29,7 +29,7 @@ class Answers:
         self._link = link
         self._waiting: deque[_Waiting] = deque()
         self._waiting_bytes = 0
-        self._watched: deque[tuple[Receipt, Refusal]] = deque()
+        self._watched: deque[tuple[Receipt, FailureEncoder]] = deque()
         self._paused = False
         self._finishing = False
 
@@ -41,21 +41,21 @@ class Answers:
             self._link.write(data)
 
     def send_when_safe(
-        self, receipt: Receipt, answer: bytes, refusal: Refusal, log: LogWriter
+        self, receipt: Receipt, answer: bytes, encode_failure: FailureEncoder, log: LogWriter
     ) -> bool:
-        """Send an answer once its messages are safe, or its refusal; tell whether it waits.
+        """Send an answer once its messages are safe, or the failure answer; tell whether it waits.
 
         An empty answer holds up no other. Several of one group are refused once.
         """
         safe = is_safe(receipt, log)
         if not answer:
             if not safe and not (self._watched and _together(self._watched[-1][0], receipt)):
-                self._watched.append((receipt, refusal))
+                self._watched.append((receipt, encode_failure))
             return not safe
         if safe and not self._waiting:
             self._link.write(answer)
             return False
-        self._wait(_Waiting(receipt, answer, refusal))
+        self._wait(_Waiting(receipt, answer, encode_failure))
         return True
 
     def release(self, log: LogWriter) -> bool:
@@ -63,11 +63,11 @@ class Answers:
         ready = []
         waiting = self._waiting
         while waiting:
-            receipt, answer, refusal = waiting[0]
-            if receipt is not None and refusal is not None and not is_safe(receipt, log):
+            receipt, answer, encode_failure = waiting[0]
+            if receipt is not None and encode_failure is not None and not is_safe(receipt, log):
                 if receipt.group > log.failed_group:
                     break
-                ready.append(refusal(answer))
+                ready.append(encode_failure(answer))
             else:
                 ready.append(answer)
             self._waiting_bytes -= len(answer)
@@ -75,11 +75,11 @@ class Answers:
         if ready:
             self._link.write(b"".join(ready))
         while self._watched:
-            receipt, refusal = self._watched[0]
+            receipt, encode_failure = self._watched[0]
             if not is_safe(receipt, log):
                 if receipt.group > log.failed_group:
                     break
-                self.send(refusal(b""))
+                self.send(encode_failure(b""))
             self._watched.popleft()
         if self._paused and self._waiting_bytes <= ANSWERS_WAITING_BYTES_MAX // 2:
             self._paused = False

@@ -10,7 +10,7 @@ import structlog
 from penstock._kernels.batch import Batch
 from penstock._kernels.topics import TopicTable
 from penstock.core.access import Action, Principal
-from penstock.core.answers import Refusal, is_safe
+from penstock.core.answers import FailureEncoder, is_safe
 from penstock.core.catch_up import CatchUp
 from penstock.core.counters import Counters, TopicCounts
 from penstock.core.encoder import Encoder
@@ -417,15 +417,19 @@ class Broker:
     # --- Answers that wait for the disk -----------------------------------------------------------
 
     def acknowledge(
-        self, session: Session, receipt: Receipt, answer: bytes, refusal: Refusal
+        self,
+        session: Session,
+        receipt: Receipt,
+        answer: bytes,
+        encode_failure: FailureEncoder,
     ) -> None:
         """Send `answer` once the messages of `receipt` are as safe as they are to be.
 
-        If they fail, `refusal(answer)` is sent instead. Either goes behind the answers before it.
+        If they fail, `encode_failure(answer)` is sent instead. Either goes behind the answers before it.
         An empty `answer` is for protocols without acknowledgments: only a failure sends something,
         once for all messages of the session that failed together, and nothing waits behind it.
         """
-        if session.answers.send_when_safe(receipt, answer, refusal, self.log):
+        if session.answers.send_when_safe(receipt, answer, encode_failure, self.log):
             self._awaiting_disk[session] = None
 
     def when_settled(self, receipt: Receipt, then: Callable[[bool], None]) -> None:

@@ -162,12 +162,12 @@ class RheosGateway(Gateway):
         receipt = self.broker.log.add_topic(topic, client_id)
         unsaved.discard(identifier)
 
-        def refusal(answer: bytes) -> bytes:
+        def encode_failure(answer: bytes) -> bytes:
             unsaved.add(identifier)
             return self._failed(answer)
 
         answer = self._without_message(AckCode.SUCCESS)
-        self.broker.acknowledge(session, receipt, answer, refusal)
+        self.broker.acknowledge(session, receipt, answer, encode_failure)
 
     def _settle(self, error: PeerError | CallerError | None) -> None:
         """Answer a request that is done, or refused by `error`."""

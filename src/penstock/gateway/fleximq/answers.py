@@ -49,13 +49,13 @@ class Answers:
     def tell(self, status: StatusCode, text: str, identifier: str | None) -> None:
         """Say it by a REP with an identifier that fits, else by a NOTIF."""
         number = self.session.number if self.session is not None else ClientId.UNASSIGNED
-        self.write(frames.refusal(status, text, client_id=number, identifier=identifier))
+        self.write(frames.error_reply(status, text, client_id=number, identifier=identifier))
 
     def not_kept(self, answer: bytes) -> bytes:  # noqa: ARG002
         """Return what says that messages which were taken are lost; no `answer` said they were."""
         number = self.session.number if self.session is not None else ClientId.UNASSIGNED
         text = str(LogUnavailable(NOT_WRITTEN))
-        return frames.refusal(
+        return frames.error_reply(
             StatusCode.SERVICE_UNAVAILABLE, text, client_id=number, identifier=None
         )
 

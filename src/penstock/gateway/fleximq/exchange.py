@@ -103,7 +103,7 @@ class Exchange:
             if requester is not None:
                 self._deliver((requester,), frames.as_sent(frame_view))
         elif requester is not None:
-            frame = frames.refusal(
+            frame = frames.error_reply(
                 StatusCode.SERVICE_UNAVAILABLE,
                 "the answer cannot be kept",
                 client_id=requester.number,

@@ -24,11 +24,11 @@ from penstock.wire.fleximq.packets import BASE, PAYLOAD_LENGTH, VERSION
 __all__ = [
     "answer",
     "as_sent",
+    "error_reply",
     "is_short",
     "join_reply",
     "ping",
     "pong",
-    "refusal",
     "reqrep_id",
     "routed",
 ]
@@ -79,7 +79,7 @@ def answer(status: StatusCode, payload: bytes, *, client_id: int, identifier: st
     return fleximq.encode(Message(MessageType.REP, ClientId.BROKER, header, payload))
 
 
-def refusal(status: StatusCode, text: str, *, client_id: int, identifier: str | None) -> bytes:
+def error_reply(status: StatusCode, text: str, *, client_id: int, identifier: str | None) -> bytes:
     """Return what tells a client what was wrong with its message.
 
     It is a REP if the message had an id that can be repeated, else a NOTIF.
