@@ -64,6 +64,9 @@ class Link(Port):
     def congested(self) -> bool:
         """Whether so much is buffered that more should wait; the handler learns when it drained."""
 
+    def set_handler(self, handler: "Handler") -> None:
+        """Call `handler` instead of the present one, from now on."""
+
     def write(self, data: bytes) -> None:
         """Send `data` behind all that was written before; after `close` it is dropped."""
 

@@ -35,6 +35,9 @@ class SimulatedLink:
     def buffered(self) -> int:
         return len(self.outbound)
 
+    def set_handler(self, handler: Handler) -> None:
+        self.handler = handler
+
     def write(self, data: bytes) -> None:
         if not self.closing and not self.gone:
             self.on_write(data)

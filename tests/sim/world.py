@@ -13,7 +13,7 @@ import random
 from penstock._kernels.batch import Batch
 from penstock.core.broker import Broker, BrokerSettings
 from penstock.core.sessions import Session
-from penstock.gateway.front_door import GATEWAYS, FrontDoor
+from penstock.gateway.detector import GATEWAYS, handler_for
 from penstock.gateway.options import GatewayOptions
 from penstock.model import ByteOrder
 from penstock.ports import LogReader, LogWriter, Receipt
@@ -71,7 +71,7 @@ class World:
             options = GatewayOptions(echo=echo)
         else:
             options = GatewayOptions(protocol=kind.protocol, order=order, echo=echo)
-        link.handler = FrontDoor(self.broker, link, options)
+        link.handler = handler_for(self.broker, link, options)
         client.connect()
         self.clients.append(client)
         if client.resumes and echo:

@@ -423,11 +423,11 @@ class Broker:
         answer: bytes,
         encode_failure: FailureEncoder,
     ) -> None:
-        """Send `answer` once the messages of `receipt` are as safe as they are to be.
+        """Send `answer` once the messages of `receipt` have the durability that they ask for.
 
-        If they fail, `encode_failure(answer)` is sent instead. Either goes behind the answers before it.
+        If their commit fails, send `encode_failure(answer)` instead. Answers keep their order.
         An empty `answer` is for protocols without acknowledgments: only a failure sends something,
-        once for all messages of the session that failed together, and nothing waits behind it.
+        once for all messages of the session that failed together, and no answer waits for it.
         """
         if session.answers.send_when_safe(receipt, answer, encode_failure, self.log):
             self._awaiting_disk[session] = None

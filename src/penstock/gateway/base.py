@@ -28,7 +28,7 @@ from penstock.ports import Link, Receipt
 from penstock.replay import split_replay
 from penstock.wire.decoder import Decoder, Rejected
 
-__all__ = ["NOT_WRITTEN", "NO_CREDENTIALS", "Gateway"]
+__all__ = ["NOT_WRITTEN", "NO_CREDENTIALS", "Gateway", "refuse"]
 
 log = structlog.get_logger("penstock.gateway")
 
@@ -36,6 +36,13 @@ NOT_WRITTEN: Final = "it could not be written"
 """What is said of a message that was taken and is lost."""
 NO_CREDENTIALS: Final = "no credentials"
 """Why a client of a protocol that has none is not let in, for the log."""
+
+
+def refuse(broker: Broker, link: Link, reason: str) -> None:
+    """Count and log a connection that is not served, and close it."""
+    broker.counters.connections_failed[reason] += 1
+    log.info("connection refused", connection=link.connection, peer=link.peer, reason=reason)
+    link.close()
 
 
 class Gateway(ABC):
@@ -62,7 +69,8 @@ class Gateway(ABC):
         self._unread = False
         self._closed = False
         self._inquiry: Inquiry | None = None
-        self._deadline: Timer | None = None  # of the last answers
+        self._handshake_deadline: Timer | None = None
+        self._close_deadline: Timer | None = None
 
     # --- What a protocol brings -------------------------------------------------------------------
 
@@ -267,6 +275,17 @@ class Gateway(ABC):
 
         self.ask(Event(EventKind.CONNECT, name, name, self.protocol), verdict)
 
+    def limit_handshake(self, deadline: Timer) -> None:
+        """Close the connection if it has no session when `deadline` is due."""
+        deadline.callback = self.handshake_timed_out
+        self._handshake_deadline = deadline
+
+    def handshake_timed_out(self) -> None:
+        """Close the connection unless it has a session."""
+        if self.session is None:
+            self.tell_too_late()
+            refuse(self.broker, self.link, "no handshake in time")
+
     def tell_too_late(self) -> None:  # noqa: B027  (most protocols cannot)
         """Answer a client that did not finish its handshake in time, where the protocol can."""
 
@@ -418,7 +437,7 @@ class Gateway(ABC):
             if self.session is None:
                 self.link.close()
             else:
-                self._deadline = self.broker.timers.after(LINGER_SECONDS_MAX, self.link.close)
+                self._close_deadline = self.broker.timers.after(LINGER_SECONDS_MAX, self.link.close)
                 self.session.finish()
 
     def ended(self) -> None:
@@ -442,9 +461,10 @@ class Gateway(ABC):
     def lost(self, reason: str) -> None:  # noqa: ARG002
         """See ports.Handler."""
         self._closed = True
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
+        for deadline in (self._handshake_deadline, self._close_deadline):
+            if deadline is not None:
+                deadline.cancel()
+        self._handshake_deadline = self._close_deadline = None
         if self._inquiry is not None:
             self._inquiry.cancel()
             self._inquiry = None

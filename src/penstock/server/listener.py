@@ -10,8 +10,8 @@ from penstock import model
 from penstock.core.access import ANYONE
 from penstock.core.broker import Broker
 from penstock.errors import BadAddress, BrokerFull
+from penstock.gateway.detector import handler_for
 from penstock.gateway.fleximq import FleximqGateway
-from penstock.gateway.front_door import FrontDoor
 from penstock.gateway.options import GatewayOptions
 from penstock.limits import UDP_SESSION_SECONDS_MAX, UDP_SESSIONS_MAX
 from penstock.ports import Handler, Link
@@ -194,7 +194,7 @@ class StreamListener(ConnectionKeeper):
         """See transport.stream.ConnectionOwner."""
         if not connection.peer:
             connection.peer = self.url
-        return self.front_door(connection)
+        return self.connected(connection)
 
 
 class DatagramListener(ConnectionKeeper):
@@ -248,7 +248,7 @@ class DatagramListener(ConnectionKeeper):
         options = dataclasses.replace(
             self._options, protocol=model.Protocol.HERALD, order=session.order
         )
-        return self.admit(session, lambda: FrontDoor(self._broker, session, options))
+        return self.admit(session, lambda: handler_for(self._broker, session, options))
 
     def not_heard(self, reason: str) -> None:
         """See transport.udp.DatagramOwner: counted, not logged, for anyone can send datagrams."""
@@ -314,7 +314,7 @@ class WebSocketListener(ConnectionKeeper):
 
     def opened(self, link: Link) -> Handler:
         """See transport.websocket.WebSocketOwner."""
-        return self.front_door(link)
+        return self.connected(link)
 
     def http(self, arrival: HttpArrival) -> None:
         """See transport.websocket.WebSocketOwner."""

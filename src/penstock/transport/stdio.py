@@ -255,6 +255,10 @@ class ProgramLink:
         """See ports.Link."""
         return self._stdin.get_write_buffer_size() if self._stdin is not None else 0
 
+    def set_handler(self, handler: Handler) -> None:
+        """See ports.Link."""
+        self._intake.handler = handler
+
     def write(self, data: bytes) -> None:
         """See ports.Link."""
         if self._input_closed:

@@ -212,6 +212,10 @@ class StreamConnection(asyncio.BufferedProtocol):
         """See ports.Link."""
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
+    def set_handler(self, handler: Handler) -> None:
+        """See ports.Link."""
+        self._handler = handler
+
     def write(self, data: bytes) -> None:
         """See ports.Link."""
         if self._transport is not None and not self._closing:

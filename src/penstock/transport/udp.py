@@ -172,6 +172,10 @@ class DatagramSession:
         """See ports.Link: all sessions of a listener share the system's socket."""
         return self._endpoint.buffered
 
+    def set_handler(self, handler: Handler) -> None:
+        """See ports.Link."""
+        self.handler = handler
+
     def write(self, data: bytes) -> None:
         """See ports.Link: whole frames, which is what herald's gateway writes."""
         if self._closing or not data:

@@ -190,6 +190,10 @@ class WebSocketLink:
         """See ports.Link."""
         return self._queued_bytes + self._connection.transport.get_write_buffer_size()
 
+    def set_handler(self, handler: Handler) -> None:
+        """See ports.Link."""
+        self._intake.handler = handler
+
     def write(self, data: bytes) -> None:
         """See ports.Link; a peer that lets answers pile up without end is cut off."""
         if self._closing or not data:
