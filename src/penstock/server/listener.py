@@ -21,7 +21,7 @@ from penstock.server.http.service import HttpService
 from penstock.server.http.view import ServerView
 from penstock.transport.addresses import Address
 from penstock.transport.ipc import SOCKET_MODE, ClaimedPath, claim_path, resolve_path
-from penstock.transport.pages import Pages
+from penstock.transport.origin_policy import OriginPolicy
 from penstock.transport.stdio import Program, Supervisor
 from penstock.transport.stream import ReceiveBuffer, StreamConnection
 from penstock.transport.tls import server_context
@@ -250,11 +250,11 @@ class DatagramListener(ConnectionKeeper):
         )
         return self.admit(session, lambda: handler_for(self._broker, session, options))
 
-    def not_heard(self, reason: str) -> None:
+    def datagram_dropped(self, reason: str) -> None:
         """See transport.udp.DatagramOwner: counted, not logged, for anyone can send datagrams."""
         self._broker.counters.connections_failed[f"udp: {reason}"] += 1
 
-    def not_sent(self, *, messages: int, too_large: int) -> None:
+    def frames_dropped(self, *, messages: int, too_large: int) -> None:
         """See transport.udp.DatagramOwner."""
         counters = self._broker.counters
         counters.messages_dropped[model.Protocol.HERALD] += messages
@@ -282,7 +282,7 @@ class WebSocketListener(ConnectionKeeper):
         self.out_bytes_max = 2 * broker.settings.out_buffer_bytes_max
         self._tls = tls
         self._http = HttpService(view or ServerView(broker), self, address, self._options)
-        self._endpoint = WebSocketEndpoint(self, path=address.path, pages=Pages(address))
+        self._endpoint = WebSocketEndpoint(self, path=address.path, origins=OriginPolicy(address))
 
     @property
     def url(self) -> str:
