@@ -231,9 +231,9 @@ class WatchedBroker(Broker):
         self._world.book.unsubscribed(session, split_replay(text)[0])
         return super().unsubscribe(session, text)
 
-    def cut_off(self, session: Session) -> None:
+    def keep_for_resume(self, session: Session) -> None:
         self._world.book.cut_off(session, self.log.next_offset)
-        super().cut_off(session)
+        super().keep_for_resume(session)
 
     def resume(self, session: Session, pattern: str, offset: int) -> bool:
         end = self.log.next_offset

@@ -178,7 +178,7 @@ class Broker:
         pattern, start = split_replay(text)
         if pattern in session.subscriptions:
             return False
-        self.judge_subscription(session, pattern)
+        self.check_subscription(session, pattern)
         if start is not None:
             if self.catch_up is None:
                 raise NoHistory
@@ -194,11 +194,11 @@ class Broker:
         """
         if pattern in session.subscriptions:
             return False
-        self.judge_subscription(session, pattern)
+        self.check_subscription(session, pattern)
         self._subscribe(session, pattern, AtOffset(offset))
         return True
 
-    def cut_off(self, session: Session) -> None:
+    def keep_for_resume(self, session: Session) -> None:
         """Keep a client's subscriptions for `resume`, with what it was not sent of each.
 
         What was written to its link counts as sent, also what the system had not taken yet.
@@ -214,7 +214,7 @@ class Broker:
         if self.catch_up is not None:
             self.catch_up.subscribed(session, pattern, start)
 
-    def judge_subscription(self, session: Session, pattern: str) -> None:
+    def check_subscription(self, session: Session, pattern: str) -> None:
         """Raise NotAllowed or TooManySubscriptions if a session may not have a new pattern."""
         if not session.principal.may(Action.SUBSCRIBE, pattern):
             raise NotAllowed(session.principal.name, Action.SUBSCRIBE, pattern)
@@ -248,7 +248,7 @@ class Broker:
         principal = session.principal
         return principal.permits if principal.restricted else None
 
-    def admit(self, session: Session, name: str) -> None:
+    def authorize_publish(self, session: Session, name: str) -> None:
         """Judge a topic that a scan stopped at.
 
         When this returns, a scan will take it, unless hooks watch it: they must be asked first.

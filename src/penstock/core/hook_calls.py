@@ -14,7 +14,7 @@ from penstock.core.timers import Timer, Timers
 from penstock.errors import HookRefused, HookTimeout, PeerError
 from penstock.ports import Clock
 
-__all__ = ["Calls", "Hook", "Inquiry", "Middleware", "Strategy"]
+__all__ = ["Calls", "Hook", "HookChain", "Middleware", "Strategy"]
 
 
 class Strategy(enum.IntEnum):
@@ -84,7 +84,7 @@ class Hook:
         self.topics = topics
         self.headers = headers
         self.registered = False
-        self.waiting: dict[int, tuple[float, Inquiry]] = {}  # by call: its deadline, who asked
+        self.waiting: dict[int, tuple[float, HookChain]] = {}  # by call: its deadline, who asked
         self.timer: Timer | None = None
 
     def watches(self, topic: str) -> bool:
@@ -101,10 +101,10 @@ class Hook:
         )
 
 
-class Inquiry:
+class HookChain:
     """The verdict on one event: hook after hook is asked until one refuses.
 
-    Once `settled`, `error` is the verdict: None lets the event happen. Who gets an inquiry that is
+    Once `settled`, `error` is the verdict: None lets the event happen. Who gets an chain that is
     not settled yet sets `then`, which is called with the verdict, once.
     """
 
@@ -189,15 +189,15 @@ class Calls:
             self.made += 1
             hook.middleware.given_up(identifier)
 
-    def ask(self, hook: Hook, inquiry: Inquiry) -> int | None:
+    def ask(self, hook: Hook, chain: HookChain) -> int | None:
         """Make a call whose answer is waited for; return None if it cannot be made."""
         identifier = self._next_identifier()
-        if not hook.middleware.call(identifier, hook.name, inquiry.event):
+        if not hook.middleware.call(identifier, hook.name, chain.event):
             self.unanswered += 1
             return None
         self.made += 1
         self._hooks[identifier] = hook
-        hook.waiting[identifier] = self._clock.monotonic() + hook.timeout_seconds, inquiry
+        hook.waiting[identifier] = self._clock.monotonic() + hook.timeout_seconds, chain
         self._wind(hook)
         return identifier
 
@@ -205,8 +205,8 @@ class Calls:
         """Take an answer, None if it lets the event pass; one that comes late does nothing."""
         hook = self._hooks.pop(identifier, None)
         if hook is not None:
-            _, inquiry = hook.waiting.pop(identifier)
-            inquiry.answered(hook, refusal)
+            _, chain = hook.waiting.pop(identifier)
+            chain.answered(hook, refusal)
 
     def give_up(self, hook: Hook, identifier: int) -> None:
         """Wait no more for the answer to a call."""
@@ -242,7 +242,7 @@ class Calls:
     def _leave_unanswered(self, hook: Hook, identifiers: list[int]) -> None:
         for identifier in identifiers:
             if identifier in hook.waiting:  # the one before may have had it cancelled
-                _, inquiry = hook.waiting[identifier]
+                _, chain = hook.waiting[identifier]
                 self.give_up(hook, identifier)
                 self.unanswered += 1
-                inquiry.unanswered(hook)
+                chain.unanswered(hook)

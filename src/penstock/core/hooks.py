@@ -12,7 +12,7 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from penstock.core.access import Action, Principal
-from penstock.core.hook_calls import Calls, Hook, Inquiry, Middleware, Strategy
+from penstock.core.hook_calls import Calls, Hook, HookChain, Middleware, Strategy
 from penstock.core.hook_events import Event, EventKind
 from penstock.core.sessions import Session
 from penstock.core.timers import Timers
@@ -21,7 +21,7 @@ from penstock.limits import HOOK_TIMEOUT_MS_MAX, HOOKS_MAX
 from penstock.model import Protocol
 from penstock.ports import Clock
 
-__all__ = ["Event", "EventKind", "Hook", "Hooks", "Inquiry", "Middleware", "Strategy"]
+__all__ = ["Event", "EventKind", "Hook", "HookChain", "Hooks", "Middleware", "Strategy"]
 
 _EVERYONE: Final = frozenset(Protocol)
 _WITH_HEADERS: Final = frozenset({Protocol.LAMAMQ})
@@ -121,9 +121,9 @@ class Hooks:
         """Tell whether there are hooks of a kind."""
         return bool(self._by_kind[kind])
 
-    def ask(self, event: Event) -> Inquiry:
-        """Start to ask all hooks that see an event; often the inquiry is settled at once."""
-        return Inquiry(self.calls, iter(self._by_kind[event.kind]), event)
+    def ask(self, event: Event) -> HookChain:
+        """Start to ask all hooks that see an event; often the chain is settled at once."""
+        return HookChain(self.calls, iter(self._by_kind[event.kind]), event)
 
     def tell(self, kind: EventKind, subject: str, session: Session) -> None:
         """Tell of something that a client has done and that nobody can refuse."""

@@ -1,4 +1,4 @@
-"""What a listener says about the connections it takes."""
+"""Listener settings that gateways use."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ __all__ = ["FrameLimits", "GatewayOptions"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FrameLimits:
-    """How large what a client sends may be, by protocol; codec and kernel keep to the same."""
+    """Size limits of client frames, by protocol, for codecs and kernels."""
 
     handshake_bytes_max: int = limits.DETECT_BYTES_MAX
     rheos1_body_bytes_max: int = limits.RHEOS1_BODY_BYTES_MAX
@@ -29,13 +29,13 @@ class FrameLimits:
 class GatewayOptions:
     """One listener's settings, shared by all gateways behind it.
 
-    `protocol` pins all connections to one protocol; None detects it. `order` pins the byte order of
-    herald and LamaMQ with it; None detects that.
-    `strict` holds fleximq to its table of header fields where its own handshake does not.
-    `anonymous` is who a client is that brings no credentials; None refuses such clients. Without
-    an `authenticator` credentials are not looked at.
-    `herald_replay` says of herald channels, whose subscriptions have no names, where in history
-    they start: `{7: "@earliest"}`. Channels that it does not name start with what comes next.
+    `protocol` is the protocol of all connections; None detects it. `order` is the byte order of
+    herald and LamaMQ; None detects it.
+    `strict` enforces fleximq's table of header fields, also in the handshake.
+    `anonymous` is the principal of clients without credentials; None refuses them. Without an
+    `authenticator`, credentials are ignored.
+    `herald_replay` sets where in history subscriptions to a herald channel start, by channel:
+    `{7: "@earliest"}`. Other channels start with the next message.
     """
 
     protocol: Protocol | None = None

@@ -1,4 +1,4 @@
-"""Rheos v1 clients: requests are topic encodings, deliveries bare payloads."""
+"""Rheos v1 clients: deliveries are bare payloads."""
 
 from typing import ClassVar
 
@@ -24,7 +24,7 @@ class Rheos1Gateway(RheosGateway):
     def scan(
         self, session: Session, data: memoryview, start: int, *, permits: bytearray | None
     ) -> int:
-        """See the base class: a topic must exist before it is published to."""
+        """See the base class: PUBLISH needs an existing topic."""
         broker = self.broker
         return kernel.scan(
             data,

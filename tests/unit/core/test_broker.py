@@ -217,7 +217,7 @@ def test_rules_are_tried_in_order_and_the_first_that_fits_decides() -> None:
     broker = new_broker()
     session = join(broker, principal=principal)
     assert broker.permits(session) == b""
-    broker.admit(session, "channel/1")
+    broker.authorize_publish(session, "channel/1")
     permits = broker.permits(session)
     identifier = broker.topics.find("channel/1")
     assert permits is not None
@@ -225,10 +225,10 @@ def test_rules_are_tried_in_order_and_the_first_that_fits_decides() -> None:
     assert permits[identifier] == 1
     for name in ("channel/2", "other"):
         with pytest.raises(NotAllowed):
-            broker.admit(session, name)
+            broker.authorize_publish(session, name)
     assert broker.topics.find("other") is None, "a refused name is not interned"
     with pytest.raises(InvalidTopicName):
-        broker.admit(session, "channel/+")
+        broker.authorize_publish(session, "channel/+")
     broker.subscribe(session, "channel/+")
     with pytest.raises(NotAllowed):
         broker.subscribe(session, "#")

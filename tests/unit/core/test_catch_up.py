@@ -737,7 +737,7 @@ def test_a_client_that_is_back_gets_what_it_missed() -> None:
     client = desk.join("channel/1", name="c")
     desk.send("a")
     assert client.read() == words("a")
-    desk.broker.cut_off(client.session)
+    desk.broker.keep_for_resume(client.session)
     desk.broker.close(client.session)
     desk.send("b")
     desk.send("x", channel=2)
@@ -761,7 +761,7 @@ def test_also_what_it_had_not_been_sent_when_it_was_cut_off() -> None:
     client.congest()
     desk.send("a")
     client.subscribe("channel/2")
-    desk.broker.cut_off(client.session)
+    desk.broker.keep_for_resume(client.session)
     desk.broker.close(client.session)
     assert desk.broker.resumption.take("anyone", "c") == {"channel/1": 0, "channel/2": 1}
 

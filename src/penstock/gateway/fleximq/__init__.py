@@ -1,4 +1,4 @@
-"""fleximq clients: topics, requests, notices and broadcasts, and the broker as client 1."""
+"""fleximq clients: topics, requests, notifications, broadcasts, and the broker as client 1."""
 
 from penstock.gateway.fleximq.gateway import FleximqGateway, FleximqShared
 
