@@ -1,4 +1,4 @@
-"""The broker: sessions, topics, subscriptions and the way of a batch from one to all others."""
+"""The broker: sessions, subscriptions, and delivery of published batches."""
 
 import dataclasses
 from collections import deque
@@ -47,7 +47,7 @@ _T = TypeVar("_T")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BrokerSettings:
-    """What an operator may set; every bound has a safe default."""
+    """Broker settings. Defaults are safe for a public listener."""
 
     sessions_max: int = SESSIONS_MAX
     subscriptions_max: int = SUBSCRIPTIONS_MAX
@@ -58,11 +58,11 @@ class BrokerSettings:
 
 
 class Broker:
-    """Takes batches from sessions and brings them to all who subscribed. One thread owns it.
+    """Writes published messages to the log and delivers them to subscribers. One thread owns it.
 
-    With a `reader` of the log, who falls behind is served from there and holds up nobody, and a
-    subscription may ask for history. Without one, publishers wait a while for subscribers that do
-    not read, and then those lose messages.
+    With a log `reader`, slow subscribers are served from the log and do not slow down publishers,
+    and subscriptions may start in history. Without one, publishers are paused for slow subscribers,
+    up to `hold_seconds_max`; after that the slow subscribers lose messages.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Broker:
         self.encoder = Encoder(self.topics, self.router, self.counters)
         self.hooks = Hooks(self.timers, clock, self.encoder.next_forward_id)
         self._shared: dict[type[Any], Any] = {}
-        self._awaiting_disk: dict[Session, None] = {}
+        self._awaiting_answers: dict[Session, None] = {}
         self._awaiting_groups: deque[tuple[Receipt, Callable[[bool], None]]] = deque()
         self._prepared_batch = Batch()
         self._paused_publishers: dict[Session, None] = {}  # until the log's backlog shrinks
@@ -127,9 +127,9 @@ class Broker:
         principal: Principal,
         echo: bool = True,
     ) -> Session:
-        """Let a client in that has passed its handshake; raise BrokerFull at the limit.
+        """Open the session of a client after its handshake; raise BrokerFull at the limit.
 
-        Without a name the client goes by its number.
+        Without a name, the session's number is its name.
         """
         if self.sessions.full:
             raise BrokerFull(len(self.sessions))
@@ -149,7 +149,7 @@ class Broker:
         return session
 
     def close(self, session: Session) -> None:
-        """Forget a client and all its subscriptions."""
+        """Remove a session and all its subscriptions."""
         if self.catch_up is not None:
             self.catch_up.forget(session)
         for pattern in session.subscriptions:
@@ -158,22 +158,22 @@ class Broker:
         self._release_held(session)
         self.requests.leave(session)
         self.sessions.remove(session)
-        self._awaiting_disk.pop(session, None)
+        self._awaiting_answers.pop(session, None)
         self._paused_publishers.pop(session, None)
         self.hooks.closed(session)
 
     # --- Subscriptions ----------------------------------------------------------------------------
 
     def subscribe(self, session: Session, text: str) -> bool:
-        """Give a session the topics of a pattern; return False if it had them already.
+        """Subscribe a session to a pattern; return False if it has the subscription already.
 
-        `text` may end in a place in history, see `penstock.replay`. Then what is live waits for
-        what is older: the session is served from the log until it has caught up. The pattern is
-        the same subscription with and without it. A time that is not kept any more stands for the
-        earliest that is, one to come for now.
+        `text` may end in a start position in history, see `penstock.replay`. Then the session is
+        served from the log until it has caught up, and live messages wait. The start position is
+        not part of the subscription's identity. A time before the retained log means its start, a
+        time in the future means now.
 
         Raise InvalidPattern, NotAllowed, TooManySubscriptions, NoHistory, OffsetBelowHorizon or
-        OffsetPastEnd; then nothing has changed.
+        OffsetPastEnd, and change nothing.
         """
         pattern, start = split_replay(text)
         if pattern in session.subscriptions:
@@ -187,10 +187,11 @@ class Broker:
         return True
 
     def resume(self, session: Session, pattern: str, offset: int) -> bool:
-        """Subscribe for a client that is back: to what it missed from `offset` on, and what comes.
+        """Subscribe a client that reconnected, from `offset` on.
 
-        What is no longer kept is left out, and without a log all of it. Return False if it has the
-        subscription already; raise InvalidPattern, NotAllowed or TooManySubscriptions.
+        Messages that are no longer retained are skipped; without a log reader, all missed ones.
+        Return False if it has the subscription already; raise InvalidPattern, NotAllowed or
+        TooManySubscriptions.
         """
         if pattern in session.subscriptions:
             return False
@@ -199,9 +200,9 @@ class Broker:
         return True
 
     def keep_for_resume(self, session: Session) -> None:
-        """Keep a client's subscriptions for `resume`, with what it was not sent of each.
+        """Store a client's subscriptions for `resume`, with the next offset of each.
 
-        What was written to its link counts as sent, also what the system had not taken yet.
+        Messages written to its link count as sent, even if they are still buffered.
         """
         positions = dict.fromkeys(session.subscriptions, self.log.next_offset)
         if self.catch_up is not None:
@@ -215,16 +216,16 @@ class Broker:
             self.catch_up.subscribed(session, pattern, start)
 
     def check_subscription(self, session: Session, pattern: str) -> None:
-        """Raise NotAllowed or TooManySubscriptions if a session may not have a new pattern."""
+        """Raise NotAllowed or TooManySubscriptions if a session may not add a pattern."""
         if not session.principal.may(Action.SUBSCRIBE, pattern):
             raise NotAllowed(session.principal.name, Action.SUBSCRIBE, pattern)
         if len(session.subscriptions) >= self.settings.subscriptions_max:
             raise TooManySubscriptions(self.settings.subscriptions_max)
 
     def unsubscribe(self, session: Session, text: str) -> bool:
-        """Take a pattern back: not one message more. Return False if the session had it not.
+        """Remove a subscription at once; return False if the session did not have it.
 
-        A place in history behind it makes no difference.
+        A start position in `text` is ignored.
         """
         pattern, _ = split_replay(text)
         if pattern not in session.subscriptions:
@@ -239,9 +240,9 @@ class Broker:
     # --- Publishing -------------------------------------------------------------------------------
 
     def permits(self, session: Session) -> bytearray | None:
-        """Return the table by which a scan stops at topics that need a closer look; None for all.
+        """Return the table of topics that a scan may take; None if it may take all.
 
-        With a table, a scan must not learn topics: `admit` does, for those that are allowed.
+        With a table, a scan must not add topics: `authorize_publish` adds the allowed ones.
         """
         if session.encoding.protocol in self.hooks.watched:
             return self.hooks.permits(session)
@@ -249,9 +250,9 @@ class Broker:
         return principal.permits if principal.restricted else None
 
     def authorize_publish(self, session: Session, name: str) -> None:
-        """Judge a topic that a scan stopped at.
+        """Check a topic at which a scan stopped, and mark it in the session's permit table.
 
-        When this returns, a scan will take it, unless hooks watch it: they must be asked first.
+        Topics that hooks watch are not marked: the hooks must run first.
         Raise InvalidTopicName, NotAllowed or TopicTableFull.
         """
         if not is_publishable(name):
@@ -325,7 +326,7 @@ class Broker:
     def _deliver(
         self, sender: Session | None, batch: Batch, audience: Audience, first: int
     ) -> None:
-        """Bring its rows of `batch`, whose first offset is `first`, to an audience."""
+        """Deliver an audience its rows of `batch`, whose first offset is `first`."""
         catch_up = None if self.settings.disconnect_slow_consumers else self.catch_up
         frames, count, reached = None, 0, 0
         for receiver in audience.sessions:
@@ -334,14 +335,14 @@ class Broker:
             feed = receiver.feed
             if feed is not None:
                 if feed.joins_at is None or feed.joins_at > first:
-                    continue  # the log brings it
+                    continue  # it is served from the log
             elif catch_up is not None and receiver.link.congested:
-                catch_up.leave(receiver, first)
+                catch_up.fall_behind(receiver, first)
                 continue
             if frames is None:
                 frames, count = self._encode(audience, batch)
             if feed is not None:
-                feed.keep(frames, count)
+                feed.enqueue(frames, count)
                 continue
             if self._write(receiver, frames, count):
                 reached += 1
@@ -353,7 +354,7 @@ class Broker:
             self.counters.bytes_sent[protocol] += reached * len(frames)
 
     def _encode(self, audience: Audience, batch: Batch) -> tuple[bytes, int]:
-        """Return the frames of an audience, and how many messages they are."""
+        """Return the frames for an audience and their number of messages."""
         rows = None
         if audience.wanted is not None:
             rows = batch.select(self.router.route_of_topic, audience.wanted)
@@ -361,19 +362,20 @@ class Broker:
         return frames, len(batch) if rows is None else len(rows)
 
     def send(self, session: Session, frames: bytes, count: int) -> None:
-        """Bring `count` messages to one client, if it keeps up."""
+        """Send `count` messages to one client, or drop them if its out-buffer is full."""
         if self._write(session, frames, count):
             protocol = session.encoding.protocol
             self.counters.messages_sent[protocol] += count
             self.counters.bytes_sent[protocol] += len(frames)
 
     def _write(self, session: Session, frames: bytes, count: int) -> bool:
-        """Write `count` messages to one client, if it keeps up; tell whether it does."""
+        """Write `count` messages to one client; drop them and return False if it is too slow."""
         link = session.link
         if link.buffered > self.settings.out_buffer_bytes_max:
             protocol = session.encoding.protocol
             if self.settings.disconnect_slow_consumers:
-                self.counters.cut_off[protocol] += not session.dropped  # once, while it ends
+                if not session.dropped:  # count it once: closing may take a while
+                    self.counters.cut_off[protocol] += 1
                 link.abort()
             session.dropped += count
             self.counters.messages_dropped[protocol] += count
@@ -383,38 +385,38 @@ class Broker:
         session.bytes_sent += len(frames)
         return True
 
-    # --- Publishers and slow subscribers ----------------------------------------------------------
+    # --- Slow subscribers -------------------------------------------------------------------------
 
     def drained(self, session: Session) -> None:
-        """Go on with a session whose link has room again, and with those that waited for it."""
+        """Resume a session whose link is no longer congested, and the publishers held for it."""
         session.slow = False
         self._release_held(session)
         if self.catch_up is not None:
             self.catch_up.wake(session)
 
     def _hold(self, publisher: Session, receiver: Session) -> None:
-        """Read no more from `publisher` until `receiver` has caught up or had its time to."""
-        if receiver.patience is None:
+        """Pause `publisher` until `receiver` has caught up, at most `hold_seconds_max`."""
+        if receiver.hold_timer is None:
             seconds = self.settings.hold_seconds_max
-            receiver.patience = self.timers.after(seconds, lambda: self._give_up_on(receiver))
-        if publisher not in receiver.held:
-            receiver.held[publisher] = None
+            receiver.hold_timer = self.timers.after(seconds, lambda: self._hold_timed_out(receiver))
+        if publisher not in receiver.held_publishers:
+            receiver.held_publishers[publisher] = None
             publisher.link.pause()
 
-    def _give_up_on(self, receiver: Session) -> None:
+    def _hold_timed_out(self, receiver: Session) -> None:
         receiver.slow = receiver.link.congested
         self._release_held(receiver)
 
     def _release_held(self, receiver: Session) -> None:
-        if receiver.patience is not None:
-            receiver.patience.cancel()
-            receiver.patience = None
-        held = list(receiver.held)
-        receiver.held.clear()
-        for publisher in held:
+        if receiver.hold_timer is not None:
+            receiver.hold_timer.cancel()
+            receiver.hold_timer = None
+        publishers = list(receiver.held_publishers)
+        receiver.held_publishers.clear()
+        for publisher in publishers:
             publisher.link.resume()
 
-    # --- Answers that wait for the disk -----------------------------------------------------------
+    # --- Acknowledgments --------------------------------------------------------------------------
 
     def acknowledge(
         self,
@@ -430,10 +432,10 @@ class Broker:
         once for all messages of the session that failed together, and no answer waits for it.
         """
         if session.answers.send_when_safe(receipt, answer, encode_failure, self.log):
-            self._awaiting_disk[session] = None
+            self._awaiting_answers[session] = None
 
     def when_settled(self, receipt: Receipt, then: Callable[[bool], None]) -> None:
-        """Call `then` once the messages of `receipt` are safe, or with False once they failed.
+        """Call `then` with True once the messages of `receipt` are safe, with False if they fail.
 
         Receipts must come in the order of their groups.
         """
@@ -451,12 +453,15 @@ class Broker:
             then(safe)
 
     def settle(self) -> None:
-        """Go on with all that waited for the log; its owner calls it when its groups have moved."""
+        """Send answers and resume sessions that waited for the log.
+
+        The log's owner calls this when the log's group numbers have moved.
+        """
         self._settle_groups()
-        for session in list(self._awaiting_disk):
+        for session in list(self._awaiting_answers):
             try:
-                waits = session.answers.release(self.log)
-            except Exception:  # one connection fails alone
+                waiting = session.answers.release(self.log)
+            except Exception:  # a failing session ends its own connection only
                 self.counters.connections_failed["internal error"] += 1
                 log.exception(
                     "connection failed",
@@ -464,9 +469,9 @@ class Broker:
                     peer=session.link.peer,
                 )
                 session.link.abort()
-                waits = False
-            if not waits:
-                self._awaiting_disk.pop(session, None)
+                waiting = False
+            if not waiting:
+                self._awaiting_answers.pop(session, None)
         if self._paused_publishers and not self.log.crowded:
             paused, self._paused_publishers = self._paused_publishers, {}
             for session in paused:

@@ -1,4 +1,4 @@
-"""What middleware may have a say in, or at least be told."""
+"""Events that hooks can see, and some of which they can refuse."""
 
 import dataclasses
 import enum
@@ -11,7 +11,7 @@ __all__ = ["REFUSABLE", "Event", "EventKind"]
 
 
 class EventKind(enum.StrEnum):
-    """What a client does."""
+    """The kinds of events."""
 
     CONNECT = "connect"
     DISCONNECT = "disconnect"
@@ -25,16 +25,16 @@ class EventKind(enum.StrEnum):
 REFUSABLE: Final = frozenset(
     {EventKind.CONNECT, EventKind.PUSH, EventKind.SUBSCRIBE, EventKind.REGISTER}
 )
-"""These happen only if no hook refuses. The others have happened already: hooks are told."""
+"""Events that happen only if no hook refuses. Hooks are notified of the others afterwards."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Event:
-    """One thing that a client does or has done, in any protocol.
+    """An action of a client, in any protocol.
 
-    `subject` is the topic of a message, the pattern of a subscription, the name of a hook or else
-    the client's own. `session` is the client's, None while it is still connecting. The last four
-    belong to messages; `created_at` is in seconds since the epoch, None where the protocol has no
+    `subject` is the topic of a message, the pattern of a subscription, the name of a hook, or else
+    the client's name. `session` is None while the client is connecting. The last four fields
+    belong to messages; `created_at` is in seconds since the epoch, None if the protocol has no
     such time.
     """
 

@@ -66,7 +66,9 @@ class Exchange:
         if target is None:
             self._refuse_unknown(message, [entry.client_id])
             return
-        refusal = self._broker.requests.ask(identifier, requester=session, target=target, told=self)
+        refusal = self._broker.requests.ask(
+            identifier, requester=session, target=target, callback=self
+        )
         if refusal is not None:
             self._replies.refuse(message, *_REFUSALS[refusal])
         elif self._append(session, message):
