@@ -57,16 +57,18 @@ class Principal:
 
     def __init__(self, name: str, rules: Sequence[Rule] = (), *, default: bool = True) -> None:
         self.name = name
+        self.permits = bytearray()
+        self.set_rules(rules, default=default)
+
+    def set_rules(self, rules: Sequence[Rule], *, default: bool) -> None:
+        """Replace the rules, and clear the permit table."""
         self.rules = tuple(rules)
         self.default = default
-        self.permits = bytearray()
-
-    @property
-    def restricted(self) -> bool:
-        """Whether publishing to some topic is denied."""
-        return not self.default or any(
-            not rule.allow and Action.PUBLISH in rule.actions for rule in self.rules
+        self.restricted = not default or any(
+            not rule.allow and Action.PUBLISH in rule.actions for rule in rules
         )
+        """Whether publishing to some topic is denied."""
+        self.permits[:] = bytes(len(self.permits))
 
     def may(self, action: Action, topic: str) -> bool:
         """Tell whether an action on a topic or subscription pattern is allowed."""
