@@ -1,20 +1,61 @@
-"""Hooks, the calls to them, and the chain of hooks that runs for each event.
+"""Events, hooks, the calls to them, and the chain of hooks that runs for each event.
 
 All calls of a hook have the same timeout, so the oldest call times out first and one timer for each
 hook is enough.
 """
 
+import dataclasses
 import enum
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import Final
+from typing import Protocol as Port
 
-from penstock.core.hook_events import REFUSABLE, Event, EventKind
 from penstock.core.sessions import Session
 from penstock.core.timers import Timer, Timers
 from penstock.errors import HookRefused, HookTimeout, PeerError
+from penstock.model import Protocol
 from penstock.ports import Clock
 
-__all__ = ["Calls", "Hook", "HookChain", "Middleware", "Strategy"]
+__all__ = ["Calls", "Event", "EventKind", "Hook", "HookChain", "Middleware", "Strategy"]
+
+
+class EventKind(enum.StrEnum):
+    """The kinds of events."""
+
+    CONNECT = "connect"
+    DISCONNECT = "disconnect"
+    PUSH = "push"
+    SUBSCRIBE = "subscribe"
+    UNSUBSCRIBE = "unsubscribe"
+    REGISTER = "register"
+    UNREGISTER = "unregister"
+
+
+REFUSABLE: Final = frozenset(
+    {EventKind.CONNECT, EventKind.PUSH, EventKind.SUBSCRIBE, EventKind.REGISTER}
+)
+"""Events that happen only if no hook refuses. Hooks are notified of the others afterwards."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Event:
+    """An action of a client, in any protocol.
+
+    `subject` is the topic of a message, the pattern of a subscription, the name of a hook, or else
+    the client's name. `session` is None while the client is connecting. The last four fields
+    belong to messages; `created_at` is in seconds since the epoch, None if the protocol has no
+    such time.
+    """
+
+    kind: EventKind
+    subject: str
+    client: str
+    protocol: Protocol
+    session: Session | None = None
+    headers: tuple[tuple[str, bytes], ...] = ()
+    value: bytes = b""
+    value_is_text: bool = False
+    created_at: int | None = None
 
 
 class Strategy(enum.IntEnum):
@@ -28,7 +69,7 @@ class Strategy(enum.IntEnum):
     WAIT_OR_GO_ON = 2
 
 
-class Middleware(Protocol):
+class Middleware(Port):
     """A client that has hooks."""
 
     @property

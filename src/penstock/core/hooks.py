@@ -12,8 +12,15 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from penstock.core.access import Action, Principal
-from penstock.core.hook_calls import Calls, Hook, HookChain, Middleware, Strategy
-from penstock.core.hook_events import Event, EventKind
+from penstock.core.hook_calls import (
+    Calls,
+    Event,
+    EventKind,
+    Hook,
+    HookChain,
+    Middleware,
+    Strategy,
+)
 from penstock.core.sessions import Session
 from penstock.core.timers import Timers
 from penstock.errors import InvalidHook, NotAllowed

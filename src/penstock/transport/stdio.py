@@ -409,7 +409,7 @@ class Supervisor:
             client_id = link.open()
         except PenstockError as error:
             log.warning(
-                "program cannot be let in",
+                "program refused",
                 connection=link.connection,
                 program=program.name,
                 reason=str(error),

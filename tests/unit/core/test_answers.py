@@ -181,7 +181,7 @@ def test_publishers_wait_while_the_log_is_crowded() -> None:
     desk.publish()
     desk.publish()
     assert desk.link.pauses == 1
-    assert not other.link.paused, "who sends nothing need not wait"  # type: ignore[attr-defined]
+    assert not other.link.paused, "a session that sends nothing is not paused"  # type: ignore[attr-defined]
     desk.log.commit()
     assert desk.link.pauses == 1, "it is crowded still"
     desk.publish(other)
@@ -189,7 +189,7 @@ def test_publishers_wait_while_the_log_is_crowded() -> None:
     desk.log.crowded = False
     desk.log.commit()
     assert desk.link.pauses == 0
-    assert other.link.pauses == 1, "nobody is at its other end"  # type: ignore[attr-defined]
+    assert other.link.pauses == 1, "its link is closed"  # type: ignore[attr-defined]
 
 
 def test_answers_of_a_client_that_has_left_are_forgotten() -> None:

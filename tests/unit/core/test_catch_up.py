@@ -1,4 +1,4 @@
-"""Who falls behind, asks for history or comes back is served from the log: no gap, no repeat."""
+"""Sessions that fall behind, replay or resume are served from the log: no gap, no repeat."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Hooks without a wire: who is asked, in what order, how long, and what stays on the batch path."""
+"""Hooks without a protocol: order, timeouts, refusals, and messages that stay on the batch path."""
 
 import dataclasses
 
