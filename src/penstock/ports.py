@@ -47,63 +47,66 @@ class Clock(Port):
 
 
 class Link(Port):
-    """The broker's end of a connection: a transport gives it, a gateway holds it."""
+    """The broker's end of a connection: a transport provides it, a gateway uses it."""
 
     @property
     def connection(self) -> int:
-        """The connection's number, by which logs and the API tell it from all others."""
+        """The connection's number in logs and in the API."""
 
     @property
     def peer(self) -> str:
-        """Who is at the other end, for logs: an address, a path or a process."""
+        """The peer for logs: an address, a path or a process."""
 
     @property
     def buffered(self) -> int:
-        """Bytes that were written and are not with the system yet."""
+        """Bytes written that the system has not taken yet."""
 
     @property
     def congested(self) -> bool:
-        """Whether so much is buffered that more should wait; the handler learns when it drained."""
+        """Whether too much is buffered; `Handler.drained` is called when it is not any more."""
+
+    def set_handler(self, handler: "Handler") -> None:
+        """Replace the handler that the transport calls."""
 
     def write(self, data: bytes) -> None:
-        """Send `data` behind all that was written before; after `close` it is dropped."""
+        """Send `data` after all earlier writes; drop it after `close`."""
 
     def pause(self) -> None:
-        """Take no more input until `resume`; what is there already waits too.
+        """Call `Handler.received` no more until `resume`, also for bytes that arrived before.
 
         Each `pause` needs its own `resume`.
         """
 
     def resume(self) -> None:
-        """Take input again, what waited first."""
+        """Undo one `pause`; after the last, offer waiting bytes and read again."""
 
     def close(self) -> None:
-        """End the connection once all that was written is sent."""
+        """Close the connection once all written bytes are sent."""
 
     def abort(self) -> None:
-        """End the connection now."""
+        """Close the connection at once."""
 
 
 class Handler(Port):
-    """The other side of a link: a gateway is one, a transport calls it."""
+    """Processes a connection's input. Gateways implement it, transports call it."""
 
     def received(self, data: memoryview) -> int:
-        """Take bytes of the peer; return how many are done with.
+        """Process bytes of the peer; return how many were taken.
 
-        The rest comes again, with more behind it. `data` is borrowed for the call.
+        The rest is offered again, with more bytes. `data` is borrowed for the call.
         """
 
     def drained(self) -> None:
-        """Learn that the link is no longer congested."""
+        """Continue sending: the link is no longer congested."""
 
     def ended(self) -> None:
-        """Learn that the peer sends nothing more; what is owed to it can still be written.
+        """Handle half-close: the peer sends nothing more, but may still read.
 
-        Whoever learns it closes the link, behind the last of what is owed.
+        The handler closes the link after its last reply.
         """
 
     def lost(self, reason: str) -> None:
-        """Learn that the connection is gone. Nothing is called after it."""
+        """Release the connection, which is closed. No other method is called after this."""
 
 
 class Receipt(NamedTuple):

@@ -174,7 +174,7 @@ def test_a_client_that_was_cut_off_gets_what_it_missed_and_no_more() -> None:
     client = HeraldLine(history, channels=b"\x07\x09")
     history.publish("channel/7", "channel/8")
     assert client.marks() == [0]
-    client.door.lost("reset")
+    client.link.handler.lost("reset")
     history.publish("channel/7", "channel/8", "channel/9")
     client = HeraldLine(history, channels=b"\x08")
     assert client.marks() == [2, 4]
@@ -189,7 +189,7 @@ def test_what_was_missed_is_once_for_who_comes_back_with_the_same_channel_and_a_
     history.publish("channel/7")
     client = HeraldLine(history, channels=b"\x07")
     assert client.marks() == [0]
-    client.door.lost("reset")
+    client.link.handler.lost("reset")
     history.publish("channel/7")
     client = HeraldLine(history, channels=b"\x07")
     assert client.marks() == [1]
@@ -198,7 +198,7 @@ def test_what_was_missed_is_once_for_who_comes_back_with_the_same_channel_and_a_
 def test_nobody_else_gets_what_a_client_missed() -> None:
     history = History()
     client = HeraldLine(history, channels=b"\x07")
-    client.door.lost("reset")
+    client.link.handler.lost("reset")
     history.publish("channel/7")
     other = HeraldLine(history, name=b"t", channels=b"\x07")
     assert other.marks() == []
@@ -210,7 +210,7 @@ def test_who_said_goodbye_or_comes_too_late_has_missed_nothing(how: str) -> None
     client = HeraldLine(history, channels=b"\x07")
     if how == "goodbye":
         client.send(herald.DISCONNECT)
-    client.door.lost("closed")
+    client.link.handler.lost("closed")
     history.publish("channel/7")
     if how == "too late":
         history.clock.seconds += history.broker.settings.resume_seconds_max + 1

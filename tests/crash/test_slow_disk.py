@@ -240,13 +240,13 @@ def test_publishers_wait_for_a_disk_that_they_outrun(kind: type[Publisher], tmp_
         publishing.start()
         while publishing.is_alive() or broker.log.end < 801:
             most = max(most, broker.log._waiting_bytes)
-            paused = paused or bool(broker.server.broker._crowding)
+            paused = paused or bool(broker.server.broker._paused_publishers)
             time.sleep(0.001)
         publishing.join()
         client.settle()
         assert paused
         assert bound < most < 2 * bound
-        assert not broker.server.broker._crowding
+        assert not broker.server.broker._paused_publishers
         assert client.errors == 0
     assert check_kept(rows_of(tmp_path), [client]) == 801
 
@@ -261,7 +261,7 @@ def test_publishers_that_waited_go_on_when_the_disk_fails(tmp_path: Path) -> Non
         files.sync_seconds = 0.2
         publishing = threading.Thread(target=client.publish, args=(800,))
         publishing.start()
-        until(lambda: broker.server.broker._crowding, "a publisher that waits")
+        until(lambda: broker.server.broker._paused_publishers, "a publisher that waits")
         files.fail("sync", ".arrows")
         client.settle()
         publishing.join(5)

@@ -75,7 +75,7 @@ def leftovers(broker: LiveBroker) -> dict[str, int]:
             + len(inside.requests._by_target),
             "hooks": len(inside.hooks),
             "hook calls": len(inside.hooks.calls._hooks),
-            "answers for the disk": len(inside._awaiting_disk),
+            "answers for the disk": len(inside._awaiting_answers),
             "rows": len(inside.batch),
         }
         return {name: number for name, number in counts.items() if number}

@@ -248,7 +248,7 @@ def test_a_publisher_held_for_a_subscriber_that_leaves_goes_on() -> None:
         deaf = hb.subscriber(broker)
         with hb.publisher(broker) as one, hb.publisher(broker) as other:
             flooding = flood(one, hb.publish(7, bytes(20_000)) * 1000)
-            holds(broker, lambda b: any(s.held for s in b.sessions), "nobody is held")
+            holds(broker, lambda b: any(s.held_publishers for s in b.sessions), "nobody is held")
             other.send(hb.publish(7, bytes(20_000)))
             close_at_once(deaf)
             flooding.join(10)
@@ -261,12 +261,12 @@ def test_a_publisher_that_leaves_while_it_is_held_is_forgotten() -> None:
     with attacked(settings=settings) as broker, hb.subscriber(broker) as deaf:
         one = hb.publisher(broker)
         flooding = flood(one, hb.publish(7, bytes(20_000)) * 1000)
-        holds(broker, lambda b: any(s.held for s in b.sessions), "nobody is held")
+        holds(broker, lambda b: any(s.held_publishers for s in b.sessions), "nobody is held")
         one.socket.shutdown(socket.SHUT_RDWR)
         flooding.join(10)
         close_at_once(one)
         holds(broker, lambda b: len(b.sessions) == 1, "the publisher is still there")
-        holds(broker, lambda b: not any(s.held for s in b.sessions), "it is still held")
+        holds(broker, lambda b: not any(s.held_publishers for s in b.sessions), "it is still held")
         close_at_once(deaf)
 
 

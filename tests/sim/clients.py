@@ -1,4 +1,4 @@
-"""Simulated clients: each speaks one protocol through its plain codec and notes what it receives."""
+"""Simulated clients: each speaks one protocol with its codec and records what it receives."""
 
 import random
 from abc import ABC, abstractmethod
@@ -22,8 +22,8 @@ from tests.sim.links import SimulatedLink
 class SimulatedClient(ABC):
     """One client; `received` is every value that was delivered to it, in order.
 
-    `on_delivery` is called for every message when it is written to the link. `lost_values` are
-    those that the log has failed to keep: they must be refused, and no others.
+    `on_delivery` is called for every message when it is written to the link. `lost_values` are the
+    values whose commit failed: they must be refused, and no others.
     """
 
     protocol: ClassVar[Protocol]
@@ -40,13 +40,13 @@ class SimulatedClient(ABC):
         self.order: ByteOrder = order
         self.ready = False
         self.received: list[tuple[str | None, bytes]] = []
-        self.deliveries: list[tuple[str | None, bytes]] = []  # what it will have received
+        self.deliveries: list[tuple[str | None, bytes]] = []  # all that was written to it
         self.published = 0
         self.acknowledged = 0
         self.lost_values: set[bytes] = set()
         self.on_delivery: Callable[[str | None, bytes], None] = lambda *_: None
         self.decoder = self.new_decoder()
-        self.written = self.new_decoder()  # of all that is written, before it is read
+        self.written = self.new_decoder()  # decodes what is written, before it is read
         link.on_write = self._wrote
 
     @abstractmethod
@@ -59,7 +59,7 @@ class SimulatedClient(ABC):
     def publish(self, channel: int, value: bytes) -> None: ...
 
     @abstractmethod
-    def subscribe(self, channel: int | None, place: str = "") -> None: ...
+    def subscribe(self, channel: int | None, start: str = "") -> None: ...
 
     @abstractmethod
     def unsubscribe(self, channel: int | None) -> None: ...
@@ -71,7 +71,7 @@ class SimulatedClient(ABC):
     def answered(self, packet: Any) -> None: ...
 
     def read(self) -> None:
-        """Read some bytes and act on what they complete."""
+        """Read some bytes and process the packets they complete."""
         self.decoder.feed(self.link.read())
         for packet in self.decoder:
             assert not isinstance(packet, Rejected), packet
@@ -114,8 +114,8 @@ class HeraldClient(SimulatedClient):
     def publish(self, channel: int, value: bytes) -> None:
         self.send(herald.Publish(channel, value))
 
-    def subscribe(self, channel: int | None, place: str = "") -> None:
-        assert not place, "herald has no names to put it behind"
+    def subscribe(self, channel: int | None, start: str = "") -> None:
+        assert not start, "herald has no start positions"
         if channel is not None:
             self.send(herald.Subscribe(channel))
 
@@ -134,7 +134,7 @@ class HeraldClient(SimulatedClient):
                 self.acks += 1
                 self.ready = self.acks == 2
             case herald.Error() if self.lost_values:
-                pass  # it does not say which
+                pass  # the error does not name the message
             case _:
                 raise AssertionError(packet)
 
@@ -158,13 +158,13 @@ class Rheos1Client(SimulatedClient):
         self.requests.append(value)
         self.published += 1
 
-    def subscribe(self, channel: int | None, place: str = "") -> None:
-        self.send(OpCode.SUBSCRIBE, self.topic(channel) + place)
+    def subscribe(self, channel: int | None, start: str = "") -> None:
+        self.send(OpCode.SUBSCRIBE, self.topic(channel) + start)
         self.requests.append(b"")
         self.published += 1  # it is acknowledged as a publish is
 
     def unsubscribe(self, channel: int | None) -> None:
-        """Rheos has none."""
+        """Rheos has no UNSUBSCRIBE."""
 
     def delivery(self, packet: Any) -> tuple[str | None, bytes] | None:
         return (None, packet.payload) if isinstance(packet, rheos1.Response) else None
@@ -211,9 +211,9 @@ class FleximqClient(SimulatedClient):
         header = fleximq.Header(topic=self.topic(channel))
         self.send(fleximq.MessageType.PUB, header, fleximq.wrap_value(value))
 
-    def subscribe(self, channel: int | None, place: str = "") -> None:
+    def subscribe(self, channel: int | None, start: str = "") -> None:
         self.subscribed.add(channel)
-        self.send(fleximq.MessageType.SUB, fleximq.Header(topic=self.topic(channel) + place))
+        self.send(fleximq.MessageType.SUB, fleximq.Header(topic=self.topic(channel) + start))
 
     def unsubscribe(self, channel: int | None) -> None:
         if channel in self.subscribed:
@@ -267,9 +267,9 @@ class LamamqClient(SimulatedClient):
         self.values[self.next_id] = value
         self.request(lamamq.Push(self.next_id, message))
 
-    def subscribe(self, channel: int | None, place: str = "") -> None:
+    def subscribe(self, channel: int | None, start: str = "") -> None:
         self.subscribed.add(channel)
-        self.request(lamamq.Subscribe(self.next_id, self.topic(channel) + place))
+        self.request(lamamq.Subscribe(self.next_id, self.topic(channel) + start))
 
     def unsubscribe(self, channel: int | None) -> None:
         if channel in self.subscribed:

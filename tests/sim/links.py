@@ -1,4 +1,4 @@
-"""A network that a seed decides: links that cut bytes anywhere, lag, and break."""
+"""A simulated network: links that split bytes anywhere, lag, and break."""
 
 import random
 from collections.abc import Callable
@@ -9,8 +9,8 @@ from penstock.ports import Handler
 class SimulatedLink:
     """Both directions of one connection; to the broker it is a `ports.Link`.
 
-    Bytes to the broker wait in `inbound` and are handed on in pieces of any size; what the handler
-    leaves comes again with more behind it, as a stream connection does. Bytes to the client wait in
+    Bytes to the broker wait in `inbound` and are offered in chunks of any size; bytes that the
+    handler does not take are offered again with more, as on a stream connection. Bytes to the client wait in
     `outbound` until the client reads some.
     """
 
@@ -34,6 +34,9 @@ class SimulatedLink:
     @property
     def buffered(self) -> int:
         return len(self.outbound)
+
+    def set_handler(self, handler: Handler) -> None:
+        self.handler = handler
 
     def write(self, data: bytes) -> None:
         if not self.closing and not self.gone:
@@ -61,7 +64,7 @@ class SimulatedLink:
         self._inbound += data
 
     def read(self) -> bytes:
-        """Some of what the broker wrote, or all, or nothing."""
+        """Return some of the broker's bytes, or all, or none."""
         size = self._randomness.choice([1, 7, 60, 1000, len(self.outbound)])
         data = bytes(self.outbound[:size])
         del self.outbound[:size]
@@ -75,11 +78,11 @@ class SimulatedLink:
 
     @property
     def busy(self) -> bool:
-        """Whether bytes are on their way to the broker that it could take now."""
+        """Whether bytes are in flight that the broker can take now."""
         return bool(self._inbound) and not self._pauses and not self.closing and not self.gone
 
     def carry(self) -> None:
-        """Bring a piece of what the client sent to the broker."""
+        """Deliver a chunk of the client's bytes to the broker."""
         if not self.busy or self.handler is None:
             return
         size = self._randomness.choice([1, 2, 3, 20, 200, 4000, len(self._inbound)])
@@ -89,12 +92,12 @@ class SimulatedLink:
         assert 0 <= taken <= len(data)
         self._rest = data[taken:]
         if self._rest and self._pauses:
-            # Nothing of it was refused: it comes again when the handler resumes.
+            # The rest is offered again when the handler resumes.
             self._inbound[:0] = self._rest
             self._rest = b""
 
     def cut(self) -> None:
-        """Break the connection, whatever is on its way."""
+        """Break the connection and discard all bytes in flight."""
         if not self.gone:
             self.gone = True
             self._inbound.clear()

@@ -3,7 +3,7 @@
 from penstock._kernels.batch import Batch
 from penstock.core.broker import Broker
 from penstock.errors import LogUnavailable
-from penstock.gateway.front_door import FrontDoor
+from penstock.gateway.detector import handler_for
 from penstock.gateway.options import GatewayOptions
 from penstock.model import Durability
 from penstock.ports import Receipt, Record
@@ -66,16 +66,17 @@ class Desk:
         for channel in range(256):
             self.broker.topics.bind_channel(channel, f"channel/{channel}")
         self.options = options or GatewayOptions()
-        self.link, self.door = self.connect()
+        self.link = self.connect()
 
-    def connect(self) -> tuple[RecordingLink, FrontDoor]:
+    def connect(self) -> RecordingLink:
         """Another connection."""
         link = RecordingLink()
-        return link, FrontDoor(self.broker, link, self.options)
+        link.handler = handler_for(self.broker, link, self.options)
+        return link
 
     def send(self, data: bytes) -> None:
         """The connection sends `data`, all of which must be taken."""
-        assert self.door.received(memoryview(data)) == len(data)
+        assert self.link.handler.received(memoryview(data)) == len(data)
 
     def read(self) -> bytes:
         """What the connection was sent since it was last asked."""

@@ -1,5 +1,7 @@
 """A clock that a test moves, and a link that keeps what was written."""
 
+from penstock.ports import Handler
+
 
 class FakeClock:
     """See ports.Clock; it stands still unless it is moved."""
@@ -17,6 +19,8 @@ class FakeClock:
 class RecordingLink:
     """See ports.Link; what is written stays in `written` until it is read."""
 
+    handler: Handler
+
     def __init__(self, peer: str = "test") -> None:
         self.connection = 7
         self.peer = peer
@@ -26,6 +30,9 @@ class RecordingLink:
         self.pauses = 0
         self.closed = False
         self.aborted = False
+
+    def set_handler(self, handler: Handler) -> None:
+        self.handler = handler
 
     def write(self, data: bytes) -> None:
         self.written.append(data)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.core.broker import Broker
-from penstock.gateway.front_door import FrontDoor
+from penstock.gateway.detector import handler_for
 from penstock.gateway.options import GatewayOptions
 from tests.support import fleximq_bytes as fx
 from tests.support import herald_bytes as herald
@@ -56,14 +56,14 @@ class Line:
     def __init__(self, history: History, options: GatewayOptions | None = None) -> None:
         self.history = history
         self.link = RecordingLink()
-        self.door = FrontDoor(history.broker, self.link, options or history.options)
+        self.link.handler = handler_for(history.broker, self.link, options or history.options)
         self.open()
 
     def open(self) -> None:
         """Shake hands."""
 
     def send(self, data: bytes) -> None:
-        assert self.door.received(memoryview(data)) == len(data)
+        assert self.link.handler.received(memoryview(data)) == len(data)
 
     def marks(self) -> list[int]:
         """The messages that have come since, in their order."""

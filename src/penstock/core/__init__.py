@@ -1,1 +1,1 @@
-"""The broker's brain: synchronous, deterministic, with no idea of sockets, files or event loops."""
+"""The broker's logic: synchronous and deterministic, without sockets, files or event loops."""

@@ -1,9 +1,9 @@
-"""Who may publish and subscribe to what.
+"""Access rules: which principal may publish and subscribe to which topics.
 
-A principal is whom a client proved to be, or nobody in particular. Its rules are tried in order and
-the first that fits decides; where none fits, the principal's default does. Verdicts on publishing
-are remembered per topic in a table that the scan kernels read, so a rule is evaluated once for each
-principal and topic, not for each message.
+A principal is the authenticated identity of a client, or the anonymous one. Its rules are tried in
+order and the first match decides; without a match, the principal's default does. Allowed topics are
+marked in a table that the scan kernels read, so a rule is evaluated once for each principal and
+topic, not for each message.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ __all__ = ["ANYONE", "Action", "Authenticator", "Principal", "Rule"]
 
 
 class Action(enum.StrEnum):
-    """What a rule is about."""
+    """An action that rules allow or deny."""
 
     PUBLISH = "publish"
     SUBSCRIBE = "subscribe"
@@ -29,8 +29,8 @@ class Action(enum.StrEnum):
 class Rule:
     """Allow or deny actions on the topics that a pattern matches.
 
-    A subscription with wildcards asks for many topics at once: a rule that allows fits it only if
-    it covers them all, a rule that denies if it names any of them.
+    A subscription with wildcards stands for many topics: an allowing rule matches it only if the
+    rule covers them all, a denying rule if it covers any of them.
     """
 
     allow: bool
@@ -41,8 +41,8 @@ class Rule:
     def __post_init__(self) -> None:
         object.__setattr__(self, "expression", compile_pattern(self.pattern))
 
-    def fits(self, action: Action, topic: str) -> bool:
-        """Tell whether this rule has a say on `action` on `topic`."""
+    def matches(self, action: Action, topic: str) -> bool:
+        """Tell whether this rule decides `action` on `topic`."""
         if action not in self.actions:
             return False
         if action is Action.SUBSCRIBE:
@@ -53,58 +53,57 @@ class Rule:
 
 
 class Principal:
-    """A name with its rules, and the table of topics it may publish to."""
+    """An identity: its name, its rules, and the permit table of topics it may publish to."""
 
     def __init__(self, name: str, rules: Sequence[Rule] = (), *, default: bool = True) -> None:
         self.name = name
+        self.permits = bytearray()
+        self.set_rules(rules, default=default)
+
+    def set_rules(self, rules: Sequence[Rule], *, default: bool) -> None:
+        """Replace the rules, and clear the permit table."""
         self.rules = tuple(rules)
         self.default = default
-        self.permits = bytearray()
-
-    @property
-    def restricted(self) -> bool:
-        """Whether there is any topic that it may not publish to."""
-        return not self.default or any(
-            not rule.allow and Action.PUBLISH in rule.actions for rule in self.rules
+        self.restricted = not default or any(
+            not rule.allow and Action.PUBLISH in rule.actions for rule in rules
         )
+        """Whether publishing to some topic is denied."""
+        self.permits[:] = bytes(len(self.permits))
 
     def may(self, action: Action, topic: str) -> bool:
-        """Judge one action on one topic (or subscription pattern)."""
+        """Tell whether an action on a topic or subscription pattern is allowed."""
         for rule in self.rules:
-            if rule.fits(action, topic):
+            if rule.matches(action, topic):
                 return rule.allow
         return self.default
 
     def permit(self, identifier: int) -> None:
-        """Remember that it may publish to a topic, for the scan kernels."""
+        """Mark a topic in the permit table, for the scan kernels."""
         if identifier >= len(self.permits):
             self.permits.extend(bytes(identifier + 1 - len(self.permits)))
         self.permits[identifier] = 1
 
 
 class Authenticator(Protocol):
-    """Turns what a client brings into the principal it is; each raises AuthenticationFailed."""
+    """Verifies credentials and returns their principal; raises AuthenticationFailed."""
 
     def verify_token(self, token: str) -> Principal:
-        """Return whose token this is."""
+        """Return the principal of a token."""
 
     def verify_api_key(self, api_key: str) -> Principal:
-        """Return whose API key this is."""
+        """Return the principal of an API key."""
 
     def check_basic(
         self, username: str, password: str, then: Callable[[Principal | PeerError], None]
     ) -> None:
-        """Find out whose name and password these are, and call `then` with whom or with why not.
-
-        It takes its time, and is called later.
-        """
+        """Verify a password in the background; call `then` later with the principal or an error."""
 
     def verify_lamamq(self, identity: str, key: bytes) -> Principal:
         """Return whose identity name and key these are."""
 
     def requires_key(self, identity: str) -> bool:
-        """Tell whether an identity name belongs to somebody, so that a key must prove it."""
+        """Tell whether an identity name is configured, so that its key is required."""
 
 
 ANYONE = Principal("anyone")
-"""A client that did not say who it is, where that is allowed; without rules it may do all."""
+"""The default anonymous principal: no rules, everything allowed."""

@@ -1,4 +1,4 @@
-"""What a client is told about its requests, in their order, and not before the disk has them."""
+"""Answers to a client's requests, in order, sent once the messages have their durability."""
 
 from collections import deque
 from collections.abc import Callable
@@ -8,91 +8,92 @@ from penstock.limits import ANSWERS_WAITING_BYTES_MAX
 from penstock.model import Durability
 from penstock.ports import Link, LogWriter, Receipt
 
-__all__ = ["Answers", "Refusal", "is_safe"]
+__all__ = ["Answers", "FailureEncoder", "is_safe"]
 
-Refusal: TypeAlias = Callable[[bytes], bytes]
-"""Makes of the answer to messages that are safe the answer to the same messages if they failed."""
+FailureEncoder: TypeAlias = Callable[[bytes], bytes]
+"""Takes the acknowledgment of some messages; returns the answer to send if their commit fails."""
 
 
 class _Waiting(NamedTuple):
-    receipt: Receipt | None  # None for an answer that waits only for those before it
+    receipt: Receipt | None  # None for an answer that waits for earlier answers only
     answer: bytes
-    refusal: Refusal | None
+    encode_failure: FailureEncoder | None
 
 
 class Answers:
-    """The answers of one client. What waits is bounded: beyond it the client is not read."""
+    """The answers of one client. Its link is paused above ANSWERS_WAITING_BYTES_MAX."""
 
-    __slots__ = ("_finishing", "_link", "_paused", "_waiting", "_waiting_bytes", "_watched")
+    __slots__ = ("_finishing", "_link", "_paused", "_unanswered", "_waiting", "_waiting_bytes")
 
     def __init__(self, link: Link) -> None:
         self._link = link
         self._waiting: deque[_Waiting] = deque()
         self._waiting_bytes = 0
-        self._watched: deque[tuple[Receipt, Refusal]] = deque()
+        self._unanswered: deque[tuple[Receipt, FailureEncoder]] = deque()
         self._paused = False
         self._finishing = False
 
     def send(self, data: bytes) -> None:
-        """Send an answer, behind every answer that still waits for the disk."""
+        """Send an answer after all answers that wait for the log."""
         if self._waiting:
             self._wait(_Waiting(None, data, None))
         else:
             self._link.write(data)
 
     def send_when_safe(
-        self, receipt: Receipt, answer: bytes, refusal: Refusal, log: LogWriter
+        self, receipt: Receipt, answer: bytes, encode_failure: FailureEncoder, log: LogWriter
     ) -> bool:
-        """Send an answer once its messages are safe, or its refusal; tell whether it waits.
+        """Send an answer when its messages are safe or failed; return True if it must wait.
 
-        An empty answer holds up no other. Several of one group are refused once.
+        Other answers do not wait for an empty one. Failures of one group are answered once.
         """
         safe = is_safe(receipt, log)
         if not answer:
-            if not safe and not (self._watched and _together(self._watched[-1][0], receipt)):
-                self._watched.append((receipt, refusal))
+            last = self._unanswered[-1][0] if self._unanswered else None
+            if not safe and (last is None or not _settle_together(last, receipt)):
+                self._unanswered.append((receipt, encode_failure))
             return not safe
         if safe and not self._waiting:
             self._link.write(answer)
             return False
-        self._wait(_Waiting(receipt, answer, refusal))
+        self._wait(_Waiting(receipt, answer, encode_failure))
         return True
 
     def release(self, log: LogWriter) -> bool:
-        """Send all that is settled by now; tell whether more waits."""
+        """Send all answers that are settled; return True if others still wait."""
         ready = []
         waiting = self._waiting
         while waiting:
-            receipt, answer, refusal = waiting[0]
-            if receipt is not None and refusal is not None and not is_safe(receipt, log):
+            receipt, answer, encode_failure = waiting[0]
+            if receipt is not None and encode_failure is not None and not is_safe(receipt, log):
                 if receipt.group > log.failed_group:
                     break
-                ready.append(refusal(answer))
+                ready.append(encode_failure(answer))
             else:
                 ready.append(answer)
             self._waiting_bytes -= len(answer)
             waiting.popleft()
         if ready:
             self._link.write(b"".join(ready))
-        while self._watched:
-            receipt, refusal = self._watched[0]
+        while self._unanswered:
+            receipt, encode_failure = self._unanswered[0]
             if not is_safe(receipt, log):
                 if receipt.group > log.failed_group:
                     break
-                self.send(refusal(b""))
-            self._watched.popleft()
+                self.send(encode_failure(b""))
+            self._unanswered.popleft()
         if self._paused and self._waiting_bytes <= ANSWERS_WAITING_BYTES_MAX // 2:
             self._paused = False
             self._link.resume()
-        if waiting or self._watched:
+        if waiting or self._unanswered:
             return True
         if self._finishing:
             self._link.close()
         return False
 
     def finish(self) -> None:
-        """Close the link behind the last answer, also one that still waits for the disk."""
-        if self._waiting or self._watched:
+        """Close the link after the last answer, including those that wait for the log."""
+        if self._waiting or self._unanswered:
             self._finishing = True
         else:
             self._link.close()
@@ -106,7 +107,7 @@ class Answers:
 
 
 def is_safe(receipt: Receipt, log: LogWriter) -> bool:
-    """Tell whether messages are where their durability asks for."""
+    """Tell whether messages have the durability that they ask for."""
     match receipt.durability:
         case Durability.MEMORY:
             return True
@@ -116,6 +117,6 @@ def is_safe(receipt: Receipt, log: LogWriter) -> bool:
             return receipt.group <= log.durable_group
 
 
-def _together(one: Receipt, other: Receipt) -> bool:
-    """Tell whether two receipts are settled at the same time and in the same way."""
+def _settle_together(one: Receipt, other: Receipt) -> bool:
+    """Tell whether two receipts succeed or fail together."""
     return one.group == other.group and one.durability is other.durability

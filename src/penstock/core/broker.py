@@ -1,15 +1,16 @@
-"""The broker: sessions, topics, subscriptions and the way of a batch from one to all others."""
+"""The broker: sessions, subscriptions, and delivery of published batches."""
 
 import dataclasses
 from collections import deque
 from collections.abc import Callable
+from typing import Any, TypeVar
 
 import structlog
 
 from penstock._kernels.batch import Batch
 from penstock._kernels.topics import TopicTable
 from penstock.core.access import Action, Principal
-from penstock.core.answers import Refusal, is_safe
+from penstock.core.answers import FailureEncoder, is_safe
 from penstock.core.catch_up import CatchUp
 from penstock.core.counters import Counters, TopicCounts
 from penstock.core.encoders import Encoders
@@ -41,10 +42,12 @@ __all__ = ["Broker", "BrokerSettings"]
 
 log = structlog.get_logger("penstock.broker")
 
+_T = TypeVar("_T")
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BrokerSettings:
-    """What an operator may set; every bound has a safe default."""
+    """Broker settings. Defaults are safe for a public listener."""
 
     sessions_max: int = SESSIONS_MAX
     subscriptions_max: int = SUBSCRIPTIONS_MAX
@@ -55,11 +58,11 @@ class BrokerSettings:
 
 
 class Broker:
-    """Takes batches from sessions and brings them to all who subscribed. One thread owns it.
+    """Writes published messages to the log and delivers them to subscribers. One thread owns it.
 
-    With a `reader` of the log, who falls behind is served from there and holds up nobody, and a
-    subscription may ask for history. Without one, publishers wait a while for subscribers that do
-    not read, and then those lose messages.
+    With a log `reader`, slow subscribers are served from the log and do not slow down publishers,
+    and subscriptions may start in history. Without one, publishers are paused for slow subscribers,
+    up to `hold_seconds_max`; after that the slow subscribers lose messages.
     """
 
     def __init__(
@@ -82,15 +85,14 @@ class Broker:
         self.topic_counts = TopicCounts(self.topics)
         self.timers = Timers(clock)
         self.resumption = Resumption(self.timers, seconds_max=self.settings.resume_seconds_max)
-        self.creators: dict[int, bytes] = {}  # the client ids that Rheos calls parents, by topic
         self.requests = Requests(self.timers, clock)
         self.encoders = Encoders(self.topics, self.router, self.counters)
         self.hooks = Hooks(self.timers, clock, self.encoders.forward_ids.take)
-        self.judged = False  # what is scanned now has been judged: `permits` must not stop it
-        self._awaiting_disk: dict[Session, None] = {}
+        self._shared: dict[type[Any], Any] = {}
+        self._awaiting_answers: dict[Session, None] = {}
         self._awaiting_groups: deque[tuple[Receipt, Callable[[bool], None]]] = deque()
-        self._group_batch = Batch()
-        self._crowding: dict[Session, None] = {}  # publishers that wait for the log
+        self._prepared_batch = Batch()
+        self._paused_publishers: dict[Session, None] = {}  # until the log's backlog shrinks
         self.catch_up: CatchUp | None = None
         if reader is not None:
             self.catch_up = CatchUp(
@@ -104,6 +106,16 @@ class Broker:
                 timers=self.timers,
             )
 
+    def shared(self, kind: type[_T]) -> _T:
+        """Return the broker's only instance of `kind`, created at the first call.
+
+        The connections of a protocol keep their common state here: `core` does not know its type.
+        """
+        found: _T | None = self._shared.get(kind)
+        if found is None:
+            found = self._shared[kind] = kind()
+        return found
+
     # --- Sessions ---------------------------------------------------------------------------------
 
     def open(
@@ -115,9 +127,9 @@ class Broker:
         principal: Principal,
         echo: bool = True,
     ) -> Session:
-        """Let a client in that has passed its handshake; raise BrokerFull at the limit.
+        """Open the session of a client after its handshake; raise BrokerFull at the limit.
 
-        Without a name the client goes by its number.
+        Without a name, the session's number is its name.
         """
         if self.sessions.full:
             raise BrokerFull(len(self.sessions))
@@ -137,7 +149,7 @@ class Broker:
         return session
 
     def close(self, session: Session) -> None:
-        """Forget a client and all its subscriptions."""
+        """Remove a session and all its subscriptions."""
         if self.catch_up is not None:
             self.catch_up.forget(session)
         for pattern in session.subscriptions:
@@ -146,27 +158,27 @@ class Broker:
         self._release_held(session)
         self.requests.leave(session)
         self.sessions.remove(session)
-        self._awaiting_disk.pop(session, None)
-        self._crowding.pop(session, None)
+        self._awaiting_answers.pop(session, None)
+        self._paused_publishers.pop(session, None)
         self.hooks.closed(session)
 
     # --- Subscriptions ----------------------------------------------------------------------------
 
     def subscribe(self, session: Session, text: str) -> bool:
-        """Give a session the topics of a pattern; return False if it had them already.
+        """Subscribe a session to a pattern; return False if it has the subscription already.
 
-        `text` may end in a place in history, see `penstock.replay`. Then what is live waits for
-        what is older: the session is served from the log until it has caught up. The pattern is
-        the same subscription with and without it. A time that is not kept any more stands for the
-        earliest that is, one to come for now.
+        `text` may end in a start position in history, see `penstock.replay`. Then the session is
+        served from the log until it has caught up, and live messages wait. The start position is
+        not part of the subscription's identity. A time before the retained log means its start, a
+        time in the future means now.
 
         Raise InvalidPattern, NotAllowed, TooManySubscriptions, NoHistory, OffsetBelowHorizon or
-        OffsetPastEnd; then nothing has changed.
+        OffsetPastEnd, and change nothing.
         """
         pattern, start = split_replay(text)
         if pattern in session.subscriptions:
             return False
-        self.judge_subscription(session, pattern)
+        self.check_subscription(session, pattern)
         if start is not None:
             if self.catch_up is None:
                 raise NoHistory
@@ -175,21 +187,22 @@ class Broker:
         return True
 
     def resume(self, session: Session, pattern: str, offset: int) -> bool:
-        """Subscribe for a client that is back: to what it missed from `offset` on, and what comes.
+        """Subscribe a client that reconnected, from `offset` on.
 
-        What is no longer kept is left out, and without a log all of it. Return False if it has the
-        subscription already; raise InvalidPattern, NotAllowed or TooManySubscriptions.
+        Messages that are no longer retained are skipped; without a log reader, all missed ones.
+        Return False if it has the subscription already; raise InvalidPattern, NotAllowed or
+        TooManySubscriptions.
         """
         if pattern in session.subscriptions:
             return False
-        self.judge_subscription(session, pattern)
+        self.check_subscription(session, pattern)
         self._subscribe(session, pattern, AtOffset(offset))
         return True
 
-    def cut_off(self, session: Session) -> None:
-        """Keep a client's subscriptions for `resume`, with what it was not sent of each.
+    def keep_for_resume(self, session: Session) -> None:
+        """Store a client's subscriptions for `resume`, with the next offset of each.
 
-        What was written to its link counts as sent, also what the system had not taken yet.
+        Messages written to its link count as sent, even if they are still buffered.
         """
         positions = dict.fromkeys(session.subscriptions, self.log.next_offset)
         if self.catch_up is not None:
@@ -202,17 +215,17 @@ class Broker:
         if self.catch_up is not None:
             self.catch_up.subscribed(session, pattern, start)
 
-    def judge_subscription(self, session: Session, pattern: str) -> None:
-        """Raise NotAllowed or TooManySubscriptions if a session may not have a new pattern."""
+    def check_subscription(self, session: Session, pattern: str) -> None:
+        """Raise NotAllowed or TooManySubscriptions if a session may not add a pattern."""
         if not session.principal.may(Action.SUBSCRIBE, pattern):
             raise NotAllowed(session.principal.name, Action.SUBSCRIBE, pattern)
         if len(session.subscriptions) >= self.settings.subscriptions_max:
             raise TooManySubscriptions(self.settings.subscriptions_max)
 
     def unsubscribe(self, session: Session, text: str) -> bool:
-        """Take a pattern back: not one message more. Return False if the session had it not.
+        """Remove a subscription at once; return False if the session did not have it.
 
-        A place in history behind it makes no difference.
+        A start position in `text` is ignored.
         """
         pattern, _ = split_replay(text)
         if pattern not in session.subscriptions:
@@ -227,21 +240,19 @@ class Broker:
     # --- Publishing -------------------------------------------------------------------------------
 
     def permits(self, session: Session) -> bytearray | None:
-        """Return the table by which a scan stops at topics that need a closer look; None for all.
+        """Return the table of topics that a scan may take; None if it may take all.
 
-        With a table, a scan must not learn topics: `admit` does, for those that are allowed.
+        With a table, a scan must not add topics: `authorize_publish` adds the allowed ones.
         """
-        if self.judged:
-            return None
         if session.encoding.protocol in self.hooks.watched:
             return self.hooks.permits(session)
         principal = session.principal
         return principal.permits if principal.restricted else None
 
-    def admit(self, session: Session, name: str) -> None:
-        """Judge a topic that a scan stopped at.
+    def authorize_publish(self, session: Session, name: str) -> None:
+        """Check a topic at which a scan stopped, and mark it in the session's permit table.
 
-        When this returns, a scan will take it, unless hooks watch it: they must be asked first.
+        Topics that hooks watch are not marked: the hooks must run first.
         Raise InvalidTopicName, NotAllowed or TopicTableFull.
         """
         if not is_publishable(name):
@@ -253,64 +264,69 @@ class Broker:
         if session.encoding.protocol in self.hooks.watched:
             self.hooks.permit(session, name, identifier)
 
-    def publish(self, session: Session, batch: Batch) -> Receipt:
-        """Keep and deliver all rows of `batch`.
+    # Messages come in three forms. `publish_batch` and `publish_prepared` write rows to the log and
+    # deliver them; `append_record` only writes, and the caller delivers. The log comes first: if it
+    # raises LogUnavailable, no subscriber gets any of the messages.
+    #
+    #   publish_batch      a scanned run of frames; counts for the session and may pause it
+    #   append_record      one message outside a batch (fleximq REQ, REP, NOTIF, BCAST, routed PUB);
+    #                      counts for the session and may pause it
+    #   publish_prepared   rows from Flight or HTTP; the caller counts them, and waits with
+    #                      `when_settled` instead of being paused
 
-        Raise LogUnavailable if they cannot be kept: then nobody gets them.
-        """
+    def publish_batch(self, session: Session, batch: Batch) -> Receipt:
+        """Write all rows of `batch` to the log and deliver them; raise LogUnavailable."""
         batch.timestamp_us = self.clock.now_us()
         receipt = self.log.append(batch, session.name)
-        self._taken(session, receipt, len(batch))
-        self.topic_counts.add(batch, receipt.first_offset)
-        for audience in self.router.audiences(batch):
-            self._deliver(session, batch, audience, receipt.first_offset)
+        self._count_received(session, receipt, len(batch))
+        self._fan_out(session, batch, receipt)
         return receipt
 
-    def publish_record(self, session: Session, record: Record) -> Receipt:
-        """Keep one message that no batch carries; whoever sends it on does so itself.
-
-        Raise LogUnavailable if it cannot be kept.
-        """
+    def append_record(self, session: Session, record: Record) -> Receipt:
+        """Write one message to the log; the caller delivers it. Raise LogUnavailable."""
         receipt = self.log.append_record(record)
-        self._taken(session, receipt, 1)
+        self._count_received(session, receipt, 1)
         return receipt
 
-    def publish_group(self, group: Prepared) -> Receipt:
-        """Keep and deliver rows, of a table or of its kind, which were judged before.
+    def publish_prepared(self, rows: Prepared) -> Receipt:
+        """Write rows that were authorized before to the log and deliver them.
 
-        Nobody is held for them: whoever brings them counts them and waits until they are settled.
-        Raise LogUnavailable or TopicTableFull if they cannot be kept: then nobody gets them.
+        Raise LogUnavailable or TopicTableFull.
         """
-        batch = self._group_batch
+        batch = self._prepared_batch
         now_us = self.clock.now_us()
-        group.stamp(now_us)
-        group.load(batch, self.topics)
+        rows.stamp(now_us)
+        rows.load(batch, self.topics)
         batch.timestamp_us = now_us
         try:
-            receipt = self.log.append_group(group)
-            self.topic_counts.add(batch, receipt.first_offset)
+            receipt = self.log.append_group(rows)
             if self.catch_up is not None:
                 self.catch_up.last_group = receipt.group
-            for audience in self.router.audiences(batch):
-                self._deliver(None, batch, audience, receipt.first_offset)
+            self._fan_out(None, batch, receipt)
         finally:
             batch.clear()
         return receipt
 
-    def _taken(self, session: Session, receipt: Receipt, count: int) -> None:
-        """Count what the log has taken, and hold its sender if that was as much as it can take."""
+    def _count_received(self, session: Session, receipt: Receipt, count: int) -> None:
+        """Count messages of a session, and pause it while the log's backlog is full."""
         self.counters.messages_received[session.encoding.protocol] += count
         session.messages_received += count
         if self.catch_up is not None:
             self.catch_up.last_group = receipt.group
-        if self.log.crowded and session not in self._crowding:
-            self._crowding[session] = None
+        if self.log.crowded and session not in self._paused_publishers:
+            self._paused_publishers[session] = None
             session.link.pause()
+
+    def _fan_out(self, sender: Session | None, batch: Batch, receipt: Receipt) -> None:
+        """Deliver the rows of `batch` to all subscribers."""
+        self.topic_counts.add(batch, receipt.first_offset)
+        for audience in self.router.audiences(batch):
+            self._deliver(sender, batch, audience, receipt.first_offset)
 
     def _deliver(
         self, sender: Session | None, batch: Batch, audience: Audience, first: int
     ) -> None:
-        """Bring its rows of `batch`, whose first offset is `first`, to an audience."""
+        """Deliver an audience its rows of `batch`, whose first offset is `first`."""
         catch_up = None if self.settings.disconnect_slow_consumers else self.catch_up
         frames, count, reached = None, 0, 0
         for receiver in audience.sessions:
@@ -319,14 +335,14 @@ class Broker:
             feed = receiver.feed
             if feed is not None:
                 if feed.joins_at is None or feed.joins_at > first:
-                    continue  # the log brings it
+                    continue  # it is served from the log
             elif catch_up is not None and receiver.link.congested:
-                catch_up.leave(receiver, first)
+                catch_up.fall_behind(receiver, first)
                 continue
             if frames is None:
                 frames, count = self._encode(audience, batch)
             if feed is not None:
-                feed.keep(frames, count)
+                feed.enqueue(frames, count)
                 continue
             if self._write(receiver, frames, count):
                 reached += 1
@@ -338,7 +354,7 @@ class Broker:
             self.counters.bytes_sent[protocol] += reached * len(frames)
 
     def _encode(self, audience: Audience, batch: Batch) -> tuple[bytes, int]:
-        """Return the frames of an audience, and how many messages they are."""
+        """Return the frames for an audience and their number of messages."""
         rows = None
         if audience.wanted is not None:
             rows = batch.select(self.router.route_of_topic, audience.wanted)
@@ -346,19 +362,20 @@ class Broker:
         return frames, len(batch) if rows is None else len(rows)
 
     def send(self, session: Session, frames: bytes, count: int) -> None:
-        """Bring `count` messages to one client, if it keeps up."""
+        """Send `count` messages to one client, or drop them if its out-buffer is full."""
         if self._write(session, frames, count):
             protocol = session.encoding.protocol
             self.counters.messages_sent[protocol] += count
             self.counters.bytes_sent[protocol] += len(frames)
 
     def _write(self, session: Session, frames: bytes, count: int) -> bool:
-        """Write `count` messages to one client, if it keeps up; tell whether it does."""
+        """Write `count` messages to one client; drop them and return False if it is too slow."""
         link = session.link
         if link.buffered > self.settings.out_buffer_bytes_max:
             protocol = session.encoding.protocol
             if self.settings.disconnect_slow_consumers:
-                self.counters.cut_off[protocol] += not session.dropped  # once, while it ends
+                if not session.dropped:  # count it once: closing may take a while
+                    self.counters.cut_off[protocol] += 1
                 link.abort()
             session.dropped += count
             self.counters.messages_dropped[protocol] += count
@@ -368,53 +385,57 @@ class Broker:
         session.bytes_sent += len(frames)
         return True
 
-    # --- Publishers and slow subscribers ----------------------------------------------------------
+    # --- Slow subscribers -------------------------------------------------------------------------
 
     def drained(self, session: Session) -> None:
-        """Go on with a session whose link has room again, and with those that waited for it."""
+        """Resume a session whose link is no longer congested, and the publishers held for it."""
         session.slow = False
         self._release_held(session)
         if self.catch_up is not None:
             self.catch_up.wake(session)
 
     def _hold(self, publisher: Session, receiver: Session) -> None:
-        """Read no more from `publisher` until `receiver` has caught up or had its time to."""
-        if receiver.patience is None:
+        """Pause `publisher` until `receiver` has caught up, at most `hold_seconds_max`."""
+        if receiver.hold_timer is None:
             seconds = self.settings.hold_seconds_max
-            receiver.patience = self.timers.after(seconds, lambda: self._give_up_on(receiver))
-        if publisher not in receiver.held:
-            receiver.held[publisher] = None
+            receiver.hold_timer = self.timers.after(seconds, lambda: self._hold_timed_out(receiver))
+        if publisher not in receiver.held_publishers:
+            receiver.held_publishers[publisher] = None
             publisher.link.pause()
 
-    def _give_up_on(self, receiver: Session) -> None:
+    def _hold_timed_out(self, receiver: Session) -> None:
         receiver.slow = receiver.link.congested
         self._release_held(receiver)
 
     def _release_held(self, receiver: Session) -> None:
-        if receiver.patience is not None:
-            receiver.patience.cancel()
-            receiver.patience = None
-        held = list(receiver.held)
-        receiver.held.clear()
-        for publisher in held:
+        if receiver.hold_timer is not None:
+            receiver.hold_timer.cancel()
+            receiver.hold_timer = None
+        publishers = list(receiver.held_publishers)
+        receiver.held_publishers.clear()
+        for publisher in publishers:
             publisher.link.resume()
 
-    # --- Answers that wait for the disk -----------------------------------------------------------
+    # --- Acknowledgments --------------------------------------------------------------------------
 
     def acknowledge(
-        self, session: Session, receipt: Receipt, answer: bytes, refusal: Refusal
+        self,
+        session: Session,
+        receipt: Receipt,
+        answer: bytes,
+        encode_failure: FailureEncoder,
     ) -> None:
-        """Send `answer` once the messages of `receipt` are as safe as they are to be.
+        """Send `answer` once the messages of `receipt` have the durability that they ask for.
 
-        If they fail, `refusal(answer)` is sent instead. Either goes behind the answers before it.
+        If their commit fails, send `encode_failure(answer)` instead. Answers keep their order.
         An empty `answer` is for protocols without acknowledgments: only a failure sends something,
-        once for all messages of the session that failed together, and nothing waits behind it.
+        once for all messages of the session that failed together, and no answer waits for it.
         """
-        if session.answers.send_when_safe(receipt, answer, refusal, self.log):
-            self._awaiting_disk[session] = None
+        if session.answers.send_when_safe(receipt, answer, encode_failure, self.log):
+            self._awaiting_answers[session] = None
 
     def when_settled(self, receipt: Receipt, then: Callable[[bool], None]) -> None:
-        """Call `then` once the messages of `receipt` are safe, or with False once they failed.
+        """Call `then` with True once the messages of `receipt` are safe, with False if they fail.
 
         Receipts must come in the order of their groups.
         """
@@ -432,12 +453,15 @@ class Broker:
             then(safe)
 
     def settle(self) -> None:
-        """Go on with all that waited for the log; its owner calls it when its groups have moved."""
+        """Send answers and resume sessions that waited for the log.
+
+        The log's owner calls this when the log's group numbers have moved.
+        """
         self._settle_groups()
-        for session in list(self._awaiting_disk):
+        for session in list(self._awaiting_answers):
             try:
-                waits = session.answers.release(self.log)
-            except Exception:  # one connection fails alone
+                waiting = session.answers.release(self.log)
+            except Exception:  # a failing session ends its own connection only
                 self.counters.connections_failed["internal error"] += 1
                 log.exception(
                     "connection failed",
@@ -445,12 +469,12 @@ class Broker:
                     peer=session.link.peer,
                 )
                 session.link.abort()
-                waits = False
-            if not waits:
-                self._awaiting_disk.pop(session, None)
-        if self._crowding and not self.log.crowded:
-            crowding, self._crowding = self._crowding, {}
-            for session in crowding:
+                waiting = False
+            if not waiting:
+                self._awaiting_answers.pop(session, None)
+        if self._paused_publishers and not self.log.crowded:
+            paused, self._paused_publishers = self._paused_publishers, {}
+            for session in paused:
                 session.link.resume()
         if self.catch_up is not None:
             self.catch_up.settled()

@@ -1,8 +1,8 @@
-"""Sessions that are served from the log: those that fell behind, and those that asked for history.
+"""Delivery from the log to sessions that fell behind or subscribed with a start in history.
 
-Each has its turn: the group of messages at its place is fetched, what it wants of them is written
-until its link is congested, and it goes to the end of the line. A few fetches are under way at a
-time, so what they hold is bounded however many sessions wait.
+Sessions take turns: fetch the group of messages at the session's position, write the matching ones
+until the link is congested, go to the end of the queue. Only CATCH_UP_FETCHES_MAX fetches run at a
+time, which bounds memory for any number of sessions.
 """
 
 from functools import partial
@@ -33,12 +33,12 @@ __all__ = ["CatchUp"]
 
 log = structlog.get_logger("penstock.catch_up")
 
-AT_END_SECONDS = 1.0
-"""When a log that could not give what it said it had is asked again."""
+RETRY_SECONDS = 1.0
+"""Delay before a fetch that raised OffsetPastEnd is tried again."""
 
 
 class CatchUp:
-    """Brings sessions from where they stand to the tail of the log, with no gap and no repeat."""
+    """Serves sessions from their log position until they are live, without gap or repeat."""
 
     def __init__(
         self,
@@ -61,31 +61,31 @@ class CatchUp:
         self._clock = clock
         self._timers = timers
         self._scratch = Batch()
-        self._line: dict[Session, None] = {}  # who has something to read, the next first
-        self._at_end: dict[Session, None] = {}  # who waits for the log to write
+        self._ready: dict[Session, None] = {}  # sessions with something to do, the next first
+        self._awaiting_log: dict[Session, None] = {}  # until it has written more
         self._fetches = 0
         self.last_group = 0
-        """The log's group of the last message that it gave an offset."""
+        """The log's group of the last appended message."""
 
-    # --- Where sessions begin ---------------------------------------------------------------------
+    # --- Start positions --------------------------------------------------------------------------
 
     def check(self, start: Start) -> None:
-        """Raise OffsetBelowHorizon or OffsetPastEnd for a place that nobody can start from."""
+        """Raise OffsetBelowHorizon or OffsetPastEnd if a start offset is out of range."""
         if isinstance(start, AtOffset):
             if start.offset < self._reader.horizon:
                 raise OffsetBelowHorizon(start.offset, self._reader.horizon)
             if start.offset > self._writer.next_offset:
                 raise OffsetPastEnd(start.offset, self._writer.next_offset)
 
-    def leave(self, session: Session, offset: int) -> None:
-        """Take a session whose link is congested out of live fan-out; it was not sent `offset`."""
+    def fall_behind(self, session: Session, offset: int) -> None:
+        """Serve a congested session from the log, from `offset` on, instead of live."""
         session.feed = Feed(offset, session.subscriptions)
         self._counters.fell_behind[session.encoding.protocol] += 1
 
     def subscribed(self, session: Session, pattern: str, start: Start | None) -> None:
-        """Let a new subscription of a session begin at its place.
+        """Start a new subscription at its position.
 
-        A place in time is looked up, and found a little later.
+        A start time is looked up in the background.
         """
         next_offset = self._writer.next_offset
         match start:
@@ -124,10 +124,10 @@ class CatchUp:
 
     def _found(self, session: Session, feed: Feed, cursor: Cursor, offset: int | LogError) -> None:
         if cursor not in feed.lookups:
-            return  # the client has left, or does not want it any more
+            return  # the client has disconnected or unsubscribed
         if isinstance(offset, LogError):
-            # More than was asked for is better than less.
-            log.warning("time not found", **_who(session), error=str(offset))
+            # Too many messages are better than too few.
+            log.warning("time not found", **_log_fields(session), error=str(offset))
             offset = self._reader.horizon
         del feed.lookups[cursor]
         latest = cursor.position
@@ -136,13 +136,13 @@ class CatchUp:
         self.wake(session)
 
     def unsubscribed(self, session: Session, pattern: str, cursor: Cursor | None) -> None:
-        """Learn that a session gave up a subscription, which stood at `cursor`."""
+        """Remove a subscription, which was at `cursor`, from the session's feed."""
         if session.feed is not None:
             session.feed.remove(pattern, cursor)
             self.wake(session)
 
     def positions(self, session: Session) -> dict[str, int]:
-        """Return, for each subscription of a session, the first offset that it was not sent."""
+        """Return the next offset of each subscription of a session."""
         feed = session.feed
         if feed is None:
             return dict.fromkeys(session.subscriptions, self._writer.next_offset)
@@ -152,9 +152,9 @@ class CatchUp:
         }
 
     def forget(self, session: Session) -> None:
-        """Let a session go."""
-        self._line.pop(session, None)
-        self._at_end.pop(session, None)
+        """Remove a session."""
+        self._ready.pop(session, None)
+        self._awaiting_log.pop(session, None)
         if session.feed is not None:
             session.feed.end()
             session.feed = None
@@ -162,54 +162,54 @@ class CatchUp:
     # --- Turns ------------------------------------------------------------------------------------
 
     def wake(self, session: Session) -> None:
-        """Give a session its turn, if it has something to do."""
+        """Queue a session for a turn, if it is served from the log."""
         if session.feed is not None:
-            self._line[session] = None
-            self._go_on()
+            self._ready[session] = None
+            self._run()
 
     def settled(self) -> None:
-        """Learn that the log has written, or given up, what it had taken."""
-        waiting, self._at_end = self._at_end, {}
-        self._line.update(waiting)
-        self._go_on()
+        """Queue the sessions that waited for the log: it has written, or failed to."""
+        waiting, self._awaiting_log = self._awaiting_log, {}
+        self._ready.update(waiting)
+        self._run()
 
-    def _go_on(self) -> None:
-        while self._line and self._fetches < CATCH_UP_FETCHES_MAX:
-            session = next(iter(self._line))
-            del self._line[session]
+    def _run(self) -> None:
+        while self._ready and self._fetches < CATCH_UP_FETCHES_MAX:
+            session = next(iter(self._ready))
+            del self._ready[session]
             self._take_turn(session)
 
     def _take_turn(self, session: Session) -> None:
-        """Start to read what a session gets next, or let it go live if it has got everything."""
+        """Fetch the next messages of a session, or make it live if it has caught up."""
         feed = session.feed
-        if feed is None or feed.asked is not None or feed.lookups or feed.broken:
+        if feed is None or feed.fetching is not None or feed.lookups or feed.broken:
             return
         if session.link.congested:
-            return  # `drained` wakes it
+            return  # Broker.drained wakes it
         while feed.idle and feed.limit is not None and feed.limit > feed.position:
             feed.advance(feed.limit)
-        if self._has_all(feed):
+        if self._has_caught_up(feed):
             self._go_live(session, feed)
         elif feed.position < self._reader.end:
             self._fetch(session, feed)
         else:
             self._join(session, feed)
 
-    def _has_all(self, feed: Feed) -> bool:
+    def _has_caught_up(self, feed: Feed) -> bool:
         if feed.idle and feed.limit is None:
             return True
         joins_at = self._writer.next_offset if feed.joins_at is None else feed.joins_at
         return feed.position >= joins_at
 
     def _join(self, session: Session, feed: Feed) -> None:
-        """Have what comes from now on kept, until what was taken before can be read."""
+        """Queue live messages until all earlier ones can be read from the log."""
         if feed.joins_at is None:
             feed.join(self._writer.next_offset, self.last_group)
         if feed.join_group <= self._writer.failed_group:
-            # All before is settled, and no more of it can be read: what is missing was lost.
+            # All earlier groups are settled: missing messages failed to commit.
             self._go_live(session, feed)
         else:
-            self._at_end[session] = None
+            self._awaiting_log[session] = None
 
     def _go_live(self, session: Session, feed: Feed) -> None:
         session.feed = None
@@ -221,60 +221,60 @@ class CatchUp:
     # --- Reading ----------------------------------------------------------------------------------
 
     def _fetch(self, session: Session, feed: Feed) -> None:
-        feed.asked = feed.position
+        feed.fetching = feed.position
         self._fetches += 1
         fetching = True
 
         def then(result: Stored | LogError) -> None:
-            if fetching:  # nothing may be delivered before whoever woke the session has returned
+            if fetching:  # deliver only after the caller of `wake` has returned
                 self._timers.after(0.0, lambda: self._fetched(session, feed, result))
             else:
                 self._fetched(session, feed, result)
 
-        self._reader.fetch(feed.asked, then)
+        self._reader.fetch(feed.fetching, then)
         fetching = False
 
     def _fetched(self, session: Session, feed: Feed, result: Stored | LogError) -> None:
-        """Bring a session what was read for it, and give the next one its turn."""
+        """Serve fetched messages to a session, then run the next turns."""
         self._fetches -= 1
-        asked, feed.asked = feed.asked, None
-        current = session.feed is feed and feed.position == asked and not feed.lookups
+        offset, feed.fetching = feed.fetching, None
+        current = session.feed is feed and feed.position == offset and not feed.lookups
         if current and not session.link.congested:
             try:
-                self._take(session, feed, result)
-            except Exception:  # one connection fails alone
+                self._process(session, feed, result)
+            except Exception:  # a failing session ends its own connection only
                 self._counters.connections_failed["internal error"] += 1
-                log.exception("connection failed", **_who(session))
+                log.exception("connection failed", **_log_fields(session))
                 feed.broken = True
                 session.link.abort()
         if session.feed is feed:
-            # Who is told that there is no more, against what `end` says, waits until there is.
+            # `fetch` may raise OffsetPastEnd while `end` lags behind; retry after RETRY_SECONDS.
             waits = current and isinstance(result, OffsetPastEnd)
-            (self._at_end if waits else self._line)[session] = None
+            (self._awaiting_log if waits else self._ready)[session] = None
             if waits:
-                self._timers.after(AT_END_SECONDS, self.settled)
-        self._go_on()
+                self._timers.after(RETRY_SECONDS, self.settled)
+        self._run()
 
-    def _take(self, session: Session, feed: Feed, result: Stored | LogError) -> None:
+    def _process(self, session: Session, feed: Feed, result: Stored | LogError) -> None:
         match result:
             case OffsetBelowHorizon(horizon=horizon):
                 lost = self._skip(feed, horizon)
                 session.dropped += lost
                 self._counters.messages_dropped[session.encoding.protocol] += lost
-                log.warning("history overtaken", **_who(session), messages=lost)
+                log.warning("history overtaken", **_log_fields(session), messages=lost)
             case LogDamaged(resumes_at=resumes_at):
                 self._skip_unreadable(session, feed, resumes_at, str(result))
             case OffsetPastEnd():
                 pass
             case LogError():
-                log.warning("log not readable", **_who(session), error=str(result))
+                log.warning("log not readable", **_log_fields(session), error=str(result))
                 feed.broken = True
                 session.link.abort()
             case _:
                 self._serve(session, feed, result)
 
     def _skip(self, feed: Feed, offset: int) -> int:
-        """Go on at `offset`, or at the next cursor; return how many messages that leaves out."""
+        """Continue at `offset` or the next cursor; return the number of skipped messages."""
         position = feed.position
         if offset <= position:
             raise AssertionError(f"history goes on at {offset}, before {position}")
@@ -284,10 +284,10 @@ class CatchUp:
     def _skip_unreadable(self, session: Session, feed: Feed, offset: int, reason: str) -> None:
         lost = self._skip(feed, offset)
         self._counters.messages_unreadable[session.encoding.protocol] += lost
-        log.warning("history unreadable", **_who(session), messages=lost, reason=reason)
+        log.warning("history unreadable", **_log_fields(session), messages=lost, reason=reason)
 
     def _serve(self, session: Session, feed: Feed, stored: Stored) -> None:
-        """Write what a session wants of one group, until its link is congested."""
+        """Write the matching messages of one group, until the link is congested."""
         batch = self._scratch
         base, end = stored.base_offset, stored.base_offset + stored.count
         if end <= feed.position:
@@ -313,7 +313,7 @@ class CatchUp:
     def _write_piece(
         self, session: Session, batch: Batch, wanted: bytes, *, base: int, row: int, end: int
     ) -> int:
-        """Write some of the rows before `end`; return the row to go on with."""
+        """Write some rows before `end`; return the next row."""
         rows, next_row = batch.select_piece(
             self._router.route_of_topic,
             wanted,
@@ -324,7 +324,7 @@ class CatchUp:
             own_from_row=max(session.opened_at - base, 0),
         )
         if next_row <= row:
-            raise AssertionError(f"row {row} of {len(batch)} leads nowhere")
+            raise AssertionError(f"row {row} of {len(batch)} is not advanced")
         if len(rows):
             frames = self._encoders.encode(session.encoding, batch, rows, wanted)
             session.link.write(frames)
@@ -332,6 +332,6 @@ class CatchUp:
         return next_row
 
 
-def _who(session: Session) -> dict[str, Any]:
-    """Return what log events say of a session."""
+def _log_fields(session: Session) -> dict[str, Any]:
+    """Return the fields of log events about a session."""
     return {"connection": session.link.connection, "peer": session.link.peer}

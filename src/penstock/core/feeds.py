@@ -1,4 +1,4 @@
-"""Where in the log a session stands that is not live, and what it has yet to be sent."""
+"""The log position of a session that is served from the log."""
 
 from bisect import bisect_left
 from collections.abc import Callable
@@ -10,7 +10,7 @@ __all__ = ["Cursor", "Feed", "Subscriptions"]
 
 
 class Cursor:
-    """Subscriptions of a session that stand at one place: all before `position` is done with."""
+    """Subscriptions of a session at one position; all earlier messages were sent or skipped."""
 
     __slots__ = ("patterns", "position")
 
@@ -20,26 +20,26 @@ class Cursor:
 
 
 Subscriptions: TypeAlias = dict[str, Cursor | None]
-"""The patterns of a session, each with the cursor it stands at; None is the feed's main one."""
+"""The patterns of a session, each with its cursor; None is the feed's main cursor."""
 
 
 class Feed:
-    """A session's way back to the tail of the log, in one order.
+    """The progress of a session from its log positions to live delivery.
 
-    Each cursor stands for some subscriptions. The lowest is served up to the place of the next, and
-    there they go on together: so every message is sent once, however many patterns match it, and
-    those of all subscriptions come in the order of the log from the highest cursor on. What is live
-    waits meanwhile; it is in the log too.
+    Each cursor holds some of the subscriptions. The lowest cursor is served up to the position of
+    the next one, where they merge. So every message is sent once, however many patterns match it,
+    and from the highest cursor on all messages come in log order. Live messages are not sent
+    meanwhile; they are in the log too.
 
-    The last step is *joining*. The log cannot give yet what was taken a moment ago, so the session
-    notes the next offset, has what comes from there on put into a queue, and gets the queue once it
-    has been served up to that offset.
+    The last step is *joining*. Messages that were published just now cannot be read from the log
+    yet. So the feed sets `joins_at` to the next offset, queues live messages from there on, and
+    sends the queue once the session was served up to `joins_at`.
     """
 
     __slots__ = (
-        "asked",
         "broken",
         "cursors",
+        "fetching",
         "join_group",
         "joins_at",
         "lookups",
@@ -51,39 +51,39 @@ class Feed:
 
     def __init__(self, position: int, subscriptions: Subscriptions) -> None:
         self.subscriptions = subscriptions
-        self.main = Cursor(position)  # of all subscriptions that no other cursor has
-        self.cursors = [self.main]  # the lowest first; no two at one place
-        self.lookups: dict[Cursor, None] = {}  # those whose place is not known yet
-        self.asked: int | None = None  # the offset that is being fetched
+        self.main = Cursor(position)  # holds all subscriptions that no other cursor holds
+        self.cursors = [self.main]  # lowest first, at distinct positions
+        self.lookups: dict[Cursor, None] = {}  # cursors whose start is being looked up
+        self.fetching: int | None = None  # the offset that is being fetched
         self.joins_at: int | None = None
         self.join_group = 0  # the log's group of the last message before `joins_at`
-        self.queue: list[tuple[bytes, int]] = []  # frames, and how many messages they are
+        self.queue: list[tuple[bytes, int]] = []  # frames and their number of messages
         self.queue_bytes = 0
         self.broken = False
 
     # --- Subscriptions ----------------------------------------------------------------------------
 
     def place(self, pattern: str, position: int, *, subscribed_at: int) -> None:
-        """Let a subscription begin at `position`, which is not behind where it was made."""
+        """Start a subscription at `position`, which is at most `subscribed_at`."""
         if position < subscribed_at and self.joins_at is not None:
-            self.stop_joining()  # the queue may lack some of this pattern
+            self.stop_joining()  # the queue may lack messages of this pattern
         index = bisect_left(self.cursors, position, key=_position)
         if index == len(self.cursors) or self.cursors[index].position != position:
             self.cursors.insert(index, Cursor(position))
         cursor = self.cursors[index]
-        self._give(cursor, pattern)
+        self._assign(cursor, pattern)
 
     def look_up(self, pattern: str, latest: int) -> Cursor:
-        """Let a subscription wait for its place, which is not behind `latest`."""
+        """Add a subscription whose start is not known yet, but is at most `latest`."""
         cursor = Cursor(latest)
-        self._give(cursor, pattern)
+        self._assign(cursor, pattern)
         self.lookups[cursor] = None
         return cursor
 
     def remove(self, pattern: str, cursor: Cursor | None) -> None:
-        """Take note that a subscription at `cursor` is gone."""
+        """Remove a subscription from its cursor."""
         if self.queue:
-            self.stop_joining()  # some of it may be for this pattern alone
+            self.stop_joining()  # queued messages may be for this pattern only
         if cursor is not None:
             del cursor.patterns[pattern]
             if not cursor.patterns:
@@ -92,7 +92,7 @@ class Feed:
                     self.cursors.remove(cursor)
 
     def wants(self, cursor: Cursor) -> Callable[[str], bool]:
-        """Return what tells the patterns of a cursor from all others."""
+        """Return a predicate that is true for the patterns of a cursor."""
         if cursor is not self.main:
             return cursor.patterns.__contains__
         subscriptions = self.subscriptions
@@ -106,31 +106,31 @@ class Feed:
         others = sum(len(cursor.patterns) for cursor in (*self.cursors, *self.lookups))
         return len(self.subscriptions) == others
 
-    # --- Going on ---------------------------------------------------------------------------------
+    # --- Position ---------------------------------------------------------------------------------
 
     @property
     def position(self) -> int:
-        """The offset to go on with."""
+        """The next offset to serve."""
         return self.cursors[0].position
 
     @property
     def limit(self) -> int | None:
-        """The offset up to which only the lowest cursor is served; None if it is the only one."""
+        """The offset at which the lowest cursor merges or joins; None if there is none."""
         if len(self.cursors) == 1:
             return self.joins_at
         position = self.cursors[1].position
         return position if self.joins_at is None else min(position, self.joins_at)
 
     def advance(self, position: int) -> None:
-        """Go on to `position`, which is not behind the limit; who meets there goes on together."""
+        """Move the lowest cursor to `position`, at most `limit`; merge it with a cursor there."""
         lowest = self.cursors[0]
         lowest.position = position
         if len(self.cursors) > 1 and self.cursors[1].position == position:
             absorbed = self.cursors.pop(0 if self.cursors[1] is self.main else 1)
             for pattern in absorbed.patterns:
-                self._give(self.cursors[0], pattern)
+                self._assign(self.cursors[0], pattern)
 
-    def _give(self, cursor: Cursor, pattern: str) -> None:
+    def _assign(self, cursor: Cursor, pattern: str) -> None:
         if cursor is self.main:
             self.subscriptions[pattern] = None
         else:
@@ -140,18 +140,18 @@ class Feed:
     # --- Joining ----------------------------------------------------------------------------------
 
     def join(self, offset: int, group: int) -> None:
-        """Keep what comes from `offset` on; `group` is that of the last message before it."""
+        """Queue live messages from `offset` on; `group` is that of the last message before it."""
         self.joins_at = offset
         self.join_group = group
 
     def stop_joining(self) -> None:
-        """Forget the queue: all of it will come from the log."""
+        """Discard the queue: its messages are served from the log."""
         self.joins_at = None
         self.queue.clear()
         self.queue_bytes = 0
 
-    def keep(self, frames: bytes, count: int) -> None:
-        """Put live messages into the queue; where they are too many, the log will bring them."""
+    def enqueue(self, frames: bytes, count: int) -> None:
+        """Queue live messages; above JOIN_QUEUE_BYTES_MAX, leave them to the log."""
         self.queue_bytes += len(frames)
         if self.queue_bytes > JOIN_QUEUE_BYTES_MAX:
             self.stop_joining()
@@ -159,7 +159,7 @@ class Feed:
             self.queue.append((frames, count))
 
     def end(self) -> None:
-        """Let all subscriptions be live."""
+        """Make all subscriptions live."""
         for cursor in (*self.cursors, *self.lookups):
             for pattern in cursor.patterns:
                 self.subscriptions[pattern] = None

@@ -1,52 +1,96 @@
-"""Hooks, the calls they cause, and the inquiries that wait for the answers.
+"""Events, hooks, the calls to them, and the chain of hooks that runs for each event.
 
-A hook's calls all have the same time to be answered, so the oldest is always the next to be late:
-one timer for each hook is enough, and a call that is answered leaves nothing behind.
+All calls of a hook have the same timeout, so the oldest call times out first and one timer for each
+hook is enough.
 """
 
+import dataclasses
 import enum
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import Final
+from typing import Protocol as Port
 
-from penstock.core.hook_events import REFUSABLE, Event, EventKind
 from penstock.core.sessions import Session
 from penstock.core.timers import Timer, Timers
 from penstock.errors import HookRefused, HookTimeout, PeerError
 from penstock.ports import Clock
+from penstock.protocols import Source
 
-__all__ = ["Calls", "Hook", "Inquiry", "Middleware", "Strategy"]
+__all__ = ["Calls", "Event", "EventKind", "Hook", "HookChain", "Middleware", "Strategy"]
+
+
+class EventKind(enum.StrEnum):
+    """The kinds of events."""
+
+    CONNECT = "connect"
+    DISCONNECT = "disconnect"
+    PUSH = "push"
+    SUBSCRIBE = "subscribe"
+    UNSUBSCRIBE = "unsubscribe"
+    REGISTER = "register"
+    UNREGISTER = "unregister"
+
+
+REFUSABLE: Final = frozenset(
+    {EventKind.CONNECT, EventKind.PUSH, EventKind.SUBSCRIBE, EventKind.REGISTER}
+)
+"""Events that happen only if no hook refuses. Hooks are notified of the others afterwards."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Event:
+    """An action of a client, in any protocol.
+
+    `subject` is the topic of a message, the pattern of a subscription, the name of a hook, or else
+    the client's name. `session` is None while the client is connecting. The last four fields
+    belong to messages; `created_at` is in seconds since the epoch, None if the protocol has no
+    such time.
+    """
+
+    kind: EventKind
+    subject: str
+    client: str
+    protocol: Source
+    session: Session | None = None
+    headers: tuple[tuple[str, bytes], ...] = ()
+    value: bytes = b""
+    value_is_text: bool = False
+    created_at: int | None = None
 
 
 class Strategy(enum.IntEnum):
-    """What the broker does about a middleware's answer; the numbers are LamaMQ's."""
+    """Whether the broker awaits a hook's answer, and what a missing answer means.
+
+    The numbers are LamaMQ's.
+    """
 
     TELL = 0
     WAIT_OR_REFUSE = 1
     WAIT_OR_GO_ON = 2
 
 
-class Middleware(Protocol):
+class Middleware(Port):
     """A client that has hooks."""
 
     @property
     def session(self) -> Session:
-        """The client's session, by which its own doings are told from those of others."""
+        """The client's session; hooks do not see events of their own client."""
 
     def call(self, identifier: int, hook: str, event: Event) -> bool:
-        """Send a hook call whose answer will name `identifier`; return False if that cannot be.
+        """Send a hook call whose answer will carry `identifier`; return False if it cannot be sent.
 
-        It raises nothing, and calls nobody back before it returns.
+        Do not raise, and do not process an answer before returning.
         """
 
     def given_up(self, identifier: int) -> None:
-        """Learn that nobody waits for the answer to a call, now or any more."""
+        """Handle the end of a call whose answer is not awaited, or not any longer."""
 
 
 class Hook:
-    """A middleware's wish to see events of one kind.
+    """A middleware's registration for events of one kind.
 
-    All conditions must hold for a message: `topics` are the topics it must have, each of them, and
-    `headers` the headers it must have, with a value or, for None, with any.
+    A message must meet all conditions: its topic must equal each of `topics`, and it must have each
+    of `headers`, with that value, or with any value for None.
     """
 
     __slots__ = (
@@ -84,7 +128,7 @@ class Hook:
         self.topics = topics
         self.headers = headers
         self.registered = False
-        self.waiting: dict[int, tuple[float, Inquiry]] = {}  # by call: its deadline, who asked
+        self.waiting: dict[int, tuple[float, HookChain]] = {}  # by call: deadline and chain
         self.timer: Timer | None = None
 
     def watches(self, topic: str) -> bool:
@@ -92,7 +136,7 @@ class Hook:
         return all(topic == wanted for wanted in self.topics)
 
     def sees(self, event: Event) -> bool:
-        """Tell whether an event of its kind is for it; what its own middleware does never is."""
+        """Tell whether it sees an event of its kind; never one of its own middleware."""
         if event.session is self.middleware.session:
             return False
         return self.watches(event.subject) and all(
@@ -101,51 +145,51 @@ class Hook:
         )
 
 
-class Inquiry:
-    """The verdict on one event: hook after hook is asked until one refuses.
+class HookChain:
+    """Runs the hooks of one event in order, until one refuses.
 
-    Once `settled`, `error` is the verdict: None lets the event happen. Who gets an inquiry that is
-    not settled yet sets `then`, which is called with the verdict, once.
+    Once `settled`, `error` is the result: None lets the event happen. If a chain is not settled
+    yet, the caller sets `then`, which is called once with the result.
     """
 
-    __slots__ = ("_calls", "_hooks", "_place", "error", "event", "settled", "then")
+    __slots__ = ("_calls", "_hooks", "_pending_call", "error", "event", "settled", "then")
 
     def __init__(self, calls: "Calls", hooks: Iterator[Hook], event: Event) -> None:
         self._calls = calls
         self._hooks = hooks
-        self._place: tuple[Hook, int] | None = None  # the call whose answer is waited for
+        self._pending_call: tuple[Hook, int] | None = None  # its answer is awaited
         self.event = event
         self.settled = False
         self.error: PeerError | None = None
         self.then: Callable[[PeerError | None], None] | None = None
-        self._go_on()
+        self._run()
 
     def answered(self, hook: Hook, refusal: str | None) -> None:
-        """Take a middleware's answer; None lets the event pass."""
-        self._place = None
+        """Process an answer: None lets the event pass, a text refuses it."""
+        self._pending_call = None
         if refusal is None:
-            self._go_on()
+            self._run()
         else:
             self._calls.refusals += 1
             self._settle(HookRefused(hook.name, refusal))
 
     def unanswered(self, hook: Hook) -> None:
-        """Do as the hook's strategy says for the case that no answer comes."""
-        self._place = None
+        """Refuse or continue, as the hook's strategy says, if no answer comes."""
+        self._pending_call = None
         if hook.strategy is Strategy.WAIT_OR_REFUSE:
             self._settle(HookTimeout(hook.name))
         else:
-            self._go_on()
+            self._run()
 
     def cancel(self) -> None:
-        """Ask no more: nobody wants the verdict."""
+        """Stop the chain; its result is not needed any more."""
         self.then = None
         self.settled = True
-        if self._place is not None:
-            self._calls.give_up(*self._place)
-            self._place = None
+        if self._pending_call is not None:
+            self._calls.give_up(*self._pending_call)
+            self._pending_call = None
 
-    def _go_on(self) -> None:
+    def _run(self) -> None:
         event = self.event
         for hook in self._hooks:
             if not hook.registered or not hook.sees(event):
@@ -155,7 +199,7 @@ class Inquiry:
                 continue
             identifier = self._calls.ask(hook, self)
             if identifier is not None:
-                self._place = hook, identifier
+                self._pending_call = hook, identifier
                 return
             if hook.strategy is Strategy.WAIT_OR_REFUSE:
                 self._settle(HookTimeout(hook.name))
@@ -171,63 +215,63 @@ class Inquiry:
 
 
 class Calls:
-    """All calls to middleware: made, answered, and given up in time."""
+    """All calls to middleware, with their answers and timeouts."""
 
     def __init__(self, timers: Timers, clock: Clock, next_identifier: Callable[[], int]) -> None:
         self._timers = timers
         self._clock = clock
         self._next_identifier = next_identifier
-        self._hooks: dict[int, Hook] = {}  # by call, while it is waited for
+        self._hooks: dict[int, Hook] = {}  # by call, while its answer is awaited
         self.made = 0
         self.refusals = 0
         self.unanswered = 0
 
     def tell(self, hook: Hook, event: Event) -> None:
-        """Make a call whose answer does not matter."""
+        """Make a call without awaiting an answer."""
         identifier = self._next_identifier()
         if hook.middleware.call(identifier, hook.name, event):
             self.made += 1
             hook.middleware.given_up(identifier)
 
-    def ask(self, hook: Hook, inquiry: Inquiry) -> int | None:
-        """Make a call whose answer is waited for; return None if it cannot be made."""
+    def ask(self, hook: Hook, chain: HookChain) -> int | None:
+        """Make a call and await its answer; return its identifier, None if it cannot be made."""
         identifier = self._next_identifier()
-        if not hook.middleware.call(identifier, hook.name, inquiry.event):
+        if not hook.middleware.call(identifier, hook.name, chain.event):
             self.unanswered += 1
             return None
         self.made += 1
         self._hooks[identifier] = hook
-        hook.waiting[identifier] = self._clock.monotonic() + hook.timeout_seconds, inquiry
-        self._wind(hook)
+        hook.waiting[identifier] = self._clock.monotonic() + hook.timeout_seconds, chain
+        self._start_timer(hook)
         return identifier
 
     def answered(self, identifier: int, refusal: str | None) -> None:
-        """Take an answer, None if it lets the event pass; one that comes late does nothing."""
+        """Process an answer, None if it lets the event pass; ignore a late one."""
         hook = self._hooks.pop(identifier, None)
         if hook is not None:
-            _, inquiry = hook.waiting.pop(identifier)
-            inquiry.answered(hook, refusal)
+            _, chain = hook.waiting.pop(identifier)
+            chain.answered(hook, refusal)
 
     def give_up(self, hook: Hook, identifier: int) -> None:
-        """Wait no more for the answer to a call."""
+        """Stop awaiting the answer to a call."""
         del self._hooks[identifier], hook.waiting[identifier]
         hook.middleware.given_up(identifier)
 
     def end(self, hook: Hook) -> None:
-        """Give up all calls of a hook that is gone."""
+        """End all calls of a removed hook as unanswered."""
         if hook.timer is not None:
             hook.timer.cancel()
             hook.timer = None
         self._leave_unanswered(hook, list(hook.waiting))
 
-    def _wind(self, hook: Hook) -> None:
-        """Have the timer run for the oldest call."""
+    def _start_timer(self, hook: Hook) -> None:
+        """Start the timer of the oldest call."""
         if hook.timer is None and hook.waiting:
             deadline, _ = next(iter(hook.waiting.values()))
             seconds = deadline - self._clock.monotonic()
-            hook.timer = self._timers.after(seconds, lambda: self._late(hook))
+            hook.timer = self._timers.after(seconds, lambda: self._expire(hook))
 
-    def _late(self, hook: Hook) -> None:
+    def _expire(self, hook: Hook) -> None:
         hook.timer = None
         now = self._clock.monotonic()
         late = []
@@ -237,12 +281,12 @@ class Calls:
             late.append(identifier)
         self._leave_unanswered(hook, late)
         if hook.registered:
-            self._wind(hook)
+            self._start_timer(hook)
 
     def _leave_unanswered(self, hook: Hook, identifiers: list[int]) -> None:
         for identifier in identifiers:
-            if identifier in hook.waiting:  # the one before may have had it cancelled
-                _, inquiry = hook.waiting[identifier]
+            if identifier in hook.waiting:  # ending the previous call may have cancelled it
+                _, chain = hook.waiting[identifier]
                 self.give_up(hook, identifier)
                 self.unanswered += 1
-                inquiry.unanswered(hook)
+                chain.unanswered(hook)

@@ -1,10 +1,10 @@
-"""Middleware: clients that have a say in what others do, whatever protocol those speak.
+"""Hooks: middleware clients that see, and may refuse, what clients of any protocol do.
 
-Hooks run in the order of their priorities, the lowest number first, and of their registration where
-these are equal. Each sees an event only if those before it let it pass.
+Hooks run in the order of their priorities, lowest number first, then in the order of registration.
+A hook sees an event only if the hooks before it let it pass.
 
 Messages that no hook may see stay on the batch path. While there are hooks on messages, scans stop
-at the topics these watch, by tables like those that hold a principal's permissions.
+at the watched topics, by permit tables like those of principals.
 """
 
 from collections.abc import Callable
@@ -12,8 +12,15 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from penstock.core.access import Action, Principal
-from penstock.core.hook_calls import Calls, Hook, Inquiry, Middleware, Strategy
-from penstock.core.hook_events import Event, EventKind
+from penstock.core.hook_calls import (
+    Calls,
+    Event,
+    EventKind,
+    Hook,
+    HookChain,
+    Middleware,
+    Strategy,
+)
 from penstock.core.sessions import Session
 from penstock.core.timers import Timers
 from penstock.errors import InvalidHook, NotAllowed
@@ -21,10 +28,10 @@ from penstock.limits import HOOK_TIMEOUT_MS_MAX, HOOKS_MAX
 from penstock.ports import Clock
 from penstock.protocols import SOURCES, Source
 
-__all__ = ["Event", "EventKind", "Hook", "Hooks", "Inquiry", "Middleware", "Strategy"]
+__all__ = ["Event", "EventKind", "Hook", "HookChain", "Hooks", "Middleware", "Strategy"]
 
-_EVERYONE: Final = frozenset(SOURCES.values())
-_WITH_HEADERS: Final = frozenset(source for source in _EVERYONE if source.carries.headers)
+_ALL_SOURCES: Final = frozenset(SOURCES.values())
+_WITH_HEADERS: Final = frozenset(source for source in _ALL_SOURCES if source.carries.headers)
 """Sources whose messages have headers."""
 
 
@@ -47,20 +54,20 @@ class Hooks:
         self._by_kind: dict[EventKind, tuple[Hook, ...]] = dict.fromkeys(EventKind, ())
         self._tables: dict[Source, WeakKeyDictionary[Principal, bytearray]] = {}
         self.watched: frozenset[Source] = frozenset()
-        """Sources whose messages a hook may see: those that need the tables of this class."""
+        """Sources whose messages a hook may see; they use the permit tables of this class."""
         self.messages_judged = 0
         """Messages that left the batch path for a hook, since the start."""
 
     def __len__(self) -> int:
         return len(self._by_name)
 
-    # --- Coming and going -------------------------------------------------------------------------
+    # --- Registration -----------------------------------------------------------------------------
 
     def check(self, hook: Hook) -> None:
         """Raise InvalidHook or NotAllowed if a hook cannot be registered.
 
-        A middleware may see messages where it may subscribe. All other kinds, and messages of all
-        topics, are for those that may subscribe to everything.
+        A hook on messages of a topic needs permission to subscribe to it. All other hooks need
+        permission to subscribe to everything.
         """
         if hook.name in self._by_name:
             raise InvalidHook(hook.name, "the name is taken")
@@ -76,7 +83,7 @@ class Hooks:
                 raise NotAllowed(principal.name, f"hook {hook.kind}", topic)
 
     def register(self, hook: Hook) -> None:
-        """Let a hook see events from now on; raises as `check` does."""
+        """Register a hook; raise InvalidHook or NotAllowed as `check` does."""
         self.check(hook)
         hook.registered = True
         self._by_name[hook.name] = hook
@@ -84,12 +91,12 @@ class Hooks:
         hooks = sorted((*self._by_kind[hook.kind], hook), key=lambda each: each.priority)
         self._by_kind[hook.kind] = tuple(hooks)
         if hook.kind is EventKind.PUSH:
-            self._watch()
+            self._update_watched()
 
     def unregister(self, session: Session, name: str) -> None:
-        """Take a client's hook back; raise InvalidHook if it has none of this name.
+        """Remove a client's hook; raise InvalidHook if it has none of this name.
 
-        What waits for an answer of the hook gets none.
+        Events that await an answer of the hook continue as if it timed out.
         """
         hook = self._by_name.get(name)
         if hook is None or hook.middleware.session is not session:
@@ -98,7 +105,7 @@ class Hooks:
         self.calls.end(hook)
 
     def closed(self, session: Session) -> None:
-        """Let all hooks of a client go that has left, then tell of its leaving."""
+        """Remove all hooks of a client that disconnected, then notify DISCONNECT hooks."""
         mine = [hook for hook in self._by_name.values() if hook.middleware.session is session]
         for hook in mine:
             self._remove(hook)
@@ -113,7 +120,7 @@ class Hooks:
             each for each in self._by_kind[hook.kind] if each is not hook
         )
         if hook.kind is EventKind.PUSH:
-            self._watch()
+            self._update_watched()
 
     # --- Events -----------------------------------------------------------------------------------
 
@@ -121,19 +128,19 @@ class Hooks:
         """Tell whether there are hooks of a kind."""
         return bool(self._by_kind[kind])
 
-    def ask(self, event: Event) -> Inquiry:
-        """Start to ask all hooks that see an event; often the inquiry is settled at once."""
-        return Inquiry(self.calls, iter(self._by_kind[event.kind]), event)
+    def ask(self, event: Event) -> HookChain:
+        """Run the hooks of an event; the chain may be settled on return."""
+        return HookChain(self.calls, iter(self._by_kind[event.kind]), event)
 
     def tell(self, kind: EventKind, subject: str, session: Session) -> None:
-        """Tell of something that a client has done and that nobody can refuse."""
+        """Notify hooks of an event that cannot be refused."""
         if self._by_kind[kind]:
             self.ask(Event(kind, subject, session.name, session.encoding.protocol, session))
 
-    # --- The way of messages ----------------------------------------------------------------------
+    # --- Permit tables ----------------------------------------------------------------------------
 
     def watch(self, protocol: Source, topic: str) -> bool:
-        """Tell whether a hook may see messages that come in `protocol` for `topic`."""
+        """Tell whether a hook may see messages of `topic` from clients of `protocol`."""
         return protocol in self.watched and any(
             hook.watches(topic) and (protocol in _WITH_HEADERS or not hook.headers)
             for hook in self._by_kind[EventKind.PUSH]
@@ -156,19 +163,19 @@ class Hooks:
                 table.extend(bytes(identifier + 1 - len(table)))
             table[identifier] = 1
 
-    def _watch(self) -> None:
-        """Work out anew which messages hooks may see."""
+    def _update_watched(self) -> None:
+        """Update `watched` and discard the permit tables."""
         pushes = self._by_kind[EventKind.PUSH]
         if not pushes:
             self.watched = frozenset()
         elif all(hook.headers for hook in pushes):
             self.watched = _WITH_HEADERS
         else:
-            self.watched = _EVERYONE
+            self.watched = _ALL_SOURCES
         self.rules_changed()
 
     def rules_changed(self) -> None:
-        """Forget which topics principals may publish to: their rules are others now."""
+        """Discard the permit tables, after access rules have changed."""
         self._tables = {protocol: WeakKeyDictionary() for protocol in self.watched}
 
 

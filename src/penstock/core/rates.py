@@ -1,38 +1,29 @@
-"""How many messages a client may send: a bucket that fills at a steady rate."""
+"""Rate limits: how many messages a client may send per second."""
 
-__all__ = ["Allowance"]
+__all__ = ["RateLimit"]
 
 
-class Allowance:
-    """Up to `per_second` messages at once, and that many more each second.
+class RateLimit:
+    """A token bucket that holds `per_second` tokens, one for each message; it starts full."""
 
-    It starts full. `None` allows any number.
-    """
+    __slots__ = ("_per_second", "_tokens", "_updated")
 
-    __slots__ = ("_left", "_per_second", "_then")
-
-    def __init__(self, per_second: int | None, now: float) -> None:
+    def __init__(self, per_second: int, now: float) -> None:
         self._per_second = per_second
-        self._left = float(per_second or 0)
-        self._then = now
+        self._tokens = float(per_second)
+        self._updated = now
 
-    def left(self, now: float, *, most: int) -> int:
-        """Return how many messages may come now, `most` at most."""
-        if self._per_second is None:
-            return most
-        self._left = min(
-            float(self._per_second), self._left + (now - self._then) * self._per_second
-        )
-        self._then = now
-        return min(most, int(self._left))
+    def available(self, now: float, *, most: int) -> int:
+        """Return how many messages may come at monotonic time `now`, up to `most`."""
+        added = (now - self._updated) * self._per_second
+        self._tokens = min(float(self._per_second), self._tokens + added)
+        self._updated = now
+        return min(most, int(self._tokens))
 
     def take(self, count: int) -> None:
-        """Count messages that came."""
-        if self._per_second is not None:
-            self._left -= count
+        """Remove the tokens of `count` messages."""
+        self._tokens -= count
 
     def wait_seconds(self) -> float:
-        """Return how long it takes until one more may come."""
-        if self._per_second is None:
-            return 0.0
-        return max(0.0, (1.0 - self._left) / self._per_second)
+        """Return the seconds until one more message may come."""
+        return max(0.0, (1.0 - self._tokens) / self._per_second)

@@ -1,7 +1,7 @@
-"""Questions of one client to another that wait for their answer, for any protocol that has them.
+"""Requests from one client to another that await an answer, for any protocol that has them.
 
-A request ends in one of four ways: its target answers, the time is up, the target leaves, or the
-requester itself leaves. The second and third are told to the requester, once.
+A request ends in one of four ways: its target answers, it times out, the target disconnects, or the
+requester disconnects. The requester is notified once of a timeout and of a lost target.
 """
 
 import enum
@@ -24,30 +24,30 @@ class Failure(enum.Enum):
 
 
 class Refusal(enum.Enum):
-    """Why a request is not taken."""
+    """Why a request is refused."""
 
     DUPLICATE = enum.auto()
     TOO_MANY = enum.auto()
 
 
 class Match(enum.Enum):
-    """What an answer belongs to."""
+    """Whether an answer belongs to a pending request."""
 
     AWAITED = enum.auto()
     LATE = enum.auto()
-    """A request that timed out, or whose requester has left."""
+    """The request timed out, or its requester has disconnected."""
     UNKNOWN = enum.auto()
 
 
 class Requester(Protocol):
-    """Who learns that a request has failed."""
+    """Receives the failures of its requests."""
 
     def request_failed(self, identifier: str, failure: Failure) -> None:
-        """Take note that no answer will come to the request that was given this identifier."""
+        """Handle the failure of the request with this identifier."""
 
 
 class _Key(NamedTuple):
-    """Identifiers are the requester's own: two clients may use the same one at a time."""
+    """Key of a request. Two clients may use the same identifier at a time."""
 
     requester: int
     identifier: str
@@ -56,14 +56,14 @@ class _Key(NamedTuple):
 class _Pending(NamedTuple):
     target: int
     deadline: float
-    told: Requester
+    callback: Requester
 
 
 class Requests:
-    """All requests that wait. One timer serves them: they time out in the order they came.
+    """All pending requests. One timer serves them: they time out in the order of arrival.
 
-    A changed `seconds_max` holds for requests from then on; one that is shorter than before waits
-    for those that came earlier.
+    A changed `seconds_max` applies to later requests. If it is shorter than before, they still
+    time out after the earlier ones.
     """
 
     def __init__(
@@ -90,11 +90,11 @@ class Requests:
         return len(self._pending)
 
     def ask(
-        self, identifier: str, *, requester: Session, target: Session, told: Requester
+        self, identifier: str, *, requester: Session, target: Session, callback: Requester
     ) -> Refusal | None:
-        """Let a request wait for its answer; return why not if it may not.
+        """Add a pending request; return the reason if it is refused.
 
-        An identifier is taken while the requester waits for another answer under it.
+        A requester cannot use an identifier twice at a time.
         """
         key = _Key(requester.number, identifier)
         if key in self._pending:
@@ -103,7 +103,7 @@ class Requests:
         if len(asked) >= self._pending_max:
             return Refusal.TOO_MANY
         deadline = self._clock.monotonic() + self.seconds_max
-        self._pending[key] = _Pending(target.number, deadline, told)
+        self._pending[key] = _Pending(target.number, deadline, callback)
         asked[key] = None
         self._by_target.setdefault(target.number, {})[key] = None
         if not self._armed:
@@ -111,7 +111,7 @@ class Requests:
         return None
 
     def answer(self, identifier: str, *, requester_number: int, target: Session) -> Match:
-        """Tell what an answer of `target` belongs to; one that was awaited is no more."""
+        """Match an answer of `target`; an awaited request is then removed."""
         key = _Key(requester_number, identifier)
         pending = self._pending.get(key)
         if pending is not None and pending.target == target.number:
@@ -123,11 +123,11 @@ class Requests:
         return Match.LATE
 
     def leave(self, session: Session) -> None:
-        """Give up what a client asked, and tell those who wait for its answers."""
+        """Remove the requests of a client that disconnects, and fail those to it."""
         for key in list(self._by_requester.get(session.number, ())):
             self._remember_late(key, self._forget(key).target)
         for key in list(self._by_target.get(session.number, ())):
-            self._forget(key).told.request_failed(key.identifier, Failure.TARGET_LEFT)
+            self._forget(key).callback.request_failed(key.identifier, Failure.TARGET_LEFT)
 
     def _expire(self) -> None:
         self._armed = False
@@ -139,7 +139,7 @@ class Requests:
                 return
             self._forget(key)
             self._remember_late(key, pending.target)
-            pending.told.request_failed(key.identifier, Failure.TIMED_OUT)
+            pending.callback.request_failed(key.identifier, Failure.TIMED_OUT)
 
     def _arm(self, seconds: float) -> None:
         self._armed = True

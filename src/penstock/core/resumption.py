@@ -1,4 +1,4 @@
-"""Subscriptions of clients that were cut off, kept for a while in case they come back."""
+"""Subscriptions of disconnected clients, stored for a while in case they reconnect."""
 
 from penstock.core.sessions import Session
 from penstock.core.timers import Timer, Timers
@@ -8,9 +8,9 @@ __all__ = ["Resumption"]
 
 
 class Resumption:
-    """Remembers by principal and name: nobody resumes what another left.
+    """Subscriptions of disconnected clients, by principal and client name.
 
-    Who has no name of its own cannot be known again, and is not remembered.
+    Clients without a name of their own are not stored: they cannot be recognised.
     """
 
     def __init__(
@@ -29,9 +29,9 @@ class Resumption:
         return len(self._kept)
 
     def keep(self, session: Session, positions: dict[str, int]) -> None:
-        """Remember what a session subscribes to, and the first offset that it was not sent of each.
+        """Store a session's subscriptions with the next offset of each.
 
-        At the limit the oldest is forgotten.
+        At the limit, remove the oldest client.
         """
         if not positions or session.name == str(session.number):
             return
@@ -46,7 +46,7 @@ class Resumption:
         self._kept.pop(key, None)
 
     def take(self, principal: str, name: str) -> dict[str, int]:
-        """Return what a client that is back had: patterns, and where each goes on. Forget it."""
+        """Return and remove a client's stored subscriptions: patterns and their next offsets."""
         positions, timer = self._kept.pop((principal, name), ({}, None))
         if timer is not None:
             timer.cancel()

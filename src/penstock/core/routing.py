@@ -1,7 +1,7 @@
-"""Who gets which topic: worked out when a topic or a subscription appears, never per message.
+"""Routing of topics to subscribers, updated per topic and subscription, never per message.
 
-Topics that the same patterns match share a *route*. A batch asks for the distinct routes of its
-rows, a few at most; subscribers that see the same routes of it share one encoded buffer.
+Topics that the same patterns match share a *route*. A batch has a few distinct routes at most;
+subscribers that get the same routes of it share one encoded buffer.
 """
 
 import re
@@ -22,7 +22,7 @@ __all__ = ["Audience", "Encoding", "Router"]
 
 
 class Encoding(NamedTuple):
-    """What decides the bytes of a delivery: subscribers of one encoding can share them."""
+    """Protocol and byte order of deliveries; subscribers of one encoding share buffers."""
 
     protocol: Protocol
     order: ByteOrder
@@ -40,7 +40,7 @@ class Audience(NamedTuple):
 
 
 class _Pattern:
-    """A pattern somebody subscribes to: who, and which topics it matches."""
+    """A subscribed pattern: its sessions and the topics it matches."""
 
     __slots__ = ("expression", "sessions", "text", "topics")
 
@@ -52,7 +52,7 @@ class _Pattern:
 
 
 class _Route:
-    """The patterns that match some topics, and how many topics those are."""
+    """A set of patterns, and the number of topics that exactly these match."""
 
     __slots__ = ("number", "patterns", "topic_count")
 
@@ -62,26 +62,26 @@ class _Route:
         self.topic_count = 0
 
     def sessions(self) -> Iterable["Session"]:
-        """Each subscriber once, however many of its patterns match."""
+        """Return each subscriber once, however many of its patterns match."""
         return dict.fromkeys(session for pattern in self.patterns for session in pattern.sessions)
 
 
 class Router:
-    """Subscriptions, topics, and the way from one to the other."""
+    """Maps topics to their subscribers."""
 
     def __init__(self, topics: TopicTable) -> None:
         self._topics = topics
         self._patterns: dict[str, _Pattern] = {}
         self._wildcards: PatternTree[_Pattern] = PatternTree()
-        nowhere = _Route(0, frozenset())
-        self._routes: list[_Route | None] = [nowhere]
+        unrouted = _Route(0, frozenset())
+        self._routes: list[_Route | None] = [unrouted]
         self._free_numbers: list[int] = []
-        self._route_of_patterns: dict[frozenset[_Pattern], _Route] = {frozenset(): nowhere}
+        self._route_of_patterns: dict[frozenset[_Pattern], _Route] = {frozenset(): unrouted}
         self._plans: dict[tuple[int, ...], list[Audience]] = {}
         self.route_of_topic = array("I")
 
     def subscribe(self, session: "Session", text: str) -> bool:
-        """Give `session` the topics of a pattern; return False if it had them by this pattern.
+        """Add a subscription; return False if the session has this pattern already.
 
         Raise InvalidPattern.
         """
@@ -95,7 +95,7 @@ class Router:
         return True
 
     def unsubscribe(self, session: "Session", text: str) -> bool:
-        """Take a pattern back; return False if the session did not have it."""
+        """Remove a subscription; return False if the session did not have it."""
         pattern = self._patterns.get(text)
         if pattern is None or session not in pattern.sessions:
             return False
@@ -106,7 +106,7 @@ class Router:
         return True
 
     def learn_topics(self) -> None:
-        """Find the routes of topics that were interned since the last call."""
+        """Assign routes to the topics interned since the last call."""
         for identifier in range(len(self.route_of_topic), len(self._topics)):
             name = self._topics.name(identifier)
             patterns = self._wildcards.find(name)
@@ -120,7 +120,7 @@ class Router:
             self.route_of_topic.append(route.number)
 
     def audiences(self, batch: Batch) -> list[Audience]:
-        """Return who gets what of `batch`: each subscriber in one audience, rows in their order."""
+        """Return the audiences of `batch`; each subscriber is in one of them."""
         numbers = self._numbers(batch)
         plan = self._plans.get(numbers)
         if plan is None:
@@ -130,7 +130,7 @@ class Router:
         return plan
 
     def wanted(self, batch: Batch, chosen: Callable[[str], bool]) -> bytes:
-        """Mark the routes of `batch` that a chosen pattern leads to; empty if none does."""
+        """Mark the routes of `batch` that have a chosen pattern; empty if none has."""
         found = []
         for number in self._numbers(batch):
             route = self._routes[number]
@@ -139,7 +139,7 @@ class Router:
         return _marks(found) if found else b""
 
     def subscribers(self, name: str) -> list["Session"]:
-        """Return everyone who gets topic `name`."""
+        """Return all subscribers of topic `name`."""
         identifier = self._topics.find(name)
         if len(self._topics) != len(self.route_of_topic):
             self.learn_topics()
@@ -149,7 +149,7 @@ class Router:
         return list(route.sessions()) if route is not None else []
 
     def subscriber_count(self, route: int) -> int:
-        """Return how many sessions get the topics of a route: a number of `route_of_topic`."""
+        """Return the number of subscribers of a route, a number of `route_of_topic`."""
         found = self._routes[route]
         return sum(1 for _ in found.sessions()) if found is not None else 0
 
@@ -204,7 +204,7 @@ class Router:
         for identifier in pattern.topics:
             old = self._routes[self.route_of_topic[identifier]]
             if old is None:
-                raise AssertionError(f"topic {identifier} is on a route that was given up")
+                raise AssertionError(f"topic {identifier} is on a route that was removed")
             patterns = old.patterns | {pattern} if add else old.patterns - {pattern}
             new = self._route(patterns)
             new.topic_count += 1
@@ -230,7 +230,7 @@ class Router:
 
 
 PLANS_MAX = 4096
-"""Combinations of routes whose audiences are remembered."""
+"""Combinations of routes whose audiences are cached."""
 
 
 def _marks(numbers: Iterable[int]) -> bytes:

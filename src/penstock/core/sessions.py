@@ -1,4 +1,4 @@
-"""Clients as the broker sees them, and the numbers they go by."""
+"""Sessions: the connected clients, and their numbers."""
 
 from collections.abc import Iterator
 
@@ -14,14 +14,14 @@ __all__ = ["Session", "Sessions"]
 
 NUMBER_MIN = 1000
 NUMBER_MAX = 4_294_967_294
-"""fleximq 4.1.1: the ids that a broker may give to clients. Other protocols share the space."""
+"""fleximq 4.1.1: the ids that a broker may assign. Other protocols use the same range."""
 
 
 class Session:
-    """One connected client, from its handshake until it is gone.
+    """One connected client, from its handshake until it disconnects.
 
-    Its subscriptions are patterns without the place in history that they started from. While it is
-    served from the log, `feed` says how, and a subscription's value where in the log it stands.
+    `subscriptions` are patterns without their start position. While the session is served from the
+    log, `feed` holds its progress, and the value of a subscription is its cursor.
     """
 
     __slots__ = (
@@ -32,14 +32,14 @@ class Session:
         "echo",
         "encoding",
         "feed",
-        "held",
+        "held_publishers",
+        "hold_timer",
         "link",
         "messages_received",
         "messages_sent",
         "name",
         "number",
         "opened_at",
-        "patience",
         "principal",
         "sender",
         "since_us",
@@ -65,7 +65,7 @@ class Session:
         self.name = name
         self.principal = principal
         self.echo = echo
-        self.opened_at = opened_at  # the offset of the first message since
+        self.opened_at = opened_at  # the log's next offset when it was opened
         self.since_us = since_us  # microseconds since the epoch
         self.messages_received = 0
         self.bytes_received = 0
@@ -75,22 +75,22 @@ class Session:
         self.subscriptions: Subscriptions = {}
         self.feed: Feed | None = None
         self.dropped = 0
-        self.held: dict[Session, None] = {}  # publishers that wait for this one to catch up
-        self.patience: Timer | None = None  # how long they do
-        self.slow = False  # they waited long enough; from now on it is on its own
+        self.held_publishers: dict[Session, None] = {}  # paused until this session catches up
+        self.hold_timer: Timer | None = None  # when they are resumed at the latest
+        self.slow = False  # the hold timed out: no publisher is paused for it any more
         self.answers = Answers(link)
 
     def reply(self, data: bytes) -> None:
-        """Send an answer, behind every answer that still waits for the disk."""
+        """Send an answer after all answers that wait for the log."""
         self.answers.send(data)
 
     def finish(self) -> None:
-        """Close the link behind the last answer, also one that still waits for the disk."""
+        """Close the link after the last answer, including those that wait for the log."""
         self.answers.finish()
 
 
 class Sessions:
-    """Everyone who is connected, by number. Numbers are not reused until the counter wraps."""
+    """All sessions by number. Numbers are not reused until the counter wraps."""
 
     def __init__(self, *, sessions_max: int) -> None:
         self._sessions_max = sessions_max
@@ -101,20 +101,20 @@ class Sessions:
         return len(self._by_number)
 
     def __iter__(self) -> Iterator[Session]:
-        """Go through all, whoever comes or goes meanwhile."""
+        """Iterate over a copy: sessions may open and close meanwhile."""
         return iter(list(self._by_number.values()))
 
     @property
     def full(self) -> bool:
-        """Whether one more would be too many."""
+        """Whether the limit is reached."""
         return len(self._by_number) >= self._sessions_max
 
     def get(self, number: int) -> Session | None:
-        """Return the session with a number, if it is connected."""
+        """Return the session with a number, None if there is none."""
         return self._by_number.get(number)
 
     def next_number(self) -> int:
-        """Return a number that nobody has."""
+        """Return an unused number."""
         while True:
             number = self._next
             self._next = NUMBER_MIN if number == NUMBER_MAX else number + 1
@@ -122,14 +122,14 @@ class Sessions:
                 return number
 
     def add(self, session: Session) -> None:
-        """Let a session in."""
+        """Add a session."""
         self._by_number[session.number] = session
 
     def remove(self, session: Session) -> None:
-        """Let a session go; one that is gone already is no fault."""
+        """Remove a session, if it is there."""
         self._by_number.pop(session.number, None)
 
 
 def sender_uuid(number: int) -> bytes:
-    """Return the id by which Rheos clients know a sender of another protocol: a UUIDv8."""
+    """Return the client id, a UUIDv8, that Rheos clients see for senders of other protocols."""
     return bytes((0, 0, 0, 0, 0, 0, 0x80, 0, 0x80, 0, 0, 0)) + number.to_bytes(4, "big")

@@ -1,4 +1,4 @@
-"""What is to happen later, by the broker's own clock."""
+"""Timers on the broker's clock."""
 
 import heapq
 import itertools
@@ -10,7 +10,7 @@ __all__ = ["Timer", "Timers"]
 
 
 class Timer:
-    """Something that will be done once, unless it is cancelled."""
+    """A callback that runs once, unless it is cancelled. `callback` may be replaced."""
 
     __slots__ = ("callback", "when")
 
@@ -19,12 +19,12 @@ class Timer:
         self.callback: Callable[[], None] | None = callback
 
     def cancel(self) -> None:
-        """Forget it."""
+        """Do not run the callback."""
         self.callback = None
 
 
 class Timers:
-    """Timers in the order they are due. Whoever owns the broker calls `run_due` now and then."""
+    """Pending timers. The broker's owner calls `run_due` periodically."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -32,13 +32,13 @@ class Timers:
         self._heap: list[tuple[float, int, Timer]] = []
 
     def after(self, seconds: float, callback: Callable[[], None]) -> Timer:
-        """Have `callback` called in `seconds`, or a little later."""
+        """Run `callback` after `seconds` or slightly later."""
         timer = Timer(self._clock.monotonic() + seconds, callback)
         heapq.heappush(self._heap, (timer.when, next(self._order), timer))
         return timer
 
     def run_due(self) -> float | None:
-        """Run all that is due; return the seconds until the next, None if there is none."""
+        """Run all timers that are due; return the seconds until the next, None if there is none."""
         now = self._clock.monotonic()
         while self._heap:
             when, _, timer = self._heap[0]

@@ -1,1 +1,1 @@
-"""Where codecs meet the broker: a gateway for each protocol, one object for each connection."""
+"""Gateways connect codecs and broker: a class for each protocol, an object for each connection."""

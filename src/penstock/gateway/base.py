@@ -1,4 +1,4 @@
-"""What every gateway does alike: let the kernel take runs, the codec the rest, in their order."""
+"""The base of all gateways: kernels publish runs of frames, the codec decodes all other frames."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Final
 import structlog
 
 from penstock.core.broker import Broker
-from penstock.core.hooks import Event, EventKind, Inquiry
-from penstock.core.rates import Allowance
+from penstock.core.hooks import Event, EventKind, HookChain
+from penstock.core.rates import RateLimit
 from penstock.core.routing import Encoding
 from penstock.core.sessions import Session
 from penstock.core.timers import Timer
@@ -29,25 +29,32 @@ from penstock.protocols import Protocol
 from penstock.replay import split_replay
 from penstock.wire.decoder import Decoder, Rejected
 
-__all__ = ["NOT_WRITTEN", "NO_CREDENTIALS", "Gateway"]
+__all__ = ["NOT_WRITTEN", "NO_CREDENTIALS", "Gateway", "refuse"]
 
 log = structlog.get_logger("penstock.gateway")
 
 NOT_WRITTEN: Final = "it could not be written"
-"""What is said of a message that was taken and is lost."""
+"""Reason in the failure answer of a message whose commit failed."""
 NO_CREDENTIALS: Final = "no credentials"
-"""Why a client of a protocol that has none is not let in, for the log."""
+"""Reason in the log if a listener requires credentials and the protocol has none."""
+
+
+def refuse(broker: Broker, link: Link, reason: str) -> None:
+    """Count and log a connection that is not served, and close it."""
+    broker.counters.connections_failed[reason] += 1
+    log.info("connection refused", connection=link.connection, peer=link.peer, reason=reason)
+    link.close()
 
 
 class Gateway(ABC):
     """One connection of one protocol: a `ports.Handler`.
 
-    A protocol says how to scan, what a packet means and how its errors are put into words.
+    A subclass provides the scan, handles packets, and encodes acknowledgments and errors.
     """
 
     protocol: ClassVar[Protocol]
     refuses_above_rate: ClassVar[bool] = False
-    """Whether a publish above the rate limit is answered; otherwise the client is read later."""
+    """Whether a publish above the rate limit is refused; otherwise reading pauses."""
 
     def __init__(
         self, broker: Broker, link: Link, options: GatewayOptions, *, order: ByteOrder
@@ -59,74 +66,111 @@ class Gateway(ABC):
         self.limits = options.limits_of(self.protocol)
         self.session: Session | None = None
         self.decoder = self.new_decoder()
-        self.allowance = Allowance(options.messages_per_second_max, broker.clock.monotonic())
+        self.received_at = 0.0
+        """Monotonic time of the last bytes."""
+        self.rate_limit: RateLimit | None = None
+        if options.messages_per_second_max is not None:
+            now = broker.clock.monotonic()
+            self.rate_limit = RateLimit(options.messages_per_second_max, now)
         self._suspended = False
-        self._unread = False
+        self._paused_until_drained = False
         self._closed = False
-        self._inquiry: Inquiry | None = None
-        self._deadline: Timer | None = None  # of the last answers
+        self._hook_chain: HookChain | None = None
+        self._handshake_deadline: Timer | None = None
+        self._close_deadline: Timer | None = None
 
-    # --- What a protocol brings -------------------------------------------------------------------
+    # --- For subclasses ---------------------------------------------------------------------------
 
     @abstractmethod
     def new_decoder(self) -> Decoder[Any]:
-        """Return the decoder of what a client sends."""
+        """Return the decoder of the client's packets."""
 
     @abstractmethod
-    def scan(self, session: Session, data: memoryview, start: int) -> int:
-        """Fill the broker's batch from `start`; return where the run ends."""
+    def scan(
+        self, session: Session, data: memoryview, start: int, *, permits: bytearray | None
+    ) -> int:
+        """Fill the broker's batch with publish frames from `start`; return where the run ends.
+
+        The run ends at a topic that `permits` does not mark; None lets all topics pass.
+        """
+
+    def scan_decoded(self, session: Session, frame: memoryview) -> int:
+        """Fill the broker's batch with one publish that was decoded and authorized before."""
+        return self.scan(session, frame, 0, permits=None)
 
     @abstractmethod
-    def published(self, session: Session, receipt: Receipt) -> None:
-        """Acknowledge the broker's batch, which is taken, once it is safe.
+    def acknowledge_batch(self, session: Session, receipt: Receipt) -> None:
+        """Acknowledge the broker's batch, which is in the log, once it has its durability.
 
-        Where the protocol has no acknowledgments, only a failure is told.
+        Protocols without acknowledgments only report a failed commit.
         """
 
     @abstractmethod
-    def refuse_run(self, session: Session, error: LogUnavailable) -> None:
-        """Answer all rows of the broker's batch, of which none is taken."""
+    def refuse_batch(self, session: Session, error: LogUnavailable) -> None:
+        """Answer all rows of the broker's batch, none of which is in the log."""
 
     @abstractmethod
     def topic_of(self, packet: Any) -> str | None:  # noqa: ANN401
-        """Return the topic of a plain publish, None for every other packet."""
+        """Return the topic of a publish that the kernel can scan, None for other packets."""
 
     @abstractmethod
     def handle(self, packet: Any) -> None:  # noqa: ANN401
-        """Do what a packet asks that is not a plain publish; raise OutOfSequence if it may not."""
+        """Handle any packet for which `topic_of` is None; raise OutOfSequence if it is illegal."""
 
     @abstractmethod
     def refuse_publish(self, packet: Any, error: PeerError | CallerError) -> None:  # noqa: ANN401
-        """Answer a publish that is not taken."""
+        """Answer a publish that is refused."""
 
     @abstractmethod
     def rejected(self, error: WireError) -> None:
-        """Answer a frame whose content is wrong, or that comes out of sequence."""
+        """Answer a frame with invalid content, or one that is out of sequence."""
 
     @abstractmethod
     def framing_lost(self, error: WireError) -> None:
-        """Answer bytes after which nothing can be read, where the protocol can; then it closes."""
+        """Answer a framing error, if the protocol can; then the connection closes."""
 
-    # --- The loop ---------------------------------------------------------------------------------
+    @property
+    def may_publish(self) -> bool:
+        """Whether the client may send publish frames in its present state."""
+        return True
+
+    def authorize_publish(self, session: Session, topic: str) -> None:
+        """Check the topic of a publish at which the scan stopped; raise the reason to refuse it."""
+        self.broker.authorize_publish(session, topic)
+
+    def message_event(self, session: Session, packet: Any, topic: str, value: bytes) -> Event:  # noqa: ANN401, ARG002
+        """Return the event that hooks get for a publish; a protocol may add headers."""
+        return Event(EventKind.PUSH, topic, session.name, self.protocol, session, value=value)
+
+    def refuse_connection(self, error: PeerError) -> None:  # noqa: ARG002
+        """Answer a client that a hook refuses, if the protocol can, and close."""
+        self.close()
+
+    def answer_handshake_timeout(self) -> None:  # noqa: B027  (most protocols cannot)
+        """Answer a client whose handshake took too long, if the protocol can."""
+
+    # --- Reading ----------------------------------------------------------------------------------
 
     def received(self, data: memoryview) -> int:
         """See ports.Handler."""
         position = 0
         size = len(data)
-        turn_ends = self.broker.clock.monotonic() + TURN_SECONDS_MAX
+        monotonic = self.broker.clock.monotonic
+        self.received_at = monotonic()
+        turn_ends = self.received_at + TURN_SECONDS_MAX
         try:
             while position < size and not self._suspended and not self._closed:
-                if self.session is not None and self.publishes:
-                    position = self._take_run(self.session, data, position)
+                if self.session is not None and self.may_publish:
+                    position = self._publish_run(self.session, data, position)
                     if position == size:
                         break
                 step = self.decoder.decode_at(data, position)
                 if step is None:
                     break
                 packet, end = step
-                position = self._take_packet(packet, data, position, end)
-                if self.broker.clock.monotonic() > turn_ends:
-                    self._let_others_go_on()
+                position = self._process_packet(packet, data, position, end)
+                if monotonic() > turn_ends:
+                    self._yield_to_loop()
         except WireError as error:
             self.broker.counters.frames_rejected[self.protocol] += 1
             self.framing_lost(error)
@@ -137,48 +181,51 @@ class Gateway(ABC):
             self.broker.counters.received(self.session, position)
         if self._closed:
             return size
-        if self.link.congested:
-            self._wait_for_reader()
+        if self.link.congested and not self._paused_until_drained:
+            # The client does not read its replies: take no more requests until it does.
+            self._paused_until_drained = True
+            self.link.pause()
         return position
 
-    @property
-    def publishes(self) -> bool:
-        """Whether publish frames may come now."""
-        return True
-
-    def _let_others_go_on(self) -> None:
-        """Take what else is there a little later: questions can cost more than they weigh."""
+    def _yield_to_loop(self) -> None:
+        """Yield to the event loop after TURN_SECONDS_MAX; take the remaining input afterwards."""
         if not self._suspended and not self._closed:
             self.suspend()
             self.broker.timers.after(0.0, self.proceed)
 
-    def _take_run(self, session: Session, data: memoryview, start: int) -> int:
+    def _publish_run(self, session: Session, data: memoryview, start: int) -> int:
+        """Scan and publish a run of publish frames; return where it ends."""
         batch = self.broker.batch
-        batch.rows_max = self.allowance.left(self.broker.clock.monotonic(), most=BATCH_ROWS_MAX)
-        end = self.scan(session, data, start)
+        if self.rate_limit is None:
+            batch.rows_max = BATCH_ROWS_MAX
+        else:
+            now = self.broker.clock.monotonic()
+            batch.rows_max = self.rate_limit.available(now, most=BATCH_ROWS_MAX)
+        end = self.scan(session, data, start, permits=self.broker.permits(session))
         if len(batch):
             self._publish(session)
         return end
 
     def _publish(self, session: Session) -> None:
-        """Have the broker take its batch, which holds what this client sent, and answer it."""
+        """Publish the broker's batch, which this client sent, and answer it."""
         batch = self.broker.batch
-        self.allowance.take(len(batch))
+        if self.rate_limit is not None:
+            self.rate_limit.take(len(batch))
         try:
-            receipt = self.broker.publish(session, batch)
+            receipt = self.broker.publish_batch(session, batch)
         except LogUnavailable as error:
             self.broker.counters.messages_refused[self.protocol] += len(batch)
-            self.refuse_run(session, error)
+            self.refuse_batch(session, error)
         else:
-            self.published(session, receipt)
+            self.acknowledge_batch(session, receipt)
 
-    def _take_packet(self, packet: Any, data: memoryview, start: int, end: int) -> int:  # noqa: ANN401
-        """Do what the packet from `start` to `end` asks; return up to where all is done."""
+    def _process_packet(self, packet: Any, data: memoryview, start: int, end: int) -> int:  # noqa: ANN401
+        """Process the packet from `start` to `end`; return the position to continue at."""
         if isinstance(packet, Rejected):
             self.broker.counters.frames_rejected[self.protocol] += 1
             self.rejected(packet.error)
             return end
-        topic = self.topic_of(packet) if self.session is not None and self.publishes else None
+        topic = self.topic_of(packet) if self.session is not None and self.may_publish else None
         if topic is None:
             try:
                 self.handle(packet)
@@ -189,94 +236,57 @@ class Gateway(ABC):
         session = self.session
         if session is None:
             raise AssertionError("a publish without a session")
-        if not self.allowance.left(self.broker.clock.monotonic(), most=1):
-            return self._too_fast(packet, start, end)
+        if self.is_above_rate():
+            return self._limit_rate(packet, start, end)
         try:
-            self.admit(session, topic)
+            self.authorize_publish(session, topic)
         except (PeerError, CallerError) as error:
             self._refuse_publish(packet, error)
             return end
         if self.broker.hooks.watch(self.protocol, topic):
-            self._ask_about_publish(session, packet, topic, bytes(data[start:end]))
+            self._publish_after_hooks(session, packet, topic, bytes(data[start:end]))
             return end
-        # What was in the way is gone: the kernel takes the frame now, and what follows it.
-        run_end = self._take_run(session, data, start)
+        # The topic is permitted now: the kernel takes this frame and those that follow.
+        run_end = self._publish_run(session, data, start)
         if run_end == start:
-            self._take_one(session, bytes(data[start:end]))
+            self._publish_decoded(session, bytes(data[start:end]))
             return end
         return run_end
 
-    def _too_fast(self, packet: Any, start: int, end: int) -> int:  # noqa: ANN401
-        """Refuse a publish above the rate limit, or come back to it when there is room again."""
-        if self.refuses_above_rate:
+    def is_above_rate(self) -> bool:
+        """Tell whether one more message would exceed the client's rate limit."""
+        if self.rate_limit is None:
+            return False
+        return not self.rate_limit.available(self.broker.clock.monotonic(), most=1)
+
+    def _limit_rate(self, packet: Any, start: int, end: int) -> int:  # noqa: ANN401
+        """Refuse a publish above the rate limit, or suspend reading until it is within it."""
+        if self.refuses_above_rate or self.rate_limit is None:
             self.broker.counters.frames_rejected[self.protocol] += 1
             error = TooManyMessages(self.options.messages_per_second_max or 0)
             self._refuse_publish(packet, error)
             return end
         self.suspend()
-        self.broker.timers.after(self.allowance.wait_seconds(), self.proceed)
+        self.broker.timers.after(self.rate_limit.wait_seconds(), self.proceed)
         return start
 
     def _refuse_publish(self, packet: Any, error: PeerError | CallerError) -> None:  # noqa: ANN401
-        """Count a message that is not taken, and answer it."""
+        """Count and answer a message that is refused."""
         self.broker.counters.messages_refused[self.protocol] += 1
         self.refuse_publish(packet, error)
 
-    def admit(self, session: Session, topic: str) -> None:
-        """Judge the topic of a publish that the scan stopped at; raise what refuses it."""
-        self.broker.admit(session, topic)
+    def _publish_decoded(self, session: Session, frame: bytes) -> None:
+        """Publish one frame that was decoded and authorized before."""
+        self._scan_decoded(session, frame)
+        self._publish(session)
 
-    # --- Hooks ------------------------------------------------------------------------------------
+    def _scan_decoded(self, session: Session, frame: bytes) -> None:
+        self.broker.batch.rows_max = 1
+        end = self.scan_decoded(session, memoryview(frame))
+        if end != len(frame) or len(self.broker.batch) != 1:
+            raise AssertionError(f"a {self.protocol.label} publish that the kernel does not scan")
 
-    def ask(self, event: Event, then: Callable[[PeerError | None], None]) -> None:
-        """Have middleware judge what the client is about to do; call `then` with the verdict.
-
-        None lets it happen. Where middleware must be waited for, this returns before, and the
-        client stays suspended until `then` has returned; if it leaves, `then` is not called.
-        """
-        inquiry = self.broker.hooks.ask(event)
-        if inquiry.settled:
-            then(inquiry.error)
-            return
-        self._inquiry = inquiry
-        inquiry.then = lambda error: self._judged(then, error)
-        self.suspend()
-
-    def connect(self, name: str, then: Callable[[], None]) -> None:
-        """Have middleware judge a client that is about to get a session; call `then` if it may.
-
-        If it may not, `refuse_connection` is called.
-        """
-        if not self.broker.hooks.has(EventKind.CONNECT):
-            then()
-            return
-
-        def verdict(error: PeerError | None) -> None:
-            if error is None:
-                then()
-            else:
-                self.broker.counters.connections_failed["refused by middleware"] += 1
-                self.refuse_connection(error)
-
-        self.ask(Event(EventKind.CONNECT, name, name, self.protocol), verdict)
-
-    def tell_too_late(self) -> None:  # noqa: B027  (most protocols cannot)
-        """Answer a client that did not finish its handshake in time, where the protocol can."""
-
-    def note_unknown(self, reason: str) -> None:
-        """Take note of a client whose credentials, or lack of them, do not let it in."""
-        self.broker.counters.connections_failed["credentials refused"] += 1
-        log.info(
-            "client refused",
-            connection=self.link.connection,
-            peer=self.link.peer,
-            protocol=self.protocol.label,
-            reason=reason,
-        )
-
-    def refuse_connection(self, error: PeerError) -> None:  # noqa: ARG002
-        """Answer a client that middleware does not let in, where the protocol can, and close."""
-        self.close()
+    # --- Subscriptions ----------------------------------------------------------------------------
 
     def subscribe(
         self,
@@ -286,94 +296,119 @@ class Gateway(ABC):
         *,
         resume_at: int | None = None,
     ) -> None:
-        """Give a session the topics of a pattern if middleware lets it; call `then` when done.
+        """Subscribe a session to a pattern if no hook refuses; call `then` when done.
 
-        `text` is the pattern and perhaps where in history it starts, which nobody judges; with
-        `resume_at` it is the pattern alone, and that offset is where.
-        `then` is called with None for a success, the session's old subscriptions included, or with
+        `text` is the pattern, optionally with a start in history, which hooks do not see. With
+        `resume_at` it is the pattern alone, and that offset is the start.
+        `then` gets None for a success, also if the session had the subscription before, or
         InvalidPattern, NotAllowed, TooManySubscriptions, HookRefused, HookTimeout or a LogError.
         """
 
-        def verdict(error: PeerError | None) -> None:
+        def decided(error: PeerError | None) -> None:
             if error is None:
                 try:
                     if resume_at is None:
                         self.broker.subscribe(session, text)
                     else:
                         self.broker.resume(session, text, resume_at)
-                except PeerError as refusal:
-                    error = refusal
+                except PeerError as raised:
+                    error = raised
             then(error)
 
         pattern, _ = (text, None) if resume_at is not None else split_replay(text)
         hooks = self.broker.hooks
         if pattern in session.subscriptions or not hooks.has(EventKind.SUBSCRIBE):
-            verdict(None)
+            decided(None)
             return
         try:
             compile_pattern(pattern)
-            self.broker.judge_subscription(session, pattern)
+            self.broker.check_subscription(session, pattern)
         except PeerError as error:
             then(error)
             return
-        self.ask(Event(EventKind.SUBSCRIBE, pattern, session.name, self.protocol, session), verdict)
+        event = Event(EventKind.SUBSCRIBE, pattern, session.name, self.protocol, session)
+        self.run_hooks(event, decided)
 
-    def message_event(self, session: Session, packet: Any, topic: str, value: bytes) -> Event:  # noqa: ANN401, ARG002
-        """Return what hooks see of a publish; a protocol whose messages say more adds that."""
-        return Event(EventKind.PUSH, topic, session.name, self.protocol, session, value=value)
+    # --- Hooks ------------------------------------------------------------------------------------
 
-    def ask_about_message(self, event: Event, packet: Any, then: Callable[[], None]) -> None:  # noqa: ANN401
-        """Have middleware judge a message; call `then` if it passes, else `refuse_publish`.
+    def run_hooks(self, event: Event, then: Callable[[PeerError | None], None]) -> None:
+        """Run the hooks of an event; call `then` with None, or with the error that refuses it.
 
-        A protocol calls this for messages that it delivers past the kernel.
+        If a hook must be awaited, this returns first, and the client stays suspended until `then`
+        has returned. If the connection is lost meanwhile, `then` is not called.
         """
+        chain = self.broker.hooks.ask(event)
+        if chain.settled:
+            then(chain.error)
+            return
+        self._hook_chain = chain
+        chain.then = lambda error: self._hooks_done(then, error)
+        self.suspend()
 
-        def verdict(error: PeerError | None) -> None:
+    def _hooks_done(
+        self, then: Callable[[PeerError | None], None], error: PeerError | None
+    ) -> None:
+        self._hook_chain = None
+        self.continue_with(lambda: then(error))
+
+    def run_connect_hooks(self, name: str, then: Callable[[], None]) -> None:
+        """Run the hooks on a connecting client; call `then`, or `refuse_connection`."""
+        if not self.broker.hooks.has(EventKind.CONNECT):
+            then()
+            return
+
+        def decided(error: PeerError | None) -> None:
+            if error is None:
+                then()
+            else:
+                self.broker.counters.connections_failed["refused by middleware"] += 1
+                self.refuse_connection(error)
+
+        self.run_hooks(Event(EventKind.CONNECT, name, name, self.protocol), decided)
+
+    def run_message_hooks(self, event: Event, packet: Any, then: Callable[[], None]) -> None:  # noqa: ANN401
+        """Run the hooks on a message; call `then`, or refuse the publish."""
+
+        def decided(error: PeerError | None) -> None:
             if error is None:
                 then()
             else:
                 self._refuse_publish(packet, error)
 
         self.broker.hooks.messages_judged += 1
-        self.ask(event, verdict)
+        self.run_hooks(event, decided)
 
-    def _ask_about_publish(
+    def _publish_after_hooks(
         self,
         session: Session,
         packet: Any,  # noqa: ANN401
         topic: str,
         frame: bytes,
     ) -> None:
-        """Take a publish of the kernel's kind once middleware has let it pass."""
-        self._scan_one(session, frame)
+        """Publish one frame if no hook refuses it."""
+        self._scan_decoded(session, frame)
         event = self.message_event(session, packet, topic, self.broker.batch.value(0))
-        self.ask_about_message(event, packet, lambda: self._take_one(session, frame))
+        self.run_message_hooks(event, packet, lambda: self._publish_decoded(session, frame))
 
-    def _take_one(self, session: Session, frame: bytes) -> None:
-        """Publish one frame that has been judged."""
-        self._scan_one(session, frame)
-        self._publish(session)
+    # --- Suspension -------------------------------------------------------------------------------
 
-    def _scan_one(self, session: Session, frame: bytes) -> None:
-        """Fill the broker's batch with one frame, whatever tables say of its topic."""
-        self.broker.judged = True
-        self.broker.batch.rows_max = 1
-        try:
-            end = self.scan(session, memoryview(frame), 0)
-        finally:
-            self.broker.judged = False
-        if end != len(frame) or len(self.broker.batch) != 1:
-            raise AssertionError(f"a {self.protocol.label} publish that no kernel takes")
+    def suspend(self) -> None:
+        """Process no more packets until `proceed`."""
+        if not self._suspended:
+            self._suspended = True
+            self.link.pause()
 
-    def _judged(self, then: Callable[[PeerError | None], None], error: PeerError | None) -> None:
-        self._inquiry = None
-        self.go_on(lambda: then(error))
+    def proceed(self) -> None:
+        """Process packets again, unless a hook is still awaited."""
+        if self._suspended and self._hook_chain is None:
+            self._suspended = False
+            self.link.resume()
 
-    def go_on(self, work: Callable[[], None]) -> None:
-        """Do what the client was suspended for, and take its packets again.
+    def continue_with(self, work: Callable[[], None]) -> None:
+        """Do the work for which the client was suspended, then process packets again.
 
-        Another connection's packet, a thread or a timer brought it on: whatever breaks here is
-        this connection's fault.
+        Another connection, a thread or a timer calls this. An exception of `work` ends this
+        connection and does not reach the caller.
         """
         if self._closed:
             return
@@ -389,33 +424,43 @@ class Gateway(ABC):
             self.broker.batch.clear()
         self.proceed()
 
-    # --- Ends -------------------------------------------------------------------------------------
+    # --- Connection -------------------------------------------------------------------------------
 
     @property
     def encoding(self) -> Encoding:
-        """How deliveries to this client are written."""
+        """The encoding of deliveries to this client."""
         return Encoding(self.protocol, self.order)
 
-    def suspend(self) -> None:
-        """Take no more packets until `proceed`; the one at hand is being thought about."""
-        if not self._suspended:
-            self._suspended = True
-            self.link.pause()
+    def limit_handshake(self, deadline: Timer) -> None:
+        """Close the connection if it has no session when `deadline` is due."""
+        deadline.callback = self.handshake_timed_out
+        self._handshake_deadline = deadline
 
-    def proceed(self) -> None:
-        """Go on where `suspend` stopped, unless middleware is still to be waited for."""
-        if self._suspended and self._inquiry is None:
-            self._suspended = False
-            self.link.resume()
+    def handshake_timed_out(self) -> None:
+        """Close the connection unless it has a session."""
+        if self.session is None:
+            self.answer_handshake_timeout()
+            refuse(self.broker, self.link, "no handshake in time")
+
+    def log_refused_client(self, reason: str) -> None:
+        """Count and log a client that has no valid credentials."""
+        self.broker.counters.connections_failed["credentials refused"] += 1
+        log.info(
+            "client refused",
+            connection=self.link.connection,
+            peer=self.link.peer,
+            protocol=self.protocol.label,
+            reason=reason,
+        )
 
     def close(self) -> None:
-        """End the connection when all answers are sent, or when they took too long to come."""
+        """Close the connection after all pending answers, at most LINGER_SECONDS_MAX later."""
         if not self._closed:
             self._closed = True
             if self.session is None:
                 self.link.close()
             else:
-                self._deadline = self.broker.timers.after(LINGER_SECONDS_MAX, self.link.close)
+                self._close_deadline = self.broker.timers.after(LINGER_SECONDS_MAX, self.link.close)
                 self.session.finish()
 
     def ended(self) -> None:
@@ -426,25 +471,20 @@ class Gateway(ABC):
         """See ports.Handler."""
         if self.session is not None:
             self.broker.drained(self.session)
-        if self._unread:
-            self._unread = False
+        if self._paused_until_drained:
+            self._paused_until_drained = False
             self.link.resume()
-
-    def _wait_for_reader(self) -> None:
-        """Read no more from a client that does not read: its answers would pile up."""
-        if not self._unread:
-            self._unread = True
-            self.link.pause()
 
     def lost(self, reason: str) -> None:  # noqa: ARG002
         """See ports.Handler."""
         self._closed = True
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
-        if self._inquiry is not None:
-            self._inquiry.cancel()
-            self._inquiry = None
+        for deadline in (self._handshake_deadline, self._close_deadline):
+            if deadline is not None:
+                deadline.cancel()
+        self._handshake_deadline = self._close_deadline = None
+        if self._hook_chain is not None:
+            self._hook_chain.cancel()
+            self._hook_chain = None
         if self.session is not None:
             self.broker.close(self.session)
             self.session = None

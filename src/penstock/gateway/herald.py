@@ -29,8 +29,8 @@ from penstock.wire.herald import BrokerState, ErrorCode
 __all__ = ["HeraldGateway"]
 
 _PUBLISHING: Final = frozenset({BrokerState.PUBLISHER, BrokerState.PUBLISHER_AND_SUBSCRIBER})
-_NOT_NOW: Final = ErrorCode.RATE_LIMIT_EXCEEDED
-"""What is said of messages that the log does not keep: of all codes the one for "later"."""
+_LOG_FAILED: Final = ErrorCode.RATE_LIMIT_EXCEEDED
+"""The error for messages that the log did not store: the only code that means "later"."""
 
 
 class HeraldGateway(Gateway):
@@ -40,8 +40,8 @@ class HeraldGateway(Gateway):
     refuses_above_rate: ClassVar[bool] = True
 
     state = BrokerState.AWAITING_HANDSHAKE
-    _channels_left = b""  # of a handshake, while middleware thinks about one of them
-    _missed: dict[str, int] | None = None  # where topics go on that it had before it was cut off
+    _pending_channels = b""  # of a handshake, while a hook on one of them is awaited
+    _resume_offsets: dict[str, int] | None = None  # by topic, of a client that reconnected
 
     def new_decoder(self) -> herald.Decoder:
         """See the base class."""
@@ -49,11 +49,13 @@ class HeraldGateway(Gateway):
         return herald.Decoder(order=self.order, payload_bytes_max=payload_bytes_max)
 
     @property
-    def publishes(self) -> bool:
-        """See the base class: only who introduced itself as a publisher."""
+    def may_publish(self) -> bool:
+        """See the base class: after a publisher's handshake."""
         return self.state in _PUBLISHING
 
-    def scan(self, session: Session, data: memoryview, start: int) -> int:
+    def scan(
+        self, session: Session, data: memoryview, start: int, *, permits: bytearray | None
+    ) -> int:
         """See the base class."""
         broker = self.broker
         return kernel.scan(
@@ -63,21 +65,21 @@ class HeraldGateway(Gateway):
             broker.topics,
             session.sender,
             order=self.order,
-            permits=broker.permits(session),
+            permits=permits,
             payload_bytes_max=self.limits["payload_bytes_max"],
         )
 
-    def published(self, session: Session, receipt: Receipt) -> None:
+    def acknowledge_batch(self, session: Session, receipt: Receipt) -> None:
         """See the base class: herald has no acknowledgments."""
-        self.broker.acknowledge(session, receipt, b"", self._not_kept)
+        self.broker.acknowledge(session, receipt, b"", self._encode_failure)
 
-    def refuse_run(self, session: Session, error: LogUnavailable) -> None:  # noqa: ARG002
-        """See the base class: one ERROR for all."""
-        self._error(_NOT_NOW)
+    def refuse_batch(self, session: Session, error: LogUnavailable) -> None:  # noqa: ARG002
+        """See the base class: one ERROR for all rows."""
+        self._error(_LOG_FAILED)
 
-    def _not_kept(self, answer: bytes) -> bytes:  # noqa: ARG002
-        """Return what says that messages which were taken are lost; no `answer` said they were."""
-        return herald.encode(herald.Error(_NOT_NOW), order=self.order)
+    def _encode_failure(self, answer: bytes) -> bytes:  # noqa: ARG002
+        """Return the ERROR for messages whose commit failed; herald has no acknowledgments."""
+        return herald.encode(herald.Error(_LOG_FAILED), order=self.order)
 
     def topic_of(self, packet: herald.Packet) -> str | None:
         """See the base class."""
@@ -136,21 +138,21 @@ class HeraldGateway(Gateway):
             self._error(error.answer)
 
     def _open(self, client_id: str, channels: bytes, *, subscribe: bool) -> None:
-        """Answer a handshake: all channels must exist and be allowed."""
+        """Process a handshake: all channels must exist and be allowed."""
         error = self._channels_error(channels, subscribe=subscribe)
         if error is not None:
             self._refuse_handshake(error)
         elif self.session is None:
-            self.connect(
+            self.run_connect_hooks(
                 client_id, lambda: self._new_session(client_id, channels if subscribe else b"")
             )
         else:
-            self._welcome(self.session, channels if subscribe else b"")
+            self._acknowledge_handshake(self.session, channels if subscribe else b"")
 
     def _channels_error(self, channels: bytes, *, subscribe: bool) -> ErrorCode | None:
         principal = self.options.anonymous
         if principal is None:
-            self.note_unknown(NO_CREDENTIALS)
+            self.log_refused_client(NO_CREDENTIALS)
             return ErrorCode.UNAUTHORIZED
         action = Action.SUBSCRIBE if subscribe else Action.PUBLISH
         for channel in channels:
@@ -173,7 +175,7 @@ class HeraldGateway(Gateway):
         """Open a session with subscriptions to `channels`."""
         principal = self.options.anonymous
         if principal is None:
-            raise AssertionError("a handshake by nobody")
+            raise AssertionError("a handshake without a principal")
         try:
             self.session = self.broker.open(
                 self.encoding,
@@ -185,37 +187,37 @@ class HeraldGateway(Gateway):
         except BrokerFull:
             self._refuse_handshake(ErrorCode.RATE_LIMIT_EXCEEDED)
             return
-        self._welcome(self.session, channels)
+        self._acknowledge_handshake(self.session, channels)
 
-    def _welcome(self, session: Session, channels: bytes) -> None:
+    def _acknowledge_handshake(self, session: Session, channels: bytes) -> None:
         self._send(herald.HandshakeAck(session.number))
         if self.state is not BrokerState.PUBLISHER:
-            missed = self.broker.resumption.take(session.principal.name, session.name)
-            self._missed = missed
-            channels = bytes(n for n in range(256) if self._topic(n) in missed) + channels
+            offsets = self.broker.resumption.take(session.principal.name, session.name)
+            self._resume_offsets = offsets
+            channels = bytes(n for n in range(256) if self._topic(n) in offsets) + channels
         self._subscribe(channels)
 
     def lost(self, reason: str) -> None:
-        """See the base class: who did not say goodbye may come back."""
+        """See the base class: a client that sent no DISCONNECT may resume its subscriptions."""
         if self.session is not None and self.state is not BrokerState.CLOSED:
-            self.broker.cut_off(self.session)
+            self.broker.keep_for_resume(self.session)
         super().lost(reason)
 
     def _subscribe(self, channels: bytes) -> None:
-        """Subscribe to one channel after the other: middleware may have a say in each."""
+        """Subscribe to one channel after the other; each may have to await a hook."""
         for index, channel in enumerate(channels):
             topic = self._topic(channel)
             if topic is None:
                 self._error(ErrorCode.CHANNEL_NOT_FOUND)
             elif self.session is not None:
                 self._subscribe_to(self.session, channel, topic)
-            if self._inquiry is not None:
-                self._channels_left = channels[index + 1 :]
+            if self._hook_chain is not None:
+                self._pending_channels = channels[index + 1 :]
                 return
 
     def _subscribe_to(self, session: Session, channel: int, topic: str) -> None:
-        """Subscribe from where the client was cut off, else from where the listener says."""
-        resume_at = self._missed.pop(topic, None) if self._missed else None
+        """Subscribe from the client's resume offset, else from the listener's `herald_replay`."""
+        resume_at = self._resume_offsets.pop(topic, None) if self._resume_offsets else None
         if resume_at is None:
             topic += self.options.herald_replay.get(channel, "")
         self.subscribe(session, topic, self._subscribed, resume_at=resume_at)
@@ -227,7 +229,7 @@ class HeraldGateway(Gateway):
             self._error(ErrorCode.CHANNEL_NOT_FOUND)
         elif error is not None:
             self._error(ErrorCode.UNAUTHORIZED)
-        channels, self._channels_left = self._channels_left, b""
+        channels, self._pending_channels = self._pending_channels, b""
         self._subscribe(channels)
 
     def _topic(self, channel: int) -> str | None:

@@ -1,4 +1,4 @@
-"""LamaMQ clients: pushes that are answered, subscriptions, and middleware."""
+"""LamaMQ clients: acknowledged pushes, subscriptions, and middleware."""
 
 from typing import ClassVar, Final
 
@@ -30,7 +30,7 @@ from penstock.wire.lamamq import BrokerState, ErrorCode, PayloadType
 __all__ = ["LamaGateway"]
 
 _MESSAGE_ID_BYTES: Final = 4
-"""An answer without an error has these and one byte more."""
+"""An answer without an error is the id and one more byte."""
 
 
 class LamaGateway(Gateway):
@@ -57,7 +57,7 @@ class LamaGateway(Gateway):
         )
 
     def _key_required(self, name: str) -> bool:
-        """Tell whether a name alone lets nobody in."""
+        """Tell whether a client of this name must send a key."""
         authenticator = self.options.authenticator
         return authenticator is not None and (
             self.options.anonymous is None or authenticator.requires_key(name)
@@ -65,11 +65,27 @@ class LamaGateway(Gateway):
 
     # --- Pushes -----------------------------------------------------------------------------------
 
-    def scan(self, session: Session, data: memoryview, start: int) -> int:
-        """See the base class: an id that may be an answer's is left to the decoder."""
+    def scan(
+        self, session: Session, data: memoryview, start: int, *, permits: bytearray | None
+    ) -> int:
+        """See the base class: stop at ids that may belong to answers, for the decoder."""
+        awaited = bool(self.decoder.awaited)
+        return self._scan(session, data, start, permits=permits, answers_awaited=awaited)
+
+    def scan_decoded(self, session: Session, frame: memoryview) -> int:
+        """See the base class: a decoded push is a push, whatever its id."""
+        return self._scan(session, frame, 0, permits=None, answers_awaited=False)
+
+    def _scan(
+        self,
+        session: Session,
+        data: memoryview,
+        start: int,
+        *,
+        permits: bytearray | None,
+        answers_awaited: bool,
+    ) -> int:
         broker = self.broker
-        decoder = self.decoder
-        permits = broker.permits(session)
         end = kernel.scan(
             data,
             start,
@@ -79,29 +95,29 @@ class LamaGateway(Gateway):
             order=self.order,
             learn_topics=permits is None,
             permits=permits,
-            answers_awaited=bool(decoder.awaited) and not broker.judged,
+            answers_awaited=answers_awaited,
             headers_max=self.limits["headers_max"],
             headers_bytes_max=self.limits["headers_bytes_max"],
             payload_bytes_max=self.limits["payload_bytes_max"],
         )
         if end != start:
-            decoder.skipped()
+            self.decoder.skipped()
         return end
 
-    def published(self, session: Session, receipt: Receipt) -> None:
-        """See the base class: one answer for each push, all at once."""
+    def acknowledge_batch(self, session: Session, receipt: Receipt) -> None:
+        """See the base class: one answer for each push, in one write."""
         answers = kernel.acknowledge(self.broker.batch)
-        self.broker.acknowledge(session, receipt, answers, self._failed)
+        self.broker.acknowledge(session, receipt, answers, self._encode_failure)
 
-    def refuse_run(self, session: Session, error: LogUnavailable) -> None:
+    def refuse_batch(self, session: Session, error: LogUnavailable) -> None:
         """See the base class."""
-        session.reply(self._refusals(kernel.acknowledge(self.broker.batch), error))
+        session.reply(self._error_answers(kernel.acknowledge(self.broker.batch), error))
 
-    def _failed(self, answers: bytes) -> bytes:
-        return self._refusals(answers, LogUnavailable(NOT_WRITTEN))
+    def _encode_failure(self, answers: bytes) -> bytes:
+        return self._error_answers(answers, LogUnavailable(NOT_WRITTEN))
 
-    def _refusals(self, answers: bytes, error: LogUnavailable) -> bytes:
-        """Return what refuses each push that `answers` says yes to: the same ids, another end."""
+    def _error_answers(self, answers: bytes, error: LogUnavailable) -> bytes:
+        """Return an error answer for each answer in `answers`, with the same ids."""
         answer = lamamq.Answer(0, _code(error), _text(error))
         end = lamamq.encode(answer, order=self.order)[_MESSAGE_ID_BYTES:]
         return b"".join(
@@ -116,7 +132,7 @@ class LamaGateway(Gateway):
     def message_event(
         self, session: Session, packet: lamamq.Push, topic: str, value: bytes
     ) -> Event:
-        """See the base class: with headers, time and kind of payload."""
+        """See the base class: adds headers, time and payload type."""
         message = packet.message
         return Event(
             EventKind.PUSH,
@@ -148,9 +164,9 @@ class LamaGateway(Gateway):
             return
         match packet:
             case lamamq.Authentication(name, key):
-                self._introduce(name, key)
+                self._handle_authentication(name, key)
             case lamamq.VersionChoice():
-                self._choose(packet)
+                self._handle_version(packet)
             case _ if self.session is not None:
                 self._request(self.session, packet)
             case _:
@@ -175,7 +191,7 @@ class LamaGateway(Gateway):
                 raise AssertionError(f"a {type(packet).__name__} is not handled")
 
     def rejected(self, error: WireError) -> None:
-        """See the base class: an answer is not answered, but one that is unclear is no consent."""
+        """See the base class: a malformed answer to a hook call refuses the event."""
         message_id = error.message_id if isinstance(error, lamamq.LamaError) else 0
         if self._middleware is None or not self._middleware.answered(message_id, str(error)):
             self._answer(message_id, error)
@@ -187,10 +203,7 @@ class LamaGateway(Gateway):
     # --- The handshake ----------------------------------------------------------------------------
 
     def _authenticate(self, name: str, key: bytes | None) -> Principal:
-        """Return who a client is that brings a name and perhaps a key.
-
-        Raise AuthenticationFailed.
-        """
+        """Return the principal of a name and an optional key; raise AuthenticationFailed."""
         authenticator = self.options.authenticator
         if authenticator is not None and self._key_required(name):
             return authenticator.verify_lamamq(name, key or b"")
@@ -198,26 +211,26 @@ class LamaGateway(Gateway):
             raise AuthenticationFailed("identity", "nobody is known by name")
         return self.options.anonymous
 
-    def _introduce(self, name: str, key: bytes | None) -> None:
+    def _handle_authentication(self, name: str, key: bytes | None) -> None:
         self._name = name
         try:
             self._principal = self._authenticate(name, key)
         except AuthenticationFailed as error:
-            self.note_unknown(error.reason)
+            self.log_refused_client(error.reason)
             self._refuse_handshake(ErrorCode.BAD_REQUEST, str(error))
         else:
             self._send(lamamq.VERSIONS_OFFERED)
 
-    def _choose(self, choice: lamamq.VersionChoice) -> None:
+    def _handle_version(self, choice: lamamq.VersionChoice) -> None:
         if lamamq.accepts(choice):
-            self.connect(self._name, self._open)
+            self.run_connect_hooks(self._name, self._open)
         else:
             text = f"version {choice.major}.{choice.minor} was not offered"
             self._refuse_handshake(ErrorCode.BAD_REQUEST, text)
 
     def _open(self) -> None:
         if self._principal is None:
-            raise AssertionError("a version was chosen by nobody")
+            raise AssertionError("a version choice without a principal")
         try:
             self.session = self.broker.open(
                 self.encoding,
@@ -229,8 +242,8 @@ class LamaGateway(Gateway):
         except BrokerFull as error:
             self._refuse_handshake(ErrorCode.SERVER_EXCEPTION, str(error))
 
-    def tell_too_late(self) -> None:
-        """See the base class: whoever has a key to send may not know that it is asked for one."""
+    def answer_handshake_timeout(self) -> None:
+        """See the base class: the client may not know that a key is required."""
         self._send(lamamq.Answer(0, ErrorCode.BAD_REQUEST, "the handshake did not end in time"))
 
     def refuse_connection(self, error: PeerError) -> None:
@@ -249,12 +262,12 @@ class LamaGateway(Gateway):
         hooks = self.broker.hooks
         hook = hook_of(packet, self._middleware)
 
-        def verdict(error: PeerError | None) -> None:
+        def decided(error: PeerError | None) -> None:
             if error is None:
                 try:
                     hooks.register(hook)
-                except PeerError as refusal:
-                    error = refusal
+                except PeerError as raised:
+                    error = raised
             self._answer(packet.message_id, error)
 
         try:
@@ -262,8 +275,8 @@ class LamaGateway(Gateway):
         except PeerError as error:
             self._answer(packet.message_id, error)
             return
-        self.ask(
-            Event(EventKind.REGISTER, hook.name, session.name, self.protocol, session), verdict
+        self.run_hooks(
+            Event(EventKind.REGISTER, hook.name, session.name, self.protocol, session), decided
         )
 
     def _unregister(self, session: Session, message_id: int, hook_name: str) -> None:
@@ -279,7 +292,7 @@ class LamaGateway(Gateway):
     # --- Answers ----------------------------------------------------------------------------------
 
     def _answer(self, message_id: int, error: PeerError | CallerError | None) -> None:
-        """Answer a message, behind the answers to those before it."""
+        """Answer a message, after all earlier answers."""
         if error is None:
             self._send(lamamq.Answer(message_id))
         else:
@@ -294,7 +307,7 @@ class LamaGateway(Gateway):
 
 
 def _text(error: PeerError | CallerError) -> str:
-    """Return the words of an error, as many as an answer holds."""
+    """Return the text of an error, cut to the length that an answer holds."""
     return str(error).encode()[:LAMAMQ_ERROR_MESSAGE_BYTES_MAX].decode(errors="ignore")
 
 

@@ -1,10 +1,10 @@
-"""LamaMQ clients that have hooks: the calls they get, and the answers they owe.
+"""LamaMQ clients with hooks: calls to them and their answers.
 
-A hook call is a Forward. Its first four headers say what it is about, those of the message follow:
+A hook call is a Forward. Its first four headers describe the event, the message's headers follow:
 
     penstock-hook       the hook's name
     penstock-event      connect, disconnect, push, subscribe, unsubscribe, register or unregister
-    penstock-client     the name of the client that does it
+    penstock-client     the name of the client that causes the event
     penstock-protocol   the protocol of that client
 
 The routing key is the message's topic, the subscription's pattern, the hook's name or the client's.
@@ -38,8 +38,8 @@ KINDS: Final = {
 class LamaMiddleware:
     """One connection as `core.hooks.Middleware`.
 
-    Only by its id is an answer told from a request, so ids stay known after nobody waits for them:
-    a late answer is read as what it is and dropped. Of those, the oldest are forgotten first.
+    Only its id tells an answer from a request. So the ids of calls that timed out stay known, to
+    read and drop late answers; beyond `calls_late_max` the oldest are forgotten.
     """
 
     def __init__(
@@ -62,8 +62,8 @@ class LamaMiddleware:
     def call(self, identifier: int, hook: str, event: Event) -> bool:
         """See core.hooks.Middleware.
 
-        A call cannot be made if the middleware does not read, or if the message leaves no room for
-        the call's own headers.
+        A call fails if the middleware does not read, or if the message leaves no room for the
+        call's own headers.
         """
         link = self.session.link
         if link.buffered > self._broker.settings.out_buffer_bytes_max:
@@ -90,7 +90,7 @@ class LamaMiddleware:
             self._decoder.awaited.discard(forgotten)
 
     def answered(self, message_id: int, refusal: str | None) -> bool:
-        """Take the answer to a call; return False if `message_id` is that of no call."""
+        """Process the answer to a call; return False if `message_id` belongs to no call."""
         if message_id not in self._called:
             return False
         self._called.discard(message_id)
@@ -120,7 +120,7 @@ class LamaMiddleware:
 
 
 def hook_of(packet: lamamq.Register, middleware: LamaMiddleware) -> Hook:
-    """Return the hook that a client asks for."""
+    """Return the hook that a Register packet describes."""
     topics = []
     headers: list[tuple[str, bytes | None]] = []
     for condition in packet.conditions:

@@ -1,4 +1,4 @@
-"""What a listener says about the connections it takes."""
+"""Listener settings that gateways use."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -15,15 +15,15 @@ __all__ = ["GatewayOptions"]
 class GatewayOptions:
     """One listener's settings, shared by all gateways behind it.
 
-    `protocol` pins all connections to one protocol; None detects it. `order` pins the byte order of
-    a protocol that has several; None detects that.
-    `strict` holds fleximq to its table of header fields where its own handshake does not.
-    `anonymous` is who a client is that brings no credentials; None refuses such clients. Without
-    an `authenticator` credentials are not looked at.
-    `herald_replay` says of herald channels, whose subscriptions have no names, where in history
-    they start: `{7: "@earliest"}`. Channels that it does not name start with what comes next.
-    `frame_limits` has the limits of protocols that are not the declared ones, by the names that
-    `[limits]` has for them: `{"herald_payload_bytes_max": 4096}`.
+    `protocol` is the protocol of all connections; None detects it. `order` is the byte order of
+    a protocol that has several; None detects it.
+    `strict` enforces fleximq's table of header fields, also in the handshake.
+    `anonymous` is the principal of clients without credentials; None refuses them. Without an
+    `authenticator`, credentials are ignored.
+    `herald_replay` sets where in history subscriptions to a herald channel start, by channel:
+    `{7: "@earliest"}`. Other channels start with the next message.
+    `frame_limits` overrides declared limits of protocols, by their names in `[limits]`:
+    `{"herald_payload_bytes_max": 4096}`.
     """
 
     protocol: Protocol | None = None

@@ -1,13 +1,11 @@
-"""What Rheos clients of both versions get: topics made, followed and fed, each request answered."""
+"""Rheos clients of both versions: CREATE, PUBLISH and SUBSCRIBE, each acknowledged."""
 
 import uuid
 from abc import abstractmethod
 from typing import TypeAlias
-from weakref import WeakKeyDictionary
 
 from penstock._kernels.batch import Sender
 from penstock.core.access import Principal
-from penstock.core.broker import Broker
 from penstock.core.sessions import Session
 from penstock.errors import BrokerFull, CallerError, LogUnavailable, PeerError, WireError
 from penstock.gateway.base import NO_CREDENTIALS, Gateway
@@ -24,21 +22,32 @@ from penstock.wire import rheos1, rheos2
 from penstock.wire.decoder import Rejected
 from penstock.wire.rheos import AckCode, DuplicateTopic, OpCode, TopicNotFound
 
-__all__ = ["RheosGateway", "RheosRequest"]
+__all__ = ["RheosGateway", "RheosRequest", "RheosShared"]
 
 RheosRequest: TypeAlias = rheos1.Request | rheos2.Event
-"""What a client sends: in both versions a client id, an operation, a name and data."""
+"""A request: in both versions a client id, an operation, a name and data."""
+
+
+class RheosShared:
+    """State that all Rheos connections of a broker share.
+
+    `unsaved_topics` are the ids of topics whose CREATE the log did not store. The topic table
+    cannot forget them, but they can be created again as if they did not exist.
+    """
+
+    def __init__(self) -> None:
+        self.unsaved_topics: set[int] = set()
 
 
 class RheosGateway(Gateway):
     """One Rheos connection.
 
-    There is no handshake: the first whole request opens the session, under its client id. Each
-    request is answered by one acknowledgment, in the order of the requests. SUCCESS of a PUBLISH
-    carries the message's id; every other answer an id that is marked as no message's.
+    There is no handshake: the first complete request opens the session, with its client id. Each
+    request gets one acknowledgment, in the order of the requests. SUCCESS of a PUBLISH carries the
+    message's id; all other acknowledgments carry the id that means "no message".
     """
 
-    # --- What a version brings --------------------------------------------------------------------
+    # --- For subclasses ---------------------------------------------------------------------------
 
     @abstractmethod
     def acknowledgment(self, code: AckCode, identifier: bytes) -> bytes:
@@ -50,25 +59,25 @@ class RheosGateway(Gateway):
 
     # --- The session ------------------------------------------------------------------------------
 
-    def _take_packet(
+    def _process_packet(
         self, packet: RheosRequest | Rejected, data: memoryview, start: int, end: int
     ) -> int:
-        """See the base class: whoever brings the first request is let in before it is looked at."""
+        """See the base class: the first request opens the session before it is processed."""
         if self.session is None and not isinstance(packet, Rejected):
-            self._let_in(packet.client_id)
+            self._open_session(packet.client_id)
             if self.session is None:
-                return start  # it comes again if middleware that must be waited for agrees
-        return super()._take_packet(packet, data, start, end)
+                return start  # a hook is awaited: process the request again afterwards
+        return super()._process_packet(packet, data, start, end)
 
-    def _let_in(self, client_id: bytes) -> None:
-        """Have a session opened, if anybody may come without credentials."""
+    def _open_session(self, client_id: bytes) -> None:
+        """Open a session, if the listener allows anonymous clients."""
         principal = self.options.anonymous
         if principal is None:
-            self.note_unknown(NO_CREDENTIALS)
+            self.log_refused_client(NO_CREDENTIALS)
             self._refuse_client()
             return
         name = str(uuid.UUID(bytes=client_id))
-        self.connect(name, lambda: self._open(client_id, name=name, principal=principal))
+        self.run_connect_hooks(name, lambda: self._open(client_id, name=name, principal=principal))
 
     def _open(self, client_id: bytes, *, name: str, principal: Principal) -> None:
         try:
@@ -90,18 +99,18 @@ class RheosGateway(Gateway):
 
     # --- Publishing -------------------------------------------------------------------------------
 
-    def published(self, session: Session, receipt: Receipt) -> None:
+    def acknowledge_batch(self, session: Session, receipt: Receipt) -> None:
         """See the base class."""
         count = len(self.broker.batch)
         answer = self.acknowledgments(count, first_offset=receipt.first_offset)
         self.broker.acknowledge(session, receipt, answer, self._failed)
 
-    def refuse_run(self, session: Session, error: LogUnavailable) -> None:  # noqa: ARG002
+    def refuse_batch(self, session: Session, error: LogUnavailable) -> None:  # noqa: ARG002
         """See the base class."""
         session.reply(self._without_message(AckCode.FAILED) * len(self.broker.batch))
 
     def _failed(self, answer: bytes) -> bytes:
-        """Return FAILED for each acknowledgment of `answer`: all have one size."""
+        """Return FAILED for each acknowledgment in `answer`; all have the same size."""
         failed = self._without_message(AckCode.FAILED)
         return failed * (len(answer) // len(failed))
 
@@ -109,10 +118,10 @@ class RheosGateway(Gateway):
         """See the base class."""
         return topic_name_from_binary(packet.name) if packet.opcode is OpCode.PUBLISH else None
 
-    def admit(self, session: Session, topic: str) -> None:
-        """See the base class: a PUBLISH makes no topic."""
+    def authorize_publish(self, session: Session, topic: str) -> None:
+        """See the base class: PUBLISH does not create topics."""
         self._find(topic)
-        super().admit(session, topic)
+        super().authorize_publish(session, topic)
 
     def refuse_publish(self, packet: RheosRequest, error: PeerError | CallerError) -> None:  # noqa: ARG002
         """See the base class."""
@@ -121,7 +130,7 @@ class RheosGateway(Gateway):
     # --- Other requests ---------------------------------------------------------------------------
 
     def handle(self, packet: RheosRequest) -> None:
-        """See the base class: CREATE or SUBSCRIBE, whose payload means nothing."""
+        """See the base class: CREATE or SUBSCRIBE, whose payload is ignored."""
         session = self.session
         if session is None:
             raise AssertionError("a request without a session")
@@ -132,37 +141,36 @@ class RheosGateway(Gateway):
             else:
                 plain, _ = split_replay(topic)
                 if is_publishable(plain):
-                    self._find(plain)  # a pattern needs no topic yet
+                    self._find(plain)  # patterns with wildcards need no existing topic
                 self.subscribe(session, topic, self._settle)
         except (PeerError, CallerError) as error:
             self._settle(error)
 
     def _create(self, session: Session, topic: str, client_id: bytes) -> None:
-        """Make a topic, with its creator as parent, for one that may publish there.
+        """Create a topic, with the client as its parent, if the client may publish to it.
 
-        It is acknowledged once the log has it. Raise DuplicateTopic, InvalidTopicName, NotAllowed,
-        TopicTableFull or LogUnavailable.
+        It is acknowledged once the log has stored it. Raise DuplicateTopic, InvalidTopicName,
+        NotAllowed, TopicTableFull or LogUnavailable.
         """
-        unkept = _unkept_by(self.broker)
+        unsaved = self.broker.shared(RheosShared).unsaved_topics
         known = self.broker.topics.find(topic)
-        if known is not None and known not in unkept:
+        if known is not None and known not in unsaved:
             raise DuplicateTopic(binary_topic_name(topic))
-        self.broker.admit(session, topic)
+        self.broker.authorize_publish(session, topic)
         identifier = self.broker.topics.intern(topic)
-        unkept.add(identifier)
+        unsaved.add(identifier)
         receipt = self.broker.log.add_topic(topic, client_id)
-        unkept.discard(identifier)
-        self.broker.creators[identifier] = client_id
+        unsaved.discard(identifier)
 
-        def refusal(answer: bytes) -> bytes:
-            unkept.add(identifier)
+        def encode_failure(answer: bytes) -> bytes:
+            unsaved.add(identifier)
             return self._failed(answer)
 
         answer = self._without_message(AckCode.SUCCESS)
-        self.broker.acknowledge(session, receipt, answer, refusal)
+        self.broker.acknowledge(session, receipt, answer, encode_failure)
 
     def _settle(self, error: PeerError | CallerError | None) -> None:
-        """Answer a request that is done, or refused by `error`."""
+        """Acknowledge a request: SUCCESS, or FAILED if there is an error."""
         self._answer(AckCode.SUCCESS if error is None else AckCode.FAILED)
 
     def _find(self, topic: str) -> None:
@@ -172,15 +180,15 @@ class RheosGateway(Gateway):
     # --- Faults -----------------------------------------------------------------------------------
 
     def rejected(self, error: WireError) -> None:  # noqa: ARG002
-        """See the base class: every fault has the same answer."""
+        """See the base class: every error has the same answer."""
         self._answer(AckCode.FAILED)
 
     def framing_lost(self, error: WireError) -> None:  # noqa: ARG002
-        """See the base class: the last answer."""
+        """See the base class: FAILED is the last answer."""
         self._answer(AckCode.FAILED)
 
     def _answer(self, code: AckCode) -> None:
-        """Answer one request that brought no message, behind the answers to those before it."""
+        """Acknowledge one request without a message id, after all earlier answers."""
         answer = self._without_message(code)
         if self.session is None:
             self.link.write(answer)
@@ -191,13 +199,3 @@ class RheosGateway(Gateway):
         log = self.broker.log
         nothing = message_id(log.log_id, partition=log.partition, offset=NO_MESSAGE_OFFSET)
         return self.acknowledgment(code, nothing)
-
-
-# A topic that was made and could not be kept cannot be forgotten: ids are for good. It stays open
-# to whoever makes it next, as if it were not there.
-_UNKEPT: WeakKeyDictionary[Broker, set[int]] = WeakKeyDictionary()
-
-
-def _unkept_by(broker: Broker) -> set[int]:
-    """Return the topics of `broker` whose CREATE the log did not keep."""
-    return _UNKEPT.setdefault(broker, set())

@@ -1,4 +1,4 @@
-"""Rheos v1 clients: requests are topic encodings, deliveries bare payloads."""
+"""Rheos v1 clients: deliveries are bare payloads."""
 
 from typing import ClassVar
 
@@ -22,8 +22,10 @@ class Rheos1Gateway(RheosGateway):
         """See the base class."""
         return rheos1.BrokerDecoder(body_bytes_max=self.limits["body_bytes_max"])
 
-    def scan(self, session: Session, data: memoryview, start: int) -> int:
-        """See the base class: a topic must exist before it is published to."""
+    def scan(
+        self, session: Session, data: memoryview, start: int, *, permits: bytearray | None
+    ) -> int:
+        """See the base class: PUBLISH needs an existing topic."""
         broker = self.broker
         return kernel.scan(
             data,
@@ -32,7 +34,7 @@ class Rheos1Gateway(RheosGateway):
             broker.topics,
             session.sender,
             learn_topics=False,
-            permits=broker.permits(session),
+            permits=permits,
             body_bytes_max=self.limits["body_bytes_max"],
         )
 

@@ -1,4 +1,4 @@
-"""Rheos v2 clients: packets of both directions carry a checksum."""
+"""Rheos v2 clients: packets in both directions carry a checksum."""
 
 from typing import ClassVar
 
@@ -22,8 +22,10 @@ class Rheos2Gateway(RheosGateway):
         """See the base class."""
         return rheos2.BrokerDecoder(body_bytes_max=self.limits["body_bytes_max"])
 
-    def scan(self, session: Session, data: memoryview, start: int) -> int:
-        """See the base class: a topic must exist before it is published to."""
+    def scan(
+        self, session: Session, data: memoryview, start: int, *, permits: bytearray | None
+    ) -> int:
+        """See the base class: PUBLISH needs an existing topic."""
         broker = self.broker
         return kernel.scan(
             data,
@@ -32,7 +34,7 @@ class Rheos2Gateway(RheosGateway):
             broker.topics,
             session.sender,
             learn_topics=False,
-            permits=broker.permits(session),
+            permits=permits,
             body_bytes_max=self.limits["body_bytes_max"],
         )
 

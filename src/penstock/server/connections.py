@@ -7,7 +7,7 @@ from typing import Final
 import structlog
 
 from penstock.core.broker import Broker
-from penstock.gateway.front_door import FrontDoor
+from penstock.gateway.detector import handler_for
 from penstock.gateway.options import GatewayOptions
 from penstock.limits import SESSIONS_MAX
 from penstock.ports import Handler, Link
@@ -90,9 +90,9 @@ class ConnectionKeeper:
         self._empty.clear()
         return new_handler()
 
-    def front_door(self, link: Link) -> Handler:
-        """Take note of a new connection; return what learns its protocol."""
-        return self.admit(link, lambda: FrontDoor(self._broker, link, self._options))
+    def connected(self, link: Link) -> Handler:
+        """Count a new connection; return its first handler."""
+        return self.admit(link, lambda: handler_for(self._broker, link, self._options))
 
     async def end_all(self, seconds_max: float) -> None:
         """Close all connections, and abort those that are not gone in time."""

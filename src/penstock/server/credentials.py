@@ -225,6 +225,4 @@ def _set_rules(principal: Principal, rules: Sequence[RuleConfig], default: Verdi
     )
     if default is None:
         default = "deny" if any(rule.allow for rule in made) else "allow"
-    principal.rules = made
-    principal.default = default == "allow"
-    principal.permits[:] = bytes(len(principal.permits))
+    principal.set_rules(made, default=default == "allow")

@@ -1,4 +1,4 @@
-"""Places where clients come from, and the connections that came in by them."""
+"""Listeners: TCP, TLS, IPC, UDP, WebSocket and programs."""
 
 import asyncio
 import dataclasses
@@ -9,8 +9,8 @@ from typing import Final, Protocol
 from penstock.core.access import ANYONE
 from penstock.core.broker import Broker
 from penstock.errors import BadAddress, BrokerFull
+from penstock.gateway.detector import handler_for
 from penstock.gateway.fleximq import FleximqGateway
-from penstock.gateway.front_door import FrontDoor
 from penstock.gateway.options import GatewayOptions
 from penstock.limits import UDP_SESSION_SECONDS_MAX, UDP_SESSIONS_MAX
 from penstock.ports import Handler, Link
@@ -21,7 +21,7 @@ from penstock.server.http.service import HttpService
 from penstock.server.http.view import ServerView
 from penstock.transport.addresses import Address
 from penstock.transport.ipc import SOCKET_MODE, ClaimedPath, claim_path, resolve_path
-from penstock.transport.pages import Pages
+from penstock.transport.origin_policy import OriginPolicy
 from penstock.transport.stdio import Program, Supervisor
 from penstock.transport.stream import ReceiveBuffer, StreamConnection
 from penstock.transport.tls import server_context
@@ -44,28 +44,28 @@ _TLS_SHUTDOWN_SECONDS_MAX: Final = 2.0
 
 
 class Listener(Protocol):
-    """A place where clients come from."""
+    """Accepts clients at one address, or starts programs."""
 
     @property
     def url(self) -> str:
-        """Where it is, for people; once started with the port that port 0 became."""
+        """The address to show; once started, with the actual port for port 0."""
 
     @property
     def connections(self) -> int:
-        """How many connections it has."""
+        """Number of open connections."""
 
     async def start(self) -> None:
-        """Let clients in; raise an OperatorError if that cannot be."""
+        """Accept clients; raise an OperatorError if the address cannot be used."""
 
     def stop_accepting(self) -> None:
-        """Let nobody else in."""
+        """Accept no more clients."""
 
     async def close(self, *, seconds_max: float) -> None:
-        """End all connections, once what was written to them is sent or the time is up."""
+        """Close all connections; abort those that have unsent data after `seconds_max`."""
 
 
 def options_for(address: Address, options: GatewayOptions | None = None) -> GatewayOptions:
-    """Return the options of a listener: what its address says, `options` for the rest."""
+    """Return the options of a listener: `options`, overridden by its address."""
     options = options or GatewayOptions()
     given: dict[str, object] = {}
     if address.protocol is not None:
@@ -91,7 +91,7 @@ def new_listener(
     turnstile: Turnstile | None = None,
     view: ServerView | None = None,
 ) -> "StreamListener | DatagramListener | WebSocketListener":
-    """Return the listener that an address asks for; `view` is what HTTP shows beside a WebSocket.
+    """Return the listener of an address; `view` is what HTTP serves beside a WebSocket.
 
     Raise CertificateUnusable, or BadAddress if TLS has no certificate.
     """
@@ -153,7 +153,7 @@ class StreamListener(ConnectionKeeper):
     async def listen_tcp(
         self, host: str, port: int, *, tls: ssl.SSLContext | None = None
     ) -> tuple[str, int]:
-        """Start to listen; return the address, with the port that port 0 became."""
+        """Start to listen; return host and port, with the actual port for port 0."""
         try:
             self._server = await asyncio.get_running_loop().create_server(
                 lambda: StreamConnection(self),
@@ -179,7 +179,7 @@ class StreamListener(ConnectionKeeper):
         )
 
     def stop_accepting(self) -> None:
-        """See Listener: a socket file goes before the socket does."""
+        """See Listener: remove the socket file before the socket closes."""
         if self._claimed is not None:
             self._claimed.release()
         if self._server is not None:
@@ -194,7 +194,7 @@ class StreamListener(ConnectionKeeper):
         """See transport.stream.ConnectionOwner."""
         if not connection.peer:
             connection.peer = self.url
-        return self.front_door(connection)
+        return self.connected(connection)
 
 
 class DatagramListener(ConnectionKeeper):
@@ -238,7 +238,7 @@ class DatagramListener(ConnectionKeeper):
             self._endpoint.stop_accepting()
 
     async def close(self, *, seconds_max: float) -> None:
-        """See Listener: every session is told."""
+        """See Listener: every session gets DISCONNECT."""
         if self._endpoint is not None:
             await self._endpoint.close(seconds_max=seconds_max)
             await self.emptied()
@@ -246,13 +246,13 @@ class DatagramListener(ConnectionKeeper):
     def opened(self, session: DatagramSession) -> Handler:
         """See transport.udp.DatagramOwner."""
         options = dataclasses.replace(self._options, protocol=HERALD, order=session.order)
-        return self.admit(session, lambda: FrontDoor(self._broker, session, options))
+        return self.admit(session, lambda: handler_for(self._broker, session, options))
 
-    def not_heard(self, reason: str) -> None:
-        """See transport.udp.DatagramOwner: counted, not logged, for anyone can send datagrams."""
+    def datagram_dropped(self, reason: str) -> None:
+        """See transport.udp.DatagramOwner: not logged, since datagrams are easy to forge."""
         self._broker.counters.connections_failed[f"udp: {reason}"] += 1
 
-    def not_sent(self, *, messages: int, too_large: int) -> None:
+    def frames_dropped(self, *, messages: int, too_large: int) -> None:
         """See transport.udp.DatagramOwner."""
         counters = self._broker.counters
         counters.messages_dropped[HERALD] += messages
@@ -262,7 +262,7 @@ class DatagramListener(ConnectionKeeper):
 class WebSocketListener(ConnectionKeeper):
     """A listening socket for WebSockets and HTTP: a `transport.websocket.WebSocketOwner`.
 
-    With an empty path in its address it answers HTTP only.
+    With an empty path in its address it serves HTTP only.
     """
 
     def __init__(
@@ -280,7 +280,7 @@ class WebSocketListener(ConnectionKeeper):
         self.out_bytes_max = 2 * broker.settings.out_buffer_bytes_max
         self._tls = tls
         self._http = HttpService(view or ServerView(broker), self, address, self._options)
-        self._endpoint = WebSocketEndpoint(self, path=address.path, pages=Pages(address))
+        self._endpoint = WebSocketEndpoint(self, path=address.path, origins=OriginPolicy(address))
 
     @property
     def url(self) -> str:
@@ -312,7 +312,7 @@ class WebSocketListener(ConnectionKeeper):
 
     def opened(self, link: Link) -> Handler:
         """See transport.websocket.WebSocketOwner."""
-        return self.front_door(link)
+        return self.connected(link)
 
     def http(self, arrival: HttpArrival) -> None:
         """See transport.websocket.WebSocketOwner."""
@@ -333,8 +333,8 @@ class WebSocketListener(ConnectionKeeper):
 class StdioListener(ConnectionKeeper):
     """Programs that the broker starts: a `transport.stdio.ProgramOwner`.
 
-    A program speaks fleximq and has joined when it starts: it finds its client id in the
-    environment (section 6.4). `new_handler` puts another handler, with an id, in that place.
+    A program speaks fleximq and has joined when it starts: its client id is in the environment
+    (section 6.4). `new_handler` returns another handler and client id instead.
     """
 
     def __init__(
@@ -347,7 +347,7 @@ class StdioListener(ConnectionKeeper):
         new_handler: Callable[[Link, Program], tuple[Handler, int]] | None = None,
     ) -> None:
         super().__init__(broker, options, turnstile)
-        self._new_handler = new_handler or self._joined
+        self._new_handler = new_handler or self._open_joined
         self._supervisors = [Supervisor(self, program) for program in programs]
 
     @property
@@ -357,12 +357,12 @@ class StdioListener(ConnectionKeeper):
         return f"stdio://{names}"
 
     async def start(self) -> None:
-        """See Listener: a program that cannot be started is tried again, like one that ends."""
+        """See Listener: a program that fails to start is restarted, like one that exits."""
         for supervisor in self._supervisors:
             supervisor.start()
 
     def stop_accepting(self) -> None:
-        """See Listener: programs run on, and are not started again."""
+        """See Listener: running programs continue, but are not restarted."""
         for supervisor in self._supervisors:
             supervisor.stop_restarting()
 
@@ -378,8 +378,8 @@ class StdioListener(ConnectionKeeper):
         handler, client_id = self._new_handler(link, program)
         return self.admit(link, lambda: handler), client_id
 
-    def _joined(self, link: Link, program: Program) -> tuple[Handler, int]:  # noqa: ARG002
+    def _open_joined(self, link: Link, program: Program) -> tuple[Handler, int]:  # noqa: ARG002
         gateway = FleximqGateway(self._broker, link, self._options, order="big")
-        # Whoever lists a program trusts it, also where strangers are not welcome.
+        # Configured programs are trusted, also where anonymous clients are refused.
         session = gateway.open(self._options.anonymous or ANYONE)
         return gateway, session.number

@@ -65,14 +65,11 @@ class Server:
     def _remember_topics(self, log: "ArrowLog") -> None:
         """Make the topics known that there were before."""
         broker = self.broker
-        for name, creator in log.topics:
+        for name, _ in log.topics:
             try:
-                identifier = broker.topics.intern(name)
+                broker.topics.intern(name)
             except CallerError as error:
                 logger.warning("topic not restored", topic=name, error=str(error))
-                continue
-            if creator:
-                broker.creators[identifier] = creator
 
     async def start(self) -> None:
         """Let time pass for the broker, and its log be written."""

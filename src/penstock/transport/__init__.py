@@ -1,1 +1,1 @@
-"""Sockets, pipes and processes: the only package that touches them."""
+"""Transports: sockets, pipes and processes. No other package uses them."""

@@ -1,4 +1,4 @@
-"""Where a listener listens, written as a URL.
+"""Listener addresses, written as URLs.
 
     tcp://127.0.0.1:7000                  all protocols
     tls://[::]:7443?certificate=/c.pem&key=/k.pem
@@ -6,7 +6,7 @@
     ipc:///run/penstock/penstock.sock     an absolute path; ipc://penstock.sock is a relative one
     ws://127.0.0.1:7080/ws                fleximq, in binary messages; wss:// over TLS
 
-Behind a `?` stand the options of one listener; `OPTIONS` lists them.
+Options of the listener follow a `?`; `OPTIONS` lists them.
 """
 
 import dataclasses
@@ -31,15 +31,15 @@ _WEB: Final = frozenset({"ws", "wss"})
 _SECURE: Final = frozenset({"tls", "wss"})
 _HOST: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 _NUMERIC: Final = re.compile(r"[0-9.]+")
-_WORDS: Final = {"true": True, "false": False}
+_BOOLEANS: Final = {"true": True, "false": False}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Address:
-    """A listener's URL, taken apart. An option that was not given is None, or empty.
+    """A parsed listener URL. An option that was not given is None, or empty.
 
-    `host` has no brackets; `port` 0 lets the system choose. `path` is a socket file for `ipc` and
-    the path of the request for `ws` and `wss`.
+    `host` has no brackets; `port` 0 means any free port. `path` is a socket file for `ipc` and the
+    request path for `ws` and `wss`.
     """
 
     scheme: Scheme
@@ -58,7 +58,7 @@ class Address:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine can reach it."""
+        """Whether only clients on this machine can connect."""
         if self.scheme == "ipc" or self.host.lower() == "localhost":
             return True
         try:
@@ -68,20 +68,20 @@ class Address:
 
     @property
     def is_secure(self) -> bool:
-        """Whether it speaks TLS."""
+        """Whether the scheme uses TLS."""
         return self.scheme in _SECURE
 
     def beside(self, other: "Address") -> bool:
-        """Tell whether another is a web address at the same port of the same host."""
+        """Tell whether `other` is a web address with the same host and port."""
         return other.scheme in _WEB and (self.host, self.port) == (other.host, other.port)
 
     def with_port(self, port: int) -> "Address":
-        """Return the same with the port that port 0 became."""
+        """Return a copy with the actual port."""
         return dataclasses.replace(self, port=port)
 
     @property
     def location(self) -> str:
-        """The URL without its options: what a client needs."""
+        """The URL without its options, as a client uses it."""
         if self.scheme == "ipc":
             return f"ipc://{quote(self.path)}"
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -89,7 +89,7 @@ class Address:
 
     def __str__(self) -> str:
         given = [
-            f"{name}={quote(option.written(getattr(self, name)), safe='/:,*')}"
+            f"{name}={quote(option.format(getattr(self, name)), safe='/:,*')}"
             for name, option in OPTIONS.items()
             if getattr(self, name) not in {None, ()}
         ]
@@ -97,12 +97,12 @@ class Address:
 
 
 class _Option(NamedTuple):
-    """An option of a URL: where it may stand, how it is read and written."""
+    """An option of a URL: its schemes, its parser and its formatter."""
 
     schemes: frozenset[str]
     read: Callable[[str], Any]
-    """Raises ValueError or KeyError if the text is none of `expected`."""
-    written: Callable[[Any], str]
+    """Raises ValueError or KeyError if the text is not as `expected`."""
+    format: Callable[[Any], str]
     expected: str
 
 
@@ -131,9 +131,9 @@ OPTIONS: Final[Mapping[str, _Option]] = MappingProxyType(
             _SCHEMES, PROTOCOLS.__getitem__, lambda value: value.label, ", ".join(PROTOCOLS.labels)
         ),
         "order": _Option(_STREAMS | _WEB, _ORDERS.__getitem__, str, "little or big"),
-        "echo": _Option(_SCHEMES, _WORDS.__getitem__, _boolean, "true or false"),
-        "strict": _Option(_STREAMS | _WEB, _WORDS.__getitem__, _boolean, "true or false"),
-        "anonymous": _Option(_SCHEMES, _WORDS.__getitem__, _boolean, "true or false"),
+        "echo": _Option(_SCHEMES, _BOOLEANS.__getitem__, _boolean, "true or false"),
+        "strict": _Option(_STREAMS | _WEB, _BOOLEANS.__getitem__, _boolean, "true or false"),
+        "anonymous": _Option(_SCHEMES, _BOOLEANS.__getitem__, _boolean, "true or false"),
         "certificate": _Option(_SECURE, _text, str, "the path of a PEM file"),
         "key": _Option(_SECURE, _text, str, "the path of a PEM file"),
         "mode": _Option(frozenset({"ipc"}), _mode, "{:04o}".format, "permissions in octal"),
@@ -148,7 +148,7 @@ OPTIONS: Final[Mapping[str, _Option]] = MappingProxyType(
 
 
 def parse_address(url: str) -> Address:
-    """Read a listener's URL; raise BadAddress with what is wrong and what was expected."""
+    """Parse a listener's URL; raise BadAddress with the problem and the expected form."""
     scheme, separator, rest = url.partition("://")
     if not separator:
         raise BadAddress(url, "expected scheme://…, such as tcp://127.0.0.1:7000")
@@ -235,7 +235,7 @@ def _spoken_over(scheme: str) -> Protocol:
 
 
 def _checked(url: str, address: Address) -> Address:
-    """Judge what no single part can know, and fill in the protocol of those that have one."""
+    """Check options against each other; fill in the protocol of `udp`, `ws` and `wss`."""
     protocol = address.protocol
     if address.scheme == "udp":
         if protocol not in {None, _spoken_over("udp")}:

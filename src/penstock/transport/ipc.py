@@ -1,7 +1,7 @@
-"""IPC: where the socket file lies, who may have it and when it goes (fleximq 6.3.1).
+"""IPC: creating, locking and removing the socket file (fleximq 6.3.1).
 
-A path is claimed under a lock on its directory, so that of two listeners that start at once one
-gets it and the other is told so. The socket file has its permissions from its first moment on.
+A path is claimed under a lock on its directory: if two listeners start at once, one gets the path
+and the other an error. The socket file has its permissions from the moment it is created.
 """
 
 import asyncio
@@ -20,18 +20,18 @@ from penstock.limits import IPC_CLAIM_SECONDS_MAX, IPC_PATH_BYTES_MAX
 __all__ = ["SOCKET_MODE", "ClaimedPath", "claim_path", "resolve_path"]
 
 SOCKET_MODE: Final = 0o600
-"""Only the broker's own user connects, unless the listener says otherwise."""
+"""Default permissions: only the broker's own user may connect."""
 _RETRY_SECONDS: Final = 0.02
 _BACKLOG: Final = 1024
 
 
 def resolve_path(path: str) -> Path:
-    """Return where a path of an address lies: a relative one under the temporary directory."""
+    """Return the path of an address; a relative one is under the temporary directory."""
     return Path(tempfile.gettempdir()) / path
 
 
 class ClaimedPath:
-    """A listening socket and its file, which nobody else has until `release`."""
+    """A listening socket and its file, owned until `release`."""
 
     def __init__(self, path: Path, listening: socket.socket) -> None:
         self.path = path
@@ -39,9 +39,9 @@ class ClaimedPath:
         self._identity = _identity(path)
 
     def release(self) -> None:
-        """Remove the socket file, unless another one lies there by now.
+        """Remove the socket file, unless another process has replaced it.
 
-        Call it while the socket still listens: until then nobody takes the file for a stale one.
+        Call this while the socket still listens, so that no other process takes it for stale.
         """
         try:
             if _identity(self.path) == self._identity:
@@ -53,26 +53,26 @@ class ClaimedPath:
 async def claim_path(
     path: Path, *, mode: int = SOCKET_MODE, seconds_max: float = IPC_CLAIM_SECONDS_MAX
 ) -> ClaimedPath:
-    """Listen at `path` with permissions `mode`; raise CannotListen if it is not to be had.
+    """Listen at `path` with permissions `mode`; raise CannotListen.
 
-    The last directory of the path is made if it is missing; those above it are not. A socket file
-    at which nobody answers is replaced; one at which somebody does, or that is no socket, is not.
+    The last directory of the path is created if it is missing, those above it are not. A stale
+    socket file is replaced; a socket in use, or any other file, is not.
     """
     size = len(os.fsencode(path))
     if size > IPC_PATH_BYTES_MAX:
         reason = f"the path has {size} bytes, the system takes {IPC_PATH_BYTES_MAX}"
-        raise _refusal(path, reason, "choose a shorter one")
+        raise _path_error(path, reason, "choose a shorter one")
     try:
         _make_directory(path)
         directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
-        raise _from_system(path, error) from None
+        raise _system_error(path, error) from None
     try:
         await _lock(path, directory, seconds_max)
         _clear_stale(path)
         return ClaimedPath(path, _bind(path, mode))
     finally:
-        os.close(directory)  # and with it goes the lock
+        os.close(directory)  # releases the lock
 
 
 def _make_directory(path: Path) -> None:
@@ -80,7 +80,7 @@ def _make_directory(path: Path) -> None:
         path.parent.mkdir(exist_ok=True)
     except FileNotFoundError:
         remedy = f"make {path.parent.parent} first: only the last directory is made for you"
-        raise _refusal(path, f"{path.parent.parent} does not exist", remedy) from None
+        raise _path_error(path, f"{path.parent.parent} does not exist", remedy) from None
 
 
 async def _lock(path: Path, directory: int, seconds_max: float) -> None:
@@ -92,10 +92,10 @@ async def _lock(path: Path, directory: int, seconds_max: float) -> None:
         except BlockingIOError:
             if loop.time() > deadline:
                 reason = f"another process holds a lock on {path.parent}"
-                raise _refusal(path, reason, "wait for it or choose another directory") from None
+                raise _path_error(path, reason, "wait for it or choose another directory") from None
             await asyncio.sleep(_RETRY_SECONDS)
         except OSError as error:
-            raise _from_system(path, error) from None
+            raise _system_error(path, error) from None
         else:
             return
 
@@ -106,19 +106,21 @@ def _clear_stale(path: Path) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise _from_system(path, error) from None
+        raise _system_error(path, error) from None
     if not stat.S_ISSOCK(found.st_mode):
-        raise _refusal(path, "the file there is not a socket", "remove it or choose another path")
-    if _answers(path):
-        raise _refusal(path, "another process listens there", "stop it or choose another path")
+        raise _path_error(
+            path, "the file there is not a socket", "remove it or choose another path"
+        )
+    if _is_in_use(path):
+        raise _path_error(path, "another process listens there", "stop it or choose another path")
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
-        raise _from_system(path, error) from None
+        raise _system_error(path, error) from None
 
 
-def _answers(path: Path) -> bool:
-    """Tell whether somebody listens: only a refused connection says that nobody does."""
+def _is_in_use(path: Path) -> bool:
+    """Tell whether a process listens; only a refused connection means that none does."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as caller:
         caller.settimeout(0)
         return caller.connect_ex(str(path)) not in {errno.ECONNREFUSED, errno.ENOENT}
@@ -127,7 +129,7 @@ def _answers(path: Path) -> bool:
 def _bind(path: Path, mode: int) -> socket.socket:
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        # The file is made with the permissions that its socket has, less the umask.
+        # The file gets the permissions of the socket, less the umask.
         os.fchmod(listening.fileno(), mode)
         listening.bind(str(path))
         path.chmod(mode)
@@ -135,7 +137,7 @@ def _bind(path: Path, mode: int) -> socket.socket:
         listening.settimeout(0)
     except OSError as error:
         listening.close()
-        raise _from_system(path, error) from None
+        raise _system_error(path, error) from None
     return listening
 
 
@@ -144,10 +146,10 @@ def _identity(path: Path) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
-def _from_system(path: Path, error: OSError) -> CannotListen:
+def _system_error(path: Path, error: OSError) -> CannotListen:
     reason = (error.strerror or str(error)).lower()
-    return _refusal(path, reason, f"see to {path.parent} or choose another path")
+    return _path_error(path, reason, f"see to {path.parent} or choose another path")
 
 
-def _refusal(path: Path, reason: str, remedy: str) -> CannotListen:
+def _path_error(path: Path, reason: str, remedy: str) -> CannotListen:
     return CannotListen(f"ipc://{path}", reason, remedy)

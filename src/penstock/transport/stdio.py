@@ -1,8 +1,8 @@
-"""Programs that the broker starts and that speak over their standard input and output.
+"""Programs that the broker starts and talks to over their standard input and output.
 
-fleximq 6.4: the broker writes to a program's input and reads from its output; the client id is in
-the environment. What a program writes to its standard error is logged, line by line. A program that
-ends is started again, after a pause that grows while it keeps ending early.
+fleximq 6.4: the broker writes to a program's standard input and reads its standard output. The
+client id is in the environment. Each line on standard error is logged. A program that exits is
+restarted after a delay, which doubles while the program keeps exiting early.
 """
 
 import asyncio
@@ -23,21 +23,20 @@ from penstock.limits import (
     STDIO_STOP_SECONDS_MAX,
 )
 from penstock.ports import Handler
-from penstock.transport.intake import Intake
-from penstock.transport.numbers import next_connection
+from penstock.transport.links import InputBuffer, next_connection_number
 
 __all__ = ["CLIENT_ID_VARIABLE", "Program", "ProgramLink", "ProgramOwner", "Supervisor"]
 
 log = structlog.get_logger("penstock.stdio")
 
 CLIENT_ID_VARIABLE: Final = "PENSTOCK_CLIENT_ID"
-_LAST_WORDS_SECONDS: Final = 0.5
-"""For what a program wrote before it ended; a child of its own may hold the pipe open for ever."""
+_OUTPUT_DRAIN_SECONDS: Final = 0.5
+"""Time to read the output of a program that exited; its children may keep the pipe open."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Program:
-    """A program to run: `command` is the executable and its arguments, no shell reads it."""
+    """A program to run. `command` is the executable and its arguments; no shell is involved."""
 
     name: str
     command: tuple[str, ...]
@@ -46,30 +45,30 @@ class Program:
 
 
 class ProgramOwner(Protocol):
-    """Who the programs belong to: a listener."""
+    """The listener that programs belong to."""
 
     @property
     def congested_bytes(self) -> int:
-        """How much may be buffered for a program before its link is congested."""
+        """Bytes buffered for a program above which its link is congested."""
 
     def opened(self, link: "ProgramLink", program: Program) -> tuple[Handler, int]:
-        """Let a program in that is about to be started; return its handler and its client id.
+        """Register a program before it starts; return its handler and its client id.
 
-        Raise a PenstockError if it cannot be let in now.
+        Raise a PenstockError if there is no room for it.
         """
 
     def closed(self, link: "ProgramLink") -> None:
-        """Take note that a program has ended."""
+        """Remove a program that has exited."""
 
     def failed(self, link: "ProgramLink", error: Exception) -> None:
-        """Take note that a program's handler broke; the program is killed."""
+        """Log an exception of a program's handler; the program is killed."""
 
 
 class ProgramLink:
     """One run of a program; to its handler it is a `ports.Link`.
 
-    The event loop does not start it: uvloop's pipes stay open inside a program under other numbers,
-    and then it is never seen that the program has closed them.
+    `subprocess` starts the process, not the event loop: uvloop leaves duplicates of the pipes open
+    inside the program, and then the broker never sees end-of-file.
     """
 
     def __init__(self, owner: ProgramOwner, program: Program) -> None:
@@ -77,28 +76,28 @@ class ProgramLink:
         self._program = program
         self._loop = asyncio.get_running_loop()
         self._process: subprocess.Popen[bytes] | None = None
-        self._exit = -1  # readable once the program has ended
+        self._exit = -1  # a pidfd, readable once the program has exited
         self._stdin: asyncio.WriteTransport | None = None
         self._outputs: list[asyncio.ReadTransport] = []
-        self._intake = Intake()
+        self._input = InputBuffer()
         self._input_closed = False
         self._output_ended = False
-        self._early: list[bytes] = []
+        self._written_early: list[bytes] = []
         self._timers: list[asyncio.TimerHandle] = []
         self.congested = False
         self.ended: asyncio.Future[int | None] = self._loop.create_future()
-        self.connection = next_connection()
+        self.connection = next_connection_number()
         self.peer = f"stdio:{program.name}"
 
-    # --- The supervisor's side --------------------------------------------------------------------
+    # --- Called by the supervisor -----------------------------------------------------------------
 
     def open(self) -> int:
-        """Let the program in before it is started; return its client id or raise PenstockError."""
-        self._intake.handler, client_id = self._owner.opened(self, self._program)
+        """Register the program before it starts; return its client id. Raise PenstockError."""
+        self._input.handler, client_id = self._owner.opened(self, self._program)
         return client_id
 
     async def start(self, client_id: int) -> None:
-        """Run the program; raise OSError, and let it go again, if that cannot be."""
+        """Run the program; raise OSError, and close the link, if it cannot be started."""
         try:
             process = await asyncio.to_thread(self._spawn, client_id)
         except OSError as error:
@@ -120,7 +119,7 @@ class ProgramLink:
             stderr=subprocess.PIPE,
             cwd=program.directory,
             env={**os.environ, **program.environment, CLIENT_ID_VARIABLE: str(client_id)},
-            # A session of its own, so that a signal from the terminal is the broker's alone.
+            # A session of its own, so that terminal signals reach the broker only.
             start_new_session=True,
         )
 
@@ -133,17 +132,17 @@ class ProgramLink:
         self._stdin, _ = await loop.connect_write_pipe(lambda: _Input(self), process.stdin)
         high = self._owner.congested_bytes
         self._stdin.set_write_buffer_limits(high=high, low=high // 4)
-        self._stdin.writelines(self._early)
-        self._early.clear()
-        if self._intake.paused:
+        self._stdin.writelines(self._written_early)
+        self._written_early.clear()
+        if self._input.paused:
             output.pause_reading()
-        if self.ended.done():  # already
+        if self.ended.done():  # the program has exited already
             self._close_pipes()
         elif self._input_closed:
             self.stop(seconds_max=STDIO_STOP_SECONDS_MAX)
 
     def stop(self, *, seconds_max: float) -> None:
-        """Close the program's input; terminate it at half of the time, kill it when it is up."""
+        """Close the program's input; terminate it after half of `seconds_max`, then kill it."""
         self._input_closed = True
         if self._stdin is not None:
             self._stdin.close()
@@ -167,41 +166,41 @@ class ProgramLink:
 
     def _kill(self) -> None:
         if self._process is not None and self._running:
-            # Its own children too: it leads a group of processes.
+            # Kill its children too: it leads a process group.
             os.killpg(self._process.pid, signal.SIGKILL)
 
-    # --- The ends of the program and of its pipes -------------------------------------------------
+    # --- Exit of the program, end of its pipes ----------------------------------------------------
 
     def _exited(self) -> None:
-        """Wait a moment for the output to be read to its end."""
+        """Read the rest of the output, for a short time, before the link ends."""
         self._loop.remove_reader(self._exit)
         os.close(self._exit)
         if self._process is not None:
-            self._process.wait()  # which it has done: this only asks how
+            self._process.wait()  # returns at once: reap the process
         if self._output_ended:
             self._finish()
         else:
-            self._later(_LAST_WORDS_SECONDS, self._finish)
+            self._later(_OUTPUT_DRAIN_SECONDS, self._finish)
 
     def output_ended(self) -> None:
-        """Let the handler end a program that will not be heard any more; it may owe answers yet."""
+        """Tell the handler that the program sends nothing more; replies may still be pending."""
         self._output_ended = True
         if not self._running:
             self._finish()
             return
-        handler = self._intake.handler
+        handler = self._input.handler
         if handler is None or self._input_closed:
             self.stop(seconds_max=STDIO_STOP_SECONDS_MAX)
             return
         try:
             handler.ended()
         except Exception as error:  # noqa: BLE001
-            # Whatever broke, it breaks one program only.
+            # A failing handler ends its own program only.
             self._owner.failed(self, error)
             self.abort()
 
     def input_ended(self) -> None:
-        """Write no more to a program that does not listen; it may go on speaking."""
+        """Stop writing: the program has closed its input. It may still send."""
         self._input_closed = True
         self._stdin = None
 
@@ -223,37 +222,41 @@ class ProgramLink:
 
     def _end(self, reason: str) -> None:
         self._input_closed = True
-        handler = self._intake.end()
+        handler = self._input.close()
         if handler is not None:
             handler.lost(reason)
             self._owner.closed(self)
 
-    # --- The pipes' side --------------------------------------------------------------------------
+    # --- Called by the pipes ----------------------------------------------------------------------
 
     def take(self, data: bytes) -> None:
-        """Let the handler take what it can of `data`, or of what waits if that is empty."""
+        """Offer `data` to the handler, or the waiting bytes if it is empty."""
         try:
             if data:
-                self._intake.take(data)
+                self._input.feed(data)
             else:
-                self._intake.take_waiting()
+                self._input.flush()
         except Exception as error:  # noqa: BLE001
-            # Whatever broke, it breaks one program only.
+            # A failing handler ends its own program only.
             self._owner.failed(self, error)
             self.abort()
 
     def drained(self) -> None:
-        """Let the handler know that the program has caught up."""
+        """Tell the handler that the link is no longer congested."""
         self.congested = False
-        if self._intake.handler is not None:
-            self._intake.handler.drained()
+        if self._input.handler is not None:
+            self._input.handler.drained()
 
-    # --- The handler's side -----------------------------------------------------------------------
+    # --- ports.Link -------------------------------------------------------------------------------
 
     @property
     def buffered(self) -> int:
         """See ports.Link."""
         return self._stdin.get_write_buffer_size() if self._stdin is not None else 0
+
+    def set_handler(self, handler: Handler) -> None:
+        """See ports.Link."""
+        self._input.handler = handler
 
     def write(self, data: bytes) -> None:
         """See ports.Link."""
@@ -262,23 +265,23 @@ class ProgramLink:
         if self._stdin is not None:
             self._stdin.write(data)
         else:
-            self._early.append(data)
+            self._written_early.append(data)
 
     def pause(self) -> None:
         """See ports.Link."""
-        if self._intake.pause() and self._outputs and not self._output_ended:
+        if self._input.pause() and self._outputs and not self._output_ended:
             self._outputs[0].pause_reading()
 
     def resume(self) -> None:
-        """See ports.Link: what waits is handed on first, and may pause again."""
-        if not self._intake.resume():
+        """See ports.Link: waiting bytes are offered first; the handler may pause again."""
+        if not self._input.resume():
             return
         if self._outputs and not self._output_ended:
             self._outputs[0].resume_reading()
         self.take(b"")
 
     def close(self) -> None:
-        """See ports.Link: the program sees the end of its input, and has a while to end too."""
+        """See ports.Link: the program sees end-of-file and has STDIO_STOP_SECONDS_MAX to exit."""
         self.stop(seconds_max=STDIO_STOP_SECONDS_MAX)
 
     def abort(self) -> None:
@@ -317,7 +320,7 @@ class _Output(asyncio.Protocol):
 
 
 class _Errors(asyncio.Protocol):
-    """A program's standard error: lines for the log."""
+    """A program's standard error, logged line by line."""
 
     def __init__(self, link: ProgramLink) -> None:
         self._link = link
@@ -364,21 +367,21 @@ class Supervisor:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Run the program, and run it again whenever it ends."""
+        """Run the program, and restart it whenever it exits."""
         self._task = asyncio.create_task(self._keep_running())
 
     def stop_restarting(self) -> None:
-        """Let it run, but only as long as it does not end."""
+        """Do not restart the program once it exits."""
         self._stopping.set()
 
     async def stop(self, *, seconds_max: float) -> None:
-        """End the program: its input closes, then it is terminated, then killed."""
+        """Stop the program: close its input, then terminate it, then kill it."""
         self._stopping.set()
         if self._link is not None:
             self._link.stop(seconds_max=seconds_max)
         if self._task is None:
             return
-        # A killed program ends at once; the margin is for the loop to notice.
+        # One second more, for the event loop to see that a killed program has exited.
         _, pending = await asyncio.wait([self._task], timeout=seconds_max + 1)
         for task in pending:
             task.cancel()
@@ -406,7 +409,7 @@ class Supervisor:
             client_id = link.open()
         except PenstockError as error:
             log.warning(
-                "program cannot be let in",
+                "program refused",
                 connection=link.connection,
                 program=program.name,
                 reason=str(error),

@@ -1,8 +1,8 @@
 """Stream connections (TCP, TLS, IPC) on an asyncio loop.
 
-All connections of a loop read into one buffer. A connection keeps only the bytes of a frame that is
-not whole yet, and puts them back to the front of the buffer before its next read. A frame too large
-for that gets a buffer of its own until it is done.
+All connections of a loop read into one shared buffer. A connection keeps only the bytes of an
+incomplete frame, and copies them to the front of the shared buffer before its next read. A large
+incomplete frame is read into a buffer of the connection's own until it is complete.
 """
 
 import asyncio
@@ -11,16 +11,16 @@ from typing import Final, Protocol, cast
 
 from penstock.limits import LINGER_SECONDS_MAX, RECEIVE_BUFFER_BYTES
 from penstock.ports import Handler
-from penstock.transport.numbers import next_connection
+from penstock.transport.links import next_connection_number, peer_name
 
 __all__ = ["ConnectionOwner", "ReceiveBuffer", "StreamConnection"]
 
 REST_BYTES_MAX: Final = RECEIVE_BUFFER_BYTES // 4
-"""More than this of an unfinished frame, and the connection reads into a buffer of its own."""
+"""An incomplete frame above this size is read into a buffer of the connection's own."""
 
 
 class ReceiveBuffer:
-    """The one buffer of an event loop."""
+    """The buffer into which all connections of an event loop read."""
 
     def __init__(self, size: int = RECEIVE_BUFFER_BYTES) -> None:
         self.data = bytearray(size)
@@ -28,24 +28,24 @@ class ReceiveBuffer:
 
 
 class ConnectionOwner(Protocol):
-    """Who a connection belongs to: a listener."""
+    """The listener that connections belong to."""
 
     @property
     def buffer(self) -> ReceiveBuffer:
-        """The buffer of the event loop."""
+        """The shared buffer of the event loop."""
 
     @property
     def congested_bytes(self) -> int:
-        """How much may be buffered for a peer before its link is congested."""
+        """Bytes buffered for a peer above which its link is congested."""
 
     def opened(self, connection: "StreamConnection") -> Handler:
-        """Take note of a new connection; return its handler."""
+        """Register a new connection; return its handler."""
 
     def closed(self, connection: "StreamConnection") -> None:
-        """Take note that a connection is gone."""
+        """Remove a connection that is closed."""
 
     def failed(self, connection: "StreamConnection", error: Exception) -> None:
-        """Take note that a connection's handler broke; the connection is aborted."""
+        """Log an exception of a connection's handler; the connection is aborted."""
 
 
 class StreamConnection(asyncio.BufferedProtocol):
@@ -55,7 +55,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         "_closing",
         "_ended",
         "_handler",
-        "_own",
+        "_own_buffer",
         "_own_filled",
         "_owner",
         "_pauses",
@@ -71,34 +71,33 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._handler: Handler | None = None
         self._rest = b""
-        self._own: bytearray | None = None
+        self._own_buffer: bytearray | None = None
         self._own_filled = 0
         self._pauses = 0
         self._closing = False
-        self._ended = False  # the peer sends nothing more; it may still read
+        self._ended = False  # half-closed: the peer sends nothing more, but may still read
         self.congested = False
-        self.connection = next_connection()
+        self.connection = next_connection_number()
         self.peer = ""
 
-    # --- asyncio's side ---------------------------------------------------------------------------
+    # --- asyncio.BufferedProtocol -----------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start: the handler is made for this link."""
+        """Set socket options and create the handler."""
         self._transport = cast("asyncio.Transport", transport)
-        name = transport.get_extra_info("peername")
-        self.peer = f"{name[0]}:{name[1]}" if isinstance(name, tuple) else str(name or "")
+        self.peer = peer_name(transport)
         high = self._owner.congested_bytes
         self._transport.set_write_buffer_limits(high=high, low=high // 4)
-        peer = transport.get_extra_info("socket")
-        if peer is not None and peer.family != socket.AF_UNIX:
-            # A peer that is gone without a word is found out by the system, in its own time.
-            peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        connected = transport.get_extra_info("socket")
+        if connected is not None and connected.family != socket.AF_UNIX:
+            # The system detects peers that vanish without closing the connection.
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._handler = self._owner.opened(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
-        """Give the place for the next read: behind the bytes that wait for the rest."""
-        if self._own is not None:
-            return memoryview(self._own)[self._own_filled :]
+        """Return the buffer for the next read, behind the bytes of an incomplete frame."""
+        if self._own_buffer is not None:
+            return memoryview(self._own_buffer)[self._own_filled :]
         rest = self._rest
         if not rest:
             return self._owner.buffer.view
@@ -106,39 +105,39 @@ class StreamConnection(asyncio.BufferedProtocol):
         return self._owner.buffer.view[len(rest) :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Hand on what was read."""
-        if self._own is None:
+        """Offer the received bytes to the handler."""
+        if self._own_buffer is None:
             filled = len(self._rest) + nbytes
             self._rest = b""
             self._take(self._owner.buffer.view[:filled])
             return
-        own = full = self._own
+        own = full = self._own_buffer
         filled = self._own_filled + nbytes
-        self._own = None
+        self._own_buffer = None
         with memoryview(own) as whole, whole[:filled] as view:
             taken = self._offer(view)
             if 0 < taken < filled:
                 self._keep(view[taken:])
         if not taken:
-            if filled == len(own):  # the loop still holds it: it cannot be made longer in place
+            if filled == len(own):  # the loop still exports it: it cannot grow in place
                 own = bytearray(2 * filled)
                 own[:filled] = full
-            self._own, self._own_filled = own, filled
+            self._own_buffer, self._own_filled = own, filled
 
     def pause_writing(self) -> None:
-        """Note that the peer reads more slowly than it is written to."""
+        """Mark the link as congested: the peer reads too slowly."""
         self.congested = True
 
     def resume_writing(self) -> None:
-        """Let the handler know that the peer has caught up."""
+        """Tell the handler that the link is no longer congested."""
         self.congested = False
         if self._handler is not None:
             self._handler.drained()
 
     def eof_received(self) -> bool:
-        """Let the handler end when the peer has no more to say; it may owe answers yet.
+        """On half-close, let the handler finish its replies and close the link.
 
-        TLS on asyncio cannot write to a peer that has ended: there the connection closes at once.
+        TLS connections cannot half-close on asyncio: they close at once.
         """
         transport = self._transport
         if transport is None or transport.get_extra_info("sslcontext") is not None:
@@ -147,21 +146,21 @@ class StreamConnection(asyncio.BufferedProtocol):
             return False
         if not self._ended and not self._closing and self._handler is not None:
             self._ended = True
-            self._rest, self._own = b"", None
+            self._rest, self._own_buffer = b"", None
             try:
                 self._handler.ended()
             except Exception as error:  # noqa: BLE001
-                # Whatever broke, it breaks one connection only.
+                # A failing handler ends its own connection only.
                 self._owner.failed(self, error)
                 self.abort()
-        return True  # what closes it is the handler
+        return True  # keep the transport open: the handler closes it
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End: the handler learns why."""
+        """Release the connection and tell the handler why it ended."""
         handler, self._handler = self._handler, None
         self._closing = True
         self._transport = None
-        self._own = None
+        self._own_buffer = None
         self._rest = b""
         try:
             if handler is not None:
@@ -170,19 +169,19 @@ class StreamConnection(asyncio.BufferedProtocol):
             self._owner.closed(self)
 
     def _take(self, view: memoryview) -> None:
-        """Let the handler take what it can of `view`, and keep the rest."""
+        """Offer `view` to the handler and keep what it does not take."""
         taken = self._offer(view)
         if taken < len(view):
             self._keep(view[taken:])
 
     def _offer(self, view: memoryview) -> int:
-        """Let the handler take what it can; return how much that was, all if nobody wants more."""
+        """Offer `view` to the handler; return the bytes taken, all of them once closing."""
         if self._handler is None:
             return len(view)
         try:
             taken = 0 if self._pauses else self._handler.received(view)
         except Exception as error:  # noqa: BLE001
-            # Whatever broke, it breaks one connection only.
+            # A failing handler ends its own connection only.
             self._owner.failed(self, error)
             self.abort()
         return len(view) if self._closing else taken
@@ -191,26 +190,30 @@ class StreamConnection(asyncio.BufferedProtocol):
         if len(rest) <= REST_BYTES_MAX:
             self._rest = bytes(rest)
             return
-        self._own = bytearray(2 * len(rest))
-        self._own[: len(rest)] = rest
+        self._own_buffer = bytearray(2 * len(rest))
+        self._own_buffer[: len(rest)] = rest
         self._own_filled = len(rest)
 
     def waiting(self) -> bytes:
-        """Return the bytes that were received and not taken."""
-        if self._own is not None:
-            return bytes(self._own[: self._own_filled])
+        """Return the received bytes that the handler has not taken."""
+        if self._own_buffer is not None:
+            return bytes(self._own_buffer[: self._own_filled])
         return self._rest
 
     @property
     def _done_reading(self) -> bool:
         return self._closing or self._ended
 
-    # --- the handler's side -----------------------------------------------------------------------
+    # --- ports.Link -------------------------------------------------------------------------------
 
     @property
     def buffered(self) -> int:
         """See ports.Link."""
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
+
+    def set_handler(self, handler: Handler) -> None:
+        """See ports.Link."""
+        self._handler = handler
 
     def write(self, data: bytes) -> None:
         """See ports.Link."""
@@ -224,14 +227,14 @@ class StreamConnection(asyncio.BufferedProtocol):
             self._transport.pause_reading()
 
     def resume(self) -> None:
-        """See ports.Link: what waits is handed on first, and may pause again."""
+        """See ports.Link: waiting bytes are offered first; the handler may pause again."""
         transport = self._transport
         self._pauses -= 1
         if self._pauses or transport is None or self._done_reading:
             return
         transport.resume_reading()
         waiting = self.waiting()
-        self._rest, self._own = b"", None
+        self._rest, self._own_buffer = b"", None
         if waiting:
             self._take(memoryview(waiting))
 
@@ -249,7 +252,7 @@ class StreamConnection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def _linger(self, buffered_before: int | None = None) -> None:
-        """Wait for a peer to read what is left for it, as long as it does."""
+        """Abort a closing connection if its peer reads nothing for LINGER_SECONDS_MAX."""
         if self._transport is None:
             return
         buffered = self.buffered

@@ -1,4 +1,4 @@
-"""TLS for listeners: a context from a certificate and its key."""
+"""TLS for listeners: an SSL context from a certificate and its key."""
 
 import ssl
 from pathlib import Path
@@ -9,10 +9,10 @@ __all__ = ["server_context"]
 
 
 def server_context(certificate: str | Path, key: str | Path) -> ssl.SSLContext:
-    """Return what a listener needs to serve TLS 1.2 and 1.3; clients bring no certificate.
+    """Return a server context for TLS 1.2 and 1.3 without client certificates.
 
-    `certificate` is a PEM file with the certificate and those that signed it, `key` a PEM file with
-    the key, which no password protects. Raise CertificateUnusable with the file and its fault.
+    `certificate` is a PEM file with the certificate chain, `key` a PEM file with the unencrypted
+    private key. Raise CertificateUnusable with the file and the problem.
     """
     for path in (certificate, key):
         _check_readable(Path(path))
@@ -30,11 +30,11 @@ def server_context(certificate: str | Path, key: str | Path) -> ssl.SSLContext:
 
 
 class _Encrypted(Exception):
-    """The key asks for a password."""
+    """The key is encrypted."""
 
 
 def _no_password() -> str:
-    # Without this the process would stop and ask on the terminal.
+    # Without this callback OpenSSL would prompt on the terminal.
     raise _Encrypted
 
 
@@ -48,7 +48,7 @@ def _check_readable(path: Path) -> None:
 
 
 def _fault(certificate: str, key: str, error: ssl.SSLError) -> tuple[str, str]:
-    """Say which of the files is at fault; the library does not."""
+    """Return the file at fault and the problem: the library does not name the file."""
     if error.reason == "KEY_VALUES_MISMATCH":
         return key, f"is not the key of {certificate}"
     try:

@@ -1,8 +1,8 @@
-"""herald over UDP: a datagram holds whole frames, a session is an address.
+"""herald over UDP: a datagram holds whole frames, a session is a peer address.
 
-Delivery is at most once: what is lost, too large or too much is not sent again. A session begins
-with the first datagram of an address that starts with herald's magic, in either byte order, and
-ends with DISCONNECT, an error that would close a stream, or when nothing was heard for a while.
+Delivery is at most once: lost, oversized or excess messages are not sent again. A session starts
+with the first datagram of an address that begins with herald's magic, in either byte order. It ends
+with DISCONNECT, with an error that would close a stream, or after `session_seconds_max` of silence.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from penstock.limits import (
 )
 from penstock.model import ByteOrder
 from penstock.ports import Handler
-from penstock.transport.numbers import next_connection
+from penstock.transport.links import next_connection_number
 from penstock.wire.herald import Disconnect, Error, ErrorCode, OpCode, encode
 
 __all__ = ["DatagramEndpoint", "DatagramOwner", "DatagramSession", "split_frames"]
@@ -34,9 +34,9 @@ _ACCEPTED: Final = bytes((0,))
 
 
 def split_frames(data: bytes, *, order: ByteOrder) -> tuple[list[bytes], int]:
-    """Cut a run of whole frames into datagrams; return them and how many frames fit none.
+    """Split whole frames into datagrams; return them and the number of frames that fit in none.
 
-    Frames share a datagram up to UDP_BATCH_BYTES_MAX; a larger frame has one to itself.
+    Frames share a datagram of up to UDP_BATCH_BYTES_MAX; a larger frame gets its own.
     """
     if len(data) <= UDP_BATCH_BYTES_MAX:
         return [data], 0
@@ -47,35 +47,35 @@ def split_frames(data: bytes, *, order: ByteOrder) -> tuple[list[bytes], int]:
 
 
 class DatagramOwner(Protocol):
-    """Who the sessions belong to: a listener."""
+    """The listener that sessions belong to."""
 
     def opened(self, session: "DatagramSession") -> Handler:
-        """Take note of a new session, whose byte order is known; return its handler."""
+        """Register a new session, whose byte order is known; return its handler."""
 
     def closed(self, session: "DatagramSession") -> None:
-        """Take note that a session is gone."""
+        """Remove a session that has ended."""
 
     def failed(self, session: "DatagramSession", error: Exception) -> None:
-        """Take note that a session's handler broke; the session is aborted."""
+        """Log an exception of a session's handler; the session is aborted."""
 
-    def not_heard(self, reason: str) -> None:
-        """Count a datagram that was received and not looked at."""
+    def datagram_dropped(self, reason: str) -> None:
+        """Count a received datagram that was dropped."""
 
-    def not_sent(self, *, messages: int, too_large: int) -> None:
-        """Count frames that were dropped for want of room, and frames that fit no datagram."""
+    def frames_dropped(self, *, messages: int, too_large: int) -> None:
+        """Count frames dropped because the buffer was full, and frames too large for UDP."""
 
 
 class DatagramSession:
-    """One address; to its handler it is a `ports.Link`.
+    """One peer address; to its handler it is a `ports.Link`.
 
-    It is never congested: what cannot be sent is dropped.
+    It is never congested: messages that cannot be sent are dropped.
     """
 
     __slots__ = (
         "_closing",
         "_endpoint",
         "_handshake",
-        "_handshakes",
+        "_handshake_acks",
         "_pauses",
         "_receiving",
         "_waiting",
@@ -83,7 +83,7 @@ class DatagramSession:
         "address",
         "connection",
         "handler",
-        "heard_at",
+        "last_received",
         "order",
         "peer",
     )
@@ -100,23 +100,23 @@ class DatagramSession:
         self._waiting: deque[bytes] = deque()
         self._waiting_bytes = 0
         self._handshake: bytes | None = None
-        self._handshakes: dict[bytes, bytes] = {}
+        self._handshake_acks: dict[bytes, bytes] = {}
         self.address = address
         self.order: ByteOrder = order
-        self.connection = next_connection()
+        self.connection = next_connection_number()
         self.peer = f"{address[0]}:{address[1]}"
         self.handler: Handler | None = None
-        self.heard_at = 0.0
+        self.last_received = 0.0
 
-    # --- The endpoint's side ----------------------------------------------------------------------
+    # --- Called by the endpoint -------------------------------------------------------------------
 
     def take(self, datagram: bytes) -> None:
-        """Let the handler take a datagram, now or when it is resumed."""
+        """Pass a datagram to the handler, or keep it while paused."""
         if self._closing:
             return
         if self._pauses or self._receiving:
             if self._waiting_bytes + len(datagram) > UDP_WAITING_BYTES_MAX:
-                self._endpoint.owner.not_heard("session is paused")
+                self._endpoint.owner.datagram_dropped("session is paused")
                 return
             self._waiting.append(datagram)
             self._waiting_bytes += len(datagram)
@@ -133,7 +133,7 @@ class DatagramSession:
         try:
             taken = handler.received(view)
         except Exception as error:  # noqa: BLE001
-            # Whatever broke, it breaks one session only.
+            # A failing handler ends its own session only.
             self._endpoint.owner.failed(self, error)
             self.abort()
             taken = len(view)
@@ -146,39 +146,43 @@ class DatagramSession:
             self._waiting.appendleft(bytes(view[taken:]))
             self._waiting_bytes += len(view) - taken
         elif taken < len(view):
-            # Nothing is kept for the next datagram: it need not be the next that was sent.
+            # An incomplete frame is an error: the next datagram need not continue it.
             self.write(encode(Error(ErrorCode.MALFORMED_MESSAGE), order=self.order))
 
     def _answer_repeated_handshake(self, datagram: bytes) -> int:
-        """Send an acknowledgment again that did not arrive; return how many bytes that answered.
+        """Send the acknowledgment of a repeated handshake again; return the bytes it used.
 
-        A client that gets no answer sends its handshake again, byte for byte.
+        A client that gets no acknowledgment repeats its handshake byte for byte.
         """
         if len(datagram) < _HEADER_BYTES or datagram[2] not in _HANDSHAKES:
             return 0
         end = _HEADER_BYTES + int.from_bytes(datagram[3:7], self.order)
         handshake = datagram[:end]
-        answer = self._handshakes.get(handshake)
+        answer = self._handshake_acks.get(handshake)
         if answer is None:
             self._handshake = handshake
             return 0
         self.write(answer)
         return end
 
-    # --- The handler's side -----------------------------------------------------------------------
+    # --- ports.Link -------------------------------------------------------------------------------
 
     @property
     def buffered(self) -> int:
-        """See ports.Link: all sessions of a listener share the system's socket."""
+        """See ports.Link: all sessions of a listener share one socket."""
         return self._endpoint.buffered
 
+    def set_handler(self, handler: Handler) -> None:
+        """See ports.Link."""
+        self.handler = handler
+
     def write(self, data: bytes) -> None:
-        """See ports.Link: whole frames, which is what herald's gateway writes."""
+        """See ports.Link; `data` is whole frames, as herald's gateway writes them."""
         if self._closing or not data:
             return
         if self._handshake is not None and data[2] == OpCode.HANDSHAKE_ACK:
             if data[7:8] == _ACCEPTED:
-                self._handshakes[self._handshake] = data[:16]
+                self._handshake_acks[self._handshake] = data[:16]
             self._handshake = None
         self._endpoint.send(data, self)
 
@@ -187,7 +191,7 @@ class DatagramSession:
         self._pauses += 1
 
     def resume(self) -> None:
-        """See ports.Link: what waits is handed on first, and may pause again."""
+        """See ports.Link: waiting datagrams are offered first; the handler may pause again."""
         self._pauses -= 1
         while self._waiting and not (self._pauses or self._closing or self._receiving):
             datagram = self._waiting.popleft()
@@ -195,7 +199,7 @@ class DatagramSession:
             self._take(datagram)
 
     def close(self) -> None:
-        """See ports.Link; a session that the broker ends of its own accord is told so."""
+        """See ports.Link; send DISCONNECT unless the peer's own datagram caused the close."""
         if self._closing:
             return
         if not self._receiving:
@@ -213,7 +217,7 @@ class DatagramSession:
 
 
 class DatagramEndpoint(asyncio.DatagramProtocol):
-    """A bound socket and the sessions of the addresses that talk to it."""
+    """A bound socket and its sessions, one for each peer address."""
 
     def __init__(
         self,
@@ -226,7 +230,7 @@ class DatagramEndpoint(asyncio.DatagramProtocol):
         self._session_seconds_max = session_seconds_max
         self._sessions_max = sessions_max
         self._accepting = True
-        # In the order they were last heard: who is idle for longest comes first.
+        # Ordered by the last datagram: the session that is idle for longest comes first.
         self._sessions: dict[tuple[Any, ...], DatagramSession] = {}
         self._loop = asyncio.get_running_loop()
         self._sweep: asyncio.TimerHandle | None = None
@@ -238,33 +242,33 @@ class DatagramEndpoint(asyncio.DatagramProtocol):
     def __len__(self) -> int:
         return len(self._sessions)
 
-    # --- asyncio's side ---------------------------------------------------------------------------
+    # --- asyncio.DatagramProtocol -----------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start: ask for room for what arrives while the broker is busy."""
+        """Enlarge the socket buffers, for datagrams that arrive while the broker is busy."""
         self._transport = cast("asyncio.DatagramTransport", transport)
         bound = transport.get_extra_info("socket")
         for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
             bound.setsockopt(socket.SOL_SOCKET, option, UDP_SOCKET_BUFFER_BYTES)
 
     def datagram_received(self, data: bytes, addr: tuple[Any, ...]) -> None:
-        """Hand a datagram to the session of its address, which may begin with it."""
+        """Pass a datagram to the session of its address; open one if there is none."""
         session = self._sessions.pop(addr, None)
         if session is None:
             session = self._open(data, addr)
             if session is None:
                 return
         self._sessions[addr] = session
-        session.heard_at = self._loop.time()
+        session.last_received = self._loop.time()
         if self._sweep is None:
             self._sweep = self._loop.call_later(self._session_seconds_max, self._end_idle)
         session.take(data)
 
     def error_received(self, exc: Exception) -> None:
-        """Go on: an address that is gone ends by its idle limit."""
+        """Ignore the error: the session of an unreachable address ends when it is idle."""
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End: all sessions are gone."""
+        """End all sessions."""
         self._transport = None
         if self._sweep is not None:
             self._sweep.cancel()
@@ -276,11 +280,11 @@ class DatagramEndpoint(asyncio.DatagramProtocol):
     def _open(self, data: bytes, address: tuple[Any, ...]) -> DatagramSession | None:
         order = _ORDERS.get(data[:2])
         if order is None:
-            self.owner.not_heard("not a herald frame")
+            self.owner.datagram_dropped("not a herald frame")
         elif not self._accepting:
-            self.owner.not_heard("the broker is stopping")
+            self.owner.datagram_dropped("the broker is stopping")
         elif len(self._sessions) >= self._sessions_max:
-            self.owner.not_heard("too many sessions")
+            self.owner.datagram_dropped("too many sessions")
         else:
             session = DatagramSession(self, address, order)
             session.handler = self.owner.opened(session)
@@ -288,32 +292,32 @@ class DatagramEndpoint(asyncio.DatagramProtocol):
         return None
 
     def _end_idle(self) -> None:
-        """Tell those that were not heard for too long; come back when the next may be due."""
+        """Close the sessions that are idle for too long; schedule the next check."""
         now = self._loop.time()
         self._sweep = None
         for session in list(self._sessions.values()):
-            wait = session.heard_at + self._session_seconds_max - now
+            wait = session.last_received + self._session_seconds_max - now
             if wait > 0:
                 self._sweep = self._loop.call_later(wait, self._end_idle)
                 return
             session.close()
 
-    # --- The sessions' side -----------------------------------------------------------------------
+    # --- Called by sessions -----------------------------------------------------------------------
 
     @property
     def buffered(self) -> int:
-        """Bytes that were written and are not with the system yet."""
+        """Bytes written that the system has not taken yet."""
         transport = self._transport
-        # asyncio's datagram transports have the method; its typed face forgets it.
+        # asyncio's datagram transports have this method; its type stubs lack it.
         return 0 if transport is None else cast("Any", transport).get_write_buffer_size()
 
     def send(self, data: bytes, session: DatagramSession) -> None:
-        """Send whole frames to an address, as far as there is room."""
+        """Send whole frames to an address; drop those that find the buffer full."""
         transport = self._transport
         if transport is None:
             return
         if data is not self._split_data:
-            # Subscribers that see the same rows share their bytes: they are cut once for all.
+            # Subscribers of the same rows share one bytes object: split it once.
             self._split_data, self._split = data, split_frames(data, order=session.order)
         datagrams, too_large = self._split
         dropped = 0
@@ -327,14 +331,14 @@ class DatagramEndpoint(asyncio.DatagramProtocol):
                 room -= len(datagram)
                 transport.sendto(datagram, session.address)
         if dropped or too_large:
-            self.owner.not_sent(messages=dropped, too_large=too_large)
+            self.owner.frames_dropped(messages=dropped, too_large=too_large)
 
     def end_soon(self, session: DatagramSession) -> None:
-        """End a session once the call that is being made is done."""
+        """End a session after the present callback."""
         self._loop.call_soon(self.end, session, "closed")
 
     def end(self, session: DatagramSession, reason: str) -> None:
-        """Forget a session; its handler learns why. One that is gone already is no fault."""
+        """Remove a session and tell its handler why; do nothing if it is gone already."""
         handler, session.handler = session.handler, None
         if self._sessions.get(session.address) is session:
             del self._sessions[session.address]
@@ -342,13 +346,13 @@ class DatagramEndpoint(asyncio.DatagramProtocol):
             handler.lost(reason)
             self.owner.closed(session)
 
-    # --- The owner's side -------------------------------------------------------------------------
+    # --- Called by the owner ----------------------------------------------------------------------
 
     async def listen(self, host: str, port: int) -> tuple[str, int]:
-        """Start to listen; return the address, with the port that port 0 became."""
+        """Start to listen; return host and port, with the actual port for port 0."""
         found = await self._loop.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
         family, kind, protocol, _, address = found[0]
-        # Bound here, since not every event loop says why it could not.
+        # Bind here: not every event loop reports why a bind failed.
         bound = socket.socket(family, kind, protocol)
         try:
             bound.bind(address)
@@ -360,11 +364,11 @@ class DatagramEndpoint(asyncio.DatagramProtocol):
         return name[0], name[1]
 
     def stop_accepting(self) -> None:
-        """Begin no further sessions."""
+        """Open no more sessions."""
         self._accepting = False
 
     async def close(self, *, seconds_max: float) -> None:
-        """End all sessions and the socket, once what was written is sent or the time is up."""
+        """Close all sessions and the socket; abort it if data is unsent after `seconds_max`."""
         self._accepting = False
         for session in list(self._sessions.values()):
             session.close()

@@ -1,8 +1,8 @@
-"""WebSocket: a byte stream in binary messages, cut anywhere.
+"""WebSocket: a byte stream in binary messages, which need not match frames.
 
-A message may hold a part of a frame or many frames; the broker's own messages hold whatever waits
-to be sent, up to a size that clients take by default. What asks for anything else than the
-WebSocket is handed on to the owner, which answers HTTP.
+A message may hold part of a frame or many frames. The broker's own messages hold all bytes that
+wait to be sent, up to the size that client libraries accept by default. Requests for anything else
+go to the owner, which serves HTTP.
 """
 
 import asyncio
@@ -26,49 +26,49 @@ from penstock.limits import (
     WEBSOCKET_SENT_MESSAGE_BYTES_MAX,
 )
 from penstock.ports import Handler
-from penstock.transport.intake import Intake
-from penstock.transport.pages import Pages
-from penstock.transport.web_connection import HttpArrival, WebConnection, peer_of
+from penstock.transport.links import InputBuffer, peer_name
+from penstock.transport.origin_policy import OriginPolicy
+from penstock.transport.web_connection import HttpArrival, WebConnection
 
 __all__ = ["WebSocketEndpoint", "WebSocketLink", "WebSocketOwner"]
 
 _MESSAGES_AHEAD: Final = 4
-"""Messages that are read before the handler took those before them."""
+"""Messages that the library reads ahead of the handler."""
 
 _ABORT_SECONDS: Final = 1.0
-"""For tasks to notice that their connections are gone."""
+"""Time for tasks to see that their connections were aborted."""
 
-# The library tells of every handshake that fails, in prose; the owner counts what matters.
-_SILENT: Final = logging.getLogger("penstock.transport.websocket.library")
-_SILENT.addHandler(logging.NullHandler())
-_SILENT.propagate = False
+# The library logs every failed handshake as free text. The owner counts those that matter.
+_LIBRARY_LOG: Final = logging.getLogger("penstock.transport.websocket.library")
+_LIBRARY_LOG.addHandler(logging.NullHandler())
+_LIBRARY_LOG.propagate = False
 
 
 class WebSocketOwner(Protocol):
-    """Who the connections belong to: a listener."""
+    """The listener that connections belong to."""
 
     @property
     def congested_bytes(self) -> int:
-        """How much may be buffered for a peer before its link is congested."""
+        """Bytes buffered for a peer above which its link is congested."""
 
     @property
     def out_bytes_max(self) -> int:
-        """How much may be buffered for a peer at all; with more it is cut off."""
+        """Bytes buffered for a peer above which its connection is aborted."""
 
     def opened(self, link: "WebSocketLink") -> Handler:
-        """Take note of a new connection; return its handler."""
+        """Register a new connection; return its handler."""
 
     def closed(self, link: "WebSocketLink") -> None:
-        """Take note that a connection is gone."""
+        """Remove a connection that is closed."""
 
     def failed(self, link: "WebSocketLink", error: Exception) -> None:
-        """Take note that a connection's handler broke; the connection is aborted."""
+        """Log an exception of a connection's handler; the connection is aborted."""
 
     def refused(self, peer: str, reason: str, *, connection: int) -> None:
-        """Count a connection that is ended for a reason of the transport's own."""
+        """Count a connection that the transport refuses or ends."""
 
     def http(self, arrival: HttpArrival) -> None:
-        """Take a connection over: give its transport another protocol, or end it."""
+        """Take over a connection: give its transport another protocol, or close it."""
 
 
 class WebSocketLink:
@@ -77,7 +77,7 @@ class WebSocketLink:
     def __init__(self, owner: WebSocketOwner, connection: WebConnection) -> None:
         self._owner = owner
         self._connection = connection
-        self._intake = Intake()
+        self._input = InputBuffer()
         self._may_receive = asyncio.Event()
         self._may_receive.set()
         self._queue: deque[bytes] = deque()
@@ -86,25 +86,25 @@ class WebSocketLink:
         self._closing = False
         self.congested = False
         self.connection = connection.number
-        self.peer = peer_of(connection.transport)
+        self.peer = peer_name(connection.transport)
 
-    # --- The connection's side --------------------------------------------------------------------
+    # --- The connection ---------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Read and write until the connection is gone or closed."""
+        """Read and write until the connection is closed."""
         sender = asyncio.create_task(self._send_all())
         reason = "closed"
         try:
-            self._intake.handler = self._owner.opened(self)
+            self._input.handler = self._owner.opened(self)
             await self._receive_all()
         except ConnectionClosed as closed:
             reason = str(closed)
         finally:
             if not self._closing:
                 sender.cancel()
-            # Otherwise what was written is sent first, and the sender closes.
+            # Otherwise the sender task sends what was written, then closes.
             await asyncio.wait([sender])
-            handler = self._intake.end()
+            handler = self._input.close()
             self._closing = True
             if handler is not None:
                 handler.lost(reason)
@@ -112,8 +112,8 @@ class WebSocketLink:
 
     async def _receive_all(self) -> None:
         while not self._closing:
-            if self._intake.paused:
-                await self._resumed_or_lost()
+            if self._input.paused:
+                await self._wait_for_resume()
             message = await self._connection.recv()
             if isinstance(message, str):
                 self._refused("text message")
@@ -121,8 +121,8 @@ class WebSocketLink:
                 return
             self._take(message)
 
-    async def _resumed_or_lost(self) -> None:
-        """Wait for `resume`; a connection that is gone needs none."""
+    async def _wait_for_resume(self) -> None:
+        """Wait until `resume` is called or the connection is closed."""
         tasks = [
             asyncio.ensure_future(self._may_receive.wait()),
             asyncio.ensure_future(self._connection.wait_closed()),
@@ -134,26 +134,26 @@ class WebSocketLink:
                 task.cancel()
 
     def _take(self, message: bytes) -> None:
-        """Let the handler take what it can of `message`, or of what waits if that is empty."""
+        """Offer `message` to the handler, or the waiting bytes if it is empty."""
         try:
             if message:
-                self._intake.take(message)
+                self._input.feed(message)
             else:
-                self._intake.take_waiting()
+                self._input.flush()
         except Exception as error:  # noqa: BLE001
-            # Whatever broke, it breaks one connection only.
+            # A failing handler ends its own connection only.
             self._owner.failed(self, error)
             self.abort()
 
     async def _send_all(self) -> None:
-        """Send what waits, as much at once as a message may hold, until closed."""
+        """Send the queue in messages of limited size, until closed."""
         connection = self._connection
         try:
             while True:
                 await self._to_send.wait()
                 while self._queue:
                     await connection.send(self._next_message())
-                    self._relax()
+                    self._signal_drained()
                 if self._closing:
                     break
                 self._to_send.clear()
@@ -177,21 +177,25 @@ class WebSocketLink:
         self._queued_bytes -= WEBSOCKET_SENT_MESSAGE_BYTES_MAX - room
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
-    def _relax(self) -> None:
+    def _signal_drained(self) -> None:
         if self.congested and self.buffered <= self._owner.congested_bytes // 4:
             self.congested = False
-            if self._intake.handler is not None:
-                self._intake.handler.drained()
+            if self._input.handler is not None:
+                self._input.handler.drained()
 
-    # --- The handler's side -----------------------------------------------------------------------
+    # --- ports.Link -------------------------------------------------------------------------------
 
     @property
     def buffered(self) -> int:
         """See ports.Link."""
         return self._queued_bytes + self._connection.transport.get_write_buffer_size()
 
+    def set_handler(self, handler: Handler) -> None:
+        """See ports.Link."""
+        self._input.handler = handler
+
     def write(self, data: bytes) -> None:
-        """See ports.Link; a peer that lets answers pile up without end is cut off."""
+        """See ports.Link; abort a peer that does not read its replies."""
         if self._closing or not data:
             return
         self._queue.append(data)
@@ -205,12 +209,12 @@ class WebSocketLink:
 
     def pause(self) -> None:
         """See ports.Link."""
-        self._intake.pause()
+        self._input.pause()
         self._may_receive.clear()
 
     def resume(self) -> None:
-        """See ports.Link: what waits is handed on first, and may pause again."""
-        if self._intake.resume() and not self._closing:
+        """See ports.Link: waiting bytes are offered first; the handler may pause again."""
+        if self._input.resume() and not self._closing:
             self._may_receive.set()
             self._take(b"")
 
@@ -232,14 +236,14 @@ class WebSocketLink:
 
 
 class WebSocketEndpoint:
-    """A listening socket that speaks WebSocket at one path, none if empty, and HTTP at others."""
+    """A listening socket: WebSocket at `path` (none if empty), HTTP at all other paths."""
 
-    def __init__(self, owner: WebSocketOwner, *, path: str, pages: Pages) -> None:
+    def __init__(self, owner: WebSocketOwner, *, path: str, origins: OriginPolicy) -> None:
         self._owner = owner
-        self.entering: set[WebConnection] = set()
-        """Connections that have not said yet what they want."""
+        self.unidentified: set[WebConnection] = set()
+        """See transport.web_connection.WebConnectionOwner."""
         self._path = path.encode()
-        self._pages = pages
+        self._origins = origins
         self._links: set[WebSocketLink] = set()
         self._connections: weakref.WeakSet[WebConnection] = weakref.WeakSet()
         self._server: Server | None = None
@@ -250,7 +254,7 @@ class WebSocketEndpoint:
     async def listen(
         self, host: str, port: int, *, tls: ssl.SSLContext | None = None
     ) -> tuple[str, int]:
-        """Start to listen; return the address, with the port that port 0 became."""
+        """Start to listen; return host and port, with the actual port for port 0."""
 
         def connection(*args: Any, **keywords: Any) -> WebConnection:  # noqa: ANN401
             made = WebConnection(self, *args, **keywords)
@@ -271,29 +275,29 @@ class WebSocketEndpoint:
             ping_timeout=WEBSOCKET_PING_SECONDS,
             max_size=WEBSOCKET_MESSAGE_BYTES_MAX,
             max_queue=_MESSAGES_AHEAD,
-            logger=_SILENT,
+            logger=_LIBRARY_LOG,
             create_connection=cast("type[ServerConnection]", connection),
         )
         name = next(iter(self._server.sockets)).getsockname()
         return name[0], name[1]
 
     def stop_accepting(self) -> None:
-        """Let nobody else in; who is in stays."""
+        """Accept no more connections; keep the open ones."""
         if self._server is not None:
             self._server.close(close_connections=False)
 
     async def close(self, *, seconds_max: float) -> None:
-        """End all connections, once what was written to them is sent or the time is up."""
+        """Close all connections; abort those that have unsent data after `seconds_max`."""
         self.stop_accepting()
-        for entering in list(self.entering):
-            entering.abort_entry()
+        for unidentified in list(self.unidentified):
+            unidentified.abort_unidentified()
         for link in list(self._links):
             link.close()
         if self._server is None:
             return
         waiting = asyncio.ensure_future(self._server.wait_closed())
         done, _ = await asyncio.wait([waiting], timeout=seconds_max)
-        # Those too that are still shaking hands: the library knows nothing of some of them.
+        # Include connections in their handshake: the library does not track all of them.
         left = [each for each in self._connections if each.abort_all()]
         if left:
             await asyncio.wait([each.gone for each in left], timeout=_ABORT_SECONDS)
@@ -310,12 +314,12 @@ class WebSocketEndpoint:
             self._links.discard(link)
 
     def _process_request(self, connection: ServerConnection, request: Request) -> Response | None:
-        """Refuse pages from elsewhere; None lets the handshake go on."""
+        """Answer 403 to pages of other origins; return None to continue the handshake."""
         headers = request.headers
-        if self._pages.may_connect(headers.get("Origin"), headers.get("Host")):
+        if self._origins.allows_websocket(headers.get("Origin"), headers.get("Host")):
             return None
         entered = cast("WebConnection", connection)
-        peer = peer_of(entered.transport)
+        peer = peer_name(entered.transport)
         self._owner.refused(peer, "origin not allowed", connection=entered.number)
         body = b"origin not allowed\n"
         answer = Headers(
@@ -328,11 +332,11 @@ class WebSocketEndpoint:
         return Response(403, "Forbidden", answer, body)
 
     def http(self, arrival: HttpArrival) -> None:
-        """See transport.web_connection.Entrance."""
+        """See transport.web_connection.WebConnectionOwner."""
         self._owner.http(arrival)
 
     def is_websocket(self, request_line: bytes | bytearray) -> bool:
-        """See transport.web_connection.Entrance."""
+        """See transport.web_connection.WebConnectionOwner."""
         method, _, rest = bytes(request_line).partition(b" ")
         path = rest.split(b" ", 1)[0].partition(b"?")[0]
         return bool(path) and method == b"GET" and path == self._path

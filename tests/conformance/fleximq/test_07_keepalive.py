@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.gateway.fleximq import shared_by
+from penstock.gateway.fleximq import FleximqShared
 from tests.conformance.fleximq.client import Client
 from tests.support import fleximq_bytes as fx
 from tests.support.live import LiveBroker
@@ -17,7 +17,9 @@ SECONDS = 0.25
 def watchful() -> Iterator[LiveBroker]:
     """A broker that pings clients after a quarter of a second of silence."""
     with LiveBroker() as live:
-        live.call(lambda: setattr(shared_by(live.server.broker), "keepalive_seconds", SECONDS))
+        live.call(
+            lambda: setattr(live.server.broker.shared(FleximqShared), "keepalive_seconds", SECONDS)
+        )
         yield live
 
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from penstock.core.hooks import Event, EventKind, Hook, Strategy
 from penstock.core.sessions import Session
-from penstock.gateway.fleximq import shared_by
+from penstock.gateway.fleximq import FleximqShared
 from tests.conformance.fleximq.client import Client
 from tests.support import fleximq_bytes as fx
 from tests.support.fleximq_bytes import frame
@@ -121,9 +121,13 @@ def test_1005_a_message_that_middleware_does_not_judge_in_time_is_504(broker: Li
 
 def test_1006_a_client_that_waits_for_middleware_is_not_called_silent() -> None:
     with LiveBroker() as live:
-        live.call(lambda: setattr(shared_by(live.server.broker), "keepalive_seconds", 0.1))
+        live.call(
+            lambda: setattr(live.server.broker.shared(FleximqShared), "keepalive_seconds", 0.1)
+        )
         with Client(live.address) as client:
-            live.call(lambda: setattr(shared_by(live.server.broker), "keepalive_seconds", 30))
+            live.call(
+                lambda: setattr(live.server.broker.shared(FleximqShared), "keepalive_seconds", 30)
+            )
             with judged(live, EventKind.SUBSCRIBE, timeout_ms=800):
                 client.say(fx.SUB, fx.topic("hook/slow"))
                 while (found := client.frame()).type == fx.PING:

@@ -18,12 +18,12 @@ class Room(Desk):
 
     def __init__(self) -> None:
         super().__init__()
-        self.one = self._join(self.link, self.door)
-        self.link_two, self.door_two = self.connect()
-        self.two = self._join(self.link_two, self.door_two)
+        self.one = self._join(self.link)
+        self.link_two = self.connect()
+        self.two = self._join(self.link_two)
 
-    def _join(self, link: RecordingLink, door: object) -> int:
-        door.received(memoryview(frame(fx.JOIN, 0)))  # type: ignore[attr-defined]
+    def _join(self, link: RecordingLink) -> int:
+        link.handler.received(memoryview(frame(fx.JOIN, 0)))
         return fx.parse(link.read()).client_id
 
     def say(self, message_type: int, *fields: dict[str, object], payload: bytes = b"") -> None:
@@ -93,7 +93,7 @@ def test_1103_a_pong_does_not_wait_for_the_disk(room: Room) -> None:
 @pytest.mark.parametrize("outcome", ["safe", "lost"])
 def test_1104_who_ends_is_closed_once_its_messages_are_settled(room: Room, outcome: str) -> None:
     room.say(fx.PUB, fx.topic("a"))
-    room.door.ended()
+    room.link.handler.ended()
     assert not room.link.closed
     if outcome == "lost":
         room.fail()
@@ -128,7 +128,7 @@ def test_1105_a_request_and_its_reply_are_kept_with_their_id(room: Room) -> None
     assert [found.type for found in room.frames(room.link_two)] == [fx.REQ]
     room.log.records.clear()
     header = fx.routing((room.one, "")) | fx.correlation("r1") | fx.status(200)
-    room.door_two.received(memoryview(frame(fx.REP, room.two, header, fx.pack(3))))
+    room.link_two.handler.received(memoryview(frame(fx.REP, room.two, header, fx.pack(3))))
     record = kept(room, room.two)
     assert record.kind is Kind.REPLY
     assert (record.correlation, record.status) == ("r1", 200)
@@ -187,7 +187,7 @@ def test_1109_what_the_broker_is_asked_and_answers_is_kept(
 
 def test_1110_a_request_that_nobody_answers_is_kept_with_its_end(room: Room) -> None:
     room.say(fx.REQ, fx.routing((room.two, "/x")), fx.request("r"))
-    room.door_two.lost("closed")
+    room.link_two.handler.lost("closed")
     _, reply = room.log.records
     assert (reply.kind, reply.correlation, reply.status) == (Kind.REPLY, "r", 600)
 
@@ -230,7 +230,7 @@ def test_1114_a_reply_that_cannot_be_kept_ends_the_request_for_both(room: Room) 
     room.frames(room.link_two)
     room.log.full = True
     header = fx.routing((room.one, "")) | fx.correlation("r")
-    room.door_two.received(memoryview(frame(fx.REP, room.two, header)))
+    room.link_two.handler.received(memoryview(frame(fx.REP, room.two, header)))
     (told,) = room.frames()
     assert (told.type, told.client_id) == (fx.REP, fx.BROKER)
     assert told.header["status"] == UNAVAILABLE
@@ -247,7 +247,7 @@ def test_1115_what_cannot_be_kept_reaches_nobody(room: Room, kind: int) -> None:
         fx.BCAST: [],
         fx.PUB: [fx.topic("a"), fx.routing((room.two, "/x"))],
     }[kind]
-    room.door_two.received(memoryview(frame(fx.SUB, room.two, fx.topic("a"))))
+    room.link_two.handler.received(memoryview(frame(fx.SUB, room.two, fx.topic("a"))))
     room.log.full = True
     room.say(kind, *fields)
     room.notice()

@@ -19,8 +19,8 @@ def desk() -> Desk:
 
 
 def test_01_a_run_that_the_log_does_not_take_is_answered_by_one_error(desk: Desk) -> None:
-    link, door = desk.connect()
-    door.received(memoryview(handshake_sub(b"\x07")))
+    link = desk.connect()
+    link.handler.received(memoryview(handshake_sub(b"\x07")))
     link.read()
     desk.log.full = True
     desk.send(publish(7, b"a") + publish(7, b"b") + PING + publish(7, b"c"))
@@ -58,7 +58,7 @@ def test_04_the_error_is_in_the_clients_byte_order() -> None:
 @pytest.mark.parametrize("outcome", ["safe", "lost"])
 def test_05_who_ends_is_closed_once_its_messages_are_settled(desk: Desk, outcome: str) -> None:
     desk.send(publish(7, b"a"))
-    desk.door.ended()
+    desk.link.handler.ended()
     assert not desk.link.closed
     if outcome == "lost":
         desk.fail()

@@ -98,7 +98,7 @@ def test_04_what_is_known_at_once_waits_behind_what_is_not() -> None:
 def test_05_who_ends_is_closed_behind_the_answers_that_wait(outcome: str) -> None:
     desk = open_desk()
     desk.send(push(1, b"a"))
-    desk.door.ended()
+    desk.link.handler.ended()
     assert not desk.link.closed
     if outcome == "lost":
         desk.fail()
@@ -117,14 +117,14 @@ def test_06_messages_are_kept_under_the_identity_name() -> None:
 
 def test_07_a_push_that_middleware_let_pass_and_the_log_does_not_take_is_refused() -> None:
     desk = open_desk()
-    link, door = desk.connect()
+    link = desk.connect()
     for data in (authentication(b"judge"), CHOICE, register(1, b"h", PUSHED, topic_is(b"a"))):
-        door.received(memoryview(data))
+        link.handler.received(memoryview(data))
     link.read()
     desk.send(push(5, b"a"))
     call = link.read()
     desk.log.full = True
-    door.received(memoryview(call[:4] + b"\x00"))
+    link.handler.received(memoryview(call[:4] + b"\x00"))
     assert expect_error(desk.read(), 5, SERVER_EXCEPTION) == b""
     assert desk.log.next_offset == 0
 

@@ -96,7 +96,7 @@ def test_03_who_does_not_read_its_answers_is_not_read(table: Table) -> None:
     table.ask((PUBLISH, b"a"))
     assert table.link.paused
     table.link.congested = False
-    table.door.drained()
+    table.link.handler.drained()
     assert not table.link.paused
     table.ask((PUBLISH, b"a"))
     table.commit()
@@ -106,7 +106,7 @@ def test_03_who_does_not_read_its_answers_is_not_read(table: Table) -> None:
 def test_04_a_client_that_is_gone_is_owed_nothing(table: Table) -> None:
     table.make(b"a")
     table.ask((PUBLISH, b"a"))
-    table.door.lost("closed")
+    table.link.handler.lost("closed")
     table.commit()
     assert list(table.answers()) == []
     assert len(table.broker.sessions) == 0
@@ -217,7 +217,7 @@ def test_11_a_weaker_durability_waits_for_less(table: Table, durability: Durabil
 def test_12_who_ends_is_closed_behind_the_answers_that_wait(table: Table) -> None:
     table.make(b"a")
     table.ask((PUBLISH, b"a"), (PUBLISH, b"x"))
-    table.door.ended()
+    table.link.handler.ended()
     assert not table.link.closed
     table.commit()
     assert list(table.answers()) == [(SUCCESS, 0), (FAILED, NO_MESSAGE)]
@@ -227,7 +227,7 @@ def test_12_who_ends_is_closed_behind_the_answers_that_wait(table: Table) -> Non
 def test_13_who_ends_learns_of_a_failure_too(table: Table) -> None:
     table.make(b"a")
     table.ask((PUBLISH, b"a"))
-    table.door.ended()
+    table.link.handler.ended()
     table.fail()
     assert list(table.answers()) == [(FAILED, NO_MESSAGE)]
     assert table.link.closed
@@ -235,14 +235,14 @@ def test_13_who_ends_learns_of_a_failure_too(table: Table) -> None:
 
 def test_14_who_ends_and_is_owed_nothing_is_closed_at_once(table: Table) -> None:
     table.make(b"a")
-    table.door.ended()
+    table.link.handler.ended()
     assert table.link.closed
 
 
 def test_15_answers_that_never_come_are_not_waited_for_without_end(table: Table) -> None:
     table.make(b"a")
     table.ask((PUBLISH, b"a"))
-    table.door.ended()
+    table.link.handler.ended()
     table.move_clock(LINGER_SECONDS_MAX - 1)
     assert not table.link.closed
     table.move_clock(2)
@@ -250,6 +250,6 @@ def test_15_answers_that_never_come_are_not_waited_for_without_end(table: Table)
 
 
 def test_16_who_has_said_nothing_yet_is_closed_when_it_ends(table: Table) -> None:
-    assert table.door.received(memoryview(b"\xfa")) == 0
-    table.door.ended()
+    assert table.link.handler.received(memoryview(b"\xfa")) == 0
+    table.link.handler.ended()
     assert table.link.closed

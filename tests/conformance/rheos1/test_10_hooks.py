@@ -7,7 +7,7 @@ from penstock.core.broker import Broker
 from penstock.core.hooks import Event, EventKind, Hook, Strategy
 from penstock.core.routing import Encoding
 from penstock.core.sessions import Session
-from penstock.gateway.front_door import FrontDoor
+from penstock.gateway.detector import handler_for
 from penstock.gateway.options import GatewayOptions
 from penstock.protocols.lamamq import LAMAMQ
 from penstock.storage.memory import MemoryLog
@@ -41,7 +41,7 @@ class Court:
         )
         self.judge = Judge(session)
         self.link = RecordingLink()
-        self.door = FrontDoor(self.broker, self.link, GatewayOptions())
+        self.link.handler = handler_for(self.broker, self.link, GatewayOptions())
         self._rest = b""
 
     def watch(self, kind: EventKind) -> None:
@@ -66,7 +66,7 @@ class Court:
 
     def _feed(self) -> None:
         if not self.link.paused:
-            self._rest = self._rest[self.door.received(memoryview(self._rest)) :]
+            self._rest = self._rest[self.link.handler.received(memoryview(self._rest)) :]
 
 
 @pytest.fixture
@@ -130,7 +130,7 @@ def test_05_a_subscription_waits_for_the_verdict(
 def test_06_a_client_whose_answers_drain_does_not_overtake_the_verdict(court: Court) -> None:
     court.watch(EventKind.PUSH)
     court.send((CREATE, b"a"), (PUBLISH, b"a"), (CREATE, b"b"))
-    court.door.drained()
+    court.link.handler.drained()
     assert court.link.paused
     assert court.codes() == [SUCCESS]
     court.answer(None)

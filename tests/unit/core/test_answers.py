@@ -40,7 +40,7 @@ class Desk:
         batch, sender = self.broker.batch, (session or self.session)
         herald_kernel.scan(data, 0, batch, self.broker.topics, sender.sender, order="little")
         try:
-            return self.broker.publish(sender, batch)
+            return self.broker.publish_batch(sender, batch)
         finally:
             batch.clear()
 
@@ -127,11 +127,11 @@ def test_a_log_that_takes_nothing_delivers_nothing() -> None:
         desk.publish()
     record = Record(HERALD, Kind.NOTIFY, "", b"", desk.session.sender, desk.session.name, 0)
     with pytest.raises(LogUnavailable):
-        desk.broker.publish_record(desk.session, record)
+        desk.broker.append_record(desk.session, record)
     assert desk.link.read() == b""
     assert not desk.broker.counters.messages_received
     desk.log.available = True
-    assert desk.broker.publish_record(desk.session, record).first_offset == 0
+    assert desk.broker.append_record(desk.session, record).first_offset == 0
     assert desk.publish().first_offset == 1
     assert desk.broker.counters.messages_received[HERALD] == 2
 
@@ -180,7 +180,7 @@ def test_publishers_wait_while_the_log_is_crowded() -> None:
     desk.publish()
     desk.publish()
     assert desk.link.pauses == 1
-    assert not other.link.paused, "who sends nothing need not wait"  # type: ignore[attr-defined]
+    assert not other.link.paused, "a session that sends nothing is not paused"  # type: ignore[attr-defined]
     desk.log.commit()
     assert desk.link.pauses == 1, "it is crowded still"
     desk.publish(other)
@@ -188,7 +188,7 @@ def test_publishers_wait_while_the_log_is_crowded() -> None:
     desk.log.crowded = False
     desk.log.commit()
     assert desk.link.pauses == 0
-    assert other.link.pauses == 1, "nobody is at its other end"  # type: ignore[attr-defined]
+    assert other.link.pauses == 1, "its link is closed"  # type: ignore[attr-defined]
 
 
 def test_answers_of_a_client_that_has_left_are_forgotten() -> None:

@@ -41,7 +41,7 @@ def send(broker: Broker, session: Session, *messages: tuple[int, bytes]) -> int:
         permits=broker.permits(session),
     )  # fmt: skip
     assert end == len(data)
-    receipt = broker.publish(session, broker.batch)
+    receipt = broker.publish_batch(session, broker.batch)
     broker.batch.clear()
     return receipt.first_offset
 
@@ -217,7 +217,7 @@ def test_rules_are_tried_in_order_and_the_first_that_fits_decides() -> None:
     broker = new_broker()
     session = join(broker, principal=principal)
     assert broker.permits(session) == b""
-    broker.admit(session, "channel/1")
+    broker.authorize_publish(session, "channel/1")
     permits = broker.permits(session)
     identifier = broker.topics.find("channel/1")
     assert permits is not None
@@ -225,10 +225,10 @@ def test_rules_are_tried_in_order_and_the_first_that_fits_decides() -> None:
     assert permits[identifier] == 1
     for name in ("channel/2", "other"):
         with pytest.raises(NotAllowed):
-            broker.admit(session, name)
+            broker.authorize_publish(session, name)
     assert broker.topics.find("other") is None, "a refused name is not interned"
     with pytest.raises(InvalidTopicName):
-        broker.admit(session, "channel/+")
+        broker.authorize_publish(session, "channel/+")
     broker.subscribe(session, "channel/+")
     with pytest.raises(NotAllowed):
         broker.subscribe(session, "#")
@@ -263,7 +263,7 @@ def test_values_too_long_for_herald_are_left_out_for_herald_alone() -> None:
         for value in (b"a", bytes(1_048_568), b"b")
     )
     rheos2_kernel.scan(data, 0, broker.batch, broker.topics, publisher.sender)
-    broker.publish(publisher, broker.batch)
+    broker.publish_batch(publisher, broker.batch)
     broker.batch.clear()
     assert messages(subscriber) == [(1, b"a"), (1, b"b")]
     assert other.link.read() == data  # type: ignore[attr-defined]
@@ -281,3 +281,12 @@ def test_timers_run_in_order_when_they_are_due() -> None:
     clock.seconds += 2
     assert broker.timers.run_due() is None
     assert seen == ["a", "b"]
+
+
+def test_each_broker_shares_one_instance_of_a_kind_among_its_connections() -> None:
+    class Shared:
+        pass
+
+    broker, other = new_broker(), new_broker()
+    assert broker.shared(Shared) is broker.shared(Shared)
+    assert broker.shared(Shared) is not other.shared(Shared)

@@ -1,4 +1,4 @@
-"""Who falls behind, asks for history or comes back is served from the log: no gap, no repeat."""
+"""Sessions that fall behind, replay or resume are served from the log: no gap, no repeat."""
 
 import pytest
 
@@ -96,7 +96,7 @@ class Desk:
         batch, sender = self.broker.batch, (by or self.publisher).session
         herald_kernel.scan(data, 0, batch, self.broker.topics, sender.sender, order="little")
         assert len(batch) == len(values)
-        self.broker.publish(sender, batch)
+        self.broker.publish_batch(sender, batch)
         batch.clear()
 
 
@@ -737,7 +737,7 @@ def test_a_client_that_is_back_gets_what_it_missed() -> None:
     client = desk.join("channel/1", name="c")
     desk.send("a")
     assert client.read() == words("a")
-    desk.broker.cut_off(client.session)
+    desk.broker.keep_for_resume(client.session)
     desk.broker.close(client.session)
     desk.send("b")
     desk.send("x", channel=2)
@@ -761,7 +761,7 @@ def test_also_what_it_had_not_been_sent_when_it_was_cut_off() -> None:
     client.congest()
     desk.send("a")
     client.subscribe("channel/2")
-    desk.broker.cut_off(client.session)
+    desk.broker.keep_for_resume(client.session)
     desk.broker.close(client.session)
     assert desk.broker.resumption.take("anyone", "c") == {"channel/1": 0, "channel/2": 1}
 

@@ -1,4 +1,4 @@
-"""Hooks without a wire: who is asked, in what order, how long, and what stays on the batch path."""
+"""Hooks without a protocol: order, timeouts, refusals, and messages that stay on the batch path."""
 
 import dataclasses
 
@@ -6,7 +6,7 @@ import pytest
 
 from penstock.core.access import Action, Principal, Rule
 from penstock.core.broker import Broker
-from penstock.core.hooks import Event, EventKind, Hook, Hooks, Inquiry, Strategy
+from penstock.core.hooks import Event, EventKind, Hook, HookChain, Hooks, Strategy
 from penstock.core.routing import Encoding
 from penstock.core.sessions import Session
 from penstock.errors import HookRefused, HookTimeout, InvalidHook, NotAllowed, PeerError
@@ -91,14 +91,14 @@ class Bench:
     def event(self, topic: str = "t", headers: tuple[tuple[str, bytes], ...] = ()) -> Event:
         return Event(EventKind.PUSH, topic, "client", LAMAMQ, self.client, headers=headers)
 
-    def ask(self, event: Event | None = None) -> tuple[Inquiry, list[PeerError | None]]:
-        """Start an inquiry; the list gets its verdict."""
+    def ask(self, event: Event | None = None) -> tuple[HookChain, list[PeerError | None]]:
+        """Start an chain; the list gets its verdict."""
         verdicts: list[PeerError | None] = []
-        inquiry = self.hooks.ask(event or self.event())
-        if inquiry.settled:
-            verdicts.append(inquiry.error)
-        inquiry.then = verdicts.append
-        return inquiry, verdicts
+        chain = self.hooks.ask(event or self.event())
+        if chain.settled:
+            verdicts.append(chain.error)
+        chain.then = verdicts.append
+        return chain, verdicts
 
     def pass_time(self, seconds: float) -> None:
         self.clock.seconds += seconds
@@ -114,8 +114,8 @@ def bench() -> Bench:
 
 
 def test_without_hooks_everything_passes_at_once(bench: Bench) -> None:
-    inquiry, verdicts = bench.ask()
-    assert inquiry.settled
+    chain, verdicts = bench.ask()
+    assert chain.settled
     assert verdicts == [None]
 
 
@@ -130,7 +130,7 @@ def test_hooks_are_asked_by_priority_then_by_registration(bench: Bench) -> None:
     assert verdicts == [None]
 
 
-def test_a_refusal_ends_the_inquiry(bench: Bench) -> None:
+def test_a_refusal_ends_the_chain(bench: Bench) -> None:
     bench.hooks.register(bench.hook("first"))
     bench.hooks.register(bench.hook("second"))
     _, verdicts = bench.ask()
@@ -190,11 +190,11 @@ def test_calls_that_are_answered_leave_no_timers_behind(bench: Bench) -> None:
     assert len(bench.broker.timers._heap) == 1
 
 
-def test_a_cancelled_inquiry_asks_nobody_else_and_says_nothing(bench: Bench) -> None:
+def test_a_cancelled_chain_asks_nobody_else_and_says_nothing(bench: Bench) -> None:
     bench.hooks.register(bench.hook("first", timeout_ms=100))
     bench.hooks.register(bench.hook("second"))
-    inquiry, verdicts = bench.ask()
-    inquiry.cancel()
+    chain, verdicts = bench.ask()
+    chain.cancel()
     identifier = bench.middleware.calls[0][0]
     assert bench.middleware.late == [identifier]
     bench.hooks.calls.answered(identifier, None)
@@ -237,8 +237,8 @@ def test_all_header_conditions_must_hold(
     bench: Bench, headers: tuple[tuple[str, bytes], ...], *, seen: bool
 ) -> None:
     bench.hooks.register(bench.hook(headers=(("k", b"v"), ("x", None))))
-    inquiry, _ = bench.ask(bench.event(headers=headers))
-    assert inquiry.settled is not seen
+    chain, _ = bench.ask(bench.event(headers=headers))
+    assert chain.settled is not seen
 
 
 # --- Coming and going ---------------------------------------------------------------------------
@@ -294,7 +294,7 @@ def test_a_hook_that_goes_gives_no_answer_to_any_of_its_calls(
     assert found == [[None]] * 3
 
 
-def test_a_hook_that_went_during_an_inquiry_is_not_asked(bench: Bench) -> None:
+def test_a_hook_that_went_during_an_chain_is_not_asked(bench: Bench) -> None:
     other = FakeMiddleware(bench.open("other"))
     bench.hooks.register(bench.hook("first"))
     bench.hooks.register(bench.hook("second", middleware=other))
@@ -332,7 +332,7 @@ def test_without_message_hooks_there_is_no_table(bench: Bench) -> None:
 def test_only_topics_that_a_hook_watches_stay_unmarked(bench: Bench) -> None:
     bench.hooks.register(bench.hook(topics=frozenset({"hooked"})))
     for name in ("a", "hooked", "b"):
-        bench.broker.admit(bench.client, name)
+        bench.broker.authorize_publish(bench.client, name)
     marked = bench.broker.permits(bench.client)
     assert marked is not None
     topics = bench.broker.topics
@@ -351,7 +351,7 @@ def test_hooks_on_headers_watch_only_protocols_that_have_them(bench: Bench) -> N
     bench.hooks.register(bench.hook("t", topics=frozenset({"t"})))
     for session in (herald, bench.client):
         for name in ("t", "u"):
-            bench.broker.admit(session, name)
+            bench.broker.authorize_publish(session, name)
     assert not bench.hooks.watch(HERALD, "u")
     assert any(bench.broker.permits(herald) or b"")
     assert not any(bench.broker.permits(bench.client) or b"")
@@ -360,20 +360,14 @@ def test_hooks_on_headers_watch_only_protocols_that_have_them(bench: Bench) -> N
 def test_a_principals_own_table_outlives_the_hooks(bench: Bench) -> None:
     secret = Rule(allow=False, actions=frozenset({Action.PUBLISH}), pattern="secret")
     guest = bench.open("guest", principal=Principal("guest", [secret]))
-    bench.broker.admit(guest, "a")
+    bench.broker.authorize_publish(guest, "a")
     before = bytes(bench.broker.permits(guest) or b"")
     bench.hooks.register(bench.hook())
     assert not any(bench.broker.permits(guest) or b"")
     with pytest.raises(NotAllowed):
-        bench.broker.admit(guest, "secret")
+        bench.broker.authorize_publish(guest, "secret")
     bench.hooks.unregister(bench.middleware.session, "h")
     assert bench.broker.permits(guest) == before
-
-
-def test_what_has_been_judged_is_stopped_by_no_table(bench: Bench) -> None:
-    bench.hooks.register(bench.hook())
-    bench.broker.judged = True
-    assert bench.broker.permits(bench.client) is None
 
 
 def test_rules_that_change_while_hooks_watch_hold_at_once() -> None:
@@ -383,7 +377,7 @@ def test_rules_that_change_while_hooks_watch_hold_at_once() -> None:
     hooks.watched = frozenset({HERALD})
     hooks.rules_changed()
     session = broker.open(Encoding(HERALD, "little"), RecordingLink(), principal=Principal("p"))
-    broker.admit(session, "a")
+    broker.authorize_publish(session, "a")
     table = broker.permits(session)
     assert table is not None
     assert any(table)

@@ -63,7 +63,7 @@ class World:
 
     def ask(self, identifier: str, asker: Session | None = None) -> Refusal | None:
         return self.requests.ask(
-            identifier, requester=asker or self.asker, target=self.target, told=self.told
+            identifier, requester=asker or self.asker, target=self.target, callback=self.told
         )
 
     def answer(self, identifier: str, target: Session | None = None) -> Match:
@@ -146,7 +146,7 @@ def test_a_target_that_leaves_fails_all_that_wait_for_it_and_nothing_else() -> N
     world = World()
     world.ask("a")
     world.ask("b", world.other)
-    world.requests.ask("c", requester=world.asker, target=world.other, told=world.told)
+    world.requests.ask("c", requester=world.asker, target=world.other, callback=world.told)
     world.requests.leave(world.target)
     assert world.told.failures == [("a", Failure.TARGET_LEFT), ("b", Failure.TARGET_LEFT)]
     assert len(world.requests) == 1
@@ -165,7 +165,7 @@ def test_a_requester_that_leaves_is_told_nothing_and_its_answers_are_late() -> N
 
 def test_who_asked_itself_and_leaves_is_told_nothing() -> None:
     world = World()
-    world.requests.ask("q", requester=world.target, target=world.target, told=world.told)
+    world.requests.ask("q", requester=world.target, target=world.target, callback=world.told)
     world.requests.leave(world.target)
     assert world.told.failures == []
     assert len(world.requests) == 0

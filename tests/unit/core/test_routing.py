@@ -1,4 +1,4 @@
-"""Who gets what, checked against a plain search over all subscriptions."""
+"""Routing, compared with a plain search over all subscriptions."""
 
 import random
 

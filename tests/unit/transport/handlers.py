@@ -6,7 +6,7 @@ from typing import Any
 
 
 async def until(condition: Callable[[], Any], seconds_max: float = 5.0) -> None:
-    """Wait for a condition; it must come true in time."""
+    """Wait for a condition; raise TimeoutError after `seconds_max`."""
     async with asyncio.timeout(seconds_max):
         while not condition():
             await asyncio.sleep(0.005)
@@ -48,7 +48,7 @@ class Broken(Echo):
 
 
 def one_broken(kind: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """What makes a broken handler first, and then such as `kind` makes."""
+    """Return a factory of one Broken handler, then of handlers that `kind` makes."""
     kinds = [Broken]
 
     def make(link: Any) -> Any:
@@ -58,7 +58,7 @@ def one_broken(kind: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 class Owner:
-    """Who the connections belong to; what `new_handler` makes handles them."""
+    """The owner of connections in tests; `new_handler` makes their handlers."""
 
     congested_bytes = 1 << 20
     out_bytes_max = 1 << 22
@@ -88,13 +88,13 @@ class Owner:
         assert connection
         self.refusals.append(reason)
 
-    def not_heard(self, reason: str) -> None:
+    def datagram_dropped(self, reason: str) -> None:
         self.refusals.append(reason)
 
-    def not_sent(self, *, messages: int, too_large: int) -> None:
+    def frames_dropped(self, *, messages: int, too_large: int) -> None:
         self.unsent = (self.unsent[0] + messages, self.unsent[1] + too_large)
 
     def http(self, arrival: Any) -> None:
-        """Say what was received, and close."""
+        """Send back what was received, and close."""
         arrival.transport.write(b"not for the WebSocket: " + bytes(arrival.received))
         arrival.transport.close()

@@ -14,13 +14,13 @@ from websockets.frames import Frame, Opcode
 
 from penstock.limits import HTTP_REQUEST_LINE_BYTES_MAX
 from penstock.transport.addresses import Address
-from penstock.transport.pages import Pages
+from penstock.transport.origin_policy import OriginPolicy
 from penstock.transport.tls import server_context
 from penstock.transport.websocket import WebSocketEndpoint
 from tests.unit.transport.conftest import Run
 from tests.unit.transport.handlers import Echo, Owner, one_broken, until
 
-PAGES = Pages(Address("ws", "127.0.0.1"))
+ORIGINS = OriginPolicy(Address("ws", "127.0.0.1"))
 TLS = Path(__file__).parents[2] / "support" / "tls"
 
 
@@ -29,7 +29,7 @@ async def endpoint(
     owner: Owner, *, tls: ssl.SSLContext | None = None, origins: tuple[str, ...] = ()
 ) -> AsyncIterator[str]:
     made = WebSocketEndpoint(
-        owner, path="/ws", pages=Pages(Address("ws", "127.0.0.1", origins=origins))
+        owner, path="/ws", origins=OriginPolicy(Address("ws", "127.0.0.1", origins=origins))
     )
     _, port = await made.listen("127.0.0.1", 0, tls=tls)
     try:
@@ -146,7 +146,7 @@ def test_what_is_not_for_the_websocket_is_handed_on_with_all_that_came(run: Run)
 
 def test_without_a_path_there_is_no_websocket(run: Run) -> None:
     async def check() -> None:
-        made = WebSocketEndpoint(Owner(), path="", pages=PAGES)
+        made = WebSocketEndpoint(Owner(), path="", origins=ORIGINS)
         _, port = await made.listen("127.0.0.1", 0)
         answer = await get(f"ws://127.0.0.1:{port}", "/")
         assert answer.startswith(b"not for the WebSocket: GET / ")
@@ -343,7 +343,7 @@ def test_a_handler_that_breaks_takes_one_connection_with_it(run: Run) -> None:
 def test_a_stop_closes_who_is_in_and_who_is_at_the_door(run: Run) -> None:
     async def check() -> None:
         owner = Owner()
-        made = WebSocketEndpoint(owner, path="/ws", pages=PAGES)
+        made = WebSocketEndpoint(owner, path="/ws", origins=ORIGINS)
         _, port = await made.listen("127.0.0.1", 0)
         peer = await connect(f"ws://127.0.0.1:{port}/ws")
         reader, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -1,11 +1,11 @@
-"""What fleximq clients send each other by number: REQ, REP, NOTIF, BCAST, and PUB with `routing`.
+"""Messages between fleximq clients by number: REQ, REP, NOTIF, BCAST, and PUB with `routing`.
 
-REQ, REP and BCAST are passed on as they came. NOTIF and PUB reach each receiver with its own
-routing entry alone. Clients of other protocols have numbers too, but no routing reaches them.
+REQ, REP and BCAST are forwarded unchanged. Each receiver of a NOTIF or PUB gets it with its own
+routing entry only. Clients of other protocols have numbers too, but cannot be addressed.
 
-Each is given to the log before it is passed on, at once and without waiting for the disk; what the
-log does not take is refused with 503. So is what it loses later, by a NOTIF: a REP could be taken
-for the answer.
+Each message is appended to the log, then forwarded without waiting for the disk. If the log refuses
+it, the sender gets 503. If its commit fails later, the sender gets 503 in a NOTIF: a REP could be
+mistaken for the answer.
 """
 
 import contextlib
@@ -18,8 +18,8 @@ from penstock.core.requests import Failure, Match, Refusal
 from penstock.core.sessions import Session
 from penstock.errors import LogUnavailable
 from penstock.gateway.fleximq import frames
-from penstock.gateway.fleximq.answers import Answers
 from penstock.gateway.fleximq.records import broker_reply, record_of
+from penstock.gateway.fleximq.replies import Replies
 from penstock.gateway.fleximq.services import SERVICES
 from penstock.protocols.fleximq import FLEXIMQ
 from penstock.wire import messagepack
@@ -42,34 +42,36 @@ _REFUSALS: Final = MappingProxyType(
 
 
 class Exchange:
-    """One client's side of it: a `core.requests.Requester`.
+    """The direct messages of one client; a `core.requests.Requester`.
 
-    A `frame_view` is the whole frame of the message beside it, borrowed for the call.
+    `frame_view` is the whole frame of the message beside it, borrowed for the call.
     """
 
-    __slots__ = ("_answers", "_broker")
+    __slots__ = ("_broker", "_replies")
 
-    def __init__(self, broker: Broker, answers: Answers) -> None:
+    def __init__(self, broker: Broker, replies: Replies) -> None:
         self._broker = broker
-        self._answers = answers
+        self._replies = replies
 
     # --- Request and response -----------------------------------------------------------------
 
     def request(self, session: Session, message: Message, frame_view: memoryview) -> None:
-        """Pass a REQ on to its target, or answer it if that is the broker."""
+        """Forward a REQ to its target, or answer it if that is the broker."""
         identifier, entry = _correlated(message)
         if entry.client_id == ClientId.BROKER:
-            if self._keep(session, message):
+            if self._append(session, message):
                 self._serve(session, identifier=identifier, path=entry.path)
             return
         target = self._client(entry.client_id)
         if target is None:
             self._refuse_unknown(message, [entry.client_id])
             return
-        refusal = self._broker.requests.ask(identifier, requester=session, target=target, told=self)
+        refusal = self._broker.requests.ask(
+            identifier, requester=session, target=target, callback=self
+        )
         if refusal is not None:
-            self._answers.refuse(message, *_REFUSALS[refusal])
-        elif self._keep(session, message):
+            self._replies.refuse(message, *_REFUSALS[refusal])
+        elif self._append(session, message):
             self._deliver((target,), frames.as_sent(frame_view))
         else:
             number = session.number
@@ -78,32 +80,32 @@ class Exchange:
     def request_failed(self, identifier: str, failure: Failure) -> None:
         """See core.requests.Requester."""
         status, text = _FAILURES[failure]
-        if self._answers.session is not None:
+        if self._replies.session is not None:
             payload = messagepack.encode(text)
-            self._reply(self._answers.session, status, payload, identifier=identifier)
+            self._reply(self._replies.session, status, payload, identifier=identifier)
 
     def reply(self, session: Session, message: Message, frame_view: memoryview) -> None:
-        """Pass a REP on to who waits for it."""
+        """Forward a REP to the client that awaits it."""
         identifier, entry = _correlated(message)
         number = entry.client_id
         match self._broker.requests.answer(identifier, requester_number=number, target=session):
             case Match.AWAITED:
-                self._pass_reply_on(session, message, frame_view)
+                self._forward_reply(session, message, frame_view)
             case Match.UNKNOWN:
-                # Not by a REP: its id could be taken for that of a request this client made.
+                # Not a REP: its id could match a request of this client.
                 text = f"client {number} does not wait for this answer"
-                self._answers.tell(StatusCode.NOT_FOUND, text, None)
+                self._replies.send_error(StatusCode.NOT_FOUND, text, None)
             case Match.LATE:
                 pass
 
-    def _pass_reply_on(self, session: Session, message: Message, frame_view: memoryview) -> None:
+    def _forward_reply(self, session: Session, message: Message, frame_view: memoryview) -> None:
         identifier, entry = _correlated(message)
         requester = self._client(entry.client_id)
-        if self._keep(session, message):
+        if self._append(session, message):
             if requester is not None:
                 self._deliver((requester,), frames.as_sent(frame_view))
         elif requester is not None:
-            frame = frames.refusal(
+            frame = frames.error_reply(
                 StatusCode.SERVICE_UNAVAILABLE,
                 "the answer cannot be kept",
                 client_id=requester.number,
@@ -123,7 +125,7 @@ class Exchange:
     def _reply(
         self, session: Session, status: StatusCode, payload: bytes, *, identifier: str
     ) -> None:
-        """Answer a request that the log has; the answer goes there too, if there is room."""
+        """Answer a request that is in the log; append the answer too, if the log takes it."""
         number = session.number
         record = broker_reply(
             status,
@@ -134,35 +136,35 @@ class Exchange:
         )
         with contextlib.suppress(LogUnavailable):
             self._broker.log.append_record(record)
-        self._answers.write(frames.answer(status, payload, client_id=number, identifier=identifier))
+        self._replies.write(frames.answer(status, payload, client_id=number, identifier=identifier))
 
-    # --- One to many --------------------------------------------------------------------------
+    # --- NOTIF, PUB and BCAST -----------------------------------------------------------------
 
     def notify(self, session: Session, message: Message) -> None:
-        """Bring a NOTIF to each client it names; what is for the broker ends here."""
+        """Deliver a NOTIF to each client it names; the broker itself ignores it."""
         entries = [entry for entry in _entries(message) if entry.client_id != ClientId.BROKER]
-        if self._keep(session, message):
+        if self._append(session, message):
             self._deliver_routed(message, entries, among=None)
 
     def publish_routed(self, session: Session, message: Message) -> None:
-        """Bring a PUB, whose topic is allowed, to those of its clients that subscribe to it."""
+        """Deliver a PUB, whose topic is authorized, to the named clients that subscribe to it."""
         subscribers = set(self._broker.router.subscribers(message.header.topic or ""))
         if not session.echo:
             subscribers.discard(session)
-        if self._keep(session, message):
+        if self._append(session, message):
             self._deliver_routed(message, _entries(message), among=subscribers)
 
     def broadcast(self, session: Session, message: Message, frame_view: memoryview) -> None:
-        """Bring a BCAST to every fleximq client, the sender too if it wants its own messages."""
-        if not self._keep(session, message):
+        """Deliver a BCAST to every fleximq client, and to the sender if it has `echo`."""
+        if not self._append(session, message):
             return
         sessions: Iterable[Session] = self._broker.sessions
-        everyone = [
+        receivers = [
             client
             for client in sessions
             if client.encoding.protocol is FLEXIMQ and (client is not session or session.echo)
         ]
-        self._deliver(everyone, frames.as_sent(frame_view))
+        self._deliver(receivers, frames.as_sent(frame_view))
 
     def _deliver_routed(
         self, message: Message, entries: Iterable[Routing], *, among: set[Session] | None
@@ -177,7 +179,7 @@ class Exchange:
         if unknown:
             self._refuse_unknown(message, unknown)
 
-    # --- What they share ----------------------------------------------------------------------
+    # --- Common parts -------------------------------------------------------------------------
 
     def _client(self, number: int) -> Session | None:
         session = self._broker.sessions.get(number)
@@ -189,23 +191,23 @@ class Exchange:
         for target in targets:
             self._broker.send(target, frame, 1)
 
-    def _keep(self, session: Session, message: Message) -> bool:
-        """Have the log take a message; tell whether it did. If not, who sent it is told."""
+    def _append(self, session: Session, message: Message) -> bool:
+        """Append a message to the log; on failure, send an error and return False."""
         broker = self._broker
         record = record_of(session, message, timestamp_us=broker.clock.now_us())
         try:
-            receipt = broker.publish_record(session, record)
+            receipt = broker.append_record(session, record)
         except LogUnavailable as error:
-            # Not by a REP to a REP: its id could be taken for that of a request this client made.
+            # No REP to a REP: its id could match a request of this client.
             identifier = None if message.type is MessageType.REP else frames.reqrep_id(message)
-            self._answers.tell(StatusCode.SERVICE_UNAVAILABLE, str(error), identifier)
+            self._replies.send_error(StatusCode.SERVICE_UNAVAILABLE, str(error), identifier)
             return False
-        broker.acknowledge(session, receipt, b"", self._answers.not_kept)
+        broker.acknowledge(session, receipt, b"", self._replies.encode_failure)
         return True
 
     def _refuse_unknown(self, message: Message, numbers: list[int]) -> None:
         text = f"no client {', '.join(map(str, numbers))}"
-        self._answers.refuse(message, StatusCode.CLIENT_NOT_FOUND, text)
+        self._replies.refuse(message, StatusCode.CLIENT_NOT_FOUND, text)
 
 
 def _entries(message: Message) -> tuple[Routing, ...]:
@@ -215,7 +217,7 @@ def _entries(message: Message) -> tuple[Routing, ...]:
 
 
 def _correlated(message: Message) -> tuple[str, Routing]:
-    """Return the id and the one routing entry, without which no REQ or REP is decoded."""
+    """Return the id and the only routing entry; the decoder requires both in REQ and REP."""
     identifier = frames.reqrep_id(message)
     if identifier is None:
         raise AssertionError(f"{message.type.name} without reqrep")

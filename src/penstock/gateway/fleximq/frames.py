@@ -1,7 +1,7 @@
-"""The bytes that the broker sends: its own answers, and what clients send each other.
+"""Frames that the broker sends: its own replies, and messages between clients.
 
-What comes from a client was checked when it was decoded. It is copied or framed anew, not checked
-again: a notice with a long list in its payload costs a copy for each receiver and no more.
+The decoder has validated the messages of clients. They are copied or framed again without a second
+validation: a NOTIF costs one copy for each receiver.
 """
 
 from typing import Final
@@ -24,17 +24,17 @@ from penstock.wire.fleximq.packets import BASE, PAYLOAD_LENGTH, VERSION
 __all__ = [
     "answer",
     "as_sent",
+    "error_reply",
     "is_short",
     "join_reply",
     "ping",
     "pong",
-    "refusal",
     "reqrep_id",
     "routed",
 ]
 
 ERRORS_PATH: Final = "/errors"
-"""Where a client is told what was wrong with a message that had no `reqrep.id`."""
+"""Path of errors about messages that had no `reqrep.id`."""
 
 _RESERVED: Final = slice(6, 22)
 
@@ -43,7 +43,7 @@ _RESERVED: Final = slice(6, 22)
 
 
 def as_sent(frame_view: memoryview) -> bytes:
-    """Return a frame as it came, but with the reserved bytes that section 2.1 asks for."""
+    """Return a frame unchanged but for reserved bytes, which section 2.1 wants to be zero."""
     frame = bytes(frame_view)
     if any(frame[_RESERVED]):
         return frame[: _RESERVED.start] + bytes(16) + frame[_RESERVED.stop :]
@@ -51,7 +51,7 @@ def as_sent(frame_view: memoryview) -> bytes:
 
 
 def routed(message: Message, entry: Routing) -> bytes:
-    """Return `message` as one of its receivers gets it: with its own routing entry alone."""
+    """Return the frame of `message` for one receiver, with that receiver's routing entry only."""
     header = fleximq.encode_header(
         Header(routing=(entry,), topic=message.header.topic, status=message.header.status)
     )
@@ -72,18 +72,15 @@ def join_reply(
 
 
 def answer(status: StatusCode, payload: bytes, *, client_id: int, identifier: str) -> bytes:
-    """Return the REP with which the broker answers a client's message."""
+    """Return the broker's REP to a client's message."""
     header = Header(
         routing=(Routing(client_id, ""),), reqrep=_correlation(identifier), status=status
     )
     return fleximq.encode(Message(MessageType.REP, ClientId.BROKER, header, payload))
 
 
-def refusal(status: StatusCode, text: str, *, client_id: int, identifier: str | None) -> bytes:
-    """Return what tells a client what was wrong with its message.
-
-    It is a REP if the message had an id that can be repeated, else a NOTIF.
-    """
+def error_reply(status: StatusCode, text: str, *, client_id: int, identifier: str | None) -> bytes:
+    """Return an error: a REP if the message had an id of valid length, else a NOTIF."""
     payload = messagepack.encode(text)
     if identifier is not None and is_short(identifier):
         return answer(status, payload, client_id=client_id, identifier=identifier)
@@ -104,12 +101,12 @@ def pong(timestamp_ms: int) -> bytes:
 
 
 def reqrep_id(message: Message) -> str | None:
-    """Return the `reqrep.id` of a message, where it has one."""
+    """Return the `reqrep.id` of a message, if it has one."""
     return message.header.reqrep.id if message.header.reqrep is not None else None
 
 
 def is_short(identifier: str) -> bool:
-    """Tell whether an id fits both an answer and the memory of the broker."""
+    """Tell whether an id is within REQUEST_ID_BYTES_MAX."""
     return len(identifier.encode()) <= REQUEST_ID_BYTES_MAX
 
 

@@ -1,4 +1,4 @@
-"""One fleximq connection: what each message of a client does, and what answers it."""
+"""fleximq connections: processes each message of a client and sends the replies."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -24,12 +24,11 @@ from penstock.errors import (
 )
 from penstock.gateway.base import Gateway
 from penstock.gateway.fleximq import frames
-from penstock.gateway.fleximq.answers import Answers
 from penstock.gateway.fleximq.exchange import Exchange
-from penstock.gateway.fleximq.keepalive import Pulse
-from penstock.gateway.fleximq.shared import shared_by
+from penstock.gateway.fleximq.keepalive import KeepAliveTimer
+from penstock.gateway.fleximq.replies import Replies
 from penstock.gateway.options import GatewayOptions
-from penstock.limits import REQUEST_ID_BYTES_MAX
+from penstock.limits import FLEXIMQ_KEEPALIVE_SECONDS, REQUEST_ID_BYTES_MAX
 from penstock.model import ByteOrder
 from penstock.ports import Link, Receipt
 from penstock.protocols import Protocol
@@ -43,7 +42,7 @@ from penstock.wire.fleximq import (
     StatusCode,
 )
 
-__all__ = ["FleximqGateway"]
+__all__ = ["FleximqGateway", "FleximqShared"]
 
 _JOIN_STATUS: Final[Mapping[type[Exception], StatusCode]] = MappingProxyType(
     {
@@ -63,8 +62,20 @@ _PUBLISH_STATUS: Final[Mapping[type[Exception], StatusCode]] = MappingProxyType(
 _MESSAGES: Final = frozenset(
     {MessageType.REQ, MessageType.REP, MessageType.NOTIF, MessageType.BCAST, MessageType.PUB}
 )
-"""What counts against the rate limit; subscriptions and keep-alive do not."""
+"""Messages that count against the rate limit; subscriptions and keep-alive do not."""
 _NO_FRAME: Final = memoryview(b"")
+
+
+class FleximqShared:
+    """State that all fleximq connections of a broker share.
+
+    `headers` caches parsed headers; the topic ids in it are the broker's. A changed
+    `keepalive_seconds` applies to clients that join after the change.
+    """
+
+    def __init__(self) -> None:
+        self.headers = kernel.HeaderCache(fleximq.publication)
+        self.keepalive_seconds: float = FLEXIMQ_KEEPALIVE_SECONDS
 
 
 class FleximqGateway(Gateway):
@@ -78,14 +89,14 @@ class FleximqGateway(Gateway):
     ) -> None:
         super().__init__(broker, link, options, order=order)
         self.state = BrokerState.AWAITING_JOIN
-        self._shared = shared_by(broker)
-        self._answers = Answers(broker, link)
-        self._exchange = Exchange(broker, self._answers)
-        self._pulse: Pulse | None = None
+        self._shared = broker.shared(FleximqShared)
+        self._replies = Replies(broker, link)
+        self._exchange = Exchange(broker, self._replies)
+        self._keepalive: KeepAliveTimer | None = None
         self._join_id: str | None = None
         self._frame_view = _NO_FRAME
 
-    # --- What the base class asks -------------------------------------------------------------
+    # --- Gateway ------------------------------------------------------------------------------
 
     def new_decoder(self) -> fleximq.BrokerDecoder:
         """See the base class."""
@@ -95,16 +106,11 @@ class FleximqGateway(Gateway):
             message_bytes_max=self.limits["message_bytes_max"],
         )
 
-    def received(self, data: memoryview) -> int:
-        """See the base class: every byte is a sign of life."""
-        if self._pulse is not None:
-            self._pulse.heard = self.broker.clock.monotonic()
-        return super().received(data)
-
-    def scan(self, session: Session, data: memoryview, start: int) -> int:
+    def scan(
+        self, session: Session, data: memoryview, start: int, *, permits: bytearray | None
+    ) -> int:
         """See the base class."""
         broker = self.broker
-        permits = broker.permits(session)
         return kernel.scan(
             data,
             start,
@@ -118,16 +124,16 @@ class FleximqGateway(Gateway):
             message_bytes_max=self.limits["message_bytes_max"],
         )
 
-    def published(self, session: Session, receipt: Receipt) -> None:
+    def acknowledge_batch(self, session: Session, receipt: Receipt) -> None:
         """See the base class: PUB has no acknowledgment."""
-        self.broker.acknowledge(session, receipt, b"", self._answers.not_kept)
+        self.broker.acknowledge(session, receipt, b"", self._replies.encode_failure)
 
-    def refuse_run(self, session: Session, error: LogUnavailable) -> None:  # noqa: ARG002
-        """See the base class: one NOTIF for all."""
-        self._answers.tell(StatusCode.SERVICE_UNAVAILABLE, str(error), None)
+    def refuse_batch(self, session: Session, error: LogUnavailable) -> None:  # noqa: ARG002
+        """See the base class: one NOTIF for all rows."""
+        self._replies.send_error(StatusCode.SERVICE_UNAVAILABLE, str(error), None)
 
     def topic_of(self, packet: Message) -> str | None:
-        """See the base class: a routed PUB is not plain, and one in another's name none at all."""
+        """See the base class: not for a PUB with `routing` or with a wrong client id."""
         if (
             packet.type is not MessageType.PUB
             or packet.header.routing is not None
@@ -140,7 +146,7 @@ class FleximqGateway(Gateway):
     def handle(self, packet: Message) -> None:
         """See the base class."""
         try:
-            fleximq.BROKER.advance(self.state, packet)  # `open` alone moves on
+            fleximq.BROKER.advance(self.state, packet)  # only `open` changes the state
         except OutOfSequence as error:
             self.broker.counters.frames_rejected[self.protocol] += 1
             self._out_of_sequence(packet, error)
@@ -148,7 +154,7 @@ class FleximqGateway(Gateway):
         identifier = frames.reqrep_id(packet)
         if identifier is not None and not frames.is_short(identifier):
             text = f"reqrep.id has more than {REQUEST_ID_BYTES_MAX} bytes"
-            self._answers.refuse(packet, StatusCode.BAD_REQUEST, text)
+            self._replies.refuse(packet, StatusCode.BAD_REQUEST, text)
         elif packet.type is MessageType.JOIN:
             self._join(packet)
         elif self.session is not None:
@@ -156,28 +162,29 @@ class FleximqGateway(Gateway):
                 rate = self.options.messages_per_second_max or 0
                 self.refuse_publish(packet, TooManyMessages(rate))
             else:
-                self._take(self.session, packet)
+                self._process(self.session, packet)
 
     def _within_rate(self) -> bool:
-        """Count a message that no kernel takes; tell whether it may come now."""
-        if not self.allowance.left(self.broker.clock.monotonic(), most=1):
+        """Count a message that is not in a batch; return False if it is above the rate limit."""
+        if self.is_above_rate():
             return False
-        self.allowance.take(1)
+        if self.rate_limit is not None:
+            self.rate_limit.take(1)
         return True
 
     def refuse_publish(self, packet: Message, error: PeerError | CallerError) -> None:
         """See the base class."""
         status = _PUBLISH_STATUS.get(type(error), StatusCode.BAD_REQUEST)
-        self._answers.refuse(packet, status, str(error))
+        self._replies.refuse(packet, status, str(error))
 
     def rejected(self, error: WireError) -> None:
-        """See the base class: before JOIN, only a JOIN that is malformed may be tried again."""
+        """See the base class: before JOIN, all but a malformed JOIN closes the connection."""
         status, message_type, identifier = _fault(error)
         joining = message_type == MessageType.JOIN
         if self.session is None and (joining or identifier is not None):
-            self._answers.refuse_join(status, str(error), identifier)
+            self._replies.refuse_join(status, str(error), identifier)
         else:
-            self._answers.tell(status, str(error), identifier)
+            self._replies.send_error(status, str(error), identifier)
         if self.session is None and not (joining and status is StatusCode.BAD_REQUEST):
             self.close()
 
@@ -185,45 +192,45 @@ class FleximqGateway(Gateway):
         """See the base class."""
         status, _, identifier = _fault(error)
         if self.session is None:
-            self._answers.refuse_join(status, str(error), identifier)
+            self._replies.refuse_join(status, str(error), identifier)
         else:
-            self._answers.tell(status, str(error), identifier)
+            self._replies.send_error(status, str(error), identifier)
 
     def suspend(self) -> None:
-        """See the base class: nobody is called silent while nobody listens."""
-        if self._pulse is not None:
-            self._pulse.rest()
+        """See the base class: stop keep-alive while the session is suspended."""
+        if self._keepalive is not None:
+            self._keepalive.suspend()
         super().suspend()
 
     def proceed(self) -> None:
-        """See the base class: going on may well end in another stop."""
+        """See the base class: restart keep-alive unless the session was suspended again."""
         super().proceed()
-        if self._pulse is not None and not self._suspended:
-            self._pulse.start()
+        if self._keepalive is not None and not self._suspended:
+            self._keepalive.start()
 
     def lost(self, reason: str) -> None:
-        """See the base class: those who wait for this client's answers are told."""
-        if self._pulse is not None:
-            self._pulse.stop()
-            self._pulse = None
+        """See the base class: end the requests that await this client's answers."""
+        if self._keepalive is not None:
+            self._keepalive.stop()
+            self._keepalive = None
         if self.session is not None:
             self.broker.requests.leave(self.session)
         super().lost(reason)
 
-    def _take_packet(self, packet: Any, data: memoryview, start: int, end: int) -> int:  # noqa: ANN401
-        """See the base class: what is passed on as it came is copied from here."""
+    def _process_packet(self, packet: Any, data: memoryview, start: int, end: int) -> int:  # noqa: ANN401
+        """See the base class: keep the frame, for messages that are forwarded unchanged."""
         self._frame_view = data[start:end]
         try:
-            return super()._take_packet(packet, data, start, end)
+            return super()._process_packet(packet, data, start, end)
         finally:
             self._frame_view = _NO_FRAME
 
     # --- JOIN ---------------------------------------------------------------------------------
 
     def _identify(self, auth: fleximq.Auth | None) -> Principal | None:
-        """Return who a client is, None if that takes a while; raise AuthenticationFailed.
+        """Return the client's principal, None if the check continues in the background.
 
-        Where nobody is known by name, credentials are not looked at.
+        Without an authenticator, credentials are ignored. Raise AuthenticationFailed.
         """
         authenticator = self.options.authenticator
         if auth is None or authenticator is None:
@@ -237,29 +244,33 @@ class FleximqGateway(Gateway):
                 return authenticator.verify_api_key(api_key)
             case fleximq.BasicAuth(username, password):
                 self.suspend()
-                authenticator.check_basic(
-                    username, password, lambda found: self.go_on(lambda: self._identified(found))
-                )
+                authenticator.check_basic(username, password, self._password_checked)
                 return None
+
+    def _password_checked(self, found: Principal | PeerError) -> None:
+        self.continue_with(lambda: self._identified(found))
 
     def _identified(self, found: Principal | PeerError) -> None:
         if isinstance(found, Principal):
-            self.connect(found.name, lambda: self._welcome(found))
+            self.run_connect_hooks(found.name, lambda: self._complete_join(found))
             return
-        self.note_unknown(found.reason if isinstance(found, AuthenticationFailed) else str(found))
+        self.log_refused_client(
+            found.reason if isinstance(found, AuthenticationFailed) else str(found)
+        )
         self.refuse_connection(found)
 
     def open(self, principal: Principal) -> Session:
-        """Let the client in, also one that needs no JOIN (section 6.4); raise BrokerFull."""
-        session = self.session = self._answers.session = self.broker.open(
+        """Open the session; programs need no JOIN for it (section 6.4). Raise BrokerFull."""
+        session = self.session = self._replies.session = self.broker.open(
             self.encoding, self.link, principal=principal, echo=self.options.echo
         )
         self.state = BrokerState.JOINED
-        self._pulse = Pulse(
+        self._keepalive = KeepAliveTimer(
             self.broker,
             seconds=self._shared.keepalive_seconds,
-            send=self._answers.write,
-            dead=self._silent_for_too_long,
+            last_received=lambda: self.received_at,
+            send=self._replies.write,
+            timed_out=self._keepalive_timed_out,
         )
         return session
 
@@ -273,42 +284,42 @@ class FleximqGateway(Gateway):
             if principal is not None:
                 self._identified(principal)
 
-    def _welcome(self, principal: Principal) -> None:
+    def _complete_join(self, principal: Principal) -> None:
         try:
             session = self.open(principal)
         except BrokerFull as error:
             self.refuse_connection(error)
         else:
-            self._answers.write(
+            self._replies.write(
                 frames.join_reply(StatusCode.OK, client_id=session.number, identifier=self._join_id)
             )
 
     def refuse_connection(self, error: PeerError) -> None:
         """See the base class."""
         status = _JOIN_STATUS.get(type(error), StatusCode.JOIN_REJECTED)
-        self._answers.refuse_join(status, str(error), self._join_id)
+        self._replies.refuse_join(status, str(error), self._join_id)
         self.close()
 
     def _out_of_sequence(self, message: Message, error: OutOfSequence) -> None:
         if self.session is not None:
-            self._answers.refuse(message, StatusCode.CONFLICT, str(error))
+            self._replies.refuse(message, StatusCode.CONFLICT, str(error))
         else:
-            self._answers.refuse(message, StatusCode.UNAUTHORIZED, str(error))
+            self._replies.refuse(message, StatusCode.UNAUTHORIZED, str(error))
             self.close()
 
-    def _silent_for_too_long(self) -> None:
-        # What is still unsent will not be read.
+    def _keepalive_timed_out(self) -> None:
+        # The client does not read what is still unsent.
         if self.link.buffered:
             self.link.abort()
         else:
             self.close()
 
-    # --- What a client that joined may send ---------------------------------------------------
+    # --- Messages after JOIN ------------------------------------------------------------------
 
-    def _take(self, session: Session, message: Message) -> None:
+    def _process(self, session: Session, message: Message) -> None:
         if message.client_id != session.number:
             text = f"this is client {session.number}, not {message.client_id}"
-            self._answers.refuse(message, StatusCode.FORBIDDEN, text)
+            self._replies.refuse(message, StatusCode.FORBIDDEN, text)
             return
         header = message.header
         match message.type:
@@ -329,39 +340,39 @@ class FleximqGateway(Gateway):
             case MessageType.UNSUB if header.topic is not None:
                 if not self.broker.unsubscribe(session, header.topic):
                     text = "there is no such subscription"
-                    self._answers.refuse(message, StatusCode.TOPIC_NOT_FOUND, text)
+                    self._replies.refuse(message, StatusCode.TOPIC_NOT_FOUND, text)
             case MessageType.PING if header.keepalive is not None:
-                self._answers.write(frames.pong(header.keepalive.timestamp))
+                self._replies.write(frames.pong(header.keepalive.timestamp))
             case _:
-                pass  # PONG has done its work by arriving
+                pass  # PONG: receiving it was enough
 
     def _subscribed(self, message: Message, error: PeerError | None) -> None:
         if error is not None:
-            self._answers.refuse(message, StatusCode.SUBSCRIPTION_FAILED, str(error))
+            self._replies.refuse(message, StatusCode.SUBSCRIPTION_FAILED, str(error))
 
     def _publish_routed(self, session: Session, message: Message, topic: str) -> None:
-        def verdict(error: PeerError | None) -> None:
+        def decided(error: PeerError | None) -> None:
             if error is None:
                 self._exchange.publish_routed(session, message)
             else:
                 self.refuse_publish(message, error)
 
         try:
-            self.admit(session, topic)
+            self.authorize_publish(session, topic)
         except (PeerError, CallerError) as error:
             self.refuse_publish(message, error)
             return
         hooks = self.broker.hooks
         if not hooks.watch(self.protocol, topic):
-            verdict(None)
+            decided(None)
             return
         hooks.messages_judged += 1
         value = fleximq.raw_value(message.payload)
-        self.ask(self.message_event(session, message, topic, value), verdict)
+        self.run_hooks(self.message_event(session, message, topic, value), decided)
 
 
 def _fault(error: WireError) -> tuple[StatusCode, int | None, str | None]:
-    """Return how a fault is answered: its status, the message's type and its `reqrep.id`."""
+    """Return the status of an error, the message's type and its `reqrep.id`."""
     if isinstance(error, FleximqError):
         return error.status, error.message_type, error.reqrep_id
     return StatusCode.BAD_REQUEST, None, None

@@ -1,4 +1,4 @@
-"""Whether a client is still there: a PING when it is silent, an end when it stays so (3.7)."""
+"""Keep-alive (section 3.7): PING a silent client, then end its connection."""
 
 import math
 from collections.abc import Callable
@@ -11,59 +11,70 @@ from penstock.limits import FLEXIMQ_KEEPALIVE_INTERVALS_MAX
 if TYPE_CHECKING:
     from penstock.core.timers import Timer
 
-__all__ = ["Pulse"]
+__all__ = ["KeepAliveTimer"]
 
 
-class Pulse:
-    """The keep-alive of one client.
+class KeepAliveTimer:
+    """The keep-alive of one client, on one timer.
 
-    Whatever the client sends only notes the time. The one timer looks at it when it is due, and
-    then knows how much longer there is to wait.
+    When the timer is due it reads `last_received`, the monotonic time of the client's last bytes,
+    and so knows how much longer to wait. Reading from the client does not touch the timer.
     """
 
-    __slots__ = ("_broker", "_dead", "_looking", "_seconds", "_send", "_timer", "heard")
+    __slots__ = (
+        "_active",
+        "_broker",
+        "_last_received",
+        "_seconds",
+        "_send",
+        "_started",
+        "_timed_out",
+        "_timer",
+    )
 
     def __init__(
         self,
         broker: Broker,
         *,
         seconds: float,
+        last_received: Callable[[], float],
         send: Callable[[bytes], None],
-        dead: Callable[[], None],
+        timed_out: Callable[[], None],
     ) -> None:
         self._broker = broker
         self._seconds = seconds
+        self._last_received = last_received
         self._send = send
-        self._dead = dead
+        self._timed_out = timed_out
         self._timer: Timer | None = None
         self.start()
 
     def start(self) -> None:
-        """Look from now on; the client counts as heard of, `heard` being the monotonic time."""
-        self.heard = self._broker.clock.monotonic()
-        self._looking = True
+        """Check the client from now on; its silence is counted from now."""
+        self._started = self._broker.clock.monotonic()
+        self._active = True
         if self._timer is None:
-            self._timer = self._broker.timers.after(self._seconds, self._look)
+            self._timer = self._broker.timers.after(self._seconds, self._check)
 
-    def rest(self) -> None:
-        """Do not look until `start`. The timer runs on: this may be as often as messages come."""
-        self._looking = False
+    def suspend(self) -> None:
+        """Do not check until `start`. The timer runs on: this may be called for each message."""
+        self._active = False
 
     def stop(self) -> None:
-        """Look no more."""
-        self._looking = False
+        """Check no more."""
+        self._active = False
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         self._timer = None
-        if not self._looking:
+        if not self._active:
             return
-        silent = self._broker.clock.monotonic() - self.heard
+        silent = self._broker.clock.monotonic() - max(self._started, self._last_received())
         wait = self._seconds
         if silent >= self._seconds * FLEXIMQ_KEEPALIVE_INTERVALS_MAX:
-            self._dead()
+            self._timed_out()
             return
         if silent >= self._seconds:
             self._send(
@@ -74,4 +85,4 @@ class Pulse:
             )
         else:
             wait -= silent
-        self._timer = self._broker.timers.after(wait, self._look)
+        self._timer = self._broker.timers.after(wait, self._check)

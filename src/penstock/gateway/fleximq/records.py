@@ -1,7 +1,7 @@
-"""What the log keeps of the messages that no kernel takes.
+"""Log records of messages that are not in a batch.
 
-Who a message is for is among its headers: for each routing entry a `to`, the client's number as
-text, and a `path`. Replay brings such a message to nobody: it was not for every subscriber.
+Their receivers are in the headers: for each routing entry a `to`, the client's number as text, and
+a `path`. Replay leaves these records out: they were not meant for all subscribers.
 """
 
 from collections.abc import Mapping
@@ -35,14 +35,14 @@ _BROKER: Final = Sender(sender_uuid(ClientId.BROKER), ClientId.BROKER)
 
 
 def record_of(session: Session, message: Message, *, timestamp_us: int) -> Record:
-    """Return what is kept of a message of `session`."""
+    """Return the record of a message from `session`."""
     return _record(message, session.sender, session.name, timestamp_us)
 
 
 def broker_reply(
     status: int, payload: bytes, *, client_id: int, identifier: str, timestamp_us: int
 ) -> Record:
-    """Return what is kept of a REP of client 1, the broker."""
+    """Return the record of a REP from client 1, the broker."""
     header = Header(
         routing=(Routing(client_id, ""),),
         reqrep=ReqRep(fleximq.ReqRepType.CORRELATION, identifier),
@@ -75,7 +75,7 @@ def _record(message: Message, sender: Sender, sender_name: str, timestamp_us: in
 
 
 def _form(payload: bytes) -> Form:
-    """Tell how `fleximq.raw_value` of a payload stood in it."""
+    """Return the MessagePack form in which a payload holds its value."""
     if not payload:
         return Form.MESSAGEPACK
     kind, _, _ = messagepack.head(payload, 0)

@@ -1,6 +1,6 @@
-"""The broker as client 1: what a REQ to it can ask, by path.
+"""Requests to client 1, the broker, by path.
 
-Every answer is one MessagePack map. Lists end at their limits; `count` is of all there are.
+Every answer is one MessagePack map. Lists are cut at their limits; `count` is the full number.
 """
 
 from collections import Counter
@@ -19,7 +19,7 @@ __all__ = ["SERVICES"]
 
 
 def _topics(broker: Broker, session: Session) -> object:
-    """Topics that the client may publish or subscribe to, in the order they came up."""
+    """Return the topics that the client may publish or subscribe to, oldest first."""
     table = broker.topics
     count = len(table)
     names = (table.name(number) for number in range(min(count, FLEXIMQ_LISTING_ENTRIES_MAX)))
@@ -72,7 +72,7 @@ def _by_label(counts: Counter[Protocol]) -> dict[str, int]:
 
 
 def _time(broker: Broker, session: Session) -> object:  # noqa: ARG001
-    """Milliseconds since the epoch, as in keep-alive."""
+    """Return milliseconds since the epoch, as in keep-alive."""
     return {"timestamp": broker.clock.now_us() // 1000}
 
 

@@ -130,7 +130,7 @@ class Publisher:
             publication.settled(group)
             return
         try:
-            receipt = self._broker.publish_group(group)
+            receipt = self._broker.publish_prepared(group)
         except Exception as error:
             known = error if isinstance(error, PenstockError) else None
             publication.fail(known or LogUnavailable(repr(error)))

@@ -11,7 +11,7 @@ from penstock.errors import AuthenticationFailed, NotAllowed, PeerError
 from penstock.gateway.options import GatewayOptions
 from penstock.server.http.errors import ApiError
 from penstock.transport.addresses import Address
-from penstock.transport.pages import Pages
+from penstock.transport.origin_policy import OriginPolicy
 
 __all__ = ["Door", "may_see_everything"]
 
@@ -29,13 +29,15 @@ class Door:
     """Judges requests to one listener."""
 
     def __init__(self, address: Address, options: GatewayOptions) -> None:
-        self._pages = Pages(address)
+        self._origins = OriginPolicy(address)
         self._options = options
 
     def check_origin(self, request: Request) -> None:
         """Refuse what a page from elsewhere makes a browser ask; raise ApiError."""
         origin = request.headers.get("origin")
-        if origin is not None and not self._pages.may_ask(origin, request.headers.get("host")):
+        if origin is not None and not self._origins.allows_request(
+            origin, request.headers.get("host")
+        ):
             message = f"pages of {origin[:200]} may not ask: add them to the listener's origins"
             raise ApiError(403, "origin-not-allowed", message)
 
@@ -45,7 +47,7 @@ class Door:
         if given is None:
             if self._options.anonymous is None:
                 raise AuthenticationFailed("request", "no credentials")
-            if not self._pages.is_our_name(request.headers.get("host")):
+            if not self._origins.allows_host(request.headers.get("host")):
                 message = "ask for localhost or 127.0.0.1, or send credentials"
                 raise ApiError(403, "host-not-allowed", message)
             return self._options.anonymous

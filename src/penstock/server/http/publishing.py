@@ -59,7 +59,7 @@ async def publish(view: ServerView, principal: Principal, message: Message) -> P
     group = await asyncio.to_thread(
         _prepare, topic, value, key, headers, sender=principal.name, client=view.client
     )
-    receipt = broker.publish_group(group)
+    receipt = broker.publish_prepared(group)
     broker.counters.messages_received_by_http += 1
     settled: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 

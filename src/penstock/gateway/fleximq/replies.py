@@ -1,4 +1,4 @@
-"""What the broker itself says to one fleximq client."""
+"""Replies and errors that the broker sends to one fleximq client."""
 
 from typing import TYPE_CHECKING
 
@@ -12,14 +12,14 @@ from penstock.wire.fleximq import ClientId, Message, MessageType, StatusCode
 if TYPE_CHECKING:
     from penstock.core.sessions import Session
 
-__all__ = ["Answers"]
+__all__ = ["Replies"]
 
 
-class Answers:
-    """The way back to a client, before it has joined and after.
+class Replies:
+    """Sends the broker's own frames to a client, before and after it has joined.
 
-    `session` is None until it has. A client that lets its answers pile up loses them, one that
-    has not even joined its connection.
+    `session` is None until it has. While the out-buffer is full, replies to a joined client are
+    dropped, and a client that has not joined is disconnected.
     """
 
     __slots__ = ("_broker", "_link", "session")
@@ -30,37 +30,37 @@ class Answers:
         self.session: Session | None = None
 
     def refuse(self, message: Message, status: StatusCode, text: str) -> None:
-        """Say why a message has no effect."""
+        """Send the error of a message that is refused."""
         identifier = frames.reqrep_id(message)
         joining = message.type is MessageType.JOIN
         if self.session is None and (joining or identifier is not None):
             self.refuse_join(status, text, identifier)
         else:
-            self.tell(status, text, identifier)
+            self.send_error(status, text, identifier)
 
     def refuse_join(self, status: StatusCode, text: str, identifier: str | None) -> None:
-        """Say it to a client that has no number yet, by a REP without `routing`."""
+        """Send an error to a client without a number: a REP without `routing`."""
         self.write(
             frames.join_reply(
                 status, client_id=ClientId.UNASSIGNED, identifier=identifier, text=text
             )
         )
 
-    def tell(self, status: StatusCode, text: str, identifier: str | None) -> None:
-        """Say it by a REP with an identifier that fits, else by a NOTIF."""
+    def send_error(self, status: StatusCode, text: str, identifier: str | None) -> None:
+        """Send an error: a REP if there is an identifier of valid length, else a NOTIF."""
         number = self.session.number if self.session is not None else ClientId.UNASSIGNED
-        self.write(frames.refusal(status, text, client_id=number, identifier=identifier))
+        self.write(frames.error_reply(status, text, client_id=number, identifier=identifier))
 
-    def not_kept(self, answer: bytes) -> bytes:  # noqa: ARG002
-        """Return what says that messages which were taken are lost; no `answer` said they were."""
+    def encode_failure(self, answer: bytes) -> bytes:  # noqa: ARG002
+        """Return the error for messages whose commit failed; PUB has no acknowledgment."""
         number = self.session.number if self.session is not None else ClientId.UNASSIGNED
         text = str(LogUnavailable(NOT_WRITTEN))
-        return frames.refusal(
+        return frames.error_reply(
             StatusCode.SERVICE_UNAVAILABLE, text, client_id=number, identifier=None
         )
 
     def write(self, frame: bytes) -> None:
-        """Send a frame of the broker's own, which counts as no message."""
+        """Send a frame of the broker's own; it does not count as a message."""
         if self.session is not None:
             self._broker.send(self.session, frame, 0)
         elif self._link.buffered > self._broker.settings.out_buffer_bytes_max:

@@ -1,4 +1,4 @@
-"""Whatever the network does: order, no duplicates, no loss among those connected.
+"""Delivery is in order, without duplicates and without loss, whatever the network does.
 
 More seeds: `PENSTOCK_SEEDS=5000 pytest tests/sim`. One seed: `PENSTOCK_SEED=17 pytest tests/sim`.
 """
@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from tests.sim.world import World
+from tests.sim.simulation import Simulation
 
 SEEDS = int(os.environ.get("PENSTOCK_SEEDS", "200"))
 BLOCK = 25
@@ -21,10 +21,10 @@ def test_every_client_receives_exactly_its_messages(block: int) -> None:
         seeds = range(block * BLOCK, min((block + 1) * BLOCK, SEEDS))
     compared = 0
     for seed in seeds:
-        world = World(seed)
-        world.run()
+        simulation = Simulation(seed)
+        simulation.run()
         try:
-            compared += world.check()
+            compared += simulation.check()
         except AssertionError as error:
             raise AssertionError(f"seed {seed}: PENSTOCK_SEED={seed} repeats it") from error
     assert compared > 100 * len(seeds), "too little happened to mean anything"

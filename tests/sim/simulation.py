@@ -1,11 +1,12 @@
 """A broker, clients of all protocols and a network between them, driven by one seed.
 
-Three worlds of four keep a log: commits come late or fail, whoever does not read is served from the
-log, subscriptions ask for history, herald clients come back for what they missed, and some of it is
-damaged or no longer kept. The fourth keeps none, and publishers wait for those who do not read.
+Three of four simulations have a log: commits are delayed or fail, slow clients are served from the
+log, subscriptions start in history, herald clients reconnect and resume, and parts of the log are
+damaged or removed. The fourth has no log, and publishers are paused for slow clients.
 
-The world keeps its own book of what is owed to whom, and every message must be the next that is. In
-the end each client must have received all of it; a client that was cut off, a prefix.
+A DeliveryOracle models which messages each client must receive; every delivered message must be the
+next expected one. In the end each client must have received all of them; a disconnected client, a
+prefix.
 """
 
 import random
@@ -13,33 +14,33 @@ import random
 from penstock._kernels.batch import Batch
 from penstock.core.broker import Broker, BrokerSettings
 from penstock.core.sessions import Session
-from penstock.gateway.front_door import FrontDoor
+from penstock.gateway.detector import handler_for
 from penstock.gateway.options import GatewayOptions
 from penstock.model import ByteOrder
 from penstock.ports import LogReader, LogWriter, Receipt
 from penstock.replay import Ago, AtOffset, AtTime, Earliest, split_replay
 from penstock.storage.memory import MemoryLog
-from tests.sim.book import Book
 from tests.sim.clients import CLIENTS, SimulatedClient
 from tests.sim.links import SimulatedLink
+from tests.sim.oracle import DeliveryOracle
 from tests.support.fakes import FakeClock
 from tests.support.kept_log import KeptLog, KeptRows
 
 CHANNELS = 6
 
 
-class World:
-    """Everything that one seed decides."""
+class Simulation:
+    """All state of one run; the seed decides everything."""
 
     def __init__(self, seed: int, *, clients: int = 8, steps: int = 600) -> None:
         self.randomness = random.Random(seed)
         self.steps = steps
         self.clock = FakeClock()
-        self.book = Book()
-        self.kept = BookKeptLog(self) if seed % 4 else None
+        self.oracle = DeliveryOracle()
+        self.kept = ObservedKeptLog(self) if seed % 4 else None
         self.retains_all = self.randomness.random() < 0.5
-        log = self.kept or BookKeepingLog(self)
-        self.broker = WatchedBroker(self, log=log, reader=self.kept)
+        log = self.kept or ObservedMemoryLog(self)
+        self.broker = ObservedBroker(self, log=log, reader=self.kept)
         if self.kept is not None:
             self.kept.topics = self.broker.topics
             self.kept.settle = self.broker.settle
@@ -65,20 +66,20 @@ class World:
         link = SimulatedLink(self.randomness, f"c{number}", congested_bytes=congested)
         client = kind(link, self.randomness, number, order)
         client.lost_values = self.lost_values
-        client.on_delivery = lambda topic, value: self.book.delivered(link, topic, value)
+        client.on_delivery = lambda topic, value: self.oracle.delivered(link, topic, value)
         pinned = self.randomness.random() < 0.3
         if not pinned:
             options = GatewayOptions(echo=echo)
         else:
             options = GatewayOptions(protocol=kind.protocol, order=order, echo=echo)
-        link.handler = FrontDoor(self.broker, link, options)
+        link.handler = handler_for(self.broker, link, options)
         client.connect()
         self.clients.append(client)
         if client.resumes and echo:
             self.may_return.append(client)
 
-    def bring_back(self) -> None:
-        """Let a client that was cut off connect again, under its name."""
+    def reconnect(self) -> None:
+        """Reconnect a disconnected client, with its old name."""
         gone = [client for client in self.may_return if client.link.gone]
         if gone:
             client = self.randomness.choice(gone)
@@ -88,7 +89,7 @@ class World:
     # --- Time ---------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Let things happen in any order, then let everything arrive."""
+        """Run random steps, then deliver everything that is in flight."""
         for _ in range(self.steps):
             self.step()
         for _ in range(100_000):
@@ -102,11 +103,11 @@ class World:
                 if self.kept.pending:
                     self.kept.commit()
         else:
-            raise AssertionError("the world does not come to rest")
+            raise AssertionError("the simulation does not come to rest")
 
     @property
     def busy(self) -> bool:
-        """Whether anything is on its way."""
+        """Whether anything is in flight."""
         if self.kept is not None and (self.kept.pending or self.kept.reads):
             return True
         return any(client.link.busy or client.link.outbound for client in self.alive())
@@ -138,10 +139,10 @@ class World:
             self.clock.seconds += self.randomness.random()
             self.broker.timers.run_due()
         else:
-            self.bring_back()
+            self.reconnect()
 
     def use_log(self) -> None:
-        """Let the log do something, or go wrong."""
+        """Let the log commit, fail, lose data or answer a read."""
         if self.kept is None:
             return
         action = self.randomness.random()
@@ -168,51 +169,53 @@ class World:
         if client.wildcards and self.randomness.random() < 0.2:
             channel = None
         if self.randomness.random() < 0.65:
-            client.subscribe(channel, self.place() if client.replays else "")
+            client.subscribe(channel, self.start_position() if client.replays else "")
         else:
             client.unsubscribe(channel)
 
-    def place(self) -> str:
-        """A place in history that a subscription may start from, or none."""
+    def start_position(self) -> str:
+        """Return a start position in history for a subscription, or none."""
         if self.kept is None or self.randomness.random() < 0.5:
             return ""
-        places = ["@earliest", "@-1s", "@-3.5s", "@-1w", "@2023-11-14", "@2999-01-01"]
+        positions = ["@earliest", "@-1s", "@-3.5s", "@-1w", "@2023-11-14", "@2999-01-01"]
         if self.retains_all:
-            places.append(f"@#{self.randomness.randint(0, self.kept.next_offset)}")
-        return self.randomness.choice(places)
+            positions.append(f"@#{self.randomness.randint(0, self.kept.next_offset)}")
+        return self.randomness.choice(positions)
 
-    # --- The verdict --------------------------------------------------------------------------------
+    # --- Checks -------------------------------------------------------------------------------------
 
     def check(self) -> int:
-        """Compare what arrived with the book; return how many deliveries were compared."""
-        assert not self.book.faults, (len(self.book.faults), self.book.faults[:3])
+        """Compare what arrived with the oracle; return the number of compared deliveries."""
+        assert not self.oracle.faults, (len(self.oracle.faults), self.oracle.faults[:3])
         assert not self.broker.counters.connections_failed
         for client in self.clients:
             assert client.received == client.deliveries[: len(client.received)]
         for client in self.alive():
             assert client.acknowledged == client.published, client.protocol
             assert len(client.received) == len(client.deliveries), "it has not read all"
-            owed = [each for each in self.book.owed.get(client.link, []) if not each.optional]
-            assert not owed, (client.protocol, len(owed), owed[:3])
+            missing = [
+                each for each in self.oracle.expected.get(client.link, []) if not each.optional
+            ]
+            assert not missing, (client.protocol, len(missing), missing[:3])
         for session in self.broker.sessions:
             assert session.feed is None, "it is not live again"
-        return self.book.compared
+        return self.oracle.compared
 
 
-class WatchedBroker(Broker):
-    """Tells the book what clients ask for."""
+class ObservedBroker(Broker):
+    """Reports subscriptions to the oracle."""
 
-    def __init__(self, world: World, *, log: LogWriter, reader: LogReader | None) -> None:
+    def __init__(self, simulation: Simulation, *, log: LogWriter, reader: LogReader | None) -> None:
         settings = BrokerSettings(out_buffer_bytes_max=1 << 30, hold_seconds_max=1e9)
-        super().__init__(log=log, reader=reader, clock=world.clock, settings=settings)
-        self._world = world
+        super().__init__(log=log, reader=reader, clock=simulation.clock, settings=settings)
+        self._simulation = simulation
 
     def subscribe(self, session: Session, text: str) -> bool:
         end = self.log.next_offset
         if not super().subscribe(session, text):
             return False
         pattern, start = split_replay(text)
-        kept = self._world.kept
+        kept = self._simulation.kept
         if start is not None and kept is not None:
             match start:
                 case Earliest():
@@ -222,59 +225,63 @@ class WatchedBroker(Broker):
                 case Ago(us):
                     first = kept.offset_at(self.clock.now_us() - us)
                 case AtTime(us):
-                    to_come = us > self.clock.now_us()
-                    first = end if to_come else kept.offset_at(us)
-            self._world.book.subscribed(session, pattern, first, end)
+                    in_future = us > self.clock.now_us()
+                    first = end if in_future else kept.offset_at(us)
+            self._simulation.oracle.subscribed(session, pattern, first, end)
         return True
 
     def unsubscribe(self, session: Session, text: str) -> bool:
-        self._world.book.unsubscribed(session, split_replay(text)[0])
+        self._simulation.oracle.unsubscribed(session, split_replay(text)[0])
         return super().unsubscribe(session, text)
 
-    def cut_off(self, session: Session) -> None:
-        self._world.book.cut_off(session, self.log.next_offset)
-        super().cut_off(session)
+    def keep_for_resume(self, session: Session) -> None:
+        self._simulation.oracle.disconnected(session, self.log.next_offset)
+        super().keep_for_resume(session)
 
     def resume(self, session: Session, pattern: str, offset: int) -> bool:
         end = self.log.next_offset
         if not super().resume(session, pattern, offset):
             return False
         if self.reader is not None:
-            self._world.book.resumed(session, pattern, end)
+            self._simulation.oracle.resumed(session, pattern, end)
         return True
 
 
-class BookKeepingLog(MemoryLog):
-    """Tells the book about every batch before it is delivered."""
+class ObservedMemoryLog(MemoryLog):
+    """Reports every batch to the oracle before it is delivered."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, simulation: Simulation) -> None:
         super().__init__(log_id=1)
-        self._world = world
+        self._simulation = simulation
 
     def append(self, batch: Batch, sender_name: str) -> Receipt:
         receipt = super().append(batch, sender_name)
-        broker = self._world.broker
-        self._world.book.took(batch, broker.topics, broker.sessions, receipt.first_offset)
+        broker = self._simulation.broker
+        self._simulation.oracle.published(
+            batch, broker.topics, broker.sessions, receipt.first_offset
+        )
         return receipt
 
 
-class BookKeptLog(KeptLog):
-    """Tells the book about every batch, and what is lost."""
+class ObservedKeptLog(KeptLog):
+    """Reports every batch and every loss to the oracle."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, simulation: Simulation) -> None:
         super().__init__()
-        self._world = world
+        self._simulation = simulation
 
     def append(self, batch: Batch, sender_name: str) -> Receipt:
         receipt = super().append(batch, sender_name)
-        broker = self._world.broker
-        self._world.book.took(batch, broker.topics, broker.sessions, receipt.first_offset)
+        broker = self._simulation.broker
+        self._simulation.oracle.published(
+            batch, broker.topics, broker.sessions, receipt.first_offset
+        )
         return receipt
 
     def fail(self) -> None:
         for rows in self._pending:
             for offset in range(rows.base_offset, rows.base_offset + rows.count):
-                self._world.lost_values.add(self._world.book.rows[offset].value)
+                self._simulation.lost_values.add(self._simulation.oracle.rows[offset].value)
             self._lost(rows.base_offset, rows.base_offset + rows.count)
         super().fail()
 
@@ -287,4 +294,4 @@ class BookKeptLog(KeptLog):
         super().forget(horizon)
 
     def _lost(self, start: int, end: int) -> None:
-        self._world.book.lost(start, end, self._world.broker.sessions)
+        self._simulation.oracle.lost(start, end, self._simulation.broker.sessions)

@@ -1,20 +1,20 @@
-"""Pages of a listener: its own, those that are listed, and none whose name was made to lead here."""
+"""Origin checks: pages of the listener itself, listed origins, and DNS rebinding."""
 
 import pytest
 
 from penstock.transport.addresses import Address
-from penstock.transport.pages import Pages
+from penstock.transport.origin_policy import OriginPolicy
 
-LOCAL = Pages(Address("ws", "127.0.0.1", origins=("https://app.example",)))
-OPEN = Pages(Address("ws", "0.0.0.0"))  # noqa: S104
-ANY = Pages(Address("ws", "127.0.0.1", origins=("*",)))
+LOCAL = OriginPolicy(Address("ws", "127.0.0.1", origins=("https://app.example",)))
+OPEN = OriginPolicy(Address("ws", "0.0.0.0"))  # noqa: S104
+ANY = OriginPolicy(Address("ws", "127.0.0.1", origins=("*",)))
 
 
 @pytest.mark.parametrize(
-    ("pages", "origin", "host", "asks", "connects"),
+    ("policy", "origin", "host", "requests", "connects"),
     [
         (LOCAL, None, "127.0.0.1:7080", True, True),
-        (LOCAL, None, "evil.example", True, True),  # a program; see is_our_name
+        (LOCAL, None, "evil.example", True, True),  # a program; see allows_host
         (LOCAL, "http://localhost:7080", "localhost:7080", True, True),
         (LOCAL, "http://[::1]:7080", "[::1]:7080", True, True),
         (LOCAL, "https://app.example", "127.0.0.1:7080", True, True),
@@ -29,8 +29,8 @@ ANY = Pages(Address("ws", "127.0.0.1", origins=("*",)))
         (ANY, "http://evil.example:7080", "evil.example:7080", True, True),
     ],
 )
-def test_who_may_ask_and_who_may_connect(
-    *, pages: Pages, origin: str | None, host: str, asks: bool, connects: bool
+def test_which_pages_may_send_requests_and_open_websockets(
+    *, policy: OriginPolicy, origin: str | None, host: str, requests: bool, connects: bool
 ) -> None:
-    assert pages.may_ask(origin, host) is asks
-    assert pages.may_connect(origin, host) is connects
+    assert policy.allows_request(origin, host) is requests
+    assert policy.allows_websocket(origin, host) is connects

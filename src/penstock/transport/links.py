@@ -1,0 +1,89 @@
+"""Parts that the links of several transports share: connection numbers, peer names, input."""
+
+import asyncio
+import itertools
+from typing import Final
+
+from penstock.ports import Handler
+
+__all__ = ["InputBuffer", "next_connection_number", "peer_name"]
+
+_NUMBERS: Final = itertools.count(1)
+
+
+def next_connection_number() -> int:
+    """Return a number that no other connection of this process has, whatever its transport."""
+    return next(_NUMBERS)
+
+
+def peer_name(transport: asyncio.BaseTransport) -> str:
+    """Return the peer's address for logs: host and port, or the path of a socket file."""
+    name = transport.get_extra_info("peername")
+    return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else str(name or "")
+
+
+class InputBuffer:
+    """Passes received chunks to a handler and keeps the bytes that the handler did not take.
+
+    Those are the start of an incomplete frame, or all input while paused.
+    """
+
+    __slots__ = ("_pauses", "_receiving", "_waiting", "handler")
+
+    def __init__(self) -> None:
+        self.handler: Handler | None = None
+        self._waiting = bytearray()
+        self._pauses = 0
+        self._receiving = False
+
+    @property
+    def paused(self) -> bool:
+        """Whether a `pause` has no `resume` yet."""
+        return self._pauses > 0
+
+    def feed(self, chunk: bytes) -> None:
+        """Offer the waiting bytes and `chunk` to the handler; raise what it raises."""
+        if not self._waiting and not self._pauses:
+            with memoryview(chunk) as view:
+                taken = self._offer(view)
+            if taken < len(chunk):
+                self._waiting += chunk[taken:]
+            return
+        self._waiting += chunk
+        self._offer_waiting()
+
+    def pause(self) -> bool:
+        """Offer nothing until `resume`; return True for the first of nested pauses."""
+        self._pauses += 1
+        return self._pauses == 1
+
+    def resume(self) -> bool:
+        """Undo one `pause`; return True if it was the last. Then call `flush`."""
+        self._pauses -= 1
+        return self._pauses == 0
+
+    def flush(self) -> None:
+        """Offer the waiting bytes to the handler; raise what it raises."""
+        if self._waiting and not self._receiving:  # else the running call continues
+            self._offer_waiting()
+
+    def close(self) -> Handler | None:
+        """Return the handler and offer it nothing more."""
+        handler, self.handler = self.handler, None
+        return handler
+
+    def _offer_waiting(self) -> None:
+        if self._pauses:
+            return
+        with memoryview(self._waiting) as view:
+            taken = self._offer(view)
+        del self._waiting[:taken]
+
+    def _offer(self, view: memoryview) -> int:
+        if self.handler is None:
+            return len(view)
+        self._receiving = True
+        try:
+            return self.handler.received(view)
+        finally:
+            self._receiving = False
