@@ -38,7 +38,7 @@ OUTSIDE = {
     "_kernels": {"array", "collections", "cpython", "libc", "os", "typing"},
     "model": {"enum", "re", "typing"},
     "limits": {"typing"},
-    "errors": {"enum", "typing"},
+    "errors": {"enum", "re", "typing"},
     "patterns": {"re", "typing"},
 }  # fmt: skip
 

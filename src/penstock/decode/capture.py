@@ -24,18 +24,14 @@ class CaptureFormat(enum.StrEnum):
 
 
 class CaptureUnreadable(OperatorError):
-    """A file that is no capture, or not of the form that was said."""
+    """A file is not a capture, or not in the given format."""
 
     code = ErrorCode.CANNOT_READ
+    template = "cannot decode {path}: {reason}; {remedy}"
 
-    def __init__(self, path: str, reason: str, remedy: str) -> None:
-        super().__init__(path, reason, remedy)
-        self.path = path
-        self.reason = reason
-        self.remedy = remedy
-
-    def __str__(self) -> str:
-        return f"cannot decode {self.path}: {self.reason}; {self.remedy}"
+    path: str
+    reason: str
+    remedy: str
 
 
 class Piece(NamedTuple):

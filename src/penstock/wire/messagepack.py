@@ -69,69 +69,49 @@ class Malformed(WireError):
     """Bytes that are no MessagePack value; `position` is where the faulty value starts."""
 
     code = ErrorCode.MESSAGEPACK_MALFORMED
+    template = "{reason} at byte {position}"
 
-    def __init__(self, reason: str, position: int) -> None:
-        super().__init__(reason, position)
-        self.reason = reason
-        self.position = position
-
-    def __str__(self) -> str:
-        return f"{self.reason} at byte {self.position}"
+    reason: str
+    position: int
 
 
 class TooDeep(WireError):
     """More arrays and maps inside one another than the cap."""
 
     code = ErrorCode.MESSAGEPACK_TOO_DEEP
+    template = "depth {depth} exceeds the limit of {depth_max}"
 
-    def __init__(self, depth: int, depth_max: int) -> None:
-        super().__init__(depth, depth_max)
-        self.depth = depth
-        self.depth_max = depth_max
-
-    def __str__(self) -> str:
-        return f"depth {self.depth} exceeds the limit of {self.depth_max}"
+    depth: int
+    depth_max: int
 
 
 class TooManyElements(WireError):
     """More elements in all arrays and maps of one value than the cap."""
 
     code = ErrorCode.MESSAGEPACK_TOO_MANY_ELEMENTS
+    template = "{count} elements exceed the limit of {count_max}"
 
-    def __init__(self, count: int, count_max: int) -> None:
-        super().__init__(count, count_max)
-        self.count = count
-        self.count_max = count_max
-
-    def __str__(self) -> str:
-        return f"{self.count} elements exceed the limit of {self.count_max}"
+    count: int
+    count_max: int
 
 
 class StringTooLong(WireError):
     """A str, bin or ext longer than the cap."""
 
     code = ErrorCode.MESSAGEPACK_STRING_TOO_LONG
+    template = "string of {size} bytes exceeds the limit of {size_max}"
 
-    def __init__(self, size: int, size_max: int) -> None:
-        super().__init__(size, size_max)
-        self.size = size
-        self.size_max = size_max
-
-    def __str__(self) -> str:
-        return f"string of {self.size} bytes exceeds the limit of {self.size_max}"
+    size: int
+    size_max: int
 
 
 class Unencodable(CallerError):
     """A value that MessagePack has no format for."""
 
     code = ErrorCode.FIELD_OUT_OF_RANGE
+    template = "not encodable as MessagePack: {reason}"
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return f"not encodable as MessagePack: {self.reason}"
+    reason: str
 
 
 class Kind(enum.Enum):

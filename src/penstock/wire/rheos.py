@@ -95,79 +95,55 @@ class CorruptedData(RheosError):
     """A header, length, code or checksum is not what the packet needs."""
 
     code = ErrorCode.RHEOS_CORRUPTED_DATA
+    template = "corrupted data: {reason}"
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return f"corrupted data: {self.reason}"
+    reason: str
 
 
 class InvalidOperation(RheosError):
     """An operation code that is reserved or that no table has."""
 
     code = ErrorCode.RHEOS_INVALID_OPERATION
+    template = "invalid operation code {opcode}"
 
-    def __init__(self, opcode: int) -> None:
-        super().__init__(opcode)
-        self.opcode = opcode
-
-    def __str__(self) -> str:
-        return f"invalid operation code {self.opcode}"
+    opcode: int
 
 
 class TranslationError(RheosError):
     """A response announces a larger payload than its limit: framing is lost."""
 
     code = ErrorCode.RHEOS_TRANSLATION_ERROR
+    template = "response payload of {size} bytes exceeds the limit of {size_max}"
 
-    def __init__(self, size: int, size_max: int) -> None:
-        super().__init__(size, size_max)
-        self.size = size
-        self.size_max = size_max
-
-    def __str__(self) -> str:
-        return f"response payload of {self.size} bytes exceeds the limit of {self.size_max}"
+    size: int
+    size_max: int
 
 
 class CorruptedTopic(RheosError):
     """A request's body is not one whole topic encoding."""
 
     code = ErrorCode.RHEOS_CORRUPTED_TOPIC
+    template = "corrupted topic: {reason}"
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return f"corrupted topic: {self.reason}"
+    reason: str
 
 
 class DuplicateTopic(RheosError):
     """CREATE names a topic that exists."""
 
     code = ErrorCode.RHEOS_DUPLICATE_TOPIC
+    template = "topic {name!r} exists already"
 
-    def __init__(self, name: bytes) -> None:
-        super().__init__(name)
-        self.name = name
-
-    def __str__(self) -> str:
-        return f"topic {self.name!r} exists already"
+    name: bytes
 
 
 class TopicNotFound(RheosError):
     """SUBSCRIBE or PUBLISH names a topic that does not exist."""
 
     code = ErrorCode.RHEOS_TOPIC_NOT_FOUND
+    template = "topic {name!r} does not exist"
 
-    def __init__(self, name: bytes) -> None:
-        super().__init__(name)
-        self.name = name
-
-    def __str__(self) -> str:
-        return f"topic {self.name!r} does not exist"
+    name: bytes
 
 
 # --- The specification's helper operations (v1, section 5) ----------------------------------------

@@ -53,7 +53,7 @@ class Decoder(decoder.Decoder[Packet]):
         """See the base class: magic and length are judged as soon as they are there."""
         for found in (bytes(data[start : start + 1]), bytes(data[start : start + 2])):
             if not self._magic.startswith(found):
-                raise BadMagic(found, self._magic)
+                raise BadMagic(found, (self._magic,))
         if len(data) - start < HEADER_BYTES:
             return None
         _, opcode, length = self._header.unpack_from(data, start)

@@ -44,7 +44,7 @@ class BrokerDecoder(decoder.Decoder[Request]):
         if start == len(data):
             return None
         if data[start] != MAGIC:
-            raise BadMagic(bytes((data[start],)), bytes((MAGIC,)))
+            raise BadMagic(bytes((data[start],)), (bytes((MAGIC,)),))
         end = body_end_at(data, start, body_bytes_max=self._body_bytes_max)
         if end is None or len(data) < end:
             return None
@@ -70,7 +70,7 @@ class ClientDecoder(decoder.Decoder[ClientPacket]):
             return _response_at(data, start, payload_bytes_max=self._body_bytes_max)
         if first == ACK_MAGIC:
             return _acknowledgment_at(data, start)
-        raise BadMagic(bytes((first,)), bytes((ACK_MAGIC,)), bytes((RESPONSE_HEADER_BYTES,)))
+        raise BadMagic(bytes((first,)), (bytes((ACK_MAGIC,)), bytes((RESPONSE_HEADER_BYTES,))))
 
 
 def _request(data: Buffer, start: int, end: int) -> Request:

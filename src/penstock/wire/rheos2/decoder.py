@@ -45,7 +45,7 @@ class BrokerDecoder(decoder.Decoder[Event]):
         if start == len(data):
             return None
         if data[start] != MAGIC:
-            raise BadMagic(bytes((data[start],)), bytes((MAGIC,)))
+            raise BadMagic(bytes((data[start],)), (bytes((MAGIC,)),))
         return _event_at(data, start, body_bytes_max=self._body_bytes_max)
 
 
@@ -65,7 +65,7 @@ class ClientDecoder(decoder.Decoder[Packet]):
             return _event_at(data, start, body_bytes_max=self._body_bytes_max)
         if first == ACK_MAGIC:
             return _acknowledgment_at(data, start)
-        raise BadMagic(bytes((first,)), bytes((MAGIC,)), bytes((ACK_MAGIC,)))
+        raise BadMagic(bytes((first,)), (bytes((MAGIC,)), bytes((ACK_MAGIC,))))
 
 
 def _event_at(
