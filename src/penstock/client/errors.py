@@ -1,4 +1,4 @@
-"""What can go wrong for a client, divided by who must act."""
+"""Errors of the client library."""
 
 from typing import Final
 
@@ -35,7 +35,7 @@ _RETRIABLE: Final = frozenset(
 
 
 class Unsupported(CallerError):
-    """The protocol of this client does not have this operation."""
+    """The client's protocol does not have this operation."""
 
     code = ErrorCode.UNSUPPORTED
     template = "{protocol} has no {operation}"
@@ -45,7 +45,7 @@ class Unsupported(CallerError):
 
 
 class InvalidAddress(CallerError):
-    """The address given to `connect` cannot be connected to."""
+    """The address given to `connect` is malformed or not for clients."""
 
     code = ErrorCode.INVALID_ADDRESS
     template = "{address!r}: {reason}"
@@ -55,7 +55,7 @@ class InvalidAddress(CallerError):
 
 
 class BadOption(CallerError):
-    """An option given to `connect` has a value that it cannot have."""
+    """An option has an invalid value."""
 
     code = ErrorCode.BAD_OPTION
     template = "{option} {reason}"
@@ -65,7 +65,7 @@ class BadOption(CallerError):
 
 
 class NotAChannel(CallerError):
-    """herald knows channels only: `7` or `"channel/7"`, from 0 to 255."""
+    """The topic is not a herald channel: `7` or `"channel/7"`, from 0 to 255."""
 
     code = ErrorCode.NOT_A_CHANNEL
     template = "{topic!r} is no herald channel; those are 0 to 255, or 'channel/0' and so on"
@@ -74,33 +74,29 @@ class NotAChannel(CallerError):
 
 
 class Refused(CallerError):
-    """The broker, or who a request was for, answered no.
-
-    `answer` is the number the protocol answers with: fleximq's status, herald's and LamaMQ's error
-    code, 1 for Rheos' FAILED. `reply` is the payload of a fleximq answer, as MessagePack.
-    """
+    """The broker, or the client that served a request, refused it."""
 
     code = ErrorCode.REFUSED
     template = "refused with {protocol.label} answer {answer}: {text}"
 
     protocol: Protocol
-    answer: int
+    answer: int  # fleximq status, herald or LamaMQ error code, 1 for FAILED of Rheos
     text: str
-    reply: bytes = b""
+    reply: bytes = b""  # payload of a fleximq answer, as MessagePack
 
     @property
     def retriable(self) -> bool:
-        """Whether the same may succeed later without anyone changing anything."""
+        """Whether the same request may succeed later, unchanged."""
         return (self.protocol, self.answer) in _RETRIABLE
 
 
 class PartlyRefused(CallerError):
-    """Some values of `publish_many` were refused: `refusals` has (index, Refused) of each."""
+    """Some values of `publish_many` were refused."""
 
     code = ErrorCode.PARTLY_REFUSED
 
-    refusals: tuple[tuple[int, Refused], ...]
-    count: int
+    refusals: tuple[tuple[int, Refused], ...]  # with the index of each refused value
+    count: int  # of all values
 
     def __str__(self) -> str:
         index, first = self.refusals[0]
@@ -108,7 +104,7 @@ class PartlyRefused(CallerError):
 
 
 class RequestFailed(CallerError):
-    """Raised by a handler of `serve` to answer with a status and a payload of its choice."""
+    """Raised by a handler of `serve` to answer with this status and payload."""
 
     code = ErrorCode.REQUEST_FAILED
     template = "request failed with status {status}"
@@ -125,7 +121,7 @@ class ClientClosed(CallerError):
 
 
 class ConnectFailed(PeerError):
-    """No connection came about. Itself, none of its heirs: the other side ended the handshake."""
+    """No connection was made. This class itself: the broker ended the handshake."""
 
     code = ErrorCode.CONNECT_FAILED
     template = "no connection to {address}: {reason}"
@@ -135,21 +131,21 @@ class ConnectFailed(PeerError):
 
 
 class Unreachable(ConnectFailed):
-    """Nothing answers there."""
+    """No server answers at the address."""
 
 
 class TlsFailed(ConnectFailed):
-    """Something answers there, but not in TLS."""
+    """A server answers, but the TLS handshake failed."""
 
     template = "no connection to {address}: TLS failed: {reason}"
 
 
 class Untrusted(TlsFailed):
-    """The certificate of the other side is not one to trust."""
+    """The server's certificate is not trusted."""
 
 
 class ConnectionLost(PeerError):
-    """The connection ended before the answer came: whether it was done is not known."""
+    """The connection ended before the answer came. The outcome of the request is unknown."""
 
     code = ErrorCode.CONNECTION_LOST
     template = "the connection was lost: {reason}"
@@ -158,7 +154,7 @@ class ConnectionLost(PeerError):
 
 
 class TimedOut(PeerError, TimeoutError):
-    """No answer came in time: whether it was done is not known."""
+    """No answer came in time. The outcome of the request is unknown."""
 
     code = ErrorCode.TIMED_OUT
     template = "{operation} got no answer within {seconds:g} s"
