@@ -106,7 +106,7 @@ class BadClientId(FleximqError):
 
 
 class BadHeader(_Unacceptable):
-    """The header is no MessagePack map, or a field is missing, forbidden or wrong."""
+    """The header is not a MessagePack map, or a field is missing, forbidden or wrong."""
 
     code = errors.ErrorCode.FLEXIMQ_BAD_HEADER
     status = StatusCode.BAD_REQUEST
@@ -127,7 +127,7 @@ class BadAuth(_Unacceptable):
 
 
 class BadPayload(_Unacceptable):
-    """The payload is neither empty nor one MessagePack value within the caps."""
+    """The payload is neither empty nor one MessagePack value within the limits."""
 
     code = errors.ErrorCode.FLEXIMQ_BAD_PAYLOAD
     status = StatusCode.BAD_REQUEST
