@@ -1,4 +1,4 @@
-"""The findings of one connection, both sides in the order of the capture."""
+"""Decoding of one connection: findings of both sides, in the order of the capture."""
 
 from collections.abc import Iterator
 
@@ -22,10 +22,10 @@ def explain(
     order: ByteOrder | None = None,
     from_client: bool | None = None,
 ) -> Iterator[Finding]:
-    """Yield a heading and what a connection holds; nothing in it raises anything.
+    """Yield a heading and the findings of a connection; no captured bytes raise an exception.
 
-    What is None is told by the bytes. `from_client` is about the only side of a capture that has
-    one; where there are two, the capture tells.
+    Arguments that are None are detected from the bytes. `from_client` applies to a capture of a
+    single side; with two sides it is detected.
     """
     first, second = connection.start(DETECT_BYTES_MAX)
     if connection.opened is not None:
@@ -47,7 +47,7 @@ def explain(
     )
     pieces = connection.pieces
     if found.protocol is Protocol.LAMAMQ and not connection.has_both and found.from_client:
-        pieces = _cut_behind_name(pieces, found.order)
+        pieces = _split_after_name(pieces, found.order)
     for piece in pieces:
         direction = directions[piece.forward is found.from_client]
         yield from direction.gap(piece.gap) if piece.gap else direction.feed(piece.data)
@@ -55,8 +55,8 @@ def explain(
         yield from direction.finish()
 
 
-def _cut_behind_name(pieces: list[Piece], order: ByteOrder) -> list[Piece]:
-    """Return pieces cut where a server would have seen the end of a name without a key."""
+def _split_after_name(pieces: list[Piece], order: ByteOrder) -> list[Piece]:
+    """Return the pieces split after a name without a key, as a server would have received them."""
     first, *others = pieces or [Piece(forward=True)]
     end = keyless_name_end(first.data, order)
     if not end:
