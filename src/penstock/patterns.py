@@ -1,7 +1,7 @@
-"""What a subscription names: one topic, or all topics whose levels fit.
+"""Subscription patterns: the name of one topic, or wildcards over its levels.
 
-Levels split at `/` or `.`, and which of the two does not matter to a pattern. `+` and `*` stand for
-one level, `#` and `>` for the rest, which may be nothing: `a/#` matches `a`, `a/b` and `a.b.c`.
+Levels are separated by `/` or `.`, which a pattern treats alike. `+` and `*` match one level, `#`
+and `>` match zero or more levels at the end: `a/#` matches `a`, `a/b` and `a.b.c`.
 """
 
 import re
@@ -18,10 +18,10 @@ _THE_REST: Final = frozenset({"#", ">"})
 
 
 def compile_pattern(text: str) -> re.Pattern[str] | None:
-    """Return an expression that matches the topics of a pattern, or None if it is one topic's name.
+    """Return a regular expression for the topics of a pattern, None if it has no wildcards.
 
-    Raise InvalidPattern if it is empty or too long, goes on behind `#` or `>`, or has wildcards and
-    more than PATTERN_LEVELS_MAX levels.
+    Raise InvalidPattern if it is empty or too long, has levels after `#` or `>`, or has wildcards
+    and more than PATTERN_LEVELS_MAX levels.
     """
     if not text or len(text.encode()) > TOPIC_NAME_BYTES_MAX:
         raise InvalidPattern(text[:200])
@@ -42,7 +42,7 @@ def compile_pattern(text: str) -> re.Pattern[str] | None:
 
 
 def covers(pattern: str, other: str) -> bool:
-    """Tell whether every topic that `other` matches is matched by `pattern` too."""
+    """Return whether `pattern` matches every topic that `other` matches."""
     if compile_pattern(pattern) is None:
         return pattern == other
     mine, theirs = _SEPARATOR.split(pattern), _SEPARATOR.split(other)
@@ -57,7 +57,7 @@ def covers(pattern: str, other: str) -> bool:
 
 
 def overlaps(pattern: str, other: str) -> bool:
-    """Tell whether some topic may be matched by both patterns."""
+    """Return whether both patterns may match the same topic."""
     if compile_pattern(pattern) is None and compile_pattern(other) is None:
         return pattern == other
     mine, theirs = _SEPARATOR.split(pattern), _SEPARATOR.split(other)
@@ -74,7 +74,7 @@ Value = TypeVar("Value")
 
 
 class _Node(Generic[Value]):
-    """A level: patterns that end here, those that take the rest from here, and levels below."""
+    """A level: values of patterns that end here, of those that match the rest, and child levels."""
 
     __slots__ = ("below", "here", "rest")
 
@@ -88,9 +88,9 @@ class _Node(Generic[Value]):
 
 
 class PatternTree(Generic[Value]):
-    """Values by the wildcard patterns they belong to; finds those of a topic level by level.
+    """Values by wildcard pattern; a search walks the levels of a topic.
 
-    What a search costs depends on the topic's levels, not on how many patterns there are.
+    The cost of a search depends on the levels of the topic, not on the number of patterns.
     """
 
     def __init__(self) -> None:
@@ -100,7 +100,7 @@ class PatternTree(Generic[Value]):
         return bool(self._root)
 
     def add(self, pattern: str, value: Value) -> None:
-        """Give a pattern its value."""
+        """Add a pattern with its value."""
         node = self._root
         levels, takes_rest = _levels(pattern)
         for level in levels:
@@ -108,7 +108,7 @@ class PatternTree(Generic[Value]):
         (node.rest if takes_rest else node.here)[pattern] = value
 
     def remove(self, pattern: str) -> None:
-        """Take a pattern out that was added, and the levels that nobody needs any more."""
+        """Remove an added pattern and the levels that become empty."""
         path = [self._root]
         levels, takes_rest = _levels(pattern)
         for level in levels:
@@ -137,7 +137,7 @@ _ANY: Final = "+"
 
 
 def _levels(pattern: str) -> tuple[list[str], bool]:
-    """Return a pattern's levels, all wildcards for one alike, and whether a rest follows."""
+    """Return the normalised levels of a pattern, and whether it ends with `#` or `>`."""
     levels = [_ANY if level in _ONE_LEVEL else level for level in _SEPARATOR.split(pattern)]
     if levels[-1] in _THE_REST:
         return levels[:-1], True

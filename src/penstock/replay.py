@@ -1,13 +1,13 @@
-"""Where in history a subscription starts: what stands behind the `@` of `topic@earliest`.
+"""Replay positions of subscriptions: the part after the `@` of `topic@earliest`.
 
 | written | starts with |
 |---|---|
-| `@earliest` | the first message that is kept |
-| `@-15m` | what was taken in the last 15 minutes; units ms, s, m, h, d and w, decimals allowed |
-| `@2026-11-01T00:00:00Z` | what was taken at or after a time; without an offset it is UTC |
+| `@earliest` | the first message in the log |
+| `@-15m` | messages of the last 15 minutes; units ms, s, m, h, d and w, decimals allowed |
+| `@2026-11-01T00:00:00Z` | messages received at or after a time; UTC without a zone offset |
 | `@#1234` | the message with that offset |
 
-An `@` that is followed by anything else belongs to the name.
+An `@` followed by any other text is part of the name.
 """
 
 import re
@@ -20,19 +20,19 @@ __all__ = ["Ago", "AtOffset", "AtTime", "Earliest", "Start", "split_replay"]
 
 @dataclass(frozen=True, slots=True)
 class Earliest:
-    """From the first message that is kept."""
+    """From the first message in the log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ago:
-    """From so long before the subscription came."""
+    """From a duration before the subscription."""
 
     us: int
 
 
 @dataclass(frozen=True, slots=True)
 class AtTime:
-    """From the first message that was taken at or after a time, in microseconds since the epoch."""
+    """From the first message received at or after a time, in microseconds since the epoch."""
 
     us: int
 
@@ -56,7 +56,7 @@ _UNITS_US: Final = {
     "d": 86_400_000_000,
     "w": 604_800_000_000,
 }
-# Digits are bounded, so that no name costs much to look at; 19 hold every offset.
+# The number of digits is limited to bound the cost of matching; 19 hold every offset.
 _AGO: Final = re.compile(r"-(\d{1,12})(?:\.(\d{1,12}))?(ms|s|m|h|d|w)", re.ASCII)
 _OFFSET: Final = re.compile(r"#(\d{1,19})", re.ASCII)
 _TIME: Final = re.compile(
@@ -65,7 +65,7 @@ _TIME: Final = re.compile(
 
 
 def split_replay(text: str) -> tuple[str, Start | None]:
-    """Return the pattern of a subscription and where it starts; None if only with what comes."""
+    """Return the pattern of a subscription and its replay position, None for new messages only."""
     pattern, at, place = text.rpartition("@")
     start = _start(place) if at else None
     return (text, None) if start is None else (pattern, start)
@@ -87,7 +87,7 @@ def _start(place: str) -> Start | None:
 def _at_time(place: str) -> AtTime | None:
     try:
         moment = datetime.fromisoformat(place)
-    except ValueError:  # the thirteenth month, say
+    except ValueError:  # for example month 13
         return None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)

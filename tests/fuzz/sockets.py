@@ -156,7 +156,7 @@ class Witnesses:
     def _join(self, protocol: Protocol, number: int) -> SimulatedClient:
         link: Any = SocketLink(self._broker.address)
         order = ORDERS.get(protocol, "little")
-        client = KINDS[protocol](link, random.Random(0), number + protocol, order)
+        client = KINDS[protocol](link, random.Random(0), number + protocol.number, order)
         client.connect()
         while not client.ready:
             client.read()

@@ -44,12 +44,11 @@ from penstock.transport.addresses import parse_address
 from penstock.transport.stream import ReceiveBuffer
 from tests.support.live import LiveBroker
 
-PROTOCOLS = list(PROTOCOLS)
 VALUES = [b"", b"\x00", bytes(range(256)), b"\xfe\xca\x10\xfa\x02\xac" * 40, bytes(60_000)]
 CERTIFICATE = Path(__file__).parents[1] / "support" / "tls" / "localhost.pem"
 QUICK = Backoff(seconds_min=0.01, seconds_max=0.1)
 
-every = pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda protocol: protocol.label)
+every = pytest.mark.parametrize("protocol", list(PROTOCOLS), ids=lambda protocol: protocol.label)
 
 
 def run(test: Coroutine[Any, Any, None]) -> None:
@@ -88,13 +87,13 @@ async def broker(port: int = 0, **options: Any) -> AsyncIterator[int]:
 # --- Bridges --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("source", PROTOCOLS, ids=lambda protocol: protocol.label)
-@pytest.mark.parametrize("target", PROTOCOLS, ids=lambda protocol: protocol.label)
+@pytest.mark.parametrize("source", list(PROTOCOLS), ids=lambda protocol: protocol.label)
+@pytest.mark.parametrize("target", list(PROTOCOLS), ids=lambda protocol: protocol.label)
 def test_what_one_publishes_the_other_receives(
     url: str, source: Protocol, target: Protocol
 ) -> None:
     async def test() -> None:
-        topic = f"channel/{source * 16 + target}"
+        topic = f"channel/{source.number * 16 + target.number}"
         async with (
             penstock.connect(url, protocol=source) as publisher,
             penstock.connect(url, protocol=target) as subscriber,
@@ -117,7 +116,7 @@ def test_a_client_hears_its_own_messages_among_its_acknowledgments(
     url: str, protocol: Protocol
 ) -> None:
     async def test() -> None:
-        topic = f"channel/{protocol}"
+        topic = f"channel/{protocol.number}"
         async with penstock.connect(url, protocol=protocol, queue_max=16) as client:
             messages = await client.subscribe(topic)
             sending = asyncio.create_task(
@@ -577,7 +576,7 @@ def test_middleware_goes_on_when_the_broker_comes_back() -> None:
 
 @every
 def test_the_same_calls_work_without_an_event_loop(url: str, protocol: Protocol) -> None:
-    topic = f"channel/{100 + protocol}"
+    topic = f"channel/{100 + protocol.number}"
     with (
         penstock.connect_sync(url, protocol=protocol) as client,
         client.subscribe(topic, timeout=5) as messages,

@@ -40,7 +40,7 @@ OUTSIDE = {
     "model": {"enum", "re", "typing"},
     "protocols": {"collections", "dataclasses", "functools", "importlib", "types", "typing"},
     "limits": {"typing"},
-    "errors": {"enum", "typing"},
+    "errors": {"enum", "re", "typing"},
     "patterns": {"re", "typing"},
 }  # fmt: skip
 

@@ -108,14 +108,12 @@ def examples(*lines: str) -> str:
 
 
 class CommandFailed(OperatorError):
-    """What a client could not do, and what helps; in one line."""
+    """A client operation failed. The text is one line and ends with the remedy, if there is one."""
 
     code = ErrorCode.REFUSED
 
-    def __init__(self, text: str, remedy: str = "") -> None:
-        super().__init__(text, remedy)
-        self.text = text
-        self.remedy = remedy
+    text: str
+    remedy: str = ""
 
     def __str__(self) -> str:
         return f"{self.text}; {self.remedy}" if self.remedy else self.text

@@ -1,4 +1,4 @@
-"""Where to connect to: tcp, tls, ipc, ws and wss addresses, written as a listener's are."""
+"""Addresses of brokers: tcp, tls, ipc, ws and wss URLs, in the syntax of listeners."""
 
 import dataclasses
 from typing import Final
@@ -16,7 +16,7 @@ _SCHEMES: Final = ("tcp", "tls", "ipc", "ws", "wss")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Address:
-    """An address taken apart; `host` and `port` are for tcp and tls, `path` is the file of ipc."""
+    """A parsed address; `host` and `port` are for tcp and tls, `path` is the socket file of ipc."""
 
     url: str
     scheme: addresses.Scheme
@@ -29,7 +29,7 @@ class Address:
 
 
 def parse_address(url: str) -> Address:
-    """Return the parts of an address; raise InvalidAddress.
+    """Parse an address; raise InvalidAddress.
 
     `ipc://` takes an absolute path, or one relative to the system's temporary directory.
     """
@@ -52,6 +52,6 @@ def parse_address(url: str) -> Address:
 
 
 def _problem(problem: str) -> str:
-    """Return what is wrong without what a listener could do about it."""
-    what, _, _ = problem.partition("; ")
-    return what if what.endswith(" is missing") else problem
+    """Return a problem without the advice that applies to listeners only."""
+    fault, _, _ = problem.partition("; ")
+    return fault if fault.endswith(" is missing") else problem

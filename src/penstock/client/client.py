@@ -1,4 +1,4 @@
-"""The client: one interface over five protocols, on an asyncio loop."""
+"""The asynchronous client: one interface over five protocols."""
 
 import asyncio
 import ssl
@@ -27,7 +27,6 @@ from penstock.client.options import (
     ProtocolName,
     State,
 )
-from penstock.client.outgoing import Headers, header_pairs, runs
 from penstock.client.registrations import Middleware, Service
 from penstock.client.sessions import Extras, Session
 from penstock.client.sessions.base import NO_EXTRAS, Hook
@@ -35,7 +34,15 @@ from penstock.client.sessions.factory import session_factory
 from penstock.client.streams import Queue, Stream
 from penstock.client.supervisor import Supervisor
 from penstock.client.topics import Topic
-from penstock.client.values import Delivery, Notification, Reply, packed
+from penstock.client.values import (
+    Delivery,
+    Headers,
+    Notification,
+    Reply,
+    header_pairs,
+    packed,
+    write_batches,
+)
 from penstock.middleware import Condition, HookStrategy, HookType
 from penstock.protocols import PROTOCOLS, Protocol
 
@@ -67,7 +74,7 @@ def connect(
 ) -> "Client":
     """Return a client for the broker at `url`; `async with` connects it.
 
-    docs/clients.md says what each option does. Raise InvalidAddress, BadOption, or Unsupported for
+    docs/clients.md describes each option. Raise InvalidAddress, BadOption, or Unsupported for
     credentials that the protocol cannot carry.
     """
     credentials = Credentials(
@@ -99,38 +106,38 @@ def connect(
 
 
 class Client:
-    """A client of one broker; `connect` makes one.
+    """A client of one broker, created by `connect`.
 
-    Calls that a protocol does not have raise Unsupported. While the connection is being made again,
-    calls wait for it, within their time-out; what was sent and not answered before it was lost
-    raises ConnectionLost.
+    Operations that the protocol does not have raise Unsupported. During a reconnect, calls wait for
+    the new connection within their timeout. A call whose request was sent but not answered when the
+    connection was lost raises ConnectionLost.
     """
 
     def __init__(self, address: Address, protocol: Protocol, options: Options) -> None:
         self.protocol = protocol
         self._options = options
         new_session = session_factory(protocol, options.credentials)
-        self._names = new_session()  # speaks with nobody, only knows how topics are called
+        self._names = new_session()  # never connected: only canonical names of topics are needed
         self._supervisor = Supervisor(address, new_session, options)
         self._inbox = self._supervisor.inbox
         self._handlers = self._supervisor.handlers
 
     @property
     def state(self) -> State:
-        """Where the client is."""
+        """State of the client."""
         return self._supervisor.state
 
     @property
     def identity(self) -> int | None:
-        """The number the broker gave (herald, fleximq); with each connection another."""
+        """Client id assigned by the broker (herald, fleximq); it changes with each connection."""
         return self._supervisor.identity
 
     async def open(self) -> None:
-        """Connect; raise ConnectFailed, Refused or TimedOut, and then the client is closed."""
+        """Connect; on failure close the client and raise ConnectFailed, Refused or TimedOut."""
         await self._supervisor.open()
 
     async def close(self) -> None:
-        """Say goodbye and end; iterators end behind what they have."""
+        """Close the connection; iterators end after the items that they already hold."""
         await self._supervisor.close(CLOSE_SECONDS_MAX)
 
     async def __aenter__(self) -> Self:
@@ -157,12 +164,14 @@ class Client:
         status: int | None = None,
         routing: Mapping[int, str] | None = None,
     ) -> uuid.UUID | None:
-        """Send a value to a topic; return when it is acknowledged, or written where nothing is.
+        """Publish a value to a topic.
 
-        `headers` are LamaMQ's. `status`, `routing` (the path for each client id that shall get it)
-        and `payload` (any value that MessagePack has a format for, in place of `value`) are
-        fleximq's. Return the message's id, where the protocol tells it (Rheos). Raise Refused,
-        ConnectionLost or TimedOut.
+        Return after the acknowledgment, or after the write if the protocol acknowledges nothing.
+        The result is the message id, if the protocol has one (Rheos).
+
+        `headers` is for LamaMQ only. For fleximq only: `status`, `routing` (a path for each
+        receiving client id) and `payload` (any value that MessagePack can encode, instead of
+        `value`). Raise Refused, ConnectionLost or TimedOut.
         """
         extras = NO_EXTRAS
         if payload is not None or headers or status is not None or routing is not None:
@@ -183,21 +192,21 @@ class Client:
         headers: Headers = (),
         status: int | None = None,
     ) -> int:
-        """Send values to a topic in few writes, then wait for all acknowledgments; return how many.
+        """Publish values to a topic in few writes and wait for all acknowledgments.
 
-        The time-out is for each wait, not for all values. Raise PartlyRefused if some were refused
-        (the others were taken), else as `publish` does.
+        Return the number of values. The timeout applies to each wait, not to the sum. Raise
+        PartlyRefused if some values were refused and the others accepted, else as `publish` does.
         """
         extras = Extras(header_pairs(headers), status)
         name = self._names.canonical(topic)
         connection = await self._supervisor.connected("publish_many")
         waiters: list[tuple[int, int, Waiter]] = []
         count = 0
-        for run in runs(values):
-            waiter = connection.expect(connection.session.publish(name, run, extras))
+        for batch in write_batches(values):
+            waiter = connection.expect(connection.session.publish(name, batch, extras))
             if waiter is not None:
-                waiters.append((count, len(run), waiter))
-            count += len(run)
+                waiters.append((count, len(batch), waiter))
+            count += len(batch)
             await self._drain(connection, "publish_many")
         refusals: list[tuple[int, Refused]] = []
         for first, size, waiter in waiters:
@@ -206,7 +215,7 @@ class Client:
             except PartlyRefused as partly:
                 refusals += ((first + index, error) for index, error in partly.refusals)
             except Refused as error:
-                if size > 1:  # herald's refusal of the role, not of one value
+                if size > 1:  # herald refused the publisher role, not one value
                     raise
                 refusals.append((first, error))
         if refusals:
@@ -214,17 +223,17 @@ class Client:
         return count
 
     def subscribe(self, topic: Topic, *, queue_max: int | None = None) -> Stream[Delivery]:
-        """Return an asynchronous iterator over a topic's messages, from when it begins on.
+        """Return an asynchronous iterator over the messages of a topic.
 
-        The subscription begins, and is confirmed, with `async with`, `await` or the first item.
-        Raise Refused, ConnectionLost or TimedOut there.
+        The subscription starts with `async with`, `await` or the first item, which raise Refused,
+        ConnectionLost or TimedOut. Messages from then on are delivered.
         """
         return self._stream(
             self._names.canonical(topic), self._begin, self._finish_stream, queue_max
         )
 
     async def unsubscribe(self, topic: Topic) -> None:
-        """End all iterators of a topic: when this returns, not one message more is given."""
+        """Unsubscribe and end all iterators of a topic; no message follows the return."""
         name = self._names.canonical(topic)
         await self._exchange("unsubscribe", lambda session: session.unsubscribe(name))
         for queue in self._inbox.of(name):
@@ -232,17 +241,17 @@ class Client:
             self._inbox.drop(queue)
 
     async def create_topic(self, topic: Topic) -> None:
-        """Make a topic (Rheos); raise Refused if it exists."""
+        """Create a topic (Rheos); raise Refused if it exists."""
         name = self._names.canonical(topic)
         await self._exchange("create_topic", lambda session: session.create_topic(name))
 
     async def ping(self) -> float:
-        """Return the seconds until the broker answered; all sent before it has arrived then."""
+        """Return the round-trip time in seconds; all that was sent before has arrived by then."""
         start = time.monotonic()
         await self._exchange("ping", lambda session: session.ping())
         return time.monotonic() - start
 
-    # --- Clients with clients (fleximq) -----------------------------------------------------------
+    # --- Requests and notifications between clients (fleximq) -------------------------------------
 
     async def request(
         self,
@@ -252,9 +261,9 @@ class Client:
         *,
         timeout: float | None = None,
     ) -> Reply:
-        """Ask the client with id `target`, 1 for the broker; return its reply.
+        """Send a request to the client with id `target` (1 is the broker) and return its reply.
 
-        Raise Refused for a status that is no success, else as `publish` does.
+        Raise Refused for a status other than success, else as `publish` does.
         """
         data = packed(payload)
         reply: Reply = await self._exchange(
@@ -263,7 +272,7 @@ class Client:
         return reply
 
     def serve(self, path: str, handler: RequestHandler) -> Service:
-        """Answer requests to `path` with what `handler` returns, until the service is closed."""
+        """Answer requests to `path` with the result of `handler` until the service is closed."""
         if not self.protocol.carries.requests:
             raise Unsupported(self.protocol.label, "serve")
         self._handlers.add_path(path, handler)
@@ -272,14 +281,14 @@ class Client:
     async def notify(
         self, targets: Mapping[int, str], payload: object = None, *, status: int | None = None
     ) -> None:
-        """Tell clients something: `targets` has the path for each client id."""
+        """Send a notification; `targets` maps each receiving client id to a path."""
         data = packed(payload)
-        await self._tell("notify", lambda session: session.notify(targets, data, status))
+        await self._send("notify", lambda session: session.notify(targets, data, status))
 
     async def broadcast(self, payload: object = None, *, status: int | None = None) -> None:
-        """Tell all clients something."""
+        """Send a notification to all clients."""
         data = packed(payload)
-        await self._tell("broadcast", lambda session: session.broadcast(data, status))
+        await self._send("broadcast", lambda session: session.broadcast(data, status))
 
     def notifications(self, *, queue_max: int | None = None) -> Stream[Notification]:
         """Return an asynchronous iterator over notifications and broadcasts."""
@@ -307,9 +316,10 @@ class Client:
         strategy: HookStrategy = HookStrategy.WAIT_OR_REFUSE,
         conditions: Sequence[Condition] = (),
     ) -> Middleware:
-        """Be asked about events until the middleware is closed; raises as `publish` does.
+        """Register a middleware; raises as `publish` does.
 
-        `handler` returns None to let an event pass, or a text to refuse it.
+        `handler` is called for each event until the middleware is closed. It returns None to accept
+        the event, or a text to refuse it.
         """
         hook = Hook(name, hook_type, priority, timeout_ms, strategy, tuple(conditions))
         self._handlers.add_hook(hook, handler)
@@ -343,7 +353,7 @@ class Client:
         seconds = self._options.timeout if seconds_max is None else seconds_max
         return await connection.exchange(ticket, operation, seconds)
 
-    async def _tell(self, operation: str, command: Callable[[Session], None]) -> None:
+    async def _send(self, operation: str, command: Callable[[Session], None]) -> None:
         connection = await self._supervisor.connected(operation)
         command(connection.session)
         connection.expect(range(0))
@@ -375,7 +385,7 @@ class Client:
 
     async def _begin(self, stream: Stream[Delivery]) -> None:
         connection = await self._supervisor.connected("subscribe")
-        # Known before it is asked for: its first messages may come with the answer.
+        # Add the queue first: messages may arrive together with the answer.
         self._inbox.add(stream.topic, stream.queue)
         try:
             ticket = connection.session.subscribe(stream.topic)
@@ -393,4 +403,4 @@ class Client:
             ticket = connection.session.unsubscribe(stream.topic)
             await connection.exchange(ticket, "unsubscribe", self._options.timeout)
         except (Unsupported, Refused, ConnectionLost, TimedOut):
-            return  # what still comes is for nobody
+            return  # no queue is left for further deliveries

@@ -1,4 +1,4 @@
-"""One connection: a session, its link, and who waits for which answer."""
+"""One connection: a session, its link, and the calls that wait for answers."""
 
 import asyncio
 from typing import Any, Protocol
@@ -24,11 +24,11 @@ from penstock.client.sessions import Session
 from penstock.client.values import HookCall, Request
 from penstock.errors import WireError
 
-__all__ = ["Asked", "Connection", "Waiter"]
+__all__ = ["Connection", "Responder", "Waiter"]
 
 
-class Asked(Protocol):
-    """Who answers what is asked over a connection, and hears of errors nobody waits for."""
+class Responder(Protocol):
+    """Answers requests and hook calls from the broker, and receives errors without a waiter."""
 
     def requested(self, connection: "Connection", request: Request) -> None:
         """Answer a request."""
@@ -37,29 +37,29 @@ class Asked(Protocol):
         """Answer a hook call."""
 
     def reported(self, error: Exception) -> None:
-        """Take note of an error that no call waits for."""
+        """Receive an error that no call waits for."""
 
 
 class Waiter:
-    """Who waits for the answers to one or more tickets, which follow one another."""
+    """The pending answers to one or more consecutive tickets."""
 
     __slots__ = ("_missing", "_refusals", "_result", "future", "tickets")
 
     def __init__(self, tickets: range) -> None:
         self.tickets = tickets
         self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.future.add_done_callback(_look_at_the_error)
+        self.future.add_done_callback(_retrieve_exception)
         self._missing = len(tickets)
         self._refusals: list[tuple[int, Refused]] = []
         self._result: object = None
 
     def answered(self, result: object) -> None:
-        """Take one answer; the last one's result is the result of all."""
+        """Record one answer. The last result becomes the result of the future."""
         self._result = result
         self._one_less()
 
     def refused(self, ticket: int, error: Refused) -> None:
-        """Take one refusal."""
+        """Record one refusal."""
         self._refusals.append((ticket - self.tickets.start, error))
         self._one_less()
 
@@ -75,26 +75,32 @@ class Waiter:
             self.future.set_exception(PartlyRefused(tuple(self._refusals), len(self.tickets)))
 
 
-def _look_at_the_error(future: "asyncio.Future[Any]") -> None:
-    """Nobody may wait any more; then the error is known to whoever ended the connection."""
+def _retrieve_exception(future: "asyncio.Future[Any]") -> None:
+    """Retrieve the exception, so that asyncio does not report it if no call waits any more."""
     if not future.cancelled():
         future.exception()
 
 
 class Connection:
-    """A `links.Receiver`. It lives from `open` until `lost_reason` is set."""
+    """A `links.Receiver`; in use from `open` until `lost_reason` is set."""
 
     def __init__(
-        self, address: Address, session: Session, *, inbox: Inbox, asked: Asked, options: Options
+        self,
+        address: Address,
+        session: Session,
+        *,
+        inbox: Inbox,
+        responder: Responder,
+        options: Options,
     ) -> None:
         self.session = session
         self.lost_reason: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._address = address
         self._inbox = inbox
-        self._asked = asked
+        self._responder = responder
         self._options = options
         self._ready: asyncio.Future[Ready] = asyncio.get_running_loop().create_future()
-        self._ready.add_done_callback(_look_at_the_error)
+        self._ready.add_done_callback(_retrieve_exception)
         self._waiting: dict[int, Waiter] = {}
         self._link: Link | None = None
         self._draining = 0
@@ -102,10 +108,10 @@ class Connection:
         self._fault = ""
         self._keepalive: asyncio.Task[None] | None = None
 
-    # --- Begin and end ----------------------------------------------------------------------------
+    # --- Open and close ---------------------------------------------------------------------------
 
     async def open(self) -> Ready:
-        """Connect and shake hands; raise ConnectFailed, Refused or TimedOut."""
+        """Connect and do the handshake; raise ConnectFailed, Refused or TimedOut."""
         try:
             async with asyncio.timeout(self._options.timeout):
                 self._link = await open_link(self._address, self, self._options.tls)
@@ -126,7 +132,7 @@ class Connection:
         return ready
 
     async def close(self, seconds_max: float) -> None:
-        """Say goodbye, send what is written and end; what is not sent in time is dropped."""
+        """Send the goodbye and all written data, then close; drop data not sent in time."""
         if self._link is not None and not self.lost_reason.done():
             self._fault = self._fault or "the client was closed"
             self.session.goodbye()
@@ -137,7 +143,7 @@ class Connection:
         self.abort("closed")
 
     def abort(self, reason: str) -> None:
-        """End now."""
+        """Close the connection without sending pending data."""
         self._fault = self._fault or reason
         if self._link is not None:
             self._link.abort()
@@ -145,28 +151,28 @@ class Connection:
     # --- Commands ---------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Write what the session has to send."""
+        """Write the pending data of the session."""
         data = self.session.data_to_send()
         if data and self._link is not None:
             self._link.write(data)
 
     async def drain(self) -> None:
-        """Wait until little enough is unsent.
+        """Wait until the write buffer is below its limit.
 
-        A broker may take nothing from a client that takes nothing from it: so this one reads on.
+        Keep reading meanwhile: a broker may stop reading from a client that does not read.
         """
         if self._link is not None:
             self._draining += 1
             try:
-                self.relieved()
+                self.resume_reading()
                 await self._link.drain()
             finally:
                 self._draining -= 1
 
     def expect(self, tickets: range) -> Waiter | None:
-        """Send what was commanded; return who waits for the answers, None if there are none.
+        """Send the session's commands; return the waiter for their answers, None without tickets.
 
-        Raise ConnectionLost if it is too late to send anything.
+        Raise ConnectionLost if the connection is lost already.
         """
         if self.lost_reason.done():
             raise ConnectionLost(self.lost_reason.result())
@@ -175,7 +181,7 @@ class Connection:
             waiter = Waiter(tickets)
             self._waiting.update(dict.fromkeys(tickets, waiter))
         self.flush()
-        self.relieved()
+        self.resume_reading()
         return waiter
 
     async def wait(self, waiter: Waiter, operation: str, seconds_max: float) -> Any:  # noqa: ANN401
@@ -192,7 +198,7 @@ class Connection:
                         self.session.forget(ticket)
 
     async def exchange(self, ticket: int, operation: str, seconds_max: float) -> Any:  # noqa: ANN401
-        """Send what was commanded and return its answer; raises as `wait` does."""
+        """Send the command of `ticket` and return its answer; raises as `wait` does."""
         waiter = self.expect(range(ticket, ticket + 1))
         if waiter is None:
             raise AssertionError("one ticket, one waiter")
@@ -212,7 +218,7 @@ class Connection:
             return
         if self._paused:
             self._paused = False
-            self._pump(regardless=True)  # what was read already is not lost with the connection
+            self._pump(regardless=True)  # process data received before the loss
         reason = self._fault or reason
         self.lost_reason.set_result(reason)
         if self._keepalive is not None:
@@ -226,8 +232,8 @@ class Connection:
 
     # --- Flow -------------------------------------------------------------------------------------
 
-    def relieved(self) -> None:
-        """Go on reading if there is room again, or an answer is awaited now."""
+    def resume_reading(self) -> None:
+        """Resume reading if the queues have room again, or an answer is awaited."""
         if self._paused and not self._congested():
             self._paused = False
             self._pump()
@@ -238,14 +244,14 @@ class Connection:
         return self._inbox.congested(awaiting=bool(self._waiting or self._draining))
 
     def _pump(self, *, regardless: bool = False) -> None:
-        """Do what has come, as far as there is room for it, or regardless of that."""
+        """Process received events until the queues are full; all of them if `regardless`."""
         inbox = self._inbox
         try:
             for event in self.session.events():
                 if type(event) is Delivered:
                     inbox.deliver(event.delivery)
                 else:
-                    self._take(event)
+                    self._handle(event)
                 if not regardless and self._congested():
                     self._paused = True
                     if self._link is not None:
@@ -255,7 +261,7 @@ class Connection:
             self.abort(f"the broker broke the protocol: {error}")
         self.flush()
 
-    def _take(self, event: Event) -> None:
+    def _handle(self, event: Event) -> None:
         match event:
             case Acknowledged(ticket, message_id):
                 waiter = self._waiting.pop(ticket, None)
@@ -268,11 +274,11 @@ class Connection:
                 if waiter is not None:
                     waiter.answered(reply)
             case Requested(request):
-                self._asked.requested(self, request)
+                self._responder.requested(self, request)
             case Notified(notification):
                 self._inbox.notify(notification)
             case HookCalled(call):
-                self._asked.hook_called(self, call)
+                self._responder.hook_called(self, call)
             case Ready():
                 if not self._ready.done():
                     self._ready.set_result(event)
@@ -290,14 +296,14 @@ class Connection:
         elif ticket is None and not self._ready.done():
             self._ready.set_exception(error)
         else:
-            self._asked.reported(error)
+            self._responder.reported(error)
 
     async def _keep_alive(self, seconds: float) -> None:
-        """Find out that the other side is gone though the connection is not."""
+        """Ping the broker every `seconds`; abort the connection if it does not answer."""
         while True:
             await asyncio.sleep(seconds)
             if self._paused:
-                # The answer could not be read now, but the broker shall hear that we live.
+                # The answer cannot be read now; the ping still shows the broker that we are alive.
                 self.session.ping()
                 self.flush()
                 continue

@@ -1,4 +1,4 @@
-"""What can go wrong for a client, divided by who must act."""
+"""Errors of the client library."""
 
 from penstock.errors import CallerError, ErrorCode, PeerError
 from penstock.protocols import Protocol
@@ -22,94 +22,68 @@ __all__ = [
 
 
 class Unsupported(CallerError):
-    """The protocol of this client does not have this operation."""
+    """The client's protocol does not have this operation."""
 
     code = ErrorCode.UNSUPPORTED
+    template = "{protocol} has no {operation}"
 
-    def __init__(self, protocol: str, operation: str) -> None:
-        super().__init__(protocol, operation)
-        self.protocol = protocol
-        self.operation = operation
-
-    def __str__(self) -> str:
-        return f"{self.protocol} has no {self.operation}"
+    protocol: str
+    operation: str
 
 
 class InvalidAddress(CallerError):
-    """The address given to `connect` cannot be connected to."""
+    """The address given to `connect` is malformed or not for clients."""
 
     code = ErrorCode.INVALID_ADDRESS
+    template = "{address!r}: {reason}"
 
-    def __init__(self, address: str, reason: str) -> None:
-        super().__init__(address, reason)
-        self.address = address
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return f"{self.address!r}: {self.reason}"
+    address: str
+    reason: str
 
 
 class BadOption(CallerError):
-    """An option given to `connect` has a value that it cannot have."""
+    """An option has an invalid value."""
 
     code = ErrorCode.BAD_OPTION
+    template = "{option} {reason}"
 
-    def __init__(self, option: str, reason: str) -> None:
-        super().__init__(option, reason)
-        self.option = option
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return f"{self.option} {self.reason}"
+    option: str
+    reason: str
 
 
 class NotAChannel(CallerError):
-    """herald knows channels only: `7` or `"channel/7"`, from 0 to 255."""
+    """The topic is not a herald channel: `7` or `"channel/7"`, from 0 to 255."""
 
     code = ErrorCode.NOT_A_CHANNEL
+    template = "{topic!r} is no herald channel; those are 0 to 255, or 'channel/0' and so on"
 
-    def __init__(self, topic: str) -> None:
-        super().__init__(topic)
-        self.topic = topic
-
-    def __str__(self) -> str:
-        return f"{self.topic!r} is no herald channel; those are 0 to 255, or 'channel/0' and so on"
+    topic: str
 
 
 class Refused(CallerError):
-    """The broker, or who a request was for, answered no.
-
-    `answer` is the number the protocol answers with: fleximq's status, herald's and LamaMQ's error
-    code, 1 for Rheos' FAILED. `reply` is the payload of a fleximq answer, as MessagePack.
-    """
+    """The broker, or the client that served a request, refused it."""
 
     code = ErrorCode.REFUSED
+    template = "refused with {protocol.label} answer {answer}: {text}"
 
-    def __init__(self, protocol: Protocol, answer: int, text: str, reply: bytes = b"") -> None:
-        super().__init__(protocol, answer, text, reply)
-        self.protocol = protocol
-        self.answer = answer
-        self.text = text
-        self.reply = reply
+    protocol: Protocol
+    answer: int  # fleximq status, herald or LamaMQ error code, 1 for FAILED of Rheos
+    text: str
+    reply: bytes = b""  # payload of a fleximq answer, as MessagePack
 
     @property
     def retriable(self) -> bool:
-        """Whether the same may succeed later without anyone changing anything."""
+        """Whether the same request may succeed later, unchanged."""
         return self.answer in self.protocol.retriable
-
-    def __str__(self) -> str:
-        return f"refused with {self.protocol.label} answer {self.answer}: {self.text}"
 
 
 class PartlyRefused(CallerError):
-    """Some values of `publish_many` were refused: `refusals` has (index, Refused) of each."""
+    """Some values of `publish_many` were refused."""
 
     code = ErrorCode.PARTLY_REFUSED
 
-    def __init__(self, refusals: tuple[tuple[int, Refused], ...], count: int) -> None:
-        super().__init__(refusals, count)
-        self.refusals = refusals
-        self.count = count
+    refusals: tuple[tuple[int, Refused], ...]  # with the index of each refused value
+    count: int  # of all values
 
     def __str__(self) -> str:
         index, first = self.refusals[0]
@@ -117,82 +91,60 @@ class PartlyRefused(CallerError):
 
 
 class RequestFailed(CallerError):
-    """Raised by a handler of `serve` to answer with a status and a payload of its choice."""
+    """Raised by a handler of `serve` to answer with this status and payload."""
 
     code = ErrorCode.REQUEST_FAILED
+    template = "request failed with status {status}"
 
-    def __init__(self, status: int, payload: object = None) -> None:
-        super().__init__(status, payload)
-        self.status = status
-        self.payload = payload
-
-    def __str__(self) -> str:
-        return f"request failed with status {self.status}"
+    status: int
+    payload: object = None
 
 
 class ClientClosed(CallerError):
     """The client was closed, or never opened."""
 
     code = ErrorCode.CLIENT_CLOSED
-
-    def __init__(self) -> None:
-        super().__init__()
-
-    def __str__(self) -> str:
-        return "the client is not open"
+    template = "the client is not open"
 
 
 class ConnectFailed(PeerError):
-    """No connection came about. Itself, none of its heirs: the other side ended the handshake."""
+    """No connection was made. This class itself: the broker ended the handshake."""
 
     code = ErrorCode.CONNECT_FAILED
+    template = "no connection to {address}: {reason}"
 
-    def __init__(self, address: str, reason: str) -> None:
-        super().__init__(address, reason)
-        self.address = address
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return f"no connection to {self.address}: {self.reason}"
+    address: str
+    reason: str
 
 
 class Unreachable(ConnectFailed):
-    """Nothing answers there."""
+    """No server answers at the address."""
 
 
 class TlsFailed(ConnectFailed):
-    """Something answers there, but not in TLS."""
+    """A server answers, but the TLS handshake failed."""
 
-    def __str__(self) -> str:
-        return f"no connection to {self.address}: TLS failed: {self.reason}"
+    template = "no connection to {address}: TLS failed: {reason}"
 
 
 class Untrusted(TlsFailed):
-    """The certificate of the other side is not one to trust."""
+    """The server's certificate is not trusted."""
 
 
 class ConnectionLost(PeerError):
-    """The connection ended before the answer came: whether it was done is not known."""
+    """The connection ended before the answer came. The outcome of the request is unknown."""
 
     code = ErrorCode.CONNECTION_LOST
+    template = "the connection was lost: {reason}"
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return f"the connection was lost: {self.reason}"
+    reason: str
 
 
 class TimedOut(PeerError, TimeoutError):
-    """No answer came in time: whether it was done is not known."""
+    """No answer came in time. The outcome of the request is unknown."""
 
     code = ErrorCode.TIMED_OUT
+    template = "{operation} got no answer within {seconds:g} s"
 
-    def __init__(self, operation: str, seconds: float) -> None:
-        super().__init__(operation, seconds)
-        self.operation = operation
-        self.seconds = seconds
-
-    def __str__(self) -> str:
-        return f"{self.operation} got no answer within {self.seconds:g} s"
+    operation: str
+    seconds: float

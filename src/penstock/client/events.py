@@ -1,4 +1,4 @@
-"""What a session makes of received bytes."""
+"""Events that a session decodes from received bytes."""
 
 import dataclasses
 from typing import TypeAlias
@@ -22,14 +22,14 @@ __all__ = [
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Ready:
-    """The handshake is done; `identity` is the number the broker gave, where it gives one."""
+    """The handshake is done; `identity` is the client id assigned by the broker, if any."""
 
     identity: int | None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """What was sent under `ticket` is done; `message_id` is the broker's, where it has one."""
+    """The command of `ticket` succeeded; `message_id` is set if the protocol has one."""
 
     ticket: int
     message_id: bytes | None = None
@@ -37,10 +37,10 @@ class Acknowledged:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Failed:
-    """What was sent under `ticket` was refused.
+    """The command of `ticket` was refused.
 
-    Without a ticket nobody waits for it: a publish that the protocol does not acknowledge, or the
-    handshake if it comes before `Ready`.
+    The ticket is None for a publish that the protocol does not acknowledge, and for the handshake
+    (before `Ready`).
     """
 
     ticket: int | None
@@ -49,7 +49,7 @@ class Failed:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Replied:
-    """The request sent under `ticket` has its answer."""
+    """The request of `ticket` was answered."""
 
     ticket: int
     reply: Reply
@@ -57,35 +57,35 @@ class Replied:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Delivered:
-    """A message of a subscription came."""
+    """A message of a subscription arrived."""
 
     delivery: Delivery
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Requested:
-    """Another client asks something."""
+    """A request of another client arrived."""
 
     request: Request
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Notified:
-    """Another client, or the broker, tells something."""
+    """A notification of another client or the broker arrived."""
 
     notification: Notification
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HookCalled:
-    """The broker asks a middleware about an event."""
+    """The broker calls a hook of a middleware."""
 
     call: HookCall
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Ended:
-    """The broker said that it ends the connection."""
+    """The broker announced that it closes the connection."""
 
 
 Event: TypeAlias = (

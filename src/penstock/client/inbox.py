@@ -1,4 +1,4 @@
-"""Where deliveries go: the subscriptions of a client, and how full they are."""
+"""The queues of a client's subscriptions, and their back-pressure."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, Final
@@ -10,16 +10,17 @@ from penstock.client.values import Delivery, Notification
 __all__ = ["Inbox"]
 
 OVERFLOW_FACTOR: Final = 16
-"""How far beyond its bound a queue may grow while the client waits for an answer, which may be
-behind deliveries. Without it, who publishes from inside a subscription could wait for ever."""
+"""A queue may grow to this multiple of its limit while the client waits for an answer, because
+deliveries may precede the answer. Otherwise a caller that publishes while it iterates over a
+subscription could deadlock."""
 TOPICS_CACHED_MAX: Final = 65_536
 
 
 class Inbox:
-    """The queues of one client; `relieved` is called when there is room again."""
+    """The queues of one client; `resume_reading` is called when a full queue has room again."""
 
-    def __init__(self, relieved: Callable[[], None]) -> None:
-        self._relieved = relieved
+    def __init__(self, resume_reading: Callable[[], None]) -> None:
+        self._resume_reading = resume_reading
         self._queues: dict[Queue[Delivery], tuple[str, TopicMatcher]] = {}
         self._notices: set[Queue[Notification]] = set()
         self._by_topic: dict[str, tuple[Queue[Delivery], ...]] = {}
@@ -28,16 +29,16 @@ class Inbox:
     # --- Subscriptions ----------------------------------------------------------------------------
 
     def add(self, pattern: str, queue: Queue[Delivery]) -> None:
-        """Let a queue have the deliveries of a pattern."""
+        """Deliver the messages of a pattern to a queue."""
         self._queues[queue] = (pattern, TopicMatcher(pattern))
         self._by_topic.clear()
 
     def add_notices(self, queue: Queue[Notification]) -> None:
-        """Let a queue have notifications."""
+        """Deliver notifications to a queue."""
         self._notices.add(queue)
 
     def drop(self, queue: Queue[Any]) -> bool:
-        """Let a queue have nothing more; return False if it had nothing already."""
+        """Remove a queue; return whether it was subscribed to a pattern."""
         had = self._queues.pop(queue, None) is not None
         if had:
             self._by_topic.clear()
@@ -46,11 +47,11 @@ class Inbox:
         return had
 
     def of(self, pattern: str) -> list[Queue[Delivery]]:
-        """Return the queues of this very pattern."""
+        """Return the queues subscribed to exactly this pattern."""
         return [queue for queue, (known, _) in self._queues.items() if known == pattern]
 
     def patterns(self) -> Iterator[str]:
-        """Give each pattern once."""
+        """Iterate over the distinct patterns."""
         return iter(dict.fromkeys(pattern for pattern, _ in self._queues.values()))
 
     def end(self, error: Exception | None) -> None:
@@ -63,7 +64,7 @@ class Inbox:
     # --- Deliveries -------------------------------------------------------------------------------
 
     def deliver(self, delivery: Delivery) -> None:
-        """Bring a delivery to all queues it is for; without a topic, to all."""
+        """Put a delivery into all matching queues; into all queues if it has no topic."""
         topic = delivery.topic
         if topic is None:
             queues = tuple(self._queues)
@@ -76,7 +77,7 @@ class Inbox:
                 self._full.add(queue)
 
     def notify(self, notification: Notification) -> None:
-        """Bring a notification to who wants notifications."""
+        """Put a notification into all queues for notifications."""
         for queue in self._notices:
             queue.put(notification)
             if queue.full:
@@ -92,7 +93,7 @@ class Inbox:
     # --- Flow -------------------------------------------------------------------------------------
 
     def congested(self, *, awaiting: bool) -> bool:
-        """Tell whether nothing more should be read; `awaiting` an answer, more is let in."""
+        """Return whether reading must pause; the limit is higher while `awaiting` an answer."""
         if not self._full:
             return False
         if not awaiting:
@@ -100,7 +101,7 @@ class Inbox:
         return any(len(queue) >= queue.items_max * OVERFLOW_FACTOR for queue in self._full)
 
     def low(self, queue: Queue[Any]) -> None:
-        """See Queue: there is room again."""
+        """See Queue; resume reading if the queue was full."""
         if queue in self._full:
             self._full.discard(queue)
-            self._relieved()
+            self._resume_reading()

@@ -1,4 +1,4 @@
-"""Connections to a broker: the only part of a client that touches sockets."""
+"""Network connections to a broker. No other module of the client touches sockets."""
 
 import asyncio
 import os
@@ -17,52 +17,52 @@ from penstock.protocols.fleximq import FLEXIMQ_MESSAGE_BYTES_CEILING
 __all__ = ["Link", "Receiver", "open_link"]
 
 WRITE_BUFFER_BYTES_MAX: Final = 1 * MIB
-"""With this much unsent, `drain` waits."""
+"""`drain` waits while more than this is unsent."""
 
 _NUMBER: Final = re.compile(r"\[Errno (-?\d+)\] ")
 
 
 class Receiver(Protocol):
-    """Who a link hands to what it gets."""
+    """Receives the bytes of a link."""
 
     def received(self, data: bytes) -> None:
-        """Take bytes."""
+        """Process received bytes."""
 
     def lost(self, reason: str) -> None:
-        """Learn that the connection is gone. Nothing is called after it."""
+        """Handle the end of the connection. No call follows."""
 
 
 class Link(Protocol):
-    """The client's end of a connection."""
+    """A network connection of the client."""
 
     def write(self, data: bytes) -> None:
-        """Send `data` behind all that was written before; after the end it is dropped."""
+        """Queue `data` for sending; drop it if the connection has ended."""
 
     async def drain(self) -> None:
-        """Wait until little enough is unsent."""
+        """Wait until the write buffer is below its limit."""
 
     def pause(self) -> None:
-        """Read no more until `resume`."""
+        """Stop reading until `resume`."""
 
     def resume(self) -> None:
-        """Read again."""
+        """Resume reading."""
 
     def close(self) -> None:
-        """End the connection once all that was written is sent."""
+        """Close the connection after all written data is sent."""
 
     def abort(self) -> None:
-        """End the connection now."""
+        """Close the connection and drop unsent data."""
 
 
 async def open_link(address: Address, receiver: Receiver, tls: ssl.SSLContext | None) -> Link:
-    """Return a link to `address`, open; raise ConnectFailed."""
+    """Open a link to `address`; raise ConnectFailed."""
     try:
         if address.scheme in {"ws", "wss"}:
             return await _open_web_socket(address, receiver, tls)
         return await _open_stream(address, receiver, tls)
     except WebSocketException as error:
         raise ConnectFailed(str(address), _reason(error)) from None
-    except OSError as error:  # what TLS and look-ups raise is one too
+    except OSError as error:  # includes errors of TLS and of name resolution
         raise _failure(address, error) from None
 
 
@@ -79,7 +79,7 @@ def _failure(address: Address, error: OSError) -> ConnectFailed:
 
 
 def _reason(error: Exception) -> str:
-    """Return why, in the system's words: asyncio has its own, for each address of a name."""
+    """Return the reason as the system words it, without asyncio's list of addresses."""
     text = str(error) or type(error).__name__
     numbers = set(_NUMBER.findall(text))
     if len(numbers) == 1 and "Connect call failed" in text:
@@ -102,7 +102,7 @@ async def _open_stream(
 
 
 class StreamLink(asyncio.Protocol):
-    """TCP, TLS and IPC: a `Link`."""
+    """A `Link` over TCP, TLS or IPC."""
 
     def __init__(self, receiver: Receiver) -> None:
         self._receiver = receiver
@@ -179,13 +179,13 @@ async def _open_web_socket(
         ssl=context,
         compression=None,
         max_size=FLEXIMQ_MESSAGE_BYTES_CEILING,
-        ping_interval=None,  # the protocols' own keep-alive is for that
+        ping_interval=None,  # the keep-alive of the protocols is used instead
     )
     return WebSocketLink(socket, receiver)
 
 
 class WebSocketLink:
-    """WebSocket: the stream's bytes in binary messages, cut anywhere. A `Link`."""
+    """A `Link` over WebSocket: the byte stream in binary messages of any size."""
 
     def __init__(self, socket: ClientConnection, receiver: Receiver) -> None:
         self._socket = socket
@@ -193,7 +193,7 @@ class WebSocketLink:
         self._unsent: list[bytes] = []
         self._unsent_bytes = 0
         self._ending = False
-        self._wanted = asyncio.Event()  # the sender has something to do
+        self._wanted = asyncio.Event()  # set when `_send` has data to send, or must close
         self._drained = asyncio.Event()
         self._drained.set()
         self._reading = asyncio.Event()
@@ -254,7 +254,7 @@ class WebSocketLink:
         await self._drained.wait()
 
     def pause(self) -> None:
-        """See Link: a message that is being received still comes."""
+        """See Link; a message whose reception has begun is still delivered."""
         self._reading.clear()
 
     def resume(self) -> None:

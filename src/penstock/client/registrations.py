@@ -1,4 +1,4 @@
-"""What a client has put up and can take down again."""
+"""Services and middleware that a client has registered."""
 
 from collections.abc import Awaitable, Callable
 from types import TracebackType
@@ -8,14 +8,14 @@ __all__ = ["Middleware", "Service"]
 
 
 class Service:
-    """A path that is served; closing it, or leaving its `with`, ends that."""
+    """A served path; `close` or the end of its `with` block stops serving it."""
 
     def __init__(self, path: str, close: Callable[[], None]) -> None:
         self.path = path
         self._close = close
 
     def close(self) -> None:
-        """Serve no more; requests to the path are answered 404."""
+        """Stop serving; requests to the path are answered with 404."""
         self._close()
 
     def __enter__(self) -> Self:
@@ -31,14 +31,14 @@ class Service:
 
 
 class Middleware:
-    """A registered middleware; closing it, or leaving its `async with`, unregisters it."""
+    """A registered middleware; `close` or the end of its `async with` block unregisters it."""
 
     def __init__(self, name: str, close: Callable[[str], Awaitable[None]]) -> None:
         self.name = name
         self._close = close
 
     async def close(self) -> None:
-        """Unregister."""
+        """Unregister the middleware."""
         await self._close(self.name)
 
     async def __aenter__(self) -> Self:

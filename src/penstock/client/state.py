@@ -1,4 +1,4 @@
-"""Where a client is, as a table."""
+"""The legal state transitions of a client."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -17,9 +17,9 @@ NEXT: Final[Mapping[State, frozenset[State]]] = MappingProxyType(
         State.CLOSED: frozenset(),
     }
 )
-"""What is absent is illegal."""
+"""A transition that is absent is illegal."""
 
 
 def may_move(state: State, target: State) -> bool:
-    """Tell whether a client in `state` may be in `target` next."""
+    """Return whether the transition from `state` to `target` is legal."""
     return target in NEXT[state]

@@ -1,4 +1,4 @@
-"""What a caller iterates over: deliveries and notifications, in bounded queues."""
+"""Streams of deliveries and notifications, each with a bounded queue."""
 
 import asyncio
 import weakref
@@ -15,10 +15,10 @@ Item = TypeVar("Item")
 
 
 class Queue(Generic[Item]):
-    """Items between the connection and a caller.
+    """A queue between the connection and a caller.
 
-    `put` always takes; who puts must look at `full` and stop. `low` is called when a full queue is
-    half empty again.
+    `put` never blocks: the connection must check `full` and pause reading. `low` is called when a
+    full queue is half empty again.
     """
 
     def __init__(self, *, items_max: int, low: Callable[["Queue[Item]"], None]) -> None:
@@ -41,28 +41,28 @@ class Queue(Generic[Item]):
             self.full = True
 
     def end(self, error: Exception | None = None) -> None:
-        """Let nothing follow what is there: then `get` raises `error`, or StopAsyncIteration."""
+        """End the queue: after the last item, `get` raises `error` or StopAsyncIteration."""
         if not self.ended:
             self.ended = True
             self._error = error
             self._arrived.set()
 
     async def get(self) -> Item:
-        """Return the next item; see `end`."""
-        await self._something()
+        """Wait for the next item and return it; see `end`."""
+        await self._wait_for_item()
         item = self._items.popleft()
         self._taken()
         return item
 
     async def take(self) -> list[Item]:
-        """Return all items that are there, at least one; see `end`."""
-        await self._something()
+        """Wait for at least one item and return all; see `end`."""
+        await self._wait_for_item()
         items = list(self._items)
         self._items.clear()
         self._taken()
         return items
 
-    async def _something(self) -> None:
+    async def _wait_for_item(self) -> None:
         while not self._items:
             if self.ended:
                 if self._error is not None:
@@ -78,11 +78,11 @@ class Queue(Generic[Item]):
 
 
 class Stream(AsyncIterator[Item]):
-    """An asynchronous iterator over what comes for one subscription.
+    """An asynchronous iterator over the items of one subscription.
 
-    It begins with `async with`, `await` or the first item asked for, whichever is first. It goes on
-    over reconnections, and ends with `close` and with the client. Where the client gives up, or the
-    subscription is refused, it raises. One that nobody holds any more is dropped.
+    It starts with `async with`, `await` or the first item. It survives reconnects and ends with
+    `close` or with the client. It raises if the client gives up reconnecting or the subscription is
+    refused. A stream without references is dropped.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Stream(AsyncIterator[Item]):
             raise ClientClosed from None
 
     async def take(self, timeout: float | None = None) -> list[Item]:
-        """Return all items that wait, at least one; raises as `get` does."""
+        """Return all queued items, at least one; raises as `get` does."""
         try:
             async with asyncio.timeout(timeout):
                 await self
@@ -124,7 +124,7 @@ class Stream(AsyncIterator[Item]):
             raise ClientClosed from None
 
     async def close(self) -> None:
-        """Unsubscribe, where the protocol can; nothing more is given."""
+        """End the stream; unsubscribe if the protocol supports it."""
         self.queue.end()
         if self._begun:
             await self._finish(self)
@@ -139,7 +139,7 @@ class Stream(AsyncIterator[Item]):
                     await self._begin(self)
                     self._begun = True
                     loop = asyncio.get_running_loop()
-                    end = weakref.finalize(self, _unheld, loop, self._drop, self.queue)
+                    end = weakref.finalize(self, _drop_queue, loop, self._drop, self.queue)
                     end.atexit = False
         return self
 
@@ -160,9 +160,9 @@ class Stream(AsyncIterator[Item]):
         return await self.queue.get()
 
 
-def _unheld(
+def _drop_queue(
     loop: asyncio.AbstractEventLoop, drop: Callable[[Queue[Item]], object], queue: Queue[Item]
 ) -> None:
-    """Drop the queue of a stream that nobody holds, whatever thread let go of it last."""
+    """Drop the queue of a garbage-collected stream; any thread may call this."""
     if not loop.is_closed():
         loop.call_soon_threadsafe(drop, queue)

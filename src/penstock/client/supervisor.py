@@ -1,4 +1,4 @@
-"""The connection of a client, made again whenever it is lost."""
+"""The connection of a client and its reconnects."""
 
 import asyncio
 import random
@@ -25,7 +25,7 @@ __all__ = ["Supervisor"]
 
 
 class Supervisor:
-    """Owns the state of a client, its connection and what is restored with each new one."""
+    """Owns a client's state and connection, and restores subscriptions and hooks on reconnect."""
 
     def __init__(
         self, address: Address, new_session: Callable[[], Session], options: Options
@@ -33,7 +33,7 @@ class Supervisor:
         self.state = State.NEW
         self.identity: int | None = None
         self.connection: Connection | None = None
-        self.inbox = Inbox(self._relieved)
+        self.inbox = Inbox(self._resume_reading)
         self.handlers = Handlers(requests_max=options.requests_max, report=self.report)
         self._address = address
         self._new_session = new_session
@@ -42,10 +42,10 @@ class Supervisor:
         self._settled = asyncio.Event()  # connected or closed
         self._end: Exception | None = None
 
-    # --- Begin and end ----------------------------------------------------------------------------
+    # --- Open and close ---------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Connect; raise ConnectFailed, Refused or TimedOut, and then all is closed."""
+        """Connect; on failure close the client and raise ConnectFailed, Refused or TimedOut."""
         self._move(State.CONNECTING)
         try:
             connection = await self._establish()
@@ -55,7 +55,7 @@ class Supervisor:
         self._watch = asyncio.create_task(self._supervise(connection))
 
     async def close(self, seconds_max: float) -> None:
-        """Say goodbye and end; what is not sent in time is dropped."""
+        """Close the connection; drop data that is not sent within `seconds_max`."""
         self._finish(None)
         watch, self._watch = self._watch, None
         if watch is not None:
@@ -67,11 +67,11 @@ class Supervisor:
             await connection.close(seconds_max)
 
     async def connected(self, operation: str) -> Connection:
-        """Return the connection, once there is one; raise what ended the client, or TimedOut."""
+        """Wait for the connection; raise TimedOut, or the error that ended the client."""
         if self.state is State.NEW:
             raise ClientClosed
         if self.connection is not None and self.connection.lost_reason.done():
-            self._settled.clear()  # whoever watches it has not come round to that yet
+            self._settled.clear()  # `_supervise` has not seen the loss yet
         if not self._settled.is_set() and self.state is not State.CLOSED:
             try:
                 async with asyncio.timeout(self._options.timeout):
@@ -90,11 +90,11 @@ class Supervisor:
             self._address,
             self._new_session(),
             inbox=self.inbox,
-            asked=self.handlers,
+            responder=self.handlers,
             options=self._options,
         )
         ready = await connection.open()
-        self.connection = connection  # it needs to hear of room in the queues from now on
+        self.connection = connection  # from now on `_resume_reading` must reach it
         try:
             await self._restore(connection)
         except BaseException:
@@ -107,9 +107,9 @@ class Supervisor:
         return connection
 
     async def _restore(self, connection: Connection) -> None:
-        """Subscribe and register again; what is refused now ends its iterators with the refusal.
+        """Subscribe and register again. A refused subscription ends its iterators with the refusal.
 
-        History is not asked for again: a replay would repeat what was given.
+        History is not requested again: a replay would repeat delivered messages.
         """
         asked: list[tuple[str | None, Waiter | None]] = []
         for pattern in self.inbox.patterns():
@@ -130,7 +130,7 @@ class Supervisor:
                     self.inbox.drop(queue)
 
     async def _supervise(self, connection: Connection) -> None:
-        """Make the connection again whenever it is lost, until that is given up."""
+        """Reconnect after each loss until an attempt fails for good or attempts run out."""
         loop = asyncio.get_running_loop()
         backoff = self._options.backoff
         attempt = 0
@@ -144,7 +144,7 @@ class Supervisor:
             self.connection = None
             self._move(State.RECONNECTING, reason)
             if loop.time() - since >= backoff.seconds_max:
-                attempt = 0  # it had lasted; one that ends at once is no reason to hurry
+                attempt = 0  # only a connection that lasted resets the back-off
             failure: Exception | None = None
             while True:
                 if attempt == backoff.attempts_max or _is_final(failure):
@@ -158,18 +158,18 @@ class Supervisor:
                 except (ConnectFailed, ConnectionLost, Refused, TimedOut) as error:
                     failure = error
 
-    def _relieved(self) -> None:
+    def _resume_reading(self) -> None:
         if self.connection is not None:
-            self.connection.relieved()
+            self.connection.resume_reading()
 
     # --- States and events ------------------------------------------------------------------------
 
     def report(self, error: Exception) -> None:
-        """Tell the observer of an error that no call waits for."""
-        self._tell(ErrorReported(error))
+        """Pass an error that no call waits for to the observer."""
+        self._emit(ErrorReported(error))
 
     def _finish(self, error: Exception | None, reason: str = "") -> None:
-        """Let nothing more begin; iterators end, with `error` if there is one."""
+        """Enter the closed state and end all iterators, with `error` if given."""
         if self.state is State.CLOSED:
             return
         self._end = error
@@ -183,10 +183,10 @@ class Supervisor:
                 raise ClientClosed
             raise BadOption("client", f"is {self.state.name.lower()} already")
         self.state = state
-        self._tell(StateChanged(state, reason))
+        self._emit(StateChanged(state, reason))
 
-    def _tell(self, event: ClientEvent) -> None:
-        """Call later, so that what an observer raises is the event loop's to handle."""
+    def _emit(self, event: ClientEvent) -> None:
+        """Schedule the observer's call, so that its exceptions go to the event loop."""
         if self._options.on_event is not None:
             asyncio.get_running_loop().call_soon(self._options.on_event, event)
 

@@ -1,6 +1,6 @@
-"""The client for code without an event loop: the same calls, each waiting for its result.
+"""The synchronous client: the same calls, each of which blocks until it has its result.
 
-An event loop runs in a thread of its own, one for each client.
+Each client runs an event loop in a thread of its own.
 """
 
 import asyncio
@@ -15,11 +15,10 @@ from typing import Any, Generic, Self, TypeVar, Unpack
 from penstock.client.client import Client, connect
 from penstock.client.errors import ClientClosed
 from penstock.client.options import ConnectOptions, State
-from penstock.client.outgoing import Headers
 from penstock.client.registrations import Middleware, Service
 from penstock.client.streams import Stream
 from penstock.client.topics import Topic
-from penstock.client.values import Delivery, HookCall, Notification, Reply, Request
+from penstock.client.values import Delivery, Headers, HookCall, Notification, Reply, Request
 from penstock.middleware import Condition, HookStrategy, HookType
 from penstock.protocols import Protocol
 
@@ -30,7 +29,7 @@ Result = TypeVar("Result")
 
 
 def connect_sync(url: str, **options: Unpack[ConnectOptions]) -> "SyncClient":
-    """Return a client for the broker at `url`; `with` connects it. Takes and raises as `connect`.
+    """Return a client for the broker at `url`; `with` connects it. See `connect`.
 
     Handlers run in threads, `on_event` in the thread of the event loop.
     """
@@ -62,7 +61,7 @@ class _Loop:
             raise
 
     def stop(self) -> None:
-        """End loop and thread."""
+        """Stop the loop and join its thread."""
         if self._loop.is_closed():
             return
         self.run(self._end_tasks())
@@ -71,7 +70,7 @@ class _Loop:
         self._loop.close()
 
     async def _end_tasks(self) -> None:
-        """Let no thread wait for what will not come any more."""
+        """Cancel all tasks, so that no thread waits for a stopped loop."""
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:
             task.cancel()
@@ -80,9 +79,9 @@ class _Loop:
 
 
 class SyncClient:
-    """A client of one broker; `connect_sync` makes one. See `Client` for what each call promises.
+    """A client of one broker, created by `connect_sync`. `Client` documents each call.
 
-    Any thread may call it.
+    It may be used from any thread.
     """
 
     def __init__(self, client: Client) -> None:
@@ -103,7 +102,7 @@ class SyncClient:
             raise
 
     def close(self) -> None:
-        """Say goodbye and end."""
+        """Close the connection and stop the event loop."""
         if self._running is not None and self._client.state is not State.NEW:
             try:
                 self._running.run(self._client.close())
@@ -125,17 +124,17 @@ class SyncClient:
 
     @property
     def protocol(self) -> Protocol:
-        """The protocol spoken."""
+        """Protocol of the connection."""
         return self._client.protocol
 
     @property
     def state(self) -> State:
-        """Where the client is."""
+        """State of the client."""
         return self._client.state
 
     @property
     def identity(self) -> int | None:
-        """The number the broker gave, where it gives one."""
+        """Client id assigned by the broker, if any."""
         return self._client.identity
 
     @property
@@ -171,7 +170,7 @@ class SyncClient:
         headers: Headers = (),
         status: int | None = None,
     ) -> int:
-        """See Client; `values` are taken before the first is sent."""
+        """See Client; all of `values` is consumed before the first is sent."""
         return self._loop.run(
             self._client.publish_many(topic, list(values), headers=headers, status=status)
         )
@@ -179,9 +178,9 @@ class SyncClient:
     def subscribe(
         self, topic: Topic, *, queue_max: int | None = None, timeout: float | None = None
     ) -> "SyncStream[Delivery]":
-        """Return an iterator over a topic's messages; the subscription has begun.
+        """Subscribe to a topic and return an iterator over its messages.
 
-        Iterating raises TimedOut when nothing comes for `timeout` seconds.
+        The iterator raises TimedOut if no message arrives for `timeout` seconds.
         """
 
         async def begin() -> Stream[Delivery]:
@@ -201,7 +200,7 @@ class SyncClient:
         """See Client."""
         return self._loop.run(self._client.ping())
 
-    # --- Clients with clients (fleximq) -----------------------------------------------------------
+    # --- Requests and notifications between clients (fleximq) -------------------------------------
 
     def request(
         self, target: int, path: str, payload: object = None, *, timeout: float | None = None
@@ -210,7 +209,7 @@ class SyncClient:
         return self._loop.run(self._client.request(target, path, payload, timeout=timeout))
 
     def serve(self, path: str, handler: Callable[[Request], Any]) -> Service:
-        """See Client; `handler` is a plain function, which runs in a thread."""
+        """See Client; `handler` is a plain function and runs in a thread."""
 
         async def answer(request: Request) -> Any:  # noqa: ANN401
             return await asyncio.to_thread(handler, request)
@@ -250,14 +249,14 @@ class SyncClient:
         strategy: HookStrategy = HookStrategy.WAIT_OR_REFUSE,
         conditions: Sequence[Condition] = (),
     ) -> "SyncMiddleware":
-        """See Client; `handler` is a plain function, which runs in a thread."""
+        """See Client; `handler` is a plain function and runs in a thread."""
 
-        async def judge(call: HookCall) -> str | None:
+        async def answer(call: HookCall) -> str | None:
             return await asyncio.to_thread(handler, call)
 
         work = self._client.middleware(
             name,
-            judge,
+            answer,
             hook_type,
             priority=priority,
             timeout_ms=timeout_ms,
@@ -268,7 +267,7 @@ class SyncClient:
 
 
 class SyncStream(Generic[Item]):
-    """An iterator over what comes for one subscription; crosses to the loop once for a batch."""
+    """An iterator over the items of one subscription. It calls into the loop once per batch."""
 
     def __init__(
         self,
@@ -279,31 +278,31 @@ class SyncStream(Generic[Item]):
         self._stream = stream
         self._run = run
         self._timeout = timeout
-        self._here: deque[Item] = deque()
+        self._buffered: deque[Item] = deque()
 
     @property
     def topic(self) -> str:
-        """What is subscribed to."""
+        """Subscribed topic or pattern."""
         return self._stream.topic
 
     def get(self, timeout: float | None = None) -> Item:
         """Return the next item; raise TimedOut after `timeout` seconds, ClientClosed at the end."""
-        if not self._here:
-            self._here.extend(self._run(self._stream.take(timeout)))
-        return self._here.popleft()
+        if not self._buffered:
+            self._buffered.extend(self._run(self._stream.take(timeout)))
+        return self._buffered.popleft()
 
     def take(self, timeout: float | None = None) -> list[Item]:
-        """Return all items that wait, at least one; raises as `get` does."""
-        if not self._here:
+        """Return all queued items, at least one; raises as `get` does."""
+        if not self._buffered:
             taken: list[Item] = self._run(self._stream.take(timeout))
             return taken
-        waiting = list(self._here)
-        self._here.clear()
+        waiting = list(self._buffered)
+        self._buffered.clear()
         return waiting
 
     def close(self) -> None:
-        """Unsubscribe, where the protocol can; nothing more is given."""
-        self._here.clear()
+        """End the stream; unsubscribe if the protocol supports it."""
+        self._buffered.clear()
         self._run(self._stream.close())
 
     def __iter__(self) -> Iterator[Item]:
@@ -328,7 +327,7 @@ class SyncStream(Generic[Item]):
 
 
 class SyncMiddleware:
-    """A registered middleware; closing it, or leaving its `with`, unregisters it."""
+    """A registered middleware; `close` or the end of its `with` block unregisters it."""
 
     def __init__(
         self, middleware: Middleware, run: Callable[[Coroutine[Any, Any, None]], None]
@@ -337,7 +336,7 @@ class SyncMiddleware:
         self._run = run
 
     def close(self) -> None:
-        """Unregister."""
+        """Unregister the middleware."""
         self._run(self._middleware.close())
 
     def __enter__(self) -> Self:

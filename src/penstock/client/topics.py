@@ -1,4 +1,4 @@
-"""Topics as a caller names them, and which subscription a delivered topic belongs to."""
+"""Names of topics and channels, and the matching of deliveries to subscriptions."""
 
 import re
 from typing import Final, TypeAlias
@@ -11,19 +11,19 @@ from penstock.replay import split_replay
 __all__ = ["Topic", "TopicMatcher", "channel_of", "channel_topic", "plain_topic", "without_replay"]
 
 Topic: TypeAlias = str | int
-"""A topic's name; for herald also a channel's number."""
+"""Name of a topic; for herald also the number of a channel."""
 
 _CHANNEL: Final = re.compile(r"channel/(0|[1-9][0-9]{0,2})")
 
 
 def without_replay(pattern: str) -> str:
-    """Return a subscription without the place in history that it starts from, if it names one."""
+    """Return a subscription pattern without its replay position."""
     plain, _ = split_replay(pattern)
     return plain
 
 
 def plain_topic(pattern: str) -> str | None:
-    """Return the one topic that a subscription is for; None if it may be for several."""
+    """Return the topic of a subscription, None if its pattern may match several."""
     name = without_replay(pattern)
     return name if is_publishable(name) else None
 
@@ -41,19 +41,19 @@ def channel_of(topic: Topic) -> int:
 
 
 def channel_topic(channel: int) -> str:
-    """Return the topic that a herald channel is, unless a broker's configuration names another."""
+    """Return the default topic of a herald channel; a broker's configuration may set another."""
     return f"channel/{channel}"
 
 
 class TopicMatcher:
-    """Tells whether a topic belongs to a subscription, as a broker would."""
+    """Matches topics against a subscription pattern by the broker's rules."""
 
     def __init__(self, pattern: str) -> None:
         self._name = without_replay(pattern)
         self._expression = compile_pattern(self._name)
 
     def __call__(self, topic: str) -> bool:
-        """Tell whether `topic` belongs to this subscription."""
+        """Return whether the pattern matches `topic`."""
         if self._expression is None:
             return topic == self._name
         return self._expression.fullmatch(topic) is not None

@@ -1,33 +1,72 @@
-"""What a client hands to its caller: deliveries, replies, requests, notifications, hook calls."""
+"""Values that callers publish and receive: payloads, headers, deliveries, requests, hook calls."""
 
 import dataclasses
-from typing import Any, Final
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, TypeAlias
 
+from penstock.limits import MIB
 from penstock.protocols.fleximq import (
     FLEXIMQ_PAYLOAD_DEPTH_MAX,
     FLEXIMQ_PAYLOAD_ELEMENTS_MAX,
 )
 from penstock.wire import fleximq, messagepack
 
-__all__ = ["Delivery", "HookCall", "Notification", "Reply", "Request", "packed", "unpacked"]
+__all__ = [
+    "Delivery",
+    "Headers",
+    "HookCall",
+    "Notification",
+    "Reply",
+    "Request",
+    "header_pairs",
+    "packed",
+    "unpacked",
+    "write_batches",
+]
 
-_ABOUT_A_CALL: Final = frozenset(
+WRITE_VALUES_MAX: Final = 1024
+WRITE_BYTES_MAX: Final = 1 * MIB
+"""Limits of one write; a single larger value is a write of its own."""
+
+Headers: TypeAlias = Mapping[str, bytes | str] | Iterable[tuple[str, bytes | str]]
+"""LamaMQ headers. Pairs may repeat a key. Text is sent as UTF-8."""
+
+_CALL_HEADERS: Final = frozenset(
     {"penstock-hook", "penstock-event", "penstock-client", "penstock-protocol"}
 )
 
 
-def packed(payload: object) -> bytes:
-    """Return a fleximq payload: `payload` as MessagePack; None is the empty payload.
+def header_pairs(headers: Headers) -> tuple[tuple[str, bytes], ...]:
+    """Return headers in the form that the codec takes."""
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    return tuple((key, value.encode() if isinstance(value, str) else value) for key, value in pairs)
 
-    Raise Unencodable for what MessagePack has no format for.
+
+def write_batches(values: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Split values into batches of one write each."""
+    source = iter(values)
+    while batch := list(itertools.islice(source, WRITE_VALUES_MAX)):
+        while batch:
+            size = len(batch)
+            while size > 1 and sum(map(len, batch[:size])) > WRITE_BYTES_MAX:
+                size //= 2
+            yield batch[:size]
+            batch = batch[size:]
+
+
+def packed(payload: object) -> bytes:
+    """Encode a fleximq payload as MessagePack; None becomes the empty payload.
+
+    Raise Unencodable for a value that MessagePack has no format for.
     """
     return b"" if payload is None else messagepack.encode(payload)
 
 
 def unpacked(payload: bytes) -> object:
-    """Return the value of a fleximq payload; of the empty one None.
+    """Decode a fleximq payload; the empty payload becomes None.
 
-    Raise messagepack.Malformed for what Python has no value for.
+    Raise messagepack.Malformed for a value that Python cannot represent.
     """
     if not payload:
         return None
@@ -43,11 +82,11 @@ def unpacked(payload: bytes) -> object:
 class Delivery:
     """One message of a subscription.
 
-    `topic` is None where the protocol does not say it (Rheos v1 with several subscriptions).
-    `value` is the payload's bytes, the same in every protocol. `sender` is 16 bytes in Rheos, a
-    client id in fleximq, None elsewhere. `timestamp_us` is in microseconds since the epoch: the
-    broker's in herald, the emitter's (of whole seconds) in LamaMQ, None elsewhere. `headers` are
-    LamaMQ's, `status` is fleximq's. `packet` is the packet as the codec gave it.
+    `topic` is None if the protocol does not send it (Rheos v1 with several subscriptions). `value`
+    is the payload's bytes, the same in every protocol. `sender` is 16 bytes in Rheos, a client id
+    in fleximq, else None. `timestamp_us` is in microseconds since the epoch: set by the broker in
+    herald, by the publisher in whole seconds in LamaMQ, else None. `headers` is for LamaMQ only,
+    `status` for fleximq only. `packet` is the decoded packet.
     """
 
     topic: str | None
@@ -60,14 +99,14 @@ class Delivery:
 
     @property
     def payload(self) -> Any:  # noqa: ANN401
-        """What a fleximq message carries, decoded when asked for; elsewhere `value`."""
+        """Decoded payload of a fleximq message; `value` in other protocols."""
         if isinstance(self.packet, fleximq.Message):
             return unpacked(self.packet.payload)
         return self.value
 
 
 class _Message:
-    """What the values around one fleximq message have in common."""
+    """Common properties of values that wrap a fleximq message."""
 
     __slots__ = ()
 
@@ -75,22 +114,22 @@ class _Message:
 
     @property
     def sender(self) -> int:
-        """The client id of who sent it."""
+        """Client id of the sender."""
         return self.packet.client_id
 
     @property
     def status(self) -> int | None:
-        """The status it carries, if any."""
+        """Status of the message, if any."""
         return self.packet.header.status
 
     @property
     def value(self) -> bytes:
-        """The payload's bytes: of a bin or str its content, of anything else its MessagePack."""
+        """Bytes of the payload: the content of a bin or str, else its MessagePack."""
         return fleximq.raw_value(self.packet.payload)
 
     @property
     def payload(self) -> Any:  # noqa: ANN401
-        """The payload, decoded when asked for."""
+        """Decoded payload."""
         return unpacked(self.packet.payload)
 
 
@@ -103,7 +142,7 @@ class Reply(_Message):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Request(_Message):
-    """A fleximq request, as a handler of `serve` gets it."""
+    """A fleximq request, passed to a handler of `serve`."""
 
     packet: fleximq.Message
     path: str
@@ -111,7 +150,7 @@ class Request(_Message):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Notification(_Message):
-    """A fleximq NOTIF, or a BCAST: that one has no path."""
+    """A fleximq NOTIF, or a BCAST, which has no path."""
 
     packet: fleximq.Message
     path: str | None
@@ -119,46 +158,46 @@ class Notification(_Message):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HookCall:
-    """An event that a middleware is asked about; `packet` is the Forward as the codec gave it."""
+    """An event that a middleware must accept or refuse; `packet` is the codec's Forward."""
 
     hook: str
     packet: Any = dataclasses.field(repr=False)
 
     @property
     def topic(self) -> str:
-        """The message's topic; for other events the pattern, hook or client they are about."""
+        """Topic of the message; for other events the pattern, hook or client."""
         topic: str = self.packet.message.routing_key
         return topic
 
     @property
     def value(self) -> bytes:
-        """The message's payload."""
+        """Payload of the message."""
         value: bytes = self.packet.message.payload
         return value
 
     @property
     def event(self) -> str:
-        """What happens: push, connect, disconnect, subscribe and so on."""
-        return self._about("penstock-event")
+        """Kind of event: push, connect, disconnect, subscribe and so on."""
+        return self._header("penstock-event")
 
     @property
     def client(self) -> str:
-        """The name of the client that does it."""
-        return self._about("penstock-client")
+        """Name of the client that causes the event."""
+        return self._header("penstock-client")
 
     @property
     def protocol(self) -> str:
-        """The protocol which that client speaks."""
-        return self._about("penstock-protocol")
+        """Protocol of that client."""
+        return self._header("penstock-protocol")
 
     @property
     def headers(self) -> tuple[tuple[str, bytes], ...]:
-        """The headers of the message, without those that say what the call is about."""
+        """Headers of the message, without those that Penstock adds to a call."""
         return tuple(
-            header for header in self.packet.message.headers if header[0] not in _ABOUT_A_CALL
+            header for header in self.packet.message.headers if header[0] not in _CALL_HEADERS
         )
 
-    def _about(self, name: str) -> str:
+    def _header(self, name: str) -> str:
         for header, value in self.packet.message.headers:
             if header == name:
                 return str(value, "utf-8", "replace")

@@ -1,4 +1,4 @@
-"""Captures taken apart: files to streams, streams to frames, frames to fields with offsets."""
+"""Decoding of captures: files to streams, streams to frames, frames to fields with offsets."""
 
 from penstock.decode.capture import CaptureFormat, CaptureUnreadable, Connection, read_capture
 from penstock.decode.connection import explain

@@ -1,4 +1,4 @@
-"""A capture: which form its file has, and the connections in it."""
+"""Captures: the format of a file, and the connections in it."""
 
 import dataclasses
 import enum
@@ -15,7 +15,7 @@ __all__ = ["Capture", "CaptureFormat", "CaptureUnreadable", "Connection", "Piece
 
 
 class CaptureFormat(enum.StrEnum):
-    """How a file holds a capture."""
+    """File format of a capture."""
 
     AUTO = "auto"
     RAW = "raw"
@@ -24,22 +24,18 @@ class CaptureFormat(enum.StrEnum):
 
 
 class CaptureUnreadable(OperatorError):
-    """A file that is no capture, or not of the form that was said."""
+    """A file is not a capture, or not in the given format."""
 
     code = ErrorCode.CANNOT_READ
+    template = "cannot decode {path}: {reason}; {remedy}"
 
-    def __init__(self, path: str, reason: str, remedy: str) -> None:
-        super().__init__(path, reason, remedy)
-        self.path = path
-        self.reason = reason
-        self.remedy = remedy
-
-    def __str__(self) -> str:
-        return f"cannot decode {self.path}: {self.reason}; {self.remedy}"
+    path: str
+    reason: str
+    remedy: str
 
 
 class Piece(NamedTuple):
-    """What one side sent next: bytes, or a number of bytes that the capture lacks."""
+    """Consecutive bytes from one side, or a gap of bytes that the capture lacks."""
 
     forward: bool
     data: bytes = b""
@@ -48,11 +44,11 @@ class Piece(NamedTuple):
 
 @dataclasses.dataclass(slots=True)
 class Connection:
-    """Two sides and what they sent, in the order of the capture.
+    """The two sides of a connection and their bytes, in the order of the capture.
 
-    `source` sent the pieces that are `forward`; it is the first that was seen. `opened` tells
-    whether it opened the connection, None where the capture does not show who did. Without a
-    `target` only one side was captured.
+    `source` is the side seen first; it sent the pieces with `forward`. `opened` is whether it
+    opened the connection, None if the capture does not show the start. Without a `target` only one
+    side was captured.
     """
 
     source: str
@@ -66,14 +62,14 @@ class Connection:
         return bool(self.target)
 
     def name(self, *, forward: bool) -> str:
-        """Return the connection's name, the client first: `forward` if that is the source."""
+        """Return the connection's name, client first; `forward` if the source is the client."""
         if not self.target:
             return self.source
         ends = (self.source, self.target) if forward else (self.target, self.source)
         return " → ".join(ends)
 
     def start(self, size: int) -> tuple[bytes, bytes]:
-        """Return the first bytes of both sides, at least `size` where there are as many."""
+        """Return the first bytes of both sides, at least `size` of each if available."""
         found = {True: bytearray(), False: bytearray()}
         for piece in self.pieces:
             side = found[piece.forward]
@@ -83,14 +79,14 @@ class Connection:
 
 
 class Capture(NamedTuple):
-    """The connections of a file, and remarks on what of it could not be read."""
+    """The connections of a file, and notes on its unreadable parts."""
 
     connections: list[Connection]
     remarks: list[str]
 
 
 def read_capture(data: bytes, *, name: str, form: CaptureFormat = CaptureFormat.AUTO) -> Capture:
-    """Return what is in a file; raise CaptureUnreadable."""
+    """Read a capture file; raise CaptureUnreadable."""
     if form is CaptureFormat.AUTO:
         if is_packet_file(data):
             form = CaptureFormat.PCAP
@@ -115,8 +111,8 @@ def read_capture(data: bytes, *, name: str, form: CaptureFormat = CaptureFormat.
 # --- Packets --------------------------------------------------------------------------------------
 
 
-class _Both:
-    """A connection of a file of packets while it is put together."""
+class _ConnectionBuilder:
+    """A connection under reassembly from the packets of a file."""
 
     def __init__(self, segment: Segment) -> None:
         self.source = segment.source
@@ -136,7 +132,7 @@ class _Both:
         self._add(forward, self._sides[forward].take(sequence, segment.data))
 
     def is_over(self, segment: Segment) -> bool:
-        """Tell whether a segment opens a new connection between the same endpoints."""
+        """Return whether a segment opens a new connection between the same endpoints."""
         opens = segment.flags & (SYN | ACK) == SYN
         return opens and bool(self.connection.pieces)
 
@@ -154,8 +150,8 @@ class _Both:
 
 
 def _from_packets(data: bytes, name: str) -> Capture:
-    found: list[_Both] = []
-    open_ones: dict[tuple[frozenset[Endpoint], bool], _Both] = {}
+    found: list[_ConnectionBuilder] = []
+    open_ones: dict[tuple[frozenset[Endpoint], bool], _ConnectionBuilder] = {}
     damage: BadPacketFile | None = None
     skipped: dict[str, int] = {}
     count = 0
@@ -171,7 +167,7 @@ def _from_packets(data: bytes, name: str) -> Capture:
             key = (frozenset((segment.source, segment.target)), segment.sequence is None)
             both = open_ones.get(key)
             if both is None or both.is_over(segment):
-                both = open_ones[key] = _Both(segment)
+                both = open_ones[key] = _ConnectionBuilder(segment)
                 found.append(both)
             both.take(segment)
     except BadPacketFile as error:
@@ -198,5 +194,5 @@ def _packets(count: int) -> str:
 
 
 def _wanted(segment: Segment) -> bool:
-    """Tell whether a segment may be of ours: over UDP only herald is spoken."""
+    """Return whether a segment may belong to a supported protocol: over UDP only herald."""
     return segment.sequence is not None or segment.data[:2] in {b"\xfe\xca", b"\xca\xfe"}

@@ -1,4 +1,4 @@
-"""The findings of one connection, both sides in the order of the capture."""
+"""Decoding of one connection: findings of both sides, in the order of the capture."""
 
 from collections.abc import Iterator
 
@@ -23,10 +23,10 @@ def explain(
     order: ByteOrder | None = None,
     from_client: bool | None = None,
 ) -> Iterator[Finding]:
-    """Yield a heading and what a connection holds; nothing in it raises anything.
+    """Yield a heading and the findings of a connection; no captured bytes raise an exception.
 
-    What is None is told by the bytes. `from_client` is about the only side of a capture that has
-    one; where there are two, the capture tells.
+    Arguments that are None are detected from the bytes. `from_client` applies to a capture of a
+    single side; with two sides it is detected.
     """
     first, second = connection.start(DETECT_BYTES_MAX)
     if connection.opened is not None:

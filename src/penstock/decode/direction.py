@@ -1,4 +1,4 @@
-"""The frames of what one side sends, from bytes however they were cut."""
+"""Frames of one direction of a connection."""
 
 from collections.abc import Iterator
 
@@ -14,10 +14,10 @@ __all__ = ["Direction"]
 
 
 class Direction:
-    """Takes bytes and gaps in their order and yields frames and troubles.
+    """Decodes bytes and gaps of one direction, in order, into frames and troubles.
 
-    Where the place of the next frame is lost, frames are searched by their mark where the protocol
-    has one, up to a bound; else the rest is not read.
+    After framing is lost, the next frame is searched by its mark, up to a limit. If the protocol
+    has no mark, the rest is not read.
     """
 
     def __init__(
@@ -28,19 +28,19 @@ class Direction:
         self._connection = connection
         self._from_client = from_client
         self._buffer = bytearray()
-        self._base = 0  # where in the stream the buffer begins
+        self._base = 0  # position of the buffer in the stream
         self._lost_at: int | None = None
         self._search_from = 0
         self._stopped = False
         self._frames = 0
 
     def feed(self, data: bytes) -> Iterator[Frame | Trouble]:
-        """Take the next bytes; yield what is complete."""
+        """Add the next bytes; yield complete frames and troubles."""
         self._buffer += data
         yield from self._read(final=False)
 
     def gap(self, length: int) -> Iterator[Frame | Trouble]:
-        """Take note of `length` bytes that are not there."""
+        """Skip `length` bytes that the capture lacks."""
         yield from self._read(final=True)
         if not self._stopped:
             yield from self._left()
@@ -54,12 +54,12 @@ class Direction:
             self._lost_at = self._search_from = self._base
 
     def finish(self) -> Iterator[Frame | Trouble]:
-        """Yield what is left."""
+        """Yield the findings of the remaining bytes."""
         yield from self._read(final=True)
         yield from self._left()
 
     def _left(self) -> Iterator[Trouble]:
-        """Yield what can be said of bytes that are in no frame and that nothing follows."""
+        """Yield the trouble of trailing bytes that form no complete frame."""
         end = self._base + len(self._buffer)
         if self._lost_at is not None:
             length = end - self._lost_at
@@ -127,7 +127,7 @@ class Direction:
         )
 
     def _lost(self, position: int, error: WireError) -> Trouble:
-        """Take note that what is at `position` hides where the next frame is."""
+        """Record that framing is lost at `position`."""
         rest = bytes(self._buffer[position:])
         base = self._base + position
         _, layout = self._side.layout(rest)
@@ -157,9 +157,9 @@ class Direction:
         return f"{self._protocol.label} has no mark to find the next frame by: it stops here"
 
     def _search(self, start: int, *, final: bool) -> int | None:
-        """Return where the next frame is that can be read whole, None if it is not there yet.
+        """Return the position of the next complete valid frame, None if there is none yet.
 
-        At the end of the capture, a frame that is cut short is none.
+        An incomplete frame at the end of the capture is skipped.
         """
         side, buffer, base = self._side, self._buffer, self._base
         position = max(start, self._search_from - base)
@@ -180,7 +180,7 @@ class Direction:
         return None
 
     def _is_frame(self, position: int) -> bool | None:
-        """Tell whether a frame that breaks no rule is there, None if it is not there whole."""
+        """Return whether a valid frame starts at `position`, None if it is incomplete."""
         try:
             step = self._side.decode_at(self._buffer, position)
         except WireError:

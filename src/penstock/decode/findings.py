@@ -1,4 +1,4 @@
-"""What is found in a capture, in the order in which it is told."""
+"""Findings of a decoded capture, in the order of output."""
 
 import enum
 from typing import NamedTuple, TypeAlias
@@ -10,7 +10,7 @@ __all__ = ["Fault", "Finding", "Frame", "Heading", "Trouble", "TroubleKind"]
 
 
 class Heading(NamedTuple):
-    """A connection begins: `protocol` is empty where none is recognised, and `note` says why."""
+    """Start of a connection; an unrecognised `protocol` is empty, with the reason in `note`."""
 
     connection: int
     name: str
@@ -20,7 +20,7 @@ class Heading(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """What is wrong, by the name that the protocol has for it, and where in the stream."""
+    """A fault: the protocol's name for it, its position in the stream, and a text."""
 
     name: str
     offset: int
@@ -28,7 +28,7 @@ class Fault(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """A whole frame; `start` and `end` are positions in what its sender sent."""
+    """A complete frame; `start` and `end` are positions in the stream of its sender."""
 
     connection: int
     from_client: bool
@@ -42,22 +42,22 @@ class Frame(NamedTuple):
 
 
 class TroubleKind(enum.StrEnum):
-    """Why bytes are not in a frame."""
+    """Reason why bytes are not part of a frame."""
 
     LOST = "lost"
-    """The protocol cannot say where the next frame starts."""
+    """Framing is lost: the start of the next frame is unknown."""
     GAP = "gap"
     """The capture lacks bytes."""
     SKIPPED = "skipped"
-    """Bytes that were passed over to find the next frame."""
+    """Bytes skipped in the search for the next frame."""
     CUT_SHORT = "cut short"
     """The capture ends inside a frame."""
     UNREAD = "unread"
-    """Bytes behind the place where reading stopped."""
+    """Bytes after the position at which decoding stopped."""
 
 
 class Trouble(NamedTuple):
-    """Bytes that are in no whole frame; `data` are those that `fields` explain."""
+    """Bytes outside of complete frames; `fields` describe those in `data`."""
 
     connection: int
     from_client: bool

@@ -1,4 +1,4 @@
-"""The layout of fleximq messages, section 2.1 of the specification, and whom its faults blame."""
+"""The layout of fleximq messages (section 2.1), and the fields that its errors are about."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -49,7 +49,7 @@ _BLAMED: Final[Mapping[type[WireError], str]] = MappingProxyType(
 
 
 def blamed(error: WireError, message_type: int) -> tuple[str, ...]:
-    """Return the names of fields that may be what `error` is about, the likeliest first."""
+    """Return the names of fields that `error` may be about, the likeliest first."""
     name = _BLAMED.get(type(error), "")
     if isinstance(error, errors.BadHeader) and message_type in TYPES:
         forbidden = REQUIREMENTS[MessageType(message_type)].forbidden

@@ -1,4 +1,4 @@
-"""Bytes written as text: plain hex, `xxd`, `hexdump -C`."""
+"""Hex dumps as text: plain hex, `xxd`, `hexdump -C`."""
 
 import re
 from typing import Final
@@ -15,7 +15,7 @@ _HEX_TEXT: Final = frozenset(b"0123456789abcdefABCDEFx \t\r\n,:")
 
 
 class NotHex(ValueError):
-    """A line that is no hex; `line` counts from 1."""
+    """A line is not hex; `line` counts from 1."""
 
     def __init__(self, line: int, reason: str) -> None:
         super().__init__(line, reason)
@@ -27,7 +27,7 @@ class NotHex(ValueError):
 
 
 def looks_like_hex(data: bytes) -> bool:
-    """Tell whether a file is hex rather than the bytes themselves."""
+    """Return whether a file is a hex dump rather than raw bytes."""
     head = data[:4096]
     lines = head.decode("latin-1").splitlines()
     if not lines:
@@ -41,7 +41,7 @@ def looks_like_hex(data: bytes) -> bool:
 def from_hex(text: str) -> bytes:
     """Return the bytes of a hex dump; raise NotHex.
 
-    Plain hex may have blanks, commas, colons and `0x`, and remarks behind `#`.
+    Plain hex may have spaces, commas, colons and `0x`, and comments after `#`.
     """
     lines = text.splitlines()
     canonical = any(_CANONICAL.match(line) for line in lines[:8])
@@ -62,7 +62,7 @@ def from_hex(text: str) -> bytes:
 
 
 def _canonical(line: str, number: int, found: bytearray, *, repeated: bool) -> bool:
-    """Take a line of `hexdump -C`, in which `*` stands for more of the line before it."""
+    """Parse a line of `hexdump -C`; `*` repeats the previous line."""
     if line.strip() == "*":
         return True
     match = _CANONICAL.match(line)
@@ -84,7 +84,7 @@ def _canonical(line: str, number: int, found: bytearray, *, repeated: bool) -> b
 
 
 def _xxd(line: str, number: int) -> str:
-    """Return the digits of a line of `xxd`: groups up to two blanks, text behind them."""
+    """Return the digits of a line of `xxd`: the groups before two spaces and the text."""
     match = _XXD.match(line)
     if match is None:
         raise NotHex(number, "no line of xxd")

@@ -1,4 +1,4 @@
-"""Layouts of LamaMQ packets; names are the specification's, the profile's where it is silent."""
+"""Layouts of LamaMQ packets; names are those of the specification, else of the profile."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType

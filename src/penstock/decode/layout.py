@@ -1,8 +1,7 @@
-"""Layouts of frames as data, and the walk that cuts a frame into fields by its layout.
+"""Layouts of frames as data, and `walk`, which splits a frame into fields by its layout.
 
-A layout is a sequence of parts: numbers, data whose length a number before it gives, groups that
-repeat, and parts that depend on a number. Each protocol has its layouts in one module; `walk` is
-the only code that reads them.
+A layout is a sequence of parts: numbers, data whose length is an earlier number, repeated groups,
+and parts selected by a number. Each protocol has its layouts in one module; only `walk` reads them.
 """
 
 import dataclasses
@@ -34,10 +33,10 @@ LEFT_OVER: Final = "(left over)"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Field:
-    """A run of bytes of a frame: `start` and `end` are positions in its stream.
+    """Consecutive bytes of a frame; `start` and `end` are positions in its stream.
 
-    `value` is a number or a text, None where the bytes are all there is to say; `means` is the
-    name that the specification has for the number. `fault` says what is wrong with it.
+    `value` is a number or a text, None if only the bytes are shown. `means` is the specification's
+    name of the number. `fault` is the text of the field's fault.
     """
 
     name: str
@@ -49,25 +48,25 @@ class Field:
 
 
 class Form(enum.Enum):
-    """What data is."""
+    """Interpretation of data."""
 
     BYTES = enum.auto()
     NAME = enum.auto()
-    """Bytes that are text as a rule."""
+    """Bytes that are usually text."""
     TEXT = enum.auto()
-    """UTF-8, and a fault where it is not."""
+    """UTF-8; other bytes are a fault."""
     NUMBERS = enum.auto()
-    """A number each byte."""
+    """One number per byte."""
     UUID = enum.auto()
     ZEROS = enum.auto()
-    """Reserved: anything but zeros is told, and no fault for a receiver."""
+    """Reserved: bytes other than zero are shown, and are no fault."""
 
 
 class Number(NamedTuple):
     """An unsigned integer.
 
-    `names` are its known values; with `closed` it may have no other. A `sum` is the CRC32 of all
-    bytes of the frame before it. `maximum` bounds lengths.
+    `names` are its known values; with `closed` any other value is a fault. A `sum` is the CRC32 of
+    all earlier bytes of the frame. `maximum` limits lengths.
     """
 
     name: str
@@ -79,7 +78,7 @@ class Number(NamedTuple):
 
 
 class Data(NamedTuple):
-    """Bytes: `length` is a number, the name of the number that says it, or None for the rest."""
+    """Bytes; `length` is a number, the name of an earlier number, or None for the rest."""
 
     name: str
     length: int | str | None = None
@@ -87,7 +86,7 @@ class Data(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """MessagePack, as long as the number `length` says; with `expand`, one field for each entry."""
+    """MessagePack with the length in number `length`; with `expand`, one field per entry."""
 
     name: str
     length: str
@@ -95,7 +94,7 @@ class Packed(NamedTuple):
 
 
 class Repeat(NamedTuple):
-    """`parts` as often as the number `times` says; their names get `name` and an index."""
+    """`parts` repeated by the number `times`; their names are prefixed with `name` and an index."""
 
     name: str
     times: str
@@ -103,7 +102,7 @@ class Repeat(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """The parts for the value of the number `on`; `other` for values that have none."""
+    """Parts selected by the value of the number `on`; `other` for values without parts."""
 
     on: str
     cases: "Mapping[int, Layout]"
@@ -111,7 +110,7 @@ class Choice(NamedTuple):
 
 
 class Window(NamedTuple):
-    """Parts that must fill exactly as many bytes as the number `length` says."""
+    """Parts that must fill exactly the number of bytes in `length`."""
 
     length: str
     parts: "Layout"
@@ -122,7 +121,7 @@ Layout: TypeAlias = tuple[Part, ...]
 
 
 class _Stop(Exception):
-    """The walk ends here."""
+    """Ends the walk."""
 
 
 def walk(
@@ -133,10 +132,10 @@ def walk(
     order: ByteOrder = "big",
     until_fault: bool = False,
 ) -> list[Field]:
-    """Return the fields of the frame `data`: they cover each of its bytes exactly once.
+    """Return the fields of the frame `data`; they cover each byte exactly once.
 
-    Positions count from `base`, where the frame starts in its stream. With `until_fault` the first
-    field that is wrong is the last. Whatever the bytes are, nothing is raised.
+    Positions count from `base`, the position of the frame in its stream. With `until_fault` the
+    first field with a fault is the last. No input raises an exception.
     """
     walker = _Walker(data, base, order, until_fault=until_fault)
     try:
@@ -176,7 +175,7 @@ class _Walker:
                     self._window(self._numbers[length], inner, prefix)
 
     def left_over(self) -> None:
-        """Take what the layout has no place for."""
+        """Add a field for bytes beyond the layout."""
         if self._position < self._end:
             self._add(LEFT_OVER, self._end, fault="no field is left for these bytes")
 
@@ -236,7 +235,7 @@ class _Walker:
         self._end = outer
 
     def _within(self, name: str, size: int) -> int:
-        """Return where `size` bytes end; where they are not there, take what is and stop."""
+        """Return the end of `size` bytes; if incomplete, add the rest as a field and stop."""
         end = self._position + size
         if end > self._end:
             there = self._end - self._position

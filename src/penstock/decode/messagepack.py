@@ -1,4 +1,4 @@
-"""MessagePack with its positions: which bytes of a map hold which entry."""
+"""MessagePack with the byte positions of entries."""
 
 import json
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ _CONTAINERS: Final = {Kind.MAP: "map", Kind.ARRAY: "array"}
 
 
 class Piece(NamedTuple):
-    """Bytes up to `end` that hold the entry at `path`, its key included; in order, with no gap."""
+    """Bytes up to `end` of the entry at `path`, including its key; pieces are contiguous."""
 
     path: str
     end: int
@@ -32,9 +32,9 @@ class Piece(NamedTuple):
 
 
 def pieces(data: bytes) -> list[Piece]:
-    """Return the entries of one value; what is no value within the caps is one piece with a fault.
+    """Return the entries of one value; an invalid value is one piece with a fault.
 
-    A map or array is a piece of its own, its head, and those of its entries follow.
+    The head of a map or array is a piece of its own, followed by those of its entries.
     """
     if not data:
         return []
@@ -55,7 +55,7 @@ def pieces(data: bytes) -> list[Piece]:
 
 
 def _pieces(data: bytes, path: str, base: int, lead: int) -> Iterator[Piece]:
-    """Yield the pieces of the value behind `lead` bytes of key; `base` is where `data` begins."""
+    """Yield the pieces of the value after `lead` bytes of key; `base` is the position of `data`."""
     kind, count, body = head(data, lead)
     if kind not in _CONTAINERS:
         yield Piece(path, base + len(data), _scalar(data[lead:]))
@@ -75,7 +75,7 @@ def _pieces(data: bytes, path: str, base: int, lead: int) -> Iterator[Piece]:
 
 
 def one_value(data: bytes) -> tuple[int | str | None, str]:
-    """Return a payload as text, cut where it is long, and what is wrong with it."""
+    """Return a payload as text, truncated if long, and its fault."""
     if not data:
         return None, ""
     try:
@@ -108,7 +108,7 @@ def _text(value: object) -> str:
         return f"bin of {len(value)} bytes"
     try:
         text = json.dumps(value, ensure_ascii=False, default=_plain)
-    except TypeError:  # a key that JSON has no spelling for
+    except TypeError:  # a key that JSON cannot represent
         text = repr(value)
     if len(text) <= DECODE_VALUE_CHARACTERS_MAX:
         return text

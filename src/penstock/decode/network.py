@@ -1,4 +1,4 @@
-"""Packets of a link to segments of TCP and datagrams of UDP."""
+"""TCP segments and UDP datagrams of captured packets."""
 
 import ipaddress
 import struct
@@ -30,7 +30,7 @@ class Endpoint(NamedTuple):
 class Segment(NamedTuple):
     """Bytes from one endpoint to another; `sequence` is None for a datagram.
 
-    `length` is how many there were on the wire; `data` has fewer where the capture was cut.
+    `length` is the number of bytes on the wire; `data` has fewer if the capture truncated them.
     """
 
     source: Endpoint
@@ -42,7 +42,7 @@ class Segment(NamedTuple):
 
 
 class Unreadable(Exception):
-    """A packet that is IP and cannot be read; `reason` is why."""
+    """An IP packet cannot be read, for `reason`."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -73,7 +73,7 @@ def _network_layer(packet: Packet) -> bytes:
             start, kind = 16, _u16(data, 14)
         case 276:  # Linux cooked, version 2
             start, kind = 20, _u16(data, 0)
-        case 0 | 108:  # loopback: 4 bytes of address family, which IP's own version repeats
+        case 0 | 108:  # loopback: 4 bytes of address family, not needed: IP has a version
             start, kind = 4, _IPV4
         case _ if link in _RAW:
             start, kind = 0, _IPV4
@@ -91,7 +91,7 @@ def _version_4(data: bytes) -> Segment | None:
     if fragment & 0x3FFF:
         raise Unreadable("it is a fragment of an IP packet")
     addresses = str(ipaddress.IPv4Address(data[12:16])), str(ipaddress.IPv4Address(data[16:20]))
-    length = (total or len(data)) - header  # 0 where the network card cuts packets
+    length = (total or len(data)) - header  # 0 with segmentation offload
     return _transport(protocol, addresses, data[header : header + length], length)
 
 

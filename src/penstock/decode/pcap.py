@@ -7,7 +7,7 @@ A classic file has a header, then packets; the fraction is of micro- or nanoseco
     │ u32   │ u16, u16 │ u32, u32 │ u32     │ u32  │ │ u32     │ u32      │ u32      │ u32      │
     └───────┴──────────┴──────────┴─────────┴──────┘ └─────────┴──────────┴──────────┴──────────┘
 
-pcapng has blocks; the length, which is there twice, counts all of a block:
+pcapng has blocks; both length fields count the whole block:
 
     ┌──────┬────────┬────────────────────┬────────┐
     │ type │ length │ body, a multiple   │ length │
@@ -33,7 +33,7 @@ _INTERFACE: Final = 1
 
 
 class BadPacketFile(ValueError):
-    """A file of packets that is damaged or cut short at `offset`."""
+    """A packet file is damaged or truncated at `offset`."""
 
     def __init__(self, offset: int, reason: str) -> None:
         super().__init__(offset, reason)
@@ -45,19 +45,19 @@ class BadPacketFile(ValueError):
 
 
 class Packet(NamedTuple):
-    """What was on a link, from its `link` header on; cut where less was captured."""
+    """A captured packet, from its `link` header on; truncated if less was captured."""
 
     link: int
     data: bytes
 
 
 def is_packet_file(data: bytes) -> bool:
-    """Tell whether a file is pcap or pcapng."""
+    """Return whether a file is pcap or pcapng."""
     return data[:4] in _CLASSIC or data[:4] == _SECTION
 
 
 def packets(data: bytes) -> Iterator[Packet]:
-    """Yield the packets of a file in its order; raise BadPacketFile where it cannot be read on."""
+    """Yield the packets of a file in order; raise BadPacketFile at damage."""
     if data[:4] == _SECTION:
         yield from _next_generation(data)
     else:
@@ -111,15 +111,15 @@ def _next_generation(data: bytes) -> Iterator[Packet]:
 
 
 def _packet(kind: int, body: bytes, order: str, links: list[int]) -> Packet | None:
-    """Return the packet of a block; raise struct.error or IndexError if it is none."""
+    """Return the packet of a block; raise struct.error or IndexError if it is malformed."""
     match kind:
-        case 6:  # enhanced
+        case 6:  # enhanced packet block
             interface, _, _, captured, _ = struct.unpack_from(f"{order}5I", body)
             start = 20
-        case 2:  # the old one
+        case 2:  # obsolete packet block
             interface, _, _, _, captured, _ = struct.unpack_from(f"{order}HH4I", body)
             start = 20
-        case 3:  # simple
+        case 3:  # simple packet block
             interface, start = 0, 4
             captured = min(struct.unpack_from(f"{order}I", body)[0], len(body) - 4)
         case _:

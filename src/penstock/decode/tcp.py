@@ -1,4 +1,4 @@
-"""TCP put together again: one direction of a connection, from segments in any order."""
+"""TCP reassembly: one direction of a connection, from segments in any order."""
 
 import heapq
 from collections.abc import Iterator
@@ -13,21 +13,21 @@ _WHOLE: Final = 1 << 32
 
 
 class Reassembly:
-    """Yields the bytes of a stream once and in order, and the lengths of those that never came."""
+    """Yields the bytes of a stream once and in order, and the lengths of gaps."""
 
     def __init__(self) -> None:
-        self._first: int | None = None  # the sequence number of the stream's first byte
-        self._position = 0  # the byte of the stream that is due
+        self._first: int | None = None  # sequence number of the first byte
+        self._position = 0  # position of the next byte to yield
         self._waiting: list[tuple[int, bytes]] = []  # a heap: position in the stream, bytes
         self._waiting_bytes = 0
 
     def opened(self, sequence: int) -> None:
-        """Learn the number of the SYN, behind which the stream starts."""
+        """Set the sequence number of the SYN; the stream starts after it."""
         if self._first is None:
             self._first = (sequence + 1) % _WHOLE
 
     def take(self, sequence: int, data: bytes) -> Iterator[bytes | int]:
-        """Take a segment; yield bytes that are now in order, and gaps where too much waits."""
+        """Add a segment; yield bytes that are in order now, and gaps if too much is buffered."""
         if not data:
             return
         if self._first is None:
@@ -41,7 +41,7 @@ class Reassembly:
             yield from self.finish()
 
     def finish(self) -> Iterator[bytes | int]:
-        """Yield what waits for bytes that do not come, with the gaps before it."""
+        """Yield the buffered bytes and the gaps before them."""
         while self._waiting:
             gap = self._waiting[0][0] - self._position
             if gap > 0:
@@ -50,7 +50,7 @@ class Reassembly:
             yield from self._drain()
 
     def _drain(self) -> Iterator[bytes]:
-        """Yield what is due; what was there before, sent again, is dropped."""
+        """Yield bytes that are in order; drop retransmitted ones."""
         while self._waiting and self._waiting[0][0] <= self._position:
             start, data = heapq.heappop(self._waiting)
             self._waiting_bytes -= len(data)

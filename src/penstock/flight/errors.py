@@ -1,7 +1,7 @@
-"""What can go wrong over Arrow Flight, and how an error of the broker becomes the caller's.
+"""Errors of Arrow Flight, and how the broker's errors reach the caller.
 
-An error travels as a Failure: its code, and what its class is made of. So the client raises the
-class that the broker raised, with the same fields.
+An error is sent as a Failure: its code, text and fields. The client raises the class that the
+broker raised, with the same fields.
 """
 
 import json
@@ -39,141 +39,109 @@ __all__ = [
 
 
 class BadRequest(CallerError):
-    """A ticket, action or descriptor that nobody understands."""
+    """A ticket, action or descriptor that the broker cannot read."""
 
     code = ErrorCode.BAD_REQUEST
+    template = "{request}: {problem}"
 
-    def __init__(self, request: str, problem: str) -> None:
-        super().__init__(request, problem)
-        self.request = request
-        self.problem = problem
-
-    def __str__(self) -> str:
-        return f"{self.request}: {self.problem}"
+    request: str
+    problem: str
 
 
 class BadRows(CallerError):
-    """Rows that cannot be published; nothing of their task was put aside."""
+    """Rows that cannot be published; none of their task were staged."""
 
     code = ErrorCode.BAD_ROWS
+    template = "column {column!r} cannot be published: {problem}"
 
-    def __init__(self, column: str, problem: str) -> None:
-        super().__init__(column, problem)
-        self.column = column
-        self.problem = problem
-
-    def __str__(self) -> str:
-        return f"column {self.column!r} cannot be published: {self.problem}"
+    column: str
+    problem: str
 
 
 class EpochOutOfOrder(CallerError):
-    """A writer goes back behind what it has published."""
+    """A writer sends an epoch before its last published one."""
 
     code = ErrorCode.EPOCH_OUT_OF_ORDER
+    template = (
+        "writer {writer!r} has published epoch {last} and now brings {epoch}: "
+        "a query with a new checkpoint needs a new writer"
+    )
 
-    def __init__(self, writer: str, epoch: int, last: int) -> None:
-        super().__init__(writer, epoch, last)
-        self.writer = writer
-        self.epoch = epoch
-        self.last = last
-
-    def __str__(self) -> str:
-        return (
-            f"writer {self.writer!r} has published epoch {self.last} and now brings {self.epoch}: "
-            f"a query with a new checkpoint needs a new writer"
-        )
+    writer: str
+    epoch: int
+    last: int
 
 
 class NotStaged(CallerError):
-    """Rows that are to be published are not there."""
+    """Rows to publish were not staged."""
 
     code = ErrorCode.NOT_STAGED
+    template = (
+        "partition {partition} of epoch {epoch} of writer {writer!r} "
+        "was not put aside, or too long ago: write it again"
+    )
 
-    def __init__(self, writer: str, epoch: int, partition: int) -> None:
-        super().__init__(writer, epoch, partition)
-        self.writer = writer
-        self.epoch = epoch
-        self.partition = partition
-
-    def __str__(self) -> str:
-        return (
-            f"partition {self.partition} of epoch {self.epoch} of writer {self.writer!r} "
-            f"was not put aside, or too long ago: write it again"
-        )
+    writer: str
+    epoch: int
+    partition: int
 
 
 class StagingFull(PeerError):
-    """As much is put aside as may be."""
+    """The limit of staged rows is reached."""
 
     code = ErrorCode.STAGING_FULL
+    template = (
+        "writer {writer!r}: the limit of {limit} {what} is reached; "
+        "publish or abort what waits, or write less at a time"
+    )
 
-    def __init__(self, writer: str, what: str, limit: int) -> None:
-        super().__init__(writer, what, limit)
-        self.writer = writer
-        self.what = what
-        self.limit = limit
-
-    def __str__(self) -> str:
-        return (
-            f"writer {self.writer!r}: the limit of {self.limit} {self.what} is reached; "
-            f"publish or abort what waits, or write less at a time"
-        )
+    writer: str
+    what: str
+    limit: int
 
 
 class SinkDamaged(OperatorError):
-    """What is remembered of a writer is not what was written."""
+    """A writer's state file is damaged."""
 
     code = ErrorCode.SINK_DAMAGED
+    template = (
+        "{path} cannot be read: {reason}; without the file the writer begins anew, "
+        "and what it sends again comes twice"
+    )
 
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(path, reason)
-        self.path = path
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return (
-            f"{self.path} cannot be read: {self.reason}; without the file the writer begins anew, "
-            f"and what it sends again comes twice"
-        )
+    path: str
+    reason: str
 
 
 class TooBusy(PeerError):
-    """So many ranges are read that this one has not had its turn in time."""
+    """Too many ranges are read at the same time; this read timed out in the queue."""
 
     code = ErrorCode.TOO_BUSY
+    template = "{reads} ranges are read at the same time already; try again later"
 
-    def __init__(self, reads: int) -> None:
-        super().__init__(reads)
-        self.reads = reads
-
-    def __str__(self) -> str:
-        return f"{self.reads} ranges are read at the same time already; try again later"
+    reads: int
 
 
 class FlightFailed(OperatorError):
-    """A call that got no answer that can be made sense of."""
+    """A call failed, or its answer cannot be read."""
 
     code = ErrorCode.FLIGHT_FAILED
+    template = (
+        "no answer by Arrow Flight from {endpoint}: {reason}; "
+        "is a broker running there, with [flight] at this address?"
+    )
 
-    def __init__(self, endpoint: str, reason: str) -> None:
-        super().__init__(endpoint, reason)
-        self.endpoint = endpoint
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return (
-            f"no answer by Arrow Flight from {self.endpoint}: {self.reason}; "
-            f"is a broker running there, with [flight] at this address?"
-        )
+    endpoint: str
+    reason: str
 
 
 class NoAnswer(FlightFailed):
-    """Nobody is there, or whoever was has gone: it may help to call again later."""
+    """No broker answers at the endpoint; a later call may succeed."""
 
 
 def _classes(base: type[PenstockError]) -> Iterator[type[PenstockError]]:
     for each in base.__subclasses__():
-        if each.__module__ in {errors.__name__, groups.__name__, __name__}:
+        if each.__module__.startswith((errors.__name__, groups.__name__, __name__)):
             yield each
         yield from _classes(each)
 
@@ -188,7 +156,7 @@ _TEXT_CHARACTERS_MAX: Final = 500
 
 
 def failure_of(error: PenstockError) -> Failure:
-    """Return an error as it travels."""
+    """Return an error in the form that is sent."""
     if isinstance(error, AuthenticationFailed):  # the reason is not for the client
         error = AuthenticationFailed(error.kind, "")
     fields = [each if isinstance(each, int | str) else str(each) for each in error.args]

@@ -1,4 +1,4 @@
-"""What can go wrong in a pipeline, for whoever runs it."""
+"""Errors of a pipeline."""
 
 import re
 from typing import Final
@@ -19,74 +19,58 @@ __all__ = [
 
 
 class CannotKeep(OperatorError):
-    """A folder in which no tables can be kept."""
+    """The pipeline cannot keep tables in this folder."""
 
     code = ErrorCode.CANNOT_KEEP
+    template = "cannot keep tables in {folder}: {reason}; set warehouse.folder"
 
-    def __init__(self, folder: str, reason: str) -> None:
-        super().__init__(folder, reason)
-        self.folder = folder
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return f"cannot keep tables in {self.folder}: {self.reason}; set warehouse.folder"
+    folder: str
+    reason: str
 
 
 class ColumnChanged(OperatorError):
-    """A column has another type than the table's."""
+    """A column has a different type in the table."""
 
     code = ErrorCode.INVALID_CONFIG
+    template = (
+        "table {table} has column {column} as {old}, not {new}: "
+        "give the field another name, with its path, or the table another name"
+    )
 
-    def __init__(self, table: str, column: str, old: str, new: str) -> None:
-        super().__init__(table, column, old, new)
-        self.table = table
-        self.column = column
-        self.old = old
-        self.new = new
-
-    def __str__(self) -> str:
-        return (
-            f"table {self.table} has column {self.column} as {self.old}, not {self.new}: "
-            f"give the field another name, with its path, or the table another name"
-        )
+    table: str
+    column: str
+    old: str
+    new: str
 
 
 class JobFailed(OperatorError):
-    """A table cannot be brought up to its input; `reason` is the first line of the error."""
+    """A job failed to update its table; `reason` is the first line of its error."""
 
     code = ErrorCode.CANNOT_KEEP
+    template = "{name}: {reason}"
 
-    def __init__(self, name: str, reason: str) -> None:
-        super().__init__(name, reason)
-        self.name = name
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return f"{self.name}: {self.reason}"
+    name: str
+    reason: str
 
 
 class NoSuchTable(OperatorError):
-    """A name that is neither a table's nor a topic's."""
+    """No table or topic has this name."""
 
     code = ErrorCode.CANNOT_READ
 
-    def __init__(self, name: str, known: str) -> None:
-        super().__init__(name, known)
-        self.name = name
-        self.known = known
+    name: str
+    known: str
 
     def __str__(self) -> str:
         return f"there is no table {self.name!r}; there are: {self.known or 'none'}"
 
 
 class NoSuchTopics(OperatorError):
-    """A pattern that no topic can fit."""
+    """A pattern that no topic can match."""
 
     code = ErrorCode.CANNOT_READ
 
-    def __init__(self, pattern: str) -> None:
-        super().__init__(pattern)
-        self.pattern = pattern
+    pattern: str
 
     def __str__(self) -> str:
         return (
@@ -96,46 +80,34 @@ class NoSuchTopics(OperatorError):
 
 
 class NotAQuery(OperatorError):
-    """A statement that would change something; `text` is how it begins."""
+    """A statement that is not a query; `text` is how it begins."""
 
     code = ErrorCode.INVALID_CONFIG
+    template = (
+        "sql: {text!r} changes something and was not run; "
+        "give a query: SELECT, WITH, VALUES, TABLE, DESCRIBE, SHOW or EXPLAIN"
+    )
 
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.text = text
-
-    def __str__(self) -> str:
-        return (
-            f"sql: {self.text!r} changes something and was not run; "
-            "give a query: SELECT, WITH, VALUES, TABLE, DESCRIBE, SHOW or EXPLAIN"
-        )
+    text: str
 
 
 class QueryFailed(OperatorError):
-    """A query of the user's that Spark does not take; `reason` is Spark's first line."""
+    """Spark rejects a query of the user; `reason` is Spark's first line."""
 
     code = ErrorCode.INVALID_CONFIG
+    template = "{where}: {reason}"
 
-    def __init__(self, where: str, reason: str) -> None:
-        super().__init__(where, reason)
-        self.where = where
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return f"{self.where}: {self.reason}"
+    where: str
+    reason: str
 
 
 class WarehouseInUse(OperatorError):
-    """Two pipelines must not write the same tables."""
+    """Another pipeline writes these tables."""
 
     code = ErrorCode.LOG_IN_USE
+    template = "another pipeline writes {folder}: stop it, or set warehouse.folder"
 
-    def __init__(self, folder: str) -> None:
-        super().__init__(folder)
-        self.folder = folder
-
-    def __str__(self) -> str:
-        return f"another pipeline writes {self.folder}: stop it, or set warehouse.folder"
+    folder: str
 
 
 # What a task of ours raised stands in Spark's text as the last line of a traceback.

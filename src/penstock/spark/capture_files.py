@@ -64,20 +64,16 @@ class Fault(enum.StrEnum):
 
 
 class CannotReadCapture(OperatorError):
-    """A file that is in the folder and cannot be read where it is decoded."""
+    """An executor cannot read a capture file of the folder."""
 
     code = ErrorCode.CANNOT_READ
+    template = (
+        "cannot read the capture {path}: {reason}; let executors see the folder "
+        "under this name, or take the file out of it"
+    )
 
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(path, reason)
-        self.path = path
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return (
-            f"cannot read the capture {self.path}: {self.reason}; let executors see the folder "
-            f"under this name, or take the file out of it"
-        )
+    path: str
+    reason: str
 
 
 class Capture(NamedTuple):

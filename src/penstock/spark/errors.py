@@ -1,4 +1,4 @@
-"""What a Spark job is told when it asks for what cannot be done."""
+"""Errors of the Spark data source."""
 
 from penstock.errors import CallerError, ErrorCode, OffsetBelowHorizon, OffsetPastEnd
 
@@ -9,39 +9,28 @@ class InvalidOption(CallerError):
     """An option that is unknown, wrong, missing or not for this use; `allowed` says what is."""
 
     code = ErrorCode.BAD_OPTION
+    template = "option {option}: {problem}; allowed: {allowed}"
 
-    def __init__(self, option: str, problem: str, allowed: str) -> None:
-        super().__init__(option, problem, allowed)
-        self.option = option
-        self.problem = problem
-        self.allowed = allowed
-
-    def __str__(self) -> str:
-        return f"option {self.option}: {self.problem}; allowed: {self.allowed}"
+    option: str
+    problem: str
+    allowed: str
 
 
 class InvalidSchema(CallerError):
-    """A column that a reader has not, or that a sink does not take."""
+    """A column that the reader does not have or the sink does not accept."""
 
     code = ErrorCode.BAD_OPTION
+    template = "column {column}: {problem}; allowed: {allowed}"
 
-    def __init__(self, column: str, problem: str, allowed: str) -> None:
-        super().__init__(column, problem, allowed)
-        self.column = column
-        self.problem = problem
-        self.allowed = allowed
-
-    def __str__(self) -> str:
-        return f"column {self.column}: {self.problem}; allowed: {self.allowed}"
+    column: str
+    problem: str
+    allowed: str
 
 
 class RangeLost(OffsetBelowHorizon):
-    """Retention took messages before they were read, and the job says that it must not."""
+    """Retention removed messages before they were read, and failOnDataLoss is set."""
 
-    def __init__(self, offset: int, horizon: int, where: str) -> None:
-        super().__init__(offset, horizon)
-        self.args = (offset, horizon, where)
-        self.where = where
+    where: str
 
     def __str__(self) -> str:
         return (
@@ -51,16 +40,12 @@ class RangeLost(OffsetBelowHorizon):
 
 
 class LogWentBack(OffsetPastEnd):
-    """A stream stands behind the end of the log: it is another log, or one that lost its end."""
+    """The offset of a stream is past the end of the log: another log, or one that lost its end."""
 
-    def __init__(self, offset: int, end: int, where: str) -> None:
-        super().__init__(offset, end)
-        self.args = (offset, end, where)
-        self.where = where
+    template = (
+        "the query stands at offset {offset} of {where}, which ends at {end}: "
+        "it is another log, or its end was lost with a power cut; begin with a new checkpoint,"
+        " or set failOnDataLoss to false to wait until it has got there"
+    )
 
-    def __str__(self) -> str:
-        return (
-            f"the query stands at offset {self.offset} of {self.where}, which ends at {self.end}: "
-            f"it is another log, or its end was lost with a power cut; begin with a new checkpoint,"
-            f" or set failOnDataLoss to false to wait until it has got there"
-        )
+    where: str

@@ -10,16 +10,12 @@ __all__ = ["NoJava", "find_java"]
 
 
 class NoJava(OperatorError):
-    """There is none where Spark looks for it."""
+    """No Java is installed where Spark looks for it."""
 
     code = ErrorCode.UNSUPPORTED
+    template = "Spark needs Java, and there is none in {place}; install Java 17"
 
-    def __init__(self, place: str) -> None:
-        super().__init__(place)
-        self.place = place
-
-    def __str__(self) -> str:
-        return f"Spark needs Java, and there is none in {self.place}; install Java 17"
+    place: str
 
 
 def find_java() -> Path:

@@ -28,19 +28,15 @@ _BYTES_MAX: Final = 1 << 20
 
 
 class InvalidGroup(CallerError):
-    """A name that no group can have."""
+    """An invalid name of a consumer group."""
 
     code = ErrorCode.BAD_OPTION
+    template = (
+        f"{{name!r}} is no name for a group: up to {GROUP_NAME_CHARACTERS_MAX} letters, "
+        f"digits, '_', '-' and '.', not starting with '.' or '-'"
+    )
 
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.name = name
-
-    def __str__(self) -> str:
-        return (
-            f"{self.name!r} is no name for a group: up to {GROUP_NAME_CHARACTERS_MAX} letters, "
-            f"digits, '_', '-' and '.', not starting with '.' or '-'"
-        )
+    name: str
 
 
 class GroupState(msgspec.Struct, frozen=True):

@@ -1,1 +1,1 @@
-"""Sans-I/O codecs of the five protocols: bytes in, values out, and the other way round."""
+"""Sans-I/O codecs of the five protocols: they decode bytes to packets and encode packets."""

@@ -1,4 +1,4 @@
-"""What every decoder promises, written once: any cut of the stream, sticky failure, no surprise."""
+"""The base class of all stream decoders."""
 
 import dataclasses
 from abc import ABC, abstractmethod
@@ -10,24 +10,24 @@ from penstock.errors import WireError
 __all__ = ["Buffer", "Decoder", "Rejected"]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-"""Received bytes, which a codec reads and never keeps."""
+"""Received bytes. A codec reads them and keeps no reference."""
 
 Packet = TypeVar("Packet")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rejected:
-    """A whole frame whose content its protocol does not allow; the stream goes on behind it."""
+    """A complete frame whose content the protocol does not allow; decoding continues after it."""
 
     error: WireError
 
 
 class Decoder(ABC, Generic[Packet]):
-    """Cuts the bytes of one direction of one connection into packets.
+    """Decodes one direction of one connection into packets.
 
-    `feed` takes bytes however they were cut; iteration gives what is complete: packets, and
-    `Rejected` for whole frames that break a rule. Where framing is lost, `WireError` is raised,
-    then and ever after. Nothing else is raised for any input.
+    `feed` takes chunks of any size. Iteration yields complete packets, and `Rejected` for complete
+    frames that break a rule. If framing is lost, iteration raises WireError, and raises it again
+    from then on. No input raises any other exception.
     """
 
     def __init__(self) -> None:
@@ -35,12 +35,12 @@ class Decoder(ABC, Generic[Packet]):
         self._failure: WireError | None = None
 
     def feed(self, data: Buffer) -> None:
-        """Take the next bytes of the stream; after a failure they are dropped."""
+        """Add the next bytes of the stream; drop them after a failure."""
         if self._failure is None:
             self._buffer += data
 
     def __iter__(self) -> Iterator[Packet | Rejected]:
-        """Give every complete packet; raise WireError where framing is lost."""
+        """Yield every complete packet; raise WireError if framing is lost."""
         start = 0
         try:
             while True:
@@ -61,12 +61,12 @@ class Decoder(ABC, Generic[Packet]):
 
     @property
     def unread(self) -> int:
-        """How many bytes wait for the rest of their packet."""
+        """Number of bytes of the incomplete packet."""
         return len(self._buffer)
 
     @abstractmethod
     def decode_at(self, data: Buffer, start: int) -> tuple[Packet | Rejected, int] | None:
-        """Return the packet at `start` and where it ends, or None if more bytes are needed.
+        """Return the packet at `start` and its end, or None if more bytes are needed.
 
-        Every length is judged as soon as it is there. Raise WireError where framing is lost.
+        Each length is checked as soon as it is complete. Raise WireError if framing is lost.
         """

@@ -1,7 +1,7 @@
-"""MessagePack within caps: where a value ends, and values to bytes and back.
+"""MessagePack with limits: measure, encode and decode values.
 
-    first byte   format              behind the first byte
-    ──────────   ──────              ─────────────────────
+    first byte   format              after the first byte
+    ──────────   ──────              ────────────────────
     00 … 7F      positive fixint     nothing
     80 … 8F      fixmap              2n values
     90 … 9F      fixarray            n values
@@ -20,21 +20,21 @@
     DE DF        map 16, 32          count, 2n values
     E0 … FF      negative fixint     nothing
 
-`measure` goes through the values in the order of their bytes and raises for the first fault. It
-judges each value in this order:
+`measure` visits the values in the order of their bytes and raises for the first fault. It checks
+each value in this order:
 
-1. The first byte and the length or count behind it must be there, and the first byte must not be
+1. The first byte and the length or count after it must be complete, and the first byte must not be
    C1: else Malformed.
 2. An array or map: its depth (1, and 1 more for each array or map around it) against `depth_max`:
    TooDeep. Then all elements declared so far (n for an array, 2n for a map) against
-   `elements_max`: TooManyElements. Nothing inside it has been looked at by then.
+   `elements_max`: TooManyElements. Its elements are not read before that.
 3. A str, bin or ext: its length (without the type of an ext) against `string_bytes_max`:
-   StringTooLong. Then its bytes must be there, and those of a str must be UTF-8 as RFC 3629 has
-   it: else Malformed.
-4. Any other value: its bytes must be there, else Malformed.
+   StringTooLong. Then its bytes must be complete, and those of a str must be UTF-8 (RFC 3629):
+   else Malformed.
+4. Any other value: its bytes must be complete, else Malformed.
 
-Any value may be the key of a map, the same key may come twice, no format need be the shortest,
-and an ext may have any type and content. Bytes behind the value are not looked at.
+Any value may be the key of a map, a key may repeat, formats need not be the shortest, and an ext
+may have any type and content. Bytes after the value are not read.
 """
 
 import enum
@@ -66,76 +66,56 @@ Data: TypeAlias = bytes | bytearray | memoryview
 
 
 class Malformed(WireError):
-    """Bytes that are no MessagePack value; `position` is where the faulty value starts."""
+    """Bytes that are not MessagePack; `position` is the start of the faulty value."""
 
     code = ErrorCode.MESSAGEPACK_MALFORMED
+    template = "{reason} at byte {position}"
 
-    def __init__(self, reason: str, position: int) -> None:
-        super().__init__(reason, position)
-        self.reason = reason
-        self.position = position
-
-    def __str__(self) -> str:
-        return f"{self.reason} at byte {self.position}"
+    reason: str
+    position: int
 
 
 class TooDeep(WireError):
-    """More arrays and maps inside one another than the cap."""
+    """Arrays and maps are nested deeper than the limit."""
 
     code = ErrorCode.MESSAGEPACK_TOO_DEEP
+    template = "depth {depth} exceeds the limit of {depth_max}"
 
-    def __init__(self, depth: int, depth_max: int) -> None:
-        super().__init__(depth, depth_max)
-        self.depth = depth
-        self.depth_max = depth_max
-
-    def __str__(self) -> str:
-        return f"depth {self.depth} exceeds the limit of {self.depth_max}"
+    depth: int
+    depth_max: int
 
 
 class TooManyElements(WireError):
-    """More elements in all arrays and maps of one value than the cap."""
+    """The arrays and maps of one value have more elements than the limit."""
 
     code = ErrorCode.MESSAGEPACK_TOO_MANY_ELEMENTS
+    template = "{count} elements exceed the limit of {count_max}"
 
-    def __init__(self, count: int, count_max: int) -> None:
-        super().__init__(count, count_max)
-        self.count = count
-        self.count_max = count_max
-
-    def __str__(self) -> str:
-        return f"{self.count} elements exceed the limit of {self.count_max}"
+    count: int
+    count_max: int
 
 
 class StringTooLong(WireError):
-    """A str, bin or ext longer than the cap."""
+    """A str, bin or ext is longer than the limit."""
 
     code = ErrorCode.MESSAGEPACK_STRING_TOO_LONG
+    template = "string of {size} bytes exceeds the limit of {size_max}"
 
-    def __init__(self, size: int, size_max: int) -> None:
-        super().__init__(size, size_max)
-        self.size = size
-        self.size_max = size_max
-
-    def __str__(self) -> str:
-        return f"string of {self.size} bytes exceeds the limit of {self.size_max}"
+    size: int
+    size_max: int
 
 
 class Unencodable(CallerError):
     """A value that MessagePack has no format for."""
 
     code = ErrorCode.FIELD_OUT_OF_RANGE
+    template = "not encodable as MessagePack: {reason}"
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return f"not encodable as MessagePack: {self.reason}"
+    reason: str
 
 
 class Kind(enum.Enum):
-    """What a first byte announces."""
+    """Kind of a value, by its first byte."""
 
     SCALAR = enum.auto()
     STR = enum.auto()
@@ -150,7 +130,7 @@ _SCALAR, _STR, _BIN, _EXT, _ARRAY, _MAP, _NEVER_USED = Kind
 
 
 def _formats() -> Iterator[tuple[Kind, int, int]]:
-    """Give (kind, bytes of the length or count, fixed length or count) of each first byte."""
+    """Yield (kind, bytes of the length or count, fixed length or count) of each first byte."""
     yield from [(_SCALAR, 0, 0)] * 0x80
     yield from ((_MAP, 0, count) for count in range(16))
     yield from ((_ARRAY, 0, count) for count in range(16))
@@ -173,11 +153,11 @@ _FORMATS: Final = tuple(_formats())
 
 
 def head(data: Data, start: int) -> tuple[Kind, int, int]:
-    """Return (kind, count, where the body starts) of the value at `start`.
+    """Return (kind, count, start of the body) of the value at `start`.
 
-    The count is one of elements for an array, of pairs for a map, of the body's bytes for the
-    rest; the body of an ext is its type and then that many bytes. Raise Malformed if the head is
-    cut short or starts with C1.
+    The count is the number of elements of an array, of pairs of a map, and of bytes of any other
+    body; the body of an ext is its type and then that many bytes. Raise Malformed if the head is
+    incomplete or starts with C1.
     """
     if start >= len(data):
         raise Malformed("cut short", start)
@@ -195,15 +175,15 @@ def head(data: Data, start: int) -> tuple[Kind, int, int]:
 def measure(
     data: Data, start: int, *, depth_max: int, elements_max: int, string_bytes_max: int
 ) -> int:
-    """Return where the one value at `start` ends.
+    """Return the end of the value at `start`.
 
     Raise Malformed, TooDeep, TooManyElements or StringTooLong by the rules at the top of this
-    module. The walk needs memory only for the depth it is allowed.
+    module. Memory is bounded by `depth_max`.
     """
     position = start
     elements_seen = 0
-    waiting: list[int] = []  # for each open array or map around `missing`, values still to come
-    missing = 1  # values still to come in the innermost
+    waiting: list[int] = []  # values still to come in each outer array or map
+    missing = 1  # values still to come in the innermost one
     while True:
         while not missing:
             if not waiting:
@@ -250,7 +230,7 @@ def _text(data: Data, start: int, body_start: int, end: int) -> str:
 
 
 def encode(value: object) -> bytes:
-    """Return `value` in the shortest formats; raise Unencodable if it has none."""
+    """Encode `value` in the shortest formats; raise Unencodable if it has none."""
     try:
         return msgspec.msgpack.encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -258,10 +238,10 @@ def encode(value: object) -> bytes:
 
 
 def decode(data: bytes, *, depth_max: int, elements_max: int, string_bytes_max: int) -> object:
-    """Return the one value that `data` is, measured first.
+    """Measure and decode `data`, which must be one value.
 
-    Raise what `measure` raises, and Malformed for bytes behind the value and for what Python has
-    no value for: a timestamp beyond its calendar, a map as the key of a map.
+    Raise the errors of `measure`, and Malformed for bytes after the value and for values that
+    Python cannot represent: a timestamp beyond its calendar, a map as the key of a map.
     """
     end = measure(
         data,
@@ -274,7 +254,7 @@ def decode(data: bytes, *, depth_max: int, elements_max: int, string_bytes_max: 
         raise Malformed("more than one value", end)
     try:
         value: object = msgspec.msgpack.decode(data)
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:  # DecodeError is one
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:  # a base of DecodeError
         raise Malformed(f"no value ({error})", 0) from None
     return value
 
@@ -285,7 +265,7 @@ def decode(data: bytes, *, depth_max: int, elements_max: int, string_bytes_max: 
 def elements(data: bytes) -> list[bytes]:
     """Return the MessagePack bytes of each element of an array; of a map, key, value, key, value.
 
-    `data` is one array or map, measured before: no cap is applied.
+    `data` is one array or map that was measured before: no limit is applied.
     """
     kind, count, position = head(data, 0)
     found = []
@@ -303,13 +283,13 @@ def elements(data: bytes) -> list[bytes]:
 
 
 def string(data: bytes) -> str | None:
-    """Return the str that `data`, measured before, is; None if it is anything else."""
+    """Decode `data`, measured before, as a str; return None if it is another kind."""
     kind, count, body_start = head(data, 0)
     return _text(data, 0, body_start, body_start + count) if kind is _STR else None
 
 
 def unsigned(data: bytes, value_max: int) -> int | None:
-    """Return the integer from 0 to `value_max` that `data`, measured before, is; else None."""
+    """Decode `data`, measured before, as an integer from 0 to `value_max`; else return None."""
     if head(data, 0)[0] is not _SCALAR:
         return None
     value = msgspec.msgpack.decode(data)

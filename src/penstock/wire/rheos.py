@@ -1,4 +1,4 @@
-"""What both versions of Rheos share: header, codes, errors and the specification's helpers.
+"""Common part of both versions of Rheos: header, codes, errors, helpers of the specification.
 
     0        1            5              21       22
     ┌────────┬────────────┬──────────────┬────────┬───────────────┐
@@ -6,7 +6,7 @@
     │ u8     │ u32        │ 16 bytes     │ u8     │ length bytes  │
     └────────┴────────────┴──────────────┴────────┴───────────────┘
 
-Integers are little-endian. `length` counts the body only, not the checksum that v2 puts behind it.
+Integers are little-endian. `length` counts the body only, not the checksum of v2 after it.
 """
 
 import enum
@@ -53,7 +53,7 @@ MAGIC: Final = 0xFA
 ACK_MAGIC: Final = 0xAC
 HEADER_BYTES: Final = 22
 IDENTIFIER_BYTES: Final = 16
-"""Client, sender and message ids; any 16 bytes are one."""
+"""Size of client, sender and message ids; any 16 bytes are valid."""
 
 HEADER: Final = struct.Struct("<BI16sB")
 CONTENT_LENGTH: Final = struct.Struct("<I")
@@ -84,102 +84,78 @@ _OPCODES: Final = {int(code): code for code in OpCode if code is not OpCode.INVA
 _ACK_CODES: Final = {int(code): code for code in AckCode}
 
 
-# --- What is wrong with a packet, by the specifications' names ------------------------------------
+# --- Errors, by the specifications' names ---------------------------------------------------------
 
 
 class RheosError(WireError):
-    """A fault that the specifications name; the broker answers it FAILED."""
+    """A fault that the specifications name; the broker answers it with FAILED."""
 
 
 class CorruptedData(RheosError):
-    """A header, length, code or checksum is not what the packet needs."""
+    """A header, length, code or checksum is invalid."""
 
     code = ErrorCode.RHEOS_CORRUPTED_DATA
+    template = "corrupted data: {reason}"
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return f"corrupted data: {self.reason}"
+    reason: str
 
 
 class InvalidOperation(RheosError):
-    """An operation code that is reserved or that no table has."""
+    """An operation code that is reserved or unknown."""
 
     code = ErrorCode.RHEOS_INVALID_OPERATION
+    template = "invalid operation code {opcode}"
 
-    def __init__(self, opcode: int) -> None:
-        super().__init__(opcode)
-        self.opcode = opcode
-
-    def __str__(self) -> str:
-        return f"invalid operation code {self.opcode}"
+    opcode: int
 
 
 class TranslationError(RheosError):
     """A response announces a larger payload than its limit: framing is lost."""
 
     code = ErrorCode.RHEOS_TRANSLATION_ERROR
+    template = "response payload of {size} bytes exceeds the limit of {size_max}"
 
-    def __init__(self, size: int, size_max: int) -> None:
-        super().__init__(size, size_max)
-        self.size = size
-        self.size_max = size_max
-
-    def __str__(self) -> str:
-        return f"response payload of {self.size} bytes exceeds the limit of {self.size_max}"
+    size: int
+    size_max: int
 
 
 class CorruptedTopic(RheosError):
-    """A request's body is not one whole topic encoding."""
+    """The body of a request is not one complete topic encoding."""
 
     code = ErrorCode.RHEOS_CORRUPTED_TOPIC
+    template = "corrupted topic: {reason}"
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return f"corrupted topic: {self.reason}"
+    reason: str
 
 
 class DuplicateTopic(RheosError):
     """CREATE names a topic that exists."""
 
     code = ErrorCode.RHEOS_DUPLICATE_TOPIC
+    template = "topic {name!r} exists already"
 
-    def __init__(self, name: bytes) -> None:
-        super().__init__(name)
-        self.name = name
-
-    def __str__(self) -> str:
-        return f"topic {self.name!r} exists already"
+    name: bytes
 
 
 class TopicNotFound(RheosError):
     """SUBSCRIBE or PUBLISH names a topic that does not exist."""
 
     code = ErrorCode.RHEOS_TOPIC_NOT_FOUND
+    template = "topic {name!r} does not exist"
 
-    def __init__(self, name: bytes) -> None:
-        super().__init__(name)
-        self.name = name
-
-    def __str__(self) -> str:
-        return f"topic {self.name!r} does not exist"
+    name: bytes
 
 
 # --- The specification's helper operations (v1, section 5) ----------------------------------------
 
 
 def is_rheos_protocol(data: Buffer) -> bool:
-    """Tell whether `data` starts with the magic byte; no data does not."""
+    """Return whether `data` starts with the magic byte."""
     return len(data) > 0 and data[0] == MAGIC
 
 
 def get_content_length(header: Buffer) -> int:
-    """Return the length of the body in bytes; raise CorruptedData if this is no header."""
+    """Return the length of the body in bytes; raise CorruptedData if `data` is not a header."""
     _check_header(header)
     length: int = CONTENT_LENGTH.unpack_from(header, CONTENT_LENGTH_START)[0]
     return length
@@ -194,7 +170,7 @@ def get_opcode(opcode_byte: int) -> OpCode:
 
 
 def get_client_id(header: Buffer) -> bytes:
-    """Return the 16 bytes of the client id; raise CorruptedData if this is no header."""
+    """Return the 16 bytes of the client id; raise CorruptedData if `data` is not a header."""
     _check_header(header)
     return bytes(header[5:21])
 
@@ -206,11 +182,11 @@ def _check_header(header: Buffer) -> None:
         raise CorruptedData(f"header starts with 0x{header[0]:02x}, expected 0x{MAGIC:02x}")
 
 
-# --- What both decoders judge alike ---------------------------------------------------------------
+# --- Checks of both decoders ----------------------------------------------------------------------
 
 
 def body_end_at(data: Buffer, start: int, *, body_bytes_max: int) -> int | None:
-    """Return where the body of the packet at `start` ends, or None if its length is not there yet.
+    """Return the end of the body of the packet at `start`, None if its length is incomplete.
 
     Raise FrameTooLarge if the body is longer than `body_bytes_max`.
     """
@@ -230,7 +206,7 @@ def get_ack_code(ack_byte: int) -> AckCode:
         raise CorruptedData(f"unknown acknowledgment code {ack_byte}") from None
 
 
-# --- What both encoders check alike ---------------------------------------------------------------
+# --- Checks of both encoders ----------------------------------------------------------------------
 
 
 def check(field: str, value: int, value_max: int) -> None:

@@ -1,4 +1,4 @@
-"""State machines as tables: what is absent is illegal."""
+"""State machines as tables of legal transitions."""
 
 import enum
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ State = TypeVar("State", bound=enum.Enum)
 
 
 class StateTable(Generic[State]):
-    """The legal moves of one role of one protocol: (state, packet type received) to state."""
+    """The legal transitions of one role: (state, received packet type) to state."""
 
     def __init__(self, moves: Mapping[tuple[State, type], State]) -> None:
         self.moves = MappingProxyType(dict(moves))

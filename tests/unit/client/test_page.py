@@ -35,7 +35,7 @@ def test_the_options_are_those_of_connect() -> None:
 
 
 def test_the_operations_are_those_of_the_protocols() -> None:
-    table = PAGE.split("## What each protocol has")[1].split("## Publishing")[0]
+    table = PAGE.split("## Operations by protocol")[1].split("## Publishing")[0]
     rows = {
         cells[0].strip("` "): [cell.strip() == "yes" for cell in cells[1:]]
         for line in table.splitlines()

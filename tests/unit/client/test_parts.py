@@ -21,9 +21,9 @@ from penstock.client.errors import (
     Unsupported,
 )
 from penstock.client.options import Backoff, Options, State
-from penstock.client.outgoing import WRITE_BYTES_MAX, WRITE_VALUES_MAX, header_pairs, runs
 from penstock.client.state import NEXT, may_move
 from penstock.client.topics import TopicMatcher, plain_topic, without_replay
+from penstock.client.values import WRITE_BYTES_MAX, WRITE_VALUES_MAX, header_pairs, write_batches
 from penstock.protocols.fleximq import FLEXIMQ
 from penstock.protocols.lamamq import LAMAMQ
 
@@ -140,13 +140,15 @@ def test_nothing_follows_the_end() -> None:
 
 def test_values_are_cut_into_writes_that_are_bounded_and_keep_their_order() -> None:
     values = [bytes([n % 256]) * (n % 5000) for n in range(3000)]
-    found = list(runs(iter(values)))
+    found = list(write_batches(iter(values)))
     assert [value for run in found for value in run] == values
     for run in found:
         assert len(run) <= WRITE_VALUES_MAX
         assert len(run) == 1 or sum(map(len, run)) <= WRITE_BYTES_MAX
-    assert list(runs([])) == []
-    assert list(runs([bytes(2 * WRITE_BYTES_MAX)] * 2)) == [[bytes(2 * WRITE_BYTES_MAX)]] * 2
+    assert list(write_batches([])) == []
+    assert (
+        list(write_batches([bytes(2 * WRITE_BYTES_MAX)] * 2)) == [[bytes(2 * WRITE_BYTES_MAX)]] * 2
+    )
 
 
 def test_headers_are_a_mapping_or_pairs_of_text_or_bytes() -> None:

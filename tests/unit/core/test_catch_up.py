@@ -16,11 +16,7 @@ from penstock.errors import (
     OffsetBelowHorizon,
     OffsetPastEnd,
 )
-from penstock.limits import (
-    CATCH_UP_FETCHES_MAX,
-    CATCH_UP_PIECE_BYTES,
-    JOIN_QUEUE_BYTES_MAX,
-)
+from penstock.limits import CATCH_UP_FETCHES_MAX, CATCH_UP_PIECE_BYTES, JOIN_QUEUE_BYTES_MAX
 from penstock.ports import Stored
 from penstock.protocols import PROTOCOLS
 from penstock.storage.memory import MemoryLog

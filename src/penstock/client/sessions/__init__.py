@@ -1,4 +1,4 @@
-"""One session for each protocol: commands to bytes, bytes to events, and nothing else."""
+"""Sessions, one class per protocol: they encode commands and decode events, without I/O."""
 
 from penstock.client.sessions.base import Extras, Session
 from penstock.client.sessions.factory import session_factory

@@ -1,7 +1,7 @@
 """fleximq: ten message types, requests correlated by id.
 
-The broker does not answer SUB and UNSUB, it only reports their errors. Each goes out between two
-PINGs, and an error that is reported between the two PONGs is its answer.
+The broker does not answer SUB and UNSUB, it only reports their errors. Each is sent between two
+PINGs; an error between the two PONGs is its answer (see `pongs`).
 """
 
 import time
@@ -48,7 +48,7 @@ _STATUS_NAMES: Final = {code.value: code.name for code in fleximq.StatusCode}
 
 
 class _Decoder(fleximq.ClientDecoder):
-    """The codec's, with a memory for the headers of PUB: most messages repeat one."""
+    """The codec's decoder with a cache of PUB headers: most messages repeat one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class _Decoder(fleximq.ClientDecoder):
 
 
 class FleximqSession(Session):
-    """See the base class; `now_ms` gives milliseconds since the epoch, for keep-alives."""
+    """See the base class; `now_ms` returns milliseconds since the epoch, for keep-alives."""
 
     protocol: ClassVar[Protocol] = FLEXIMQ
     pings: ClassVar[bool] = True
@@ -91,11 +91,11 @@ class FleximqSession(Session):
         self._send(MessageType.JOIN, Header(auth=self._auth))
 
     def publish(self, topic: str, values: Sequence[bytes], extras: Extras = NO_EXTRAS) -> range:
-        """See the base class: fleximq acknowledges no publish."""
+        """See the base class; fleximq does not acknowledge a publish."""
         self._check_publish(topic, extras, "status", "routing", "packed")
         payloads = values if extras.packed else [fleximq.wrap_value(value) for value in values]
         header = Header(routing=_routing(extras.routing), topic=topic, status=extras.status)
-        # Encoding it once checks the header, and gives the bytes before each payload.
+        # Encode once to check the header and to get the bytes before each payload.
         empty = fleximq.encode(Message(MessageType.PUB, self._client_id, header))
         common = empty[: -PAYLOAD_LENGTH.size]
         check_sizes(payloads, FLEXIMQ_MESSAGE_BYTES_CEILING - len(empty))
@@ -172,7 +172,7 @@ class FleximqSession(Session):
         return ticket
 
     def _send_ping(self) -> int:
-        """Send a PING with a timestamp of its own, by which its PONG is known; return that."""
+        """Send a PING with a unique timestamp, which its PONG repeats; return the timestamp."""
         self._pinged_ms = max(self._now_ms(), self._pinged_ms + 1)
         self._send(MessageType.PING, Header(keepalive=fleximq.KeepAlive(self._pinged_ms)))
         return self._pinged_ms
@@ -207,7 +207,7 @@ class FleximqSession(Session):
                 return Notified(Notification(packet, None))
 
     def _pong_to(self, keepalive: fleximq.KeepAlive, *, joining: bool) -> None:
-        if not joining:  # nobody but a JOIN may speak as client 0
+        if not joining:  # only a JOIN may have client id 0
             self._send(MessageType.PONG, Header(keepalive=keepalive))
 
     def _joined(self, packet: Message) -> Event:
@@ -220,7 +220,7 @@ class FleximqSession(Session):
         reqrep = packet.header.reqrep
         ticket = self._requests.pop(reqrep.id, None) if reqrep is not None else None
         if ticket is None:
-            return None  # its asker has given up
+            return None  # the call has timed out
         if not fleximq.is_success(packet.header.status):
             return Failed(ticket, _refused(packet))
         return Replied(ticket, Reply(packet))
@@ -270,7 +270,7 @@ def _refused(packet: Message) -> Refused:
 
 
 def _text(payload: bytes, status: int) -> str:
-    """Return what an answer says in words, or else its status."""
+    """Return the text of an answer, or the name of its status."""
     try:
         said = unpacked(payload)
     except WireError:

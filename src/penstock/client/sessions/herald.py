@@ -1,8 +1,8 @@
-"""herald, as a client of both roles on one connection.
+"""herald, with both roles on one connection.
 
 The connection starts as a subscriber without channels. The first publish adds the publisher's role
-with its channel. herald does not answer SUBSCRIBE and UNSUBSCRIBE, only their errors: each goes out
-between two PINGs, and an ERROR between the two PONGs is its answer.
+with its channel. herald does not answer SUBSCRIBE and UNSUBSCRIBE, it only reports their errors.
+Each is sent between two PINGs; an ERROR between the two PONGs is its answer (see `pongs`).
 """
 
 from collections import deque
@@ -40,7 +40,7 @@ class HeraldSession(Session):
         self._name = name
         self._state = herald.ClientState.AWAITING_ACK
         self._publishes = False
-        self._roles: deque[int | None] = deque()  # for each awaited HANDSHAKE_ACK its ticket
+        self._roles: deque[int | None] = deque()  # tickets of the awaited HANDSHAKE_ACKs
         self._pongs = Pongs()
 
     def start(self) -> None:
@@ -53,7 +53,7 @@ class HeraldSession(Session):
         return _TOPICS[channel_of(topic)]
 
     def publish(self, topic: str, values: Sequence[bytes], extras: Extras = NO_EXTRAS) -> range:
-        """See the base class: only the first publish of a connection is answered."""
+        """See the base class; only the first publish of a connection is answered."""
         channel = channel_of(topic)
         self._check_publish(topic, extras)
         check_sizes(values, HERALD_PAYLOAD_BYTES_MAX - 1)

@@ -1,8 +1,8 @@
-"""LamaMQ: every request has an id, which is its ticket, and an answer of that id.
+"""LamaMQ: every request has an id, which is its ticket, and an answer with that id.
 
-The broker does not answer the choice of a version, unless it refuses it. So the choice goes out
-with a request that changes nothing, to unsubscribe from the empty routing key: whatever is
-answered to that, the handshake is done.
+The broker answers the choice of a version only if it refuses it. So the choice is sent with a
+request that changes nothing: to unsubscribe from the empty routing key. Any answer to it completes
+the handshake.
 """
 
 import time
@@ -29,14 +29,14 @@ from penstock.wire.lamamq.layouts import LAYOUTS
 __all__ = ["HOOK_HEADER", "LamamqSession"]
 
 HOOK_HEADER: Final = "penstock-hook"
-"""The first header of a Forward that is a hook call: its value is the hook's name."""
+"""First header of a Forward that is a hook call; its value is the name of the hook."""
 
 _LAYOUTS: Final = LAYOUTS["big"]
 _WANTED: Final = (1, 0)
 
 
 class LamamqSession(Session):
-    """See the base class; `now` gives seconds since the epoch, for what is pushed."""
+    """See the base class; `now` returns seconds since the epoch, for pushed messages."""
 
     protocol: ClassVar[Protocol] = LAMAMQ
 
@@ -48,7 +48,7 @@ class LamamqSession(Session):
         self._now = now
         self._state = lamamq.ClientState.AWAITING_OFFER
         self._greeting = 0
-        self._strategies: dict[str, lamamq.HookStrategy] = {}  # also of hooks that are no more
+        self._strategies: dict[str, lamamq.HookStrategy] = {}  # includes unregistered hooks
 
     def start(self) -> None:
         """See the base class."""
@@ -59,7 +59,7 @@ class LamamqSession(Session):
         self._check_publish(topic, extras, "headers")
         check_sizes(values, LAMAMQ_PAYLOAD_BYTES_MAX)
         created_at = self._now()
-        # Encoding it once checks what is common to all, and gives the bytes between id and payload.
+        # Encode once to check the common fields and to get the bytes between id and payload.
         empty = lamamq.Message(created_at, topic, extras.headers, lamamq.PayloadType.EMPTY, b"")
         common = lamamq.encode(lamamq.Push(0, empty))[4:-1]
         tickets = self._tickets(len(values))
@@ -103,7 +103,7 @@ class LamamqSession(Session):
         return self._ask(lamamq.Unregister(self._ticket(), name))
 
     def answer_hook(self, call: HookCall, refusal: str | None) -> None:
-        """See the base class; the broker does not wait for the answer to what it only tells."""
+        """See the base class; the broker expects no answer from a hook with strategy TELL."""
         if self._strategies.get(call.hook) is lamamq.HookStrategy.TELL:
             return
         message_id = call.packet.message_id

@@ -1,7 +1,7 @@
-"""Answers for what a protocol answers only when it fails.
+"""Answers to commands that a protocol answers only on failure.
 
-Such a command goes out between two PINGs. PONGs come in order, so an error that is reported between
-the two belongs to the command, and silence between them means that it succeeded.
+Such a command is sent between two PINGs. PONGs arrive in order: an error between the two PONGs
+belongs to the command; without an error between them the command succeeded.
 """
 
 import enum
@@ -20,26 +20,28 @@ class _Meaning(enum.Enum):
 
 
 class Pongs:
-    """The PONGs that a session awaits, and what each will mean."""
+    """The PONGs that a session awaits, and the meaning of each."""
 
     def __init__(self) -> None:
-        self._awaited: deque[tuple[_Meaning, int, int]] = deque()  # and the mark of the PING
-        self._between: int | None = None  # the ticket that a reported error now belongs to
+        self._awaited: deque[tuple[_Meaning, int, int]] = (
+            deque()
+        )  # meaning, ticket, mark of the PING
+        self._open_ticket: int | None = None  # ticket of errors reported now
         self._fault: Refused | None = None
 
     def expect(self, ticket: int, mark: int = 0) -> None:
-        """One PING went out, for its own sake."""
+        """Expect the PONG of a single PING."""
         self._awaited.append((_Meaning.ANSWER, ticket, mark))
 
     def expect_around(self, ticket: int, first_mark: int = 0, second_mark: int = 0) -> None:
-        """Two PINGs went out, and between them the command of `ticket`."""
+        """Expect the PONGs of two PINGs that were sent around the command of `ticket`."""
         self._awaited.append((_Meaning.OPENS, ticket, first_mark))
         self._awaited.append((_Meaning.CLOSES, ticket, second_mark))
 
     def received(self, mark: int = 0) -> Event | None:
-        """Return what the PONG that came now means; one that nobody asked for means nothing.
+        """Return the event of a received PONG, None if it has none or was not awaited.
 
-        Where PINGs carry marks, which only grow, PONGs of lower marks were lost on the way.
+        Marks of PINGs only grow: awaited PONGs with lower marks were lost.
         """
         while self._awaited and self._awaited[0][2] < mark:
             self._awaited.popleft()
@@ -47,17 +49,17 @@ class Pongs:
             return None
         meaning, ticket, _ = self._awaited.popleft()
         if meaning is _Meaning.OPENS:
-            self._between, self._fault = ticket, None
+            self._open_ticket, self._fault = ticket, None
             return None
         if meaning is _Meaning.CLOSES:
-            self._between = None
+            self._open_ticket = None
             if self._fault is not None:
                 return Failed(ticket, self._fault)
         return Acknowledged(ticket)
 
     def failed(self, error: Refused) -> Event | None:
-        """Return what an error that is reported now means; the first of a command is kept."""
-        if self._between is None:
+        """Return the event of a reported error, None if it answers an open command."""
+        if self._open_ticket is None:
             return Failed(None, error)
         self._fault = self._fault or error
         return None

@@ -1,8 +1,8 @@
 """Rheos, both versions: each request is answered by one acknowledgment, in order.
 
-There is no handshake, and a broker knows a client by its first request only. So that a client which
-waits before its first request is not taken for a stranger, it starts with a SUBSCRIBE to the empty
-name, which no topic has: whatever is answered, the connection works.
+There is no handshake, and a broker learns the client id from the first request. So that a client
+without requests is not disconnected, the session starts with a SUBSCRIBE to the empty name, which
+no topic has. Any answer to it completes the start.
 """
 
 import uuid
@@ -28,7 +28,7 @@ from penstock.wire.rheos2.encoder import BODY_LENGTHS, BODY_LENGTHS_BYTES, CHECK
 
 __all__ = ["Rheos1Session", "Rheos2Session", "rheos_client_id"]
 
-_GREETING: Final = 0  # no ticket is
+_GREETING: Final = 0  # tickets start at 1
 _TEXTS: Final = {
     OpCode.CREATE: "FAILED: the topic exists already, or the broker refuses it",
     OpCode.SUBSCRIBE: "FAILED: the topic does not exist, or the broker refuses the subscription",
@@ -37,9 +37,9 @@ _TEXTS: Final = {
 
 
 def rheos_client_id(name: str | None) -> bytes:
-    """Return the 16 bytes of a client id: `name` if it is a UUID, else one made from it.
+    """Return the 16 bytes of a client id: `name` if it is a UUID, else a hash of the name.
 
-    The same name gives the same id; without a name it is a random one.
+    Without a name the id is random.
     """
     if name is None:
         return uuid.uuid4().bytes
@@ -50,7 +50,7 @@ def rheos_client_id(name: str | None) -> bytes:
 
 
 class _RheosSession(Session):
-    """What both versions share."""
+    """Common part of both versions."""
 
     def __init__(self, client_id: bytes) -> None:
         super().__init__()
@@ -104,7 +104,7 @@ class _RheosSession(Session):
 
 
 class Rheos1Session(_RheosSession):
-    """Rheos v1. A delivery names no topic: it is known while only one topic was subscribed to."""
+    """Rheos v1. A delivery has no topic; it is known only with a single subscription."""
 
     protocol: ClassVar[Protocol] = RHEOS1
 

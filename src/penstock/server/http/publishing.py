@@ -13,7 +13,11 @@ import msgspec
 from penstock.core.access import Action, Principal
 from penstock.core.hooks import Event, EventKind
 from penstock.errors import InvalidTopicName, LogUnavailable, NotAllowed, PeerError
-from penstock.limits import MESSAGE_HEADERS_BYTES_MAX, MESSAGE_HEADERS_MAX, TOPIC_NAME_BYTES_MAX
+from penstock.limits import (
+    MESSAGE_HEADERS_BYTES_MAX,
+    MESSAGE_HEADERS_MAX,
+    TOPIC_NAME_BYTES_MAX,
+)
 from penstock.model import is_publishable, message_id
 from penstock.protocols import HTTP
 from penstock.server.http.answers import Message, Published

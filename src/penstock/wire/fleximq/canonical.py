@@ -1,8 +1,8 @@
-"""The short way through a header: most are written as we would write them.
+"""A fast parser for headers in canonical form.
 
-A header that msgspec decodes by the types below and encodes to the very same bytes has no field
-twice, none unknown and no other oddity, so nothing is left to find. Any other header, good or bad,
-takes the long way in `headers`, which has the words for it.
+A header that msgspec decodes by the types below and encodes to the same bytes has no repeated or
+unknown field and needs no further check. Most headers have this form. The parser in `headers`
+handles all others, and names their faults.
 """
 
 from typing import Annotated, Final, Literal
@@ -52,14 +52,14 @@ _REQREP_TYPES: Final = {kind.value: kind for kind in ReqRepType}
 
 
 def parse_canonical(data: bytes) -> Header | None:
-    """Return the header that `data` is in the canonical form; None if it takes the long way."""
+    """Parse a header in canonical form; return None for any other."""
     if len(data) > FLEXIMQ_HEADER_STRING_BYTES_MAX:
         return None
     try:
         fields = _DECODER.decode(data)
         if _ENCODER.encode(fields) != data:
             return None
-    except (TypeError, ValueError, OverflowError):  # DecodeError is one
+    except (TypeError, ValueError, OverflowError):  # a base of DecodeError
         return None
     routing, reqrep, keepalive = fields.routing, fields.reqrep, fields.keepalive
     if routing is not UNSET and len(routing) > FLEXIMQ_ROUTING_ENTRIES_MAX:

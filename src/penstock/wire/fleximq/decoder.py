@@ -1,7 +1,7 @@
-"""fleximq bytes to messages, for each side of a connection.
+"""Decoders of fleximq, one per role.
 
-Framing is lost with a version other than 1 and with a length above its limit. Whatever else is
-wrong rejects one message; its type is judged first, then its client id, header and payload.
+A version other than 1 and a length above its limit lose framing. Any other fault rejects one
+message. The type is checked first, then client id, header and payload.
 """
 
 from abc import abstractmethod
@@ -37,10 +37,10 @@ from penstock.wire.fleximq.payloads import check_payload
 __all__ = ["BrokerDecoder", "ClientDecoder"]
 
 
-class _SideDecoder(decoder.Decoder[Message]):
-    """What both sides share: the base format of section 2.1 and its limits.
+class _RoleDecoder(decoder.Decoder[Message]):
+    """Common part of both roles: the base format of section 2.1 and its limits.
 
-    The limits may be set up to those of section 7.1; beyond them FieldOutOfRange is raised.
+    Limits above those of section 7.1 raise FieldOutOfRange.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class _SideDecoder(decoder.Decoder[Message]):
         self._message_bytes_max = message_bytes_max
 
     def decode_at(self, data: Buffer, start: int) -> tuple[Message | Rejected, int] | None:
-        """See the base class: version and lengths are judged as soon as they are there."""
+        """See the base class; version and lengths are checked as soon as they are complete."""
         if len(data) > start and data[start] != VERSION:
             raise UnsupportedVersion(data[start])
         header_start = start + BASE.size
@@ -102,7 +102,7 @@ class _SideDecoder(decoder.Decoder[Message]):
     def _message(
         self, message_type: MessageType, client_id: int, header: bytes, payload: bytes
     ) -> Message:
-        """Return the message of one frame; raise FleximqError if this side may not receive it."""
+        """Return the message of one frame; raise FleximqError if this role may not receive it."""
 
 
 def _message_type(value: int) -> MessageType:
@@ -112,10 +112,10 @@ def _message_type(value: int) -> MessageType:
         raise UnknownType(value) from None
 
 
-class BrokerDecoder(_SideDecoder):
-    """Cuts what a client sends into messages.
+class BrokerDecoder(_RoleDecoder):
+    """Decodes messages from a client.
 
-    `strict` refuses JOIN with `reqrep`, which section 2.2.3 forbids and section 4.2 uses.
+    `strict` rejects JOIN with `reqrep`, which section 2.2.3 forbids and section 4.2 uses.
     """
 
     def __init__(
@@ -138,11 +138,11 @@ class BrokerDecoder(_SideDecoder):
         return Message(message_type, client_id, fields, payload)
 
 
-class ClientDecoder(_SideDecoder):
-    """Cuts what the broker sends into messages.
+class ClientDecoder(_RoleDecoder):
+    """Decodes messages from the broker.
 
-    Until the first REP that reports success, a REP may lack `routing`: it is the reply to JOIN,
-    and where that failed its client id may be 0. Nowhere else may it be.
+    Up to the first REP that reports success, a REP may lack `routing`: it is the reply to JOIN.
+    Only the reply to a failed JOIN may have client id 0.
     """
 
     def __init__(

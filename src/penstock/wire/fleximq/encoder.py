@@ -1,4 +1,4 @@
-"""fleximq messages to bytes, by the rules that the decoders judge them by."""
+"""The encoder of fleximq. It applies the rules that the decoders check."""
 
 from penstock.errors import FieldOutOfRange
 from penstock.protocols.fleximq import (
@@ -28,10 +28,10 @@ __all__ = ["encode"]
 
 
 def encode(message: Message) -> bytes:
-    """Return the bytes of a message of either side.
+    """Encode a message of either role.
 
     A REP without `routing` is the reply to JOIN; it must have a `status`. Raise InvalidMessage if
-    a receiver would reject the message, FieldOutOfRange if a number or a size does not fit, and
+    a receiver would reject the message, FieldOutOfRange if a number or size does not fit, and
     Unencodable if a text is not UTF-8.
     """
     _check(message)

@@ -1,4 +1,4 @@
-"""The header map of fleximq: the table of section 2.2.3, and fields to bytes and back."""
+"""The header map of fleximq: the table of section 2.2.3, parser and encoder."""
 
 import dataclasses
 import enum
@@ -68,7 +68,7 @@ _FIELD_ORDER: Final = tuple(Field)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Requirements:
-    """One row of the table: every field is in exactly one of the three."""
+    """One row of the table; each field is in exactly one of the three sets."""
 
     required: frozenset[Field]
     optional: frozenset[Field]
@@ -95,13 +95,13 @@ REQUIREMENTS: Final[Mapping[MessageType, Requirements]] = MappingProxyType(
         MessageType.PONG: _row("keepalive", "", "routing reqrep topic status auth"),
     }
 )
-"""The table of section 2.2.3 as it is printed."""
+"""The table of section 2.2.3."""
 
 JOIN_WITH_REQREP: Final = _row("", "auth reqrep", "routing topic keepalive status")
-"""JOIN as section 4.2 uses it against the table: its reply may be correlated."""
+"""JOIN as section 4.2 uses it, contrary to the table: its reply may be correlated."""
 
 JOIN_REPLY: Final = _row("", "status reqrep", "routing topic auth keepalive")
-"""The REP that answers JOIN (section 4.2): its receiver has no address to be routed to yet."""
+"""The REP that answers JOIN (section 4.2): its receiver has no client id for `routing` yet."""
 
 
 def field_fault(
@@ -111,10 +111,10 @@ def field_fault(
     strict: bool = False,
     join_reply: bool = False,
 ) -> str | None:
-    """Return what the table has against a message with the fields `present`, None if nothing.
+    """Return the fault of a message with the fields `present` by the table, None if it has none.
 
-    `strict` forbids `reqrep` in JOIN as the table does; `join_reply` lets a REP without `routing`
-    be the reply to JOIN.
+    `strict` forbids `reqrep` in JOIN as the table does; `join_reply` allows a REP without `routing`
+    as the reply to JOIN.
     """
     row = REQUIREMENTS[message_type]
     if message_type is MessageType.JOIN and not strict:
@@ -154,7 +154,7 @@ _REQREP_TYPES: Final = MappingProxyType(
 
 
 def check_header(message_type: MessageType, header: Header) -> None:
-    """Check what a field may hold in a message of this type (sections 2.2.2 and 7.3.1).
+    """Check the values of the fields for a message of this type (sections 2.2.2 and 7.3.1).
 
     Raise InvalidRouting or BadHeader.
     """
@@ -178,9 +178,9 @@ def check_header(message_type: MessageType, header: Header) -> None:
 
 # --- Bytes to fields ----------------------------------------------------------------------------
 #
-# Maps are taken apart by hand, not decoded whole, for three reasons: a Python dict forgets that a
-# key came twice; a field that nobody knows must be ignored even if Python has no value for it;
-# and an error wants to know its message's id although another field is wrong.
+# Maps are parsed field by field, not decoded whole, for three reasons: a Python dict hides a
+# repeated key; an unknown field must be ignored even if Python cannot represent its value; and an
+# error needs the id of its message although another field is wrong.
 
 Fault: TypeAlias = type[BadHeader] | type[InvalidRouting] | type[BadAuth]
 
@@ -194,10 +194,10 @@ _KEEPALIVE_FIELDS: Final = frozenset({"timestamp", "interval"})
 def parse_header(
     data: bytes, message_type: MessageType, *, strict: bool = False, join_reply: bool = False
 ) -> Header:
-    """Return the header of a message of this type; `strict` and `join_reply` as in `field_fault`.
+    """Parse the header of a message of this type; `strict` and `join_reply` as in `field_fault`.
 
     Raise BadHeader, InvalidRouting or BadAuth: for the map itself, then for the table, then for
-    the fields in the order of section 2.2.1, then for what only this type forbids.
+    the fields in the order of section 2.2.1, then for values that this type forbids.
     """
     header = parse_canonical(data)
     if header is None:
@@ -229,10 +229,10 @@ def _parse_at_length(
 
 
 def reqrep_id(data: bytes) -> str | None:
-    """Return the `reqrep.id` of a header that may be wrong elsewhere; None if there is none.
+    """Return the `reqrep.id` of a header with faults in other fields; None if it has none.
 
-    The header must still be a map whose keys are str, with one `reqrep`, and that in turn one
-    with one `id`, a str that is not empty.
+    The header must be a map with keys of type str and one `reqrep`, which must be a map with one
+    `id`, a str that is not empty.
     """
     try:
         header = _fields(_measured(data), frozenset({"reqrep"}), BadHeader, "the header")
@@ -243,7 +243,7 @@ def reqrep_id(data: bytes) -> str | None:
 
 
 def _measured(data: bytes) -> bytes:
-    """Return the one value that a header is; a header of length 0 is an empty map (2.2)."""
+    """Measure a header, which must be one value; a header of length 0 is an empty map (2.2)."""
     if not data:
         return b"\x80"
     try:
@@ -345,10 +345,10 @@ def _keepalive(data: bytes) -> KeepAlive:
 
 
 def encode_header(header: Header) -> bytes:
-    """Return the map of `header`, fields in the order of section 2.2.1; without fields no bytes.
+    """Encode `header`, with fields in the order of section 2.2.1; without fields it is empty.
 
-    Raise FieldOutOfRange if a number does not fit its field. What the message's type allows is
-    not judged here.
+    Raise FieldOutOfRange if a number does not fit its field. The rules of the message type are
+    not checked here.
     """
     fields: dict[str, object] = {}
     if header.routing is not None:

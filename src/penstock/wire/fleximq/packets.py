@@ -61,7 +61,7 @@ class MessageType(enum.IntEnum):
 
 
 class ClientId(enum.IntEnum):
-    """The client ids of section 4.1.1 that mean something; the rest are plain numbers."""
+    """The client ids with a fixed meaning in section 4.1.1."""
 
     UNASSIGNED = 0
     BROKER = 1
@@ -71,7 +71,7 @@ class ClientId(enum.IntEnum):
 
 
 class StatusCode(enum.IntEnum):
-    """Section 5.1. A status on the wire may be any other number too."""
+    """Section 5.1. A status on the wire may be any number."""
 
     # 5.1.1 Success
     OK = 200
@@ -94,7 +94,7 @@ class StatusCode(enum.IntEnum):
     BAD_GATEWAY = 502
     SERVICE_UNAVAILABLE = 503
     GATEWAY_TIMEOUT = 504
-    # 5.1.4 The protocol's own
+    # 5.1.4 Protocol errors
     CLIENT_NOT_FOUND = 600
     TOPIC_NOT_FOUND = 601
     INVALID_ROUTING = 602
@@ -104,12 +104,12 @@ class StatusCode(enum.IntEnum):
 
 
 def is_success(status: int | None) -> bool:
-    """Tell whether a REP with `status` reports success; without one it does (section 5.1)."""
+    """Return whether `status` reports success; a REP without status does (section 5.1)."""
     return status is None or 200 <= status <= 299
 
 
 class ReqRepType(enum.StrEnum):
-    """Which half of an exchange a `reqrep` object belongs to."""
+    """Type of a `reqrep` object: of a request or of its response."""
 
     REQUEST = "request"
     CORRELATION = "correlation"
@@ -117,7 +117,7 @@ class ReqRepType(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Routing:
-    """One destination; `path` is for the application there. A REP may come without path: ""."""
+    """One destination; `path` is for its application. A REP without path has ""."""
 
     client_id: int
     path: str
@@ -125,7 +125,7 @@ class Routing:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReqRep:
-    """What ties a response to its request."""
+    """Correlation of a response with its request."""
 
     type: ReqRepType
     id: str
@@ -166,7 +166,7 @@ class KeepAlive:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Header:
-    """Section 2.2.1, in its order; None is a field that is absent."""
+    """Section 2.2.1, in its order; an absent field is None."""
 
     routing: tuple[Routing, ...] | None = None
     reqrep: ReqRep | None = None

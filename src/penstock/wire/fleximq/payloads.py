@@ -1,4 +1,4 @@
-"""The payload of fleximq, one MessagePack value, and the raw bytes other protocols know it by."""
+"""The payload of fleximq, one MessagePack value, and its raw bytes for other protocols."""
 
 from penstock.errors import WireError
 from penstock.protocols.fleximq import (
@@ -14,7 +14,7 @@ __all__ = ["check_payload", "publication", "raw_value", "wrap_value"]
 
 
 def check_payload(payload: bytes) -> None:
-    """Raise BadPayload unless `payload` is empty or one MessagePack value within the caps."""
+    """Raise BadPayload unless `payload` is empty or one MessagePack value within the limits."""
     if not payload:
         return
     try:
@@ -32,7 +32,7 @@ def check_payload(payload: bytes) -> None:
 
 
 def raw_value(payload: bytes) -> bytes:
-    """Return what leaves for other protocols: the bytes of a bin or str, else the payload as is.
+    """Return the value for other protocols: the bytes of a bin or str, else the payload itself.
 
     `payload` has passed `check_payload`.
     """
@@ -45,14 +45,14 @@ def raw_value(payload: bytes) -> bytes:
 
 
 def wrap_value(value: bytes) -> bytes:
-    """Return the payload that brings another protocol's bytes: the shortest MessagePack bin."""
+    """Return the bytes of another protocol as a payload: the shortest MessagePack bin."""
     return messagepack.encode(value)
 
 
 def publication(header: bytes) -> tuple[str, int | None] | None:
     """Return topic and status of the header of a valid PUB without routing, else None.
 
-    A scanner asks once for each distinct header and remembers the answer.
+    Scanners call this once for each distinct header and cache the result.
     """
     try:
         fields = parse_header(header, MessageType.PUB)

@@ -1,9 +1,8 @@
-"""The join handshake of fleximq as tables, one for each role.
+"""State tables of the join handshake of fleximq, one per role.
 
-Every message is of one class, so the tables are keyed by message type. One type leads to two
-places: a REP that reports failure leaves a client where it was, since it may JOIN again
-(section 4.2, step 5). No message closes a connection: either side just ends it, and CLOSED is
-where nothing is legal any more.
+All messages have one class, so the tables are keyed by message type. A REP that reports failure
+keeps the state of a client, since it may JOIN again (section 4.2, step 5). No message closes a
+connection; in CLOSED no message is legal.
 """
 
 import enum
@@ -20,7 +19,7 @@ State = TypeVar("State", bound=enum.Enum)
 
 
 class Failure(enum.Enum):
-    """A message that reports failure, where that decides what it leads to."""
+    """Table key of a message that reports failure."""
 
     REP = enum.auto()
 
@@ -29,7 +28,7 @@ Event: TypeAlias = MessageType | Failure
 
 
 class MessageTable(Generic[State]):
-    """The legal moves of one role: (state, event received) to state; what is absent is illegal."""
+    """The legal transitions of one role: (state, received message) to state."""
 
     def __init__(self, moves: Mapping[tuple[State, Event], State]) -> None:
         self.moves = MappingProxyType(dict(moves))
@@ -46,7 +45,7 @@ class MessageTable(Generic[State]):
 
 
 class BrokerState(enum.Enum):
-    """What the broker knows of a client."""
+    """State of a client connection, on the broker."""
 
     AWAITING_JOIN = enum.auto()
     JOINED = enum.auto()
@@ -67,7 +66,7 @@ BROKER: Final = MessageTable(
 
 
 class ClientState(enum.Enum):
-    """What a client knows of its connection."""
+    """State of a connection, on the client."""
 
     AWAITING_REPLY = enum.auto()
     JOINED = enum.auto()
@@ -88,5 +87,5 @@ CLIENT: Final = MessageTable(
         },
     }
 )
-"""Messages the client receives: before its reply only that, errors and keep-alive; then all but
-what is for the broker alone."""
+"""Messages the client receives. Before the reply to JOIN: the reply, errors and keep-alive. Then:
+all except those for the broker only."""

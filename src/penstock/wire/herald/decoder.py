@@ -1,4 +1,4 @@
-"""herald bytes to packets: the specification's MessageDecoder, in either byte order."""
+"""The decoder of herald (MessageDecoder of the specification), in either byte order."""
 
 import dataclasses
 
@@ -38,7 +38,7 @@ __all__ = ["Decoder", "ParseResult", "decode"]
 
 
 class Decoder(decoder.Decoder[Packet]):
-    """Cuts a herald stream into packets; both roles read the same frames."""
+    """Decodes a herald stream; both roles read the same frames."""
 
     def __init__(
         self, *, order: ByteOrder = "little", payload_bytes_max: int = HERALD_PAYLOAD_BYTES_MAX
@@ -50,10 +50,10 @@ class Decoder(decoder.Decoder[Packet]):
         self._payload_bytes_max = payload_bytes_max
 
     def decode_at(self, data: Buffer, start: int) -> tuple[Packet | Rejected, int] | None:
-        """See the base class: magic and length are judged as soon as they are there."""
+        """See the base class; magic and length are checked as soon as they are complete."""
         for found in (bytes(data[start : start + 1]), bytes(data[start : start + 2])):
             if not self._magic.startswith(found):
-                raise BadMagic(found, self._magic)
+                raise BadMagic(found, (self._magic,))
         if len(data) - start < HEADER_BYTES:
             return None
         _, opcode, length = self._header.unpack_from(data, start)
@@ -138,10 +138,10 @@ def _error_code(value: int) -> ErrorCode:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ParseResult:
-    """The specification's answer to `decode`.
+    """Result of `decode`, as in the specification.
 
-    With neither `need_more_data` nor `message` the frame is invalid and `error` says why;
-    `bytes_consumed` is then 0 where framing is lost and the connection must close.
+    With neither `need_more_data` nor `message` the frame is invalid, and `error` is the reason.
+    `bytes_consumed` is then 0 if framing is lost and the connection must close.
     """
 
     need_more_data: bool = False

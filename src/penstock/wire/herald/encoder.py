@@ -1,4 +1,4 @@
-"""herald packets to bytes: the specification's MessageEncoder, in either byte order.
+"""The encoder of herald (MessageEncoder of the specification), in either byte order.
 
     0        2        3            7
     ┌────────┬────────┬────────────┬───────────────┐
@@ -6,8 +6,8 @@
     │ u16    │ u8     │ u32        │ length bytes  │
     └────────┴────────┴────────────┴───────────────┘
 
-`encode` gives the frame of any packet. The `encode_*` operations write to the start of a buffer
-that the caller made at least `size_*` long, and return how many bytes they wrote.
+`encode` returns the frame of any packet. The `encode_*` operations write to the start of a buffer
+of at least `size_*` bytes, and return the number of bytes written.
 """
 
 import struct
@@ -68,7 +68,7 @@ BYTE_AND_U64: Final = {"little": struct.Struct("<BQ"), "big": struct.Struct(">BQ
 
 
 def encode(packet: Packet, *, order: ByteOrder = "little") -> bytes:
-    """Return the frame of any packet; raise FieldOutOfRange if a value does not fit its field."""
+    """Encode a packet; raise FieldOutOfRange if a value does not fit its field."""
     opcode, body = _body(packet, order)
     _check("payload length", len(body), HERALD_PAYLOAD_BYTES_MAX)
     return HEADER[order].pack(MAGIC, opcode, len(body)) + body

@@ -1,4 +1,4 @@
-"""What is wrong with a herald frame, by the specification's names."""
+"""Errors of the herald decoder, by the specification's names."""
 
 from typing import ClassVar
 
@@ -25,27 +25,19 @@ class InvalidHandshake(HeraldError):
 
     code = errors.ErrorCode.HERALD_INVALID_HANDSHAKE
     answer = ErrorCode.INVALID_HANDSHAKE
+    template = "invalid handshake: {reason}"
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return f"invalid handshake: {self.reason}"
+    reason: str
 
 
 class InvalidOpCode(HeraldError):
-    """An operation code that no table has."""
+    """An operation code that the specification does not define."""
 
     code = errors.ErrorCode.HERALD_INVALID_OPCODE
     answer = ErrorCode.INVALID_OPCODE
+    template = "invalid operation code 0x{opcode:02x}"
 
-    def __init__(self, opcode: int) -> None:
-        super().__init__(opcode)
-        self.opcode = opcode
-
-    def __str__(self) -> str:
-        return f"invalid operation code 0x{self.opcode:02x}"
+    opcode: int
 
 
 class MalformedMessage(HeraldError):
@@ -53,13 +45,9 @@ class MalformedMessage(HeraldError):
 
     code = errors.ErrorCode.HERALD_MALFORMED_MESSAGE
     answer = ErrorCode.MALFORMED_MESSAGE
+    template = "malformed message: {reason}"
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return f"malformed message: {self.reason}"
+    reason: str
 
 
 class MessageTooLarge(HeraldError):
@@ -67,11 +55,7 @@ class MessageTooLarge(HeraldError):
 
     code = errors.ErrorCode.HERALD_MESSAGE_TOO_LARGE
     answer = ErrorCode.MESSAGE_TOO_LARGE
+    template = "payload of {size} bytes exceeds the limit of {size_max}"
 
-    def __init__(self, size: int, size_max: int) -> None:
-        super().__init__(size, size_max)
-        self.size = size
-        self.size_max = size_max
-
-    def __str__(self) -> str:
-        return f"payload of {self.size} bytes exceeds the limit of {self.size_max}"
+    size: int
+    size_max: int

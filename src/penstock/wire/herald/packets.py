@@ -44,7 +44,7 @@ class OpCode(enum.IntEnum):
 
 
 class ErrorCode(enum.IntEnum):
-    """Error codes, as ERROR carries them and HANDSHAKE_ACK where it is no success."""
+    """Error codes of ERROR and of a HANDSHAKE_ACK without success."""
 
     INVALID_HANDSHAKE = 0x01
     CHANNEL_NOT_FOUND = 0x02
@@ -58,7 +58,7 @@ class ErrorCode(enum.IntEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HandshakePub:
-    """A publisher introduces itself with the channel it means to publish to."""
+    """Handshake of a publisher, with the channel that it publishes to."""
 
     channel: int
     client_id: str
@@ -66,7 +66,7 @@ class HandshakePub:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HandshakeSub:
-    """A subscriber introduces itself with the channels it wants from the start."""
+    """Handshake of a subscriber, with its first channels."""
 
     channels: bytes
     client_id: str
@@ -82,7 +82,7 @@ class HandshakeAck:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Disconnect:
-    """Either side ends the connection."""
+    """The sender closes the connection."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -95,21 +95,21 @@ class Publish:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Subscribe:
-    """Ask for a channel's messages."""
+    """Subscribe to a channel."""
 
     channel: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Unsubscribe:
-    """Ask for a channel's messages no more."""
+    """Unsubscribe from a channel."""
 
     channel: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Message:
-    """A delivered message; `timestamp` is the broker's, in microseconds since the epoch."""
+    """A delivered message; `timestamp` is set by the broker, in microseconds since the epoch."""
 
     channel: int
     timestamp: int

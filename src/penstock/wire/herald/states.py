@@ -1,6 +1,6 @@
-"""The handshake of herald as tables, one for each role.
+"""State tables of herald's handshake, one per role.
 
-A client may hold both roles on one connection: it introduces itself once for each.
+A client may have both roles on one connection, with one handshake for each.
 """
 
 import enum
@@ -25,7 +25,7 @@ __all__ = ["BROKER", "CLIENT", "BrokerState", "ClientState"]
 
 
 class BrokerState(enum.Enum):
-    """What the broker knows of a client."""
+    """State of a client connection, on the broker."""
 
     AWAITING_HANDSHAKE = enum.auto()
     PUBLISHER = enum.auto()
@@ -55,7 +55,7 @@ BROKER: Final = StateTable(
 
 
 class ClientState(enum.Enum):
-    """What a client knows of its connection."""
+    """State of a connection, on the client."""
 
     AWAITING_ACK = enum.auto()
     OPEN = enum.auto()

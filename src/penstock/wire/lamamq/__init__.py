@@ -6,6 +6,7 @@ from penstock.wire.lamamq.errors import BadRequest, LamaError, TooLarge
 from penstock.wire.lamamq.limits import DEFAULT_LIMITS, Limits
 from penstock.wire.lamamq.packets import (
     BROKER_ID_BIT,
+    VERSIONS_OFFERED,
     Answer,
     Authentication,
     Condition,
@@ -31,9 +32,9 @@ from penstock.wire.lamamq.packets import (
     Version,
     VersionChoice,
     VersionOffer,
+    accepts,
 )
 from penstock.wire.lamamq.states import BROKER, CLIENT, BrokerState, ClientState
-from penstock.wire.lamamq.versions import VERSIONS_OFFERED, accepts
 
 __all__ = [
     "BROKER",

@@ -1,8 +1,8 @@
-"""The bodies of LamaMQ messages, one reader for each message type.
+"""Readers of LamaMQ message bodies, one per message type.
 
-Each takes a cursor behind the message header. It raises Incomplete while fields are missing and
-LamaError where framing is lost; of a packet with a fault that the cursor noted it returns a
-stand-in.
+A reader takes a cursor positioned after the message header. It raises Incomplete while fields are
+missing, and LamaError if framing is lost. If the cursor noted a fault, the returned packet is a
+placeholder.
 """
 
 from collections.abc import Callable, Mapping
@@ -143,4 +143,4 @@ BODIES: Final[Mapping[int, Callable[[Cursor, Limits], FromClient]]] = MappingPro
         MessageType.UNREGISTER: _unregister,
     }
 )
-"""By message type; a type that is absent is unknown."""
+"""Readers by message type; an absent type is unknown."""

@@ -1,4 +1,4 @@
-"""A walk over the fields of one packet, of which any number may still be on their way."""
+"""A cursor over the fields of one packet, which may be incomplete."""
 
 import struct
 from typing import Any
@@ -11,7 +11,7 @@ __all__ = ["Cursor", "Incomplete"]
 
 
 class Incomplete(Exception):
-    """The next field ends at `end`, behind the bytes that are there."""
+    """The next field ends at `end`, beyond the received bytes."""
 
     def __init__(self, end: int) -> None:
         super().__init__(end)
@@ -19,9 +19,9 @@ class Incomplete(Exception):
 
 
 class Cursor:
-    """Reads field after field; each raises Incomplete if it is not there, and reads nothing.
+    """Reads one field after the other; an incomplete field raises Incomplete and is not consumed.
 
-    `fault` is the first thing wrong with what was read that leaves the packet's extent known.
+    `fault` is the first fault that does not lose framing.
     """
 
     __slots__ = ("_data", "fault", "layouts", "message_id", "position")
@@ -35,11 +35,11 @@ class Cursor:
 
     @property
     def has_more(self) -> bool:
-        """Whether any byte is there that was not read."""
+        """Whether unread bytes are left."""
         return self.position < len(self._data)
 
     def unpack(self, layout: struct.Struct) -> tuple[Any, ...]:
-        """Read a run of fixed fields."""
+        """Read consecutive fields of fixed size."""
         end = self.position + layout.size
         if end > len(self._data):
             raise Incomplete(end)
@@ -72,7 +72,7 @@ class Cursor:
     def buffer(self, name: str, size_max: int, *, used: int = 0) -> bytes:
         """Read a BUFFER or a STRING as bytes; raise TooLarge if with `used` it exceeds its limit.
 
-        The size is judged as soon as it is there.
+        The size is checked as soon as it is complete.
         """
         data = self._data
         start = self.position + 4
@@ -92,7 +92,7 @@ class Cursor:
         return self.text(name, self.buffer(name, size_max))
 
     def text(self, name: str, value: bytes) -> str:
-        """Return `value` as text; where it is not UTF-8 that is a fault, and the text empty."""
+        """Decode `value`; if it is not UTF-8, note a fault and return an empty text."""
         try:
             return value.decode()
         except UnicodeDecodeError:
@@ -100,6 +100,6 @@ class Cursor:
             return ""
 
     def note(self, fault: str) -> None:
-        """Keep `fault` unless there was one before it."""
+        """Keep `fault` if it is the first."""
         if self.fault is None:
             self.fault = fault

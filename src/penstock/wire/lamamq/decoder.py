@@ -1,9 +1,8 @@
-"""LamaMQ bytes to packets, one decoder for each role. The byte layouts are drawn in `layouts`.
+"""Decoders of LamaMQ, one per role. `layouts` draws the byte layouts.
 
-A LamaMQ packet does not announce its length: its end is known once its last field is. What is
-wrong in a field of known size is noted until then and the packet rejected; what hides the end (an
-unknown type, a size above its limit) loses framing. In the handshake every fault does: nothing
-can follow one.
+A LamaMQ packet has no length field: its end is known only after its last field. A fault in a field
+of known size is noted, and the packet is rejected at its end. A fault that hides the end (an
+unknown type, a size above its limit) loses framing. In the handshake every fault loses framing.
 """
 
 from abc import abstractmethod
@@ -39,17 +38,17 @@ _ERROR_CODES: Final = {code.value: code for code in ErrorCode}
 
 
 class _RoleDecoder(decoder.Decoder[Received]):
-    """What both roles share: the walk over one packet, and the ids they await answers for."""
+    """Common part of both roles: reading one packet, and the ids of awaited answers."""
 
     def __init__(self, order: ByteOrder, limits: Limits) -> None:
         super().__init__()
         self.awaited: set[int] = set()
         self._layouts = LAYOUTS[order]
         self._limits = limits
-        self._needed = 1  # bytes without which reading the next packet again is in vain
+        self._needed = 1  # bytes needed before it is worth reading the next packet again
 
     def decode_at(self, data: Buffer, start: int) -> tuple[Received | Rejected, int] | None:
-        """See the base class. A packet is read from its start again only when a field is whole."""
+        """See the base class. A packet is read again only after its next field is complete."""
         if len(data) - start < self._needed:
             return None
         cursor = Cursor(data, start, self._layouts)
@@ -64,15 +63,15 @@ class _RoleDecoder(decoder.Decoder[Received]):
         return packet, cursor.position
 
     def skipped(self) -> None:
-        """Learn that the packet at hand was taken by another: what was missing of it is history."""
+        """Forget the incomplete packet: a kernel has decoded it."""
         self._needed = 1
 
     @abstractmethod
     def _read(self, cursor: Cursor) -> Received:
-        """Return the packet at `cursor`, a stand-in if the cursor noted a fault."""
+        """Return the packet at `cursor`, a placeholder if the cursor noted a fault."""
 
     def _answer(self, cursor: Cursor, error: int) -> Answer:
-        """Read the rest of an answer; its id is then awaited no more."""
+        """Read the rest of an answer and remove its id from the awaited ones."""
         code, text = None, ""
         if error:
             text = cursor.string("error message", self._limits.error_message_bytes_max)
@@ -84,13 +83,14 @@ class _RoleDecoder(decoder.Decoder[Received]):
 
 
 class BrokerDecoder(_RoleDecoder[FromClient]):
-    """Cuts what a client sends into packets: authentication, version choice, then messages.
+    """Decodes packets from a client: authentication, version choice, then messages.
 
-    `key_required` says whether a name must be followed by a key. Where it need not, one is read
-    only if a byte of it is there when the name is whole: the one place where the cut of the stream
-    counts, and where a client that sends its version choice ahead of the offer is misread.
+    `key_required` says whether a key must follow the name. Otherwise a key is read only if its
+    first byte has arrived when the name is complete. This is the one case in which the result
+    depends on the chunks of the stream; a client that sends its version choice before the offer is
+    misread.
 
-    `awaited` holds the ids of hook calls: the packet with such an id is the answer to it.
+    `awaited` holds the ids of hook calls: a packet with such an id is its answer.
     """
 
     def __init__(
@@ -138,11 +138,11 @@ class BrokerDecoder(_RoleDecoder[FromClient]):
 
 
 class ClientDecoder(_RoleDecoder[FromBroker]):
-    """Cuts what a broker sends into packets: its version offer, then answers and forwards.
+    """Decodes packets from a broker: the version offer, then answers and forwards.
 
     Id 0 is always an answer: the broker refuses a handshake with it, and no offer is all zero.
-    `awaited` holds the ids of the client's requests: the packet with such an id is the answer to
-    it. Any other packet must be a forward; an answer that nobody awaits loses framing.
+    `awaited` holds the ids of the client's requests: a packet with such an id is its answer. Any
+    other packet must be a forward; an answer that is not awaited loses framing.
     """
 
     def __init__(self, *, order: ByteOrder = "big", limits: Limits = DEFAULT_LIMITS) -> None:

@@ -1,4 +1,4 @@
-"""LamaMQ packets to bytes, in either byte order. The byte layouts are drawn in `layouts`."""
+"""The encoder of LamaMQ, in either byte order. `layouts` draws the byte layouts."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -38,10 +38,10 @@ _EMPTY: Final = PayloadType.EMPTY
 
 
 def encode(packet: Packet, *, order: ByteOrder = "big", limits: Limits = DEFAULT_LIMITS) -> bytes:
-    """Return the bytes of any packet of either role.
+    """Encode a packet of either role.
 
-    Raise FieldOutOfRange if a value does not fit its field or exceeds what a decoder with the
-    same limits takes.
+    Raise FieldOutOfRange if a value does not fit its field or exceeds the limit of a decoder
+    with the same limits.
     """
     return b"".join(_parts(packet, LAYOUTS[order], limits))
 

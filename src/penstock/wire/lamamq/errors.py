@@ -1,4 +1,4 @@
-"""What is wrong with a LamaMQ packet, and the answer it gets."""
+"""Errors of the LamaMQ decoder, each with the error code that answers it."""
 
 from typing import ClassVar
 
@@ -9,13 +9,11 @@ __all__ = ["BadRequest", "LamaError", "TooLarge"]
 
 
 class LamaError(errors.WireError):
-    """A fault that LamaMQ answers with error `answer` to message `message_id`.
-
-    The id is 0 in the handshake, where packets have none.
-    """
+    """A fault that LamaMQ answers with error `answer` to message `message_id`."""
 
     answer: ClassVar[ErrorCode]
-    message_id: int
+
+    message_id: int  # 0 in the handshake, where packets have none
 
 
 class BadRequest(LamaError):
@@ -23,14 +21,9 @@ class BadRequest(LamaError):
 
     code = errors.ErrorCode.LAMAMQ_BAD_REQUEST
     answer = ErrorCode.BAD_REQUEST
+    template = "bad request: {reason}"
 
-    def __init__(self, message_id: int, reason: str) -> None:
-        super().__init__(message_id, reason)
-        self.message_id = message_id
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return f"bad request: {self.reason}"
+    reason: str
 
 
 class TooLarge(LamaError):
@@ -41,13 +34,8 @@ class TooLarge(LamaError):
 
     code = errors.ErrorCode.FRAME_TOO_LARGE
     answer = ErrorCode.BAD_REQUEST
+    template = "{size} {part} exceed the limit of {size_max}"
 
-    def __init__(self, message_id: int, part: str, size: int, size_max: int) -> None:
-        super().__init__(message_id, part, size, size_max)
-        self.message_id = message_id
-        self.part = part
-        self.size = size
-        self.size_max = size_max
-
-    def __str__(self) -> str:
-        return f"{self.size} {self.part} exceed the limit of {self.size_max}"
+    part: str
+    size: int
+    size_max: int

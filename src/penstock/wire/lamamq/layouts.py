@@ -16,7 +16,7 @@ Handshake, in this order; none of the three has a message header:
     │ u8     │ STRING │ BUFFER│ │ u8 . u8       │ u8 . u8     │ │ u8    │ u8    │
     └────────┴────────┴───────┘ └───────────────┴─────────────┘ └───────┴───────┘
 
-Then messages, each behind its message header:
+Then messages, each after its message header:
 
     0            4        5
     ┌────────────┬────────┬──────────────────┐
@@ -42,8 +42,8 @@ Then messages, each behind its message header:
     │ STRING    │ u32      │ u32        │ u8       │ u8        │  ARRAY of u8, STRINGs]   │
     └───────────┴──────────┴────────────┴──────────┴───────────┴──────────────────────────┘
 
-An answer has an error where other messages have their type: only who knows which ids are awaited
-can tell the two apart.
+An answer has an error in place of the type of other messages. Only the set of awaited ids tells the
+two apart.
 
     0            4        5
     ┌────────────┬────────┬──────────────────┐
@@ -63,7 +63,7 @@ __all__ = ["LAYOUTS", "Layouts"]
 
 
 class Layouts:
-    """Every run of neighbouring fixed fields, in one byte order."""
+    """Structs of consecutive fields of fixed size, in one byte order."""
 
     __slots__ = ("array", "header", "hook", "message", "offer", "payload", "u32")
 

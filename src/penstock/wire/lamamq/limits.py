@@ -1,4 +1,4 @@
-"""The bounds of LamaMQ as one value, which both decoders and the encoder take."""
+"""The limits of LamaMQ as one value, for both decoders and the encoder."""
 
 import dataclasses
 from typing import Final
@@ -20,10 +20,10 @@ __all__ = ["DEFAULT_LIMITS", "Limits"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Limits:
-    """One bound for each length and count on the wire.
+    """One limit for each length and count on the wire.
 
-    `headers_bytes_max` bounds all headers of one message together: their keys, their values and
-    the lengths of both, but not the count before them. In a hook's conditions it bounds each
+    `headers_bytes_max` limits all headers of one message together: their keys, their values and
+    the lengths of both, but not the count before them. In a hook's conditions it limits each
     header and each value, `routing_key_bytes_max` each topic.
     """
 

@@ -1,6 +1,6 @@
 """The packets of LamaMQ as frozen values, and the numbers of its tables.
 
-Names and texts are UTF-8 strings; header values and payloads are bytes that nothing interprets.
+Names and texts are UTF-8 strings; header values and payloads are opaque bytes.
 """
 
 import dataclasses
@@ -11,6 +11,7 @@ from penstock.middleware import Condition, HasHeader, HeaderIs, HookStrategy, Ho
 
 __all__ = [
     "BROKER_ID_BIT",
+    "VERSIONS_OFFERED",
     "Answer",
     "Authentication",
     "Condition",
@@ -36,10 +37,11 @@ __all__ = [
     "Version",
     "VersionChoice",
     "VersionOffer",
+    "accepts",
 ]
 
 BROKER_ID_BIT: Final = 0x8000_0000
-"""Set in the id of every message the broker starts, clear in those our client starts."""
+"""Set in message ids that the broker assigns, clear in those of the client."""
 
 Version: TypeAlias = tuple[int, int]
 """Major and minor."""
@@ -57,7 +59,7 @@ class MessageType(enum.IntEnum):
 
 
 class ErrorCode(enum.IntEnum):
-    """Error codes of an answer; 0 is no error. The last two are Penstock's own."""
+    """Error codes of an answer; 0 is no error. Penstock adds the last two."""
 
     SERVER_EXCEPTION = 1
     BAD_REQUEST = 2
@@ -66,7 +68,7 @@ class ErrorCode(enum.IntEnum):
 
 
 class PayloadType(enum.IntEnum):
-    """What a message carries behind its headers."""
+    """Type of the payload, after the headers."""
 
     EMPTY = 0
     STRING = 1
@@ -86,7 +88,7 @@ class ConditionType(enum.IntEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Authentication:
-    """A client introduces itself; the key, where it sends one, is never shown."""
+    """Name and optional key of a client; `repr` does not show the key."""
 
     name: str
     key: bytes | None = dataclasses.field(default=None, repr=False)
@@ -103,10 +105,20 @@ class VersionOffer:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class VersionChoice:
-    """The version the client will speak."""
+    """The version that the client uses."""
 
     major: int
     minor: int
+
+
+VERSIONS_OFFERED: Final = VersionOffer(maximum=(1, 0), minimum=(1, 0))
+"""The versions that Penstock supports."""
+
+
+def accepts(choice: VersionChoice) -> bool:
+    """Return whether the broker supports the chosen version."""
+    version = (choice.major, choice.minor)
+    return VERSIONS_OFFERED.minimum <= version <= VERSIONS_OFFERED.maximum
 
 
 # --- Messages ---------------------------------------------------------------------------------
@@ -114,7 +126,10 @@ class VersionChoice:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Message:
-    """What is pushed and forwarded; `created_at` is the emitter's, in seconds since the epoch."""
+    """A pushed or forwarded message.
+
+    `created_at` is set by the sender, in seconds since the epoch.
+    """
 
     created_at: int
     routing_key: str
@@ -141,7 +156,7 @@ class Forward:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Subscribe:
-    """Ask for the messages of a routing key, which may hold wildcards."""
+    """Subscribe to a routing key, which may have wildcards."""
 
     message_id: int
     routing_key: str
@@ -149,7 +164,7 @@ class Subscribe:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Unsubscribe:
-    """Ask for the messages of a routing key no more."""
+    """Unsubscribe from a routing key."""
 
     message_id: int
     routing_key: str
@@ -157,7 +172,7 @@ class Unsubscribe:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Register:
-    """Make the sender a middleware; `conditions`, of MESSAGE_PUSHED only, must all hold."""
+    """Register a middleware; `conditions`, for MESSAGE_PUSHED only, must all hold."""
 
     message_id: int
     hook_name: str
@@ -196,9 +211,9 @@ FromClient: TypeAlias = (
     | Unregister
     | Answer
 )
-"""What a broker reads. A Forward is well formed there, but the table of states forbids it."""
+"""Packets that a broker decodes. A Forward is well formed, but the state table forbids it."""
 
 FromBroker: TypeAlias = VersionOffer | Forward | Answer
-"""What a client reads."""
+"""Packets that a client decodes."""
 
 Packet: TypeAlias = FromClient | FromBroker

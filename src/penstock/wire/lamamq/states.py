@@ -1,4 +1,4 @@
-"""The handshake of LamaMQ as tables, one for each role."""
+"""State tables of the handshake of LamaMQ, one per role."""
 
 import enum
 from typing import Final
@@ -21,7 +21,7 @@ __all__ = ["BROKER", "CLIENT", "BrokerState", "ClientState"]
 
 
 class BrokerState(enum.Enum):
-    """What the broker knows of a client."""
+    """State of a client connection, on the broker."""
 
     AWAITING_AUTHENTICATION = enum.auto()
     AWAITING_VERSION_CHOICE = enum.auto()
@@ -42,7 +42,7 @@ BROKER: Final = StateTable(
 
 
 class ClientState(enum.Enum):
-    """What a client knows of its connection."""
+    """State of a connection, on the client."""
 
     AWAITING_OFFER = enum.auto()
     OPEN = enum.auto()

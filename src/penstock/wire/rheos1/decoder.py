@@ -1,4 +1,4 @@
-"""Rheos v1 bytes to packets, one decoder for each role. `encoder` draws the layouts."""
+"""Decoders of Rheos v1, one per role. `encoder` draws the layouts."""
 
 from penstock.errors import BadMagic
 from penstock.protocols.rheos1 import RHEOS1_BODY_BYTES_MAX
@@ -34,18 +34,18 @@ __all__ = ["BrokerDecoder", "ClientDecoder"]
 
 
 class BrokerDecoder(decoder.Decoder[Request]):
-    """Cuts what a client sends into requests."""
+    """Decodes requests from a client."""
 
     def __init__(self, *, body_bytes_max: int = RHEOS1_BODY_BYTES_MAX) -> None:
         super().__init__()
         self._body_bytes_max = body_bytes_max
 
     def decode_at(self, data: Buffer, start: int) -> tuple[Request | Rejected, int] | None:
-        """See the base class: magic and length are judged as soon as they are there."""
+        """See the base class; magic and length are checked as soon as they are complete."""
         if start == len(data):
             return None
         if data[start] != MAGIC:
-            raise BadMagic(bytes((data[start],)), bytes((MAGIC,)))
+            raise BadMagic(bytes((data[start],)), (bytes((MAGIC,)),))
         end = body_end_at(data, start, body_bytes_max=self._body_bytes_max)
         if end is None or len(data) < end:
             return None
@@ -56,14 +56,14 @@ class BrokerDecoder(decoder.Decoder[Request]):
 
 
 class ClientDecoder(decoder.Decoder[ClientPacket]):
-    """Cuts what the broker sends into acknowledgments and responses, told by their first byte."""
+    """Decodes acknowledgments and responses from the broker, by their first byte."""
 
     def __init__(self, *, body_bytes_max: int = RHEOS_BODY_BYTES_MAX) -> None:
         super().__init__()
         self._body_bytes_max = body_bytes_max
 
     def decode_at(self, data: Buffer, start: int) -> tuple[ClientPacket | Rejected, int] | None:
-        """See the base class: first byte and length are judged as soon as they are there."""
+        """See the base class; first byte and length are checked as soon as they are complete."""
         if start == len(data):
             return None
         first = data[start]
@@ -71,7 +71,7 @@ class ClientDecoder(decoder.Decoder[ClientPacket]):
             return _response_at(data, start, payload_bytes_max=self._body_bytes_max)
         if first == ACK_MAGIC:
             return _acknowledgment_at(data, start)
-        raise BadMagic(bytes((first,)), bytes((ACK_MAGIC,)), bytes((RESPONSE_HEADER_BYTES,)))
+        raise BadMagic(bytes((first,)), (bytes((ACK_MAGIC,)), bytes((RESPONSE_HEADER_BYTES,))))
 
 
 def _request(data: Buffer, start: int, end: int) -> Request:

@@ -1,4 +1,4 @@
-"""Rheos v1 packets to bytes.
+"""The encoder of Rheos v1.
 
 Request (section 1): the header that `wire.rheos` draws, then the body that `topic` draws.
 
@@ -50,7 +50,7 @@ RESPONSE_HEADER: Final = struct.Struct("<BI16s")
 
 
 def encode(packet: Packet) -> bytes:
-    """Return the bytes of any packet; raise FieldOutOfRange if a value does not fit its field."""
+    """Encode a packet; raise FieldOutOfRange if a value does not fit its field."""
     match packet:
         case Request(client_id, opcode, name, payload):
             check_identifier("client id", client_id)

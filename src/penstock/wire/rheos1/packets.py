@@ -1,4 +1,4 @@
-"""The packets of Rheos v1 as frozen values. Ids are 16 bytes, names are bytes of any kind."""
+"""The packets of Rheos v1 as frozen values. Ids are 16 bytes, names any bytes."""
 
 import dataclasses
 from typing import Final, TypeAlias
@@ -17,12 +17,12 @@ __all__ = [
 
 ACKNOWLEDGMENT_BYTES: Final = 18
 RESPONSE_HEADER_BYTES: Final = 21
-"""Also the first byte of every response, by which a client knows one."""
+"""Also the first byte of every response, which identifies it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Request:
-    """A client creates a topic, subscribes to one or publishes to one."""
+    """A request to create a topic, subscribe to it or publish to it."""
 
     client_id: bytes
     opcode: OpCode
@@ -32,7 +32,7 @@ class Request:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Acknowledgment:
-    """The broker's answer to a request; `message_id` is the broker's, requests carry none."""
+    """The broker's answer to a request; `message_id` is assigned by the broker."""
 
     message_id: bytes
     code: AckCode
@@ -40,13 +40,13 @@ class Acknowledgment:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Response:
-    """A delivered message, with the client id of who published it."""
+    """A delivered message, with the client id of its publisher."""
 
     sender_id: bytes
     payload: bytes
 
 
 ClientPacket: TypeAlias = Acknowledgment | Response
-"""What a client receives."""
+"""Packets that a client receives."""
 
 Packet: TypeAlias = Request | ClientPacket

@@ -1,4 +1,4 @@
-"""The Rheos v1 topic, and its encoding: the body of every request (section 4).
+"""The topic of Rheos v1 and its encoding, the body of every request (section 4).
 
     0             2       2+N              4+N       4+N+M
     ┌─────────────┬───────┬────────────────┬──────────┐
@@ -31,14 +31,14 @@ class Topic:
 
 
 def encode_topic(name: bytes, payload: bytes) -> bytes:
-    """Return the body of a request; raise FieldOutOfRange if either is over 65 535 bytes."""
+    """Encode the body of a request; raise FieldOutOfRange if either part exceeds 65 535 bytes."""
     check("name length", len(name), U16_MAX)
     check("payload length", len(payload), U16_MAX)
     return b"".join((_LENGTH.pack(len(name)), name, _LENGTH.pack(len(payload)), payload))
 
 
 def decode_topic(body: bytes | bytearray | memoryview) -> tuple[bytes, bytes]:
-    """Return name and payload; raise CorruptedTopic unless the lengths fill `body` exactly."""
+    """Decode name and payload; raise CorruptedTopic unless the lengths fill `body` exactly."""
     size = len(body)
     if size < _LENGTHS_BYTES:
         raise CorruptedTopic(f"body of {size} bytes, at least {_LENGTHS_BYTES} are needed")

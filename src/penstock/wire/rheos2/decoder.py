@@ -1,7 +1,7 @@
-"""Rheos v2 bytes to packets, one decoder for each role. `encoder` draws the layouts.
+"""Decoders of Rheos v2, one per role. `encoder` draws the layouts.
 
-A checksum is verified before anything but magic and length is judged. One that does not match
-loses framing: the packet's length cannot be trusted.
+The checksum is verified before any field except magic and length is checked. A mismatch loses
+framing, because the length of the packet cannot be trusted.
 """
 
 from zlib import crc32
@@ -34,30 +34,30 @@ __all__ = ["BrokerDecoder", "ClientDecoder"]
 
 
 class BrokerDecoder(decoder.Decoder[Event]):
-    """Cuts what a client sends into events."""
+    """Decodes events from a client."""
 
     def __init__(self, *, body_bytes_max: int = RHEOS_BODY_BYTES_MAX) -> None:
         super().__init__()
         self._body_bytes_max = body_bytes_max
 
     def decode_at(self, data: Buffer, start: int) -> tuple[Event | Rejected, int] | None:
-        """See the base class: magic and length are judged as soon as they are there."""
+        """See the base class; magic and length are checked as soon as they are complete."""
         if start == len(data):
             return None
         if data[start] != MAGIC:
-            raise BadMagic(bytes((data[start],)), bytes((MAGIC,)))
+            raise BadMagic(bytes((data[start],)), (bytes((MAGIC,)),))
         return _event_at(data, start, body_bytes_max=self._body_bytes_max)
 
 
 class ClientDecoder(decoder.Decoder[Packet]):
-    """Cuts what the broker sends into events and acknowledgments, told by their first byte."""
+    """Decodes events and acknowledgments from the broker, by their first byte."""
 
     def __init__(self, *, body_bytes_max: int = RHEOS_BODY_BYTES_MAX) -> None:
         super().__init__()
         self._body_bytes_max = body_bytes_max
 
     def decode_at(self, data: Buffer, start: int) -> tuple[Packet | Rejected, int] | None:
-        """See the base class: magic and length are judged as soon as they are there."""
+        """See the base class; magic and length are checked as soon as they are complete."""
         if start == len(data):
             return None
         first = data[start]
@@ -65,7 +65,7 @@ class ClientDecoder(decoder.Decoder[Packet]):
             return _event_at(data, start, body_bytes_max=self._body_bytes_max)
         if first == ACK_MAGIC:
             return _acknowledgment_at(data, start)
-        raise BadMagic(bytes((first,)), bytes((MAGIC,)), bytes((ACK_MAGIC,)))
+        raise BadMagic(bytes((first,)), (bytes((MAGIC,)), bytes((ACK_MAGIC,))))
 
 
 def _event_at(

@@ -1,4 +1,4 @@
-"""Rheos v2 packets to bytes.
+"""The encoder of Rheos v2.
 
 Event: the header that `wire.rheos` draws, then
 
@@ -54,7 +54,7 @@ CHECKSUM_BYTES: Final = 4
 
 
 def encode(packet: Packet) -> bytes:
-    """Return the bytes of any packet; raise FieldOutOfRange if a value does not fit its field."""
+    """Encode a packet; raise FieldOutOfRange if a value does not fit its field."""
     match packet:
         case Event(client_id, opcode, name, data):
             check_identifier("client id", client_id)

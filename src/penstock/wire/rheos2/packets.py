@@ -1,4 +1,4 @@
-"""The packets of Rheos v2 as frozen values. Ids are 16 bytes, names are bytes of any kind."""
+"""The packets of Rheos v2 as frozen values. Ids are 16 bytes, names any bytes."""
 
 import dataclasses
 from typing import Final, TypeAlias
@@ -12,9 +12,9 @@ ACKNOWLEDGMENT_BYTES: Final = 22
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Event:
-    """A client's operation on an event stream, or, as PUBLISH to a subscriber, a delivery.
+    """An operation on an event stream; a PUBLISH from the broker is a delivery.
 
-    A delivery carries the client id of who published it.
+    A delivery has the client id of its publisher.
     """
 
     client_id: bytes
@@ -25,11 +25,11 @@ class Event:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Acknowledgment:
-    """The broker's answer to an event; `message_id` is the broker's, events carry none."""
+    """The broker's answer to an event; `message_id` is assigned by the broker."""
 
     code: AckCode
     message_id: bytes
 
 
 Packet: TypeAlias = Event | Acknowledgment
-"""What a client receives; a broker receives events only."""
+"""Packets that a client receives. A broker receives events only."""

@@ -1,4 +1,4 @@
-"""The states of Rheos v2 as tables: one for each role, for there is no handshake."""
+"""State tables of Rheos v2, one per role. There is no handshake."""
 
 import enum
 from typing import Final
@@ -10,7 +10,7 @@ __all__ = ["BROKER", "CLIENT", "BrokerState", "ClientState"]
 
 
 class BrokerState(enum.Enum):
-    """What the broker knows of a client."""
+    """State of a client connection, on the broker."""
 
     OPEN = enum.auto()
 
@@ -20,7 +20,7 @@ BROKER: Final = StateTable({(BrokerState.OPEN, Event): BrokerState.OPEN})
 
 
 class ClientState(enum.Enum):
-    """What a client knows of its connection."""
+    """State of a connection, on the client."""
 
     OPEN = enum.auto()
 

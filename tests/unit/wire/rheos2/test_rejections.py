@@ -129,7 +129,7 @@ def test_what_comes_before_a_loss_of_framing_is_given(
                 for item in decoder:
                     given.append(item)  # noqa: PERF402
         assert given == packets
-        assert caught.value.args == found_and_expected
+        assert (caught.value.found, *caught.value.expected) == found_and_expected
 
 
 @pytest.mark.parametrize("make", DECODERS)

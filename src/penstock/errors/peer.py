@@ -1,0 +1,232 @@
+"""Errors that the other end of a connection must act on: bytes, requests, reads of the log."""
+
+from penstock.errors.base import PeerError, WireError
+from penstock.errors.codes import ErrorCode
+
+__all__ = [
+    "AuthenticationFailed",
+    "BadMagic",
+    "BrokerFull",
+    "FrameTooLarge",
+    "HookRefused",
+    "HookTimeout",
+    "InvalidHook",
+    "InvalidPattern",
+    "LogDamaged",
+    "LogError",
+    "LogUnavailable",
+    "NoHistory",
+    "NotAllowed",
+    "NotSubscribed",
+    "OffsetBelowHorizon",
+    "OffsetPastEnd",
+    "OutOfSequence",
+    "TooManyMessages",
+    "TooManySubscriptions",
+    "UnrecognisedProtocol",
+]
+
+
+class BadMagic(WireError):
+    """A frame does not start with a magic number of its protocol: framing is lost."""
+
+    code = ErrorCode.BAD_MAGIC
+
+    found: bytes
+    expected: tuple[bytes, ...]
+
+    def __str__(self) -> str:
+        expected = " or ".join(magic.hex(" ") for magic in self.expected)
+        return f"frame starts with {self.found.hex(' ')}, expected {expected}"
+
+
+class FrameTooLarge(WireError):
+    """A frame, or a part of it, announces more bytes than its limit: framing is lost."""
+
+    code = ErrorCode.FRAME_TOO_LARGE
+    template = "{part} of {size} bytes exceeds the limit of {size_max}"
+
+    part: str
+    size: int
+    size_max: int
+
+
+class OutOfSequence(WireError):
+    """A well-formed packet arrived in a state that does not allow it."""
+
+    code = ErrorCode.OUT_OF_SEQUENCE
+    template = "{packet} is not allowed in state {state}"
+
+    state: str
+    packet: str
+
+
+class UnrecognisedProtocol(WireError):
+    """The first bytes of a connection match none of the protocols allowed on it."""
+
+    code = ErrorCode.UNRECOGNISED_PROTOCOL
+
+    first_bytes: bytes
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.reason} (first bytes: {self.first_bytes.hex(' ')})"
+
+
+class InvalidPattern(PeerError):
+    """A subscription pattern that is empty, too long, or has levels after `#` or `>`."""
+
+    code = ErrorCode.INVALID_PATTERN
+    template = "nothing can be subscribed to by {pattern!r}"
+
+    pattern: str
+
+
+class NotAllowed(PeerError):
+    """The access rules of the principal do not allow this action."""
+
+    code = ErrorCode.NOT_ALLOWED
+    template = "{principal} may not {action} to {topic!r}"
+
+    principal: str
+    action: str
+    topic: str
+
+
+class BrokerFull(PeerError):
+    """The broker has reached its limit of connected clients."""
+
+    code = ErrorCode.BROKER_FULL
+    template = "the limit of {sessions} clients is reached"
+
+    sessions: int
+
+
+class TooManyMessages(PeerError):
+    """The client exceeds its limit of messages per second."""
+
+    code = ErrorCode.TOO_MANY_MESSAGES
+    template = "the limit of {per_second_max} messages a second is exceeded"
+
+    per_second_max: int
+
+
+class TooManySubscriptions(PeerError):
+    """The client has reached its limit of subscriptions."""
+
+    code = ErrorCode.TOO_MANY_SUBSCRIPTIONS
+    template = "the limit of {subscriptions_max} subscriptions is reached"
+
+    subscriptions_max: int
+
+
+class AuthenticationFailed(PeerError):
+    """Credentials are wrong, or name no known principal.
+
+    `reason` is for the broker's log. It must not reach the client, which would learn whether the
+    principal exists.
+    """
+
+    code = ErrorCode.AUTHENTICATION_FAILED
+    template = "{kind} refused"
+
+    kind: str
+    reason: str
+
+
+class LogError(PeerError):
+    """The log cannot store or return messages."""
+
+
+class LogUnavailable(LogError):
+    """The log takes no messages at the moment; none of those sent was stored."""
+
+    code = ErrorCode.LOG_UNAVAILABLE
+    template = "the message cannot be kept: {reason}; send it again later"
+
+    reason: str
+
+
+class OffsetBelowHorizon(LogError):
+    """Retention has removed the messages at this offset."""
+
+    code = ErrorCode.OFFSET_BELOW_HORIZON
+    template = "offset {offset} is no longer kept; the first that is kept is {horizon}"
+
+    offset: int
+    horizon: int
+
+
+class OffsetPastEnd(LogError):
+    """No message has this offset yet."""
+
+    code = ErrorCode.OFFSET_PAST_END
+    template = "offset {offset} is not taken yet; the next message gets {end}"
+
+    offset: int
+    end: int
+
+
+class LogDamaged(LogError):
+    """Messages from `offset` up to `resumes_at` (exclusive) cannot be read."""
+
+    code = ErrorCode.LOG_DAMAGED
+
+    offset: int
+    resumes_at: int
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"messages {self.offset} to {self.resumes_at - 1} cannot be read: {self.reason}; "
+            f"see penstock log verify"
+        )
+
+
+class NoHistory(LogError):
+    """A subscription asks for history, and the broker has no log."""
+
+    code = ErrorCode.NO_HISTORY
+    template = "this broker keeps no log: subscribe without @"
+
+
+class NotSubscribed(PeerError):
+    """A client unsubscribes from a pattern that it has not subscribed to."""
+
+    code = ErrorCode.NOT_SUBSCRIBED
+
+    pattern: str
+
+    def __str__(self) -> str:
+        return f"there is no subscription to {self.pattern[:200]!r}"
+
+
+class InvalidHook(PeerError):
+    """A hook cannot be registered, or is not registered and cannot be removed."""
+
+    code = ErrorCode.INVALID_HOOK
+    template = "hook {hook!r}: {reason}"
+
+    hook: str
+    reason: str
+
+
+class HookRefused(PeerError):
+    """A middleware refused the request; `reason` is its own text and may be empty."""
+
+    code = ErrorCode.HOOK_REFUSED
+
+    hook: str
+    reason: str
+
+    def __str__(self) -> str:
+        return self.reason or f"refused by hook {self.hook!r}"
+
+
+class HookTimeout(PeerError):
+    """A middleware that must consent gave no answer in time."""
+
+    code = ErrorCode.HOOK_TIMEOUT
+    template = "hook {hook!r} gave no answer"
+
+    hook: str
