@@ -17,7 +17,7 @@ MEASURED = [
     for pattern in (
         r"\d[\d.,]*(?: to [\d.,]+)? million(?: \w+){0,4} (?:a|per|in a) second",
         r"\d[\d.,]*(?: million)? ?(?:messages|rows|frames|bytes|[KMG]i?B)?/s\b",
-        r"\d[\d.,]* times (?:as|faster|slower|that|more|nats|the)\b",
+        r"\d[\d.,]* times (?:as|faster|slower|that of|nats|JetStream|live)\b",
         r"(?<![\w.])\d[\d.,]* ?%",
         r"(?<![\w.])\d[\d.,]* ?(?:ns|µs|us|ms)\b",
         r"(?:takes?|took|ready after) \d[\d.,]* s\b",
