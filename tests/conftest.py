@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
     from tests.support.commands import Commands
 
+CRASH = Path(__file__).parent / "crash"
+
 # The same examples on every run, and no verdict on how busy the machine is: `make fuzz` is for
 # inputs nobody has tried, `make test` must fail only when something broke.
 settings.register_profile(
@@ -25,9 +28,12 @@ settings.load_profile("steady")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let one process run all tests that use the session of Spark: to start one takes seconds."""
+    """Mark tests for `make test-fast`; run those that share a Spark session in one process."""
     for item in items:
+        if item.path.is_relative_to(CRASH):
+            item.add_marker(pytest.mark.crash)
         if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.xdist_group("spark"))
 
 

@@ -60,6 +60,7 @@ def test_the_message_is_what_the_example_prints() -> None:
     assert shown == sent
 
 
+@pytest.mark.spark
 def test_the_programs_run(tmp_path: Path) -> None:
     readme = (ROOT / "README.md").read_text()
     first, second = (part.split("```")[0] for part in readme.split("```python\n")[1:])
