@@ -14,7 +14,7 @@ KILLS ?= 10
 help:
 	@echo "make demo            run clients of all five protocols, their Spark tables, and a broker to try"
 	@echo "make serve           run a broker on tcp://127.0.0.1:7000"
-	@echo "make test-fast       run the tests that need no Spark, crash run or browser"
+	@echo "make test-fast       run the quick tests: no Spark, crash run or browser"
 	@echo "make test            run every test"
 	@echo "make check           run ruff, mypy and the layering test"
 	@echo "make format          format the code"
@@ -53,7 +53,7 @@ test: setup
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
 
 test-fast: setup
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not spark and not crash and not browser" $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not (spark or crash or browser or slow)" $(ARGS)
 
 check: setup
 	$(BIN)/ruff check .
