@@ -1,4 +1,4 @@
-# Every command a newcomer needs. `make setup` is run by all of them and costs nothing when done.
+# Every command of the project; CONTRIBUTING.md says when to use which. All of them run `make setup` first.
 
 PYTHON ?= python3
 VENV := .venv
@@ -8,23 +8,26 @@ WORKERS ?= 2
 SECONDS ?= 60
 KILLS ?= 10
 
-.PHONY: help setup demo serve test check format bench bench-broker bench-log bench-spark fuzz crash crash-pipeline story clean
+.PHONY: help setup demo serve test test-fast check format figures bench bench-broker bench-log bench-spark \
+	fuzz crash crash-pipeline story clean
 
 help:
-	@echo "make demo     a story in five protocols, its Spark tables, and a broker to try"
-	@echo "make serve    run a broker on tcp://127.0.0.1:7000"
-	@echo "make test     set up and run every test"
-	@echo "make check    ruff, mypy and the layering test"
-	@echo "make bench    measure the codecs (ARGS=--save keeps the figures)"
-	@echo "make bench-broker   measure the broker beside nats-server (Debian's package)"
-	@echo "make bench-log      measure the log, beside JetStream where it has a part"
-	@echo "make fuzz     fuzz each codec (SECONDS=60 for each)"
-	@echo "make bench-spark    measure the data source beside Spark's Parquet reader"
-	@echo "make crash    kill brokers under load (SECONDS=60 of it), and cut their power"
-	@echo "make crash-pipeline kill the pipeline's driver, each job KILLS=10 times, and its broker"
-	@echo "make story    two million messages of five protocols into tables, counted at both ends"
-	@echo "make format   format the code"
-	@echo "make clean    remove what was built"
+	@echo "make demo            run clients of all five protocols, their Spark tables, and a broker to try"
+	@echo "make serve           run a broker on tcp://127.0.0.1:7000"
+	@echo "make test-fast       run the quick tests: no Spark, crash run or browser"
+	@echo "make test            run every test"
+	@echo "make check           run ruff, mypy and the layering test"
+	@echo "make format          format the code"
+	@echo "make fuzz            fuzz each codec for SECONDS=60"
+	@echo "make crash           kill brokers under load for SECONDS=60, and cut their power"
+	@echo "make crash-pipeline  kill the driver of each pipeline job KILLS=10 times, and its broker"
+	@echo "make story           send two million messages through broker and pipeline, and count them"
+	@echo "make bench           measure the codecs (ARGS=--save stores the results)"
+	@echo "make bench-broker    measure the broker, compared with nats-server (Debian's package)"
+	@echo "make bench-log       measure the log, compared with JetStream"
+	@echo "make bench-spark     measure the data source, compared with Spark's Parquet reader"
+	@echo "make figures         write the stored results into README.md and docs/"
+	@echo "make clean           remove the virtual environment and everything built"
 
 setup: $(VENV)/installed
 
@@ -49,6 +52,9 @@ serve: setup
 test: setup
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
 
+test-fast: setup
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not (spark or crash or browser or slow)" $(ARGS)
+
 check: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -58,6 +64,9 @@ check: setup
 format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+figures: setup
+	$(BIN)/python -m bench.figures
 
 bench: setup
 	$(BIN)/python -m bench.micro.codecs $(ARGS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,6 +17,32 @@ if TYPE_CHECKING:
 
     from tests.support.commands import Commands
 
+TESTS = Path(__file__).parent
+CRASH = TESTS / "crash"
+SLOW = (
+    "bench/test_log_bench.py",
+    "bench/test_macro.py",
+    "examples/test_command_line.py",
+    "examples/test_configuration.py",
+    "examples/test_first_hour.py",
+    "fuzz/test_short_pass.py",
+    "interop/test_abuse.py",
+    "interop/test_flight_beside.py",
+    "interop/test_flight_patience.py",
+    "interop/test_flight_sink.py",
+    "interop/test_http_access.py",
+    "sim/test_world.py",
+    "unit/cli/test_arguments.py",
+    "unit/cli/test_bench.py",
+    "unit/cli/test_conform.py",
+    "unit/cli/test_serve.py",
+    "unit/kernels/test_stored.py",
+    "unit/storage/test_plain.py",
+    "unit/storage/test_recovery.py",
+    "unit/storage/test_verify.py",
+)
+"""The modules that take longest without Spark or a crash run: `make test-fast` leaves them out."""
+
 # The same examples on every run, and no verdict on how busy the machine is: `make fuzz` is for
 # inputs nobody has tried, `make test` must fail only when something broke.
 settings.register_profile(
@@ -25,9 +52,14 @@ settings.load_profile("steady")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let one process run all tests that use the session of Spark: to start one takes seconds."""
+    """Mark tests for `make test-fast`; run those that share a Spark session in one process."""
     for item in items:
+        if item.path.is_relative_to(CRASH):
+            item.add_marker(pytest.mark.crash)
+        if item.path.relative_to(TESTS).as_posix() in SLOW:
+            item.add_marker(pytest.mark.slow)
         if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.xdist_group("spark"))
 
 

@@ -10,12 +10,11 @@ Penstock runs with `fsync`: an acknowledgment leaves when its message is on disk
 with its defaults: a stream on files, which are synced every two minutes. Its publisher is the same
 program: PUB with a reply subject, acknowledgments counted by their sequence numbers. It is at its
 best with another window from run to run, so it is given three. Rounds of all alternate; the best of
-each is kept, and so is the speed of the disk: bare writes of 4 MiB, each followed by `fdatasync`.
+each is kept.
 """
 
 import argparse
 import multiprocessing
-import os
 import socket
 import sys
 import threading
@@ -26,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.macro.peers import HOST
-from bench.macro.stores import data_folder, jetstream_store, penstock_store
+from bench.macro.stores import jetstream_store, penstock_store
 from bench.macro.wires import WIRES, Nats, Wire, exchange
 from bench.results import save
 from penstock.cli.bench_wires import AcknowledgmentCounter, PublishRefused
@@ -40,7 +39,6 @@ WINDOWS = {"jetstream": (2_000, 20_000, 200_000)}
 WINDOW = 500_000
 SECONDS_MAX = 120
 ANSWER_SECONDS_MAX = 60
-DISK_WRITE_BYTES = 4 * 1024 * 1024
 
 # Times JetStream's file store in the same run.
 TIMES_MIN = {"rheos2": 5.0}
@@ -118,7 +116,7 @@ ACKNOWLEDGED: dict[str, Wire] = {
 
 
 class Window:
-    """How many messages are out, between the thread that sends and the one that counts."""
+    """Bounds unanswered messages, between the thread that sends and the one that counts."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -139,7 +137,7 @@ class Window:
             self._moved.notify()
 
     def fail(self, failure: BaseException) -> None:
-        """Let whoever waits learn that no more answers will come."""
+        """Wake the waiting thread: no more answers will come."""
         with self._moved:
             self._failure = failure
             self._moved.notify()
@@ -226,23 +224,10 @@ def folder_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def disk_rate(total: int, *, sync: bool) -> float:
-    """Bytes a second of bare writes into a new file, each followed by `fdatasync` if `sync`."""
-    piece = os.urandom(DISK_WRITE_BYTES)
-    with data_folder() as folder, (folder / "disk").open("wb", buffering=0) as file:
-        start = time.monotonic()
-        for _ in range(max(1, total // len(piece))):
-            file.write(piece)
-            if sync:
-                os.fdatasync(file.fileno())
-        return file.tell() / (time.monotonic() - start)
-
-
 def measure(*, rounds: int, count: int) -> list[dict[str, Any]]:
     """Best figures of every acknowledged protocol and of JetStream."""
     best: dict[str, float] = {}
     sizes: dict[str, float] = {}
-    disk = 0.0
     for _ in range(rounds):
         for name in ACKNOWLEDGED:
             peer = name == "jetstream"
@@ -252,7 +237,6 @@ def measure(*, rounds: int, count: int) -> list[dict[str, Any]]:
                     rate = run(name, store.port, count=messages, window=window)
                     sizes[name] = folder_bytes(store.folder) / messages
                 best[name] = max(best.get(name, 0.0), rate)
-        disk = max(disk, disk_rate(count * 100, sync=True))
     return [
         {
             "protocol": name,
@@ -260,7 +244,6 @@ def measure(*, rounds: int, count: int) -> list[dict[str, Any]]:
             "acknowledged": rate,
             "times_jetstream": rate / best["jetstream"],
             "stored_bytes_each": sizes[name],
-            "disk_share": rate * sizes[name] / disk,
         }
         for name, rate in best.items()
     ]
@@ -285,12 +268,11 @@ def main() -> int:
     rounds, count = (1, 40_000) if arguments.quick else (arguments.rounds, 4_000_000)
     results = measure(rounds=rounds, count=count)
     print("million acknowledged messages of 100 bytes a second; best of several rounds in one run")
-    print(f"{'':<9} {'acknowledged':>12} {'x jetstream':>12} {'bytes each':>11} {'disk':>6}")
+    print(f"{'':<9} {'acknowledged':>12} {'x jetstream':>12} {'bytes each':>11}")
     for row in results:
         print(
             f"{row['protocol']:<9} {row['acknowledged'] / 1e6:>12.2f}"
             f" {row['times_jetstream']:>12.1f} {row['stored_bytes_each']:>11.0f}"
-            f" {row['disk_share']:>6.0%}"
         )
     if arguments.save:
         print(f"kept in {save('intake', results)}")

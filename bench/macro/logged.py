@@ -2,32 +2,45 @@
 
     python -m bench.macro.logged [--save] [--quick] [--rounds 3]
 
-The load of `bench.macro.pubsub`, one publisher and one subscriber, through `penstock serve` with
-each durability. With `memory` there is no log: what the others are less is its price. nats-server
-keeps nothing. Rounds of all alternate; the best of each is kept.
+The load of `bench.macro.pubsub`, one publisher and one subscriber, through a new `penstock serve`
+for each durability and round. With `memory` nothing is written to disk: the difference to the
+others is the price of the log. nats-server keeps nothing. Rounds of all alternate; the best of each
+is kept.
 
-"Of bare writes" says how near that is to what the machine can do: the bytes that the log got a
-second, beside bare writes of 4 MiB into a new file in the same run, which nobody syncs. In a
-virtual machine that gives free memory back to its host these are slow: every new page of the page
-cache has to be fetched again.
+"Of bare writes" compares the bytes that the log wrote in a second with plain writes of 4 MiB into a
+new file in the same run, without a sync. In a virtual machine that returns free memory to its host
+these are slow: the host must provide every new page of the page cache again.
 """
 
 import argparse
+import os
 import sys
+import time
 from typing import Any
 
-from bench.macro.intake import disk_rate, folder_bytes
+from bench.macro.intake import folder_bytes
 from bench.macro.peers import nats_server
 from bench.macro.pubsub import VALUE, run
-from bench.macro.stores import penstock_store
+from bench.macro.stores import data_folder, penstock_store
 from bench.macro.wires import WIRES
 from bench.results import save
 
 DURABILITIES = ("memory", "os", "fsync")
 PROTOCOLS = [name for name in WIRES if name != "nats"]
+BARE_WRITE_BYTES = 4 * 1024 * 1024
 
 # Times nats-server in the same run.
 TIMES_MIN = {("herald", "os"): 1.5}
+
+
+def bare_write_rate(total: int) -> float:
+    """Bytes a second of writes into a new file, without a sync."""
+    piece = os.urandom(BARE_WRITE_BYTES)
+    with data_folder() as folder, (folder / "bare").open("wb", buffering=0) as file:
+        start = time.monotonic()
+        for _ in range(max(1, total // len(piece))):
+            file.write(piece)
+        return file.tell() / (time.monotonic() - start)
 
 
 def measure(*, rounds: int, count: int, names: list[str]) -> list[dict[str, Any]]:
@@ -36,7 +49,7 @@ def measure(*, rounds: int, count: int, names: list[str]) -> list[dict[str, Any]
     sizes: dict[tuple[str, str], float] = {}
     bare = 0.0
     for _ in range(rounds):
-        bare = max(bare, disk_rate(count * 180, sync=False))
+        bare = max(bare, bare_write_rate(count * 180))
         with nats_server() as port:
             rate = run(WIRES["nats"], port, count=count // 4, subscribers=1)
             best["nats", "none"] = max(best.get(("nats", "none"), 0.0), rate)

@@ -1,44 +1,5 @@
-"""Figures that were measured, each with the machine and the commit they were measured on."""
+"""Measured figures, each with date, commit and machine."""
 
-import json
-import os
-import platform
-import subprocess
-import time
-from pathlib import Path
-from typing import Any
+from bench.results.files import FOLDER, load, save
 
-__all__ = ["save"]
-
-FOLDER = Path(__file__).parent
-
-
-def save(name: str, results: list[dict[str, Any]]) -> Path:
-    """Write `results` beside this file as `<name>.json`, with machine, commit and time."""
-    record = {
-        "benchmark": name,
-        "measured": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "commit": _git("describe", "--always", "--dirty", "--abbrev=12"),
-        "machine": {
-            "processor": _processor(),
-            "cores": os.cpu_count(),
-            "system": platform.platform(),
-            "python": platform.python_version(),
-        },
-        "results": results,
-    }
-    path = FOLDER / f"{name}.json"
-    path.write_text(json.dumps(record, indent=1) + "\n")
-    return path
-
-
-def _git(*arguments: str) -> str:
-    command = ["git", "-C", str(FOLDER), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()  # noqa: S603
-
-
-def _processor() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.machine()
+__all__ = ["FOLDER", "load", "save"]

@@ -12,7 +12,6 @@ from bench.macro import intake, log_latency, logged, opening, pubsub, replay, to
 from bench.macro.stores import jetstream_store, penstock_store
 from bench.macro.wires import WIRES
 from bench.micro import log
-from bench.report import PAGES, ROOT, readme_with_tables
 from penstock.wire import lamamq, rheos1, rheos2
 from penstock.wire.rheos import AckCode
 
@@ -132,9 +131,3 @@ def test_every_way_to_read_finds_every_message_that_it_counts(
     assert total >= 20_000
     assert rows["groups"]["messages"] == rows["loaded"]["messages"] == total
     assert rows[asked]["messages"] == pytest.approx(total / topic_count, rel=0.05)
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_the_tables_of_a_page_are_those_of_the_kept_results(page: str) -> None:
-    text = (ROOT / page).read_text()
-    assert readme_with_tables(text) == text, "run: python -m bench.report --write"

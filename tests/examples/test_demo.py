@@ -112,6 +112,7 @@ def rows(text: str, title: str) -> dict[str, list[str]]:
     return {cells[0]: cells[1:] for cells in split}
 
 
+@pytest.mark.spark
 def test_the_whole_story_is_told_once_and_nothing_is_left(
     temporary: Path, closing: list[Demo]
 ) -> None:
@@ -172,6 +173,7 @@ def test_without_java_the_rest_is_told_and_one_line_says_what_to_do(
     assert demo.left() == []
 
 
+@pytest.mark.spark
 def test_it_stays_until_it_is_interrupted_and_its_commands_work_meanwhile(
     temporary: Path, closing: list[Demo]
 ) -> None:
@@ -197,6 +199,7 @@ def test_it_stays_until_it_is_interrupted_and_its_commands_work_meanwhile(
     assert demo.left() == []
 
 
+@pytest.mark.spark
 def test_an_interrupt_while_spark_computes_ends_all_of_it(
     temporary: Path, closing: list[Demo]
 ) -> None:

@@ -1,4 +1,4 @@
-"""The README says what was measured, and names commands that exist."""
+"""The programs of the README run; its commands, links and folders exist."""
 
 import itertools
 import re
@@ -8,16 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from bench.report import readme_with_tables
+from tests.conftest import SLOW, TESTS
 from tests.support.live import LiveBroker
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
-
-
-def test_the_tables_are_those_of_the_kept_results() -> None:
-    readme = (ROOT / "README.md").read_text()
-    assert readme_with_tables(readme) == readme, "run: python -m bench.report --write"
+TOP = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
+PAGES = sorted([*TOP, *(ROOT / "docs").rglob("*.md")])
 
 
 def test_every_make_command_is_a_target() -> None:
@@ -26,12 +22,36 @@ def test_every_make_command_is_a_target() -> None:
         for line in (ROOT / "Makefile").read_text().splitlines()
         if ":" in line
     }
-    for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+    for path in PAGES:
         for line in path.read_text().splitlines():
             words = line.replace("`", " ").split()
             for word, following in itertools.pairwise(words):
-                if word == "make" and following.isalpha() and f"`make {following}" in line:
+                if (
+                    word == "make"
+                    and following.replace("-", "").isalpha()
+                    and f"`make {following}" in line
+                ):
                     assert following in targets, f"{path.name}: make {following}"
+
+
+@pytest.mark.parametrize("page", TOP, ids=lambda page: page.name)
+def test_every_folder_and_file_that_is_named_exists(page: Path) -> None:
+    for name in re.findall(r"`((?:src|tests|bench|examples|docs)/[\w./]*)`", page.read_text()):
+        assert (ROOT / name).exists(), name
+
+
+def test_every_module_that_is_called_slow_exists() -> None:
+    for name in SLOW:
+        assert (TESTS / name).exists(), name
+
+
+def test_every_decision_has_a_status_and_is_listed() -> None:
+    folder = ROOT / "docs" / "decisions"
+    index = (folder / "README.md").read_text()
+    for path in sorted(folder.glob("[0-9]*.md")):
+        title, status = re.match(r"# (.+)\n\nStatus: (\w+)", path.read_text()).groups()
+        assert f"| [{title}]({path.name}) | {status}" in index
+        assert status in {"accepted", "superseded"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -66,6 +86,7 @@ def test_the_message_is_what_the_example_prints() -> None:
     assert shown == sent
 
 
+@pytest.mark.spark
 def test_the_programs_run(tmp_path: Path) -> None:
     readme = (ROOT / "README.md").read_text()
     first, second = (part.split("```")[0] for part in readme.split("```python\n")[1:])

@@ -175,6 +175,7 @@ def test_the_token_opens_what_its_rules_say_and_nothing_else(
         reader.option("token", "guessed").load().count()
 
 
+@pytest.mark.spark
 def test_the_commands_run(place: Place) -> None:
     (place.folder / "pipeline.toml").write_text(place.put(PIPELINE_FILE))
     answers = []

@@ -11,6 +11,8 @@ import sys
 import urllib.request
 from pathlib import Path
 
+import pytest
+
 from tests.support.running import PENSTOCK, Running, environment
 from tests.support.served import free_port, until
 
@@ -52,6 +54,7 @@ def subscriptions(http: str) -> list[str]:
         return [each["pattern"] for each in json.load(answer)["subscriptions"]]
 
 
+@pytest.mark.spark
 def test_every_step_prints_what_the_page_says(tmp_path: Path) -> None:
     ports = {usual: free_port() for usual in (7000, 7080, 7090)}
     tcp, http, flight = (f"{HOST}:{port}" for port in ports.values())

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pytest
 
 from penstock.errors import PenstockError
 from penstock.flight.client import FlightClient
@@ -96,6 +97,7 @@ def finish(client: FlightClient, epoch: int) -> None:
     assert client.publish_epoch("spark", epoch, PARTITIONS).again
 
 
+@pytest.mark.crash
 def test_an_epoch_that_was_cut_short_is_finished_and_none_comes_twice(tmp_path: Path) -> None:
     chance = random.Random(5)
     cut_short = 0
@@ -127,6 +129,7 @@ def test_an_epoch_that_was_cut_short_is_finished_and_none_comes_twice(tmp_path: 
         assert numbers in (list(range(ROWS)), list(range(ROWS))[::-1])
 
 
+@pytest.mark.crash
 def test_rows_that_were_put_aside_before_a_kill_are_published_after_it(tmp_path: Path) -> None:
     with broker(tmp_path) as (endpoint, _), FlightClient(endpoint) as client:
         client.stage([rows([b"kept"])], writer="w", epoch=0, partition=0)

@@ -88,6 +88,7 @@ def test_a_wrong_configuration_and_a_wrong_schema_are_named(tmp_path: Path) -> N
     assert "there are: numbers" in done.output
 
 
+@pytest.mark.spark
 @pytest.mark.parametrize(
     ("folder", "reason"),
     [("pipeline.toml", "file exists"), ("pipeline.toml/below", "not a directory")],

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.flight import serve_tables
 from tests.support.live import LiveBroker
 
@@ -45,6 +47,7 @@ os._exit(0)  # nobody waits for a cluster to be taken down
 """
 
 
+@pytest.mark.spark
 def test_separate_executors_work_over_flight(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with LiveBroker(data=data) as broker:

@@ -1,0 +1,407 @@
+"""Write the figures of bench/results into the blocks of README.md and docs/.
+
+    python -m bench.figures           rewrite every block (also `make figures`)
+    python -m bench.figures --print   print all tables
+
+A block stands between two comments. If a line break follows the first one, the block is a table
+with date, commit and results file below it; otherwise it is a number inside a sentence:
+
+    <!-- intake:begin -->             An idle client takes <!-- idle-client:begin -->4.1
+    | table |                         KiB<!-- idle-client:end -->.
+    <!-- intake:end -->
+"""
+
+import argparse
+import os
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from bench.results import FOLDER, load
+
+__all__ = ["BLOCK", "TABLES", "figures", "pages", "with_figures"]
+
+ROOT = Path(__file__).parents[1]
+BLOCK: Final = re.compile(
+    r"<!-- (?P<name>[a-z0-9-]+):begin -->(?P<line>\n?)(?P<text>.*?)<!-- (?P=name):end -->",
+    re.DOTALL,
+)
+Rows = list[dict[str, Any]]
+
+
+def pages() -> list[Path]:
+    """Return README.md and every page below docs/."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """Return a Markdown table."""
+    names = list(header)
+    lines = [names, ["---"] * len(names), *rows]
+    cells = ([f" {cell} " if cell else " " for cell in line] for line in lines)
+    return "\n".join(f"|{'|'.join(line)}|" for line in cells)
+
+
+def peer(name: str) -> str:
+    """Return the name of a protocol or of the broker that it is compared with."""
+    return {"nats": "nats-server", "jetstream": "JetStream"}.get(name, name)
+
+
+def million(rate: float, digits: int = 2) -> str:
+    return f"{rate / 1e6:.{digits}f}"
+
+
+def codecs(results: Rows) -> str:
+    return table(
+        [
+            "million frames/s",
+            "scan",
+            "encode",
+            "both",
+            "plain codec",
+            "both / plain codec",
+            "cost of both in bare copies",
+        ],
+        (
+            [
+                row["protocol"],
+                *(million(row[way], 0) for way in ("scan", "encode", "both")),
+                million(row["plain"]),
+                f"{row['times_plain']:.0f}",
+                f"{row['copies']:.1f}",
+            ]
+            for row in results
+            if row["value_bytes"] == 100
+        ),
+    )
+
+
+def pubsub(results: Rows) -> str:
+    rows = {(row["protocol"], row["subscribers"]): row for row in results}
+    names = dict.fromkeys(row["protocol"] for row in results)
+    return table(
+        [
+            "million messages/s",
+            "1 subscriber",
+            "times nats-server",
+            "8 subscribers, delivered to all",
+            "times nats-server",
+        ],
+        (
+            [
+                peer(name),
+                million(rows[name, 1]["delivered"]),
+                f"{rows[name, 1]['times_nats']:.1f}",
+                million(rows[name, 8]["delivered"]),
+                f"{rows[name, 8]['times_nats']:.1f}",
+            ]
+            for name in names
+        ),
+    )
+
+
+def latency(results: Rows) -> str:
+    return table(
+        ["µs", "p50", "p90", "p99"],
+        ([peer(row["protocol"]), *percentiles(row)] for row in results),
+    )
+
+
+def percentiles(row: dict[str, Any]) -> list[str]:
+    return [f"{row[name]:.0f}" for name in ("p50_us", "p90_us", "p99_us")]
+
+
+def crowd(results: Rows) -> str:
+    rows = {row["measure"]: row for row in results}
+    idle, restless = rows["idle"], rows["restless"]
+    return table(
+        ["clients", "broker memory"],
+        [
+            [
+                f"{idle['clients']:,} idle subscribers",
+                f"{idle['kib_each']:.1f} KiB for each",
+            ],
+            [
+                f"{restless['clients']:,} that come and go, {restless['visits']:,} visits in all",
+                f"{restless['growth_kib']} KiB more at the end than at half time",
+            ],
+        ],
+    )
+
+
+def intake(results: Rows) -> str:
+    return table(
+        ["", "million acknowledged/s", "times JetStream", "bytes on disk for each"],
+        (
+            [
+                peer(row["protocol"]),
+                million(row["acknowledged"]),
+                f"{row['times_jetstream']:.1f}",
+                f"{row['stored_bytes_each']:.0f}",
+            ]
+            for row in results
+        ),
+    )
+
+
+def logged(results: Rows) -> str:
+    rows = {(row["protocol"], row["durability"]): row for row in results}
+    nats = rows["nats", "none"]
+    lines = [
+        [
+            name,
+            *(million(rows[name, each]["published"]) for each in ("fsync", "os", "memory")),
+            *(f"{rows[name, each]['times_nats']:.1f}" for each in ("fsync", "os", "memory")),
+        ]
+        for name in dict.fromkeys(name for name, _ in rows if name != "nats")
+    ]
+    return table(
+        [
+            "million messages/s",
+            "`fsync`",
+            "`os`",
+            "`memory`",
+            "times nats-server: `fsync`",
+            "`os`",
+            "`memory`",
+        ],
+        [*lines, ["nats-server", "", "", million(nats["published"]), "", "", "1.0"]],
+    )
+
+
+def replay(results: Rows) -> str:
+    return table(
+        ["million messages/s", "live", "replayed", "times live"],
+        (
+            [
+                row["protocol"],
+                million(row["live"]),
+                million(row["replayed"]),
+                f"{row['times_live']:.1f}",
+            ]
+            for row in results
+        ),
+    )
+
+
+def append(results: Rows) -> str:
+    lines = []
+    for row in results:
+        if row["measure"] == "size":
+            log = f"a log of {row['gigabytes']:.1f} GB"
+        elif row["measure"] == "topics":
+            noun = "topic" if row["topics"] == 1 else "topics"
+            log = f"{row['topics']:,} {noun} {row['use']}"
+        else:
+            continue
+        lines.append([log, *(f"{row[f'{part}_ns']:.0f}" for part in ("taking", "own", "system"))])
+    return table(["ns for each message", "event loop", "whole process", "system"], lines)
+
+
+def reading(results: Rows) -> str:
+    ways = {
+        "groups": "groups, as replay reads them",
+        "loaded": "groups, loaded into a batch",
+        "records": "Arrow record batches",
+        "topic": "record batches of the only topic",
+        "one of ten": "record batches of one topic of ten",
+    }
+    return table(
+        ["", "million messages/s", "GB/s", "processor time of a message, ns"],
+        (
+            [
+                ways[row["way"]],
+                million(row["messages_a_second"], 1),
+                f"{row['bytes_a_second'] / 1e9:.2f}",
+                f"{row['processor_ns']:.0f}",
+            ]
+            for row in results
+            if row["measure"] == "read"
+        ),
+    )
+
+
+def topics(results: Rows) -> str:
+    return table(
+        ["topics in turn", "million acknowledged/s", "topics created/s"],
+        (
+            [f"{row['topics']:,}", million(row["acknowledged"]), f"{row['topics_made']:,.0f}"]
+            for row in results
+        ),
+    )
+
+
+def log_latency(results: Rows) -> str:
+    return table(
+        ["µs", "until", "durability", "p50", "p90", "p99"],
+        (
+            [row["protocol"], row["measure"], f"`{row['durability']}`", *percentiles(row)]
+            for row in results
+        ),
+    )
+
+
+def opening(results: Rows) -> str:
+    ends = {"clean": "closed cleanly", "killed": "after kill -9"}
+    return table(
+        ["log", "log open after", "read", "broker ready after", "broker without a log"],
+        (
+            [
+                f"{row['gibibytes']:.1f} GiB, {ends[row['end']]}",
+                f"{row['open_seconds']:.2f} s",
+                f"{row['bytes_read'] / 1e6:.1f} MB",
+                f"{row['ready_seconds']:.2f} s",
+                f"{row['empty_ready_seconds']:.2f} s",
+            ]
+            for row in results
+        ),
+    )
+
+
+def spark_scan(results: Rows) -> str:
+    ways = {
+        "rows": ("all columns of all rows, dropped", "Parquet files"),
+        "to Parquet": ("all columns to Parquet files", "Parquet files"),
+        "by topic": ("counted by topic", "Parquet files"),
+        "over Flight": ("all columns over Flight, dropped", "the segments"),
+    }
+    calls = {"scan": "`scan`", "source": "`spark.read`"}
+    return table(
+        ["million rows/s", "by", "rate", "compared with", "rate", "times"],
+        (
+            [
+                ways[row["way"]][0],
+                calls[row["how"]],
+                million(row["ours"]),
+                ways[row["way"]][1],
+                million(row["other"]),
+                f"{row['times']:.2f}",
+            ]
+            for row in results
+        ),
+    )
+
+
+def spark_bronze(results: Rows) -> str:
+    lines = []
+    for row in results:
+        match row["way"]:
+            case "now":
+                ours, other = million(row["ours"]), million(row["other"])
+                lines.append(["stream with `availableNow` into bronze", f"{ours} million rows/s"])
+                lines.append(["Parquet files to Parquet files", f"{other} million rows/s"])
+            case "one row":
+                sink = "dropped" if row["to"] == "nothing" else "into bronze"
+                lines.append([f"micro-batch of one row, {sink}", f"{row['milliseconds']:.0f} ms"])
+            case "fresh":
+                lines.append(
+                    [
+                        "from sending to the commit in bronze at 1,000 messages/s",
+                        f"p50 {row['50']:.0f} ms, p99 {row['99']:.0f} ms",
+                    ]
+                )
+    return table(["", "measured"], lines)
+
+
+def by_hand(results: Rows) -> str:
+    return table(
+        ["compared", "result", "date", "commit"],
+        (
+            [row["measure"], row["text"], row["date"].partition("T")[0], commit(row)]
+            for row in results
+        ),
+    )
+
+
+class Table(NamedTuple):
+    """A table and the results file that it is made from."""
+
+    file: str
+    render: Callable[[Rows], str]
+
+
+TABLES: Final = {
+    "codecs": Table("codecs", codecs),
+    "pubsub": Table("pubsub", pubsub),
+    "latency": Table("latency", latency),
+    "crowd": Table("crowd", crowd),
+    "intake": Table("intake", intake),
+    "logged": Table("logged", logged),
+    "replay": Table("replay", replay),
+    "append": Table("log", append),
+    "reading": Table("log", reading),
+    "topics": Table("topics", topics),
+    "log-latency": Table("log_latency", log_latency),
+    "opening": Table("opening", opening),
+    "spark-scan": Table("spark_scan", spark_scan),
+    "spark-bronze": Table("spark_bronze", spark_bronze),
+    "by-hand": Table("by_hand", by_hand),
+}
+
+
+def figures() -> dict[str, str]:
+    """Return the numbers that pages name inside sentences."""
+    idle = next(row for row in load("crowd")["results"] if row["measure"] == "idle")
+    stored = next(row for row in load("intake")["results"] if row["protocol"] == "rheos2")
+    return {
+        "idle-client": f"{idle['kib_each']:.0f} KiB",
+        "stored-bytes": f"{stored['stored_bytes_each']:.0f} bytes",
+        **{row["figure"]: row["text"] for row in load("by_hand")["results"]},
+    }
+
+
+def commit(record: dict[str, Any]) -> str:
+    """Return the commit of a run, as a page shows it."""
+    number, dirty, _ = record["commit"].partition("-dirty")
+    return f"`{number}`" + (" with uncommitted changes" if dirty else "")
+
+
+def source(name: str, page: Path) -> str:
+    """Return the line below a table: date, commit, machine and results file."""
+    record = load(name)
+    path = Path(os.path.relpath(FOLDER / f"{name}.json", page.parent)).as_posix()
+    link = f"[{name}.json]({path})"
+    if "date" not in record:
+        return f"{record['note']} File: {link}."
+    machine = record["machine"]
+    return (
+        f"Measured {record['date'].partition('T')[0]}, commit {commit(record)},"
+        f" {machine['cores']} shared cores of {machine['processor']},"
+        f" Python {machine['python']}: {link}."
+    )
+
+
+def with_figures(text: str, page: Path) -> str:
+    """Return the text of a page with every block made anew; raise KeyError for an unknown one."""
+    numbers = figures()
+
+    def block(found: re.Match[str]) -> str:
+        name = found["name"]
+        if found["line"]:
+            file, render = TABLES[name]
+            shown = f"\n{render(load(file)['results'])}\n\n{source(file, page)}\n"
+        else:
+            shown = numbers[name]
+        return f"<!-- {name}:begin -->{shown}<!-- {name}:end -->"
+
+    return BLOCK.sub(block, text)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--print", action="store_true", help="print all tables, change no page")
+    arguments = parser.parse_args()
+    if arguments.print:
+        for file, render in TABLES.values():
+            print(render(load(file)["results"]), end="\n\n")
+        return
+    for page in pages():
+        text = page.read_text()
+        if (changed := with_figures(text, page)) != text:
+            page.write_text(changed)
+            print(f"{page.relative_to(ROOT)}: figures updated")
+
+
+if __name__ == "__main__":
+    main()
