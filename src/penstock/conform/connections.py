@@ -17,40 +17,45 @@ from penstock.client.address import Address
 from penstock.client.errors import ConnectFailed
 from penstock.limits import FLEXIMQ_MESSAGE_BYTES_CEILING
 
-__all__ = ["Wire", "WireClosed", "open_wire"]
+__all__ = ["Connection", "ConnectionClosed", "open_connection"]
 
 READ_BYTES: Final = 65_536
 
 
-class WireClosed(Exception):
-    """The other side has ended the connection."""
+class ConnectionClosed(Exception):
+    """The server has closed the connection."""
 
 
-class Wire(Protocol):
-    """The bytes of a connection."""
+class Connection(Protocol):
+    """A byte stream to and from the server."""
 
     def send(self, data: bytes) -> None:
-        """Send all of `data`; raise WireClosed."""
+        """Send all of `data`; raise ConnectionClosed."""
 
     def receive(self, seconds_max: float) -> bytes:
-        """Return what comes next; raise WireClosed or TimeoutError."""
+        """Return the next bytes; raise ConnectionClosed or TimeoutError."""
+
+    def half_close(self) -> None:
+        """Send no more, and go on receiving; raise ConnectionClosed if that cannot be."""
 
     def close(self) -> None:
-        """End it."""
+        """Close the connection."""
 
 
-def open_wire(address: Address, *, seconds_max: float, tls: ssl.SSLContext | None = None) -> Wire:
+def open_connection(
+    address: Address, *, seconds_max: float, tls: ssl.SSLContext | None = None
+) -> Connection:
     """Return a connection; raise ConnectFailed."""
     try:
         if address.scheme in {"ws", "wss"}:
-            return _WebSocketWire(address, seconds_max, tls)
-        return _SocketWire(address, seconds_max, tls)
+            return _WebSocketConnection(address, seconds_max, tls)
+        return _SocketConnection(address, seconds_max, tls)
     except (OSError, WebSocketException) as error:  # TLS and time-outs are OSError too
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise ConnectFailed(str(address), reason) from None
 
 
-class _SocketWire:
+class _SocketConnection:
     def __init__(self, address: Address, seconds_max: float, tls: ssl.SSLContext | None) -> None:
         if address.scheme == "ipc":
             self._socket = socket.socket(socket.AF_UNIX)
@@ -68,7 +73,7 @@ class _SocketWire:
         try:
             self._socket.sendall(data)
         except (ConnectionError, ssl.SSLError):
-            raise WireClosed from None
+            raise ConnectionClosed from None
 
     def receive(self, seconds_max: float) -> bytes:
         self._socket.settimeout(max(seconds_max, 0.001))
@@ -77,20 +82,28 @@ class _SocketWire:
         except TimeoutError:
             raise
         except (ConnectionError, ssl.SSLError):
-            raise WireClosed from None
+            raise ConnectionClosed from None
         if not data:
-            raise WireClosed
+            raise ConnectionClosed
         return data
+
+    def half_close(self) -> None:
+        if isinstance(self._socket, ssl.SSLSocket):
+            raise ConnectionClosed
+        try:
+            self._socket.shutdown(socket.SHUT_WR)
+        except OSError:
+            raise ConnectionClosed from None
 
     def close(self) -> None:
         self._socket.close()
 
 
-class _WebSocketWire:
+class _WebSocketConnection:
     """A WebSocket over a socket, in one thread: two must not use a TLS socket at a time."""
 
     def __init__(self, address: Address, seconds_max: float, tls: ssl.SSLContext | None) -> None:
-        self._socket = _SocketWire(address, seconds_max, tls)
+        self._socket = _SocketConnection(address, seconds_max, tls)
         self._protocol = ClientProtocol(
             parse_uri(address.url), max_size=FLEXIMQ_MESSAGE_BYTES_CEILING
         )
@@ -102,9 +115,9 @@ class _WebSocketWire:
             self._flush()
             while self._protocol.state is State.CONNECTING:
                 self._read(deadline - time.monotonic())
-        except WireClosed:
+        except ConnectionClosed:
             self.close()
-            raise ConnectionAbortedError("it was closed during the handshake") from None
+            raise ConnectionAbortedError("closed during the handshake") from None
         except OSError:
             self.close()
             raise
@@ -114,7 +127,7 @@ class _WebSocketWire:
 
     def send(self, data: bytes) -> None:
         if self._protocol.state is not State.OPEN:
-            raise WireClosed
+            raise ConnectionClosed
         self._protocol.send_binary(data)
         self._flush()
 
@@ -124,8 +137,11 @@ class _WebSocketWire:
             self._read(deadline - time.monotonic())
         return self._arrived.popleft()
 
+    def half_close(self) -> None:
+        raise ConnectionClosed
+
     def close(self) -> None:
-        with contextlib.suppress(WireClosed, OSError, InvalidState):
+        with contextlib.suppress(ConnectionClosed, OSError, InvalidState):
             self._protocol.send_close()
             self._flush()
         self._socket.close()
@@ -136,7 +152,7 @@ class _WebSocketWire:
                 self._socket.send(data)
 
     def _read(self, seconds_max: float) -> None:
-        """Take what comes next; raise WireClosed or TimeoutError."""
+        """Process the next bytes; raise ConnectionClosed or TimeoutError."""
         self._protocol.receive_data(self._socket.receive(seconds_max))
         self._flush()
         for event in self._protocol.events_received():
@@ -147,7 +163,7 @@ class _WebSocketWire:
                 if event.fin:
                     self._arrived.append(bytes(self._message))
                     self._message.clear()
-            elif event.opcode in {Opcode.TEXT, Opcode.CLOSE}:  # no protocol of ours is text
-                raise WireClosed
+            elif event.opcode in {Opcode.TEXT, Opcode.CLOSE}:  # all five protocols are binary
+                raise ConnectionClosed
         if self._protocol.parser_exc is not None:
-            raise WireClosed
+            raise ConnectionClosed
