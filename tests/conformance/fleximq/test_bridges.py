@@ -28,7 +28,7 @@ def herald_publisher(broker: LiveBroker) -> tuple[Peer, int]:
 
 
 @pytest.mark.parametrize("size", [0, 1, 255, 256, 65_535, 65_536])
-def test_0901_what_herald_publishes_arrives_as_bin(broker: LiveBroker, size: int) -> None:
+def test_what_herald_publishes_arrives_as_bin(broker: LiveBroker, size: int) -> None:
     value = bytes(i & 255 for i in range(size))
     publisher, number = herald_publisher(broker)
     with publisher, Client(broker.address) as client:
@@ -52,7 +52,7 @@ def test_0901_what_herald_publishes_arrives_as_bin(broker: LiveBroker, size: int
     ],
     ids=["bin", "bin 16", "str", "str 32", "nothing", "map", "array", "nil", "ext"],
 )
-def test_0902_bin_and_str_reach_herald_as_their_bytes_all_else_as_messagepack(
+def test_bin_and_str_reach_herald_as_their_bytes_all_else_as_messagepack(
     broker: LiveBroker, payload: bytes, value: bytes
 ) -> None:
     with herald_subscriber(broker) as subscriber, Client(broker.address) as client:
@@ -62,7 +62,7 @@ def test_0902_bin_and_str_reach_herald_as_their_bytes_all_else_as_messagepack(
         assert found[16:] == value
 
 
-def test_0903_a_routed_message_does_not_reach_herald(broker: LiveBroker) -> None:
+def test_a_routed_message_does_not_reach_herald(broker: LiveBroker) -> None:
     with herald_subscriber(broker) as subscriber, Client(broker.address) as client:
         client.say(fx.PUB, fx.topic(TOPIC), fx.routing((client.number, "")), payload=b"\x01")
         client.settle()

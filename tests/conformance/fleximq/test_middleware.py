@@ -59,7 +59,7 @@ def judged(
         live.call(lambda: hooks.unregister(session, "judge"))
 
 
-def test_1001_a_join_that_middleware_refuses_is_605_and_closes(broker: LiveBroker) -> None:
+def test_a_join_that_middleware_refuses_is_605_and_closes(broker: LiveBroker) -> None:
     with judged(broker, EventKind.CONNECT) as judge, Client(broker.address, join=False) as client:
         client.send(frame(fx.JOIN, 0, fx.request("j")))
         judge.verdict("not today")
@@ -69,7 +69,7 @@ def test_1001_a_join_that_middleware_refuses_is_605_and_closes(broker: LiveBroke
         client.expect_close()
 
 
-def test_1002_a_join_that_middleware_lets_pass_is_answered_then(broker: LiveBroker) -> None:
+def test_a_join_that_middleware_lets_pass_is_answered_then(broker: LiveBroker) -> None:
     with judged(broker, EventKind.CONNECT) as judge, Client(broker.address, join=False) as client:
         client.send(frame(fx.JOIN, 0, fx.request("j")))
         judge.verdict(None)
@@ -79,7 +79,7 @@ def test_1002_a_join_that_middleware_lets_pass_is_answered_then(broker: LiveBrok
         client.settle()
 
 
-def test_1003_a_subscription_that_middleware_refuses_is_603(broker: LiveBroker) -> None:
+def test_a_subscription_that_middleware_refuses_is_603(broker: LiveBroker) -> None:
     with judged(broker, EventKind.SUBSCRIBE) as judge, Client(broker.address) as client:
         client.say(fx.SUB, fx.topic("hook/no"))
         client.say(fx.SUB, fx.topic("hook/yes"))
@@ -95,7 +95,7 @@ def publishes(client: Client, *fields: dict[str, object]) -> Callable[[bytes], b
     return lambda payload: client.say(fx.PUB, fx.topic("hook/t"), *fields, payload=payload)
 
 
-def test_1004_a_message_that_middleware_refuses_is_403_routed_or_not(broker: LiveBroker) -> None:
+def test_a_message_that_middleware_refuses_is_403_routed_or_not(broker: LiveBroker) -> None:
     with judged(broker, EventKind.PUSH, topic="hook/t") as judge, Client(broker.address) as client:
         client.subscribe("hook/t")
         for publish in (publishes(client), publishes(client, fx.routing((client.number, "")))):
@@ -108,7 +108,7 @@ def test_1004_a_message_that_middleware_refuses_is_403_routed_or_not(broker: Liv
         client.settle()
 
 
-def test_1005_a_message_that_middleware_does_not_judge_in_time_is_504(broker: LiveBroker) -> None:
+def test_a_message_that_middleware_does_not_judge_in_time_is_504(broker: LiveBroker) -> None:
     with (
         judged(broker, EventKind.PUSH, topic="hook/t", timeout_ms=50),
         Client(broker.address) as client,
@@ -119,7 +119,7 @@ def test_1005_a_message_that_middleware_does_not_judge_in_time_is_504(broker: Li
         client.settle()
 
 
-def test_1006_a_client_that_waits_for_middleware_is_not_called_silent() -> None:
+def test_a_client_that_waits_for_middleware_is_not_called_silent() -> None:
     with LiveBroker() as live:
         live.call(lambda: setattr(shared_by(live.server.broker), "keepalive_seconds", 0.1))
         with Client(live.address) as client:

@@ -59,7 +59,7 @@ def room() -> Room:
 # --- PUB ----------------------------------------------------------------------------------------
 
 
-def test_1101_a_run_that_the_log_does_not_take_is_one_notice_and_reaches_nobody(
+def test_a_run_that_the_log_does_not_take_is_one_notice_and_reaches_nobody(
     room: Room,
 ) -> None:
     room.say(fx.SUB, fx.topic("#"))
@@ -74,7 +74,7 @@ def test_1101_a_run_that_the_log_does_not_take_is_one_notice_and_reaches_nobody(
     assert room.frames() == []
 
 
-def test_1102_a_run_that_is_lost_is_one_notice(room: Room) -> None:
+def test_a_run_that_is_lost_is_one_notice(room: Room) -> None:
     data = frame(fx.PUB, room.one, fx.topic("a"), b"\x01")
     room.send(data * 3)
     room.commit()
@@ -83,14 +83,14 @@ def test_1102_a_run_that_is_lost_is_one_notice(room: Room) -> None:
     assert "cannot be kept" in room.notice()
 
 
-def test_1103_a_pong_does_not_wait_for_the_disk(room: Room) -> None:
+def test_a_pong_does_not_wait_for_the_disk(room: Room) -> None:
     room.say(fx.PUB, fx.topic("a"))
     room.say(fx.PING, fx.keepalive(1))
     assert [found.type for found in room.frames()] == [fx.PONG]
 
 
 @pytest.mark.parametrize("outcome", ["safe", "lost"])
-def test_1104_who_ends_is_closed_once_its_messages_are_settled(room: Room, outcome: str) -> None:
+def test_who_ends_is_closed_once_its_messages_are_settled(room: Room, outcome: str) -> None:
     room.say(fx.PUB, fx.topic("a"))
     room.door.ended()
     assert not room.link.closed
@@ -117,7 +117,7 @@ def kept(room: Room, sender: int) -> Record:
     return record
 
 
-def test_1105_a_request_and_its_reply_are_kept_with_their_id(room: Room) -> None:
+def test_a_request_and_its_reply_are_kept_with_their_id(room: Room) -> None:
     room.say(fx.REQ, fx.routing((room.two, "/sum")), fx.request("r1"), payload=fx.pack([1, 2]))
     record = kept(room, room.one)
     assert record.kind is Kind.REQUEST
@@ -144,7 +144,7 @@ def test_1105_a_request_and_its_reply_are_kept_with_their_id(room: Room) -> None
         (fx.pack({"a": 1}), fx.pack({"a": 1}), Form.MESSAGEPACK),
     ],
 )
-def test_1106_a_value_is_kept_as_other_protocols_would_get_it(
+def test_a_value_is_kept_as_other_protocols_would_get_it(
     room: Room, payload: bytes, value: bytes, form: Form
 ) -> None:
     room.say(fx.BCAST, fx.status(299), payload=payload)
@@ -154,7 +154,7 @@ def test_1106_a_value_is_kept_as_other_protocols_would_get_it(
     assert record.headers == ()
 
 
-def test_1107_a_notice_is_kept_with_everyone_it_names(room: Room) -> None:
+def test_a_notice_is_kept_with_everyone_it_names(room: Room) -> None:
     room.say(fx.NOTIF, fx.routing((room.two, "/x"), (fx.BROKER, "/y"), (999, "/z")))
     record = kept(room, room.one)
     assert record.kind is Kind.NOTIFY
@@ -164,16 +164,14 @@ def test_1107_a_notice_is_kept_with_everyone_it_names(room: Room) -> None:
     assert paths == [b"/x", b"/y", b"/z"]
 
 
-def test_1108_a_routed_publish_is_kept_under_its_topic_and_is_not_for_everyone(room: Room) -> None:
+def test_a_routed_publish_is_kept_under_its_topic_and_is_not_for_everyone(room: Room) -> None:
     room.say(fx.PUB, fx.topic("a/b"), fx.routing((room.two, "/x")), payload=fx.pack("v"))
     record = kept(room, room.one)
     assert (record.kind, record.topic, record.value) == (Kind.PUBLISH, "a/b", b"v")
 
 
 @pytest.mark.parametrize(("path", "status"), [("/time", 200), ("/nothing", 404)])
-def test_1109_what_the_broker_is_asked_and_answers_is_kept(
-    room: Room, path: str, status: int
-) -> None:
+def test_what_the_broker_is_asked_and_answers_is_kept(room: Room, path: str, status: int) -> None:
     room.say(fx.REQ, fx.routing((fx.BROKER, path)), fx.request("q"))
     request, reply = room.log.records
     assert (request.kind, reply.kind) == (Kind.REQUEST, Kind.REPLY)
@@ -184,14 +182,14 @@ def test_1109_what_the_broker_is_asked_and_answers_is_kept(
     assert found.header["status"] == status
 
 
-def test_1110_a_request_that_nobody_answers_is_kept_with_its_end(room: Room) -> None:
+def test_a_request_that_nobody_answers_is_kept_with_its_end(room: Room) -> None:
     room.say(fx.REQ, fx.routing((room.two, "/x")), fx.request("r"))
     room.door_two.lost("closed")
     _, reply = room.log.records
     assert (reply.kind, reply.correlation, reply.status) == (Kind.REPLY, "r", 600)
 
 
-def test_1111_what_is_refused_is_not_kept(room: Room) -> None:
+def test_what_is_refused_is_not_kept(room: Room) -> None:
     room.say(fx.REQ, fx.routing((999, "/x")), fx.request("r"))
     room.say(fx.PUB, fx.topic("a/+"), fx.routing((room.two, "/x")))
     room.say(fx.REP, fx.routing((room.two, "")), fx.correlation("none"))
@@ -202,7 +200,7 @@ def test_1111_what_is_refused_is_not_kept(room: Room) -> None:
 # --- What cannot be kept ------------------------------------------------------------------------
 
 
-def test_1112_a_request_that_cannot_be_kept_is_503_under_its_id_and_can_be_made_again(
+def test_a_request_that_cannot_be_kept_is_503_under_its_id_and_can_be_made_again(
     room: Room,
 ) -> None:
     room.log.full = True
@@ -217,14 +215,14 @@ def test_1112_a_request_that_cannot_be_kept_is_503_under_its_id_and_can_be_made_
     assert len(room.frames(room.link_two)) == 1
 
 
-def test_1113_the_broker_is_not_asked_what_cannot_be_kept(room: Room) -> None:
+def test_the_broker_is_not_asked_what_cannot_be_kept(room: Room) -> None:
     room.log.full = True
     room.say(fx.REQ, fx.routing((fx.BROKER, "/time")), fx.request("r"))
     (found,) = room.frames()
     assert (found.type, found.header["status"]) == (fx.REP, UNAVAILABLE)
 
 
-def test_1114_a_reply_that_cannot_be_kept_ends_the_request_for_both(room: Room) -> None:
+def test_a_reply_that_cannot_be_kept_ends_the_request_for_both(room: Room) -> None:
     room.say(fx.REQ, fx.routing((room.two, "/x")), fx.request("r"))
     room.frames(room.link_two)
     room.log.full = True
@@ -240,7 +238,7 @@ def test_1114_a_reply_that_cannot_be_kept_ends_the_request_for_both(room: Room) 
 
 
 @pytest.mark.parametrize("kind", [fx.NOTIF, fx.BCAST, fx.PUB])
-def test_1115_what_cannot_be_kept_reaches_nobody(room: Room, kind: int) -> None:
+def test_what_cannot_be_kept_reaches_nobody(room: Room, kind: int) -> None:
     fields = {
         fx.NOTIF: [fx.routing((room.two, "/x"))],
         fx.BCAST: [],
@@ -257,7 +255,7 @@ def test_1115_what_cannot_be_kept_reaches_nobody(room: Room, kind: int) -> None:
 
 
 @pytest.mark.parametrize("kind", [fx.REQ, fx.NOTIF])
-def test_1116_what_is_lost_after_it_was_passed_on_is_a_notice(room: Room, kind: int) -> None:
+def test_what_is_lost_after_it_was_passed_on_is_a_notice(room: Room, kind: int) -> None:
     fields = [fx.routing((room.two, "/x"))] + [fx.request("r")] * (kind == fx.REQ)
     room.say(kind, *fields)
     assert len(room.frames(room.link_two)) == 1
@@ -266,7 +264,7 @@ def test_1116_what_is_lost_after_it_was_passed_on_is_a_notice(room: Room, kind: 
     assert "cannot be kept" in room.notice()
 
 
-def test_1117_an_offset_of_a_broker_without_history_is_603(room: Room) -> None:
+def test_an_offset_of_a_broker_without_history_is_603(room: Room) -> None:
     room.say(fx.SUB, fx.topic("a@earliest"))
     (found,) = room.frames()
     assert found.header["status"] == 603

@@ -74,7 +74,7 @@ def court(rheos: Rheos) -> Court:
     return Court(rheos)
 
 
-def test_01_a_client_is_let_in_when_middleware_agrees_and_its_first_request_is_done_then(
+def test_a_client_is_let_in_when_middleware_agrees_and_its_first_request_is_done_then(
     court: Court,
 ) -> None:
     court.watch(EventKind.CONNECT)
@@ -86,7 +86,7 @@ def test_01_a_client_is_let_in_when_middleware_agrees_and_its_first_request_is_d
     assert court.judge.asked == []
 
 
-def test_02_a_client_that_middleware_does_not_want_gets_failed_and_the_end(court: Court) -> None:
+def test_a_client_that_middleware_does_not_want_gets_failed_and_the_end(court: Court) -> None:
     court.watch(EventKind.CONNECT)
     court.send((CREATE, b"a"), (CREATE, b"b"))
     court.answer("no")
@@ -96,7 +96,7 @@ def test_02_a_client_that_middleware_does_not_want_gets_failed_and_the_end(court
 
 
 @pytest.mark.parametrize(("refusal", "code"), [(None, SUCCESS), ("no", FAILED)])
-def test_03_a_publish_waits_for_the_verdict_and_what_follows_waits_for_it(
+def test_a_publish_waits_for_the_verdict_and_what_follows_waits_for_it(
     court: Court, refusal: str | None, code: int
 ) -> None:
     court.watch(EventKind.PUSH)
@@ -107,7 +107,7 @@ def test_03_a_publish_waits_for_the_verdict_and_what_follows_waits_for_it(
     assert court.codes() == [code, SUCCESS]
 
 
-def test_04_middleware_is_not_asked_about_a_topic_that_does_not_exist(court: Court) -> None:
+def test_middleware_is_not_asked_about_a_topic_that_does_not_exist(court: Court) -> None:
     court.watch(EventKind.PUSH)
     court.watch(EventKind.SUBSCRIBE)
     court.send((PUBLISH, b"a"), (SUBSCRIBE, b"a"))
@@ -116,9 +116,7 @@ def test_04_middleware_is_not_asked_about_a_topic_that_does_not_exist(court: Cou
 
 
 @pytest.mark.parametrize(("refusal", "code"), [(None, SUCCESS), ("no", FAILED)])
-def test_05_a_subscription_waits_for_the_verdict(
-    court: Court, refusal: str | None, code: int
-) -> None:
+def test_a_subscription_waits_for_the_verdict(court: Court, refusal: str | None, code: int) -> None:
     court.watch(EventKind.SUBSCRIBE)
     court.send((CREATE, b"a"), (SUBSCRIBE, b"a"), (CREATE, b"a"))
     assert court.codes() == [SUCCESS]
@@ -127,7 +125,7 @@ def test_05_a_subscription_waits_for_the_verdict(
     assert len(court.broker.router.subscribers("a")) == (1 if refusal is None else 0)
 
 
-def test_06_a_client_whose_answers_drain_does_not_overtake_the_verdict(court: Court) -> None:
+def test_a_client_whose_answers_drain_does_not_overtake_the_verdict(court: Court) -> None:
     court.watch(EventKind.PUSH)
     court.send((CREATE, b"a"), (PUBLISH, b"a"), (CREATE, b"b"))
     court.door.drained()

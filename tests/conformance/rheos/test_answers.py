@@ -57,7 +57,7 @@ def table(rheos: Rheos) -> Table:
     return Table(rheos)
 
 
-def test_01_a_publish_is_answered_when_its_message_is_safe_and_not_before(table: Table) -> None:
+def test_a_publish_is_answered_when_its_message_is_safe_and_not_before(table: Table) -> None:
     table.make(b"a")
     table.ask((PUBLISH, b"a"), (PUBLISH, b"a"))
     table.ask((PUBLISH, b"a"))
@@ -70,7 +70,7 @@ def test_01_a_publish_is_answered_when_its_message_is_safe_and_not_before(table:
     assert list(table.answers()) == [(SUCCESS, 2)]
 
 
-def test_02_what_is_known_at_once_waits_behind_what_is_not(table: Table) -> None:
+def test_what_is_known_at_once_waits_behind_what_is_not(table: Table) -> None:
     table.ask((CREATE, b"a"), (PUBLISH, b"a"), (PUBLISH, b"b"), (CREATE, b"b"), (PUBLISH, b"b"))
     table.ask((SUBSCRIBE, b"c"), (SUBSCRIBE, b"#"))
     assert list(table.answers()) == []
@@ -90,7 +90,7 @@ def test_02_what_is_known_at_once_waits_behind_what_is_not(table: Table) -> None
     assert list(table.answers()) == [(FAILED, NO_MESSAGE)]
 
 
-def test_03_who_does_not_read_its_answers_is_not_read(table: Table) -> None:
+def test_who_does_not_read_its_answers_is_not_read(table: Table) -> None:
     table.make(b"a")
     table.link.congested = True
     table.ask((PUBLISH, b"a"))
@@ -103,7 +103,7 @@ def test_03_who_does_not_read_its_answers_is_not_read(table: Table) -> None:
     assert [code for code, _ in table.answers()] == [SUCCESS] * 2
 
 
-def test_04_a_client_that_is_gone_is_owed_nothing(table: Table) -> None:
+def test_a_client_that_is_gone_is_owed_nothing(table: Table) -> None:
     table.make(b"a")
     table.ask((PUBLISH, b"a"))
     table.door.lost("closed")
@@ -112,7 +112,7 @@ def test_04_a_client_that_is_gone_is_owed_nothing(table: Table) -> None:
     assert len(table.broker.sessions) == 0
 
 
-def test_05_every_order_of_requests_is_answered_in_that_order(rheos: Rheos) -> None:
+def test_every_order_of_requests_is_answered_in_that_order(rheos: Rheos) -> None:
     steps = {
         "publish": ((PUBLISH, b"a"), SUCCESS),
         "unknown": ((PUBLISH, b"x"), FAILED),
@@ -133,7 +133,7 @@ def test_05_every_order_of_requests_is_answered_in_that_order(rheos: Rheos) -> N
 # --- A log that fails ---------------------------------------------------------------------------
 
 
-def test_06_messages_that_the_log_does_not_take_fail_and_reach_nobody(table: Table) -> None:
+def test_messages_that_the_log_does_not_take_fail_and_reach_nobody(table: Table) -> None:
     table.make(b"a")
     table.ask((SUBSCRIBE, b"a"))
     assert list(table.answers()) == [(SUCCESS, NO_MESSAGE)]
@@ -145,7 +145,7 @@ def test_06_messages_that_the_log_does_not_take_fail_and_reach_nobody(table: Tab
     assert table.log.next_offset == 1
 
 
-def test_07_refusals_stand_behind_the_answers_before_them(table: Table) -> None:
+def test_refusals_stand_behind_the_answers_before_them(table: Table) -> None:
     table.make(b"a")
     table.ask((PUBLISH, b"a"))
     table.log.full = True
@@ -162,7 +162,7 @@ def test_07_refusals_stand_behind_the_answers_before_them(table: Table) -> None:
     ]
 
 
-def test_08_messages_that_are_lost_fail_each_and_those_before_do_not(table: Table) -> None:
+def test_messages_that_are_lost_fail_each_and_those_before_do_not(table: Table) -> None:
     table.make(b"a")
     table.ask((PUBLISH, b"a"))
     table.commit()
@@ -180,7 +180,7 @@ def test_08_messages_that_are_lost_fail_each_and_those_before_do_not(table: Tabl
 
 
 @pytest.mark.parametrize("when", ["at once", "later"])
-def test_09_a_topic_that_could_not_be_kept_can_be_made_again(table: Table, when: str) -> None:
+def test_a_topic_that_could_not_be_kept_can_be_made_again(table: Table, when: str) -> None:
     table.log.full = when == "at once"
     table.ask((CREATE, b"a"))
     table.fail()
@@ -192,7 +192,7 @@ def test_09_a_topic_that_could_not_be_kept_can_be_made_again(table: Table, when:
     assert table.log.topics[-1] == ("a", ALICE)
 
 
-def test_10_a_topic_is_kept_with_who_made_it(table: Table, rheos: Rheos) -> None:
+def test_a_topic_is_kept_with_who_made_it(table: Table, rheos: Rheos) -> None:
     table.send(rheos.request(CREATE, b"a", client=BOB) + rheos.request(CREATE, b"b\xff"))
     table.commit()
     assert [code for code, _ in table.answers()] == [SUCCESS] * 2
@@ -201,7 +201,7 @@ def test_10_a_topic_is_kept_with_who_made_it(table: Table, rheos: Rheos) -> None
 
 
 @pytest.mark.parametrize("durability", [Durability.MEMORY, Durability.OS])
-def test_11_a_weaker_durability_waits_for_less(table: Table, durability: Durability) -> None:
+def test_a_weaker_durability_waits_for_less(table: Table, durability: Durability) -> None:
     table.make(b"a")
     table.log.durability = durability
     table.ask((PUBLISH, b"a"))
@@ -214,7 +214,7 @@ def test_11_a_weaker_durability_waits_for_less(table: Table, durability: Durabil
 # --- A client that has said all it has to say ---------------------------------------------------
 
 
-def test_12_who_ends_is_closed_behind_the_answers_that_wait(table: Table) -> None:
+def test_who_ends_is_closed_behind_the_answers_that_wait(table: Table) -> None:
     table.make(b"a")
     table.ask((PUBLISH, b"a"), (PUBLISH, b"x"))
     table.door.ended()
@@ -224,7 +224,7 @@ def test_12_who_ends_is_closed_behind_the_answers_that_wait(table: Table) -> Non
     assert table.link.closed
 
 
-def test_13_who_ends_learns_of_a_failure_too(table: Table) -> None:
+def test_who_ends_learns_of_a_failure_too(table: Table) -> None:
     table.make(b"a")
     table.ask((PUBLISH, b"a"))
     table.door.ended()
@@ -233,13 +233,13 @@ def test_13_who_ends_learns_of_a_failure_too(table: Table) -> None:
     assert table.link.closed
 
 
-def test_14_who_ends_and_is_owed_nothing_is_closed_at_once(table: Table) -> None:
+def test_who_ends_and_is_owed_nothing_is_closed_at_once(table: Table) -> None:
     table.make(b"a")
     table.door.ended()
     assert table.link.closed
 
 
-def test_15_answers_that_never_come_are_not_waited_for_without_end(table: Table) -> None:
+def test_answers_that_never_come_are_not_waited_for_without_end(table: Table) -> None:
     table.make(b"a")
     table.ask((PUBLISH, b"a"))
     table.door.ended()
@@ -249,7 +249,7 @@ def test_15_answers_that_never_come_are_not_waited_for_without_end(table: Table)
     assert table.link.closed
 
 
-def test_16_who_has_said_nothing_yet_is_closed_when_it_ends(table: Table) -> None:
+def test_who_has_said_nothing_yet_is_closed_when_it_ends(table: Table) -> None:
     assert table.door.received(memoryview(b"\xfa")) == 0
     table.door.ended()
     assert table.link.closed
