@@ -1,5 +1,6 @@
 """`penstock conform`: our broker passes, wrong servers fail, and the report says how."""
 
+import ast
 import asyncio
 import json
 import struct
@@ -12,6 +13,7 @@ from typing import Self
 import pytest
 from structlog.testing import capture_logs
 
+from penstock import conform
 from penstock.client.address import parse_address
 from penstock.conform import Outcome, Setup, run, suite
 from penstock.gateway.options import GatewayOptions
@@ -100,6 +102,22 @@ def test_every_setup_is_used_and_described() -> None:
     used = {case.requires for cases in CASES.values() for case in cases}
     assert used == {None, *Setup}
     assert all(setup.description.startswith("a ") for setup in Setup)
+
+
+def test_cases_share_nothing_with_the_code_under_test() -> None:
+    allowed = (
+        "penstock.conform",
+        "penstock.client.address",
+        "penstock.client.errors",
+        "penstock.limits",
+    )
+    for path in Path(conform.__path__[0]).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            for name in names:
+                assert not name.startswith("penstock") or name.startswith(allowed), (path, name)
 
 
 def test_a_protocol_may_be_said_in_the_url(commands: Commands, broker: LiveBroker) -> None:

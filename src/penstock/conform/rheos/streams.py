@@ -210,6 +210,7 @@ def a_wrong_first_packet_is_answered(context: CaseContext, rheos: Rheos) -> None
     NOTES, "A first packet that fits no version closes without an answer", requires=Setup.SHARED
 )
 def a_first_packet_of_no_version_closes(context: CaseContext, rheos: Rheos) -> None:
+    client(context, rheos).expect_alive()
     for body in context.each(
         (b"", b"\0\0\0", b"\xff\xff" + bytes(20), b"\x01\x00a\x09\x00" + bytes(20))
     ):
