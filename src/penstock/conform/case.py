@@ -14,7 +14,7 @@ Rest = ParamSpec("Rest")
 
 
 class Setup(enum.StrEnum):
-    """A server configuration that a case needs; `SETUP_DESCRIPTIONS` says what it is."""
+    """A server configuration that a case needs; `SETUP_DESCRIPTIONS` explains each."""
 
     ALLOW_LIST = "allow-list"
     CHANNELS = "channels"
@@ -35,7 +35,7 @@ class Setup(enum.StrEnum):
 
     @property
     def description(self) -> str:
-        """What the server must be."""
+        """The server that cases with this setup need."""
         return SETUP_DESCRIPTIONS[self]
 
 
@@ -46,8 +46,8 @@ SETUP_DESCRIPTIONS: Final[Mapping[Setup, str]] = MappingProxyType(
             "with the topic both"
         ),
         Setup.CHANNELS: (
-            "a server with the herald channels 1, 2 and 3 alone, where nobody may publish to 1 "
-            "or subscribe to 2"
+            "a server with the herald channels 1, 2 and 3 alone, where clients may not "
+            "publish to 1 or subscribe to 2"
         ),
         Setup.CREDENTIALS: "a server that accepts no client without credentials",
         Setup.HOOKS: "a server that has no middleware of its own, and no other clients",

@@ -1,4 +1,4 @@
-"""A raw connection that checks what the server sends and reports what came instead."""
+"""A raw connection that compares the bytes of the server with the expected ones."""
 
 import time
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ ANY_BYTE: Final = ".."
 
 
 class Failed(Exception):
-    """The server does not keep the rule; `sent` is what it was sent last, if that is known."""
+    """The server breaks the rule; `sent` holds the last bytes sent to it, if they are known."""
 
     def __init__(self, expected: str, got: str, *, sent: bytes = b"") -> None:
         super().__init__(expected, got)
@@ -52,8 +52,8 @@ def equal(got: object, expected: object, what: str = "") -> None:
 class Peer:
     """A connection that sends bytes and expects bytes; every wait ends after `seconds_max`.
 
-    `heard` tells whether the server has sent anything; `sent` is what was sent since the last
-    time that bytes were expected, and `sent_at` when.
+    `heard` tells whether the server has sent anything; `sent` holds the bytes sent since
+    the last expectation, and `sent_at` the time of the last send.
     """
 
     def __init__(self, connection: Connection, *, seconds_max: float) -> None:

@@ -70,7 +70,7 @@ FORMATS: Final = {
 cases: Final[CaseCollector[[]]] = CaseCollector()
 
 
-@cases.rule("3.6", "A subscriber receives what is published to its topic")
+@cases.rule("3.6", "A subscriber receives messages that are published to its topic")
 def a_message_is_delivered(context: CaseContext) -> None:
     receiver, sender = joined(context).subscribe(context.name()), joined(context)
     sender.say(PUB, topic(context.name()), payload=HELLO)

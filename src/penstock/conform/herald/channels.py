@@ -24,7 +24,7 @@ __all__ = ["cases"]
 cases: Final[CaseCollector[[]]] = CaseCollector()
 
 
-@cases.rule("MESSAGE (0x13)", "A subscriber of a channel receives what is published to it")
+@cases.rule("MESSAGE (0x13)", "A subscriber receives messages that are published to its channel")
 def a_message_is_delivered(context: CaseContext) -> None:
     receiver, sender = subscriber(context, CHANNEL), publisher(context)
     sender.send(publish(CHANNEL, b"21.5"))

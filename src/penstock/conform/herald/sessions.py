@@ -33,8 +33,8 @@ def disconnect_ends_the_connection(context: CaseContext) -> None:
     publisher(context).send(DISCONNECT).expect_close()
 
 
-@cases.rule("DISCONNECT (0x04)", "What was published before DISCONNECT is delivered")
-def what_comes_before_disconnect_counts(context: CaseContext) -> None:
+@cases.rule("DISCONNECT (0x04)", "A message that was published before DISCONNECT is delivered")
+def messages_before_disconnect_are_delivered(context: CaseContext) -> None:
     receiver, sender = subscriber(context, CHANNEL), publisher(context)
     sender.send(publish(CHANNEL, b"last") + DISCONNECT)
     receiver.message(CHANNEL, b"last")

@@ -1,4 +1,4 @@
-"""LamaMQ cases about forwards. The specification does not say what causes them."""
+"""LamaMQ cases about forwards. The specification does not say when a server sends them."""
 
 from typing import Final
 

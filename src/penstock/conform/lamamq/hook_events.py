@@ -100,7 +100,7 @@ def answers_may_come_in_any_order(context: CaseContext) -> None:
     one.expect_text(1, REFUSED, b"one")
 
 
-@hook_case("Middleware register", "Hooks are not called for what their own client does")
+@hook_case("Middleware register", "Hooks are not called for actions of their own client")
 def hooks_are_not_called_for_their_own_client(context: CaseContext) -> None:
     types = (REGISTERED, UNREGISTERED, SUBSCRIBED, UNSUBSCRIBED, PUSHED)
     peer = middleware(context, *(register(0, b"%d" % kind, kind) for kind in types))

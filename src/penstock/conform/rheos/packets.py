@@ -87,7 +87,7 @@ def a_cut_request_is_waited_for(context: CaseContext, rheos: Rheos) -> None:
     peer.acknowledged()
 
 
-@cases.rule(DELIVERY, "A subscriber receives what is published, with the payload unchanged")
+@cases.rule(DELIVERY, "A subscriber receives published messages with their payload unchanged")
 def a_message_is_delivered(context: CaseContext, rheos: Rheos) -> None:
     sender = created(context, rheos, context.topic())
     receiver = subscribed(context, rheos, context.topic())

@@ -223,7 +223,7 @@ def damaged_streams_disturb_no_other(context: CaseContext, rheos: Rheos) -> None
     topic = context.topic()
     other, receiver = created(context, rheos, topic, identity=BOB), client(context, rheos)
     receiver.granted(SUBSCRIBE, topic)
-    # Half a request ends each: what follows it, in whatever order, could not be Bob's.
+    # Each stream ends with half a request, so that no damage can make it a PUBLISH of Bob's.
     stream = rheos.request(INVALID_OPERATION, topic, b"1") * 3 + rheos.request(3, topic)[:-1]
     for number in context.each(range(100)):
         damaged = bytearray(stream)
