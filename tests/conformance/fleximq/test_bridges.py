@@ -4,8 +4,8 @@ import struct
 
 import pytest
 
+from penstock.conform.fleximq import encoding as fx
 from tests.conformance.fleximq.client import Client
-from tests.support import fleximq_bytes as fx
 from tests.support.live import LiveBroker, Peer
 
 CHANNEL = 7

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from penstock.conform.fleximq import encoding as fx
+from penstock.conform.fleximq.encoding import frame
 from penstock.core.broker import BrokerSettings
 from tests.conformance.fleximq.client import Client
-from tests.support import fleximq_bytes as fx
-from tests.support.fleximq_bytes import frame
 from tests.support.live import LiveBroker, Peer
 
 

@@ -2,12 +2,12 @@
 
 import pytest
 
+from penstock.conform.fleximq import encoding as fx
+from penstock.conform.fleximq.encoding import Frame, frame
 from penstock.model import Form, Kind, Protocol
 from penstock.ports import Record
-from tests.support import fleximq_bytes as fx
 from tests.support.failing_log import Desk
 from tests.support.fakes import RecordingLink
-from tests.support.fleximq_bytes import Frame, frame
 
 UNAVAILABLE = 503
 

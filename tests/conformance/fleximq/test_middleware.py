@@ -4,12 +4,12 @@ import queue
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from penstock.conform.fleximq import encoding as fx
+from penstock.conform.fleximq.encoding import frame
 from penstock.core.hooks import Event, EventKind, Hook, Strategy
 from penstock.core.sessions import Session
 from penstock.gateway.fleximq import shared_by
 from tests.conformance.fleximq.client import Client
-from tests.support import fleximq_bytes as fx
-from tests.support.fleximq_bytes import frame
 from tests.support.live import LiveBroker
 
 

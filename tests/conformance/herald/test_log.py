@@ -2,8 +2,15 @@
 
 import pytest
 
+from penstock.conform.herald.encoding import (
+    PING,
+    PONG,
+    error,
+    handshake_pub,
+    handshake_sub,
+    publish,
+)
 from tests.support.failing_log import Desk
-from tests.support.herald_bytes import PING, PONG, error, handshake_pub, handshake_sub, publish
 
 RATE_LIMIT_EXCEEDED = 4
 """The one code of the specification that says "not now"."""

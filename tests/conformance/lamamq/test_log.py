@@ -4,8 +4,7 @@ import struct
 
 import pytest
 
-from tests.support.failing_log import Desk
-from tests.support.lamamq_bytes import (
+from penstock.conform.lamamq.encoding import (
     BAD_REQUEST,
     BIG,
     CHOICE,
@@ -21,6 +20,7 @@ from tests.support.lamamq_bytes import (
     subscribe,
     topic_is,
 )
+from tests.support.failing_log import Desk
 
 ORDERS = pytest.mark.parametrize("order", [BIG, LITTLE], ids=["big", "little"])
 

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from tests.support.rheos_bytes import RHEOS1, RHEOS2, Rheos
+from penstock.conform.rheos.encoding import RHEOS1, RHEOS2, Rheos
 
 _numbers = itertools.count(1)
 

@@ -5,10 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.limits import LINGER_SECONDS_MAX
-from penstock.model import Durability
-from tests.support.failing_log import Desk
-from tests.support.rheos_bytes import (
+from penstock.conform.rheos.encoding import (
     ALICE,
     BOB,
     CREATE,
@@ -20,6 +17,9 @@ from tests.support.rheos_bytes import (
     Rheos,
     offset_of,
 )
+from penstock.limits import LINGER_SECONDS_MAX
+from penstock.model import Durability
+from tests.support.failing_log import Desk
 
 
 class Table(Desk):

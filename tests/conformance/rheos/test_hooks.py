@@ -2,6 +2,7 @@
 
 import pytest
 
+from penstock.conform.rheos.encoding import CREATE, FAILED, PUBLISH, SUBSCRIBE, SUCCESS, Rheos
 from penstock.core.access import ANYONE
 from penstock.core.broker import Broker
 from penstock.core.hooks import Event, EventKind, Hook, Strategy
@@ -12,7 +13,6 @@ from penstock.gateway.options import GatewayOptions
 from penstock.model import Protocol
 from penstock.storage.memory import MemoryLog
 from tests.support.fakes import FakeClock, RecordingLink
-from tests.support.rheos_bytes import CREATE, FAILED, PUBLISH, SUBSCRIBE, SUCCESS, Rheos
 
 
 class Judge:

@@ -16,11 +16,11 @@ from structlog.testing import capture_logs
 from penstock import conform
 from penstock.client.address import parse_address
 from penstock.conform import Outcome, Setup, run, suite
+from penstock.conform.fleximq import encoding as fx
+from penstock.conform.herald import encoding as herald
 from penstock.gateway.options import GatewayOptions
 from penstock.model import Protocol
 from penstock.transport import addresses
-from tests.support import fleximq_bytes as fx
-from tests.support import herald_bytes as herald
 from tests.support.commands import Commands
 from tests.support.live import LiveBroker
 
