@@ -1,139 +1,23 @@
-"""LamaMQ bytes by hand: an encoder and a reader that share nothing with the project's."""
+"""LamaMQ over a socket, with the encoder of the conformance cases."""
 
 import struct
-from collections.abc import Iterable
-from typing import NamedTuple, Self
+from typing import Self
 
+from penstock.conform.lamamq.encoding import *  # noqa: F403
+from penstock.conform.lamamq.encoding import (
+    BAD_REQUEST,
+    BIG,
+    BROKER_BIT,
+    CHOICE,
+    OFFER,
+    Forwarded,
+    answer,
+    authentication,
+    header,
+    subscribe,
+    unsubscribe,
+)
 from tests.support.live import LiveBroker, Peer
-
-BIG, LITTLE = ">", "<"
-OFFER = b"\x01\x00\x01\x00"
-CHOICE = b"\x01\x00"
-BROKER_BIT = 0x8000_0000
-
-CONNECT, DISCONNECT, PUSHED, SUBSCRIBED, UNSUBSCRIBED, REGISTERED, UNREGISTERED = (
-    0, 1, 16, 32, 33, 64, 65,
-)  # fmt: skip
-TELL, WAIT_OR_REFUSE, WAIT_OR_GO_ON = 0, 1, 2
-SERVER_EXCEPTION, BAD_REQUEST, TIMEOUT, REFUSED = 1, 2, 3, 4
-EMPTY, STRING, BUFFER = 0, 1, 2
-
-Headers = Iterable[tuple[bytes, bytes]]
-
-
-def counted(data: bytes, *, order: str = BIG) -> bytes:
-    return struct.pack(f"{order}I", len(data)) + data
-
-
-def authentication(name: bytes = b"c", key: bytes | None = None, *, order: str = BIG) -> bytes:
-    return (
-        b"\x00" + counted(name, order=order) + (b"" if key is None else counted(key, order=order))
-    )
-
-
-def header(identifier: int, kind: int, *, order: str = BIG) -> bytes:
-    return struct.pack(f"{order}IB", identifier, kind)
-
-
-def message(
-    topic: bytes,
-    payload: bytes = b"",
-    *,
-    kind: int = BUFFER,
-    headers: Headers = (),
-    created_at: int = 1_700_000_000,
-    order: str = BIG,
-) -> bytes:
-    """What stands behind the message header of a push or a forward."""
-    pairs = list(headers)
-    return b"".join(
-        [
-            struct.pack(f"{order}I", created_at),
-            counted(topic, order=order),
-            struct.pack(f"{order}H", len(pairs)),
-            *(counted(part, order=order) for pair in pairs for part in pair),
-            bytes([kind]),
-            counted(payload, order=order) if kind else b"",
-        ]
-    )
-
-
-def push(
-    identifier: int, topic: bytes, payload: bytes = b"", *, order: str = BIG, **more: object
-) -> bytes:
-    return header(identifier, 0, order=order) + message(topic, payload, order=order, **more)  # type: ignore[arg-type]
-
-
-def forward(
-    identifier: int, topic: bytes, payload: bytes = b"", *, order: str = BIG, **more: object
-) -> bytes:
-    return header(identifier, 1, order=order) + message(topic, payload, order=order, **more)  # type: ignore[arg-type]
-
-
-def subscribe(identifier: int, pattern: bytes, *, order: str = BIG) -> bytes:
-    return header(identifier, 32, order=order) + counted(pattern, order=order)
-
-
-def unsubscribe(identifier: int, pattern: bytes, *, order: str = BIG) -> bytes:
-    return header(identifier, 33, order=order) + counted(pattern, order=order)
-
-
-def topic_is(topic: bytes, *, order: str = BIG) -> bytes:
-    return b"\x00" + counted(topic, order=order)
-
-
-def header_is(name: bytes, value: bytes, *, order: str = BIG) -> bytes:
-    return b"\x04" + counted(name, order=order) + counted(value, order=order)
-
-
-def has_header(name: bytes, *, order: str = BIG) -> bytes:
-    return b"\x05" + counted(name, order=order)
-
-
-def register(
-    identifier: int,
-    name: bytes,
-    hook_type: int,
-    *conditions: bytes,
-    strategy: int = WAIT_OR_REFUSE,
-    priority: int = 0,
-    timeout_ms: int = 5000,
-    order: str = BIG,
-) -> bytes:
-    data = header(identifier, 64, order=order) + counted(name, order=order)
-    data += struct.pack(f"{order}IIBB", priority, timeout_ms, strategy, hook_type)
-    if hook_type == PUSHED:
-        data += struct.pack(f"{order}H", len(conditions)) + b"".join(conditions)
-    return data
-
-
-def unregister(identifier: int, name: bytes, *, order: str = BIG) -> bytes:
-    return header(identifier, 65, order=order) + counted(name, order=order)
-
-
-def answer(identifier: int, error: int = 0, text: bytes = b"", *, order: str = BIG) -> bytes:
-    return header(identifier, error, order=order) + (counted(text, order=order) if error else b"")
-
-
-class Forwarded(NamedTuple):
-    """A forward as it was read."""
-
-    identifier: int
-    created_at: int
-    topic: bytes
-    headers: list[tuple[bytes, bytes]]
-    kind: int
-    payload: bytes
-
-    @property
-    def about(self) -> tuple[bytes, bytes, bytes, bytes]:
-        """Of a hook call: hook, event, client, protocol."""
-        names = [name for name, _ in self.headers[:4]]
-        assert names == [
-            b"penstock-hook", b"penstock-event", b"penstock-client", b"penstock-protocol",
-        ]  # fmt: skip
-        hook, event, client, protocol = (value for _, value in self.headers[:4])
-        return hook, event, client, protocol
 
 
 class LamaPeer(Peer):
@@ -183,6 +67,7 @@ class LamaPeer(Peer):
     def called(self, hook: bytes, event: bytes) -> Forwarded:
         """The next message is a call of this hook about this event."""
         call = self.forwarded()
+        assert call.about is not None
         assert call.about[:2] == (hook, event), call
         return call
 

@@ -1,79 +1,22 @@
-"""Rheos v1 and v2 in struct and zlib, from the specifications: owes nothing to the codecs.
+"""Rheos over a socket, with the encoder of the conformance cases."""
 
-A `Rheos` says how one version spells requests, acknowledgments and deliveries, so that a case
-which holds in both is written once. A `Client` is a socket that speaks it.
-"""
-
-import dataclasses
 import struct
-import uuid
 import zlib
-from typing import NamedTuple
 
+from penstock.conform.rheos.encoding import *  # noqa: F403
+from penstock.conform.rheos.encoding import (
+    ALICE,
+    FAILED,
+    NO_MESSAGE,
+    PUBLISH,
+    SUBSCRIBE,
+    SUCCESS,
+    Ack,
+    Delivery,
+    Rheos,
+    offset_of,
+)
 from tests.support.live import LiveBroker, Peer
-
-CREATE, SUBSCRIBE, PUBLISH, INVALID_OPERATION = range(4)
-SUCCESS, FAILED = range(2)
-
-NO_MESSAGE = (1 << 62) - 1
-ALICE = uuid.UUID("00112233-4455-6677-8899-aabbccddeeff").bytes
-BOB = uuid.UUID("6f1c0ab2-d4e5-4a7c-9b3e-8f2054d1a6c8").bytes
-
-
-class Ack(NamedTuple):
-    code: int
-    identifier: bytes
-
-
-class Delivery(NamedTuple):
-    sender: bytes
-    name: bytes | None  # v1 does not say which topic it was
-    payload: bytes
-
-
-def offset_of(identifier: bytes) -> int:
-    """The offset in a message id, whose version and variant are those of a UUIDv8."""
-    found = uuid.UUID(bytes=identifier)
-    assert found.version == 8
-    assert found.variant == uuid.RFC_4122
-    return found.int & NO_MESSAGE
-
-
-def log_of(identifier: bytes) -> bytes:
-    """The log id in a message id."""
-    return identifier[:6]
-
-
-@dataclasses.dataclass(frozen=True)
-class Rheos:
-    """One version of the protocol."""
-
-    version: int
-
-    @property
-    def ack_bytes(self) -> int:
-        return 18 if self.version == 1 else 22
-
-    @property
-    def body_bytes_max(self) -> int:
-        return 4 + 2 * 65_535 if self.version == 1 else 16 * 1024 * 1024
-
-    def request(
-        self, opcode: int, name: bytes, payload: bytes = b"", *, client: bytes = ALICE
-    ) -> bytes:
-        if self.version == 1:
-            lengths = struct.pack("<H", len(name)), struct.pack("<H", len(payload))
-            return self.packet(opcode, lengths[0] + name + lengths[1] + payload, client=client)
-        lengths_2 = struct.pack("<HI", len(name), len(payload))
-        return self.packet(opcode, lengths_2 + name + payload, client=client)
-
-    def packet(self, opcode: int, body: bytes, *, client: bytes = ALICE) -> bytes:
-        """A packet with any body, right or wrong, under a checksum that is right."""
-        packet = struct.pack("<BI16sB", 0xFA, len(body), client, opcode) + body
-        return packet if self.version == 1 else packet + struct.pack("<I", zlib.crc32(packet))
-
-    def delivery(self, sender: bytes, name: bytes, payload: bytes) -> Delivery:
-        return Delivery(sender, name if self.version == 2 else None, payload)
 
 
 class Client(Peer):
@@ -161,7 +104,3 @@ class Client(Peer):
         name_size, data_size = struct.unpack_from("<HI", body)
         assert size == 6 + name_size + data_size
         return Delivery(sender, body[6 : 6 + name_size], body[6 + name_size :])
-
-
-RHEOS1 = Rheos(1)
-RHEOS2 = Rheos(2)

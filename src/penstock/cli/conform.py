@@ -1,4 +1,4 @@
-"""`penstock conform`: does a server keep the rules of its protocol."""
+"""`penstock conform`: check whether a server keeps the rules of its protocol."""
 
 import sys
 from typing import TYPE_CHECKING, Annotated, Final
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Mapping, Sequence
 
-    from penstock.conform import Case, Outcome, Result
+    from penstock.conform import Case, Outcome, Result, Suite
 
 __all__ = ["CONFORM_EXAMPLES", "conform"]
 
 EXIT_FAILED: Final = 1
 NOWHERE: Final = "tcp://127.0.0.1:1"
-"""Stands for the server where only cases are listed."""
+"""The URL that is parsed where only cases are listed."""
 
 CONFORM_EXAMPLES: Final = examples(
     "penstock conform tcp://127.0.0.1:7000 --protocol herald",
@@ -52,7 +52,9 @@ def conform(
     protocol: ProtocolChoice = None,
     profile: Annotated[
         bool,
-        typer.Option("--profile", help="Check too what Penstock does where nothing is said."),
+        typer.Option(
+            "--profile", help="Check Penstock's decisions too, where the specification is open."
+        ),
     ] = False,
     listing: Annotated[
         bool, typer.Option("--list", help="Print the cases; run none of them.")
@@ -69,10 +71,10 @@ def conform(
 ) -> None:
     """Run conformance cases against a server of a protocol, and print a report.
 
-    Ends with 0 only if no case failed. The server should let anybody in and have no other clients
-    meanwhile.
+    Ends with 0 only if no case failed. The server should accept any client and have no other
+    clients meanwhile. Cases that need a special configuration of the server are skipped.
     """
-    from penstock.conform import CASES  # noqa: PLC0415  (so that --help starts fast)
+    from penstock.conform import suite  # noqa: PLC0415  (so that --help starts fast)
 
     if url is None and not listing:
         raise typer.BadParameter("say which server, as tcp://127.0.0.1:7000.", param_hint="URL")
@@ -81,7 +83,8 @@ def conform(
             "give --protocol, or a URL such as herald://127.0.0.1:7000.", param_hint="--protocol"
         )
     server = find_broker(url or NOWHERE, protocol, default="", ca=ca)
-    cases = _chosen(CASES[server.protocol], case or [], server.protocol)
+    found = suite(server.protocol)
+    cases = _chosen(found, case or [])
     if listing:
         with quiet_pipe():
             sys.stdout.write(_listing_json(cases) if json else _listing(cases))
@@ -89,7 +92,7 @@ def conform(
     failed = _run(
         server.url,
         cases,
-        server.protocol,
+        found,
         profile=profile,
         json=json,
         seconds_max=timeout,
@@ -99,20 +102,20 @@ def conform(
         raise typer.Exit(EXIT_FAILED)
 
 
-def _chosen(cases: "tuple[Case, ...]", names: list[str], protocol: str) -> "tuple[Case, ...]":
-    known = {case.name for case in cases}
+def _chosen(suite: "Suite", names: list[str]) -> "tuple[Case, ...]":
+    known = {case.name for case in suite.cases}
     for name in names:
         if name not in known:
             raise typer.BadParameter(
-                f"{name!r} is no case of {protocol}; --list prints them.", param_hint="--case"
+                f"{name!r} is no case of {suite.label}; --list prints them.", param_hint="--case"
             )
-    return tuple(case for case in cases if not names or case.name in names)
+    return tuple(case for case in suite.cases if not names or case.name in names)
 
 
 def _run(
     url: str,
     cases: "tuple[Case, ...]",
-    protocol: str,
+    suite: "Suite",
     *,
     profile: bool,
     json: bool,
@@ -122,12 +125,12 @@ def _run(
     """Run cases and print the report; return how many failed. Raise OperatorError."""
     from penstock.client.address import parse_address  # noqa: PLC0415
     from penstock.client.errors import ConnectFailed, InvalidAddress  # noqa: PLC0415
-    from penstock.conform import ENTRIES, Outcome, run  # noqa: PLC0415
-    from penstock.conform.wires import open_wire  # noqa: PLC0415
+    from penstock.conform import Outcome, run  # noqa: PLC0415
+    from penstock.conform.connections import open_connection  # noqa: PLC0415
 
     try:
         address = parse_address(url)
-        open_wire(address, seconds_max=seconds_max, tls=tls).close()
+        open_connection(address, seconds_max=seconds_max, tls=tls).close()
     except InvalidAddress as error:
         raise CommandFailed(str(error), "give a URL such as tcp://127.0.0.1:7000") from None
     except ConnectFailed as error:
@@ -140,7 +143,7 @@ def _run(
             seconds_max=seconds_max,
             profile=profile,
             tls=tls,
-            enter=ENTRIES[protocol],
+            enter=suite.enter,
         ):
             results.append(result)
             if not json:
@@ -148,19 +151,19 @@ def _run(
                 sys.stdout.flush()
         counts = {outcome: sum(r.outcome is outcome for r in results) for outcome in Outcome}
         if json:
-            sys.stdout.write(_report(url, protocol, results, counts))
+            sys.stdout.write(_report(url, suite.label, results, counts))
         else:
             summary = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
-            sys.stdout.write(f"{protocol} at {url}: {summary}\n")
+            sys.stdout.write(f"{suite.label} at {url}: {summary}\n")
     if len(results) < len(cases):
         tell(
             f"stopped, because {url} sent not one byte in {CONFORM_SILENT_CASES_MAX} cases; "
-            f"give the URL of a {protocol} server, or --timeout more seconds"
+            f"give the URL of a {suite.label} server, or --timeout more seconds"
         )
     return counts[Outcome.FAILED]
 
 
-# --- What is printed ------------------------------------------------------------------------------
+# --- The report -----------------------------------------------------------------------------------
 
 
 def _told(result: "Result") -> str:
@@ -178,7 +181,8 @@ def _told(result: "Result") -> str:
 
 
 def _where(case: "Case") -> str:
-    return f"{case.section}, profile" if case.profile else case.section
+    where = f"{case.section}, profile" if case.profile else case.section
+    return where if case.requires is None else f"{where}, setup {case.requires}"
 
 
 def _listing(cases: "Sequence[Case]") -> str:
@@ -191,6 +195,7 @@ def _facts(case: "Case") -> dict[str, object]:
         "section": case.section,
         "rule": case.rule,
         "profile": case.profile,
+        "requires": case.requires,
     }
 
 

@@ -1,4 +1,4 @@
-"""Cases run against a server, one after the other."""
+"""The runner: runs cases against a server, one after the other."""
 
 import dataclasses
 import enum
@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator
 
 from penstock.client.address import Address
 from penstock.client.errors import ConnectFailed
-from penstock.conform.case import Case
-from penstock.conform.peer import Failed, Skipped, spelled
-from penstock.conform.stage import Stage
+from penstock.conform.case import Case, Setup
+from penstock.conform.context import CaseContext
+from penstock.conform.peer import Failed, Skipped, in_hex
 from penstock.limits import CONFORM_SILENT_CASES_MAX
 
 __all__ = ["Outcome", "Result", "run"]
@@ -26,7 +26,7 @@ class Outcome(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Result:
-    """A case and how it ended: of a failure the bytes in hex, of a skipped case the reason."""
+    """The result of a case: the bytes of a failure in hex, or why the case was skipped."""
 
     case: Case
     outcome: Outcome
@@ -43,19 +43,26 @@ def run(
     *,
     seconds_max: float,
     profile: bool = False,
+    setup: Setup | None = None,
     tls: ssl.SSLContext | None = None,
-    enter: Callable[[Stage], object] | None = None,
+    enter: Callable[[CaseContext], object] | None = None,
 ) -> Iterator[Result]:
-    """Yield the result of each case; `profile` runs those of Penstock's profile too.
+    """Yield the result of each case.
 
-    `enter` has a client let in, before all: if the server refuses it, all cases are skipped. A
-    server that sends not one byte in the first CONFORM_SILENT_CASES_MAX gets no more of them.
+    Cases of Penstock's profile run only with `profile`. Cases that require a setup run only if
+    the server has it, as `setup` says. `enter` connects a client first: if the server refuses it,
+    all cases are skipped. The run stops if the server sends not one byte in the first
+    CONFORM_SILENT_CASES_MAX cases.
     """
-    refusal = (
-        "" if enter is None else _refusal(enter, Stage(address, seconds_max=seconds_max, tls=tls))
-    )
+    refusal = ""
+    if enter is not None:
+        refusal = _refusal(enter, CaseContext(address, seconds_max=seconds_max, tls=tls))
     silent = 0
     for case in cases:
+        if case.requires is not None and case.requires is not setup:
+            reason = f"needs {case.requires.description}"
+            yield Result(case, Outcome.SKIPPED, reason=reason)
+            continue
         if case.profile and not profile:
             reason = "the specification leaves this open; --profile checks Penstock's choice"
             yield Result(case, Outcome.SKIPPED, reason=reason)
@@ -64,10 +71,10 @@ def run(
             yield Result(case, Outcome.SKIPPED, reason=refusal)
             continue
         started = time.monotonic()
-        stage = Stage(address, seconds_max=seconds_max, tls=tls)
-        result = _run(case, stage)
+        context = CaseContext(address, seconds_max=seconds_max, tls=tls)
+        result = _run(case, context)
         yield dataclasses.replace(result, seconds=round(time.monotonic() - started, 3))
-        if stage.heard:
+        if context.heard:
             silent = -1
         elif silent >= 0:
             silent += 1
@@ -75,32 +82,39 @@ def run(
                 return
 
 
-def _refusal(enter: Callable[[Stage], object], stage: Stage) -> str:
-    """Return why the server lets nobody in; nothing if it does, or does something wrong."""
+def _refusal(enter: Callable[[CaseContext], object], context: CaseContext) -> str:
+    """Return why the server refuses the client, or nothing if it does not."""
     try:
-        with stage:
-            enter(stage)
+        with context:
+            enter(context)
     except Skipped as skipped:
         return skipped.reason
     except (Failed, ConnectFailed):
-        pass  # a case finds that too, and shows it
+        pass  # the cases fail in the same way and report it
     return ""
 
 
-def _run(case: Case, stage: Stage) -> Result:
+def _run(case: Case, context: CaseContext) -> Result:
     try:
-        with stage:
-            case.steps(stage)
+        with context:
+            case.steps(context)
     except Failed as failure:
-        return Result(
-            case,
-            Outcome.FAILED,
-            sent=spelled(failure.sent),
-            expected=failure.expected,
-            got=failure.got,
-        )
+        return _failure(case, context, failure)
     except Skipped as skipped:
         return Result(case, Outcome.SKIPPED, reason=skipped.reason)
+    except (LookupError, TypeError) as error:  # of a MessagePack value with another structure
+        return _failure(case, context, Failed("a value of the right structure", repr(error)))
     except ConnectFailed as error:
         return Result(case, Outcome.FAILED, expected="a connection", got=str(error))
     return Result(case, Outcome.PASSED)
+
+
+def _failure(case: Case, context: CaseContext, failure: Failed) -> Result:
+    where = f" (at {context.parameter})" if context.parameter else ""
+    return Result(
+        case,
+        Outcome.FAILED,
+        sent=in_hex(failure.sent or context.sent),
+        expected=failure.expected + where,
+        got=failure.got,
+    )

@@ -3,8 +3,8 @@
 import itertools
 from typing import Any, Self
 
-from tests.support import fleximq_bytes as fx
-from tests.support.fleximq_bytes import Frame, frame
+from penstock.conform.fleximq import encoding as fx
+from penstock.conform.fleximq.encoding import Frame, frame
 from tests.support.live import Peer
 
 

@@ -2,8 +2,15 @@
 
 import pytest
 
+from penstock.conform.herald.encoding import (
+    PING,
+    PONG,
+    error,
+    handshake_pub,
+    handshake_sub,
+    publish,
+)
 from tests.support.failing_log import Desk
-from tests.support.herald_bytes import PING, PONG, error, handshake_pub, handshake_sub, publish
 
 RATE_LIMIT_EXCEEDED = 4
 """The one code of the specification that says "not now"."""
@@ -18,7 +25,7 @@ def desk() -> Desk:
     return desk
 
 
-def test_01_a_run_that_the_log_does_not_take_is_answered_by_one_error(desk: Desk) -> None:
+def test_a_run_that_the_log_does_not_take_is_answered_by_one_error(desk: Desk) -> None:
     link = desk.connect()
     link.handler.received(memoryview(handshake_sub(b"\x07")))
     link.read()
@@ -33,7 +40,7 @@ def test_01_a_run_that_the_log_does_not_take_is_answered_by_one_error(desk: Desk
     assert desk.read() == b""
 
 
-def test_02_a_run_that_is_lost_is_answered_by_one_error(desk: Desk) -> None:
+def test_a_run_that_is_lost_is_answered_by_one_error(desk: Desk) -> None:
     desk.send(publish(7, b"a") + publish(7, b"b"))
     desk.commit()
     desk.send(publish(7, b"c") + publish(7, b"d"))
@@ -41,12 +48,12 @@ def test_02_a_run_that_is_lost_is_answered_by_one_error(desk: Desk) -> None:
     assert desk.read() == error(RATE_LIMIT_EXCEEDED)
 
 
-def test_03_a_pong_does_not_wait_for_the_disk(desk: Desk) -> None:
+def test_a_pong_does_not_wait_for_the_disk(desk: Desk) -> None:
     desk.send(publish(7, b"a") + PING)
     assert desk.read() == PONG
 
 
-def test_04_the_error_is_in_the_clients_byte_order() -> None:
+def test_the_error_is_in_the_clients_byte_order() -> None:
     desk = Desk()
     desk.send(handshake_pub(order=">"))
     desk.read()
@@ -56,7 +63,7 @@ def test_04_the_error_is_in_the_clients_byte_order() -> None:
 
 
 @pytest.mark.parametrize("outcome", ["safe", "lost"])
-def test_05_who_ends_is_closed_once_its_messages_are_settled(desk: Desk, outcome: str) -> None:
+def test_who_ends_is_closed_once_its_messages_are_settled(desk: Desk, outcome: str) -> None:
     desk.send(publish(7, b"a"))
     desk.link.handler.ended()
     assert not desk.link.closed
@@ -68,7 +75,7 @@ def test_05_who_ends_is_closed_once_its_messages_are_settled(desk: Desk, outcome
     assert desk.read() == (error(RATE_LIMIT_EXCEEDED) if outcome == "lost" else b"")
 
 
-def test_06_messages_are_kept_under_the_client_id() -> None:
+def test_messages_are_kept_under_the_client_id() -> None:
     desk = Desk()
     desk.send(handshake_pub(client_id="zähler".encode()) + publish(7, b"a"))
     assert desk.log.senders == ["zähler"]

@@ -4,8 +4,7 @@ import struct
 
 import pytest
 
-from tests.support.failing_log import Desk
-from tests.support.lamamq_bytes import (
+from penstock.conform.lamamq.encoding import (
     BAD_REQUEST,
     BIG,
     CHOICE,
@@ -21,6 +20,7 @@ from tests.support.lamamq_bytes import (
     subscribe,
     topic_is,
 )
+from tests.support.failing_log import Desk
 
 ORDERS = pytest.mark.parametrize("order", [BIG, LITTLE], ids=["big", "little"])
 
@@ -44,7 +44,7 @@ def expect_error(data: bytes, identifier: int, error: int, *, order: str = BIG) 
     return data[len(start) + 4 + size :]
 
 
-def test_01_pushes_are_answered_when_they_are_safe_and_not_before() -> None:
+def test_pushes_are_answered_when_they_are_safe_and_not_before() -> None:
     desk = open_desk()
     desk.send(push(1, b"a") + push(2, b"b"))
     desk.send(push(3, b"a"))
@@ -57,7 +57,7 @@ def test_01_pushes_are_answered_when_they_are_safe_and_not_before() -> None:
 
 
 @ORDERS
-def test_02_pushes_that_the_log_does_not_take_are_refused_each_and_reach_nobody(order: str) -> None:
+def test_pushes_that_the_log_does_not_take_are_refused_each_and_reach_nobody(order: str) -> None:
     desk = open_desk(order)
     desk.send(subscribe(9, b"#", order=order))
     assert desk.read() == answer(9, order=order)
@@ -68,7 +68,7 @@ def test_02_pushes_that_the_log_does_not_take_are_refused_each_and_reach_nobody(
 
 
 @ORDERS
-def test_03_pushes_that_are_lost_are_refused_each_in_their_order(order: str) -> None:
+def test_pushes_that_are_lost_are_refused_each_in_their_order(order: str) -> None:
     desk = open_desk(order)
     desk.send(push(1, b"a", order=order))
     desk.commit()
@@ -83,7 +83,7 @@ def test_03_pushes_that_are_lost_are_refused_each_in_their_order(order: str) -> 
     assert expect_error(rest, 4, SERVER_EXCEPTION, order=order) == answer(5, order=order)
 
 
-def test_04_what_is_known_at_once_waits_behind_what_is_not() -> None:
+def test_what_is_known_at_once_waits_behind_what_is_not() -> None:
     desk = open_desk()
     desk.send(push(1, b"a") + subscribe(2, b"x") + push(3, b"+") + push(4, b"a"))
     assert desk.read() == b""
@@ -95,7 +95,7 @@ def test_04_what_is_known_at_once_waits_behind_what_is_not() -> None:
 
 
 @pytest.mark.parametrize("outcome", ["safe", "lost"])
-def test_05_who_ends_is_closed_behind_the_answers_that_wait(outcome: str) -> None:
+def test_who_ends_is_closed_behind_the_answers_that_wait(outcome: str) -> None:
     desk = open_desk()
     desk.send(push(1, b"a"))
     desk.link.handler.ended()
@@ -109,13 +109,13 @@ def test_05_who_ends_is_closed_behind_the_answers_that_wait(outcome: str) -> Non
     assert desk.link.closed
 
 
-def test_06_messages_are_kept_under_the_identity_name() -> None:
+def test_messages_are_kept_under_the_identity_name() -> None:
     desk = open_desk()
     desk.send(push(1, b"a"))
     assert desk.log.senders == ["meter-3"]
 
 
-def test_07_a_push_that_middleware_let_pass_and_the_log_does_not_take_is_refused() -> None:
+def test_a_push_that_middleware_let_pass_and_the_log_does_not_take_is_refused() -> None:
     desk = open_desk()
     link = desk.connect()
     for data in (authentication(b"judge"), CHOICE, register(1, b"h", PUSHED, topic_is(b"a"))):
@@ -129,7 +129,7 @@ def test_07_a_push_that_middleware_let_pass_and_the_log_does_not_take_is_refused
     assert desk.log.next_offset == 0
 
 
-def test_08_an_offset_of_a_broker_without_history_is_a_bad_request() -> None:
+def test_an_offset_of_a_broker_without_history_is_a_bad_request() -> None:
     desk = open_desk()
     desk.send(subscribe(1, b"a@earliest"))
     assert desk.read().startswith(header(1, BAD_REQUEST))

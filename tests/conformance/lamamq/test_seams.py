@@ -1,5 +1,6 @@
 """LamaMQ where kernel, decoder and receive buffer meet: a gateway fed by hand, cut by cut."""
 
+from penstock.conform.lamamq.encoding import CHOICE, OFFER, answer, authentication, push, subscribe
 from penstock.core.broker import Broker
 from penstock.core.hooks import Event, EventKind
 from penstock.gateway.lamamq import LamaGateway
@@ -8,7 +9,6 @@ from penstock.gateway.options import GatewayOptions
 from penstock.protocols.herald import HERALD
 from penstock.storage.memory import MemoryLog
 from tests.support.fakes import FakeClock, RecordingLink
-from tests.support.lamamq_bytes import CHOICE, OFFER, answer, authentication, push, subscribe
 
 
 class Fed:

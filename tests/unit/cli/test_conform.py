@@ -1,5 +1,6 @@
 """`penstock conform`: our broker passes, wrong servers fail, and the report says how."""
 
+import ast
 import asyncio
 import json
 import struct
@@ -12,16 +13,19 @@ from typing import Self
 import pytest
 from structlog.testing import capture_logs
 
+from penstock import conform
 from penstock.client.address import parse_address
-from penstock.conform import CASES, Outcome, run
+from penstock.conform import Outcome, Setup, run, suite
+from penstock.conform.fleximq import encoding as fx
+from penstock.conform.herald import encoding as herald
 from penstock.gateway.options import GatewayOptions
+from penstock.protocols import PROTOCOLS as REGISTRY
 from penstock.transport import addresses
-from tests.support import fleximq_bytes as fx
-from tests.support import herald_bytes as herald
 from tests.support.commands import Commands
 from tests.support.live import LiveBroker
 
-PROTOCOLS = list(CASES)
+PROTOCOLS = REGISTRY.labels
+CASES = {label: suite(label).cases for label in PROTOCOLS}
 TLS = Path(__file__).parents[2] / "support" / "tls"
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -47,16 +51,21 @@ def url(address: tuple[str, int]) -> str:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_our_broker_passes_all_cases(commands: Commands, broker: LiveBroker, protocol: str) -> None:
+def test_our_broker_passes_all_cases_that_need_no_setup(
+    commands: Commands, broker: LiveBroker, protocol: str
+) -> None:
     server = url(broker.address)
     done = commands.run("conform", server, "--protocol", protocol, "--profile")
-    count = len(CASES[protocol])
     lines = done.out.splitlines()
     assert (done.code, done.err) == (0, ""), done.out
-    assert lines[-1] == f"{protocol} at {server}: {count} passed, 0 failed, 0 skipped"
-    assert [line.split()[:2] for line in lines[:-1]] == [
-        ["passed", case.name] for case in CASES[protocol]
+    special = sum(case.requires is not None for case in CASES[protocol])
+    passed = len(CASES[protocol]) - special
+    assert lines[-1] == f"{protocol} at {server}: {passed} passed, 0 failed, {special} skipped"
+    outcomes = [line.split()[:2] for line in lines[:-1] if not line.startswith(" ")]
+    assert outcomes == [
+        ["passed" if case.requires is None else "skipped", case.name] for case in CASES[protocol]
     ]
+    assert done.out.count("         needs a ") == special
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -65,18 +74,21 @@ def test_without_profile_what_the_specification_leaves_open_is_skipped(
 ) -> None:
     done = commands.run("conform", url(broker.address), "--protocol", protocol, "--json")
     report = json.loads(done.out)
-    profile = [case.name for case in CASES[protocol] if case.profile]
-    assert (done.code, report["failed"], report["skipped"]) == (0, 0, len(profile))
-    assert report["passed"] == len(CASES[protocol]) - len(profile)
+    expected = [case.name for case in CASES[protocol] if case.profile or case.requires]
+    assert (done.code, report["failed"], report["skipped"]) == (0, 0, len(expected))
+    assert report["passed"] == len(CASES[protocol]) - len(expected)
     skipped = [row for row in report["cases"] if row["outcome"] == "skipped"]
-    assert [row["case"] for row in skipped] == profile
-    assert all("--profile" in row["reason"] for row in skipped)
+    assert [row["case"] for row in skipped] == expected
+    for row in skipped:
+        reason = "--profile" if row["requires"] is None else Setup(row["requires"]).description
+        assert reason in row["reason"]
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_there_are_enough_cases_and_each_names_its_rule(protocol: str) -> None:
     cases = CASES[protocol]
-    assert 15 <= len(cases) <= 40
+    assert suite(protocol).label == protocol
+    assert len(cases) >= 50
     assert len({case.name for case in cases}) == len(cases)
     for case in cases:
         assert case.name == case.name.lower()
@@ -84,6 +96,29 @@ def test_there_are_enough_cases_and_each_names_its_rule(protocol: str) -> None:
         assert case.section
         assert "|" not in case.section
     assert sum(not case.profile for case in cases) >= 15
+
+
+def test_every_setup_is_used_and_described() -> None:
+    used = {case.requires for cases in CASES.values() for case in cases}
+    assert used == {None, *Setup}
+    assert all(setup.description.startswith("a ") for setup in Setup)
+
+
+def test_cases_share_nothing_with_the_code_under_test() -> None:
+    allowed = (
+        "penstock.conform",
+        "penstock.client.address",
+        "penstock.client.errors",
+        "penstock.limits",
+        "penstock.protocols",
+    )
+    for path in Path(conform.__path__[0]).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            for name in names:
+                assert not name.startswith("penstock") or name.startswith(allowed), (path, name)
 
 
 def test_a_protocol_may_be_said_in_the_url(commands: Commands, broker: LiveBroker) -> None:
@@ -122,9 +157,10 @@ def test_a_server_that_lets_nobody_in_is_skipped(commands: Commands, protocol: s
         server = url(closed.address)
         done = commands.run("conform", server, "--protocol", protocol, "--profile")
     assert (done.code, done.err) == (0, "")
-    count = len(CASES[protocol])
-    assert done.out.count("         the server refuses ") == count
-    assert done.out.splitlines()[-1].endswith(f": 0 passed, 0 failed, {count} skipped")
+    cases = CASES[protocol]
+    refused = sum(case.requires is None for case in cases)
+    assert done.out.count("         the server refuses ") == refused
+    assert done.out.splitlines()[-1].endswith(f": 0 passed, 0 failed, {len(cases)} skipped")
 
 
 def test_a_server_that_waits_for_a_key_is_skipped(commands: Commands) -> None:
@@ -157,7 +193,7 @@ def test_a_server_that_answered_once_gets_all_cases() -> None:
         await silent(reader, writer)
 
     with WrongServer(first_only) as server:
-        results = list(run(CASES["herald"], parse_address(server.url), seconds_max=0.02))
+        results = list(run(CASES["herald"], parse_address(server.url), seconds_max=0.1))
     assert len(results) == len(CASES["herald"])
 
 
@@ -339,14 +375,14 @@ def test_a_wrong_answer_fails_with_the_bytes(  # noqa: PLR0917
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize(
-    ("handler", "said"), [(silent, "nothing in 0.02 s"), (closing, "the end of the connection")]
+    ("handler", "said"), [(silent, "nothing in 0.1 s"), (closing, "the end of the connection")]
 )
 def test_a_server_that_says_nothing_or_closes_passes_no_case_that_needs_an_answer(
     protocol: str, handler: Handler, said: str
 ) -> None:
     with WrongServer(handler) as server:
         results = list(
-            run(CASES[protocol], parse_address(server.url), seconds_max=0.02, profile=True)
+            run(CASES[protocol], parse_address(server.url), seconds_max=0.1, profile=True)
         )
     passed = {result.case.name for result in results if result.outcome is Outcome.PASSED}
     # What may be refused by closing or waiting is no fault of such a server.
@@ -371,7 +407,7 @@ def test_cases_can_be_listed_without_a_server(commands: Commands) -> None:
     assert "ping-is-answered  PING is answered with PONG (PING (0x20))" in done.out.splitlines()
     listed = json.loads(commands.run("conform", "--protocol", "herald", "--list", "--json").out)
     assert [row["case"] for row in listed] == [case.name for case in CASES["herald"]]
-    assert set(listed[0]) == {"case", "section", "rule", "profile"}
+    assert set(listed[0]) == {"case", "section", "rule", "profile", "requires"}
 
 
 @pytest.mark.parametrize(
