@@ -12,12 +12,12 @@ import pyarrow as pa
 import pytest
 
 from penstock import limits
-from penstock.storage.arrow.files import Files
 from penstock.storage.arrow.format import log_state as state
 from penstock.storage.arrow.format.damage import Fault
 from penstock.storage.arrow.format.file_names import partition_folder
 from penstock.storage.arrow.format.index import SCHEMA as INDEX_SCHEMA
 from penstock.storage.arrow.write import topic_journal as topics
+from penstock.storage.files import Files
 from penstock.storage.schema import SCHEMA
 from tests.support.commands import Commands
 from tests.support.written_log import WrittenLog, message

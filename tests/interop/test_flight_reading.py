@@ -18,10 +18,11 @@ from penstock.flight.errors import BadRequest, FlightFailed
 from penstock.flight.protocol import OffsetRange, ReadRange, Splits
 from penstock.limits import FLIGHT_READS_MAX
 from penstock.model import Protocol
-from penstock.storage.arrow.options import LogOptions, Retention
 from penstock.storage.arrow.read.browse import LogView
-from penstock.storage.arrow.read.records import RECORD_SCHEMA, plain_records, record_batches
+from penstock.storage.arrow.read.records import plain_records, record_batches
+from penstock.storage.dictionaries import RECORD_SCHEMA
 from penstock.storage.group_offsets import InvalidGroup
+from penstock.storage.options import LogOptions, Retention
 from tests.support.flight import rows, serve_tables, table
 from tests.support.live import LiveBroker
 

@@ -45,7 +45,7 @@ class Answers:
     ) -> bool:
         """Send an answer once its messages are safe, or its refusal; tell whether it waits.
 
-        An empty answer holds up no other. Several of one group are refused once.
+        An empty answer holds up no other. Several of one commit are refused once.
         """
         safe = is_safe(receipt, log)
         if not answer:
@@ -65,7 +65,7 @@ class Answers:
         while waiting:
             receipt, answer, refusal = waiting[0]
             if receipt is not None and refusal is not None and not is_safe(receipt, log):
-                if receipt.group > log.failed_group:
+                if receipt.commit > log.failed_commit:
                     break
                 ready.append(refusal(answer))
             else:
@@ -77,7 +77,7 @@ class Answers:
         while self._watched:
             receipt, refusal = self._watched[0]
             if not is_safe(receipt, log):
-                if receipt.group > log.failed_group:
+                if receipt.commit > log.failed_commit:
                     break
                 self.send(refusal(b""))
             self._watched.popleft()
@@ -111,11 +111,11 @@ def is_safe(receipt: Receipt, log: LogWriter) -> bool:
         case Durability.MEMORY:
             return True
         case Durability.OS:
-            return receipt.group <= log.written_group
+            return receipt.commit <= log.written_commit
         case Durability.FSYNC:
-            return receipt.group <= log.durable_group
+            return receipt.commit <= log.durable_commit
 
 
 def _together(one: Receipt, other: Receipt) -> bool:
     """Tell whether two receipts are settled at the same time and in the same way."""
-    return one.group == other.group and one.durability is other.durability
+    return one.commit == other.commit and one.durability is other.durability

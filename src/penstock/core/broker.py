@@ -88,8 +88,8 @@ class Broker:
         self.hooks = Hooks(self.timers, clock, self.encoder.next_forward_id)
         self.judged = False  # what is scanned now has been judged: `permits` must not stop it
         self._awaiting_disk: dict[Session, None] = {}
-        self._awaiting_groups: deque[tuple[Receipt, Callable[[bool], None]]] = deque()
-        self._group_batch = Batch()
+        self._awaiting_commits: deque[tuple[Receipt, Callable[[bool], None]]] = deque()
+        self._prepared_batch = Batch()
         self._crowding: dict[Session, None] = {}  # publishers that wait for the log
         self.catch_up: CatchUp | None = None
         if reader is not None:
@@ -275,22 +275,22 @@ class Broker:
         self._taken(session, receipt, 1)
         return receipt
 
-    def publish_group(self, group: Prepared) -> Receipt:
+    def publish_prepared(self, rows: Prepared) -> Receipt:
         """Keep and deliver rows, of a table or of its kind, which were judged before.
 
         Nobody is held for them: whoever brings them counts them and waits until they are settled.
         Raise LogUnavailable or TopicTableFull if they cannot be kept: then nobody gets them.
         """
-        batch = self._group_batch
+        batch = self._prepared_batch
         now_us = self.clock.now_us()
-        group.stamp(now_us)
-        group.load(batch, self.topics)
+        rows.stamp(now_us)
+        rows.load(batch, self.topics)
         batch.timestamp_us = now_us
         try:
-            receipt = self.log.append_group(group)
+            receipt = self.log.append_prepared(rows)
             self.topic_counts.add(batch, receipt.first_offset)
             if self.catch_up is not None:
-                self.catch_up.last_group = receipt.group
+                self.catch_up.last_commit = receipt.commit
             for audience in self.router.audiences(batch):
                 self._deliver(None, batch, audience, receipt.first_offset)
         finally:
@@ -302,7 +302,7 @@ class Broker:
         self.counters.messages_received[session.encoding.protocol] += count
         session.messages_received += count
         if self.catch_up is not None:
-            self.catch_up.last_group = receipt.group
+            self.catch_up.last_commit = receipt.commit
         if self.log.crowded and session not in self._crowding:
             self._crowding[session] = None
             session.link.pause()
@@ -416,24 +416,24 @@ class Broker:
     def when_settled(self, receipt: Receipt, then: Callable[[bool], None]) -> None:
         """Call `then` once the messages of `receipt` are safe, or with False once they failed.
 
-        Receipts must come in the order of their groups.
+        Receipts must come in the order of their commits.
         """
-        self._awaiting_groups.append((receipt, then))
-        self._settle_groups()
+        self._awaiting_commits.append((receipt, then))
+        self._settle_commits()
 
-    def _settle_groups(self) -> None:
-        waiting = self._awaiting_groups
+    def _settle_commits(self) -> None:
+        waiting = self._awaiting_commits
         while waiting:
             receipt, then = waiting[0]
             safe = is_safe(receipt, self.log)
-            if not safe and receipt.group > self.log.failed_group:
+            if not safe and receipt.commit > self.log.failed_commit:
                 return
             waiting.popleft()
             then(safe)
 
     def settle(self) -> None:
-        """Go on with all that waited for the log; its owner calls it when its groups have moved."""
-        self._settle_groups()
+        """Go on with all that waited for the log; its owner calls it when commit numbers moved."""
+        self._settle_commits()
         for session in list(self._awaiting_disk):
             try:
                 waits = session.answers.release(self.log)

@@ -1,6 +1,6 @@
 """Sessions that are served from the log: those that fell behind, and those that asked for history.
 
-Each has its turn: the group of messages at its place is fetched, what it wants of them is written
+Each has its turn: the row group at its place is fetched, what it wants of them is written
 until its link is congested, and it goes to the end of the line. A few fetches are under way at a
 time, so what they hold is bounded however many sessions wait.
 """
@@ -64,8 +64,8 @@ class CatchUp:
         self._line: dict[Session, None] = {}  # who has something to read, the next first
         self._at_end: dict[Session, None] = {}  # who waits for the log to write
         self._fetches = 0
-        self.last_group = 0
-        """The log's group of the last message that it gave an offset."""
+        self.last_commit = 0
+        """The commit of the last message that it gave an offset."""
 
     # --- Where sessions begin ---------------------------------------------------------------------
 
@@ -204,8 +204,8 @@ class CatchUp:
     def _join(self, session: Session, feed: Feed) -> None:
         """Have what comes from now on kept, until what was taken before can be read."""
         if feed.joins_at is None:
-            feed.join(self._writer.next_offset, self.last_group)
-        if feed.join_group <= self._writer.failed_group:
+            feed.join(self._writer.next_offset, self.last_commit)
+        if feed.join_commit <= self._writer.failed_commit:
             # All before is settled, and no more of it can be read: what is missing was lost.
             self._go_live(session, feed)
         else:
@@ -287,7 +287,7 @@ class CatchUp:
         log.warning("history unreadable", **_who(session), messages=lost, reason=reason)
 
     def _serve(self, session: Session, feed: Feed, stored: Stored) -> None:
-        """Write what a session wants of one group, until its link is congested."""
+        """Write what a session wants of one row group, until its link is congested."""
         batch = self._scratch
         base, end = stored.base_offset, stored.base_offset + stored.count
         if end <= feed.position:

@@ -33,7 +33,7 @@ from penstock.limits import (
     FLIGHT_PUBLISH_SECONDS_MAX,
     FLIGHT_RETRY_SECONDS,
 )
-from penstock.storage.plain import Plain
+from penstock.storage.dictionaries import DictionaryDecoder
 
 __all__ = ["FlightClient", "location_of"]
 
@@ -141,7 +141,7 @@ class FlightClient:
             reader = self._client.do_get(
                 pf.Ticket(msgspec.json.encode(compact)), self._options(None)
             )
-            plain = Plain()
+            plain = DictionaryDecoder()
             try:
                 for chunk in reader:
                     if chunk.data is None:

@@ -13,8 +13,7 @@ from msgspec import Meta, Struct
 from penstock import limits as bounds
 from penstock import model
 from penstock.core.broker import BrokerSettings
-from penstock.storage.arrow.durability import DurabilityRules
-from penstock.storage.arrow.options import LogOptions, Retention
+from penstock.storage.options import DurabilityRules, LogOptions, Retention
 from penstock.transport.addresses import OPTIONS, Address, parse_address
 
 __all__ = [
