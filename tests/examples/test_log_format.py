@@ -65,7 +65,7 @@ def table(text: str, number: int = 0) -> dict[str, str]:
         (0, "'value': b'off'"),
         (1, "[('plant/a', 1), ('plant/b', 2)]"),
         (2, "plant/b"),
-        (3, "2 groups are right\n"),
+        (3, "2 row groups are good\n"),
     ],
     ids=["pyarrow", "duckdb", "polars", "checking"],
 )
@@ -156,7 +156,7 @@ def test_the_head_has_the_keys_of_the_table(log: WrittenLog) -> None:
 def test_a_group_has_the_keys_of_the_table(log: WrittenLog) -> None:
     reader = pa.ipc.open_stream(log.segments()[0])
     metadata = reader.read_next_batch_with_custom_metadata().custom_metadata
-    named = table(section("A group"))
+    named = table(section("A row group"))
     assert [key.decode() for key in metadata] == list(named)
     for key, meaning in named.items():
         digits = int(re.match(r"\d+", meaning)[0])  # type: ignore[index]

@@ -1,7 +1,7 @@
-"""What can go wrong over Arrow Flight, and how an error of the broker becomes the caller's.
+"""Errors of Arrow Flight calls, and their encoding between broker and client.
 
-An error travels as a Failure: its code, and what its class is made of. So the client raises the
-class that the broker raised, with the same fields.
+An error is sent as a Failure: its code, and the fields of its class. The client raises the same
+class with the same fields.
 """
 
 import json
@@ -39,7 +39,7 @@ __all__ = [
 
 
 class BadRequest(CallerError):
-    """A ticket, action or descriptor that nobody understands."""
+    """A ticket, action or descriptor that is not valid."""
 
     code = ErrorCode.BAD_REQUEST
 
@@ -53,7 +53,7 @@ class BadRequest(CallerError):
 
 
 class BadRows(CallerError):
-    """Rows that cannot be published; nothing of their task was put aside."""
+    """Rows that cannot be published; no row of their task was staged."""
 
     code = ErrorCode.BAD_ROWS
 
@@ -67,7 +67,7 @@ class BadRows(CallerError):
 
 
 class EpochOutOfOrder(CallerError):
-    """A writer goes back behind what it has published."""
+    """An epoch below the last one that the writer has published."""
 
     code = ErrorCode.EPOCH_OUT_OF_ORDER
 
@@ -85,7 +85,7 @@ class EpochOutOfOrder(CallerError):
 
 
 class NotStaged(CallerError):
-    """Rows that are to be published are not there."""
+    """An epoch to publish has a task without staged rows."""
 
     code = ErrorCode.NOT_STAGED
 
@@ -103,7 +103,7 @@ class NotStaged(CallerError):
 
 
 class StagingFull(PeerError):
-    """As much is put aside as may be."""
+    """A limit on staged rows or writers is reached."""
 
     code = ErrorCode.STAGING_FULL
 
@@ -121,7 +121,7 @@ class StagingFull(PeerError):
 
 
 class SinkDamaged(OperatorError):
-    """What is remembered of a writer is not what was written."""
+    """The state file of a writer cannot be read."""
 
     code = ErrorCode.SINK_DAMAGED
 
@@ -138,7 +138,7 @@ class SinkDamaged(OperatorError):
 
 
 class TooBusy(PeerError):
-    """So many ranges are read that this one has not had its turn in time."""
+    """Too many ranges are being read; this one could not start in time."""
 
     code = ErrorCode.TOO_BUSY
 
@@ -151,7 +151,7 @@ class TooBusy(PeerError):
 
 
 class FlightFailed(OperatorError):
-    """A call that got no answer that can be made sense of."""
+    """A call without an answer that can be understood."""
 
     code = ErrorCode.FLIGHT_FAILED
 
@@ -168,7 +168,7 @@ class FlightFailed(OperatorError):
 
 
 class NoAnswer(FlightFailed):
-    """Nobody is there, or whoever was has gone: it may help to call again later."""
+    """The broker is unreachable or disconnected; a later call may succeed."""
 
 
 def _classes(base: type[PenstockError]) -> Iterator[type[PenstockError]]:
@@ -188,7 +188,7 @@ _TEXT_CHARACTERS_MAX: Final = 500
 
 
 def failure_of(error: PenstockError) -> Failure:
-    """Return an error as it travels."""
+    """Return the Failure of an error."""
     if isinstance(error, AuthenticationFailed):  # the reason is not for the client
         error = AuthenticationFailed(error.kind, "")
     fields = [each if isinstance(each, int | str) else str(each) for each in error.args]
@@ -196,7 +196,7 @@ def failure_of(error: PenstockError) -> Failure:
 
 
 def raised_by(data: bytes | None, text: str, *, endpoint: str) -> PenstockError:
-    """Return the error that a call failed with: of its extra information, or else of its text."""
+    """Return the error of a failed call, from its extra information or else from its text."""
     try:
         failure = msgspec.json.decode(data, type=Failure) if data else _found_in(text)
     except msgspec.MsgspecError:
@@ -207,18 +207,18 @@ def raised_by(data: bytes | None, text: str, *, endpoint: str) -> PenstockError:
     if known is not None:
         try:
             return known(*failure.fields)
-        except TypeError:  # of another version
+        except TypeError:  # the broker has another version
             pass
     return FlightFailed(endpoint, failure.text)
 
 
 def with_failure(error: PenstockError) -> str:
-    """Return the text of an error that can carry nothing else."""
+    """Return the text of an error with its Failure, where only text can be sent."""
     return f"{error.code}: {error} {msgspec.json.encode(failure_of(error)).decode()}"
 
 
 def _found_in(text: str) -> Failure | None:
-    """Return the failure that `with_failure` put into a text, None if there is none."""
+    """Return the Failure that `with_failure` put into a text, or None."""
     start = text.find(_MARK)
     if start < 0:
         return None

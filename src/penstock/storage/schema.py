@@ -54,7 +54,7 @@ SCHEMA: Final = pa.schema(
 """Columns of a segment."""
 
 FLIGHT: Final = "flight"
-"""What `protocol` says of rows of a table that were published by Arrow Flight."""
+"""The `protocol` of rows published by Arrow Flight."""
 PROTOCOLS: Final = (*(protocol.label for protocol in Protocol), FLIGHT)
 """The dictionary of `protocol`: an index is a Protocol's number less one, the last is FLIGHT."""
 KINDS: Final = tuple(kind.label for kind in Kind)

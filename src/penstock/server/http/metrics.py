@@ -125,12 +125,12 @@ class _BrokerCollector(Collector):
     def _log(self) -> Iterable[Metric]:
         storage = self._context.storage
         status = storage.status()
-        yield _gauge("log_appended_offset", "What the next message gets.", status.next_offset)
+        yield _gauge("log_appended_offset", "Offset of the next message.", status.next_offset)
         if not storage.keeps_history:
             return
         for name, text, number in (
-            ("log_committed_offset", "Up to where the log can be read.", status.end),
-            ("log_durable_offset", "Up to where it is on disk.", status.durable_end),
+            ("log_committed_offset", "End of the readable log.", status.end),
+            ("log_durable_offset", "End of the log on disk.", status.durable_end),
             ("log_horizon_offset", "The first offset that is kept.", status.horizon),
             ("log_bytes", "Bytes of all segments.", status.size),
             ("log_segments", "Segments.", len(status.segments)),
@@ -162,13 +162,15 @@ class _BrokerCollector(Collector):
         yield _counter("flight_reads", "Ranges read by Arrow Flight.", reads.ranges)
         yield _counter("flight_read_rows", "Rows of them.", reads.rows)
         yield _counter("flight_read_bytes", "Bytes of them.", reads.size)
-        yield _gauge("groups", "Groups of readers that have reported.", len(self._groups))
+        yield _gauge("groups", "Consumer groups that have reported.", len(self._groups))
         latest = sorted(self._groups, key=lambda group: group.updated, reverse=True)
         shown = sorted(latest[:METRICS_GROUPS_MAX], key=lambda group: group.name)
         lags = {group.name: group.lag for group in shown}
-        yield _gauges("group_lag", "Offsets between a group and the end.", "group", lags)
+        yield _gauges("group_lag", "Offsets between a consumer group and the end.", "group", lags)
         lost = {group.name: group.lost for group in shown}
-        yield _counters("group_lost", "Offsets that a group came too late for.", "group", lost)
+        yield _counters(
+            "group_lost", "Offsets that were gone before a consumer group read them.", "group", lost
+        )
 
 
 def _labelled(counts: Counter[Protocol]) -> Counter[str]:

@@ -14,8 +14,8 @@ __all__ = ["describe"]
 _REFERENCE: Final = "#/components/schemas/{name}"
 _TEXT: Final = {"text/plain": {"schema": {"type": "string"}}}
 _FAULTS: Final = {
-    "400": "What was asked is wrong; the message says what is expected.",
-    "401": "Credentials are needed, or not known.",
+    "400": "The request is not valid; the message says what is expected.",
+    "401": "Credentials are missing or not valid.",
     "403": "The caller may not do that.",
     "503": "Not now; the message says why.",
 }
