@@ -97,7 +97,10 @@ def _print_json(
         "damage": [finding_fields(each) for each in view.damage],
     }
     if counts is not None:
-        document["topics"] = [{"topic": name, **each._asdict()} for name, each in counts.items()]
+        document["topics"] = [
+            {"topic": name, "groups": each.row_groups, "messages": each.messages}
+            for name, each in counts.items()
+        ]
     typer.echo(msgspec.json.encode(document).decode())
 
 

@@ -77,7 +77,10 @@ def _print_json(verified: "Verified", findings: "list[Damage]", faults: int) -> 
 
     document = {
         "right": not faults,
-        **verified._asdict(),
+        "segments": verified.segments,
+        "groups": verified.row_groups,
+        "messages": verified.messages,
+        "bytes": verified.bytes,
         "findings": [finding_fields(each) for each in findings],
     }
     typer.echo(msgspec.json.encode(document).decode())
