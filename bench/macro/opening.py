@@ -31,7 +31,7 @@ READY_SECONDS_MAX = 2.0
 async def fill(folder: Path, size: int) -> None:
     """Make a log of `size` bytes and close it."""
     appending = Appending(folder, Source(100))
-    while appending.log.catalog.size < size:
+    while appending.log.status().size < size:
         await appending.append(min(1_000_000, size // 200))
     appending.log.close()
 

@@ -5,17 +5,17 @@
 Appends: batches of publish frames of 100 bytes, as a broker's read would bring them, go into a log
 with `os` durability. "Taking" is the processor time of the event loop's thread inside `append`, the
 part that holds up other clients; "own" is that of the whole process, with the thread that makes
-groups of them; "system" is what the system takes to write them into its page cache. All are
+row groups of them; "system" is what the system takes to write them into its page cache. All are
 nanoseconds a message: first while one log grows, then for more and more topics. "In turn" has each
-message of another topic than the one before it, which is the worst there is: a group names all its
-topics. "Known" has 100 of them in use.
+message of another topic than the one before it, which is the worst case: a row group names all
+its topics. "Known" has 100 of them in use.
 
-Reading: all groups of a log that is in the page cache, one after the other in one thread, checked.
-"Groups" are as a broker's replay reads them; "loaded" has them in a batch as well, ready to be
+Reading: all row groups of a log in the page cache, one after the other in one thread, checked.
+"Row groups" are as a broker's replay reads them; "loaded" has them in a batch as well, ready to be
 encoded; "records" are Arrow record batches as commands and Spark read them; "topic" are those of a
 topic that is asked for and has the log to itself; "one of ten" are those of one topic of ten, which
-every group has: its messages are what counts, the bytes are those of all ten. The processor time
-of a message is beside them: on a busy machine it says more than the clock.
+every row group has: its messages count, the bytes are those of all ten. The processor time of a
+message is beside them: on a busy machine it says more than the clock.
 """
 
 import argparse
@@ -35,13 +35,12 @@ from penstock._kernels import rheos2 as kernel
 from penstock._kernels.batch import Batch, Sender
 from penstock._kernels.topics import TopicTable
 from penstock.model import Durability
-from penstock.storage.arrow.durability import DurabilityRules
-from penstock.storage.arrow.files import Files
 from penstock.storage.arrow.log import ArrowLog
-from penstock.storage.arrow.options import LogOptions
 from penstock.storage.arrow.read.browse import LogView
-from penstock.storage.arrow.read.reader import StoredGroup, read_group
+from penstock.storage.arrow.read.reader import StoredRowGroup, read_row_group
 from penstock.storage.arrow.read.records import count_topics, record_batches
+from penstock.storage.files import Files
+from penstock.storage.options import DurabilityRules, LogOptions
 from penstock.wire import rheos2
 from penstock.wire.rheos import OpCode
 
@@ -144,10 +143,10 @@ async def growing(*, gigabytes: float, count: int) -> list[dict[str, Any]]:
         steps = 5
         await appending.append(count)  # what only the first ones cost
         for step in range(steps):
-            size = appending.log.catalog.size
+            size = appending.log.status().size
             figures = await appending.append(count)
             results.append({"measure": "size", "gigabytes": size / 1e9, **figures})
-            while appending.log.catalog.size < gigabytes * 1e9 * (step + 1) / (steps - 1):
+            while appending.log.status().size < gigabytes * 1e9 * (step + 1) / (steps - 1):
                 if step == steps - 1:
                     break
                 await appending.append(count)
@@ -193,17 +192,17 @@ def read_back(folder: Path, *, rounds: int) -> list[dict[str, Any]]:
     name = _name(0).decode()
     counts = count_topics(view)
 
-    def groups() -> Iterator[StoredGroup]:
+    def row_groups() -> Iterator[StoredRowGroup]:
         for place in view.catalog.places(view.horizon, view.end):
-            yield read_group(files, place)
+            yield read_row_group(files, place)
 
     def bare() -> int:
-        return sum(group.count for group in groups())
+        return sum(row_group.count for row_group in row_groups())
 
     def loaded() -> int:
         count = 0
-        for group in groups():
-            group.load(batch, topics)
+        for row_group in row_groups():
+            row_group.load(batch, topics)
             count += len(batch)
             batch.clear()
         return count

@@ -13,9 +13,9 @@ from typing import Any
 
 from penstock.gateway.options import GatewayOptions
 from penstock.server.server import Server
-from penstock.storage.arrow.files import Buffer, Files
 from penstock.storage.arrow.log import ArrowLog
-from penstock.storage.arrow.options import LogOptions
+from penstock.storage.files import Buffer, Files
+from penstock.storage.options import LogOptions
 from tests.support.live import LiveBroker
 
 
@@ -183,7 +183,7 @@ class KeepingBroker(LiveBroker):
         assert self._data is not None
         self._loop = asyncio.get_running_loop()
         self._done = asyncio.Event()
-        self.server = Server(log=ArrowLog(self._data, self._log_options, files=self.files))
+        self.server = Server(storage=ArrowLog(self._data, self._log_options, files=self.files))
         await self.server.start()
         self.address = await self.server.listen_tcp(options=self._options)
         self._ready.set()

@@ -16,12 +16,11 @@ from penstock.errors import LogUnavailable
 from penstock.model import Durability, Kind
 from penstock.ports import Receipt, Record
 from penstock.protocols.lamamq import LAMAMQ
-from penstock.storage.arrow.durability import DurabilityRules
 from penstock.storage.arrow.format.file_names import SEGMENT, STATE, partition_folder
 from penstock.storage.arrow.log import ArrowLog
-from penstock.storage.arrow.options import LogOptions, Retention
 from penstock.storage.arrow.recover.recovery import recover
 from penstock.storage.arrow.write.watermark import read_watermark
+from penstock.storage.options import DurabilityRules, LogOptions, Retention
 from tests.crash.lives import SMALL, Life, Row, Session
 from tests.support.log_rows import LOG_ID, START_US
 from tests.support.recorded_files import Killed, RecordedFiles
@@ -239,7 +238,7 @@ class WholeLog:
                 if receipt.durability is Durability.FSYNC:
                     rows |= {row} if row else set()
                     topics |= {topic} if topic else set()
-            elif receipt.group > log.failed_group:
+            elif receipt.commit > log.failed_commit:
                 self._waiting.append((receipt, row, topic))
         self.life.acknowledge(frozenset(rows), frozenset(topics))
 

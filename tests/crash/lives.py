@@ -15,7 +15,12 @@ from penstock.protocols.lamamq import LAMAMQ
 from penstock.storage.arrow.format.file_names import SEGMENT, partition_folder, segment_path
 from penstock.storage.arrow.format.index_file import load_index
 from penstock.storage.arrow.format.log_state import LogState, save_state
-from penstock.storage.arrow.format.segment import BadGroup, check_group, head, parse_group
+from penstock.storage.arrow.format.segment import (
+    BadRowGroup,
+    check_row_group,
+    head,
+    parse_row_group,
+)
 from penstock.storage.arrow.read.catalog import Catalog
 from penstock.storage.arrow.recover.recovery import Recovered, Segment, recover
 from penstock.storage.arrow.write.committer import Commit, Committer, Outcome, Tail
@@ -27,7 +32,7 @@ from tests.support.recorded_files import RecordedFiles
 
 FOLDER = partition_folder(Path("/data"), 0)
 SMALL = 12
-"""A value that leaves its group within a page."""
+"""A value that leaves its row group within a page."""
 
 
 class Row(NamedTuple):
@@ -38,8 +43,8 @@ class Row(NamedTuple):
     message_id: str
 
 
-class Group(NamedTuple):
-    """The bytes of a group, where they were written, and the offset behind its messages."""
+class RowGroup(NamedTuple):
+    """The bytes of a row group, where they were written, and the offset behind its messages."""
 
     position: int
     data: bytes
@@ -74,8 +79,8 @@ class Life:
         self._told: list[tuple[int, frozenset[Row]]] = []
         self._topics: list[tuple[int, frozenset[str]]] = []
         self.horizons: list[tuple[int, int]] = []
-        self._groups: list[Group] = []
-        self._groups_known = 0
+        self._row_groups: list[RowGroup] = []
+        self._row_groups_known = 0
 
     # --- What is told
 
@@ -108,8 +113,8 @@ class Life:
 
     # --- What is written
 
-    def groups(self) -> list[Group]:
-        """All groups that were written so far, with their first bytes and their last."""
+    def row_groups(self) -> list[RowGroup]:
+        """All row groups that were written so far, with their first bytes and their last."""
         operations = self.files.operations
         names = {each.inode: each.path.name for each in operations if each.kind == "create"}
         heads: dict[int, bytes] = {}
@@ -117,18 +122,18 @@ class Life:
             if each.kind == "write" and names.get(each.inode, "").endswith(SEGMENT):
                 if not each.position:
                     heads[each.inode] = each.data
-                elif len(each.data) > 8 and number >= self._groups_known:
-                    self._add_group(heads[each.inode], each.position, each.data)
-        self._groups_known = len(operations)
-        return self._groups
+                elif len(each.data) > 8 and number >= self._row_groups_known:
+                    self._add_row_group(heads[each.inode], each.position, each.data)
+        self._row_groups_known = len(operations)
+        return self._row_groups
 
-    def _add_group(self, head: bytes, position: int, data: bytes) -> None:
+    def _add_row_group(self, head: bytes, position: int, data: bytes) -> None:
         try:
             with pa.ipc.open_stream(head + data) as stream:
                 offsets = stream.read_next_batch().column("offset").to_pylist()
         except (pa.ArrowException, OSError):
             return  # a write that failed
-        self._groups.append(Group(position, data, offsets[-1] + 1))
+        self._row_groups.append(RowGroup(position, data, offsets[-1] + 1))
 
 
 class Session:
@@ -149,7 +154,7 @@ class Session:
         )
         self._watermark = watermark
         self._slots = TopicSlots()
-        self._groups = itertools.count(1)
+        self._commits = itertools.count(1)
         self._rows: frozenset[Row] = frozenset()
         self._added: list[str] = []
         self._waiting: frozenset[str] = frozenset()
@@ -182,15 +187,15 @@ class Session:
         *sizes: Sequence[int],
         durability: Durability = Durability.FSYNC,
     ) -> bool:
-        """Commit groups of values that are so large; tell whether it went well."""
+        """Commit lists of values that are so large; tell whether it went well."""
         blocks, offsets = [], []
         rows: list[Row] = []
-        for group in sizes:
+        for sizes_of_one in sizes:
             block = Block(self._slots)
             block.clear()
             offsets.append(self.next_offset)
             blocks.append(block)
-            for size in group:
+            for size in sizes_of_one:
                 row = self.life.row(self.next_offset, size)
                 self.next_offset += 1
                 rows.append(row)
@@ -205,7 +210,7 @@ class Session:
                 )
         self._rows = frozenset(rows)
         self._waiting = frozenset(self._added)
-        self.committer.commit(Commit(next(self._groups), [*blocks], offsets, durability))
+        self.committer.commit(Commit(next(self._commits), [*blocks], offsets, durability))
         return self.outcomes[-1].error is None
 
     def _done(self, outcome: Outcome) -> None:
@@ -267,14 +272,14 @@ def rows_of(
 
 
 def _readable(files: RecordedFiles, folder: Path, segment: Segment, data: bytes) -> list[Row]:
-    """Those that a reader gets: group by group, if the checksum is right."""
+    """Those that a reader gets: row group by row group, if the checksum is right."""
     index, _ = load_index(files, folder, segment.base_offset)
     parts = [head(LOG_ID, partition=0, base_offset=0, previous_end=0, previous_crc=0)]
     for number in range(len(index)):
         entry = index.entry(number)
         part = data[entry.position : entry.position + entry.size]
-        with contextlib.suppress(BadGroup):
-            if check_group(part, parse_group(part)):
+        with contextlib.suppress(BadRowGroup):
+            if check_row_group(part, parse_row_group(part)):
                 parts.append(part)
     return _rows_in(b"".join([*parts, END])) if len(parts) > 1 else []
 

@@ -167,10 +167,10 @@ class PowerCuts:
         segments = [data for path, data in state.items() if path.name.endswith(SEGMENT)]
         return max(
             (
-                group.end
-                for group in self.life.groups()
+                row_group.end
+                for row_group in self.life.row_groups()
                 for data in segments
-                if data.startswith(group.data, group.position)
+                if data.startswith(row_group.data, row_group.position)
             ),
             default=0,
         )

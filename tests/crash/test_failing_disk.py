@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from penstock.limits import LOG_FREE_BYTES_MIN, LOG_RETRY_SECONDS
-from penstock.storage.arrow.files import Files
-from penstock.storage.arrow.options import LogOptions, Retention
+from penstock.ports import PartitionRange
+from penstock.storage.files import Files
+from penstock.storage.options import LogOptions, Retention
 from tests.crash.faults import FaultyFiles, KeepingBroker
 from tests.crash.loads import (
     LamamqPublisher,
@@ -93,9 +94,7 @@ def check_after_restart(data: Path, publishers: list[Publisher], *, cut_off: boo
     for each in publishers:
         each.disconnect()
     with KeepingBroker(data) as broker:
-        assert not [
-            each for each in broker.log.catalog.damage if each.resumes_at > each.first_offset
-        ]
+        assert not broker.log.damage(PartitionRange(0, 0, broker.log.end))
         connect(broker, publishers)
         succeed(broker, publishers)
     rows = rows_of(data)

@@ -14,13 +14,13 @@ import pyarrow as pa
 import pytest
 
 from penstock.model import Durability
-from penstock.storage.arrow.files import Files
 from penstock.storage.arrow.format.file_names import JOURNAL, STATE, segment_path
 from penstock.storage.arrow.format.segment import head
 from penstock.storage.arrow.read.follow import LogFollower
 from penstock.storage.arrow.recover.recovery import recover
 from penstock.storage.arrow.write.topic_journal import TopicJournal, read_topics
 from penstock.storage.arrow.write.watermark import WATERMARK, Watermark, read_watermark
+from penstock.storage.files import Files
 from tests.crash.life_stories import (
     LongLife,
     WholeLog,
@@ -94,14 +94,14 @@ def test_the_power_may_fail_after_any_operation_failed(
 
 def test_an_offset_that_was_seen_on_disk_is_remembered_though_recovery_is_killed() -> None:
     """Recovery that starts again may believe only what is on disk."""
-    life = short_life(stop_at=17)  # two groups that are not synced, behind one that is
-    *_, group = life.groups()
+    life = short_life(stop_at=17)  # two row groups that are not synced, behind one that is
+    *_, row_group = life.row_groups()
     path = segment_path(FOLDER, 0)
     whole = life.files.state[path]
-    torn = whole[: group.position - 512] + bytes(512) + whole[group.position :]
+    torn = whole[: row_group.position - 512] + bytes(512) + whole[row_group.position :]
     state = {**life.files.state, path: torn}
     left = RecordedFiles(state)
-    assert recover(left, FOLDER).next_offset == group.end == 5
+    assert recover(left, FOLDER).next_offset == row_group.end == 5
     for stop_at in range(len(left.operations) + 1):
         files = RecordedFiles(state)
         files.stop_at = stop_at
@@ -187,9 +187,9 @@ def shown(follower: LogFollower) -> list[Row]:
     for place in follower.catalog.places(bounds.horizon, bounds.end):
         with place.path.open("rb") as file:
             file.seek(place.entry.position)
-            group = file.read(place.entry.size)
+            row_group = file.read(place.entry.size)
         first = head(LOG_ID, partition=0, base_offset=0, previous_end=0, previous_crc=0)
-        for batch in pa.ipc.open_stream(first + group + END):
+        for batch in pa.ipc.open_stream(first + row_group + END):
             columns = (batch.column(name).to_pylist() for name in Row._fields)
             rows += [Row(*each) for each in zip(*columns, strict=True)]
     return [row for row in rows if row.offset < bounds.end]

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from penstock.model import Durability
-from penstock.storage.arrow.durability import DurabilityRules
-from penstock.storage.arrow.options import LogOptions
+from penstock.storage.options import DurabilityRules, LogOptions
 from tests.crash.faults import FaultyFiles, KeepingBroker
 from tests.crash.loads import (
     FleximqPublisher,

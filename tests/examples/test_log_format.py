@@ -12,12 +12,12 @@ import pyarrow as pa
 import pytest
 
 from penstock import limits
-from penstock.storage.arrow.files import Files
 from penstock.storage.arrow.format import log_state as state
 from penstock.storage.arrow.format.damage import Fault
 from penstock.storage.arrow.format.file_names import partition_folder
 from penstock.storage.arrow.format.index import SCHEMA as INDEX_SCHEMA
 from penstock.storage.arrow.write import topic_journal as topics
+from penstock.storage.files import Files
 from penstock.storage.schema import SCHEMA
 from tests.support.commands import Commands
 from tests.support.written_log import WrittenLog, message
@@ -65,7 +65,7 @@ def table(text: str, number: int = 0) -> dict[str, str]:
         (0, "'value': b'off'"),
         (1, "[('plant/a', 1), ('plant/b', 2)]"),
         (2, "plant/b"),
-        (3, "2 groups are right\n"),
+        (3, "2 row groups are good\n"),
     ],
     ids=["pyarrow", "duckdb", "polars", "checking"],
 )
@@ -156,7 +156,7 @@ def test_the_head_has_the_keys_of_the_table(log: WrittenLog) -> None:
 def test_a_group_has_the_keys_of_the_table(log: WrittenLog) -> None:
     reader = pa.ipc.open_stream(log.segments()[0])
     metadata = reader.read_next_batch_with_custom_metadata().custom_metadata
-    named = table(section("A group"))
+    named = table(section("A row group"))
     assert [key.decode() for key in metadata] == list(named)
     for key, meaning in named.items():
         digits = int(re.match(r"\d+", meaning)[0])  # type: ignore[index]

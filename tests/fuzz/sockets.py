@@ -166,7 +166,7 @@ class Witnesses:
         """Each publishes `count` messages; everybody gets them all."""
         for number in range(self.published, self.published + count):
             for publisher in self.publishers:
-                value = TOKEN + struct.pack(">BI", publisher.protocol, number)
+                value = TOKEN + struct.pack(">BI", publisher.protocol.number, number)
                 publisher.publish(CHANNEL, value)
         self.published += count
         for subscriber in self.subscribers:

@@ -18,10 +18,11 @@ from penstock.flight.errors import BadRequest, FlightFailed
 from penstock.flight.protocol import OffsetRange, ReadRange, Splits
 from penstock.limits import FLIGHT_READS_MAX
 from penstock.protocols import PROTOCOLS
-from penstock.storage.arrow.options import LogOptions, Retention
 from penstock.storage.arrow.read.browse import LogView
-from penstock.storage.arrow.read.records import RECORD_SCHEMA, plain_records, record_batches
+from penstock.storage.arrow.read.records import plain_records, record_batches
+from penstock.storage.dictionaries import RECORD_SCHEMA
 from penstock.storage.group_offsets import InvalidGroup
+from penstock.storage.options import LogOptions, Retention
 from tests.support.flight import rows, serve_tables, table
 from tests.support.live import LiveBroker
 
@@ -42,7 +43,9 @@ def client(data: Path) -> Iterator[FlightClient]:
         for protocol in PROTOCOLS:
             with penstock.connect_sync(f"tcp://{host}:{port}", protocol=protocol) as publisher:
                 for part in range(4):
-                    values = [b"%d-%d-%d" % (protocol, part, each) for each in range(MANY // 4)]
+                    values = [
+                        b"%d-%d-%d" % (protocol.number, part, each) for each in range(MANY // 4)
+                    ]
                     publisher.publish_many(f"channel/{protocol}", values)
         with FlightClient(endpoint) as found:
             found.stage([rows([b"row"] * 10)], writer="w", epoch=0, partition=0)

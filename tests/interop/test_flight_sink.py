@@ -18,8 +18,7 @@ from penstock.protocols import PROTOCOLS, Protocol
 from penstock.protocols.fleximq import FLEXIMQ
 from penstock.protocols.lamamq import LAMAMQ
 from penstock.protocols.rheos2 import RHEOS2
-from penstock.storage.arrow.durability import DurabilityRules
-from penstock.storage.arrow.options import LogOptions
+from penstock.storage.options import DurabilityRules, LogOptions
 from tests.crash.faults import FaultyFiles, KeepingBroker
 from tests.support.flight import rows, serve_tables, table
 from tests.support.live import LiveBroker
@@ -74,7 +73,7 @@ def test_rows_reach_live_subscribers_of_all_protocols_in_order_and_are_on_disk(
         thread.join(20)
     assert received == dict.fromkeys(PROTOCOLS, sent)
     log = live.server.broker.log
-    assert live.call(lambda: log.durable_group) > 0
+    assert live.call(lambda: log.durable_commit) > 0
 
 
 def test_an_epoch_is_published_once_however_often_it_is_staged_and_asked_for(
@@ -136,7 +135,7 @@ def test_rows_are_on_disk_whatever_their_topics_ask_for(tmp_path: Path) -> None:
     ):
         client.stage([rows([b"x"])], writer="w", epoch=0, partition=0)
         client.publish_epoch("w", 0, [0])
-        assert live.call(lambda: live.server.broker.log.durable_group) == 1
+        assert live.call(lambda: live.server.broker.log.durable_commit) == 1
 
 
 @pytest.mark.parametrize(

@@ -29,16 +29,16 @@ def end(peer: Peer) -> None:
     peer.socket.shutdown(socket.SHUT_WR)
 
 
-def settle(broker: LiveBroker, log: FailingLog, *, groups: int, safe: bool) -> None:
-    """Wait until the log has been given so many groups, and say what becomes of them."""
+def settle(broker: LiveBroker, log: FailingLog, *, commits: int, safe: bool) -> None:
+    """Wait until the log has been given so many commits, and say what becomes of them."""
 
     def work() -> bool:
-        if log.last_group < groups:
+        if log.last_commit < commits:
             return False
         if safe:
-            log.written_group = log.durable_group = log.last_group
+            log.written_commit = log.durable_commit = log.last_commit
         else:
-            log.failed_group = log.last_group
+            log.failed_commit = log.last_commit
         broker.server.broker.settle()
         return True
 
@@ -56,15 +56,15 @@ def test_who_ends_gets_its_answers_and_then_the_end(
 ) -> None:
     with Client(broker, RHEOS2) as client:
         client.request(CREATE, b"a")
-        settle(broker, log, groups=1, safe=True)
+        settle(broker, log, commits=1, safe=True)
         assert client.ack().code == SUCCESS
         for _ in range(3):
             client.request(PUBLISH, b"a", b"last words")
         end(client)
-        settle(broker, log, groups=2, safe=outcome == "safe")
-        # Whether they came in one read or in several, no group is left open.
+        settle(broker, log, commits=2, safe=outcome == "safe")
+        # Whether they came in one read or in several, no commit is left open.
         broker.until(lambda: log.next_offset == 3)
-        settle(broker, log, groups=2, safe=outcome == "safe")
+        settle(broker, log, commits=2, safe=outcome == "safe")
         expected = SUCCESS if outcome == "safe" else FAILED
         assert [client.ack().code for _ in range(3)] == [expected] * 3
         client.expect_close()
@@ -75,7 +75,7 @@ def test_a_push_before_the_end_is_answered(broker: LiveBroker, log: FailingLog) 
     with lama.client(broker) as client:
         client.send(lama.push(5, b"a", b"last words"))
         end(client)
-        settle(broker, log, groups=1, safe=True)
+        settle(broker, log, commits=1, safe=True)
         client.expect(lama.answer(5))
         client.expect_close()
     gone(broker)
@@ -87,7 +87,7 @@ def test_a_failure_is_told_to_a_herald_client_that_has_ended(
     with herald.publisher(broker) as client:
         client.send(herald.publish(7, b"last words"))
         end(client)
-        settle(broker, log, groups=1, safe=False)
+        settle(broker, log, commits=1, safe=False)
         client.expect(herald.error(4))
         client.expect_close()
     gone(broker)
@@ -138,6 +138,6 @@ def test_who_ends_and_goes_leaves_nothing_behind(broker: LiveBroker, log: Failin
     with lama.client(broker) as client:
         client.send(lama.push(5, b"a", b"last words"))
         end(client)
-        broker.until(lambda: log.last_group == 1)
-    settle(broker, log, groups=1, safe=True)
+        broker.until(lambda: log.last_commit == 1)
+    settle(broker, log, commits=1, safe=True)
     gone(broker)

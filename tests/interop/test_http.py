@@ -27,6 +27,7 @@ from penstock.server.config_loading import load
 from penstock.server.credentials import Authenticator
 from penstock.server.run import Running
 from penstock.server.server import Server
+from penstock.storage.arrow.log import ArrowLog
 from penstock.storage.arrow.read.browse import LogView
 from penstock.storage.arrow.read.records import plain_records, record_batches
 from penstock.storage.group_offsets import GroupOffsets
@@ -53,22 +54,22 @@ def test_a_broker_that_lives_says_so(broker: HttpBroker) -> None:
 
 
 def test_it_is_not_ready_while_the_log_fails_it_starts_or_stops(broker: HttpBroker) -> None:
-    view = broker.server.view
+    context = broker.server.http
     for field, value, reason in (
         ("starting", True, b"not all listeners take clients yet\n"),
         ("stopping", True, b"the broker is stopping\n"),
     ):
-        broker.call(lambda field=field, value=value: setattr(view, field, value))
+        broker.call(lambda field=field, value=value: setattr(context, field, value))
         assert broker.get("/readyz")[::2] == (503, reason)
         assert broker.get("/healthz").status == 200
-        broker.call(lambda field=field: setattr(view, field, False))
-    assert view.log is not None
-    view.log.unavailable = OSError(28, "No space left on device")
+        broker.call(lambda field=field: setattr(context, field, False))
+    assert isinstance(context.storage, ArrowLog)
+    context.storage.unavailable = OSError(28, "No space left on device")
     answer = broker.get("/readyz")
     assert answer[::2] == (503, b"messages cannot be kept: No space left on device\n")
     refused = broker.publish(topic="a", text="x").error()
     assert refused[:2] == (503, "log-unavailable")
-    view.log.unavailable = None
+    context.storage.unavailable = None
     assert broker.get("/readyz").status == 200
 
 
@@ -141,17 +142,17 @@ def test_a_head_that_does_not_come_to_its_end_is_not_waited_for(
         peer.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n")
         with contextlib.suppress(ConnectionResetError):
             assert peer.recv(4096) == b""
-    broker.until(lambda: broker.server.view.connections() == 0)
+    broker.until(lambda: broker.server.http.connections() == 0)
 
 
 def test_http_connections_count_and_are_let_go(broker: HttpBroker) -> None:
-    view = broker.server.view
+    context = broker.server.http
     connection = http.client.HTTPConnection("127.0.0.1", broker.web.port, timeout=5)
     connection.request("GET", "/healthz")
     connection.getresponse().read()
-    assert broker.call(view.connections) == 1
+    assert broker.call(context.connections) == 1
     connection.close()
-    broker.until(lambda: view.connections() == 0)
+    broker.until(lambda: context.connections() == 0)
 
 
 def test_beyond_the_limit_a_connection_is_cut_off(tmp_path: Path) -> None:
@@ -162,7 +163,7 @@ def test_beyond_the_limit_a_connection_is_cut_off(tmp_path: Path) -> None:
         with pytest.raises((http.client.HTTPException, ConnectionError)):
             broker.get("/healthz")
         first.close()
-        broker.until(lambda: broker.server.view.connections() == 0)
+        broker.until(lambda: broker.server.http.connections() == 0)
         assert broker.get("/healthz").status == 200
 
 
@@ -516,7 +517,7 @@ def test_the_document_has_every_route_and_answers_are_as_it_says(broker: HttpBro
     }
     assert {(route["method"], route["path"]) for route in routes} == described
     with lamamq_bytes.subscriber(broker, b"t"):
-        GroupOffsets(broker.server.view.data).commit("job", {0: 0})  # type: ignore[arg-type]
+        broker.server.storage.groups.commit("job", {0: 0})
         asked = {"/api/rates": "/api/rates?seconds=0.1"}
         broker.publish(topic="t", text="x")
         for method, path in sorted(described):

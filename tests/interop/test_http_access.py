@@ -190,7 +190,7 @@ def test_events_name_the_connection_and_never_a_payload_or_a_credential(
 
 def _use_up(broker: HttpBroker) -> None:
     """Have one connection too many."""
-    broker.until(lambda: broker.server.view.connections() == 0)
+    broker.until(lambda: broker.server.http.connections() == 0)
     peers: list[Any] = [socket.create_connection(broker.address, 5) for _ in range(3)]
     broker.until(
         lambda: broker.server.broker.counters.connections_failed["too many connections"] == 1

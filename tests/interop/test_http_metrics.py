@@ -9,6 +9,7 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.limits import METRICS_GROUPS_MAX, METRICS_REASONS_MAX
+from penstock.storage.arrow.log import ArrowLog
 from penstock.storage.group_offsets import GroupOffsets
 from tests.support import herald_bytes, lamamq_bytes
 from tests.support.http_live import HttpBroker
@@ -88,9 +89,9 @@ def test_what_is_refused_is_counted(broker: HttpBroker) -> None:
     with herald_bytes.publisher(broker, 7) as publisher:
         publisher.send(herald_bytes.frame(0x77))
         publisher.receive(8)
-    view = broker.server.view
-    assert view.log is not None
-    view.log.unavailable = OSError(28, "No space left on device")
+    context = broker.server.http
+    assert isinstance(context.storage, ArrowLog)
+    context.storage.unavailable = OSError(28, "No space left on device")
     with lamamq_bytes.client(broker) as sender:
         sender.request(lamamq_bytes.push(0, b"t", b"x"), error=lamamq_bytes.SERVER_EXCEPTION)
     found = samples(broker)
@@ -98,7 +99,7 @@ def test_what_is_refused_is_counted(broker: HttpBroker) -> None:
     assert found["penstock_messages_refused_total", "lamamq"] == 1
     assert found["penstock_log_failing", ""] == 1
     assert found["penstock_ready", ""] == 0
-    view.log.unavailable = None
+    context.storage.unavailable = None
 
 
 def test_groups_have_a_lag_and_not_too_many_of_them(broker: HttpBroker, tmp_path: Path) -> None:

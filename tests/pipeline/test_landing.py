@@ -17,7 +17,7 @@ from penstock.pipeline.positions import Stream
 from penstock.pipeline.tables import STAGING
 from penstock.pipeline.warehouse import Warehouse
 from penstock.spark.schema import RECORD, arrow_schema
-from penstock.storage.arrow.read.records import RECORD_SCHEMA
+from penstock.storage.dictionaries import RECORD_SCHEMA
 from tests.support.pipeline_records import arrow, frame, record
 
 GIVEN = [

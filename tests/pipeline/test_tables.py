@@ -18,7 +18,7 @@ from penstock.pipeline.files import DataFile
 from penstock.pipeline.positions import Slice, Stream, plan
 from penstock.pipeline.tables import Table
 from penstock.pipeline.warehouse import Warehouse
-from penstock.storage.arrow.read.records import RECORD_SCHEMA
+from penstock.storage.dictionaries import RECORD_SCHEMA
 from tests.support.pipeline_records import arrow, frame, record
 
 OURS = Stream("01234567-89ab", 0)

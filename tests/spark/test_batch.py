@@ -19,11 +19,11 @@ from penstock.spark.files import FileTask
 from penstock.spark.options import read_options
 from penstock.spark.reader import BatchReader
 from penstock.spark.schema import RECORD, check_columns, record
-from penstock.storage.arrow.files import Files
 from penstock.storage.arrow.format.log_state import LogState, load_state, save_state
 from penstock.storage.arrow.read.browse import LogView
 from penstock.storage.arrow.read.records import plain_records, record_batches
 from penstock.storage.arrow.write.retention import remove_segments
+from penstock.storage.files import Files
 from tests.support.written_log import WrittenLog, message
 
 

@@ -19,9 +19,9 @@ from penstock.spark.options import Broker, read_options, write_options
 from penstock.spark.reader import BatchReader
 from penstock.spark.schema import RECORD, record
 from penstock.spark.writer import BatchWriter
-from penstock.storage.arrow.options import LogOptions, Retention
 from penstock.storage.arrow.read.follow import LogFollower
 from penstock.storage.group_offsets import GroupOffsets
+from penstock.storage.options import LogOptions, Retention
 from penstock.transport.addresses import Address
 from tests.support.flight import serve_tables
 from tests.support.live import LiveBroker

@@ -21,13 +21,13 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StringType, StructField, StructType
 
+from penstock.ports.selection import Selection, TopicTest
 from penstock.spark.errors import InvalidOption, InvalidSchema
 from penstock.spark.filters import Pushed, push
 from penstock.spark.options import Broker, read_options, write_options
 from penstock.spark.positions import Place
 from penstock.spark.schema import check_columns
 from penstock.spark.source import PenstockDataSource
-from penstock.storage.selection import Selection, TopicTest
 
 TLS = Path(__file__).parents[1] / "support" / "tls"
 NOON = dt.datetime(2026, 11, 1, 12, tzinfo=dt.UTC)

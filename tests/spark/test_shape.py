@@ -4,8 +4,8 @@ import pyarrow as pa
 import pytest
 
 from penstock.limits import SPARK_BATCH_BYTES, SPARK_BATCH_ROWS
+from penstock.ports.selection import Selection
 from penstock.spark.shape import shaped
-from penstock.storage.selection import Selection
 
 SCHEMA = pa.schema([("value", pa.binary()), ("offset", pa.int64())])
 

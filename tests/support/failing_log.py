@@ -11,7 +11,7 @@ from tests.support.fakes import FakeClock, RecordingLink
 
 
 class FailingLog:
-    """See ports.LogWriter: what it is given at once is a group of its own, safe when a test says.
+    """See ports.LogWriter: what it is given at once is a commit of its own, safe when a test says.
 
     While it is `full` it takes nothing.
     """
@@ -23,10 +23,10 @@ class FailingLog:
     def __init__(self, durability: Durability = Durability.FSYNC) -> None:
         self.durability = durability
         self.next_offset = 0
-        self.last_group = 0
-        self.written_group = 0
-        self.durable_group = 0
-        self.failed_group = 0
+        self.last_commit = 0
+        self.written_commit = 0
+        self.durable_commit = 0
+        self.failed_commit = 0
         self.full = False
         self.senders: list[str] = []
         self.records: list[Record] = []
@@ -52,8 +52,8 @@ class FailingLog:
             raise LogUnavailable("no space left on device")
         first = self.next_offset
         self.next_offset += count
-        self.last_group += 1
-        return Receipt(first, self.last_group, self.durability)
+        self.last_commit += 1
+        return Receipt(first, self.last_commit, self.durability)
 
 
 class Desk:
@@ -82,23 +82,25 @@ class Desk:
         """What the connection was sent since it was last asked."""
         return self.link.read()
 
-    def commit(self, groups: int | None = None) -> None:
-        """The next groups are safe; all that were given if `groups` is None."""
+    def commit(self, commits: int | None = None) -> None:
+        """The next commits are safe; all that were given if `commits` is None."""
         log = self.log
         last = (
-            log.last_group if groups is None else max(log.durable_group, log.failed_group) + groups
+            log.last_commit
+            if commits is None
+            else max(log.durable_commit, log.failed_commit) + commits
         )
-        log.written_group = log.durable_group = last
+        log.written_commit = log.durable_commit = last
         self.broker.settle()
 
     def write_only(self) -> None:
-        """All groups are with the system, and none further on disk."""
-        self.log.written_group = self.log.last_group
+        """All commits are with the system, and none further on disk."""
+        self.log.written_commit = self.log.last_commit
         self.broker.settle()
 
     def fail(self) -> None:
-        """All groups that are not safe are lost."""
-        self.log.failed_group = self.log.last_group
+        """All commits that are not safe are lost."""
+        self.log.failed_commit = self.log.last_commit
         self.broker.settle()
 
     def move_clock(self, seconds: float) -> None:

@@ -89,7 +89,7 @@ def _scan(
 class KeptLog:
     """Both `ports.LogWriter` and `ports.LogReader`.
 
-    All that is appended between two commits is one group. `settle` is called when groups move; a
+    All that is appended between two commits is one commit. `settle` is called when commit numbers move; a
     test sets it to its broker's. Reads wait until `answer` is called.
     """
 
@@ -105,9 +105,9 @@ class KeptLog:
         self.available = True
         self.crowded = False
         self.next_offset = 0
-        self.written_group = 0
-        self.durable_group = 0
-        self.failed_group = 0
+        self.written_commit = 0
+        self.durable_commit = 0
+        self.failed_commit = 0
         self.horizon = 0
         self.end = 0
         self.kept: list[KeptRows] = []
@@ -115,7 +115,7 @@ class KeptLog:
         self.damaged: list[tuple[int, int]] = []
         self.reads: deque[Callable[[], None]] = deque()
         self.fetches_most = 0
-        self._group = 1
+        self._commit_number = 1
         self._pending: list[KeptRows] = []
 
     # --- ports.LogWriter ------------------------------------------------------------------------
@@ -128,19 +128,19 @@ class KeptLog:
         rows = KeptRows(batch, self.topics, self.next_offset)
         self._pending.append(rows)
         self.next_offset += rows.count
-        return Receipt(rows.base_offset, self._group, self.durability)
+        return Receipt(rows.base_offset, self._commit_number, self.durability)
 
     def append_record(self, record: Record) -> Receipt:  # noqa: ARG002
         """Give it an offset that nothing can be read at, as if it were private."""
         if not self.available:
             raise LogUnavailable("no space left on device")
         self.next_offset += 1
-        return Receipt(self.next_offset - 1, self._group, self.durability)
+        return Receipt(self.next_offset - 1, self._commit_number, self.durability)
 
     def add_topic(self, name: str, creator: bytes) -> Receipt:  # noqa: ARG002
         if not self.available:
             raise LogUnavailable("no space left on device")
-        return Receipt(self.next_offset, self._group, self.durability)
+        return Receipt(self.next_offset, self._commit_number, self.durability)
 
     # --- What a test decides ----------------------------------------------------------------------
 
@@ -151,23 +151,23 @@ class KeptLog:
     def write(self) -> None:
         """All that was appended can be read, and is not on disk."""
         self._keep()
-        self.written_group = self._group
-        self._group += 1
+        self.written_commit = self._commit_number
+        self._commit_number += 1
         self.settle()
 
     def commit(self) -> None:
         """All that was appended is safe."""
         self._keep()
-        self.written_group = self.durable_group = self._group
-        self._group += 1
+        self.written_commit = self.durable_commit = self._commit_number
+        self._commit_number += 1
         self.settle()
 
     def fail(self) -> None:
         """All that was appended and not written is lost."""
         self.failed += [(rows.base_offset, rows.base_offset + rows.count) for rows in self._pending]
         self._pending.clear()
-        self.failed_group = self._group
-        self._group += 1
+        self.failed_commit = self._commit_number
+        self._commit_number += 1
         self.settle()
 
     def damage(self, rows: KeptRows) -> None:

@@ -14,7 +14,8 @@ import uvloop
 from penstock.gateway.options import GatewayOptions
 from penstock.ports import LogWriter
 from penstock.server.server import Server
-from penstock.storage.arrow.log import ArrowLog, LogOptions
+from penstock.storage.arrow.log import ArrowLog
+from penstock.storage.options import LogOptions
 
 
 class LiveBroker:
@@ -81,8 +82,8 @@ class LiveBroker:
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._done = asyncio.Event()
-        log = None if self._data is None else ArrowLog(self._data, self._log_options)
-        self.server = Server(log=log, **self._keywords)
+        storage = None if self._data is None else ArrowLog(self._data, self._log_options)
+        self.server = Server(storage=storage, **self._keywords)
         if self._writer is not None:
             self.server.broker.log = self._writer
         await self.server.start()

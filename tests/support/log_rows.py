@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from penstock.storage.arrow.files import Files
 from penstock.storage.arrow.format.file_names import segment_path
 from penstock.storage.arrow.format.index_file import load_index
 from penstock.storage.arrow.format.segment import Columns, head
 from penstock.storage.arrow.recover.recovery import Recovered
+from penstock.storage.files import Files
 from penstock.storage.schema import KINDS, PROTOCOLS, SCHEMA
 
 LOG_ID = 0x0123456789AB

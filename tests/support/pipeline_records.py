@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.storage.arrow.read.records import RECORD_SCHEMA
+from penstock.storage.dictionaries import RECORD_SCHEMA
 
 START = dt.datetime(2026, 11, 14, 23, 59, 0, tzinfo=dt.UTC)
 """The time of the record at offset 0; each is a second after the one before."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from penstock.errors import LogInUse
-from penstock.storage.arrow.files import Files
+from penstock.storage.files import Files
 
 
 class Operation(NamedTuple):

@@ -1,4 +1,4 @@
-"""A real log that a test fills group by group, from the test's own thread."""
+"""A real log that a test fills row group by row group, from the test's own thread."""
 
 import asyncio
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from penstock.ports import Record
 from penstock.protocols.herald import HERALD
 from penstock.storage.arrow.format.file_names import partition_folder
 from penstock.storage.arrow.log import ArrowLog
-from penstock.storage.arrow.options import LogOptions
+from penstock.storage.options import LogOptions
 
 START_US = 1_763_200_000_000_000
 """2025-11-15T09:46:40Z; the message at offset n came n milliseconds later."""
@@ -48,19 +48,19 @@ class WrittenLog:
         self._loop.run_until_complete(attach())
 
     def put(self, *messages: Record) -> None:
-        """Have messages on disk, as one group."""
+        """Have messages on disk, as one row group."""
 
         async def put() -> None:
             for each in messages:
                 receipt = self.log.append_record(each)
-            while self.log.durable_group < receipt.group:
+            while self.log.durable_commit < receipt.commit:
                 self._settled.clear()
                 await asyncio.wait_for(self._settled.wait(), SECONDS_MAX)
 
         self._loop.run_until_complete(put())
 
     def put_many(self, count: int, *, rows: int = 3, topics: Sequence[str] = ("a", "b")) -> None:
-        """Put `count` groups of `rows` messages; topics take turns, values are their offsets."""
+        """Put `count` row groups of `rows` messages; topics take turns, values are their offsets."""
         for _ in range(count):
             first = self.log.next_offset
             self.put(

@@ -44,6 +44,15 @@ OUTSIDE = {
     "patterns": {"re", "typing"},
 }  # fmt: skip
 
+# The Arrow log is one storage among others: everything else uses `ports.Storage`. Only these know it.
+ARROW_LOG_USERS = {
+    "storage",  # the implementation, and the memory log, which shares its prepared rows
+    "server/storages.py",  # the composition root
+    "spark/files.py",  # reads segments in place, behind an Origin
+    "spark/capture_files.py",  # makes record batches of captured messages
+    "cli",  # commands that look at a log folder without a broker
+}
+
 CYTHON_IMPORT = re.compile(r"^\s*(?:from\s+(\S+)\s+c?import|c?import\s+(\S+))", re.MULTILINE)
 
 
@@ -105,3 +114,32 @@ def test_a_protocol_does_not_import_another() -> None:
                 and (SOURCE / "wire" / inner[2]).is_dir()
             ):
                 assert inner[2] == parts[1], f"{path}: {module}"
+
+
+def knows_arrow_log(path: Path) -> bool:
+    place = path.relative_to(SOURCE)
+    return str(place) in ARROW_LOG_USERS or place.parts[0] in ARROW_LOG_USERS
+
+
+@pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_the_arrow_log_is_known_to_few(path: Path) -> None:
+    if knows_arrow_log(path):
+        return
+    for module in imported(path):
+        assert not module.startswith("penstock.storage.arrow"), f"{module}: use ports.Storage"
+
+
+def test_only_the_composition_root_names_the_class_of_the_arrow_log() -> None:
+    naming = {str(path.relative_to(SOURCE)) for path in files() if "ArrowLog" in path.read_text()}
+    assert naming == {"storage/arrow/log.py", "server/storages.py"}
+
+
+def test_the_list_of_those_who_know_the_arrow_log_is_current() -> None:
+    using = {
+        user
+        for user in ARROW_LOG_USERS
+        for path in files()
+        if str(path.relative_to(SOURCE)).startswith(user)
+        and any(module.startswith("penstock.storage.arrow") for module in imported(path))
+    }
+    assert using == ARROW_LOG_USERS

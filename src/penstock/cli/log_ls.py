@@ -85,7 +85,7 @@ def _print_json(
                 "base_offset": segment.base_offset,
                 "end_offset": segment.end_offset,
                 "messages": segment.messages,
-                "groups": segment.groups,
+                "groups": segment.row_groups,
                 "size": segment.size,
                 "first": None if segment.first_us is None else time_text(segment.first_us),
                 "last": None if segment.last_us is None else time_text(segment.last_us),
@@ -97,7 +97,10 @@ def _print_json(
         "damage": [finding_fields(each) for each in view.damage],
     }
     if counts is not None:
-        document["topics"] = [{"topic": name, **each._asdict()} for name, each in counts.items()]
+        document["topics"] = [
+            {"topic": name, "groups": each.row_groups, "messages": each.messages}
+            for name, each in counts.items()
+        ]
     typer.echo(msgspec.json.encode(document).decode())
 
 
@@ -114,7 +117,7 @@ def _print(
         state = "sealed" if segment.sealed else "active"
         if segment.damage:
             state += ", damaged"
-        numbers = (segment.base_offset, segment.end_offset, segment.messages, segment.groups)
+        numbers = (segment.base_offset, segment.end_offset, segment.messages, segment.row_groups)
         times = (time_text(segment.first_us), time_text(segment.last_us))
         rows.append((*map(str, numbers), size_text(segment.size), *times, state))  # type: ignore[arg-type]
     if segments:
@@ -122,7 +125,7 @@ def _print(
     if counts is not None:
         table = [("MESSAGES", "GROUPS", "TOPIC")]
         table += [
-            (str(each.messages), str(each.groups), shown(name)) for name, each in counts.items()
+            (str(each.messages), str(each.row_groups), shown(name)) for name, each in counts.items()
         ]
         typer.echo()
         print_columns(table, left=1)

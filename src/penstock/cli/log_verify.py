@@ -77,7 +77,10 @@ def _print_json(verified: "Verified", findings: "list[Damage]", faults: int) -> 
 
     document = {
         "right": not faults,
-        **verified._asdict(),
+        "segments": verified.segments,
+        "groups": verified.row_groups,
+        "messages": verified.messages,
+        "bytes": verified.bytes,
         "findings": [finding_fields(each) for each in findings],
     }
     typer.echo(msgspec.json.encode(document).decode())
@@ -91,6 +94,6 @@ def _print(verified: "Verified", findings: "list[Damage]", faults: int) -> None:
     found = "All is right" if not faults else f"{faults} faults" if faults > 1 else "1 fault"
     segments = plural(verified.segments, "segment")
     typer.echo(
-        f"{found}: {verified.messages:,} messages in {verified.groups:,} groups of {segments}, "
+        f"{found}: {verified.messages:,} messages in {verified.row_groups:,} groups of {segments}, "
         f"{size_text(verified.bytes)}, are what was written."
     )

@@ -45,7 +45,7 @@ class Answers:
     ) -> bool:
         """Send an answer when its messages are safe or failed; return True if it must wait.
 
-        Other answers do not wait for an empty one. Failures of one group are answered once.
+        Other answers do not wait for an empty one. Failures of one commit are answered once.
         """
         safe = is_safe(receipt, log)
         if not answer:
@@ -66,7 +66,7 @@ class Answers:
         while waiting:
             receipt, answer, encode_failure = waiting[0]
             if receipt is not None and encode_failure is not None and not is_safe(receipt, log):
-                if receipt.group > log.failed_group:
+                if receipt.commit > log.failed_commit:
                     break
                 ready.append(encode_failure(answer))
             else:
@@ -78,7 +78,7 @@ class Answers:
         while self._unanswered:
             receipt, encode_failure = self._unanswered[0]
             if not is_safe(receipt, log):
-                if receipt.group > log.failed_group:
+                if receipt.commit > log.failed_commit:
                     break
                 self.send(encode_failure(b""))
             self._unanswered.popleft()
@@ -112,11 +112,11 @@ def is_safe(receipt: Receipt, log: LogWriter) -> bool:
         case Durability.MEMORY:
             return True
         case Durability.OS:
-            return receipt.group <= log.written_group
+            return receipt.commit <= log.written_commit
         case Durability.FSYNC:
-            return receipt.group <= log.durable_group
+            return receipt.commit <= log.durable_commit
 
 
 def _settle_together(one: Receipt, other: Receipt) -> bool:
     """Tell whether two receipts succeed or fail together."""
-    return one.group == other.group and one.durability is other.durability
+    return one.commit == other.commit and one.durability is other.durability

@@ -90,7 +90,7 @@ class Broker:
         self.hooks = Hooks(self.timers, clock, self.encoders.forward_ids.take)
         self._shared: dict[type[Any], Any] = {}
         self._awaiting_answers: dict[Session, None] = {}
-        self._awaiting_groups: deque[tuple[Receipt, Callable[[bool], None]]] = deque()
+        self._awaiting_commits: deque[tuple[Receipt, Callable[[bool], None]]] = deque()
         self._prepared_batch = Batch()
         self._paused_publishers: dict[Session, None] = {}  # until the log's backlog shrinks
         self.catch_up: CatchUp | None = None
@@ -299,9 +299,9 @@ class Broker:
         rows.load(batch, self.topics)
         batch.timestamp_us = now_us
         try:
-            receipt = self.log.append_group(rows)
+            receipt = self.log.append_prepared(rows)
             if self.catch_up is not None:
-                self.catch_up.last_group = receipt.group
+                self.catch_up.last_commit = receipt.commit
             self._fan_out(None, batch, receipt)
         finally:
             batch.clear()
@@ -312,7 +312,7 @@ class Broker:
         self.counters.messages_received[session.encoding.protocol] += count
         session.messages_received += count
         if self.catch_up is not None:
-            self.catch_up.last_group = receipt.group
+            self.catch_up.last_commit = receipt.commit
         if self.log.crowded and session not in self._paused_publishers:
             self._paused_publishers[session] = None
             session.link.pause()
@@ -437,17 +437,17 @@ class Broker:
     def when_settled(self, receipt: Receipt, then: Callable[[bool], None]) -> None:
         """Call `then` with True once the messages of `receipt` are safe, with False if they fail.
 
-        Receipts must come in the order of their groups.
+        Receipts must come in the order of their commits.
         """
-        self._awaiting_groups.append((receipt, then))
-        self._settle_groups()
+        self._awaiting_commits.append((receipt, then))
+        self._settle_commits()
 
-    def _settle_groups(self) -> None:
-        waiting = self._awaiting_groups
+    def _settle_commits(self) -> None:
+        waiting = self._awaiting_commits
         while waiting:
             receipt, then = waiting[0]
             safe = is_safe(receipt, self.log)
-            if not safe and receipt.group > self.log.failed_group:
+            if not safe and receipt.commit > self.log.failed_commit:
                 return
             waiting.popleft()
             then(safe)
@@ -455,9 +455,9 @@ class Broker:
     def settle(self) -> None:
         """Send answers and resume sessions that waited for the log.
 
-        The log's owner calls this when the log's group numbers have moved.
+        The log's owner calls this when the log's commit numbers have moved.
         """
-        self._settle_groups()
+        self._settle_commits()
         for session in list(self._awaiting_answers):
             try:
                 waiting = session.answers.release(self.log)

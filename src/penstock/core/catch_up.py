@@ -1,6 +1,6 @@
 """Delivery from the log to sessions that fell behind or subscribed with a start in history.
 
-Sessions take turns: fetch the group of messages at the session's position, write the matching ones
+Sessions take turns: fetch the row group at the session's position, write the matching messages
 until the link is congested, go to the end of the queue. Only CATCH_UP_FETCHES_MAX fetches run at a
 time, which bounds memory for any number of sessions.
 """
@@ -64,8 +64,8 @@ class CatchUp:
         self._ready: dict[Session, None] = {}  # sessions with something to do, the next first
         self._awaiting_log: dict[Session, None] = {}  # until it has written more
         self._fetches = 0
-        self.last_group = 0
-        """The log's group of the last appended message."""
+        self.last_commit = 0
+        """The commit of the last appended message."""
 
     # --- Start positions --------------------------------------------------------------------------
 
@@ -204,9 +204,9 @@ class CatchUp:
     def _join(self, session: Session, feed: Feed) -> None:
         """Queue live messages until all earlier ones can be read from the log."""
         if feed.joins_at is None:
-            feed.join(self._writer.next_offset, self.last_group)
-        if feed.join_group <= self._writer.failed_group:
-            # All earlier groups are settled: missing messages failed to commit.
+            feed.join(self._writer.next_offset, self.last_commit)
+        if feed.join_commit <= self._writer.failed_commit:
+            # All earlier commits are settled: missing messages failed to commit.
             self._go_live(session, feed)
         else:
             self._awaiting_log[session] = None
@@ -287,7 +287,7 @@ class CatchUp:
         log.warning("history unreadable", **_log_fields(session), messages=lost, reason=reason)
 
     def _serve(self, session: Session, feed: Feed, stored: Stored) -> None:
-        """Write the matching messages of one group, until the link is congested."""
+        """Write the matching messages of one row group, until the link is congested."""
         batch = self._scratch
         base, end = stored.base_offset, stored.base_offset + stored.count
         if end <= feed.position:

@@ -40,7 +40,7 @@ class Feed:
         "broken",
         "cursors",
         "fetching",
-        "join_group",
+        "join_commit",
         "joins_at",
         "lookups",
         "main",
@@ -56,7 +56,7 @@ class Feed:
         self.lookups: dict[Cursor, None] = {}  # cursors whose start is being looked up
         self.fetching: int | None = None  # the offset that is being fetched
         self.joins_at: int | None = None
-        self.join_group = 0  # the log's group of the last message before `joins_at`
+        self.join_commit = 0  # the commit of the last message before `joins_at`
         self.queue: list[tuple[bytes, int]] = []  # frames and their number of messages
         self.queue_bytes = 0
         self.broken = False
@@ -139,10 +139,10 @@ class Feed:
 
     # --- Joining ----------------------------------------------------------------------------------
 
-    def join(self, offset: int, group: int) -> None:
-        """Queue live messages from `offset` on; `group` is that of the last message before it."""
+    def join(self, offset: int, commit: int) -> None:
+        """Queue live messages from `offset` on; `commit` is that of the last message before it."""
         self.joins_at = offset
-        self.join_group = group
+        self.join_commit = commit
 
     def stop_joining(self) -> None:
         """Discard the queue: its messages are served from the log."""

@@ -1,4 +1,4 @@
-"""A broker's Flight service, to those who read tables from it and write tables to it."""
+"""A client of a broker's Flight service: reads ranges, and writes tables."""
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -33,22 +33,22 @@ from penstock.limits import (
     FLIGHT_PUBLISH_SECONDS_MAX,
     FLIGHT_RETRY_SECONDS,
 )
-from penstock.storage.plain import Plain
+from penstock.storage.dictionaries import DictionaryDecoder
 
 __all__ = ["FlightClient", "location_of"]
 
 Answer = TypeVar("Answer")
 
 _AWAY = (pf.FlightUnavailableError, pf.FlightCancelledError, pf.FlightTimedOutError)
-"""What a call ends with if nobody is there, goes away in the middle, or takes too long."""
+"""Errors of a call if the server is unreachable, disconnects or exceeds the time limit."""
 
 _SCHEMES = {"grpc": "grpc", "grpc+tcp": "grpc", "grpc+tls": "grpc+tls", "grpcs": "grpc+tls"}
 
 
 def location_of(endpoint: str) -> str:
-    """Return a broker's Flight address as gRPC has it; `HOST:PORT` is without TLS.
+    """Return the gRPC location of a broker's Flight address; `HOST:PORT` is without TLS.
 
-    Raise FlightFailed if it is none.
+    Raise FlightFailed if the address is not valid.
     """
     scheme, separator, place = endpoint.partition("://")
     if not separator:
@@ -62,11 +62,11 @@ def location_of(endpoint: str) -> str:
 
 @contextmanager
 def _closing(stream: pf.FlightStreamWriter) -> Iterator[None]:
-    """Close a stream; if the rows themselves failed, that is what is raised."""
+    """Close a stream; an error of the rows takes precedence over one of the stream."""
     try:
         yield
     except (pf.FlightError, pa.ArrowException, OSError):
-        stream.close()  # it knows why
+        stream.close()  # raises the error of the server
         raise
     except BaseException:
         with suppress(pf.FlightError, pa.ArrowException, OSError):
@@ -76,11 +76,11 @@ def _closing(stream: pf.FlightStreamWriter) -> Iterator[None]:
 
 
 class FlightClient:
-    """A thin client. What the broker refuses raises the error that the broker had.
+    """A thin client. Errors of the broker are raised as the same classes.
 
-    NoAnswer if there is none, FlightFailed for one that makes no sense. It connects with its first
-    call; threads may share it.
-    `certificate` is the PEM text of who signed the broker's, where TLS does not know that.
+    Raise NoAnswer if the broker is unreachable, FlightFailed for an answer that is not understood.
+    It connects with its first call; threads may share it. `certificate` is the PEM text of the
+    certificate authority, if the system does not know it.
     """
 
     def __init__(
@@ -109,39 +109,39 @@ class FlightClient:
         self.close()
 
     def close(self) -> None:
-        """Let the connection go."""
+        """Close the connection."""
         self._client.close()
 
     # --- Reading ----------------------------------------------------------------------------------
 
     def bounds(self) -> dict[int, Bounds]:
-        """Return what can be read of each partition."""
+        """Return the readable offsets of each partition."""
         return self._act(ActionName.BOUNDS, None, dict[int, Bounds])
 
     def topics(self) -> list[str]:
-        """Return the names of all topics that may be read and have a message."""
+        """Return the topics that have a message and that the caller may read."""
         return self._act(ActionName.TOPICS, None, list[str], FLIGHT_PUBLISH_SECONDS_MAX)
 
     def offset_at(self, timestamp_us: int, *, partition: int = 0) -> int:
-        """Return the first offset that was taken at or after a time, or the end."""
+        """Return the first offset taken at or after a time, or the end."""
         return self._act(ActionName.OFFSET_AT, OffsetAt(timestamp_us, partition), int)
 
     def splits(self, request: Splits) -> list[OffsetRange]:
-        """Return a range in parts that meet between groups, in order."""
+        """Divide a range into parts that meet between row groups, in order."""
         return self._act(ActionName.SPLITS, request, list[OffsetRange], FLIGHT_PUBLISH_SECONDS_MAX)
 
     def read(self, request: ReadRange) -> Iterator[pa.RecordBatch]:
         """Yield the messages of a range in order, with columns of plain types.
 
-        Raise OffsetBelowHorizon, OffsetPastEnd, LogDamaged, NotAllowed and the like, also behind
-        some of the messages.
+        Raise OffsetBelowHorizon, OffsetPastEnd, LogDamaged, NotAllowed and others, also after some
+        of the messages.
         """
         compact = msgspec.structs.replace(request, dictionaries=True)
-        with self._told():
+        with self._broker_errors():
             reader = self._client.do_get(
                 pf.Ticket(msgspec.json.encode(compact)), self._options(None)
             )
-            plain = Plain()
+            plain = DictionaryDecoder()
             try:
                 for chunk in reader:
                     if chunk.data is None:
@@ -155,8 +155,8 @@ class FlightClient:
                 raise
 
     def schema(self, request: ReadRange) -> pa.Schema:
-        """Return the columns that a range would be read with."""
-        with self._told():
+        """Return the schema of a range."""
+        with self._broker_errors():
             reader = self._client.do_get(
                 pf.Ticket(msgspec.json.encode(request)), self._options(None)
             )
@@ -164,17 +164,17 @@ class FlightClient:
             reader.cancel()
             return schema
 
-    # --- Groups -----------------------------------------------------------------------------------
+    # --- Consumer groups --------------------------------------------------------------------------
 
     def commit_group(self, group: str, offsets: dict[int, int], *, lost: int = 0) -> None:
-        """Say up to where a group has read: the next offset of each partition.
+        """Report the offsets of a consumer group: the next offset of each partition.
 
-        `lost` offsets, since it last said so, were gone before it could read them.
+        `lost` offsets since the last report were gone before the group could read them.
         """
         self._act(ActionName.COMMIT_GROUP, CommitGroup(group, offsets, lost), type(None))
 
     def groups(self) -> dict[str, dict[int, GroupOffset]]:
-        """Return up to where groups have read, by group and partition."""
+        """Return the offsets of all consumer groups, by group and partition."""
         return self._act(ActionName.GROUPS, None, dict[str, dict[int, GroupOffset]])
 
     # --- The sink ---------------------------------------------------------------------------------
@@ -189,17 +189,16 @@ class FlightClient:
         attempt: int = 0,
         token: str = "",
     ) -> int:
-        """Put the rows of a task aside on the broker's disk; return how many they are.
+        """Stage the rows of a task on the broker's disk; return their number.
 
-        They have columns of SINK_SCHEMA, all batches the same. If they are not all sent, none is
-        kept.
+        All batches have the same columns of SINK_SCHEMA. If not all of them arrive, none is kept.
         """
         rows = iter(batches)
         first = next(rows, None)
         schema = SINK_SCHEMA if first is None else first.schema
         request = Stage(writer, epoch, partition, attempt, token)
         descriptor = pf.FlightDescriptor.for_command(msgspec.json.encode(request))
-        with self._told():
+        with self._broker_errors():
             stream, answers = self._client.do_put(descriptor, schema, self._options(None))
             with _closing(stream):
                 count = 0
@@ -222,12 +221,12 @@ class FlightClient:
         tokens: Sequence[str] = (),
         final: bool = False,
     ) -> Published:
-        """Publish what the tasks of an epoch have put aside, once; it is on disk on return."""
+        """Publish the staged rows of an epoch exactly once; return when they are on disk."""
         request = PublishEpoch(writer, epoch, list(partitions), final, list(tokens))
         return self._act(ActionName.PUBLISH_EPOCH, request, Published, FLIGHT_PUBLISH_SECONDS_MAX)
 
     def abort_epoch(self, writer: str, epoch: int) -> None:
-        """Remove what the tasks of an epoch have put aside."""
+        """Remove the staged rows of an epoch."""
         self._act(ActionName.ABORT_EPOCH, AbortEpoch(writer, epoch), type(None))
 
     # --- Calls ------------------------------------------------------------------------------------
@@ -243,7 +242,7 @@ class FlightClient:
         seconds_max: float = FLIGHT_CALL_SECONDS_MAX,
     ) -> Answer:
         body = b"" if request is None else msgspec.json.encode(request)
-        with self._told():
+        with self._broker_errors():
             results = list(
                 self._client.do_action(pf.Action(str(action), body), self._options(seconds_max))
             )
@@ -255,8 +254,8 @@ class FlightClient:
         return answer
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
-        """Let an error of the broker be raised here as what it was there."""
+    def _broker_errors(self) -> Iterator[None]:
+        """Raise errors of the broker as the classes that they had there."""
         try:
             yield
         except (pf.FlightError, pa.ArrowException, OSError) as error:

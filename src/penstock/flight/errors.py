@@ -39,7 +39,7 @@ __all__ = [
 
 
 class BadRequest(CallerError):
-    """A ticket, action or descriptor that the broker cannot read."""
+    """A ticket, action or descriptor that is not valid."""
 
     code = ErrorCode.BAD_REQUEST
     template = "{request}: {problem}"
@@ -49,7 +49,7 @@ class BadRequest(CallerError):
 
 
 class BadRows(CallerError):
-    """Rows that cannot be published; none of their task were staged."""
+    """Rows that cannot be published; no row of their task was staged."""
 
     code = ErrorCode.BAD_ROWS
     template = "column {column!r} cannot be published: {problem}"
@@ -59,7 +59,7 @@ class BadRows(CallerError):
 
 
 class EpochOutOfOrder(CallerError):
-    """A writer sends an epoch before its last published one."""
+    """An epoch below the last one that the writer has published."""
 
     code = ErrorCode.EPOCH_OUT_OF_ORDER
     template = (
@@ -73,7 +73,7 @@ class EpochOutOfOrder(CallerError):
 
 
 class NotStaged(CallerError):
-    """Rows to publish were not staged."""
+    """An epoch to publish has a task without staged rows."""
 
     code = ErrorCode.NOT_STAGED
     template = (
@@ -87,7 +87,7 @@ class NotStaged(CallerError):
 
 
 class StagingFull(PeerError):
-    """The limit of staged rows is reached."""
+    """A limit on staged rows or writers is reached."""
 
     code = ErrorCode.STAGING_FULL
     template = (
@@ -101,7 +101,7 @@ class StagingFull(PeerError):
 
 
 class SinkDamaged(OperatorError):
-    """A writer's state file is damaged."""
+    """The state file of a writer cannot be read."""
 
     code = ErrorCode.SINK_DAMAGED
     template = (
@@ -114,7 +114,7 @@ class SinkDamaged(OperatorError):
 
 
 class TooBusy(PeerError):
-    """Too many ranges are read at the same time; this read timed out in the queue."""
+    """Too many ranges are being read; this one could not start in time."""
 
     code = ErrorCode.TOO_BUSY
     template = "{reads} ranges are read at the same time already; try again later"
@@ -123,7 +123,7 @@ class TooBusy(PeerError):
 
 
 class FlightFailed(OperatorError):
-    """A call failed, or its answer cannot be read."""
+    """A call without an answer that can be understood."""
 
     code = ErrorCode.FLIGHT_FAILED
     template = (
@@ -136,7 +136,7 @@ class FlightFailed(OperatorError):
 
 
 class NoAnswer(FlightFailed):
-    """No broker answers at the endpoint; a later call may succeed."""
+    """The broker is unreachable or disconnected; a later call may succeed."""
 
 
 def _classes(base: type[PenstockError]) -> Iterator[type[PenstockError]]:
@@ -164,7 +164,7 @@ def failure_of(error: PenstockError) -> Failure:
 
 
 def raised_by(data: bytes | None, text: str, *, endpoint: str) -> PenstockError:
-    """Return the error that a call failed with: of its extra information, or else of its text."""
+    """Return the error of a failed call, from its extra information or else from its text."""
     try:
         failure = msgspec.json.decode(data, type=Failure) if data else _found_in(text)
     except msgspec.MsgspecError:
@@ -175,18 +175,18 @@ def raised_by(data: bytes | None, text: str, *, endpoint: str) -> PenstockError:
     if known is not None:
         try:
             return known(*failure.fields)
-        except TypeError:  # of another version
+        except TypeError:  # the broker has another version
             pass
     return FlightFailed(endpoint, failure.text)
 
 
 def with_failure(error: PenstockError) -> str:
-    """Return the text of an error that can carry nothing else."""
+    """Return the text of an error with its Failure, where only text can be sent."""
     return f"{error.code}: {error} {msgspec.json.encode(failure_of(error)).decode()}"
 
 
 def _found_in(text: str) -> Failure | None:
-    """Return the failure that `with_failure` put into a text, None if there is none."""
+    """Return the Failure that `with_failure` put into a text, or None."""
     start = text.find(_MARK)
     if start < 0:
         return None

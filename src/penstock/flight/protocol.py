@@ -1,4 +1,4 @@
-"""What is said over Arrow Flight: tickets, actions and descriptors, as JSON; both sides use this.
+"""Tickets, actions and descriptors of the Flight service, as JSON; broker and client use them.
 
     DoGet     ticket = ReadRange                    → record batches, columns of RECORD_SCHEMA
     DoPut     descriptor command = Stage            ← rows, columns of SINK_SCHEMA, then Staged
@@ -12,9 +12,9 @@
               commit-group   CommitGroup            → nothing
               groups         (nothing)              → {group: {partition: GroupOffset}}
 
-A call that fails carries a Failure as its extra information, or where it fails in the middle at
-the end of its text; the code of the error stands first there. `authorization: Bearer TOKEN` says
-who calls, where that is asked for.
+A failed call has a Failure as its extra information, or, if it fails while batches are sent, at the
+end of its text; the text starts with the code of the error. A header `authorization: Bearer TOKEN`
+authenticates the caller.
 """
 
 import enum
@@ -51,7 +51,7 @@ SINK_SCHEMA: Final = pa.schema(
         pa.field("headers", SCHEMA.field("headers").type),
     ]
 )
-"""The columns that a sink takes: by name, in any order; `key` and `headers` may be left out."""
+"""Columns of a sink, in any order; `key` and `headers` are optional."""
 
 
 class ActionName(enum.StrEnum):
@@ -68,7 +68,7 @@ class ActionName(enum.StrEnum):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """An error of the broker: its code, and what its class is made of."""
+    """An error of the broker: its code, its text, and the fields of its class."""
 
     code: str
     text: str
@@ -81,14 +81,14 @@ class Failure(msgspec.Struct, frozen=True):
 class ReadRange(msgspec.Struct, frozen=True, omit_defaults=True):
     """Read the messages from offset `start` up to `end`, in order. None is no restriction.
 
-    A message is given if its topic is among `topics` or fits one of `patterns` (wildcards) or all
-    of `expression` (a regular expression), where any of the three is there; if its protocol and
-    kind are among `protocols` and `kinds`; and if it was taken at or after `since_us` and before
-    `until_us`, in microseconds since the epoch. `columns` are given in this order. With
-    `dictionaries`, columns of names and words come as dictionaries, which is less to send.
+    If any of `topics`, `patterns` (wildcards) and `expression` (a regular expression) is given, the
+    topic of a message must be among `topics`, or match one of `patterns` or the whole `expression`.
+    Its protocol and kind must be among `protocols` and `kinds`, and its time at or after `since_us`
+    and before `until_us`, in microseconds since the epoch. The answer has `columns` in this order.
+    With `dictionaries`, columns of names are sent as dictionaries, which are smaller.
 
-    OffsetBelowHorizon, OffsetPastEnd or LogDamaged if a part of the range cannot be read; what
-    could be was sent before.
+    OffsetBelowHorizon, OffsetPastEnd or LogDamaged if a part of the range cannot be read, after the
+    messages before it were sent.
     """
 
     start: int
@@ -106,23 +106,23 @@ class ReadRange(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Bounds(msgspec.Struct, frozen=True):
-    """What can be read of a partition: from `horizon` up to `end`. Only retention takes from it."""
+    """The readable offsets of a partition: from `horizon`, which retention moves, up to `end`."""
 
     horizon: int
     end: int
 
 
 class OffsetAt(msgspec.Struct, frozen=True):
-    """Ask for the first offset that was taken at or after a time, or the end."""
+    """Find the first offset taken at or after a time, or the end."""
 
     timestamp_us: int
     partition: int = 0
 
 
 class Splits(msgspec.Struct, frozen=True):
-    """Ask for about `count` ranges of about the same number of bytes, cut between groups.
+    """Divide a range into about `count` parts of about the same size that meet between row groups.
 
-    With `topics`, `patterns` or `expression`, bytes are of groups that have any such topic.
+    With `topics`, `patterns` or `expression`, only row groups with such a topic count.
     """
 
     start: int
@@ -141,13 +141,13 @@ class OffsetRange(msgspec.Struct, frozen=True):
     end: int
 
 
-# --- Groups -------------------------------------------------------------------------------------
+# --- Consumer groups ----------------------------------------------------------------------------
 
 
 class CommitGroup(msgspec.Struct, frozen=True):
-    """Remember up to where a group has read: the next offset of each partition.
+    """Store the offsets of a consumer group: the next offset of each partition.
 
-    `lost` is how many offsets were gone before it could read them, since it last said so.
+    `lost` offsets since the last report were gone before the group could read them.
     """
 
     group: str
@@ -156,9 +156,9 @@ class CommitGroup(msgspec.Struct, frozen=True):
 
 
 class GroupOffset(msgspec.Struct, frozen=True):
-    """Up to where a group has read a partition, and how many messages are behind that.
+    """The offset of a consumer group in a partition, and its lag.
 
-    `lost` is of the group, whatever the partition.
+    `lost` is of the whole group, not of the partition.
     """
 
     offset: int
@@ -170,15 +170,15 @@ class GroupOffset(msgspec.Struct, frozen=True):
 
 
 class Stage(msgspec.Struct, frozen=True):
-    """Put the rows of one task aside; the same task and `token` replaces them.
+    """Stage the rows of one task; the same task and `token` replaces them.
 
     A task is a writer, an epoch and a partition. A writer is up to 128 letters, digits, `.`, `_`
-    and `-`; it belongs to the principal that came with it first. A token is up to 64 letters and
-    digits: with one of its own, an attempt at a task is in no other's way. `attempt` is for the
-    broker's log.
+    and `-`; it belongs to the principal that used it first. A token is up to 64 letters and digits;
+    attempts at a task with different tokens do not affect each other. `attempt` is for the broker's
+    log events.
 
-    Behind the last row comes a message with no row and a Staged as its metadata: how many rows
-    they are. Rows whose sender went away before it are not kept.
+    The last row is followed by a message without rows that has a Staged as its metadata: the number
+    of rows. Without it the rows are not kept.
     """
 
     writer: str
@@ -189,18 +189,18 @@ class Stage(msgspec.Struct, frozen=True):
 
 
 class Staged(msgspec.Struct, frozen=True):
-    """How many rows are put aside, on disk."""
+    """The number of rows that are staged, on disk."""
 
     rows: int
 
 
 class PublishEpoch(msgspec.Struct, frozen=True):
-    """Publish what the tasks of an epoch have put aside, in the order of `partitions`.
+    """Publish the staged rows of an epoch exactly once, in the order of `partitions`.
 
-    `tokens` has that of each of them, or is empty where tasks had none. Once, however often it is
-    asked. An epoch whose publishing has begun is finished with the rows
-    that it began with, whatever comes for it later. Epochs only grow: NotStaged if rows are not
-    there, EpochOutOfOrder for one below the last. A writer that is `final` will not come again.
+    `tokens` has the token of each task, or is empty if tasks had none. Once begun, an epoch is
+    published with the rows that it had then; rows staged later are ignored. NotStaged if a task has
+    no rows, EpochOutOfOrder for an epoch below the last one. After `final` the writer publishes
+    nothing more.
     """
 
     writer: str
@@ -211,14 +211,14 @@ class PublishEpoch(msgspec.Struct, frozen=True):
 
 
 class Published(msgspec.Struct, frozen=True):
-    """The rows of an epoch that are on disk now; `again` if they were before."""
+    """The number of rows of an epoch, all on disk; `again` if it was published before."""
 
     rows: int
     again: bool = False
 
 
 class AbortEpoch(msgspec.Struct, frozen=True):
-    """Remove what the tasks of an epoch have put aside, unless its publishing has begun."""
+    """Remove the staged rows of an epoch, unless its publication has begun."""
 
     writer: str
     epoch: int

@@ -16,7 +16,7 @@ from penstock.limits import PIPELINE_ERROR_CHARACTERS_MAX
 from penstock.patterns import compile_pattern
 from penstock.pipeline.config import FieldConfig, SilverConfig
 from penstock.pipeline.config_loading import METADATA_COLUMNS
-from penstock.storage.selection import EVERYTHING
+from penstock.ports.selection import EVERYTHING
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -16,8 +16,7 @@ from penstock import model
 from penstock.core.broker import BrokerSettings
 from penstock.protocols import PROTOCOLS
 from penstock.protocols.lamamq import LAMAMQ_IDENTITY_NAME_BYTES_MAX
-from penstock.storage.arrow.durability import DurabilityRules
-from penstock.storage.arrow.options import LogOptions, Retention
+from penstock.storage.options import DurabilityRules, LogOptions, Retention
 from penstock.transport.addresses import OPTIONS, Address, parse_address
 
 __all__ = [

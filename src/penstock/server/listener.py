@@ -17,8 +17,8 @@ from penstock.ports import Handler, Link
 from penstock.protocols.herald import HERALD
 from penstock.server.cannot_listen import cannot_listen
 from penstock.server.connections import ConnectionKeeper, Turnstile
+from penstock.server.http.context import HttpContext
 from penstock.server.http.service import HttpService
-from penstock.server.http.view import ServerView
 from penstock.transport.addresses import Address
 from penstock.transport.ipc import SOCKET_MODE, ClaimedPath, claim_path, resolve_path
 from penstock.transport.origin_policy import OriginPolicy
@@ -89,9 +89,9 @@ def new_listener(
     *,
     options: GatewayOptions | None = None,
     turnstile: Turnstile | None = None,
-    view: ServerView | None = None,
+    context: HttpContext | None = None,
 ) -> "StreamListener | DatagramListener | WebSocketListener":
-    """Return the listener of an address; `view` is what HTTP serves beside a WebSocket.
+    """Return the listener that an address asks for; `context` is what HTTP handlers use.
 
     Raise CertificateUnusable, or BadAddress if TLS has no certificate.
     """
@@ -101,7 +101,12 @@ def new_listener(
             return DatagramListener(broker, address, options=options, turnstile=turnstile)
         case "ws" | "wss":
             return WebSocketListener(
-                broker, address, options=options, tls=_tls(address), turnstile=turnstile, view=view
+                broker,
+                address,
+                options=options,
+                tls=_tls(address),
+                turnstile=turnstile,
+                context=context,
             )
         case _:
             return StreamListener(
@@ -273,13 +278,13 @@ class WebSocketListener(ConnectionKeeper):
         options: GatewayOptions | None = None,
         tls: ssl.SSLContext | None = None,
         turnstile: Turnstile | None = None,
-        view: ServerView | None = None,
+        context: HttpContext | None = None,
     ) -> None:
         super().__init__(broker, options, turnstile)
         self.address = address
         self.out_bytes_max = 2 * broker.settings.out_buffer_bytes_max
         self._tls = tls
-        self._http = HttpService(view or ServerView(broker), self, address, self._options)
+        self._http = HttpService(context or HttpContext(broker), self, address, self._options)
         self._endpoint = WebSocketEndpoint(self, path=address.path, origins=OriginPolicy(address))
 
     @property

@@ -1,4 +1,4 @@
-"""The life of a broker process: made from a configuration, ready, reloaded, stopped."""
+"""A broker process: started from a configuration, reloaded, stopped."""
 
 import asyncio
 import dataclasses
@@ -6,21 +6,19 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
 
-from penstock.errors import CannotKeep, OperatorError
+from penstock.errors import OperatorError
 from penstock.gateway.options import GatewayOptions
 from penstock.server.config import PROTOCOL_LIMITS, Config
 from penstock.server.config_reload import reload
 from penstock.server.credentials import Authenticator
 from penstock.server.server import Server
+from penstock.server.storages import open_storage
 from penstock.transport.addresses import Address
 from penstock.transport.stdio import Program
-
-if TYPE_CHECKING:
-    from penstock.storage.arrow.log import ArrowLog
 
 __all__ = ["Running", "serve"]
 
@@ -28,12 +26,12 @@ log = structlog.get_logger("penstock.run")
 
 
 SWITCH_SECONDS: Final = 0.0005
-"""How long the event loop may keep the log's threads waiting for their turn in Python."""
+"""How long the event loop may hold the interpreter lock while a thread of the storage waits."""
 
 
 @dataclasses.dataclass(slots=True)
 class Running:
-    """A broker, where it listens and what it goes by. `addresses` have the ports that it got."""
+    """A broker, its configuration, and the addresses it listens at, with their real ports."""
 
     config: Config
     server: Server
@@ -41,11 +39,11 @@ class Running:
     addresses: tuple[Address, ...] = ()
     flight: Address | None = None
     http: Address | None = None
-    """Where HTTP is answered beside the listeners that do so by themselves."""
+    """Address of the extra HTTP listener, where no WebSocket listener has it."""
 
     async def start(self) -> None:
-        """Let clients in by all listeners, and start the programs; raise OperatorError."""
-        self.server.view.starting = True
+        """Start all listeners and programs; raise OperatorError."""
+        self.server.http.starting = True
         await self.server.start()
         for each in self.config.listener:
             address = each.address
@@ -54,17 +52,17 @@ class Running:
         await self._serve_flight()
         if self.config.program:
             await self.server.run_programs(_programs(self.config), options=self._options(None))
-        self.server.view.starting = False
+        self.server.http.starting = False
 
     async def _serve_http(self) -> None:
-        """Answer HTTP where no listener does, if that is asked for."""
+        """Listen for HTTP where no WebSocket listener does, if the configuration says so."""
         address = self.config.http.place
         if address is None or any(address.beside(each.address) for each in self.config.listener):
             return
         self.http = await self.server.listen(address, options=self._options(address))
 
     async def _serve_flight(self) -> None:
-        """Serve tables, if that is asked for."""
+        """Listen for Flight, if the configuration says so."""
         address = self.config.flight.place
         if address is None:
             return
@@ -77,14 +75,14 @@ class Running:
         )
 
     async def stop(self) -> None:
-        """Let nobody else in, send what is written, close; all within the time that is set."""
+        """Stop accepting, drain and close, within `limits.stop_seconds_max`."""
         await self.server.stop(seconds_max=self.config.limits.stop_seconds_max)
         self.authenticator.close()
 
     def reload(self, new: Config) -> None:
-        """Go by another configuration as far as a running broker can, and log what cannot.
+        """Apply what a running broker can change of a new configuration; log the rest.
 
-        Clients whose principal is gone are disconnected.
+        Clients whose principal was removed are disconnected.
         """
         reloaded, waiting = reload(self.config, new)
         self.config = reloaded.config
@@ -98,7 +96,7 @@ class Running:
         log.info("reloaded", changed=list(reloaded.changed), needs_restart=waiting)
 
     def _options(self, address: Address | None) -> GatewayOptions:
-        """Return what an address does not say itself; None stands for the broker's own programs."""
+        """Return the options of a listener; `address` is None for the broker's own programs."""
         limits = self.config.limits
         welcome = address is None or address.anonymous or address.is_loopback
         return GatewayOptions(
@@ -120,9 +118,9 @@ async def serve(
 ) -> None:
     """Run a broker until SIGINT or SIGTERM, then drain it; raise OperatorError if it cannot start.
 
-    `announce` is called once, when every listener takes clients. On SIGHUP `reread` brings the
-    configuration to go on with; what it raises is logged, and the broker goes on as it was. A
-    second SIGINT or SIGTERM ends the process without waiting for the drain.
+    `announce` is called once, when every listener accepts clients. On SIGHUP `reread` returns the
+    new configuration; if it raises OperatorError, the error is logged and nothing changes. A second
+    SIGINT or SIGTERM ends the process without waiting for the drain.
     """
     sys.setswitchinterval(SWITCH_SECONDS)
     loop = asyncio.get_running_loop()
@@ -131,7 +129,7 @@ async def serve(
         settings=config.broker_settings,
         channels=config.channels,
         connections_max=config.limits.connections_max,
-        log=_open_log(config),
+        storage=open_storage(config),
     )
     running = Running(config, server, Authenticator(config))
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -147,27 +145,6 @@ async def serve(
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
         await running.stop()
-
-
-def _open_log(config: Config) -> "ArrowLog | None":
-    """Open the log and say what was found; raise OperatorError if that cannot be."""
-    options = config.log_options
-    if options is None:
-        return None
-    from penstock.storage.arrow.log import ArrowLog  # noqa: PLC0415  (a cost only a log pays)
-
-    folder = Path(config.data.folder)
-    try:
-        opened = ArrowLog(folder, options)
-    except (FileExistsError, NotADirectoryError) as error:
-        raise CannotKeep(str(folder), "it is a file, or below one") from error
-    except OSError as error:
-        raise CannotKeep(str(folder), error.strerror or str(error)) from error
-    for cut in opened.recovered.cuts:
-        log.warning("torn tail cut off", **cut._asdict())
-    for damage in opened.recovered.damage:
-        log.error("part of the log cannot be read", **damage._asdict())
-    return opened
 
 
 def _reread(running: Running, reread: Callable[[], Config] | None) -> None:

@@ -1,4 +1,4 @@
-"""A whole broker in one event loop: made, started, stopped."""
+"""A broker with its listeners, in one event loop: start, listen, stop."""
 
 import asyncio
 import contextlib
@@ -13,9 +13,10 @@ from penstock.core.broker import Broker, BrokerSettings
 from penstock.errors import CallerError, CannotListen
 from penstock.gateway.options import GatewayOptions
 from penstock.limits import SESSIONS_MAX
+from penstock.ports import Storage
 from penstock.server.clock import SystemClock
 from penstock.server.connections import Turnstile
-from penstock.server.http.view import ServerView
+from penstock.server.http.context import HttpContext
 from penstock.server.listener import Listener, StdioListener, new_listener
 from penstock.storage.memory import MemoryLog
 from penstock.transport.addresses import Address
@@ -24,63 +25,63 @@ from penstock.transport.stream import ReceiveBuffer
 
 if TYPE_CHECKING:
     from penstock.server.flight.listener import FlightListener
-    from penstock.storage.arrow.log import ArrowLog
 
 __all__ = ["Server"]
 
 logger = structlog.get_logger("penstock.server")
 
 TICK_SECONDS = 0.05
-"""How late a timer may be."""
+"""Greatest delay of a timer."""
 
 
 class Server:
-    """Owns the broker, its listeners and its timers."""
+    """Owns the broker, its storage, its listeners and its timers."""
 
     def __init__(
         self,
         *,
         settings: BrokerSettings | None = None,
-        log: "ArrowLog | None" = None,
+        storage: Storage | None = None,
         channels: Mapping[int, str] | None = None,
         connections_max: int = SESSIONS_MAX,
     ) -> None:
-        self._log = log
+        """Without a storage, messages are kept in memory only until they are delivered."""
+        self.storage = storage or MemoryLog()
         self.broker = Broker(
-            log=log or MemoryLog(), reader=log, clock=SystemClock(), settings=settings
+            log=self.storage,
+            reader=self.storage if self.storage.keeps_history else None,
+            clock=SystemClock(),
+            settings=settings,
         )
         names = channels or {channel: f"channel/{channel}" for channel in range(256)}
         for channel, name in names.items():
             self.broker.topics.bind_channel(channel, name)
-        if log is not None:
-            self._remember_topics(log)
+        self._restore_topics()
         self._buffer = ReceiveBuffer()
         self._turnstile = Turnstile(connections_max)
-        self.view = ServerView(self.broker, log, lambda: self._turnstile.connections)
-        """What HTTP shows."""
+        self.http = HttpContext(self.broker, self.storage, lambda: self._turnstile.connections)
         self._listeners: list[Listener] = []
         self._flights: list[FlightListener] = []
         self._ticking: asyncio.TimerHandle | None = None
 
-    def _remember_topics(self, log: "ArrowLog") -> None:
-        """Make the topics known that there were before."""
+    def _restore_topics(self) -> None:
+        """Intern the topics that the storage knows from earlier runs."""
         broker = self.broker
-        for name, _ in log.topics:
+        for name, _ in self.storage.known_topics:
             try:
                 broker.topics.intern(name)
             except CallerError as error:
                 logger.warning("topic not restored", topic=name, error=str(error))
 
     async def start(self) -> None:
-        """Let time pass for the broker, and its log be written."""
-        if self._log is not None:
-            self._log.attach(self.broker.topics, self.broker.settle)
+        """Start the storage and the timers."""
+        self.storage.attach(self.broker.topics, self.broker.settle)
         self._tick()
 
     async def listen(self, address: Address, *, options: GatewayOptions | None = None) -> Address:
-        """Take clients at an address; return it, with the port that port 0 became.
+        """Accept clients at an address; return it, with the port that replaced port 0.
 
-        Raise an OperatorError if that cannot be.
+        Raise OperatorError.
         """
         listener = new_listener(
             address,
@@ -88,7 +89,7 @@ class Server:
             self._buffer,
             options=options,
             turnstile=self._turnstile,
-            view=self.view,
+            context=self.http,
         )
         self._listeners.append(listener)
         await listener.start()
@@ -97,7 +98,7 @@ class Server:
     async def listen_tcp(
         self, host: str = "127.0.0.1", port: int = 0, *, options: GatewayOptions | None = None
     ) -> tuple[str, int]:
-        """Take clients at a TCP port; return where, with the port that port 0 became."""
+        """Accept clients at a TCP port; return host and port, which replaces port 0."""
         address = await self.listen(Address("tcp", host, port), options=options)
         return address.host, address.port
 
@@ -109,24 +110,23 @@ class Server:
         anonymous: Principal | None = ANYONE,
         verify: Callable[[str], Principal] | None = None,
     ) -> Address:
-        """Serve tables at an address; return it, with the port that port 0 became.
+        """Serve Arrow Flight at an address; return it, with the port that replaced port 0.
 
-        `data` is the folder of the log, without which there are none. `verify` returns whose token
-        it is, or raises AuthenticationFailed. Raise an OperatorError if that cannot be.
+        `data` is the folder for rows that sinks stage. `verify` returns the principal of a token,
+        or raises AuthenticationFailed. Raise OperatorError, also if the storage keeps no history.
         """
-        if self._log is None:
+        if not self.storage.keeps_history:
             raise CannotListen(address.location, "there is no log", "set broker.durability")
-        from penstock.server.flight.access import Door  # noqa: PLC0415  (a cost only Flight pays)
+        from penstock.server.flight.auth import FlightAuth  # noqa: PLC0415  (imports pyarrow: slow)
         from penstock.server.flight.listener import FlightListener  # noqa: PLC0415
 
-        door = Door(anonymous=anonymous, verify=verify)
         flight = FlightListener(
             address,
             broker=self.broker,
-            log=self._log,
+            storage=self.storage,
             data=data,
-            door=door,
-            counts=self.view.flight_reads,
+            auth=FlightAuth(anonymous=anonymous, verify=verify),
+            counts=self.http.flight_reads,
         )
         await flight.start()
         self._flights.append(flight)
@@ -135,29 +135,30 @@ class Server:
     async def run_programs(
         self, programs: Sequence[Program], *, options: GatewayOptions | None = None
     ) -> None:
-        """Start programs that speak with the broker by their pipes."""
+        """Start programs that speak to the broker over their pipes."""
         listener = StdioListener(self.broker, programs, options=options, turnstile=self._turnstile)
         self._listeners.append(listener)
         await listener.start()
 
     async def stop(self, *, seconds_max: float = 5.0) -> None:
-        """Stop accepting, send what is written, close; what is not sent in time is dropped."""
-        self.view.stopping = True
+        """Stop accepting, flush the storage, drain connections, close.
+
+        Bytes that are not sent within `seconds_max` are dropped.
+        """
+        self.http.stopping = True
         for listener in self._listeners:
             listener.stop_accepting()
         await asyncio.gather(*(each.close(seconds_max=seconds_max) for each in self._flights))
-        if self._log is not None and self._log.attached:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._log.flush(), seconds_max)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.storage.flush(), seconds_max)
         await asyncio.gather(*(each.close(seconds_max=seconds_max) for each in self._listeners))
         if self._ticking is not None:
             self._ticking.cancel()
-        if self._log is not None:
-            self._log.close()
+        self.storage.close()
 
     def _tick(self) -> None:
         try:
             self.broker.timers.run_due()
-        except Exception:  # time must not stop for everyone because one timer broke
+        except Exception:  # one broken timer must not stop the others
             logger.exception("timer failed")
         self._ticking = asyncio.get_running_loop().call_later(TICK_SECONDS, self._tick)

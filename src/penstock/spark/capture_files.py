@@ -26,8 +26,8 @@ from penstock.limits import (
 from penstock.model import Durability
 from penstock.protocols import PROTOCOLS, Protocol
 from penstock.spark.capture_roles.role import Captured, CapturedSide, Role, Tools, new_role
-from penstock.storage.arrow.format.segment import END_OF_STREAM, Columns, encode_group, head
-from penstock.storage.arrow.read.records import RECORD_SCHEMA
+from penstock.storage.arrow.format.segment import END_OF_STREAM, Columns, encode_row_group, head
+from penstock.storage.dictionaries import RECORD_SCHEMA
 from penstock.storage.schema import RECORD_COLUMNS
 from penstock.wire.decoder import Rejected
 from penstock.wire.detect import Detected, conclude
@@ -265,8 +265,8 @@ class _Rows:
 
     def _records(self) -> pa.RecordBatch:
         columns = Columns(*self._block.finish(self._offset, log_id=0, partition=0))
-        group = encode_group(columns, previous=0, synced=0)
-        with pa.ipc.open_stream(b"".join((_HEAD, *group.buffers, END_OF_STREAM))) as reader:
+        row_group = encode_row_group(columns, previous=0, synced=0)
+        with pa.ipc.open_stream(b"".join((_HEAD, *row_group.buffers, END_OF_STREAM))) as reader:
             batch = reader.read_next_batch()
         found: dict[str, pa.Array] = {
             field.name: column.dictionary_decode()

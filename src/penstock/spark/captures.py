@@ -20,13 +20,13 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from penstock.model import is_publishable
+from penstock.ports.selection import Selection
 from penstock.protocols import PROTOCOLS
 from penstock.spark.capture_files import AUTO, DECODED_SCHEMA, Capture, decode_capture
 from penstock.spark.capture_roles import Tools
 from penstock.spark.errors import InvalidOption
 from penstock.spark.schema import RECORD
 from penstock.spark.shape import shaped
-from penstock.storage.selection import Selection
 
 __all__ = ["DECODED", "capture_errors", "capture_records", "decode_captures", "read_captures"]
 

@@ -8,13 +8,14 @@ import pyarrow as pa
 
 from penstock.errors import LogDamaged, LogError, OffsetBelowHorizon
 from penstock.limits import SPARK_TASK_BYTES_MIN
+from penstock.ports import Bounds
 from penstock.spark.errors import RangeLost
 from penstock.spark.origin import Losses, Range, Request, Task, lost_while_reading
-from penstock.storage.arrow.files import Files
 from penstock.storage.arrow.format.file_names import partition_folder
 from penstock.storage.arrow.format.log_state import BadState, load_state
-from penstock.storage.arrow.read.follow import Bounds, LogFollower, partitions_of
+from penstock.storage.arrow.read.follow import LogFollower, partitions_of
 from penstock.storage.arrow.read.pieces import Piece, Span, cut, plan, read_pieces
+from penstock.storage.files import Files
 from penstock.storage.group_offsets import GroupOffsets
 
 __all__ = ["FileTask", "Folder"]

@@ -21,8 +21,8 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
+from penstock.ports.selection import Selection, TopicTest
 from penstock.storage.schema import KINDS, PROTOCOLS
-from penstock.storage.selection import Selection, TopicTest
 
 __all__ = ["Pushed", "push"]
 

@@ -12,11 +12,11 @@ from typing import Final
 from penstock.errors import InvalidPattern
 from penstock.limits import SPARK_TASKS_MAX
 from penstock.patterns import compile_pattern
+from penstock.ports.selection import Selection
 from penstock.spark.errors import InvalidOption
 from penstock.spark.patient import PatientClient
 from penstock.spark.positions import Place, Position, parse_offsets, parse_time
 from penstock.storage.group_offsets import InvalidGroup, check_group_name
-from penstock.storage.selection import Selection
 
 __all__ = ["Broker", "ReadOptions", "WriteOptions", "read_options", "write_options"]
 

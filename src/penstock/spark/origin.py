@@ -11,10 +11,10 @@ import structlog
 from pyspark.sql.datasource import InputPartition
 
 from penstock.errors import LogDamaged, OffsetBelowHorizon
+from penstock.ports import Bounds
+from penstock.ports.selection import Selection
 from penstock.spark.errors import RangeLost
 from penstock.spark.options import ReadOptions
-from penstock.storage.arrow.read.follow import Bounds
-from penstock.storage.selection import Selection
 
 __all__ = ["Losses", "Origin", "Range", "Request", "Task"]
 

@@ -6,6 +6,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
+from penstock.ports import Bounds
 from penstock.spark.errors import InvalidOption
 from penstock.spark.filters import Pushed, push
 from penstock.spark.options import ReadOptions
@@ -14,7 +15,6 @@ from penstock.spark.origins import open_origin
 from penstock.spark.positions import Place, Position
 from penstock.spark.schema import arrow_schema, check_columns
 from penstock.spark.shape import shaped
-from penstock.storage.arrow.read.follow import Bounds
 
 __all__ = ["BatchReader", "FilteringReader", "read_task", "resolve"]
 

@@ -8,12 +8,12 @@ import pyarrow as pa
 from penstock.errors import LogDamaged, OffsetBelowHorizon
 from penstock.flight.protocol import ReadRange, Splits
 from penstock.limits import SPARK_TASK_OFFSETS_MIN
+from penstock.ports import Bounds
+from penstock.ports.selection import Selection
 from penstock.spark.errors import RangeLost
 from penstock.spark.options import Broker
 from penstock.spark.origin import Losses, Range, Request, Task, lost_while_reading
 from penstock.spark.patient import PatientClient
-from penstock.storage.arrow.read.follow import Bounds
-from penstock.storage.selection import Selection
 
 __all__ = ["Remote", "RemoteTask"]
 

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.limits import SPARK_BATCH_BYTES, SPARK_BATCH_ROWS
-from penstock.storage.plain import Plain
-from penstock.storage.selection import Selection
+from penstock.ports.selection import Selection
+from penstock.storage.dictionaries import DictionaryDecoder
 
 __all__ = ["shaped"]
 
@@ -40,7 +40,7 @@ def shaped(
 def _wanted(
     batches: Iterable[pa.RecordBatch], names: list[str], selection: Selection
 ) -> Iterator[pa.RecordBatch]:
-    plain = Plain()
+    plain = DictionaryDecoder()
     for each in batches:
         batch = selection.of(each)
         if len(batch):

@@ -19,13 +19,13 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from penstock.errors import PenstockError
+from penstock.ports import Bounds
 from penstock.spark.errors import LogWentBack
 from penstock.spark.options import ReadOptions
 from penstock.spark.origin import Losses, Origin, Range, Request
 from penstock.spark.origins import open_origin
 from penstock.spark.reader import read_task, resolve
 from penstock.spark.schema import arrow_schema, check_columns
-from penstock.storage.arrow.read.follow import Bounds
 
 __all__ = ["StreamReader"]
 

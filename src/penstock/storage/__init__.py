@@ -1,1 +1,1 @@
-"""Storages: where messages are kept."""
+"""Storages: implementations of `ports.Storage`."""

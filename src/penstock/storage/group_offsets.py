@@ -1,7 +1,8 @@
-"""Up to where groups of readers have got: `DATA/groups/<group>.json`, for lag to be seen.
+"""Offsets that consumer groups have reported: `DATA/groups/<group>.json`.
 
-A group is a name that a reader gives itself. What it has read is its own to remember (Spark has its
-checkpoint); this is a report of it, replaced whole and not waited for to be on disk.
+A consumer group is a name that a reader gives itself. The reader keeps its own position (Spark has
+its checkpoint); this is a report of it, so that lag can be shown. A report replaces the file and is
+not synced to disk.
 """
 
 import os
@@ -15,12 +16,13 @@ import msgspec
 
 from penstock.errors import CallerError, ErrorCode
 from penstock.limits import GROUP_NAME_CHARACTERS_MAX
-from penstock.storage.arrow.files import TEMPORARY
+from penstock.ports import GroupState
+from penstock.storage.files import TEMPORARY
 
-__all__ = ["GROUPS", "GroupOffsets", "GroupState", "InvalidGroup", "check_group_name"]
+__all__ = ["GROUPS", "GroupOffsets", "InvalidGroup", "check_group_name", "updated"]
 
 GROUPS: Final = "groups"
-"""The folder's name in the data folder."""
+"""Name of the folder in the data folder."""
 
 _NAME: Final = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9._-]{{0,{GROUP_NAME_CHARACTERS_MAX - 1}}}")
 _SUFFIX: Final = ".json"
@@ -28,7 +30,7 @@ _BYTES_MAX: Final = 1 << 20
 
 
 class InvalidGroup(CallerError):
-    """An invalid name of a consumer group."""
+    """A name that a consumer group cannot have."""
 
     code = ErrorCode.BAD_OPTION
     template = (
@@ -39,43 +41,37 @@ class InvalidGroup(CallerError):
     name: str
 
 
-class GroupState(msgspec.Struct, frozen=True):
-    """What a group has reported: the next offset of each partition, and when, in microseconds.
-
-    `lost` counts the offsets that were gone before it could read them.
-    """
-
-    group: str
-    offsets: dict[int, int]
-    lost: int = 0
-    updated_us: int = 0
-
-
 def check_group_name(name: str) -> None:
     """Raise InvalidGroup."""
     if not _NAME.fullmatch(name):
         raise InvalidGroup(name)
 
 
+def updated(
+    before: GroupState | None, group: str, offsets: Mapping[int, int], lost: int, now_us: int
+) -> GroupState:
+    """Return the state of a consumer group after a report."""
+    return GroupState(
+        group=group,
+        offsets={**(before.offsets if before else {}), **offsets},
+        lost=(before.lost if before else 0) + lost,
+        updated_us=now_us,
+    )
+
+
 class GroupOffsets:
-    """The groups of a data folder. Any process may report; the last one counts."""
+    """The consumer groups of a data folder: a `ports.ConsumerGroups`.
+
+    Any process may report; the last report counts.
+    """
 
     def __init__(self, data: Path) -> None:
         self._folder = data / GROUPS
 
     def commit(self, group: str, offsets: Mapping[int, int], *, lost: int = 0) -> None:
-        """Report where a group is; offsets of partitions that are not named stay as they were.
-
-        `lost` is added to what it has lost so far. Raise InvalidGroup or OSError.
-        """
+        """See ports.ConsumerGroups."""
         check_group_name(group)
-        before = self.load(group)
-        state = GroupState(
-            group=group,
-            offsets={**(before.offsets if before else {}), **offsets},
-            lost=(before.lost if before else 0) + lost,
-            updated_us=time.time_ns() // 1000,
-        )
+        state = updated(self.load(group), group, offsets, lost, time.time_ns() // 1000)
         self._folder.mkdir(exist_ok=True)
         path = self._path(group)
         temporary = path.with_name(f"{path.name}.{os.getpid()}{TEMPORARY}")
@@ -83,12 +79,12 @@ class GroupOffsets:
         temporary.replace(path)
 
     def load(self, group: str) -> GroupState | None:
-        """Return what a group has reported, None if nothing that can be read."""
+        """See ports.ConsumerGroups."""
         check_group_name(group)
         return self._read(self._path(group))
 
     def all(self) -> dict[str, GroupState]:
-        """Return all groups by name, in order."""
+        """See ports.ConsumerGroups."""
         found = {}
         paths = sorted(self._folder.glob(f"*{_SUFFIX}")) if self._folder.is_dir() else []
         for path in paths:
@@ -98,7 +94,7 @@ class GroupOffsets:
         return found
 
     def forget(self, group: str) -> None:
-        """Take a group out, if it is there."""
+        """See ports.ConsumerGroups."""
         check_group_name(group)
         self._path(group).unlink(missing_ok=True)
 

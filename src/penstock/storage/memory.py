@@ -1,49 +1,219 @@
-"""A log that keeps nothing: it numbers messages, and calls them safe at once."""
+"""A storage that keeps nothing: it numbers messages and calls them safe at once."""
 
 import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from penstock._kernels.batch import Batch
+from penstock._kernels.topics import TopicTable
+from penstock.errors import LogError, OffsetBelowHorizon, OffsetPastEnd
 from penstock.model import Durability
-from penstock.ports import Prepared, Receipt, Record
+from penstock.ports import (
+    Bounds,
+    DamagedRange,
+    GroupState,
+    KnownTopic,
+    PartitionRange,
+    Prepared,
+    Receipt,
+    Record,
+    StorageStatus,
+    Stored,
+)
+from penstock.protocols import Source
+from penstock.storage.group_offsets import check_group_name, updated
 
-__all__ = ["MemoryLog"]
+if TYPE_CHECKING:
+    import pyarrow as pa
 
-_GROUP = 1
+    from penstock.ports.selection import Selection
+
+__all__ = ["MemoryGroups", "MemoryLog"]
+
+_COMMIT = 1
+"""The only commit, which is safe."""
+
+
+class MemoryGroups:
+    """A `ports.ConsumerGroups` that lasts as long as the process."""
+
+    def __init__(self) -> None:
+        self._states: dict[str, GroupState] = {}
+
+    def commit(self, group: str, offsets: Mapping[int, int], *, lost: int = 0) -> None:
+        """See ports.ConsumerGroups."""
+        check_group_name(group)
+        now_us = time.time_ns() // 1000
+        self._states[group] = updated(self._states.get(group), group, offsets, lost, now_us)
+
+    def load(self, group: str) -> GroupState | None:
+        """See ports.ConsumerGroups."""
+        check_group_name(group)
+        return self._states.get(group)
+
+    def all(self) -> dict[str, GroupState]:
+        """See ports.ConsumerGroups."""
+        return dict(sorted(self._states.items()))
+
+    def forget(self, group: str) -> None:
+        """See ports.ConsumerGroups."""
+        check_group_name(group)
+        self._states.pop(group, None)
 
 
 class MemoryLog:
-    """Offsets for a broker whose messages live only as long as it takes to deliver them.
+    """A `ports.Storage` for a broker whose messages live until they are delivered."""
 
-    A `ports.LogWriter` with one group, which is safe.
-    """
-
-    written_group = _GROUP
-    durable_group = _GROUP
-    failed_group = 0
+    keeps_history = False
+    known_topics: Sequence[KnownTopic] = ()
+    problem: str | None = None
+    written_commit = _COMMIT
+    durable_commit = _COMMIT
+    failed_commit = 0
     crowded = False
 
     def __init__(self, *, log_id: int | None = None, partition: int = 0) -> None:
         self.log_id = secrets.randbits(48) if log_id is None else log_id
         self.partition = partition
+        self.partitions = (partition,)
         self.next_offset = 0
+        self.groups = MemoryGroups()
+
+    @property
+    def horizon(self) -> int:
+        """See ports.LogReader."""
+        return self.next_offset
+
+    @property
+    def end(self) -> int:
+        """See ports.LogReader."""
+        return self.next_offset
+
+    def status(self) -> StorageStatus:
+        """See ports.Storage."""
+        return StorageStatus(
+            kind="memory",
+            location="",
+            log_id=self.log_id,
+            partition=self.partition,
+            durability=Durability.MEMORY,
+            problem=None,
+            horizon=self.next_offset,
+            end=self.next_offset,
+            durable_end=0,
+            next_offset=self.next_offset,
+        )
+
+    # --- Lifecycle
+
+    def attach(self, topics: TopicTable, settled: Callable[[], None]) -> None:
+        """See ports.Storage: commit numbers never move."""
+
+    async def flush(self) -> None:
+        """See ports.Storage."""
+
+    def close(self) -> None:
+        """See ports.Storage."""
+
+    # --- Writing
 
     def append(self, batch: Batch, sender_name: str) -> Receipt:  # noqa: ARG002
-        """Give the rows of `batch` their offsets."""
+        """See ports.LogWriter."""
         return self._number(len(batch))
 
     def append_record(self, record: Record) -> Receipt:  # noqa: ARG002
-        """Give one message its offset."""
+        """See ports.LogWriter."""
         return self._number(1)
 
-    def append_group(self, group: Prepared) -> Receipt:
-        """Give rows their offsets."""
-        return self._number(len(group))
+    def append_prepared(self, rows: Prepared) -> Receipt:
+        """See ports.LogWriter."""
+        return self._number(len(rows))
 
     def add_topic(self, name: str, creator: bytes) -> Receipt:  # noqa: ARG002
-        """Say that it is remembered: as long as the process lives, it is."""
+        """See ports.LogWriter: the broker's topic table keeps it."""
         return self._number(0)
+
+    def prepare(
+        self,
+        rows: "pa.RecordBatch",
+        *,
+        sender: str,
+        client: int,
+        source: Source,
+        correlation: str,
+    ) -> Iterator[Prepared]:
+        """See ports.Storage."""
+        # Live delivery reads rows from Arrow row groups, and pyarrow is slow to import.
+        from penstock.storage.arrow.write.prepared import prepare  # noqa: PLC0415
+
+        yield from prepare(
+            rows, sender=sender, client=client, source=source, correlation=correlation
+        )
 
     def _number(self, count: int) -> Receipt:
         first = self.next_offset
         self.next_offset = first + count
-        return Receipt(first, _GROUP, Durability.MEMORY)
+        return Receipt(first, _COMMIT, Durability.MEMORY)
+
+    # --- Reading
+
+    def fetch(self, offset: int, then: Callable[[Stored | LogError], None]) -> None:
+        """See ports.LogReader."""
+        end = self.next_offset
+        then(OffsetBelowHorizon(offset, end) if offset < end else OffsetPastEnd(offset, end))
+
+    def find_time(self, timestamp_us: int, then: Callable[[int | LogError], None]) -> None:  # noqa: ARG002
+        """See ports.LogReader."""
+        then(self.next_offset)
+
+    def bounds(self) -> Mapping[int, Bounds]:
+        """See ports.Storage."""
+        return {self.partition: Bounds(self.next_offset, self.next_offset)}
+
+    def scan(
+        self,
+        span: PartitionRange,
+        selection: "Selection",  # noqa: ARG002
+        *,
+        columns: Sequence[str] | None = None,  # noqa: ARG002
+    ) -> "Iterator[pa.RecordBatch]":
+        """See ports.Storage: only the empty range at the end can be read."""
+        self._check(span)
+        return iter(())
+
+    def split(
+        self,
+        span: PartitionRange,
+        selection: "Selection",  # noqa: ARG002
+        *,
+        count: int,  # noqa: ARG002
+    ) -> list[PartitionRange]:
+        """See ports.Storage."""
+        self._check(span)
+        return []
+
+    def offset_at(self, partition: int, timestamp_us: int) -> int:  # noqa: ARG002
+        """See ports.Storage."""
+        self._check_partition(partition)
+        return self.next_offset
+
+    def damage(self, span: PartitionRange) -> list[DamagedRange]:
+        """See ports.Storage."""
+        self._check_partition(span.partition)
+        return []
+
+    def stored_topics(self) -> frozenset[str]:
+        """See ports.Storage."""
+        return frozenset()
+
+    def _check_partition(self, partition: int) -> None:
+        if partition != self.partition:
+            raise ValueError(f"there is no partition {partition}")
+
+    def _check(self, span: PartitionRange) -> None:
+        self._check_partition(span.partition)
+        if span.start < self.next_offset:
+            raise OffsetBelowHorizon(span.start, self.next_offset)
+        if span.end > self.next_offset:
+            raise OffsetPastEnd(span.end, self.next_offset)

@@ -1,7 +1,7 @@
 """The record schema: one for the log, for Arrow and for Spark.
 
-The first eight columns are those of Spark's Kafka source, in its order. The last two are the log's
-own and are not shown to Spark: what it takes to deliver a message again exactly as it was.
+The first eight columns are those of Spark's Kafka source, in its order. The last two belong to the
+log and are not shown to Spark: replay needs them to deliver a message exactly as it was sent.
 """
 
 from typing import Final
@@ -11,15 +11,25 @@ import pyarrow as pa
 from penstock.model import Kind
 from penstock.protocols import SOURCES
 
-__all__ = ["KINDS", "PROTOCOLS", "RECORD_COLUMNS", "SCHEMA"]
+__all__ = ["KINDS", "PROTOCOLS", "RECORD_COLUMNS", "ROWS_SCHEMA", "SCHEMA"]
 
 RECORD_COLUMNS: Final = 15
-"""Columns that are the record's; those behind them are the log's."""
+"""Number of columns of a record; the columns behind them belong to the log."""
 
 _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 _NAME: Final = pa.dictionary(pa.uint16(), pa.utf8())
 _WORD: Final = pa.dictionary(pa.uint8(), pa.utf8())
 _HEADERS: Final = pa.list_(pa.struct([("key", pa.utf8()), ("value", pa.binary())]))
+
+ROWS_SCHEMA: Final = pa.schema(
+    [
+        pa.field("topic", pa.utf8(), nullable=False),
+        pa.field("value", pa.binary(), nullable=False),
+        pa.field("key", pa.binary()),
+        pa.field("headers", _HEADERS, nullable=False),
+    ]
+)
+"""Rows that a table writer publishes. Only a key may be null, also within headers."""
 
 SCHEMA: Final = pa.schema(
     [
@@ -42,7 +52,7 @@ SCHEMA: Final = pa.schema(
         ("form", pa.uint8()),
     ]
 )
-"""What a segment holds."""
+"""Columns of a segment."""
 
 PROTOCOLS: Final = tuple(SOURCES)
 """The dictionary of `protocol` in segments that are written now.

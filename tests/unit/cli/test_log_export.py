@@ -8,7 +8,7 @@ import polars as pl
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.storage.arrow.read.records import RECORD_SCHEMA
+from penstock.storage.dictionaries import RECORD_SCHEMA
 from tests.support.commands import Commands
 from tests.support.written_log import WrittenLog, contents, flip
 

@@ -68,8 +68,8 @@ def rows_of(block: Block, base_offset: int = 0, partition: int = 0) -> list[dict
         previous_crc=0,
     )
     columns = arrow_format.Columns(*block.finish(base_offset, log_id=LOG_ID, partition=partition))
-    group = arrow_format.encode_group(columns, previous=0, synced=0)
-    parts = [head, *map(bytes, group.buffers), arrow_format.END_OF_STREAM]
+    row_group = arrow_format.encode_row_group(columns, previous=0, synced=0)
+    parts = [head, *map(bytes, row_group.buffers), arrow_format.END_OF_STREAM]
     table = pa.ipc.open_stream(b"".join(parts)).read_all()
     table.validate(full=True)
     return table.to_pylist()

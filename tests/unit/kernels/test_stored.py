@@ -1,6 +1,6 @@
 """Messages of the log are delivered as they were when they were live, or not at all.
 
-Groups are built by pyarrow, frames by the plain encoders: neither is the code under test.
+Row groups are built by pyarrow, frames by the plain encoders: neither is the code under test.
 """
 
 import array
@@ -77,12 +77,12 @@ class Message:
     status: int | None = None
 
 
-# --- A group, by pyarrow -------------------------------------------------------------------------
+# --- A row group, by pyarrow -------------------------------------------------------------------------
 
 
 @dataclasses.dataclass
-class Group:
-    """The bytes of a group, and where Arrow's buffers lie in them."""
+class RowGroup:
+    """The bytes of a row group, and where Arrow's buffers lie in them."""
 
     data: bytearray
     layout: list[int]
@@ -124,7 +124,7 @@ class Group:
             "kind": ([message.kind for message in messages], KINDS),
             "sender": ([senders.index(message.sender) for message in messages], senders),
         }
-        group = cls(bytearray(), [], [], [], len(messages))
+        row_group = cls(bytearray(), [], [], [], len(messages))
         for field in SCHEMA:
             if field.name in indexed:
                 indices, words = indexed[field.name]
@@ -134,12 +134,12 @@ class Group:
             else:
                 column = pa.array(columns[field.name], field.type)
             for buffer in column.buffers():
-                group.layout += group.place(buffer)
+                row_group.layout += row_group.place(buffer)
         _, offsets, data = pa.array(topics, pa.utf8()).buffers()
-        group.topics = [*group.place(offsets), *group.place(data)]
+        row_group.topics = [*row_group.place(offsets), *row_group.place(data)]
         _, offsets, data = pa.array(senders, pa.utf8()).buffers()
-        group.senders = [*group.place(offsets), *group.place(data)]
-        return group
+        row_group.senders = [*row_group.place(offsets), *row_group.place(data)]
+        return row_group
 
     def place(self, buffer: Any) -> tuple[int, int]:
         """Lay a buffer where Arrow would: at a multiple of eight."""
@@ -165,7 +165,7 @@ class Group:
 
 def loaded(messages: Sequence[Message]) -> tuple[Batch, TopicTable]:
     batch, topics = Batch(), new_topics()
-    Group.of(messages).load(batch, topics)
+    RowGroup.of(messages).load(batch, topics)
     return batch, topics
 
 
@@ -522,7 +522,7 @@ def test_hidden_rows_cannot_be_encoded() -> None:
 def test_topics_of_hidden_rows_are_not_interned() -> None:
     topics = TopicTable()
     batch = Batch()
-    group = Group.of(
+    row_group = RowGroup.of(
         [
             Message(topic="a"),
             Message(topic="b", private=True),
@@ -530,7 +530,7 @@ def test_topics_of_hidden_rows_are_not_interned() -> None:
             Message(topic="c/#", kind=Kind.REQUEST),
         ]
     )
-    group.load(batch, topics)
+    row_group.load(batch, topics)
     assert (len(topics), topics.find("a"), topics.find("b")) == (1, 0, None)
     assert list(batch.select(array.array("I", []), b"\1")) == [0]
 
@@ -542,7 +542,7 @@ def test_topics_keep_their_ids_and_new_ones_get_theirs() -> None:
     topics = TopicTable()
     known = topics.intern("known")
     batch = Batch()
-    Group.of([Message(topic="new/é"), Message(topic="known")]).load(batch, topics)
+    RowGroup.of([Message(topic="new/é"), Message(topic="known")]).load(batch, topics)
     assert [topics.name(batch.topic_id(row)) for row in range(2)] == ["new/é", "known"]
     assert batch.topic_id(1) == known
     assert len(topics) == 2
@@ -550,9 +550,9 @@ def test_topics_keep_their_ids_and_new_ones_get_theirs() -> None:
 
 def test_a_full_topic_table_is_an_error_and_leaves_the_batch_empty() -> None:
     batch, topics = Batch(), TopicTable(capacity=2)
-    group = Group.of([Message(topic=name) for name in "abc"])
+    row_group = RowGroup.of([Message(topic=name) for name in "abc"])
     with pytest.raises(TopicTableFull):
-        group.load(batch, topics)
+        row_group.load(batch, topics)
     assert (len(batch), batch.protocol) == (0, 0)
 
 
@@ -560,15 +560,15 @@ def test_a_full_topic_table_is_an_error_and_leaves_the_batch_empty() -> None:
 def test_a_publish_under_a_name_that_nobody_may_publish_to_is_refused(topic: str) -> None:
     batch = Batch()
     with pytest.raises(ValueError, match=r"topic|name"):
-        Group.of([Message(topic=topic)]).load(batch, TopicTable())
+        RowGroup.of([Message(topic=topic)]).load(batch, TopicTable())
     assert len(batch) == 0
 
 
 def test_a_topic_that_is_not_utf8_is_refused() -> None:
-    group = Group.of([Message(topic="abc")])
-    group.data[group.topics[2]] = 0xFF
+    row_group = RowGroup.of([Message(topic="abc")])
+    row_group.data[row_group.topics[2]] = 0xFF
     with pytest.raises(UnicodeDecodeError):
-        group.load(Batch(), TopicTable())
+        row_group.load(Batch(), TopicTable())
 
 
 def test_frames_need_the_topics_the_rows_were_loaded_with() -> None:
@@ -634,7 +634,7 @@ def test_a_pieces_frames_pass_its_budget_by_no_more_than_one(
     batch, topics = Batch(), TopicTable()
     topics.bind_channel(7, "channel/7")
     topics.bind_channel(8, "t" * 60_000)
-    Group.of(messages).load(batch, topics)
+    RowGroup.of(messages).load(batch, topics)
     budget = 200_000
     row = 0
     while row < len(batch):
@@ -669,23 +669,23 @@ def test_an_empty_group_is_an_empty_batch() -> None:
     assert len(batch) == 0
     for target, order in AUDIENCES:
         assert kernel_encode(target, order, batch, topics) == b""
-    group = Group([], [0] * 2 * stored.BUFFERS, [0] * 4, [0] * 4, 0)  # type: ignore[arg-type]
-    group.load(batch, topics, b"")
+    row_group = RowGroup([], [0] * 2 * stored.BUFFERS, [0] * 4, [0] * 4, 0)  # type: ignore[arg-type]
+    row_group.load(batch, topics, b"")
     assert len(batch) == 0
 
 
 def test_the_buffer_is_held_until_the_batch_lets_go() -> None:
-    group = Group.of([Message()])
+    row_group = RowGroup.of([Message()])
     batch, topics = Batch(), new_topics()
-    group.load(batch, topics, group.data)
+    row_group.load(batch, topics, row_group.data)
     with pytest.raises(BufferError):
-        group.data.extend(b"x")
+        row_group.data.extend(b"x")
     batch.clear()
-    group.data.extend(b"x")
-    group.topics[0] = -1
+    row_group.data.extend(b"x")
+    row_group.topics[0] = -1
     with pytest.raises(ValueError, match="bytes at -1"):
-        group.load(batch, topics, group.data)
-    group.data.extend(b"x")
+        row_group.load(batch, topics, row_group.data)
+    row_group.data.extend(b"x")
 
 
 def test_a_batch_may_be_scanned_and_loaded_in_turns() -> None:
@@ -693,8 +693,8 @@ def test_a_batch_may_be_scanned_and_loaded_in_turns() -> None:
     frame = publish(HERALD, "little", value=b"live")
     sender = Sender(sender_uuid(NUMBER), NUMBER)
     for count in (1, 500, 3):
-        group = Group.of([Message(RHEOS2, sender=str(uuid.uuid4()))] * count)
-        group.load(batch, topics)
+        row_group = RowGroup.of([Message(RHEOS2, sender=str(uuid.uuid4()))] * count)
+        row_group.load(batch, topics)
         assert (len(batch), batch.value(count - 1)) == (count, b"value")
         herald_kernel.scan(frame * 2, 0, batch, topics, sender, order="little")
         assert (len(batch), batch.value(1)) == (2, b"live")
@@ -702,36 +702,36 @@ def test_a_batch_may_be_scanned_and_loaded_in_turns() -> None:
 
 
 def test_the_largest_group_is_loaded_and_a_larger_one_refused() -> None:
-    group = Group.of([Message(value=b"")] * BATCH_ROWS_MAX)
+    row_group = RowGroup.of([Message(value=b"")] * BATCH_ROWS_MAX)
     batch, topics = Batch(), new_topics()
-    group.load(batch, topics)
+    row_group.load(batch, topics)
     assert len(batch) == BATCH_ROWS_MAX
-    group.count += 1
+    row_group.count += 1
     with pytest.raises(ValueError, match="65537 rows"):
-        group.load(batch, topics)
-    group.count = -1
+        row_group.load(batch, topics)
+    row_group.count = -1
     with pytest.raises(ValueError, match="-1 rows"):
-        group.load(batch, topics)
+        row_group.load(batch, topics)
 
 
-# --- What is not a group -------------------------------------------------------------------------
+# --- What is not a row group -------------------------------------------------------------------------
 
 USED = [4, 5, 7, 13, 17, 20, 21, 23, 24, 26, 28, 30, 31, 32, 36, 37, 42, 44]
 """Buffers that are read, by their place in the layout."""
 
 
 def test_arrow_has_as_many_buffers_as_the_kernel_expects() -> None:
-    group = Group.of(one_of_each())
-    assert len(group.layout) == 2 * stored.BUFFERS
-    group.layout += [0, 0]
+    row_group = RowGroup.of(one_of_each())
+    assert len(row_group.layout) == 2 * stored.BUFFERS
+    row_group.layout += [0, 0]
     with pytest.raises(ValueError, match="92 numbers"):
-        group.load(Batch(), new_topics())
+        row_group.load(Batch(), new_topics())
 
 
 @pytest.mark.parametrize("buffer", USED)
 def test_a_buffer_that_is_too_short_is_refused(buffer: int) -> None:
     messages = one_of_each()
-    group = Group.of(messages)
+    row_group = RowGroup.of(messages)
     needed = {
         4: 4 * (len(messages) + 1),
         5: sum(len(message.value) for message in messages),
@@ -745,31 +745,31 @@ def test_a_buffer_that_is_too_short_is_refused(buffer: int) -> None:
     needed |= {20: 4 * (entries + 1), 23: 4 * (entries + 1)}
     widths = {7: 2, 13: 8, 26: 1, 28: 1, 30: 2, 32: 8, 37: 4, 42: 4, 44: 1}
     needed |= {place: width * len(messages) for place, width in widths.items()}
-    group.layout[2 * buffer + 1] = needed[buffer]
-    group.load(Batch(), new_topics())
-    group.layout[2 * buffer + 1] = needed[buffer] - 1
+    row_group.layout[2 * buffer + 1] = needed[buffer]
+    row_group.load(Batch(), new_topics())
+    row_group.layout[2 * buffer + 1] = needed[buffer] - 1
     with pytest.raises(ValueError, match=r"shorter|inside"):
-        group.load(Batch(), new_topics())
+        row_group.load(Batch(), new_topics())
 
 
 @pytest.mark.parametrize("number", [-1, 2**31, 2**62, -(2**63)])
 def test_a_position_outside_the_data_is_refused(number: int) -> None:
     for place in range(2 * stored.BUFFERS):
-        group = Group.of(one_of_each())
-        group.layout[place] = number
+        row_group = RowGroup.of(one_of_each())
+        row_group.layout[place] = number
         with pytest.raises(ValueError, match="bytes at"):
-            group.load(Batch(), new_topics())
+            row_group.load(Batch(), new_topics())
     for place in range(4):
         for name in ("topics", "senders"):
-            group = Group.of(one_of_each())
-            getattr(group, name)[place] = number
+            row_group = RowGroup.of(one_of_each())
+            getattr(row_group, name)[place] = number
             with pytest.raises(ValueError, match="bytes at"):
-                group.load(Batch(), new_topics())
+                row_group.load(Batch(), new_topics())
 
 
-def set_number(group: Group, buffer: int, index: int, value: int, width: int) -> None:
-    start = group.layout[2 * buffer] + width * index
-    group.data[start : start + width] = value.to_bytes(width, "little", signed=value < 0)
+def set_number(row_group: RowGroup, buffer: int, index: int, value: int, width: int) -> None:
+    start = row_group.layout[2 * buffer] + width * index
+    row_group.data[start : start + width] = value.to_bytes(width, "little", signed=value < 0)
 
 
 @pytest.mark.parametrize(
@@ -797,35 +797,35 @@ def set_number(group: Group, buffer: int, index: int, value: int, width: int) ->
 def test_a_number_that_leads_nowhere_is_refused(
     buffer: int, index: int, value: int, width: int, fault: str
 ) -> None:
-    group = Group.of(one_of_each())
-    set_number(group, buffer, index, value, width)
+    row_group = RowGroup.of(one_of_each())
+    set_number(row_group, buffer, index, value, width)
     batch = Batch()
     with pytest.raises(ValueError, match=fault):
-        group.load(batch, new_topics())
+        row_group.load(batch, new_topics())
     assert (len(batch), batch.protocol) == (0, 0)
 
 
 def test_a_dictionary_that_leads_nowhere_is_refused() -> None:
     for name, fault in (("topics", "topic's name"), ("senders", "sender's name")):
         for value in (-1, 2**31 - 1):
-            group = Group.of(one_of_each())
-            start = getattr(group, name)[0]
-            group.data[start : start + 4] = value.to_bytes(4, "little", signed=True)
+            row_group = RowGroup.of(one_of_each())
+            start = getattr(row_group, name)[0]
+            row_group.data[start : start + 4] = value.to_bytes(4, "little", signed=True)
             with pytest.raises(ValueError, match=fault):
-                group.load(Batch(), new_topics())
+                row_group.load(Batch(), new_topics())
 
 
 def test_more_headers_than_a_push_can_count_are_refused() -> None:
     for count, fits in ((65_535, True), (65_536, False)):
-        group = Group.of([Message(LAMAMQ, headers=(("", b""),) * count, created=1)])
+        row_group = RowGroup.of([Message(LAMAMQ, headers=(("", b""),) * count, created=1)])
         batch, topics = Batch(), new_topics()
         if fits:
-            group.load(batch, topics)
+            row_group.load(batch, topics)
             frame = lamamq_kernel.encode(batch, topics, order="big", first_message_id=1)
             assert len(frame) == 5 + 4 + 4 + 9 + 2 + 8 * count + 1 + 4 + 5
         else:
             with pytest.raises(ValueError, match="too many"):
-                group.load(batch, topics)
+                row_group.load(batch, topics)
 
 
 # --- Damage --------------------------------------------------------------------------------------
@@ -867,20 +867,20 @@ def use_everything(batch: Batch, topics: TopicTable) -> None:
 
 def test_damaged_groups_are_refused_or_read_within_their_bounds() -> None:
     randomness = random.Random(4)
-    group = Group.of(one_of_each())
-    fenced = Fenced(len(group.data))
+    row_group = RowGroup.of(one_of_each())
+    fenced = Fenced(len(row_group.data))
     batch = Batch()
     refused = read = 0
     for _ in range(4000):
-        damaged = bytearray(group.data)
+        damaged = bytearray(row_group.data)
         for _ in range(randomness.randrange(1, 4)):
             place = randomness.choice([*USED, 100, 101])
             if place == 100:
-                start, length = randomness.choice([group.topics[:2], group.topics[2:]])
+                start, length = randomness.choice([row_group.topics[:2], row_group.topics[2:]])
             elif place == 101:
-                start, length = randomness.choice([group.senders[:2], group.senders[2:]])
+                start, length = randomness.choice([row_group.senders[:2], row_group.senders[2:]])
             else:
-                start, length = group.layout[2 * place : 2 * place + 2]
+                start, length = row_group.layout[2 * place : 2 * place + 2]
             at = randomness.randrange(start, start + length)
             damaged[at] = randomness.choice(
                 [damaged[at] ^ 1 << randomness.randrange(8), 0, 1, 0x7F, 0x80, 0xFF]
@@ -889,7 +889,7 @@ def test_damaged_groups_are_refused_or_read_within_their_bounds() -> None:
         fenced.view[:] = damaged
         topics = new_topics()
         try:
-            group.load(batch, topics, fenced.view)
+            row_group.load(batch, topics, fenced.view)
         except ValueError:
             refused += 1
             assert len(batch) == 0
@@ -903,14 +903,14 @@ def test_damaged_groups_are_refused_or_read_within_their_bounds() -> None:
 
 def test_damaged_layouts_are_refused_or_read_within_their_bounds() -> None:
     randomness = random.Random(5)
-    whole = Group.of(one_of_each())
+    whole = RowGroup.of(one_of_each())
     fenced = Fenced(len(whole.data))
     fenced.view[:] = whole.data
     size = len(whole.data)
     batch = Batch()
     refused = read = 0
     for _ in range(3000):
-        group = dataclasses.replace(
+        row_group = dataclasses.replace(
             whole,
             layout=list(whole.layout),
             topics=list(whole.topics),
@@ -918,14 +918,16 @@ def test_damaged_layouts_are_refused_or_read_within_their_bounds() -> None:
             count=randomness.choice([whole.count] * 4 + [0, 1, 17, 500]),
         )
         for _ in range(randomness.randrange(1, 3)):
-            numbers = randomness.choice([group.layout] * 4 + [group.topics, group.senders])
+            numbers = randomness.choice(
+                [row_group.layout] * 4 + [row_group.topics, row_group.senders]
+            )
             place = randomness.randrange(len(numbers))
             numbers[place] = randomness.choice(
                 [0, 1, 7, size - 1, size, randomness.randrange(size), numbers[place] ^ 8]
             )
         topics = new_topics()
         try:
-            group.load(batch, topics, fenced.view)
+            row_group.load(batch, topics, fenced.view)
         except ValueError:
             refused += 1
             continue
@@ -940,14 +942,14 @@ def test_a_group_at_the_very_end_of_memory_is_read_whole() -> None:
     for sizes in ([0], [1], [31, 32, 33], [100] * 5, [250, 260]):
         for protocol in REGISTRY:
             messages = [Message(protocol, b"x" * size, created=1) for size in sizes]
-            group = Group.of(messages)
-            start, length = group.layout[10:12]
-            tail = bytes(group.data[start : start + length])
-            group.layout[10] = len(group.data)  # the values come last
-            group.data += tail
-            fenced = Fenced(len(group.data))
-            fenced.view[:] = group.data
+            row_group = RowGroup.of(messages)
+            start, length = row_group.layout[10:12]
+            tail = bytes(row_group.data[start : start + length])
+            row_group.layout[10] = len(row_group.data)  # the values come last
+            row_group.data += tail
+            fenced = Fenced(len(row_group.data))
+            fenced.view[:] = row_group.data
             batch, topics = Batch(), new_topics()
-            group.load(batch, topics, fenced.view)
+            row_group.load(batch, topics, fenced.view)
             assert_delivered(messages, batch, topics)
             batch.clear()

@@ -13,7 +13,7 @@ from tests.support.recorded_files import RecordedFiles, State
 FOLDER = partition_folder(Path("/data"), 0)
 GROUPS = 4
 ROWS = 3
-"""Messages of a group; a segment has GROUPS * ROWS."""
+"""Messages of a row group; a segment has GROUPS * ROWS."""
 
 
 def base_of(segment: int) -> int:
@@ -29,7 +29,7 @@ def sample(
 ) -> tuple[State, SegmentWriter]:
     """Full segments, one behind the other; the last may be left open. All offsets are used.
 
-    `synced` tells whether each group was on disk before the next was written.
+    `synced` tells whether each row group was on disk before the next was written.
     """
     files = RecordedFiles()
     recovered = recover(files, FOLDER, log_id=LOG_ID)
@@ -40,9 +40,9 @@ def sample(
             files, FOLDER, log_id=LOG_ID, partition=0,
             base_offset=base_of(number), previous_end=end, previous_crc=crc,
         )  # fmt: skip
-        for group in range(GROUPS):
-            base = base_of(number) + group * ROWS
-            name = f"segment/{number}/group/{group}"
+        for row_group in range(GROUPS):
+            base = base_of(number) + row_group * ROWS
+            name = f"segment/{number}/group/{row_group}"
             journal.add(name, bytes([number]) * 16)
             values = [text_of(base + row) for row in range(ROWS)]
             rows = columns(base, values, topics=[name], first_us=START_US + base * 1_000_000)

@@ -33,7 +33,7 @@ def test_a_log_that_is_being_written_is_seen_up_to_its_last_group(tmp_path: Path
         assert [(each.base_offset, each.end_offset) for each in described] == [
             (0, 3), (3, 6), (6, 9)
         ]  # fmt: skip
-        assert [(each.messages, each.groups) for each in described] == [(3, 1)] * 3
+        assert [(each.messages, each.row_groups) for each in described] == [(3, 1)] * 3
         assert described[0].first_us == START_US
         assert described[2].last_us == START_US + 8000
         assert contents(tmp_path) == before

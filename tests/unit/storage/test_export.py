@@ -15,7 +15,8 @@ from penstock.errors import CannotExport
 from penstock.storage.arrow.read import export
 from penstock.storage.arrow.read.browse import LogView
 from penstock.storage.arrow.read.export import export_parquet
-from penstock.storage.arrow.read.records import RECORD_SCHEMA, plain_records, record_batches
+from penstock.storage.arrow.read.records import plain_records, record_batches
+from penstock.storage.dictionaries import RECORD_SCHEMA
 from tests.support.written_log import WrittenLog, message
 
 

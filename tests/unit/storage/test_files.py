@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.storage.arrow.files import Files
+from penstock.storage.files import Files
 from tests.support.recorded_files import FailingFiles
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from penstock._kernels.crc32c import crc32c
 from penstock.errors import CannotRead
-from penstock.storage.arrow.files import Files
+from penstock.ports.selection import Selection
 from penstock.storage.arrow.format.log_state import LogState, load_state, save_state
 from penstock.storage.arrow.read.browse import LogView
 from penstock.storage.arrow.read.follow import LogFollower, partitions_of
@@ -17,7 +17,7 @@ from penstock.storage.arrow.read.pieces import cut, plan, read_pieces
 from penstock.storage.arrow.read.records import record_batches
 from penstock.storage.arrow.write.retention import remove_segments
 from penstock.storage.arrow.write.watermark import WATERMARK, Watermark, read_watermark
-from penstock.storage.selection import Selection
+from penstock.storage.files import Files
 from tests.support.written_log import START_US, WrittenLog, contents, flip, message
 
 
@@ -106,7 +106,7 @@ def test_a_follower_shows_nothing_beyond_the_watermark(tmp_path: Path) -> None:
         written.put_many(4)
         mark = Watermark(written.folder, 7)
         follower = LogFollower(tmp_path)
-        assert follower.end == 9  # a later group says that these were on disk
+        assert follower.end == 9  # a later row group says that these were on disk
         mark.advance(11)
         assert follower.bounds().end == 11
         mark.advance(12)

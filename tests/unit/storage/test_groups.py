@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.storage.group_offsets import GroupOffsets, GroupState, InvalidGroup
+from penstock.ports import GroupState
+from penstock.storage.group_offsets import GroupOffsets, InvalidGroup
 
 
 def test_a_group_is_where_it_was_reported_last(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The index: which groups may hold an offset, a time, a topic; never one too few."""
+"""The index: which row groups may hold an offset, a time, a topic; never one too few."""
 
 import random
 from pathlib import Path
@@ -7,7 +7,6 @@ import pyarrow as pa
 import pytest
 
 from penstock.limits import INDEX_TOPICS_MAX
-from penstock.storage.arrow.files import Files
 from penstock.storage.arrow.format.file_names import index_path
 from penstock.storage.arrow.format.index import Entry, Index
 from penstock.storage.arrow.format.index_file import (
@@ -18,16 +17,17 @@ from penstock.storage.arrow.format.index_file import (
     save_index,
 )
 from penstock.storage.arrow.read.index_cache import IndexCache
+from penstock.storage.files import Files
 from tests.support.recorded_files import RecordedFiles
 from tests.unit.storage.sample import FOLDER, base_of, sample
 
 
-def built(seed: int, groups: int) -> tuple[Index, list[Entry], list[list[str]]]:
+def built(seed: int, row_groups: int) -> tuple[Index, list[Entry], list[list[str]]]:
     chance = random.Random(seed)
     index = Index(100)
     entries, topics = [], []
     offset, position, now = 100, 2000, 1_000_000
-    for _ in range(groups):
+    for _ in range(row_groups):
         offset += chance.choice((0, 0, 0, 5))  # what is between was lost
         count, size = chance.randint(1, 9), 8 * chance.randint(1, 100)
         first = now

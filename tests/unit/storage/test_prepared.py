@@ -1,4 +1,4 @@
-"""Rows of a table become groups of the log that are what other groups are."""
+"""Rows of a table become row groups of the log that are what other row groups are."""
 
 import pyarrow as pa
 import pytest
@@ -6,9 +6,10 @@ import pytest
 from penstock._kernels.batch import Batch
 from penstock._kernels.topics import TopicTable
 from penstock.model import message_id
-from penstock.storage.arrow.format.segment import Columns, encode_group, head
-from penstock.storage.arrow.write.prepared import ROWS_SCHEMA, PreparedGroup, prepare
-from penstock.storage.schema import SCHEMA
+from penstock.protocols import FLIGHT
+from penstock.storage.arrow.format.segment import encode_row_group, head
+from penstock.storage.arrow.write.prepared import PreparedRowGroup, prepare
+from penstock.storage.schema import ROWS_SCHEMA, SCHEMA
 
 HEADERS = [[], [("a", b"1"), ("", b"")], [("b", b"\xff")]]
 
@@ -28,14 +29,18 @@ def rows(count: int, *, size: int = 10, topics: int = 3, keys: bool = True) -> p
     )
 
 
-def groups(batch: pa.RecordBatch, **bounds: int) -> list[PreparedGroup]:
-    return list(prepare(batch, sender="writer", client=1234, correlation="writer/7/0", **bounds))
+def row_groups(batch: pa.RecordBatch, **bounds: int) -> list[PreparedRowGroup]:
+    return list(
+        prepare(
+            batch, sender="writer", client=1234, source=FLIGHT, correlation="writer/7/0", **bounds
+        )
+    )
 
 
-def read(group: PreparedGroup, base_offset: int) -> pa.RecordBatch:
-    """What any reader of Arrow makes of a group."""
-    columns = Columns(*group.finish(base_offset, log_id=0xABCDEF, partition=3))
-    data = b"".join(encode_group(columns, previous=0, synced=0).buffers)
+def read(row_group: PreparedRowGroup, base_offset: int) -> pa.RecordBatch:
+    """What any reader of Arrow makes of a row group."""
+    columns = row_group.finish(base_offset, log_id=0xABCDEF, partition=3)
+    data = b"".join(encode_row_group(columns, previous=0, synced=0).buffers)
     first = head(0, partition=0, base_offset=0, previous_end=0, previous_crc=0)
     (batch,) = pa.ipc.open_stream(first + data)
     batch.validate(full=True)
@@ -46,11 +51,11 @@ def read(group: PreparedGroup, base_offset: int) -> pa.RecordBatch:
 @pytest.mark.parametrize("keys", [True, False])
 def test_a_group_says_of_each_row_all_that_the_record_has(*, keys: bool) -> None:
     batch = rows(10, keys=keys)
-    (group,) = groups(batch)
-    group.stamp(1_700_000_000_000_001)
-    found = read(group, 500).to_pylist()
-    assert len(group) == 10
-    assert group.value_bytes == 100
+    (row_group,) = row_groups(batch)
+    row_group.stamp(1_700_000_000_000_001)
+    found = read(row_group, 500).to_pylist()
+    assert len(row_group) == 10
+    assert row_group.value_bytes == 100
     for number, (row, given) in enumerate(zip(found, batch.to_pylist(), strict=True)):
         assert {name: row[name] for name in given} == given
         assert row["timestamp"].timestamp() == pytest.approx(1_700_000_000.000001, abs=1e-6)
@@ -89,38 +94,38 @@ def test_rows_are_split_where_a_group_would_be_too_large(
     bounds: dict[str, int], sizes: list[int]
 ) -> None:
     batch = rows(1000)
-    found = groups(batch, **bounds)
-    assert [len(group) for group in found] == sizes
+    found = row_groups(batch, **bounds)
+    assert [len(row_group) for row_group in found] == sizes
     offset = 0
     values: list[bytes] = []
-    for group in found:
-        read_back = read(group, offset)
+    for row_group in found:
+        read_back = read(row_group, offset)
         values += read_back.column("value").to_pylist()
         assert set(read_back.column("topic").dictionary.to_pylist()) == set(
             read_back.column("topic").to_pylist()
         )
-        offset += len(group)
+        offset += len(row_group)
     assert values == batch.column("value").to_pylist()
 
 
 def test_a_slice_of_rows_is_prepared_like_rows_of_their_own() -> None:
     whole = rows(100)
-    (group,) = groups(whole.slice(37, 20))
+    (row_group,) = row_groups(whole.slice(37, 20))
     given = whole.slice(37, 20).to_pylist()
-    found = read(group, 0).to_pylist()
+    found = read(row_group, 0).to_pylist()
     assert [{name: row[name] for name in given[0]} for row in found] == given
 
 
 def test_no_rows_are_no_group() -> None:
-    assert groups(rows(0)) == []
+    assert row_groups(rows(0)) == []
 
 
 def test_subscribers_are_served_what_the_log_gets() -> None:
     batch, topics = Batch(), TopicTable()
-    (group,) = groups(rows(10))
-    group.stamp(77)
-    group.load(batch, topics)
-    kept = read(group, 0)
+    (row_group,) = row_groups(rows(10))
+    row_group.stamp(77)
+    row_group.load(batch, topics)
+    kept = read(row_group, 0)
     assert len(batch) == 10
     for row in range(10):
         assert batch.value(row) == kept.column("value")[row].as_py()

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.model import Kind
 from penstock.protocols import PROTOCOLS
-from penstock.storage.arrow.read.records import RECORD_SCHEMA
+from penstock.storage.dictionaries import RECORD_SCHEMA
 from penstock.storage.schema import SCHEMA
 from tests.support.written_log import START_US, WrittenLog, message
 
@@ -19,15 +19,15 @@ ROWS = 5
 
 @pytest.fixture(scope="module")
 def segment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Groups with other topics and senders each, so that every dictionary is another."""
+    """Row groups with other topics and senders each, so that every dictionary is another."""
     with WrittenLog(tmp_path_factory.mktemp("data")) as log:
-        for group in range(4):
+        for row_group in range(4):
             log.put(
                 *(
                     message(
-                        f"topic/{group}/{row % 3}", b"%d" % row, row, sender_name=f"{group}-{row % 2}",
-                        protocol=PROTOCOLS.numbered(1 + group), kind=Kind(row), status=row if row % 2 else None,
-                        headers=(("h", b"%d" % group),) * row,
+                        f"topic/{row_group}/{row % 3}", b"%d" % row, row, sender_name=f"{row_group}-{row % 2}",
+                        protocol=PROTOCOLS.numbered(1 + row_group), kind=Kind(row), status=row if row % 2 else None,
+                        headers=(("h", b"%d" % row_group),) * row,
                     )
                     for row in range(ROWS)
                 )
@@ -41,16 +41,16 @@ def expected() -> list[dict[str, Any]]:
     return [
         {
             "value": b"%d" % row,
-            "topic": f"topic/{group}/{row % 3}",
-            "offset": ROWS * group + row,
+            "topic": f"topic/{row_group}/{row % 3}",
+            "offset": ROWS * row_group + row,
             "timestamp": START_US + 1000 * row,
-            "headers": [{"key": "h", "value": b"%d" % group}] * row,
-            "protocol": ["rheos1", "rheos2", "fleximq", "herald"][group],
+            "headers": [{"key": "h", "value": b"%d" % row_group}] * row,
+            "protocol": ["rheos1", "rheos2", "fleximq", "herald"][row_group],
             "kind": ["publish", "request", "reply", "notify", "broadcast"][row],
-            "sender": f"{group}-{row % 2}",
+            "sender": f"{row_group}-{row % 2}",
             "status": row if row % 2 else None,
         }
-        for group in range(4)
+        for row_group in range(4)
         for row in range(ROWS)
     ]
 

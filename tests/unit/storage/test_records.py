@@ -9,16 +9,12 @@ import pytest
 from penstock.errors import LogDamaged, OffsetBelowHorizon, OffsetPastEnd
 from penstock.model import Kind
 from penstock.protocols.fleximq import FLEXIMQ
-from penstock.storage.arrow.files import Files
 from penstock.storage.arrow.format.log_state import load_state, save_state
 from penstock.storage.arrow.read import records
 from penstock.storage.arrow.read.browse import LogView
-from penstock.storage.arrow.read.records import (
-    RECORD_SCHEMA,
-    count_topics,
-    plain_records,
-    record_batches,
-)
+from penstock.storage.arrow.read.records import count_topics, plain_records, record_batches
+from penstock.storage.dictionaries import RECORD_SCHEMA
+from penstock.storage.files import Files
 from penstock.storage.schema import SCHEMA
 from tests.support.written_log import START_US, WrittenLog, flip, message
 
@@ -29,7 +25,7 @@ TOPICS = ("a", "b/c", "b/d")
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three segments of five groups."""
+    """Three segments of five row groups."""
     folder = tmp_path_factory.mktemp("data")
     for _ in range(SEGMENTS):
         with WrittenLog(folder) as log:

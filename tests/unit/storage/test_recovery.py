@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import LogFormatTooNew, LogInUse
-from penstock.storage.arrow.files import Files
 from penstock.storage.arrow.format.damage import Fault, load_damage
 from penstock.storage.arrow.format.file_names import index_path, partition_folder, segment_path
 from penstock.storage.arrow.format.log_state import LogState, load_state, save_state
 from penstock.storage.arrow.read.index_cache import IndexCache
 from penstock.storage.arrow.recover.recovery import recover
 from penstock.storage.arrow.write.segment_writer import SegmentWriter
+from penstock.storage.files import Files
 from tests.support.log_rows import LOG_ID, columns, messages, text_of
 from tests.support.recorded_files import FailingFiles, RecordedFiles
 from tests.unit.storage.sample import FOLDER, GROUPS, ROWS, base_of, flipped, path_of, sample
@@ -263,7 +263,7 @@ def test_an_index_that_is_not_right_is_made_again(change: str) -> None:
 
 
 def test_damage_stays_known_when_recovery_is_cut_short_behind_the_cut() -> None:
-    # The first group of the tail says that the damaged one was on disk, and goes with the tail.
+    # The first row group of the tail says that the damaged one was on disk, and goes with the tail.
     files = RecordedFiles()
     recover(files, FOLDER, log_id=LOG_ID)
     writer = segment(files, 0, 0, 0)

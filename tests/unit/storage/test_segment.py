@@ -6,10 +6,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from penstock.storage.arrow.files import Files
 from penstock.storage.arrow.format.file_names import partition_folder
 from penstock.storage.arrow.recover.recovery import Recovered, recover
 from penstock.storage.arrow.write.segment_writer import SegmentWriter
+from penstock.storage.files import Files
 from tests.support.log_rows import LOG_ID, columns, messages, text_of
 from tests.support.recorded_files import FailingFiles
 
@@ -58,7 +58,7 @@ def test_a_group_that_could_not_be_written_is_gone_and_the_log_goes_on(
     folder: Path, failure: int, short: int
 ) -> None:
     recover(Files(), folder, log_id=LOG_ID)
-    files = FailingFiles(write=2, failure=failure, short=short)  # the head, one group
+    files = FailingFiles(write=2, failure=failure, short=short)  # the head, one row group
     writer = begun(files, folder, recover(files, folder))
     writer.append(columns(0, [b"a"]), synced=0)
     mark = writer.mark

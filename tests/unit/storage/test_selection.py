@@ -5,7 +5,7 @@ import pickle
 import pyarrow as pa
 import pytest
 
-from penstock.storage.selection import Selection, TopicTest
+from penstock.ports.selection import Selection, TopicTest
 
 TOPICS = ["a", "a/b", "", "c.d"]
 """Requests, replies, notices and broadcasts have the empty one."""

@@ -6,9 +6,9 @@ from pathlib import Path
 import google_crc32c
 import pytest
 
-from penstock.storage.arrow.files import Files
 from penstock.storage.arrow.format.file_names import JOURNAL
 from penstock.storage.arrow.write.topic_journal import TopicJournal, read_topics
+from penstock.storage.files import Files
 from tests.support.recorded_files import FailingFiles, RecordedFiles
 from tests.unit.storage.sample import FOLDER
 

@@ -37,9 +37,9 @@ def test_a_sound_log_has_no_findings_and_is_not_changed() -> None:
 
 
 def regions() -> dict[str, tuple[Path, range, set[Fault]]]:
-    group = ENTRIES[1]
+    row_group = ENTRIES[1]
     data = STATE[path_of(2)]
-    starts = [group.position]
+    starts = [row_group.position]
     for _ in range(2):  # IPC: a mark, the metadata's length, the metadata, the body
         start = starts[-1]
         length = int.from_bytes(data[start + 4 : start + 8], "little")
@@ -47,7 +47,7 @@ def regions() -> dict[str, tuple[Path, range, set[Fault]]]:
         starts.append(following)
     topics, senders, record = starts
     metadata = record + 8 + int.from_bytes(data[record + 4 : record + 8], "little")
-    end = group.position + group.size
+    end = row_group.position + row_group.size
     heads = {Fault.BAD_HEAD, Fault.MISSING_SEGMENT}
     return {
         "head": (path_of(2), range(HEAD), heads),

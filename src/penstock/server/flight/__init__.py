@@ -1,1 +1,1 @@
-"""Arrow Flight in the broker: in threads of its own, past the event loop."""
+"""The Arrow Flight service of the broker, in threads of its own beside the event loop."""

@@ -1,4 +1,4 @@
-"""The Flight service of a broker: started and stopped beside its listeners."""
+"""Starts and stops the Flight service of a broker."""
 
 import asyncio
 import contextlib
@@ -11,15 +11,15 @@ import structlog
 
 from penstock.core.broker import Broker
 from penstock.errors import CannotListen, CertificateUnusable
+from penstock.ports import Storage
 from penstock.server.cannot_listen import cannot_listen
-from penstock.server.flight.access import Door
+from penstock.server.flight.auth import FlightAuth
 from penstock.server.flight.publisher import Publisher
 from penstock.server.flight.read_counts import ReadCounts
-from penstock.server.flight.reading import Reading
+from penstock.server.flight.reader import FlightReader
 from penstock.server.flight.service import FlightService
 from penstock.server.flight.sink_files import SinkFiles
 from penstock.server.flight.sinks import Sinks
-from penstock.storage.arrow.log import ArrowLog
 from penstock.transport.addresses import Address
 
 __all__ = ["FlightListener"]
@@ -28,30 +28,30 @@ log = structlog.get_logger("penstock.flight")
 
 
 class FlightListener:
-    """Takes calls from `start` until `close`; the event loop's thread owns it."""
+    """Accepts calls from `start` until `close`. The event loop's thread owns it."""
 
     def __init__(
         self,
         address: Address,
         *,
         broker: Broker,
-        log: ArrowLog,
+        storage: Storage,
         data: Path,
-        door: Door,
+        auth: FlightAuth,
         counts: ReadCounts | None = None,
     ) -> None:
         self.address = address
         self._broker = broker
-        self._log = log
+        self._storage = storage
         self._data = data
-        self._door = door
+        self._auth = auth
         self._counts = counts
         self._service: FlightService | None = None
         self._publisher: Publisher | None = None
         self._recovering: threading.Thread | None = None
 
     async def start(self) -> None:
-        """Take calls, and finish what the last run of the broker left; raise OperatorError."""
+        """Accept calls, and finish publications that a crash interrupted; raise OperatorError."""
         self._publisher = publisher = Publisher(self._broker)
         service, sinks = await asyncio.to_thread(self._start, publisher)
         self._service = service
@@ -62,20 +62,20 @@ class FlightListener:
         self._recovering.start()
 
     def _start(self, publisher: Publisher) -> tuple[FlightService, Sinks]:
-        reading = Reading(self._log)
+        reader = FlightReader(self._storage)
         files = SinkFiles(self._data)
         files.sweep()
-        sinks = Sinks(files, reading, publisher)
+        sinks = Sinks(files, self._storage, publisher)
         host = f"[{self.address.host}]" if ":" in self.address.host else self.address.host
         scheme = "grpc+tls" if self.address.is_secure else "grpc+tcp"
         self._check_port(f"{scheme}://{host}:{self.address.port}")
         try:
             service = FlightService(
                 f"{scheme}://{host}:{self.address.port}",
-                door=self._door,
-                reading=reading,
+                auth=self._auth,
+                reader=reader,
                 sinks=sinks,
-                data=self._data,
+                groups=self._storage.groups,
                 tls_certificates=self._certificates(),
                 counts=self._counts,
             )
@@ -86,7 +86,7 @@ class FlightListener:
         return service, sinks
 
     def _check_port(self, url: str) -> None:
-        """Raise CannotListen if the port cannot be had: gRPC would say why on standard error."""
+        """Raise CannotListen if the port is taken; gRPC prints the reason to standard error."""
         try:
             places = socket.getaddrinfo(
                 self.address.host, self.address.port, type=socket.SOCK_STREAM
@@ -111,11 +111,11 @@ class FlightListener:
     def _recover(self, sinks: Sinks) -> None:
         try:
             sinks.recover()
-        except Exception:  # the service goes on; a writer that comes has its own answer
+        except Exception:  # the service goes on; the writer gets its own error
             log.exception("sinks not recovered")
 
     async def close(self, *, seconds_max: float) -> None:
-        """Take no more calls, and wait a while for those that are under way."""
+        """Accept no more calls; wait up to `seconds_max` for those in progress."""
         if self._publisher is not None:
             self._publisher.stop()
         service, self._service = self._service, None
@@ -131,7 +131,7 @@ class FlightListener:
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(done.set)
 
-        # Of its own and not waited for: a client that does not read holds it up for ever.
+        # In a thread that is not joined: a client that does not read blocks the shutdown for ever.
         threading.Thread(target=shut, name="penstock-flight-stop", daemon=True).start()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(done.wait(), seconds_max)

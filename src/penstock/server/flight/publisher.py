@@ -1,4 +1,4 @@
-"""The way of prepared groups into the event loop, and of their outcome back."""
+"""Publishes prepared rows from threads: passes them to the event loop, waits for the outcome."""
 
 import asyncio
 import threading
@@ -14,59 +14,59 @@ __all__ = ["Publisher"]
 
 
 class _Publication:
-    """Groups that go one behind the other: after one that failed none is taken any more."""
+    """One call of `publish`: portions in order; after one has failed no more are accepted."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._groups = 0
+        self._portions = 0
         self._bytes = 0
         self._abandoned = False
         self.error: PenstockError | None = None
 
-    def send(self, group: Prepared) -> bool:
-        """Wait until there is room for a group, and count it in; False if none goes any more."""
+    def send(self, rows: Prepared) -> bool:
+        """Wait for room in the window and count a portion; return False after a failure."""
         with self._changed:
-            self._changed.wait_for(lambda: self.error is not None or self._has_room(group))
+            self._changed.wait_for(lambda: self.error is not None or self._has_room(rows))
             if self.error is not None:
                 return False
-            self._groups += 1
-            self._bytes += group.value_bytes
+            self._portions += 1
+            self._bytes += rows.value_bytes
             return True
 
-    def _has_room(self, group: Prepared) -> bool:
-        return not self._groups or (
-            self._groups < SINK_WINDOW_GROUPS
-            and self._bytes + group.value_bytes <= SINK_WINDOW_BYTES
+    def _has_room(self, rows: Prepared) -> bool:
+        return not self._portions or (
+            self._portions < SINK_WINDOW_GROUPS
+            and self._bytes + rows.value_bytes <= SINK_WINDOW_BYTES
         )
 
-    def settled(self, group: Prepared) -> None:
-        """Count a group out: it is safe, or will never be."""
+    def settled(self, rows: Prepared) -> None:
+        """Count a portion as settled: it is safe, or has failed."""
         with self._changed:
-            self._groups -= 1
-            self._bytes -= group.value_bytes
+            self._portions -= 1
+            self._bytes -= rows.value_bytes
             self._changed.notify()
 
     def fail(self, error: PenstockError) -> None:
-        """Let no more groups go."""
+        """Accept no more portions."""
         with self._changed:
             self.error = self.error or error
             self._changed.notify()
 
     def abandon(self) -> None:
-        """Let nobody wait: the loop does not go on."""
+        """Release all waiters: the event loop has stopped."""
         with self._changed:
             self.error = self.error or LogUnavailable("the broker is stopping")
             self._abandoned = True
             self._changed.notify()
 
     def drain(self) -> None:
-        """Wait until every group is settled: whoever counts what is there must find them all."""
+        """Wait until every portion is settled, so that a count of the log finds them all."""
         with self._changed:
-            self._changed.wait_for(lambda: self._abandoned or not self._groups)
+            self._changed.wait_for(lambda: self._abandoned or not self._portions)
 
 
 class Publisher:
-    """Publishes for threads that may wait. Made in the event loop's thread."""
+    """Publishes for threads that may block. Created in the event loop's thread."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -76,17 +76,17 @@ class Publisher:
         self._stopped = False
 
     def new_client(self) -> int:
-        """Return a number for a sender."""
+        """Return a new client number for a sender."""
         future = asyncio.run_coroutine_threadsafe(self._new_client(), self._loop)
         return future.result()
 
     async def _new_client(self) -> int:
         return self._broker.sessions.next_number()
 
-    def publish(self, groups: Iterable[Prepared]) -> int:
-        """Publish groups in their order; return how many rows are on disk.
+    def publish(self, portions: Iterable[Prepared]) -> int:
+        """Publish portions in order; return how many rows are on disk.
 
-        When it raises, the first of the groups may be, and none behind one that is not. Raise
+        If it raises, the first portions may be on disk, and none behind one that is not. Raise
         LogUnavailable or TopicTableFull.
         """
         publication = _Publication()
@@ -94,55 +94,55 @@ class Publisher:
             if self._stopped:
                 raise LogUnavailable("the broker is stopping")
             self._running.add(publication)
-        rows = 0
+        count = 0
         try:
-            for group in groups:
-                if not publication.send(group):
+            for rows in portions:
+                if not publication.send(rows):
                     break
-                self._post(publication, group)
-                rows += len(group)
+                self._post(publication, rows)
+                count += len(rows)
         finally:
             publication.drain()
             with self._lock:
                 self._running.discard(publication)
         if publication.error is not None:
             raise publication.error
-        return rows
+        return count
 
-    def _post(self, publication: _Publication, group: Prepared) -> None:
+    def _post(self, publication: _Publication, rows: Prepared) -> None:
         try:
-            self._loop.call_soon_threadsafe(self._publish, publication, group)
+            self._loop.call_soon_threadsafe(self._publish, publication, rows)
         except RuntimeError:  # the loop is closed
             publication.abandon()
 
     def stop(self) -> None:
-        """Let nobody wait any more."""
+        """Release all waiters; later calls raise LogUnavailable."""
         with self._lock:
             self._stopped = True
             running = list(self._running)
         for publication in running:
             publication.abandon()
 
-    # --- In the loop
+    # --- In the event loop
 
-    def _publish(self, publication: _Publication, group: Prepared) -> None:
+    def _publish(self, publication: _Publication, rows: Prepared) -> None:
         if publication.error is not None:
-            publication.settled(group)
+            publication.settled(rows)
             return
         try:
-            receipt = self._broker.publish_prepared(group)
+            receipt = self._broker.publish_prepared(rows)
         except Exception as error:
             known = error if isinstance(error, PenstockError) else None
             publication.fail(known or LogUnavailable(repr(error)))
-            publication.settled(group)
+            publication.settled(rows)
             if known is None:
                 raise
             return
-        self._broker.counters.messages_received_by_flight += len(group)
-        self._broker.when_settled(receipt, partial(self._settled, publication, group))
+        self._broker.counters.messages_received_by_flight += len(rows)
+        self._broker.when_settled(receipt, partial(self._settled, publication, rows))
 
     @staticmethod
-    def _settled(publication: _Publication, group: Prepared, safe: bool) -> None:  # noqa: FBT001
+    def _settled(publication: _Publication, rows: Prepared, safe: bool) -> None:  # noqa: FBT001
         if not safe:
             publication.fail(LogUnavailable("the disk failed"))
-        publication.settled(group)
+        publication.settled(rows)

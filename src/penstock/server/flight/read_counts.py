@@ -1,4 +1,4 @@
-"""What was read by Arrow Flight, counted batch by batch from the threads of those who read."""
+"""Counters of Flight reads, for metrics."""
 
 import threading
 
@@ -6,7 +6,7 @@ __all__ = ["ReadCounts"]
 
 
 class ReadCounts:
-    """Since the start; any thread may count."""
+    """Totals since the start. Any thread may count."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""Rows that a sink brings: put in the shape that groups are prepared of, and judged."""
+"""Checks the rows that a sink receives, and converts them to ROWS_SCHEMA."""
 
 from collections.abc import Callable, Iterator
 
@@ -17,7 +17,7 @@ from penstock.limits import (
     TOPIC_NAME_BYTES_MAX,
 )
 from penstock.model import is_publishable
-from penstock.storage.arrow.write.prepared import ROWS_SCHEMA
+from penstock.storage.schema import ROWS_SCHEMA
 
 __all__ = ["RowCheck", "check_columns", "whole"]
 
@@ -25,7 +25,7 @@ _NEEDED = ("topic", "value")
 
 
 def check_columns(schema: pa.Schema) -> None:
-    """Raise BadRows unless a sink can take rows with these columns."""
+    """Raise BadRows unless these are the columns of a sink."""
     for name in _NEEDED:
         if name not in schema.names:
             raise BadRows(name, "there is no such column; topic and value are needed")
@@ -37,9 +37,9 @@ def check_columns(schema: pa.Schema) -> None:
 
 
 def whole(reader: pf.MetadataRecordBatchReader) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a put; raise BadRequest unless its last message says that they are all.
+    """Yield the rows of a DoPut; raise BadRequest unless its last message confirms their number.
 
-    Flight ends the rows of a client that was killed like those of one that is done.
+    Flight cannot tell the end of the rows from the death of the client.
     """
     rows = 0
     told: int | None = None
@@ -59,16 +59,16 @@ def whole(reader: pf.MetadataRecordBatchReader) -> Iterator[pa.RecordBatch]:
 
 
 class RowCheck:
-    """Makes publishable rows of what comes; `judge` raises for topics that are not to be."""
+    """Converts batches to rows of ROWS_SCHEMA; `judge` raises for topics that are not allowed."""
 
     def __init__(self, judge: Callable[[str], None]) -> None:
         self._judge = judge
         self._judged: set[str] = set()
 
     def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return rows of ROWS_SCHEMA: values that are null are empty.
+        """Return rows of ROWS_SCHEMA; null values become empty.
 
-        Raise BadRows, InvalidTopicName, or what `judge` does.
+        Raise BadRows, InvalidTopicName, or what `judge` raises.
         """
         count = len(batch)
         topic = _cast(batch, "topic")
@@ -105,7 +105,7 @@ def _cast(batch: pa.RecordBatch, name: str) -> pa.Array:
 
 
 def _headers(batch: pa.RecordBatch) -> pa.Array:
-    """Return the headers of rows, without nulls on any level."""
+    """Return the headers of all rows, without nulls at any level."""
     kind = ROWS_SCHEMA.field("headers").type
     if "headers" not in batch.schema.names:
         zeros = pa.repeat(pa.scalar(0, pa.int32()), len(batch) + 1)
@@ -131,7 +131,7 @@ def _headers(batch: pa.RecordBatch) -> pa.Array:
 
 
 def _largest(lengths: pa.Array, keys: pa.Array, values: pa.Array) -> int:
-    """Return the most bytes that the headers of a row have."""
+    """Return the size of the largest headers of a row, in bytes."""
     sizes = pc.cast(pc.add(pc.binary_length(keys), pc.binary_length(values)), pa.int64())
     ends = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(sizes)])
     last = pc.cast(pc.cumulative_sum(lengths), pa.int64())

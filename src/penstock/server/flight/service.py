@@ -1,12 +1,11 @@
-"""The Flight service: what the calls of `penstock.flight.protocol` do.
+"""The Flight service: handlers for the calls of `penstock.flight.protocol`.
 
-Each call has a thread of Arrow's own. An error leaves as a FlightError that carries it whole.
+Each call runs in a thread of pyarrow. An error is sent as a FlightError with all its fields.
 """
 
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -38,12 +37,12 @@ from penstock.limits import (
     FLIGHT_REQUEST_BYTES_MAX,
     FLIGHT_WAIT_SECONDS_MAX,
 )
-from penstock.server.flight.access import ACCESS, Door, Doorkeeper, principal_of
+from penstock.ports import ConsumerGroups
+from penstock.server.flight.auth import AUTH, AuthMiddlewareFactory, FlightAuth, principal_of
 from penstock.server.flight.read_counts import ReadCounts
-from penstock.server.flight.reading import Reading
+from penstock.server.flight.reader import FlightReader
 from penstock.server.flight.rows import whole
 from penstock.server.flight.sinks import Sinks
-from penstock.storage.group_offsets import GroupOffsets
 
 __all__ = ["FlightService"]
 
@@ -56,44 +55,44 @@ _ERRORS: Final[dict[type[PenstockError], type[pf.FlightError]]] = {
     TooBusy: pf.FlightUnavailableError,
 }
 _SUMMARIES: Final = {
-    ActionName.BOUNDS: "what can be read of each partition",
+    ActionName.BOUNDS: "the readable offsets of each partition",
     ActionName.TOPICS: "the names of all topics",
     ActionName.OFFSET_AT: "the first offset at or after a time",
     ActionName.SPLITS: "a range in parts",
-    ActionName.PUBLISH_EPOCH: "publish what tasks have put aside",
-    ActionName.ABORT_EPOCH: "remove what tasks have put aside",
-    ActionName.COMMIT_GROUP: "remember up to where a group has read",
-    ActionName.GROUPS: "up to where groups have read",
+    ActionName.PUBLISH_EPOCH: "publish the staged rows of an epoch",
+    ActionName.ABORT_EPOCH: "remove the staged rows of an epoch",
+    ActionName.COMMIT_GROUP: "store the offsets of a consumer group",
+    ActionName.GROUPS: "the offsets of all consumer groups",
 }
 
 Request = TypeVar("Request", bound=msgspec.Struct)
 
 
 class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
-    """Takes calls at a location from the moment it is made."""
+    """Accepts calls at a location from its creation."""
 
     def __init__(
         self,
         location: pf.Location | str,
         *,
-        door: Door,
-        reading: Reading,
+        auth: FlightAuth,
+        reader: FlightReader,
         sinks: Sinks,
-        data: Path,
+        groups: ConsumerGroups,
         tls_certificates: list[tuple[bytes, bytes]] | None = None,
         counts: ReadCounts | None = None,
     ) -> None:
-        self._reading = reading
+        self._reader = reader
         self._sinks = sinks
-        self._groups = GroupOffsets(data)
+        self._groups = groups
         self._counts = counts or ReadCounts()
         self._stopping = False
-        self._turns = threading.BoundedSemaphore(FLIGHT_READS_MAX)
+        self._read_slots = threading.BoundedSemaphore(FLIGHT_READS_MAX)
         self._actions: dict[str, Callable[[bytes, Principal], object]] = {
             ActionName.BOUNDS: self._bounds,
-            ActionName.TOPICS: lambda _, principal: reading.topics(principal),
-            ActionName.OFFSET_AT: lambda body, _: reading.offset_at(_decoded(body, OffsetAt)),
-            ActionName.SPLITS: lambda body, principal: reading.splits(
+            ActionName.TOPICS: lambda _, principal: reader.topics(principal),
+            ActionName.OFFSET_AT: lambda body, _: reader.offset_at(_decoded(body, OffsetAt)),
+            ActionName.SPLITS: lambda body, principal: reader.splits(
                 _decoded(body, Splits), principal
             ),
             ActionName.PUBLISH_EPOCH: lambda body, principal: sinks.publish(
@@ -107,24 +106,24 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
         }
         super().__init__(
             location,
-            middleware={ACCESS: Doorkeeper(door)},
+            middleware={AUTH: AuthMiddlewareFactory(auth)},
             tls_certificates=tls_certificates,
         )
 
     def stop_reading(self) -> None:
-        """Let ranges that are being read end where they are, with an error."""
+        """End ranges that are being read, with an error."""
         self._stopping = True
 
     # --- Calls, see pyarrow -----------------------------------------------------------------------
 
     def do_get(self, context: pf.ServerCallContext, ticket: pf.Ticket) -> pf.FlightDataStream:
         """Read a range."""
-        with _told():
+        with _flight_errors():
             principal = principal_of(context)
             request = _decoded(ticket.ticket, ReadRange)
-            schema, batches = self._reading.read(request, principal)
+            schema, batches = self._reader.read(request, principal)
         # Not a GeneratorStream: that cannot send dictionaries.
-        reader = pa.RecordBatchReader.from_batches(schema, self._in_turn(batches))
+        reader = pa.RecordBatchReader.from_batches(schema, self._limited(batches))
         return pf.RecordBatchStream(reader)
 
     def do_put(
@@ -134,16 +133,16 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
         reader: pf.MetadataRecordBatchReader,
         writer: pf.FlightMetadataWriter,
     ) -> None:
-        """Put rows aside."""
-        with _told():
+        """Stage rows."""
+        with _flight_errors():
             principal = principal_of(context)
             request = _decoded(descriptor.command or b"", Stage)
             staged = self._sinks.stage(request, reader.schema, whole(reader), principal)
             writer.write(pa.py_buffer(msgspec.json.encode(staged)))
 
     def do_action(self, context: pf.ServerCallContext, action: pf.Action) -> Iterator[pf.Result]:
-        """Do what an action's type says."""
-        with _told():
+        """Run an action."""
+        with _flight_errors():
             principal = principal_of(context)
             done = self._actions.get(action.type)
             if done is None:
@@ -156,16 +155,16 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
 
     def list_actions(self, context: pf.ServerCallContext) -> list[tuple[str, str]]:
         """Return all actions."""
-        with _told():
+        with _flight_errors():
             principal_of(context)
         return [(str(name), summary) for name, summary in _SUMMARIES.items()]
 
-    # --- What they do -----------------------------------------------------------------------------
+    # --- Actions ----------------------------------------------------------------------------------
 
-    def _in_turn(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield batches while not too many others do."""
+    def _limited(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield batches; at most FLIGHT_READS_MAX calls do so at a time."""
         try:
-            if not self._turns.acquire(timeout=FLIGHT_WAIT_SECONDS_MAX):
+            if not self._read_slots.acquire(timeout=FLIGHT_WAIT_SECONDS_MAX):
                 raise TooBusy(FLIGHT_READS_MAX)
             self._counts.began()
             try:
@@ -174,7 +173,7 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
                     self._counts.sent(batch.num_rows, batch.nbytes)
                     yield batch
             finally:
-                self._turns.release()
+                self._read_slots.release()
         except PenstockError as error:
             raise pf.FlightServerError(with_failure(error)) from None
         except OSError as error:
@@ -187,18 +186,20 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
             raise LogUnavailable("the broker is stopping")
 
     def _bounds(self, _body: bytes, _principal: Principal) -> object:
-        return {self._reading.partition: self._reading.bounds()}
+        return self._reader.bounds()
 
     def _commit_group(self, body: bytes, _principal: Principal) -> None:
         request = _decoded(body, CommitGroup)
         self._groups.commit(request.group, request.offsets, lost=max(request.lost, 0))
 
     def _list_groups(self, _body: bytes, _principal: Principal) -> object:
-        partition, end = self._reading.partition, self._reading.bounds().end
+        bounds = self._reader.bounds()
         return {
             group: {
                 number: GroupOffset(
-                    offset, max(end - offset, 0) if number == partition else 0, state.lost
+                    offset,
+                    max(bounds[number].end - offset, 0) if number in bounds else 0,
+                    state.lost,
                 )
                 for number, offset in state.offsets.items()
             }
@@ -219,8 +220,8 @@ def _decoded(data: bytes, kind: type[Request]) -> Request:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """Let an error leave as one of Flight's, with all that its class is made of."""
+def _flight_errors() -> Iterator[None]:
+    """Convert errors to FlightErrors with all their fields."""
     try:
         yield
     except PenstockError as error:

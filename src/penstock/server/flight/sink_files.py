@@ -1,9 +1,9 @@
-"""What sinks keep on disk.
+"""Files of sinks: staged rows, and the state of each writer.
 
-DATA/sinks/<writer>/writer.json                   what the writer has published
-                    <epoch>-<partition>.arrows    rows of a task that wait: an Arrow IPC stream
-                    <epoch>-<partition>-<token>.arrows    likewise, of one attempt at the task
-                    *.new                         what was not written to its end
+DATA/sinks/<writer>/writer.json                   the last published epoch
+                    <epoch>-<partition>.arrows    staged rows of a task: an Arrow IPC stream
+                    <epoch>-<partition>-<token>.arrows    staged rows of one attempt at the task
+                    *.new                         unfinished files
 """
 
 import re
@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from penstock.flight.errors import SinkDamaged, StagingFull
 from penstock.limits import BLOCK_BYTES_MAX, BLOCK_ROWS_MAX, SINK_STAGED_BYTES_MAX
-from penstock.storage.arrow.files import TEMPORARY, Files
-from penstock.storage.arrow.write.prepared import ROWS_SCHEMA
+from penstock.storage.files import TEMPORARY, Files
+from penstock.storage.schema import ROWS_SCHEMA
 
 __all__ = ["Publishing", "SinkFiles", "Task", "WriterState"]
 
@@ -29,7 +29,7 @@ _STATE_BYTES_MAX: Final = 16 * 1024 * 1024
 
 
 class Publishing(msgspec.Struct, frozen=True):
-    """An epoch whose rows go to the log: whatever of it is there stands at `start` or behind."""
+    """An epoch that is being published; its rows in the log are at `start` or later."""
 
     epoch: int
     partitions: list[int]
@@ -39,13 +39,13 @@ class Publishing(msgspec.Struct, frozen=True):
 
     @property
     def tasks(self) -> "list[Task]":
-        """Whose rows are published, in order."""
+        """The tasks of the epoch, in the order of publication."""
         tokens = self.tokens or [""] * len(self.partitions)
         return [Task(self.epoch, *each) for each in zip(self.partitions, tokens, strict=True)]
 
 
 class WriterState(msgspec.Struct, frozen=True):
-    """What is remembered of a writer: `epoch`, its last, was published, with `rows`."""
+    """State of a writer: the last published epoch, and its number of rows."""
 
     writer: str
     owner: str
@@ -56,7 +56,7 @@ class WriterState(msgspec.Struct, frozen=True):
 
 
 class Task(NamedTuple):
-    """A part of an epoch, by whoever has this token."""
+    """A part of an epoch; `token` tells attempts at it apart."""
 
     epoch: int
     partition: int
@@ -64,9 +64,9 @@ class Task(NamedTuple):
 
 
 class SinkFiles:
-    """The folder of all sinks. Whoever calls sees to it that a writer has one caller at a time.
+    """The folder of all sinks. The caller ensures one call per writer at a time.
 
-    What fails raises OSError.
+    Methods raise OSError.
     """
 
     def __init__(self, data: Path, *, files: Files | None = None) -> None:
@@ -74,13 +74,13 @@ class SinkFiles:
         self._files = files or Files()
 
     def writers(self) -> list[str]:
-        """Return everyone that something is kept of."""
+        """Return all writers that have a folder."""
         return [name for name in self._files.names(self._folder) if (self._folder / name).is_dir()]
 
-    # --- What is remembered
+    # --- State of writers
 
     def load(self, writer: str) -> WriterState | None:
-        """Return what is remembered of a writer, None if nothing is; raise SinkDamaged."""
+        """Return the state of a writer, None if it has none; raise SinkDamaged."""
         path = self._folder / writer / _STATE
         try:
             return msgspec.json.decode(
@@ -92,13 +92,13 @@ class SinkFiles:
             raise SinkDamaged(str(path), str(error)) from error
 
     def save(self, state: WriterState) -> None:
-        """Remember a writer; it is on disk when this returns."""
+        """Store the state of a writer; it is on disk when this returns."""
         folder = self._folder / state.writer
         self._files.make_folder(folder)
         self._files.replace(folder / _STATE, msgspec.json.encode(state))
 
     def forget(self, writer: str) -> None:
-        """Keep nothing of a writer."""
+        """Remove all files of a writer."""
         folder = self._folder / writer
         for name in self._files.names(folder):
             self._files.remove(folder / name)
@@ -106,15 +106,15 @@ class SinkFiles:
         self._files.sync_folder(self._folder)
 
     def age_seconds(self, writer: str) -> float:
-        """Return how long ago the writer's state was saved."""
+        """Return the age of the writer's state."""
         return time.time() - (self._folder / writer / _STATE).stat().st_mtime
 
-    # --- What waits
+    # --- Staged rows
 
     def write(self, writer: str, batches: Iterable[pa.RecordBatch]) -> tuple[Path, int]:
-        """Put rows of ROWS_SCHEMA into a file, on disk; return it, and how many rows.
+        """Write rows of ROWS_SCHEMA to a temporary file and sync it; return path and row count.
 
-        It does not count until `keep`. Raise StagingFull.
+        `keep` makes it the rows of a task. Raise StagingFull.
         """
         folder = self._folder / writer
         taken = sum(map(self._size, (folder / name for name in self._files.names(folder))))
@@ -138,26 +138,26 @@ class SinkFiles:
         return path, rows
 
     def keep(self, writer: str, task: Task, path: Path) -> None:
-        """Let a file that was written be the rows of a task, in place of any before."""
+        """Make a written file the rows of a task, replacing earlier ones."""
         self._files.rename(path, self._path(writer, task))
         self._files.sync_folder(path.parent)
 
     def drop(self, path: Path) -> None:
-        """Remove a file that was written and is not wanted."""
+        """Remove a written file."""
         self._files.remove(path)
 
     def tasks(self, writer: str) -> list[Task]:
-        """Return the tasks whose rows wait."""
+        """Return the tasks that have staged rows."""
         matches = map(_STAGED.fullmatch, self._files.names(self._folder / writer))
         return [Task(int(each[1]), int(each[2]), each[3] or "") for each in matches if each]
 
     def remove(self, writer: str, tasks: Iterable[Task]) -> None:
-        """Remove the rows of tasks."""
+        """Remove the staged rows of tasks."""
         for task in tasks:
             self._files.remove(self._path(writer, task))
 
     def read(self, writer: str, task: Task) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a task."""
+        """Yield the staged rows of a task."""
         with (
             pa.OSFile(str(self._path(writer, task))) as source,
             pa.ipc.open_stream(source) as stream,
@@ -165,7 +165,7 @@ class SinkFiles:
             yield from stream
 
     def tidy(self, writer: str, *, seconds_max: float) -> None:
-        """Remove rows that wait for too long."""
+        """Remove rows that were staged more than `seconds_max` ago."""
         oldest = time.time() - seconds_max
         for task in self.tasks(writer):
             path = self._path(writer, task)
@@ -173,7 +173,7 @@ class SinkFiles:
                 self._files.remove(path)
 
     def sweep(self) -> None:
-        """Remove what was never finished, before anything is written."""
+        """Remove unfinished files; call it before anything is written."""
         for writer in self.writers():
             folder = self._folder / writer
             for name in self._files.names(folder):
@@ -183,7 +183,7 @@ class SinkFiles:
     def _size(self, path: Path) -> int:
         try:
             return self._files.size(path)
-        except FileNotFoundError:  # another task of the writer was faster
+        except FileNotFoundError:  # removed by another task of the writer
             return 0
 
     def _path(self, writer: str, task: Task) -> Path:
@@ -197,7 +197,7 @@ def _check_room(writer: str, size: int) -> None:
 
 
 def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Put small batches together: a group of the log is made of one."""
+    """Concatenate small batches: each becomes a row group of the log."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:

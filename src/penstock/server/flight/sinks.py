@@ -1,11 +1,11 @@
-"""Tables that are published: the rows of an epoch are put aside, then go to the log, once.
+"""Sinks: tasks stage the rows of an epoch, then the epoch is published exactly once.
 
     stage      rows of a task → a file, on disk                    any number of times
-    publish    note the epoch and where the log ends → publish → note that it is done
+    publish    save the epoch and the end of the log → publish → save that it is done
 
-Whenever the process ends between the notes, the log itself says how much of the epoch it has: its
-rows carry `writer/epoch/partition`, and go in one order. The rest follows, of the same files, when
-the broker is there again. So an epoch that has begun is published whole, and none twice.
+If the process ends between the two saves, the log shows how much of the epoch it has: its rows
+carry `writer/epoch/partition`, and their order is fixed. The broker publishes the rest from the
+same files when it starts again. So an epoch is published whole, and never twice.
 """
 
 import re
@@ -24,12 +24,12 @@ from penstock.errors import NotAllowed, PenstockError
 from penstock.flight.errors import BadRequest, EpochOutOfOrder, NotStaged, StagingFull
 from penstock.flight.protocol import AbortEpoch, Published, PublishEpoch, Stage, Staged
 from penstock.limits import SINK_FINAL_SECONDS_MAX, SINK_STALE_SECONDS_MAX, SINK_WRITERS_MAX
+from penstock.ports import PartitionRange, Prepared, Storage
+from penstock.ports.selection import Selection
 from penstock.protocols import FLIGHT
 from penstock.server.flight.publisher import Publisher
-from penstock.server.flight.reading import Reading
 from penstock.server.flight.rows import RowCheck, check_columns
 from penstock.server.flight.sink_files import Publishing, SinkFiles, Task, WriterState
-from penstock.storage.arrow.write.prepared import PreparedGroup, prepare
 
 __all__ = ["Sinks"]
 
@@ -38,14 +38,16 @@ log = structlog.get_logger("penstock.flight")
 _WRITER: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 _TOKEN: Final = re.compile(r"[A-Za-z0-9]{0,64}")
 _NUMBER_MAX: Final = (1 << 62) - 1
+_COUNTED: Final = ("sender", "protocol", "correlation")
+"""Columns by which the rows of an epoch are counted."""
 
 
 class Sinks:
-    """All writers. Any thread may call; those of one writer wait for each other."""
+    """The sinks of all writers. Any thread may call; calls for one writer run one after another."""
 
-    def __init__(self, files: SinkFiles, reading: Reading, publisher: Publisher) -> None:
+    def __init__(self, files: SinkFiles, storage: Storage, publisher: Publisher) -> None:
         self._files = files
-        self._reading = reading
+        self._storage = storage
         self._publisher = publisher
         self._lock = threading.Lock()
         self._locks: dict[str, threading.Lock] = {}
@@ -58,7 +60,7 @@ class Sinks:
         with lock:
             yield
 
-    # --- Putting aside ----------------------------------------------------------------------------
+    # --- Staging ----------------------------------------------------------------------------------
 
     def stage(
         self,
@@ -67,9 +69,9 @@ class Sinks:
         batches: Iterator[pa.RecordBatch],
         principal: Principal,
     ) -> Staged:
-        """Put the rows of a task aside, on disk, in place of what it brought before.
+        """Stage the rows of a task on disk, replacing those it staged before.
 
-        An epoch that is published, or has begun to be, has its rows: then these are only counted.
+        For an epoch whose publication has begun, the rows are only counted.
         """
         _check(request.writer, request.epoch, request.partition)
         _check_tokens([request.token])
@@ -88,11 +90,11 @@ class Sinks:
             else:
                 task = Task(request.epoch, request.partition, request.token)
                 self._files.keep(request.writer, task, path)
-        log.debug("rows put aside", rows=rows, **msgspec.structs.asdict(request))
+        log.debug("rows staged", rows=rows, **msgspec.structs.asdict(request))
         return Staged(rows)
 
     def abort(self, request: AbortEpoch, principal: Principal) -> None:
-        """Remove what was put aside for an epoch, unless it has begun to be published."""
+        """Remove the staged rows of an epoch, unless its publication has begun."""
         _check(request.writer, request.epoch)
         with self._alone(request.writer):
             state = self._files.load(request.writer)
@@ -106,7 +108,7 @@ class Sinks:
                 )
 
     def _state(self, writer: str, principal: Principal) -> WriterState:
-        """Return what is remembered of a writer; from now on there is something."""
+        """Return the state of a writer; create it if there is none."""
         state = self._files.load(writer)
         if state is None:
             if len(self._files.writers()) >= SINK_WRITERS_MAX:
@@ -121,7 +123,7 @@ class Sinks:
     # --- Publishing -------------------------------------------------------------------------------
 
     def publish(self, request: PublishEpoch, principal: Principal) -> Published:
-        """Publish the rows of an epoch, unless they are; they are on disk when this returns."""
+        """Publish the rows of an epoch unless they are published; return when they are on disk."""
         _check(request.writer, request.epoch, *request.partitions)
         _check_tokens(request.tokens)
         if request.tokens and len(request.tokens) != len(request.partitions):
@@ -142,7 +144,7 @@ class Sinks:
         publishing = Publishing(
             request.epoch,
             list(parts),
-            start=self._reading.next_offset,
+            start=self._storage.next_offset,
             final=request.final,
             tokens=list(parts.values()),
         )
@@ -155,12 +157,12 @@ class Sinks:
         return begun
 
     def _finish(self, state: WriterState) -> WriterState:
-        """Publish what the log has not of an epoch that has begun."""
+        """Publish the rows of a begun epoch that the log does not have yet."""
         publishing = state.publishing
         if publishing is None:
             return state
         done = self._count(state.writer, publishing)
-        rows = done + self._publisher.publish(self._groups(state.writer, publishing, skip=done))
+        rows = done + self._publisher.publish(self._portions(state.writer, publishing, skip=done))
         finished = WriterState(
             state.writer, state.owner, publishing.epoch, rows, final=publishing.final
         )
@@ -172,12 +174,14 @@ class Sinks:
 
     def _count(self, writer: str, publishing: Publishing) -> int:
         """Return how many rows of an epoch the log has."""
-        end = self._reading.bounds().end
+        partition = self._storage.partition
+        end = self._storage.bounds()[partition].end
         if publishing.start >= end:
             return 0
+        span = PartitionRange(partition, publishing.start, end)
         mark = f"{writer}/{publishing.epoch}/"
         count = 0
-        for batch in self._reading.batches(publishing.start, end):
+        for batch in self._storage.scan(span, Selection(), columns=_COUNTED):
             if writer not in batch.column("sender").dictionary.to_pylist():
                 continue
             ours = pc.and_kleene(
@@ -188,14 +192,16 @@ class Sinks:
             count += pc.sum(ours).as_py() or 0
         return count
 
-    def _groups(self, writer: str, publishing: Publishing, *, skip: int) -> Iterator[PreparedGroup]:
+    def _portions(self, writer: str, publishing: Publishing, *, skip: int) -> Iterator[Prepared]:
         client = self._client(writer)
         for task in publishing.tasks:
             correlation = f"{writer}/{task.epoch}/{task.partition}"
             for rows in self._files.read(writer, task):
                 left = rows.slice(min(skip, len(rows)))
                 skip -= len(rows) - len(left)
-                yield from prepare(left, sender=writer, client=client, correlation=correlation)
+                yield from self._storage.prepare(
+                    left, sender=writer, client=client, source=FLIGHT, correlation=correlation
+                )
 
     def _client(self, writer: str) -> int:
         with self._lock:
@@ -209,12 +215,12 @@ class Sinks:
     # --- After a start ----------------------------------------------------------------------------
 
     def recover(self) -> None:
-        """Finish what was cut short, and remove what nobody will come for."""
+        """Finish interrupted publications, and remove stale rows."""
         for writer in self._files.writers():
             with self._alone(writer):
                 try:
                     self._recover(writer)
-                except (OSError, PenstockError) as error:  # it is tried again when the writer comes
+                except (OSError, PenstockError) as error:  # the next call of the writer tries again
                     log.warning("sink not recovered", writer=writer, error=str(error))
         self._forget_final()
 

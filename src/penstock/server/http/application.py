@@ -1,4 +1,4 @@
-"""The HTTP application: who asks, what for, and how it is answered."""
+"""The HTTP application: authentication, decoding of requests, encoding of answers."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -17,13 +17,13 @@ from penstock.core.access import Principal
 from penstock.errors import AuthenticationFailed, PenstockError
 from penstock.gateway.options import GatewayOptions
 from penstock.limits import HTTP_BODY_BYTES_MAX, HTTP_REQUEST_SECONDS_MAX
-from penstock.server.http.access import Door
-from penstock.server.http.answers import Failure, Fault
+from penstock.server.http.auth import HttpAuth
+from penstock.server.http.context import HttpContext
 from penstock.server.http.errors import ApiError, api_error
 from penstock.server.http.metrics import exposition
 from penstock.server.http.openapi import describe
-from penstock.server.http.routes import Operation, Who, operations
-from penstock.server.http.view import ServerView
+from penstock.server.http.routes import Access, Operation, operations
+from penstock.server.http.schemas import Failure, Fault
 from penstock.transport.addresses import Address
 
 __all__ = ["new_application"]
@@ -38,10 +38,10 @@ _ADVICE: Final = {
 Answering = Callable[[Request], Awaitable[Response]]
 
 
-def new_application(view: ServerView, address: Address, options: GatewayOptions) -> ASGIApp:
+def new_application(context: HttpContext, address: Address, options: GatewayOptions) -> ASGIApp:
     """Return the application of one listener."""
     table = operations(lambda: describe(table))
-    application = _Application(view, Door(address, options))
+    application = _Application(context, HttpAuth(address, options))
     routes = [
         Route(each.path, application.endpoint(each), methods=[each.method], name=each.name)
         for each in table
@@ -51,18 +51,18 @@ def new_application(view: ServerView, address: Address, options: GatewayOptions)
         exception_handlers={HTTPException: _not_there},
     )
     starlette.router.redirect_slashes = False
-    return _Counting(starlette, view)
+    return _Counting(starlette, context)
 
 
 class _Application:
-    """Runs operations: judges who asks, reads what is asked, puts the answer into words."""
+    """Runs operations: authenticates the caller, decodes the request, encodes the answer."""
 
-    def __init__(self, view: ServerView, door: Door) -> None:
-        self._view = view
-        self._door = door
+    def __init__(self, context: HttpContext, auth: HttpAuth) -> None:
+        self._context = context
+        self._auth = auth
 
     def endpoint(self, operation: Operation) -> Answering:
-        """Return what answers requests for an operation."""
+        """Return the handler of an operation."""
 
         async def answer(request: Request) -> Response:
             try:
@@ -72,48 +72,48 @@ class _Application:
                 return _failure(error)
             except PenstockError as error:
                 if isinstance(error, AuthenticationFailed):
-                    log.info("request refused", **_who(request), reason=error.reason)
+                    log.info("request refused", **_peer(request), reason=error.reason)
                 return _failure(api_error(error))
             except TimeoutError:
                 message = f"no answer within {HTTP_REQUEST_SECONDS_MAX:g} s; ask again"
                 return _failure(ApiError(503, "timed-out", message))
             except ClientDisconnect:
                 return Response(status_code=400)
-            except Exception:  # it breaks one request only
-                log.exception("request failed", **_who(request), path=operation.path)
+            except Exception:  # a fault ends one request only
+                log.exception("request failed", **_peer(request), path=operation.path)
                 message = "a fault of the broker's own; its log has the details"
                 return _failure(ApiError(500, "internal-error", message))
 
         return answer
 
     async def _answer(self, operation: Operation, request: Request) -> Response:
-        if operation.who is Who.ANYBODY:
+        if operation.access is Access.PUBLIC:
             return self._health(operation)
-        self._door.check_origin(request)
-        principal = await self._door.admit(request)
+        self._auth.check_origin(request)
+        principal = await self._auth.authenticate(request)
         if operation.run is None:
             accept = request.headers.get("accept", "")
-            text, content_type = await exposition(self._view, accept)
+            text, content_type = await exposition(self._context, accept)
             return Response(text, headers={"Content-Type": content_type})
-        asked = await self._asked(operation, request)
+        asked = await self._decoded(operation, request)
         return await self._run(operation.run, principal, asked)
 
     async def _run(
         self,
-        run: Callable[[ServerView, Principal, Any], Awaitable[msgspec.Struct]],
+        run: Callable[[HttpContext, Principal, Any], Awaitable[msgspec.Struct]],
         principal: Principal,
         asked: msgspec.Struct,
     ) -> Response:
-        answer = await run(self._view, principal, asked)
+        answer = await run(self._context, principal, asked)
         return _json(200, answer)
 
     def _health(self, operation: Operation) -> Response:
-        problem = self._view.not_ready() if operation.path == "/readyz" else None
+        problem = self._context.not_ready() if operation.path == "/readyz" else None
         text = "ok\n" if problem is None else f"{problem}\n"
         return Response(text, 200 if problem is None else 503, media_type="text/plain")
 
-    async def _asked(self, operation: Operation, request: Request) -> msgspec.Struct:
-        """Return what is asked for; raise ApiError."""
+    async def _decoded(self, operation: Operation, request: Request) -> msgspec.Struct:
+        """Return the decoded query or body; raise ApiError."""
         query = _converted(dict(request.query_params), operation.query)
         if operation.body is None:
             return query
@@ -125,7 +125,7 @@ class _Application:
         try:
             return msgspec.json.decode(body, type=operation.body)
         except msgspec.MsgspecError as error:
-            raise ApiError(400, "bad-request", _told(error)) from None
+            raise ApiError(400, "bad-request", _problem(error)) from None
         except UnicodeDecodeError:
             raise ApiError(400, "bad-request", "expected JSON in UTF-8") from None
 
@@ -148,15 +148,15 @@ def _converted(values: dict[str, str], kind: type[msgspec.Struct]) -> msgspec.St
     try:
         return msgspec.convert(values, kind, strict=False)
     except msgspec.ValidationError as error:
-        message = _told(error)
+        message = _problem(error)
         if "unknown field" in message:
             known = ", ".join(field.name for field in msgspec.structs.fields(kind))
             message += f"; expected {known}" if known else "; nothing may stand behind the ?"
         raise ApiError(400, "bad-request", message) from None
 
 
-def _told(error: msgspec.MsgspecError) -> str:
-    """Return what is wrong with a request, the field first."""
+def _problem(error: msgspec.MsgspecError) -> str:
+    """Return the problem of a request, the field first."""
     text, _, place = str(error).partition(" - at `")
     field = place.rstrip("`").removeprefix("$.").removeprefix("$")
     text = text[:1].lower() + text[1:]
@@ -175,7 +175,7 @@ def _failure(error: ApiError) -> Response:
     if error.status == 401:
         response.headers["WWW-Authenticate"] = 'Bearer, Basic realm="penstock", charset="UTF-8"'
     if error.status == 413:
-        response.headers["Connection"] = "close"  # nobody reads the rest
+        response.headers["Connection"] = "close"  # the rest of the body is not read
     return response
 
 
@@ -188,8 +188,8 @@ async def _not_there(_request: Request, error: Exception) -> Response:
     return response
 
 
-def _who(request: Request) -> dict[str, Any]:
-    """Return what log events say of a request's connection."""
+def _peer(request: Request) -> dict[str, Any]:
+    """Return the fields of log events that identify the connection of a request."""
     client = request.client
     return {
         "connection": request.scope.get("state", {}).get("connection"),
@@ -200,9 +200,9 @@ def _who(request: Request) -> dict[str, Any]:
 class _Counting:
     """Counts requests by the first digit of their status."""
 
-    def __init__(self, inside: ASGIApp, view: ServerView) -> None:
+    def __init__(self, inside: ASGIApp, context: HttpContext) -> None:
         self._inside = inside
-        self._counts = view.requests
+        self._counts = context.requests
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""

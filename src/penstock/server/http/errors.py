@@ -1,4 +1,4 @@
-"""How requests fail: a status, and a JSON body that says what to do."""
+"""Errors of the HTTP API: a status, and a JSON body with a code and a message."""
 
 from typing import Final
 
@@ -45,8 +45,8 @@ _STATUS: Final[dict[type[PenstockError], int]] = {
 
 
 def api_error(error: PenstockError) -> ApiError:
-    """Return what a caller is told of an error of the broker."""
-    if isinstance(error, AuthenticationFailed):  # which part was wrong is for the log alone
+    """Return the API error for an error of the broker."""
+    if isinstance(error, AuthenticationFailed):  # details go to the log, not to the client
         message = (
             "credentials needed: send Authorization: Bearer with a token or an API key, "
             "or Basic with a user name and password"

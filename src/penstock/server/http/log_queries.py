@@ -1,17 +1,22 @@
-"""What the API tells of the log, of those who read it, and of how fast all goes."""
+"""API handlers for the log, consumer groups and rates."""
 
 import asyncio
 import dataclasses
 from collections import Counter
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
 
 from penstock.core.access import Principal
 from penstock.limits import HTTP_RATES_CLIENTS_MAX, HTTP_RATES_MAX, HTTP_SEGMENTS_MAX
 from penstock.model import Durability
+from penstock.ports import Bounds, GroupState
 from penstock.protocols import PROTOCOLS, Protocol
-from penstock.server.http.access import may_see_everything
-from penstock.server.http.answers import (
+from penstock.server.http.auth import may_see_everything
+from penstock.server.http.client_counts import ClientCounts, client_of, count_clients, moment
+from penstock.server.http.context import HttpContext
+from penstock.server.http.errors import ApiError
+from penstock.server.http.schemas import (
     Group,
     GroupOffset,
     Groups,
@@ -23,12 +28,8 @@ from penstock.server.http.answers import (
     Segment,
     TopicRate,
 )
-from penstock.server.http.census import Census, client_of, moment, take_census
-from penstock.server.http.errors import ApiError
-from penstock.server.http.view import ServerView
-from penstock.storage.group_offsets import GroupOffsets, GroupState
 
-__all__ = ["Measuring", "describe_log", "groups_of", "list_groups"]
+__all__ = ["RateMeter", "describe_log", "groups_of", "list_groups"]
 
 _DURABILITY: Final = {
     Durability.FSYNC: "fsync",
@@ -37,48 +38,29 @@ _DURABILITY: Final = {
 }
 
 
-async def describe_log(view: ServerView, principal: Principal, _query: NoQuery) -> LogAnswer:
-    """Return what there is of the log; raise NotAllowed."""
+async def describe_log(context: HttpContext, principal: Principal, _query: NoQuery) -> LogAnswer:
+    """Return the state of the log; raise NotAllowed."""
     may_see_everything(principal)
-    writer, log = view.broker.log, view.log
-    if log is None:
-        return LogAnswer(
-            kept=False,
-            id=f"{writer.log_id:012x}",
-            partition=writer.partition,
-            durability="memory",
-            horizon=writer.next_offset,
-            end=writer.next_offset,
-            durable=0,
-            next_offset=writer.next_offset,
-            bytes=0,
-            waiting_bytes=0,
-            commits=0,
-            syncs=0,
-            sync_seconds=0.0,
-            failures=0,
-            problem=None,
-            segment_count=0,
-            segments=[],
-        )
-    segments = log.catalog.segments()
+    storage = context.storage
+    status = storage.status()
+    times = status.sync_times
     return LogAnswer(
-        kept=True,
-        id=f"{log.log_id:012x}",
-        partition=log.partition,
-        durability=_DURABILITY[log.options.durability.default],  # type: ignore[arg-type]
-        horizon=log.horizon,
-        end=log.end,
-        durable=log.durable_offset,
-        next_offset=log.next_offset,
-        bytes=sum(segment.size for segment in segments),
-        waiting_bytes=log.waiting_bytes,
-        commits=log.commits,
-        syncs=log.sync_times.count,
-        sync_seconds=log.sync_times.seconds,
-        failures=log.failures,
-        problem=_problem(view),
-        segment_count=len(segments),
+        kept=storage.keeps_history,
+        id=f"{status.log_id:012x}",
+        partition=status.partition,
+        durability=_DURABILITY[status.durability],  # type: ignore[arg-type]
+        horizon=status.horizon,
+        end=status.end,
+        durable=status.durable_end,
+        next_offset=status.next_offset,
+        bytes=status.size,
+        waiting_bytes=status.waiting_bytes,
+        commits=status.commits,
+        syncs=times.count,
+        sync_seconds=times.seconds,
+        failures=status.failures,
+        problem=status.problem,
+        segment_count=len(status.segments),
         segments=[
             Segment(
                 base_offset=segment.base_offset,
@@ -86,37 +68,31 @@ async def describe_log(view: ServerView, principal: Principal, _query: NoQuery) 
                 bytes=segment.size,
                 last_time=None if not segment.last_us else moment(segment.last_us),
             )
-            for segment in segments[-HTTP_SEGMENTS_MAX:]
+            for segment in status.segments[-HTTP_SEGMENTS_MAX:]
         ],
     )
 
 
-def _problem(view: ServerView) -> str | None:
-    error = view.log.unavailable if view.log is not None else None
-    return None if error is None else error.strerror or str(error)
-
-
-async def list_groups(view: ServerView, principal: Principal, _query: NoQuery) -> Groups:
-    """Return groups of readers and how far they are behind; raise NotAllowed."""
+async def list_groups(context: HttpContext, principal: Principal, _query: NoQuery) -> Groups:
+    """Return consumer groups and their lag; raise NotAllowed."""
     may_see_everything(principal)
-    return Groups(await groups_of(view))
+    return Groups(await groups_of(context))
 
 
-async def groups_of(view: ServerView) -> list[Group]:
-    """Return all groups, by name; their files are read in a thread."""
-    data, log = view.data, view.log
-    if data is None or log is None:
-        return []
-    states = await asyncio.to_thread(GroupOffsets(data).all)
-    return [_group(state, partition=log.partition, end=log.end) for state in states.values()]
+async def groups_of(context: HttpContext) -> list[Group]:
+    """Return all consumer groups by name; a thread reads them, because that may block."""
+    storage = context.storage
+    states = await asyncio.to_thread(storage.groups.all)
+    bounds = storage.bounds()
+    return [_group(state, bounds) for state in states.values()]
 
 
-def _group(state: GroupState, *, partition: int, end: int) -> Group:
+def _group(state: GroupState, bounds: Mapping[int, Bounds]) -> Group:
     offsets = [
         GroupOffset(
             partition=number,
             offset=max(offset, 0),
-            lag=max(end - offset, 0) if number == partition else 0,
+            lag=max(bounds[number].end - offset, 0) if number in bounds else 0,
         )
         for number, offset in sorted(state.offsets.items())
     ]
@@ -134,7 +110,7 @@ def _group(state: GroupState, *, partition: int, end: int) -> Group:
 
 @dataclasses.dataclass(slots=True)
 class _Sums:
-    """What was counted up to a time, by who it came from."""
+    """Counters at one moment, by source."""
 
     received: Counter[str]
     received_bytes: Counter[str]
@@ -144,32 +120,32 @@ class _Sums:
     sync_seconds: float
 
 
-class Measuring:
-    """Rates, measured while whoever asks waits; not for too many at a time."""
+class RateMeter:
+    """Measures rates while the caller waits; for HTTP_RATES_MAX callers at a time."""
 
     def __init__(self) -> None:
         self._under_way = 0
 
-    async def rates(self, view: ServerView, principal: Principal, query: RatesQuery) -> Rates:
-        """Return what happens in the next seconds; raise NotAllowed or ApiError."""
+    async def rates(self, context: HttpContext, principal: Principal, query: RatesQuery) -> Rates:
+        """Return the rates of the next seconds; raise NotAllowed or ApiError."""
         may_see_everything(principal)
         if self._under_way >= HTTP_RATES_MAX:
             message = f"{HTTP_RATES_MAX} others measure already; ask again in a second"
             raise ApiError(503, "too-busy", message)
         self._under_way += 1
         try:
-            return await _measure(view, query)
+            return await _measure(context, query)
         finally:
             self._under_way -= 1
 
 
-async def _measure(view: ServerView, query: RatesQuery) -> Rates:
-    broker = view.broker
-    before, topics_before = _sums(view), broker.topic_counts.snapshot()
+async def _measure(context: HttpContext, query: RatesQuery) -> Rates:
+    broker = context.broker
+    before, topics_before = _sums(context), broker.topic_counts.snapshot()
     started = broker.clock.monotonic()
     await asyncio.sleep(query.seconds)
     seconds = max(broker.clock.monotonic() - started, 0.001)
-    after = _sums(view)
+    after = _sums(context)
     busiest = broker.topic_counts.busiest_since(topics_before, most=query.topics)
     del topics_before
     router = broker.router
@@ -183,42 +159,42 @@ async def _measure(view: ServerView, query: RatesQuery) -> Rates:
         )
         for identifier, count in busiest
     ]
-    census = await take_census(broker, slowest_max=HTTP_RATES_CLIENTS_MAX)
-    log = view.log
+    counts = await count_clients(broker, slowest_max=HTTP_RATES_CLIENTS_MAX)
+    status = context.storage.status()
     return Rates(
         time=datetime.now(UTC),
         seconds=seconds,
-        clients=sum(census.clients.values()),
-        connections=view.connections(),
-        subscriptions=sum(census.subscriptions.values()),
+        clients=sum(counts.clients.values()),
+        connections=context.connections(),
+        subscriptions=sum(counts.subscriptions.values()),
         topic_count=len(broker.topics),
-        waiting_bytes=sum(census.waiting_bytes.values()),
-        slow_count=sum(census.slow.values()),
-        protocols=_protocol_rates(before, after, census, seconds),
+        waiting_bytes=sum(counts.waiting_bytes.values()),
+        slow_count=sum(counts.slow.values()),
+        protocols=_protocol_rates(before, after, counts, seconds),
         topics=topics,
-        slow=[client_of(broker, session) for session in census.slowest],
-        groups=await groups_of(view),
-        end_offset=broker.log.next_offset if log is None else log.end,
-        log_waiting_bytes=0 if log is None else log.waiting_bytes,
+        slow=[client_of(broker, session) for session in counts.slowest],
+        groups=await groups_of(context),
+        end_offset=status.end,
+        log_waiting_bytes=status.waiting_bytes,
         syncs=after.syncs - before.syncs,
         sync_seconds=max(after.sync_seconds - before.sync_seconds, 0.0),
-        problem=_problem(view),
+        problem=status.problem,
     )
 
 
-def _sums(view: ServerView) -> _Sums:
-    counters = view.broker.counters
+def _sums(context: HttpContext) -> _Sums:
+    counters = context.broker.counters
     received = _labelled(counters.messages_received)
     received["flight"] = counters.messages_received_by_flight
     received["http"] = counters.messages_received_by_http
-    times = view.log.sync_times if view.log is not None else None
+    times = context.storage.status().sync_times
     return _Sums(
         received=received,
         received_bytes=_labelled(counters.bytes_received),
         sent=_labelled(counters.messages_sent),
         sent_bytes=_labelled(counters.bytes_sent),
-        syncs=times.count if times is not None else 0,
-        sync_seconds=times.seconds if times is not None else 0.0,
+        syncs=times.count,
+        sync_seconds=times.seconds,
     )
 
 
@@ -227,9 +203,9 @@ def _labelled(counts: Counter[Protocol]) -> Counter[str]:
 
 
 def _protocol_rates(
-    before: _Sums, after: _Sums, census: Census, seconds: float
+    before: _Sums, after: _Sums, counts: ClientCounts, seconds: float
 ) -> list[ProtocolRate]:
-    clients = _labelled(census.clients)
+    clients = _labelled(counts.clients)
     return [
         ProtocolRate(
             protocol=label,

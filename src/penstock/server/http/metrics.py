@@ -1,6 +1,6 @@
-"""Prometheus' text: every number is read when it is asked for, none is kept for it.
+"""Metrics in Prometheus text format, collected when they are requested.
 
-There are no labels for topics or clients, and few values for those that there are.
+Topics and clients are not labels, and labels have few values: the number of series is bounded.
 """
 
 from collections import Counter
@@ -21,33 +21,32 @@ from prometheus_client.registry import Collector
 import penstock
 from penstock.limits import METRICS_GROUPS_MAX, METRICS_REASONS_MAX
 from penstock.protocols import PROTOCOLS, Protocol
-from penstock.server.http.answers import Group
-from penstock.server.http.census import Census, take_census
+from penstock.server.http.client_counts import ClientCounts, count_clients
+from penstock.server.http.context import HttpContext
 from penstock.server.http.log_queries import groups_of
-from penstock.server.http.view import ServerView
-from penstock.storage.arrow.write.sync_times import BOUNDS_SECONDS
+from penstock.server.http.schemas import Group
 
 __all__ = ["exposition"]
 
 _PROCESS: Final = ProcessCollector(registry=None)
 
 
-async def exposition(view: ServerView, accept: str) -> tuple[bytes, str]:
-    """Return all metrics as text that a caller accepts, and its content type."""
+async def exposition(context: HttpContext, accept: str) -> tuple[bytes, str]:
+    """Return all metrics in a format that `accept` names, and its content type."""
     registry = CollectorRegistry()
-    census = await take_census(view.broker)
-    registry.register(_BrokerCollector(view, census, await groups_of(view)))
+    clients = await count_clients(context.broker)
+    registry.register(_BrokerCollector(context, clients, await groups_of(context)))
     registry.register(_PROCESS)
     encode, content_type = choose_encoder(accept)
     return encode(registry), content_type
 
 
 class _BrokerCollector(Collector):
-    """What a broker counts, at one moment."""
+    """Collects the metrics of a broker."""
 
-    def __init__(self, view: ServerView, census: Census, groups: list[Group]) -> None:
-        self._view = view
-        self._census = census
+    def __init__(self, context: HttpContext, clients: ClientCounts, groups: list[Group]) -> None:
+        self._context = context
+        self._client_counts = clients
         self._groups = groups
 
     def collect(self) -> Iterable[Metric]:
@@ -55,14 +54,14 @@ class _BrokerCollector(Collector):
         yield InfoMetricFamily(
             "penstock_build", "The version that runs.", value={"version": penstock.__version__}
         )
-        yield _gauge("ready", "1 if clients are welcome.", float(self._view.not_ready() is None))
+        yield _gauge("ready", "1 if clients are welcome.", float(self._context.not_ready() is None))
         yield from self._messages()
         yield from self._clients()
         yield from self._log()
         yield from self._readers()
 
     def _messages(self) -> Iterable[Metric]:
-        counters = self._view.broker.counters
+        counters = self._context.broker.counters
         received = _labelled(counters.messages_received)
         received["flight"] = counters.messages_received_by_flight
         received["http"] = counters.messages_received_by_http
@@ -90,15 +89,15 @@ class _BrokerCollector(Collector):
             ("frames_rejected", "Frames that were not valid.", counters.frames_rejected),
         ):
             yield _counters(name, text, "protocol", _labelled(counts))
-        hooks = self._view.broker.hooks
+        hooks = self._context.broker.hooks
         yield _counter("hook_calls", "Calls to middleware.", hooks.calls.made)
         yield _counter("hook_refusals", "Refusals by middleware.", hooks.calls.refusals)
         yield _counter("hook_unanswered", "Calls without an answer.", hooks.calls.unanswered)
 
     def _clients(self) -> Iterable[Metric]:
-        broker, census = self._view.broker, self._census
+        broker, clients = self._context.broker, self._client_counts
         counters = broker.counters
-        yield _gauge("connections", "Open connections.", self._view.connections())
+        yield _gauge("connections", "Open connections.", self._context.connections())
         yield _counters(
             "connections_failed",
             "Connections that ended before their handshake, or by a fault.",
@@ -106,10 +105,10 @@ class _BrokerCollector(Collector):
             _bounded(counters.connections_failed),
         )
         for name, text, counts in (
-            ("clients", "Clients past their handshake.", census.clients),
-            ("subscriptions", "Subscriptions of clients.", census.subscriptions),
-            ("waiting_bytes", "Bytes that wait for clients to read.", census.waiting_bytes),
-            ("slow_clients", "Clients that get no live messages.", census.slow),
+            ("clients", "Clients past their handshake.", clients.clients),
+            ("subscriptions", "Subscriptions of clients.", clients.subscriptions),
+            ("waiting_bytes", "Bytes that wait for clients to read.", clients.waiting_bytes),
+            ("slow_clients", "Clients that get no live messages.", clients.slow),
         ):
             yield _gauges(name, text, "protocol", _labelled(counts))
         for name, text, counts in (
@@ -120,35 +119,35 @@ class _BrokerCollector(Collector):
             yield _counters(name, text, "protocol", _labelled(counts))
         yield _gauge("topics", "Topics that are known.", len(broker.topics))
         yield _gauge("requests_pending", "Requests without an answer.", len(broker.requests))
-        statuses = {f"{digit}xx": count for digit, count in sorted(self._view.requests.items())}
+        statuses = {f"{digit}xx": count for digit, count in sorted(self._context.requests.items())}
         yield _counters("http_requests", "HTTP requests answered.", "status", statuses)
 
     def _log(self) -> Iterable[Metric]:
-        log = self._view.log
-        next_offset = self._view.broker.log.next_offset
-        yield _gauge("log_appended_offset", "What the next message gets.", next_offset)
-        if log is None:
+        storage = self._context.storage
+        status = storage.status()
+        yield _gauge("log_appended_offset", "Offset of the next message.", status.next_offset)
+        if not storage.keeps_history:
             return
-        segments = log.catalog.segments()
         for name, text, number in (
-            ("log_committed_offset", "Up to where the log can be read.", log.end),
-            ("log_durable_offset", "Up to where it is on disk.", log.durable_offset),
-            ("log_horizon_offset", "The first offset that is kept.", log.horizon),
-            ("log_bytes", "Bytes of all segments.", sum(each.size for each in segments)),
-            ("log_segments", "Segments.", len(segments)),
-            ("log_waiting_bytes", "Values that wait for the disk.", log.waiting_bytes),
-            ("log_failing", "1 while messages cannot be kept.", int(log.unavailable is not None)),
+            ("log_committed_offset", "End of the readable log.", status.end),
+            ("log_durable_offset", "End of the log on disk.", status.durable_end),
+            ("log_horizon_offset", "The first offset that is kept.", status.horizon),
+            ("log_bytes", "Bytes of all segments.", status.size),
+            ("log_segments", "Segments.", len(status.segments)),
+            ("log_waiting_bytes", "Values that wait for the disk.", status.waiting_bytes),
+            ("log_failing", "1 while messages cannot be kept.", int(status.problem is not None)),
         ):
             yield _gauge(name, text, number)
         for name, text, number in (
-            ("log_commits", "Commits.", log.commits),
-            ("log_commit_failures", "Commits that failed.", log.failures),
-            ("log_segments_removed", "Segments that retention removed.", log.segments_removed),
+            ("log_commits", "Commits.", status.commits),
+            ("log_commit_failures", "Commits that failed.", status.failures),
+            ("log_segments_removed", "Segments that retention removed.", status.segments_removed),
         ):
             yield _counter(name, text, number)
         buckets, total = [], 0
-        times = log.sync_times
-        for bound, count in zip((*BOUNDS_SECONDS, float("inf")), times.buckets, strict=True):
+        times = status.sync_times
+        bounds = (*times.bounds_seconds, float("inf"))
+        for bound, count in zip(bounds, times.buckets, strict=True):
             total += count
             buckets.append(("+Inf" if bound == float("inf") else str(bound), float(total)))
         yield HistogramMetricFamily(
@@ -159,26 +158,28 @@ class _BrokerCollector(Collector):
         )
 
     def _readers(self) -> Iterable[Metric]:
-        reads = self._view.flight_reads
+        reads = self._context.flight_reads
         yield _counter("flight_reads", "Ranges read by Arrow Flight.", reads.ranges)
         yield _counter("flight_read_rows", "Rows of them.", reads.rows)
         yield _counter("flight_read_bytes", "Bytes of them.", reads.size)
-        yield _gauge("groups", "Groups of readers that have reported.", len(self._groups))
+        yield _gauge("groups", "Consumer groups that have reported.", len(self._groups))
         latest = sorted(self._groups, key=lambda group: group.updated, reverse=True)
         shown = sorted(latest[:METRICS_GROUPS_MAX], key=lambda group: group.name)
         lags = {group.name: group.lag for group in shown}
-        yield _gauges("group_lag", "Offsets between a group and the end.", "group", lags)
+        yield _gauges("group_lag", "Offsets between a consumer group and the end.", "group", lags)
         lost = {group.name: group.lost for group in shown}
-        yield _counters("group_lost", "Offsets that a group came too late for.", "group", lost)
+        yield _counters(
+            "group_lost", "Offsets that were gone before a consumer group read them.", "group", lost
+        )
 
 
 def _labelled(counts: Counter[Protocol]) -> Counter[str]:
-    """Return counts of all protocols, also of those that have none yet."""
+    """Return counts of all protocols, zero for those without any."""
     return Counter({protocol.label: counts[protocol] for protocol in PROTOCOLS})
 
 
 def _bounded(counts: Counter[str]) -> dict[str, int]:
-    """Return the most frequent, and the sum of all others."""
+    """Return the highest counts, and the sum of all others."""
     found = dict(counts.most_common(METRICS_REASONS_MAX))
     other = sum(counts.values()) - sum(found.values())
     return {**found, "other": other} if other else found

@@ -1,4 +1,4 @@
-"""The OpenAPI document, made of the table of operations and the shapes that they answer with."""
+"""The OpenAPI document, built from the table of operations and their schemas."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -6,16 +6,16 @@ from typing import Any, Final
 import msgspec
 
 import penstock
-from penstock.server.http.answers import Document, Failure
-from penstock.server.http.routes import Operation, Who
+from penstock.server.http.routes import Access, Operation
+from penstock.server.http.schemas import Document, Failure
 
 __all__ = ["describe"]
 
 _REFERENCE: Final = "#/components/schemas/{name}"
 _TEXT: Final = {"text/plain": {"schema": {"type": "string"}}}
 _FAULTS: Final = {
-    "400": "What was asked is wrong; the message says what is expected.",
-    "401": "Credentials are needed, or not known.",
+    "400": "The request is not valid; the message says what is expected.",
+    "401": "Credentials are missing or not valid.",
     "403": "The caller may not do that.",
     "503": "Not now; the message says why.",
 }
@@ -54,11 +54,11 @@ def _operation(each: Operation) -> dict[str, Any]:
     made: dict[str, Any] = {
         "operationId": each.name,
         "summary": each.summary,
-        "description": f"For {each.who.value}.",
+        "description": f"For {each.access.value}.",
         "parameters": _parameters(each.query),
         "responses": {"200": {"description": "Done.", "content": content}},
     }
-    if each.who is Who.ANYBODY:
+    if each.access is Access.PUBLIC:
         made["security"] = []
         if each.path == "/readyz":
             made["responses"]["503"] = {"description": _FAULTS["503"], "content": _TEXT}

@@ -19,7 +19,7 @@ from penstock.limits import (
 
 __all__ = ["HttpConnection", "HttpSettings"]
 
-# The library tells of every request that is not HTTP, in prose; the application tells what matters.
+# uvicorn logs every malformed request as prose; the application logs what is relevant.
 for _name in ("uvicorn.error", "uvicorn.access"):
     _logger = logging.getLogger(_name)
     _logger.addHandler(logging.NullHandler())
@@ -27,7 +27,7 @@ for _name in ("uvicorn.error", "uvicorn.access"):
 
 
 class HttpSettings:
-    """What the connections of a listener have in common."""
+    """Settings that all connections of a listener share."""
 
     def __init__(self, application: ASGIApp) -> None:
         self.config = Config(
@@ -49,7 +49,7 @@ class HttpSettings:
 
 
 class HttpConnection(H11Protocol):
-    """One connection; to its listener it is a link that can be closed."""
+    """One HTTP connection."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class HttpConnection(H11Protocol):
         self._deadline: asyncio.TimerHandle | None = None
 
     def data_received(self, data: bytes) -> None:
-        """Hand on what came; the head of a request must be whole in time."""
+        """Process bytes; abort if the head of a request is not complete in time."""
         super().data_received(data)
         if not self._idle:
             self._forget_deadline()
@@ -79,14 +79,14 @@ class HttpConnection(H11Protocol):
         super().on_response_complete()
 
     def eof_received(self) -> Any:  # noqa: ANN401
-        """Answer who has no more to say, unless TLS does not let us."""
+        """On half-close, finish the response. TLS connections cannot half-close."""
         if self._idle or self.transport.get_extra_info("sslcontext") is not None:
             return None
         self.cycle.keep_alive = False
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Let go."""
+        """Cancel the deadline and report the end to the owner."""
         self._forget_deadline()
         try:
             super().connection_lost(exc)
@@ -95,7 +95,7 @@ class HttpConnection(H11Protocol):
 
     @property
     def _idle(self) -> bool:
-        cycle: Any = self.cycle  # there is none before the first request, whatever its type says
+        cycle: Any = self.cycle  # None before the first request, although its type does not say so
         return cycle is None or bool(cycle.response_complete)
 
     def _forget_deadline(self) -> None:
@@ -104,10 +104,10 @@ class HttpConnection(H11Protocol):
             self._deadline = None
 
     def close(self) -> None:
-        """End the connection behind the answer that is under way."""
+        """Close the connection after the response that is being sent."""
         if not self.transport.is_closing():
             self.shutdown()
 
     def abort(self) -> None:
-        """End the connection now."""
+        """Close the connection now."""
         self.transport.abort()

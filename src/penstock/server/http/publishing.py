@@ -1,11 +1,11 @@
 """Publishing over HTTP: one message, answered when it is on disk.
 
-It takes the path of a table's rows, which have keys and headers. In the log and for middleware its
-protocol is `http`.
+A message is appended like the rows of a table, which have keys and headers. In the log and for
+middleware its protocol is `http`.
 """
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 from uuid import UUID
 
 import msgspec
@@ -19,26 +19,24 @@ from penstock.limits import (
     TOPIC_NAME_BYTES_MAX,
 )
 from penstock.model import is_publishable, message_id
+from penstock.ports import Prepared, Storage
 from penstock.protocols import HTTP
-from penstock.server.http.answers import Message, Published
+from penstock.server.http.context import HttpContext
 from penstock.server.http.errors import ApiError
-from penstock.server.http.view import ServerView
-
-if TYPE_CHECKING:
-    from penstock.ports import Prepared
+from penstock.server.http.schemas import Message, Published
 
 __all__ = ["publish"]
 
 CORRELATION: Final = "http"
 
 
-async def publish(view: ServerView, principal: Principal, message: Message) -> Published:
-    """Publish a message; return when it is on disk, or taken where nothing is kept.
+async def publish(context: HttpContext, principal: Principal, message: Message) -> Published:
+    """Publish a message; return when it is on disk, or at once if the storage keeps no history.
 
     Raise ApiError, InvalidTopicName, NotAllowed, HookRefused, HookTimeout, TopicTableFull or
-    LogUnavailable; then nobody gets it, unless the disk failed after it was delivered.
+    LogUnavailable; then it is not delivered, unless the disk failed after delivery.
     """
-    broker = view.broker
+    broker = context.broker
     value, is_text = _value(message)
     headers = _headers(message)
     topic = message.topic
@@ -56,19 +54,28 @@ async def publish(view: ServerView, principal: Principal, message: Message) -> P
             value=value,
             value_is_text=is_text,
         )
-        await _ask(view, event)
-    if not view.client:
-        view.client = broker.sessions.next_number()
+        await _ask(context, event)
+    if not context.client:
+        context.client = broker.sessions.next_number()
     key = None if message.key is None else _utf8(message.key, "key")
-    group = await asyncio.to_thread(
-        _prepare, topic, value, key, headers, sender=principal.name, client=view.client
+    rows = await asyncio.to_thread(
+        _prepare,
+        context.storage,
+        {
+            "topic": topic,
+            "value": value,
+            "key": key,
+            "headers": [{"key": name, "value": text} for name, text in headers],
+        },
+        sender=principal.name,
+        client=context.client,
     )
-    receipt = broker.publish_prepared(group)
+    receipt = broker.publish_prepared(rows)
     broker.counters.messages_received_by_http += 1
     settled: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
     def settle(safe: bool) -> None:  # noqa: FBT001
-        if not settled.done():  # else whoever asked has left
+        if not settled.done():  # else the client has disconnected
             settled.set_result(safe)
 
     broker.when_settled(receipt, settle)
@@ -81,7 +88,7 @@ async def publish(view: ServerView, principal: Principal, message: Message) -> P
         partition=writer.partition,
         offset=receipt.first_offset,
         message_id=str(UUID(bytes=identifier)),
-        durable=view.log is not None,
+        durable=context.storage.keeps_history,
     )
 
 
@@ -119,10 +126,10 @@ def _utf8(text: str, field: str) -> bytes:
         raise ApiError(400, "bad-request", problem) from None
 
 
-async def _ask(view: ServerView, event: Event) -> None:
-    """Have middleware judge a message; raise what refuses it."""
-    view.broker.hooks.messages_judged += 1
-    inquiry = view.broker.hooks.ask(event)
+async def _ask(context: HttpContext, event: Event) -> None:
+    """Let middleware judge a message; raise its refusal."""
+    context.broker.hooks.messages_judged += 1
+    inquiry = context.broker.hooks.ask(event)
     error = inquiry.error
     if not inquiry.settled:
         verdict: asyncio.Future[PeerError | None] = asyncio.get_running_loop().create_future()
@@ -141,25 +148,14 @@ async def _ask(view: ServerView, event: Event) -> None:
         raise error
 
 
-def _prepare(
-    topic: str,
-    value: bytes,
-    key: bytes | None,
-    headers: list[tuple[str, bytes]],
-    *,
-    sender: str,
-    client: int,
-) -> "Prepared":
-    import pyarrow as pa  # noqa: PLC0415  (a cost that only who publishes pays)
+def _prepare(storage: Storage, row: dict[str, Any], *, sender: str, client: int) -> Prepared:
+    """Prepare one row of ROWS_SCHEMA; in a thread, because pyarrow is slow to import."""
+    import pyarrow as pa  # noqa: PLC0415
 
-    from penstock.storage.arrow.write.prepared import ROWS_SCHEMA, prepare  # noqa: PLC0415
+    from penstock.storage.schema import ROWS_SCHEMA  # noqa: PLC0415
 
-    row = {
-        "topic": topic,
-        "value": value,
-        "key": key,
-        "headers": [{"key": name, "value": text} for name, text in headers],
-    }
     rows = pa.RecordBatch.from_pylist([row], schema=ROWS_SCHEMA)
-    groups = prepare(rows, sender=sender, client=client, source=HTTP, correlation=CORRELATION)
-    return next(iter(groups))
+    prepared = storage.prepare(
+        rows, sender=sender, client=client, source=HTTP, correlation=CORRELATION
+    )
+    return next(prepared)

@@ -1,12 +1,15 @@
-"""What the API tells: topics, clients, subscriptions."""
+"""API handlers for topics, clients and subscriptions."""
 
 import contextlib
 
 from penstock.core.access import Action, Principal
 from penstock.core.sessions import Session
 from penstock.protocols import PROTOCOLS
-from penstock.server.http.access import may_see_everything
-from penstock.server.http.answers import (
+from penstock.server.http.auth import may_see_everything
+from penstock.server.http.client_counts import client_of, in_slices, is_slow, label_of, moment
+from penstock.server.http.context import HttpContext
+from penstock.server.http.errors import ApiError
+from penstock.server.http.schemas import (
     Clients,
     ClientsQuery,
     Subscription,
@@ -16,18 +19,15 @@ from penstock.server.http.answers import (
     Topics,
     TopicsQuery,
 )
-from penstock.server.http.census import client_of, in_slices, is_slow, label_of, moment
-from penstock.server.http.errors import ApiError
-from penstock.server.http.view import ServerView
 
 __all__ = ["list_clients", "list_subscriptions", "list_topics"]
 
 _CHANNELS = range(256)
 
 
-async def list_topics(view: ServerView, principal: Principal, query: TopicsQuery) -> Topics:
-    """Return topics that a principal may read; herald channels only once they are in use."""
-    broker = view.broker
+async def list_topics(context: HttpContext, principal: Principal, query: TopicsQuery) -> Topics:
+    """Return topics that a principal may read; herald channels only if they are in use."""
+    broker = context.broker
     names, router = broker.topics, broker.router
     router.learn_topics()
     channels = {names.channel_topic(channel) for channel in _CHANNELS}
@@ -61,11 +61,11 @@ async def list_topics(view: ServerView, principal: Principal, query: TopicsQuery
     return Topics(found, len(names), following)
 
 
-async def list_clients(view: ServerView, principal: Principal, query: ClientsQuery) -> Clients:
+async def list_clients(context: HttpContext, principal: Principal, query: ClientsQuery) -> Clients:
     """Return clients, the lowest number first; raise NotAllowed."""
     may_see_everything(principal)
     wanted = None if query.protocol is None else PROTOCOLS[query.protocol]
-    sessions = _sessions(view, query.after)
+    sessions = _sessions(context, query.after)
     found: list[Session] = []
     following = None
     async for session in in_slices(sessions):
@@ -75,18 +75,18 @@ async def list_clients(view: ServerView, principal: Principal, query: ClientsQue
             following = session.number
             break
         found.append(session)
-    clients = [client_of(view.broker, session) for session in found]
-    return Clients(clients, len(view.broker.sessions), following)
+    clients = [client_of(context.broker, session) for session in found]
+    return Clients(clients, len(context.broker.sessions), following)
 
 
 async def list_subscriptions(
-    view: ServerView, principal: Principal, query: SubscriptionsQuery
+    context: HttpContext, principal: Principal, query: SubscriptionsQuery
 ) -> Subscriptions:
     """Return subscriptions, client by client; raise NotAllowed or ApiError."""
     may_see_everything(principal)
     after, skipped = _place(query.after)
     found: list[Subscription] = []
-    async for session in in_slices(_sessions(view, after)):
+    async for session in in_slices(_sessions(context, after)):
         if query.connection not in {None, session.link.connection}:
             continue
         first = skipped if session.number == after else 0
@@ -105,9 +105,9 @@ async def list_subscriptions(
     return Subscriptions(found, None)
 
 
-def _sessions(view: ServerView, after: int) -> list[Session]:
+def _sessions(context: HttpContext, after: int) -> list[Session]:
     """Return sessions from a number on, in the order of their numbers."""
-    found = [session for session in view.broker.sessions if session.number >= after]
+    found = [session for session in context.broker.sessions if session.number >= after]
     found.sort(key=lambda session: session.number)
     return found
 

@@ -1,4 +1,4 @@
-"""All that can be asked for: the application and the OpenAPI document are made of this table."""
+"""The table of HTTP operations; the application and the OpenAPI document are built from it."""
 
 import enum
 from collections.abc import Awaitable, Callable, Sequence
@@ -9,7 +9,11 @@ from msgspec import Struct
 
 import penstock
 from penstock.core.access import Principal
-from penstock.server.http.answers import (
+from penstock.server.http.context import HttpContext
+from penstock.server.http.log_queries import RateMeter, describe_log, list_groups
+from penstock.server.http.publishing import publish
+from penstock.server.http.queries import list_clients, list_subscriptions, list_topics
+from penstock.server.http.schemas import (
     About,
     Clients,
     ClientsQuery,
@@ -27,69 +31,77 @@ from penstock.server.http.answers import (
     Topics,
     TopicsQuery,
 )
-from penstock.server.http.log_queries import Measuring, describe_log, list_groups
-from penstock.server.http.publishing import publish
-from penstock.server.http.queries import list_clients, list_subscriptions, list_topics
-from penstock.server.http.view import ServerView
 
-__all__ = ["Operation", "Who", "operations"]
+__all__ = ["Access", "Operation", "operations"]
 
 
-class Who(enum.Enum):
-    """Whom an operation is for."""
+class Access(enum.Enum):
+    """Credentials and permissions that an operation needs."""
 
-    ANYBODY = "anybody, without credentials"
-    LET_IN = "whoever the listener lets in"
-    BY_RULES = "whoever the listener lets in, within its rules"
-    SEES_ALL = "who may subscribe to everything"
+    PUBLIC = "anybody, without credentials"
+    AUTHENTICATED = "every client that the listener accepts"
+    BY_RULES = "every client that the listener accepts, within its rules"
+    READS_ALL = "clients that may subscribe to all topics"
 
 
 class Operation(NamedTuple):
-    """Something that can be asked for.
+    """One operation of the API.
 
-    `run` gets what was asked: a `query`, or the `body` where there is one. Without an `answer` it
-    is plain text, which the application makes.
+    `run` gets the decoded `query`, or the `body` where there is one. An operation without an
+    `answer` returns plain text, which the application makes.
     """
 
     method: str
     path: str
     name: str
     summary: str
-    who: Who
+    access: Access
     answer: type[Struct] | None = None
     query: type[Struct] = NoQuery
     body: type[Struct] | None = None
-    run: Callable[[ServerView, Principal, Any], Awaitable[Struct]] | None = None
+    run: Callable[[HttpContext, Principal, Any], Awaitable[Struct]] | None = None
 
 
 def operations(document: Callable[[], Document]) -> Sequence[Operation]:
-    """Return all operations; `document` brings the OpenAPI document, which is made of them."""
+    """Return all operations; `document` returns the OpenAPI document, which is built from them."""
 
-    async def about(view: ServerView, _principal: Principal, _query: NoQuery) -> About:
+    async def about(context: HttpContext, _principal: Principal, _query: NoQuery) -> About:
         return About(
             name="penstock",
             version=penstock.__version__,
-            started=datetime.fromtimestamp(view.started_at, UTC),
-            ready=view.not_ready() is None,
+            started=datetime.fromtimestamp(context.started_at, UTC),
+            ready=context.not_ready() is None,
             routes=[Route(each.method, each.path, each.summary) for each in table],
         )
 
-    async def openapi(_view: ServerView, _principal: Principal, _query: NoQuery) -> Document:
+    async def openapi(_view: HttpContext, _principal: Principal, _query: NoQuery) -> Document:
         return document()
 
     table = (
-        Operation("GET", "/healthz", "health", "Whether the process is alive.", Who.ANYBODY),
+        Operation("GET", "/healthz", "health", "Whether the process is alive.", Access.PUBLIC),
         Operation(
-            "GET", "/readyz", "readiness", "Whether clients are welcome; 503 if not.", Who.ANYBODY
+            "GET",
+            "/readyz",
+            "readiness",
+            "Whether the broker is ready for clients; 503 if not.",
+            Access.PUBLIC,
         ),
-        Operation("GET", "/metrics", "metrics", "Metrics for Prometheus.", Who.LET_IN),
-        Operation("GET", "/api/", "about", "What can be asked for.", Who.LET_IN, About, run=about),
+        Operation("GET", "/metrics", "metrics", "Metrics for Prometheus.", Access.AUTHENTICATED),
+        Operation(
+            "GET",
+            "/api/",
+            "about",
+            "The operations of this API.",
+            Access.AUTHENTICATED,
+            About,
+            run=about,
+        ),
         Operation(
             "GET",
             "/api/openapi.json",
             "document",
             "This document.",
-            Who.LET_IN,
+            Access.AUTHENTICATED,
             Document,
             run=openapi,
         ),
@@ -97,8 +109,8 @@ def operations(document: Callable[[], Document]) -> Sequence[Operation]:
             "GET",
             "/api/topics",
             "listTopics",
-            "Topics, with what came for them.",
-            Who.BY_RULES,
+            "Topics, with their traffic.",
+            Access.BY_RULES,
             Topics,
             TopicsQuery,
             run=list_topics,
@@ -108,7 +120,7 @@ def operations(document: Callable[[], Document]) -> Sequence[Operation]:
             "/api/clients",
             "listClients",
             "Clients that are connected.",
-            Who.SEES_ALL,
+            Access.READS_ALL,
             Clients,
             ClientsQuery,
             run=list_clients,
@@ -117,8 +129,8 @@ def operations(document: Callable[[], Document]) -> Sequence[Operation]:
             "GET",
             "/api/subscriptions",
             "listSubscriptions",
-            "What clients have subscribed to.",
-            Who.SEES_ALL,
+            "Subscriptions of clients.",
+            Access.READS_ALL,
             Subscriptions,
             SubscriptionsQuery,
             run=list_subscriptions,
@@ -128,7 +140,7 @@ def operations(document: Callable[[], Document]) -> Sequence[Operation]:
             "/api/log",
             "describeLog",
             "The log and its segments.",
-            Who.SEES_ALL,
+            Access.READS_ALL,
             LogAnswer,
             run=describe_log,
         ),
@@ -136,8 +148,8 @@ def operations(document: Callable[[], Document]) -> Sequence[Operation]:
             "GET",
             "/api/groups",
             "listGroups",
-            "Groups of readers, and how far they are behind.",
-            Who.SEES_ALL,
+            "Consumer groups and their lag.",
+            Access.READS_ALL,
             Groups,
             run=list_groups,
         ),
@@ -145,18 +157,18 @@ def operations(document: Callable[[], Document]) -> Sequence[Operation]:
             "GET",
             "/api/rates",
             "measureRates",
-            "What happens in the next second.",
-            Who.SEES_ALL,
+            "Rates, measured in the next second.",
+            Access.READS_ALL,
             Rates,
             RatesQuery,
-            run=Measuring().rates,
+            run=RateMeter().rates,
         ),
         Operation(
             "POST",
             "/api/publish",
             "publish",
             "Publish a message; answered when it is on disk.",
-            Who.BY_RULES,
+            Access.BY_RULES,
             Published,
             body=Message,
             run=publish,

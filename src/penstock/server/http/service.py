@@ -1,4 +1,4 @@
-"""HTTP for the connections of a listener; what it needs is loaded when the first one comes."""
+"""HTTP for the connections of a listener; its libraries are imported at the first connection."""
 
 import asyncio
 import importlib
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 import structlog
 
 from penstock.gateway.options import GatewayOptions
-from penstock.server.http.view import ServerView
+from penstock.server.http.context import HttpContext
 from penstock.transport.addresses import Address
 from penstock.transport.web_connection import HttpArrival
 
@@ -24,22 +24,22 @@ _PROTOCOL = "penstock.server.http.protocol"
 
 
 class HttpKeeper(Protocol):
-    """Who counts the connections: a listener."""
+    """Counts connections; a listener is one."""
 
     def enter(self, peer: str, *, connection: int) -> bool:
-        """Count a connection in; tell whether there was room."""
+        """Count a new connection; return False at the limit."""
 
     def leave(self) -> None:
-        """Count a connection out."""
+        """Count the end of a connection."""
 
 
 class HttpService:
     """Answers the requests of one listener."""
 
     def __init__(
-        self, view: ServerView, keeper: HttpKeeper, address: Address, options: GatewayOptions
+        self, context: HttpContext, keeper: HttpKeeper, address: Address, options: GatewayOptions
     ) -> None:
-        self._view = view
+        self._context = context
         self._keeper = keeper
         self._address = address
         self._options = options
@@ -53,7 +53,7 @@ class HttpService:
         return len(self._connections)
 
     def take(self, arrival: HttpArrival) -> None:
-        """Take a connection over, at once or when all is loaded."""
+        """Take over a connection, at once or when the libraries are imported."""
         if not self._keeper.enter(arrival.peer, connection=arrival.connection):
             arrival.transport.abort()
             return
@@ -66,7 +66,7 @@ class HttpService:
             self._loading = asyncio.create_task(self._load())
 
     async def _load(self) -> None:
-        """Load the libraries in a thread: it takes a while, and clients go on meanwhile."""
+        """Import the libraries in a thread, so that the event loop is not blocked."""
         try:
             self._settings = settings = await asyncio.to_thread(self._new_settings)
         except Exception:
@@ -88,7 +88,7 @@ class HttpService:
     def _new_settings(self) -> "HttpSettings":
         application = importlib.import_module(_APPLICATION)
         protocol = importlib.import_module(_PROTOCOL)
-        app = application.new_application(self._view, self._address, self._options)
+        app = application.new_application(self._context, self._address, self._options)
         settings: HttpSettings = protocol.HttpSettings(app)
         return settings
 
@@ -112,7 +112,7 @@ class HttpService:
                 self._empty.set()
 
     async def close(self, *, seconds_max: float) -> None:
-        """End all connections, once their answers are sent or the time is up."""
+        """Close all connections after their responses, or when the time is up."""
         for connection in list(self._connections):
             connection.close()
         if await self._emptied(seconds_max):

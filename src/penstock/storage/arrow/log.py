@@ -1,16 +1,16 @@
-"""The log on disk: what the broker writes to and reads from.
+"""The Arrow log: messages in segment files on the local disk.
 
-The event loop's thread owns an ArrowLog. It gathers rows in blocks and hands them to the committer
-when the one before is done; outcomes come back to the same thread, which moves the group numbers
-and tells the broker to settle.
+The event loop's thread owns an ArrowLog. It collects rows in blocks and passes them to the
+committer when the commit before is done. The outcome comes back to the same thread, which moves the
+commit numbers and lets the broker settle.
 """
 
 import asyncio
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+import pyarrow as pa
 import structlog
 
 from penstock._kernels.batch import Batch
@@ -19,34 +19,49 @@ from penstock._kernels.topics import TopicTable
 from penstock.errors import LogError, LogUnavailable
 from penstock.limits import LOG_RETENTION_SECONDS, LOG_RETRY_SECONDS
 from penstock.model import Durability
-from penstock.ports import Prepared, Receipt, Record
-from penstock.storage.arrow.files import Files
+from penstock.ports import (
+    Bounds,
+    DamagedRange,
+    KnownTopic,
+    PartitionRange,
+    Prepared,
+    Receipt,
+    Record,
+    SegmentStatus,
+    StorageStatus,
+)
+from penstock.ports.selection import Selection
+from penstock.protocols import Source
 from penstock.storage.arrow.format.file_names import partition_folder
 from penstock.storage.arrow.format.log_state import LogState, save_state
-from penstock.storage.arrow.options import LogOptions
 from penstock.storage.arrow.read.catalog import Catalog
-from penstock.storage.arrow.read.reader import GroupReader, StoredGroup
+from penstock.storage.arrow.read.reader import RowGroupReader, StoredRowGroup
+from penstock.storage.arrow.read.scan import LogScanner
 from penstock.storage.arrow.recover.recovery import Segment, recover
 from penstock.storage.arrow.write.committer import Commit, Committer, Outcome, Tail
-from penstock.storage.arrow.write.retention import expired, remove_segments
-from penstock.storage.arrow.write.sync_times import SyncTimes
+from penstock.storage.arrow.write.prepared import PreparedRowGroup, prepare
+from penstock.storage.arrow.write.retention import SegmentRetention
 from penstock.storage.arrow.write.topic_journal import TopicJournal
 from penstock.storage.arrow.write.watermark import Watermark
+from penstock.storage.files import Files
+from penstock.storage.group_offsets import GroupOffsets
+from penstock.storage.options import LogOptions
 
 __all__ = ["ArrowLog"]
 
 log = structlog.get_logger("penstock.log")
 
 _SPARE_SECONDS: Final = 10.0
-"""How long memory is kept for the next rush."""
+"""How long unused blocks are kept for the next burst."""
 
 
 class ArrowLog:
-    """A `ports.LogWriter` and a `ports.LogReader`.
+    """A `ports.Storage` with one partition, in the folder `data`.
 
-    Opening recovers what an unclean end has left; raise LogInUse, LogFormatTooNew, or OSError.
-    Before the first message comes, `attach` must say where outcomes go.
+    Opening recovers the log after an unclean stop; raise LogInUse, LogFormatTooNew, or OSError.
     """
+
+    keeps_history = True
 
     def __init__(
         self,
@@ -67,16 +82,16 @@ class ArrowLog:
             self._files.close(self._lock)
             raise
         self.recovered = recovered
-        """What opening found."""
+        """Result of the recovery at opening."""
         self._state = recovered.state
         self.log_id = recovered.state.log_id
         self.partition = partition
+        self.partitions = (partition,)
+        self.groups = GroupOffsets(data)
         self.next_offset = recovered.next_offset
-        self.written_group = 0
-        self.durable_group = 0
-        self.failed_group = 0
+        self.written_commit = self.durable_commit = self.failed_commit = 0
         self.unavailable: OSError | None = None
-        """Why messages are refused at the moment."""
+        """Why appends are refused at the moment."""
         self._catalog = Catalog(
             self._files,
             self._folder,
@@ -85,9 +100,17 @@ class ArrowLog:
             horizon=recovered.horizon,
         )
         self._journal = TopicJournal(self._files, self._folder)
-        self.topics = self._journal.load().names
-        """Topics that were known when it was opened, with the ids of their creators."""
+        self.known_topics: Sequence[KnownTopic] = [
+            KnownTopic(*topic) for topic in self._journal.load().names
+        ]
         self._end = recovered.next_offset
+        self._scanner = LogScanner(
+            self._files,
+            self._folder,
+            self._catalog,
+            partition=partition,
+            end=lambda: self._end,
+        )
         self._watermark = Watermark(self._folder, recovered.next_offset)
         self._committer = Committer(
             self._files,
@@ -105,60 +128,49 @@ class ArrowLog:
         self._slots = TopicSlots()
         self._spare: list[Block] = []
         self._filling: Block | None = None
-        self._blocks: list[Block | Prepared] = []
+        self._blocks: list[Block | PreparedRowGroup] = []
         self._offsets: list[int] = []
-        self._group = 1
+        self._commit_number = 1
         self._durability = Durability.MEMORY
         self._waiting_bytes = 0
         self._committing = False
         self._called = False
-        self._gathered = False  # whether anything waits to be handed to the committer
+        self._gathered = False  # whether anything waits for the committer
         self.failures = 0  # commits that failed
-        # Up to where all is known to be on disk: what was there at the start counts.
-        self.durable_offset = recovered.next_offset
-        self.segments_removed = 0
+        # All messages before it are known to be on disk, those found at opening included.
+        self._durable_end = recovered.next_offset
+        self._retention = SegmentRetention(
+            self._files, self._folder, self._options.retention, self._advance_horizon
+        )
         self._topics_known = 0
         self._table: TopicTable | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._settled: Callable[[], None] = lambda: None
-        self._reader: GroupReader | None = None
+        self._reader: RowGroupReader | None = None
         self._flushed: asyncio.Future[None] | None = None
         self._sparing: asyncio.TimerHandle | None = None
-        self._expired: list[int] = []  # segments that are not kept and may still be there
 
-    # --- Life -------------------------------------------------------------------------------------
+    # --- Lifecycle --------------------------------------------------------------------------------
 
     def attach(self, topics: TopicTable, settled: Callable[[], None]) -> None:
-        """Start: numbers of topics are those of `topics`, and outcomes are told to `settled`.
-
-        The running event loop's thread is the log's from now on. Topics that `topics` has already
-        are known to the log, or need not be.
-        """
+        """See ports.Storage."""
         self._loop = asyncio.get_running_loop()
         self._table = topics
         self._topics_known = len(topics)
         self._settled = settled
-        self._reader = GroupReader(self._files, self._catalog, self._post)
+        self._reader = RowGroupReader(self._files, self._catalog, self._post)
         self._committer.start()
         self._retain_later()
 
-    @property
-    def attached(self) -> bool:
-        """Whether it takes messages: from `attach` until `close`."""
-        return self._loop is not None
-
     async def flush(self) -> None:
-        """Wait until all that was taken so far is settled."""
-        group = self._group if self._gathered else self._group - 1
-        while max(self.written_group, self.failed_group) < group:
-            self._flushed = self._flushed or self._running_loop.create_future()
+        """See ports.Storage."""
+        last = self._commit_number if self._gathered else self._commit_number - 1
+        while self._loop is not None and max(self.written_commit, self.failed_commit) < last:
+            self._flushed = self._flushed or self._loop.create_future()
             await asyncio.shield(self._flushed)
 
     def close(self) -> None:
-        """Write what waits, seal the segment and let the folder go. The caller waits for it.
-
-        Nobody is told of outcomes any more: `flush` comes before it.
-        """
+        """See ports.Storage: also seals the segment and unlocks the folder."""
         if self._loop is not None:
             self._committing = False
             self._commit()
@@ -168,8 +180,8 @@ class ArrowLog:
                 self._committer.stop()
             self._journal.close()
             self._save_state(next_offset=self.next_offset)
-        except OSError as error:  # the next start finds it as after a crash
-            log.warning("the log is not closed", error=str(error), folder=str(self._folder))
+        except OSError as error:  # the next start recovers, as after a crash
+            log.warning("log not closed", error=str(error), folder=str(self._folder))
         finally:
             if self._reader is not None:
                 self._reader.close()
@@ -177,32 +189,44 @@ class ArrowLog:
             self._files.close(self._lock)
 
     def _post(self, work: Callable[[], None]) -> None:
-        """Have something done in the loop's thread, from any other."""
+        """Run `work` in the thread of the event loop."""
         loop = self._loop
         if loop is not None:
             loop.call_soon_threadsafe(work)
 
+    # --- Status -----------------------------------------------------------------------------------
+
+    @property
+    def problem(self) -> str | None:
+        """See ports.Storage."""
+        error = self.unavailable
+        return None if error is None else error.strerror or str(error)
+
+    def status(self) -> StorageStatus:
+        """See ports.Storage."""
+        return StorageStatus(
+            kind="arrow",
+            location=str(self._folder),
+            log_id=self.log_id,
+            partition=self.partition,
+            durability=self._options.durability.default,
+            problem=self.problem,
+            horizon=self.horizon,
+            end=self._end,
+            durable_end=self._durable_end,
+            next_offset=self.next_offset,
+            segments=tuple(
+                SegmentStatus(each.base_offset, each.end_offset, each.size, each.last_us)
+                for each in self._catalog.segments()
+            ),
+            waiting_bytes=self._waiting_bytes,
+            commits=self._committer.commits,
+            failures=self.failures,
+            segments_removed=self._retention.removed,
+            sync_times=self._committer.syncs.times(),
+        )
+
     # --- Writing ----------------------------------------------------------------------------------
-
-    @property
-    def options(self) -> LogOptions:
-        """How it is kept."""
-        return self._options
-
-    @property
-    def waiting_bytes(self) -> int:
-        """Values that wait for the disk."""
-        return self._waiting_bytes
-
-    @property
-    def commits(self) -> int:
-        """How many commits went well."""
-        return self._committer.commits
-
-    @property
-    def sync_times(self) -> SyncTimes:
-        """How long the disk took."""
-        return self._committer.sync_times
 
     @property
     def crowded(self) -> bool:
@@ -252,16 +276,30 @@ class ArrowLog:
         self.next_offset = offset + 1
         return self._receipt(offset, self._options.durability.of(record.topic))
 
-    def append_group(self, group: Prepared) -> Receipt:
+    def append_prepared(self, rows: Prepared) -> Receipt:
         """See ports.LogWriter."""
+        if not isinstance(rows, PreparedRowGroup):
+            raise TypeError("rows that another storage has prepared")
         self._open()
         offset = self.next_offset
-        self._filling = None  # what comes after it stands behind it
-        self._blocks.append(group)
+        self._filling = None  # later messages go behind these rows
+        self._blocks.append(rows)
         self._offsets.append(offset)
-        self._waiting_bytes += group.value_bytes
-        self.next_offset = offset + len(group)
+        self._waiting_bytes += rows.value_bytes
+        self.next_offset = offset + len(rows)
         return self._receipt(offset, Durability.FSYNC)
+
+    def prepare(
+        self,
+        rows: pa.RecordBatch,
+        *,
+        sender: str,
+        client: int,
+        source: Source,
+        correlation: str,
+    ) -> Iterator[Prepared]:
+        """See ports.Storage."""
+        return prepare(rows, sender=sender, client=client, source=source, correlation=correlation)
 
     def add_topic(self, name: str, creator: bytes) -> Receipt:
         """See ports.LogWriter."""
@@ -270,9 +308,9 @@ class ArrowLog:
         return self._receipt(self.next_offset, self._options.durability.of(name))
 
     def _open(self, besides: str = "") -> TopicTable:
-        """Make sure that messages can be taken, and note topics that are new; return them all."""
+        """Check that appends are possible and journal new topics; return the topic table."""
         if self.unavailable is not None:
-            raise LogUnavailable(self.unavailable.strerror or str(self.unavailable))
+            raise LogUnavailable(self.problem or "")
         topics = self._table
         if topics is None:
             raise AssertionError("the log is not attached")
@@ -284,7 +322,7 @@ class ArrowLog:
         return topics
 
     def _block(self, offset: int) -> Block:
-        """Return a block with room; if it is new, `offset` is that of its first row."""
+        """Return a block with room; a new block starts at `offset`."""
         block = self._filling
         if block is None or block.full:
             block = self._spare.pop() if self._spare else Block(self._slots)
@@ -295,14 +333,14 @@ class ArrowLog:
         return block
 
     def _receipt(self, first_offset: int, durability: Durability) -> Receipt:
-        """Say when what was just taken is safe, and have it committed soon."""
+        """Return the receipt of an append, and schedule its commit."""
         self._durability = max(self._durability, durability)
         self._gathered = True
         if not self._committing and not self._called:
-            # Not now: what other clients have sent by this turn of the loop goes with it.
+            # Not now: appends of other clients in this turn of the loop join the same commit.
             self._called = True
             self._running_loop.call_soon(self._commit)
-        return Receipt(first_offset, self._group, durability)
+        return Receipt(first_offset, self._commit_number, durability)
 
     @property
     def _running_loop(self) -> asyncio.AbstractEventLoop:
@@ -311,19 +349,21 @@ class ArrowLog:
         return self._loop
 
     def _commit(self) -> None:
-        """Hand all that has gathered to the writer thread."""
+        """Pass everything collected to the writer thread."""
         self._called = False
         if self._committing or not self._gathered:
             return
         self._committing = True
         self._gathered = False
-        self._committer.submit(Commit(self._group, self._blocks, self._offsets, self._durability))
-        self._group += 1
+        self._committer.submit(
+            Commit(self._commit_number, self._blocks, self._offsets, self._durability)
+        )
+        self._commit_number += 1
         self._blocks, self._offsets, self._filling = [], [], None
         self._durability = Durability.MEMORY
 
     def _done(self, outcome: Outcome) -> None:
-        """Take an outcome from the writer thread."""
+        """Receive an outcome, in the writer thread."""
         self._post(lambda: self._settle(outcome))
 
     def _settle(self, outcome: Outcome) -> None:
@@ -335,10 +375,10 @@ class ArrowLog:
             self._waiting_bytes -= block.value_bytes
         if outcome.error is None:
             self._end = outcome.end
-            self.written_group = commit.group
+            self.written_commit = commit.number
             if outcome.durable:
-                self.durable_group = commit.group
-                self.durable_offset = outcome.end
+                self.durable_commit = commit.number
+                self._durable_end = outcome.end
         else:
             self._fail(outcome.error)
         self._keep_spare(commit.blocks)
@@ -349,19 +389,19 @@ class ArrowLog:
         if self._gathered:
             self._commit()
 
-    def _keep_spare(self, blocks: list[Block | Prepared]) -> None:
-        """Use blocks again: their memory is warm. After a rush they are given back."""
+    def _keep_spare(self, blocks: list[Block | PreparedRowGroup]) -> None:
+        """Reuse blocks, whose memory is warm; free them when a burst is over."""
         self._spare += [block for block in blocks if isinstance(block, Block)]
         if self._sparing is not None:
             self._sparing.cancel()
         self._sparing = self._running_loop.call_later(_SPARE_SECONDS, self._spare.clear)
 
-    # --- When the disk fails ----------------------------------------------------------------------
+    # --- Disk failures ----------------------------------------------------------------------------
 
     def _fail(self, error: OSError) -> None:
-        """Give up all that waits. Its offsets are not given again."""
+        """Fail everything that waits. Its offsets are not used again."""
         log.error(
-            "messages cannot be kept",
+            "append failed",
             error=str(error),
             offsets_lost=self.next_offset - self._end,
             folder=str(self._folder),
@@ -369,8 +409,8 @@ class ArrowLog:
         self.failures += 1
         self.unavailable = error
         self._gathered = False
-        self.failed_group = self._group
-        self._group += 1
+        self.failed_commit = self._commit_number
+        self._commit_number += 1
         self._waiting_bytes = 0
         self._blocks, self._offsets, self._filling = [], [], None
         self._durability = Durability.MEMORY
@@ -392,7 +432,7 @@ class ArrowLog:
 
     def _tried(self, *, works: bool) -> None:
         if works:
-            log.info("messages can be kept again", folder=str(self._folder))
+            log.info("log available again", folder=str(self._folder))
             self.unavailable = None
             self._settled()
         else:
@@ -410,29 +450,47 @@ class ArrowLog:
         """See ports.LogReader."""
         return self._end
 
-    @property
-    def catalog(self) -> Catalog:
-        """The segments that there are."""
-        return self._catalog
-
-    @property
-    def folder(self) -> Path:
-        """Where they are."""
-        return self._folder
-
-    def fetch(self, offset: int, then: Callable[[StoredGroup | LogError], None]) -> None:
+    def fetch(self, offset: int, then: Callable[[StoredRowGroup | LogError], None]) -> None:
         """See ports.LogReader."""
-        self._group_reader.fetch(offset, self._end, then)
+        self._row_group_reader.fetch(offset, self._end, then)
 
     def find_time(self, timestamp_us: int, then: Callable[[int | LogError], None]) -> None:
         """See ports.LogReader."""
-        self._group_reader.find_time(timestamp_us, self._end, then)
+        self._row_group_reader.find_time(timestamp_us, self._end, then)
 
     @property
-    def _group_reader(self) -> GroupReader:
+    def _row_group_reader(self) -> RowGroupReader:
         if self._reader is None:
             raise AssertionError("the log is not attached")
         return self._reader
+
+    def bounds(self) -> Mapping[int, Bounds]:
+        """See ports.Storage."""
+        return {self.partition: self._scanner.bounds()}
+
+    def scan(
+        self, span: PartitionRange, selection: Selection, *, columns: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """See ports.Storage."""
+        return self._scanner.scan(span, selection, columns)
+
+    def split(
+        self, span: PartitionRange, selection: Selection, *, count: int
+    ) -> list[PartitionRange]:
+        """See ports.Storage."""
+        return self._scanner.split(span, selection, count)
+
+    def offset_at(self, partition: int, timestamp_us: int) -> int:
+        """See ports.Storage."""
+        return self._scanner.offset_at(partition, timestamp_us)
+
+    def damage(self, span: PartitionRange) -> list[DamagedRange]:
+        """See ports.Storage."""
+        return self._scanner.damage(span)
+
+    def stored_topics(self) -> frozenset[str]:
+        """See ports.Storage."""
+        return self._scanner.stored_topics()
 
     def _save_state(self, *, next_offset: int | None = None, horizon: int | None = None) -> None:
         old = self._state
@@ -448,40 +506,18 @@ class ArrowLog:
     # --- Retention --------------------------------------------------------------------------------
 
     def _retain(self) -> None:
-        """Remove what is not to be kept; in the writer thread."""
-        retention = self._options.retention
+        """Remove expired segments, in the writer thread."""
         segments = self._catalog.segments()
         closed = [each for each in segments if isinstance(each, Segment)]
-        count = expired(
-            closed,
-            active_bytes=sum(each.size for each in segments) - sum(each.size for each in closed),
-            now_us=time.time_ns() // 1000,
-            age_us_max=(
-                None
-                if retention.age_seconds_max is None
-                else int(retention.age_seconds_max * 1_000_000)
-            ),
-            bytes_max=retention.bytes_max,
-        )
-        if not count and not self._expired:
-            return
-        gone = [each.base_offset for each in closed[:count]]
-        try:
-            if gone:
-                horizon = closed[count].base_offset
-                self._save_state(horizon=horizon)
-                self._catalog.forget(gone, horizon)
-                self._expired += gone
-            remove_segments(self._files, self._folder, self._expired)
-        except OSError as error:
-            log.warning("old segments are not removed", error=str(error))
-            return
-        self.segments_removed += len(self._expired)
-        log.info("old segments removed", segments=len(self._expired), horizon=self.horizon)
-        self._expired.clear()
+        total = sum(each.size for each in segments)
+        self._retention.apply(closed, active_bytes=total - sum(each.size for each in closed))
+
+    def _advance_horizon(self, gone: list[int], horizon: int) -> None:
+        self._save_state(horizon=horizon)
+        self._catalog.forget(gone, horizon)
 
     def _retain_later(self) -> None:
-        """Look for segments that are too old or too much, now and then."""
+        """Apply retention now and again after LOG_RETENTION_SECONDS."""
         if self._loop is not None and self._options.retention.bounded:
             self._committer.later(self._retain)
             self._loop.call_later(LOG_RETENTION_SECONDS, self._retain_later)

@@ -1,4 +1,4 @@
-"""What can be wrong with a log, and the file beside a segment that remembers it."""
+"""Kinds of damage, and the file beside a segment that records it."""
 
 import enum
 from pathlib import Path
@@ -6,42 +6,43 @@ from typing import NamedTuple
 
 import msgspec
 
-from penstock.storage.arrow.files import Files
 from penstock.storage.arrow.format.file_names import damage_path
+from penstock.storage.files import Files
 
 __all__ = ["Damage", "Fault", "load_damage", "save_damage"]
 
 
 class Fault(enum.StrEnum):
-    """Kinds of findings, by the names that `penstock log verify` shows."""
+    """Kinds of damage, as `penstock log verify` names them."""
 
     TORN = "torn"
-    """The end of a segment that was being written when the system stopped. Nothing that was
-    acknowledged as on disk is in it."""
+    """The end of a segment that was being written when the system stopped. It has no message
+    that was acknowledged as on disk."""
     DAMAGED = "damaged"
-    """Bytes that were on disk and are not what was written."""
+    """Bytes that were on disk and have changed."""
     HOLE = "hole"
-    """Groups that stood between two others are gone."""
+    """Row groups between two others are missing."""
     BAD_HEAD = "bad head"
-    """A segment does not start as it should. Its groups may be fine."""
+    """A segment without a valid head. Its row groups may be good."""
     BAD_END = "bad end"
-    """A segment that was closed does not end as it should. Its groups may be fine."""
+    """A closed segment without a valid end. Its row groups may be good."""
     MISSING_SEGMENT = "missing segment"
     """A segment does not start where the one before it ends."""
     GAP = "gap"
-    """Offsets that were given to messages whose write failed: declared, and no loss."""
+    """Offsets of messages whose write failed: recorded, and not a loss."""
     STALE_INDEX = "stale index"
-    """An index that is not its segment's, is damaged or is missing; it is made again."""
+    """An index that is missing, damaged or of another segment; it is rebuilt."""
     BAD_JOURNAL = "bad journal"
-    """A line in the list of topics is not what was written."""
+    """A damaged line in the journal of topics."""
     BAD_STATE = "bad state"
     """log.json cannot be read, or contradicts the segments."""
 
 
 class Damage(NamedTuple):
-    """Messages from `first_offset` up to `resumes_at` cannot be read, or something else is wrong.
+    """Damage in a segment: messages from `first_offset` up to `resumes_at` cannot be read.
 
-    `segment` is the base offset of the segment, `position` and `length` the bytes in it.
+    `segment` is the base offset of the segment, `position` and `length` are bytes in it. The range
+    of offsets is empty if no message is affected.
     """
 
     fault: Fault
@@ -67,7 +68,7 @@ class _Document(msgspec.Struct, frozen=True):
 
 
 def load_damage(files: Files, folder: Path, segment: int) -> list[Damage]:
-    """Return what is known to be wrong with a segment; raise ValueError if that is unreadable."""
+    """Read the recorded damage of a segment; raise ValueError if the file is unreadable."""
     path = damage_path(folder, segment)
     document = msgspec.json.decode(files.read(path, 0, files.size(path)), type=_Document)
     return [
@@ -85,7 +86,7 @@ def load_damage(files: Files, folder: Path, segment: int) -> list[Damage]:
 
 
 def save_damage(files: Files, folder: Path, segment: int, damage: list[Damage]) -> None:
-    """Write down what is wrong with a segment; the bytes themselves stay where they are."""
+    """Record the damage of a segment; its bytes stay in place."""
     entries = [
         _Entry(each.fault, each.position, each.length, each.first_offset, each.resumes_at,
                each.reason)

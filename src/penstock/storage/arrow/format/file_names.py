@@ -1,11 +1,11 @@
-"""How the files of a partition are named.
+"""Names of the files of a partition.
 
 DATA/log/<partition>/00000000000000000000.arrows        a segment, by its base offset
-                     00000000000000000000.index         what its groups hold
-                     00000000000000000000.damage.json   what of it cannot be read
-                     log.json                           what outlives the segments
-                     topics.journal                     topics that were made
-DATA/quarantine/                                        what was cut off and is not only torn
+                     00000000000000000000.index         its index
+                     00000000000000000000.damage.json   its damage
+                     log.json                           the state of the log
+                     topics.journal                     the journal of topics
+DATA/quarantine/                                        bytes that recovery cut off
 """
 
 import re
@@ -38,31 +38,31 @@ _NAME: Final = re.compile(r"(\d{20})(\.arrows|\.index|\.damage\.json)")
 
 
 def partition_folder(data: Path, partition: int) -> Path:
-    """Return where the log of a partition is."""
+    """Return the folder of a partition."""
     return data / "log" / str(partition)
 
 
 def quarantine_folder(folder: Path) -> Path:
-    """Return where bytes go that a partition's log no longer has a place for."""
+    """Return the quarantine folder of a partition."""
     return folder.parent.parent / QUARANTINE
 
 
 def segment_path(folder: Path, base_offset: int) -> Path:
-    """Return where the segment is that starts at an offset."""
+    """Return the path of the segment that starts at an offset."""
     return folder / f"{base_offset:020}{SEGMENT}"
 
 
 def index_path(folder: Path, base_offset: int) -> Path:
-    """Return where the index of a segment is."""
+    """Return the path of the index of a segment."""
     return folder / f"{base_offset:020}{INDEX}"
 
 
 def damage_path(folder: Path, base_offset: int) -> Path:
-    """Return where it says what of a segment cannot be read."""
+    """Return the path of the damage file of a segment."""
     return folder / f"{base_offset:020}{DAMAGE}"
 
 
 def base_offset_of(name: str, suffix: str) -> int | None:
-    """Return the base offset in the name of a segment's file, None if the name is another's."""
+    """Return the base offset in a file name, None if it has another suffix."""
     match = _NAME.fullmatch(name)
     return int(match[1]) if match and match[2] == suffix else None

@@ -1,7 +1,7 @@
-"""Reading the little of FlatBuffers that Arrow's messages are made of.
+"""Reads the part of FlatBuffers that Arrow messages use.
 
-A table starts with the distance back to its vtable; the vtable has a u16 for each field: where it
-stands in the table, 0 if it is left out. Vectors and strings start with a u32 count.
+A table starts with the distance back to its vtable; the vtable has a u16 for each field: its offset
+in the table, 0 if it is absent. Vectors and strings start with a u32 count.
 """
 
 import struct
@@ -16,7 +16,7 @@ _I64: Final = struct.Struct("<q")
 
 
 class BadFlatbuffer(ValueError):
-    """Bytes that are not a table, or a table without a field that must be there."""
+    """Bytes that are not a table, or a table without a required field."""
 
 
 class Table:
@@ -31,7 +31,7 @@ class Table:
         self._vtable_size = self._unpack(_U16, self._vtable)
 
     def slot(self, field: int) -> int:
-        """Return where a field stands; raise BadFlatbuffer if it is left out."""
+        """Return the position of a field; raise BadFlatbuffer if it is absent."""
         entry = 4 + 2 * field
         offset = self._unpack(_U16, self._vtable + entry) if entry < self._vtable_size else 0
         if not offset:
@@ -51,7 +51,7 @@ class Table:
         return Table(self._data, self._reference(self.slot(field)))
 
     def vector(self, field: int, element_size: int) -> tuple[int, int]:
-        """Return (where the elements start, how many there are) of a vector of structs."""
+        """Return (start of the elements, count) of a vector of structs."""
         position = self._reference(self.slot(field))
         count = self._unpack(_U32, position)
         return self._check(position + 4, count * element_size), count
@@ -62,7 +62,7 @@ class Table:
         return [Table(self._data, self._reference(start + 4 * index)) for index in range(count)]
 
     def string(self, field: int) -> tuple[int, int]:
-        """Return (where its bytes start, how many there are) of a string."""
+        """Return (start of the bytes, length) of a string."""
         return self.vector(field, 1)
 
     def _reference(self, position: int) -> int:
@@ -79,7 +79,7 @@ class Table:
 
 
 def root(data: memoryview) -> Table:
-    """Return the table that a whole buffer holds; raise BadFlatbuffer."""
+    """Return the root table of a buffer; raise BadFlatbuffer."""
     if len(data) < 4:
         raise BadFlatbuffer(f"{len(data)} bytes")
     return Table(data, _U32.unpack_from(data)[0])

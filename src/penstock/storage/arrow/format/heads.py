@@ -1,18 +1,18 @@
-"""The heads of segments, and whether they can be believed."""
+"""Reads and checks the heads of segments."""
 
 from pathlib import Path
 from typing import NamedTuple
 
 from penstock._kernels.crc32c import crc32c
-from penstock.storage.arrow.files import Files
 from penstock.storage.arrow.format.file_names import segment_path
 from penstock.storage.arrow.format.segment import HEAD_BYTES_MAX, BadHead, Head, parse_head
+from penstock.storage.files import Files
 
 __all__ = ["FirstBytes", "read_head"]
 
 
 class FirstBytes(NamedTuple):
-    """The head of a segment, as far as it can be believed: `fault` tells why not."""
+    """The head of a segment, its checksum, and its fault; empty if it is good."""
 
     head: Head | None
     crc: int
@@ -24,7 +24,7 @@ def read_head(
 ) -> FirstBytes:
     """Read the head of a segment; raise LogFormatTooNew.
 
-    Any flipped bit shows in its checksum; what it says must fit the rest of the log too.
+    It has a checksum, and must also fit the rest of the log.
     """
     path = segment_path(folder, base_offset)
     try:

@@ -1,7 +1,7 @@
-"""The sparse index of a segment: for each group its offsets, times, topics and place.
+"""The sparse index of a segment: offsets, times, topics and position of each row group.
 
-Columns are arrays, not objects: a segment may have 100,000 groups. The writer adds to the index of
-the segment it fills while others look things up in it; a group is seen once all of it is there.
+Columns are arrays, not objects: a segment may have 100,000 row groups. The writer adds to the index
+of the active segment while other threads look up; a row group is visible once it is complete.
 """
 
 import dataclasses
@@ -13,14 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.limits import INDEX_TOPICS_MAX
-from penstock.storage.arrow.format.segment import Group, group_times, group_topics
+from penstock.storage.arrow.format.segment import RowGroup, row_group_times, row_group_topics
 
 __all__ = ["Entry", "Index"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Entry:
-    """A group in its segment. Times are microseconds since the epoch."""
+    """A row group in its segment. Times are microseconds since the epoch."""
 
     base_offset: int
     count: int
@@ -31,12 +31,12 @@ class Entry:
 
 
 class Index:
-    """The groups of one segment, in order."""
+    """The row groups of one segment, in order."""
 
     def __init__(self, base_offset: int) -> None:
         self.base_offset = base_offset
         self.end_offset = base_offset
-        """One past the last offset of the segment, those that cannot be read included."""
+        """One past the last offset of the segment, unreadable ones included."""
         self._length = 0
         self._base_offsets = array("q")
         self._counts = array("q")
@@ -44,10 +44,10 @@ class Index:
         self._sizes = array("q")
         self._first_us = array("q")
         self._last_us = array("q")
-        self._latest_us = array("q")  # of this group and all before it: clocks are set back
+        self._latest_us = array("q")  # maximum up to this row group: clocks may be set back
         self._topic_starts = array("q", [0])
         self._topic_ids = array("i")
-        self._any_topic: set[int] = set()  # groups with more topics than are named
+        self._any_topic: set[int] = set()  # row groups with too many topics to list
         self._names: list[str] = []
         self._ids: dict[str, int] = {}
 
@@ -56,7 +56,7 @@ class Index:
 
     @property
     def memory_bytes(self) -> int:
-        """About how much memory it takes."""
+        """Approximate memory, in bytes."""
         names = sum(100 + len(name) for name in self._names)
         return 64 * self._length + 4 * len(self._topic_ids) + names
 
@@ -70,10 +70,10 @@ class Index:
         """The latest time of any message."""
         return self._latest_us[self._length - 1] if self._length else None
 
-    # --- Making
+    # --- Adding
 
     def add(self, entry: Entry, topics: Sequence[str] | None) -> None:
-        """Add the group behind all others; it may have any topic if `topics` is None."""
+        """Add a row group at the end; it may have any topic if `topics` is None."""
         last_us = max(entry.first_us, entry.last_us)
         self._base_offsets.append(entry.base_offset)
         self._counts.append(entry.count)
@@ -95,15 +95,21 @@ class Index:
         self.end_offset = entry.base_offset + entry.count
         self._length += 1
 
-    def add_group(self, data: bytes | bytearray | memoryview, group: Group, position: int) -> None:
-        """Add a group that was parsed from `data` and stands at `position` of its segment."""
-        first_us, last_us = group_times(data, group)
-        entry = Entry(group.base_offset, group.count, position, group.size, first_us, last_us)
-        topics = group_topics(data, group) if group.topic_count <= INDEX_TOPICS_MAX else None
+    def add_row_group(
+        self, data: bytes | bytearray | memoryview, row_group: RowGroup, position: int
+    ) -> None:
+        """Add a row group parsed from `data`, at `position` of its segment."""
+        first_us, last_us = row_group_times(data, row_group)
+        entry = Entry(
+            row_group.base_offset, row_group.count, position, row_group.size, first_us, last_us
+        )
+        topics = (
+            row_group_topics(data, row_group) if row_group.topic_count <= INDEX_TOPICS_MAX else None
+        )
         self.add(entry, topics)
 
     def cut(self, length: int) -> None:
-        """Forget all groups behind the first `length`."""
+        """Keep only the first `length` row groups."""
         self._length = min(length, self._length)
         for column in (
             self._base_offsets, self._counts, self._positions, self._sizes, self._first_us,
@@ -119,7 +125,7 @@ class Index:
     # --- Looking up
 
     def entry(self, number: int) -> Entry:
-        """Return a group by its number."""
+        """Return a row group by its number."""
         return Entry(
             base_offset=self._base_offsets[number],
             count=self._counts[number],
@@ -130,9 +136,9 @@ class Index:
         )
 
     def at_offset(self, offset: int) -> int:
-        """Return the number of the group that has `offset`, or of the first behind it.
+        """Return the number of the row group with `offset`, or of the first after it.
 
-        It is the number of groups if there is none.
+        It is `len(self)` if there is none.
         """
         number = bisect_right(self._base_offsets, offset, 0, self._length) - 1
         if number >= 0 and offset < self._base_offsets[number] + self._counts[number]:
@@ -140,35 +146,37 @@ class Index:
         return number + 1
 
     def at_time(self, timestamp_us: int) -> int:
-        """Return the number of the first group that may have a message at or after a time."""
+        """Return the number of the first row group that may have a message at or after a time."""
         return bisect_left(self._latest_us, timestamp_us, 0, self._length)
 
     def with_topics(
         self, wanted: Callable[[str], bool], *, first: int = 0, last: int | None = None
     ) -> Sequence[int]:
-        """Return the numbers of the groups that may have a message of a wanted topic, in order.
+        """Return the numbers of the row groups that may have a message of a wanted topic, in order.
 
-        `wanted` is asked once for each topic of the segment, not for each group.
+        `wanted` is called once for each topic of the segment, not for each row group.
         """
         last = self._length if last is None else min(last, self._length)
         names = self._names[:]
         hits = [wanted(name) for name in names]
         if all(hits):
             return range(first, last)
-        open_groups = {each for each in self._any_topic if first <= each < last}
+        open_row_groups = {each for each in self._any_topic if first <= each < last}
         if not any(hits) or first >= last:
-            return sorted(open_groups)
+            return sorted(open_row_groups)
         start, end = self._topic_starts[first], self._topic_starts[last]
         ids = _column(self._topic_ids[start:end], pa.int32())
         starts = pc.subtract(_column(self._topic_starts[first : last + 1], pa.int64()), start)
         lists = pa.LargeListArray.from_arrays(starts, pc.take(pa.array(hits), ids))
         parents = pc.filter(pc.list_parent_indices(lists), pc.list_flatten(lists))
-        return sorted(open_groups.union(first + each for each in pc.unique(parents).to_pylist()))
+        return sorted(
+            open_row_groups.union(first + each for each in pc.unique(parents).to_pylist())
+        )
 
     # --- As Arrow
 
     def table(self) -> pa.RecordBatch:
-        """Return all of it as Arrow columns."""
+        """Return the index as Arrow columns."""
         names = pa.array(self._names, pa.utf8())
         ids = pa.DictionaryArray.from_arrays(_column(self._topic_ids, pa.int32()), names)
         starts = pc.cast(_column(self._topic_starts, pa.int64()), pa.int32())
@@ -186,7 +194,7 @@ class Index:
 
     @classmethod
     def from_table(cls, table: pa.RecordBatch, *, base_offset: int, end_offset: int) -> "Index":
-        """Return the index that `table` was made of."""
+        """Return the index that `table` was created from."""
         index = cls(base_offset)
         index._length = len(table)
         columns = [
@@ -210,7 +218,7 @@ class Index:
 
 
 def _column(values: "array[int]", kind: pa.DataType) -> pa.Array:
-    """Return a copy of an array as a column: whoever shares its memory keeps it from growing."""
+    """Return a copy of an array as a column: a shared array could not grow."""
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values.tobytes())])
 
 
@@ -234,4 +242,4 @@ SCHEMA = pa.schema(
         ("topics", pa.list_(pa.dictionary(pa.int32(), pa.utf8()))),
     ]
 )
-"""The columns of an index file; null topics stand for any."""
+"""Columns of an index file; null topics mean any topic."""

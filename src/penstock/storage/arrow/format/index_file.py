@@ -1,7 +1,7 @@
-"""Indexes on disk: `<base offset>.index`, an Arrow IPC stream whose metadata say whose it is.
+"""Index files: `<base offset>.index`, an Arrow IPC stream with the summary in its metadata.
 
-The metadata hold the checksum of the whole file, written as `crc32c=` and eight digits which count
-as zeros. An index that is not right for its segment is made again, so all faults are one: stale.
+The metadata hold the checksum of the whole file, as `crc32c=` and eight digits, which are zeros for
+the computation. An index that does not fit its segment is rebuilt, so every fault is StaleIndex.
 """
 
 from pathlib import Path
@@ -10,9 +10,9 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 
 from penstock._kernels.crc32c import crc32c
-from penstock.storage.arrow.files import Files
 from penstock.storage.arrow.format.file_names import index_path
 from penstock.storage.arrow.format.index import SCHEMA, Index
+from penstock.storage.files import Files
 
 __all__ = ["INDEX_FORMAT", "StaleIndex", "Summary", "load_index", "load_summary", "save_index"]
 
@@ -25,11 +25,11 @@ _ZEROS: Final = b"00000000"
 
 
 class StaleIndex(ValueError):
-    """A file that is not the index of the segment as it is."""
+    """A file that is not the index of the segment in its current state."""
 
 
 class Summary(NamedTuple):
-    """What an index says of its segment: enough to open a log without reading more."""
+    """Summary of a segment: enough to open a log without reading the segment."""
 
     base_offset: int
     end_offset: int
@@ -40,7 +40,7 @@ class Summary(NamedTuple):
 
 
 def save_index(files: Files, folder: Path, index: Index, summary: Summary) -> None:
-    """Put the index of a segment in place."""
+    """Write the index of a segment."""
     metadata = {f"penstock.{key}": str(value) for key, value in summary._asdict().items()}
     metadata["penstock.index_format"] = str(INDEX_FORMAT)
     metadata["penstock.crc32c"] = (_MARK + _ZEROS).decode()
@@ -54,7 +54,7 @@ def save_index(files: Files, folder: Path, index: Index, summary: Summary) -> No
 
 
 def load_summary(files: Files, folder: Path, base_offset: int) -> Summary:
-    """Return what the index of a segment says of it, unchecked; raise StaleIndex."""
+    """Read the summary of a segment, without a checksum; raise StaleIndex."""
     try:
         data = files.read(index_path(folder, base_offset), 0, _SUMMARY_BYTES)
         return _summary(pa.ipc.read_schema(pa.py_buffer(data)), base_offset)
@@ -63,7 +63,7 @@ def load_summary(files: Files, folder: Path, base_offset: int) -> Summary:
 
 
 def load_index(files: Files, folder: Path, base_offset: int) -> tuple[Index, Summary]:
-    """Return the index of a segment, checked; raise StaleIndex."""
+    """Read and check the index of a segment; raise StaleIndex."""
     path = index_path(folder, base_offset)
     try:
         data = files.read(path, 0, files.size(path))

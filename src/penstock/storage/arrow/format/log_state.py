@@ -1,4 +1,4 @@
-"""What a log must know though no segment says it: `log.json` of a partition."""
+"""State of a log that segments do not hold: `log.json` of a partition."""
 
 from pathlib import Path
 from typing import Final
@@ -7,9 +7,9 @@ import msgspec
 
 from penstock._kernels.crc32c import crc32c
 from penstock.errors import LogFormatTooNew
-from penstock.storage.arrow.files import Files
 from penstock.storage.arrow.format.file_names import STATE
 from penstock.storage.arrow.format.segment import FORMAT
+from penstock.storage.files import Files
 
 __all__ = ["BadState", "LogState", "load_state", "save_state"]
 
@@ -17,15 +17,15 @@ _STATE_BYTES_MAX: Final = 4096
 
 
 class BadState(ValueError):
-    """A log.json that is not what was written."""
+    """A log.json that was changed or cannot be parsed."""
 
 
 class LogState(msgspec.Struct, frozen=True):
-    """The id of a log and its outer bounds.
+    """The id of a log and its bounds.
 
-    `next_offset` is a floor: no offset below it is given again, though no segment has it. `end` is
-    a floor too: the segments reached so far, and if they no longer do, some are missing. Segments
-    that start below `horizon` are no longer kept, whether they are gone yet or not.
+    No offset below `next_offset` is assigned again, even if no segment has it. The segments once
+    reached `end`; if they end earlier, some are missing. Segments that start below `horizon` are
+    expired, whether they are removed yet or not.
     """
 
     log_id: int
@@ -54,7 +54,7 @@ def _checksum(state: LogState) -> str:
 
 
 def load_state(files: Files, folder: Path) -> LogState | None:
-    """Return what log.json says, None if there is none; raise BadState or LogFormatTooNew."""
+    """Read log.json; return None if it does not exist. Raise BadState or LogFormatTooNew."""
     path = folder / STATE
     try:
         data = files.read(path, 0, _STATE_BYTES_MAX)
@@ -80,7 +80,7 @@ def load_state(files: Files, folder: Path) -> LogState | None:
 
 
 def save_state(files: Files, folder: Path, state: LogState) -> None:
-    """Put log.json in place; it is on disk when this returns."""
+    """Write log.json; it is on disk when this returns."""
     files.replace(folder / STATE, _spelled(state))
 
 

@@ -1,17 +1,17 @@
-"""The bytes of a segment: an Arrow IPC stream of a head and groups. See docs/log-format.md.
+"""The bytes of a segment: an Arrow IPC stream of a head and row groups. See docs/log-format.md.
 
     segment   ┌──────┬───────┬───────┬─────┬───────────────┐
-              │ head │ group │ group │  …  │ end of stream │
+              │ head │ row group │ row group │  …  │ end of stream │
               └──────┴───────┴───────┴─────┴───────────────┘
     head      schema message, dictionary of protocol, dictionary of kind
-    group     dictionary of topic, dictionary of sender, record batch
+    row group     dictionary of topic, dictionary of sender, record batch
     message   0          4        8          8+M
               ┌──────────┬────────┬──────────┬──────┐
               │ FFFFFFFF │ M, i32 │ metadata │ body │
               └──────────┴────────┴──────────┴──────┘
 
-Each group brings its own dictionaries, so it can be read with the head alone. pyarrow makes one of
-each message when this module is loaded; a group is such a template with its numbers filled in.
+Each row group has its own dictionaries, so it can be read with the head alone. pyarrow encodes one
+of each message when this module is imported; a row group is this template with its numbers set.
 """
 
 import dataclasses
@@ -34,27 +34,27 @@ __all__ = [
     "FORMAT",
     "HEAD_BYTES_MAX",
     "TIMESTAMPS",
-    "BadGroup",
     "BadHead",
+    "BadRowGroup",
     "Columns",
-    "EncodedGroup",
-    "Group",
+    "EncodedRowGroup",
     "Head",
+    "RowGroup",
     "Truncated",
-    "check_group",
-    "encode_group",
-    "group_times",
-    "group_topics",
+    "check_row_group",
+    "encode_row_group",
     "head",
-    "parse_group",
     "parse_head",
+    "parse_row_group",
+    "row_group_times",
+    "row_group_topics",
 ]
 
 FORMAT: Final = 1
-"""The version of all that this module writes; a later one is refused."""
+"""Version of the format; a later one is refused."""
 END_OF_STREAM: Final = b"\xff\xff\xff\xff\0\0\0\0"
 HEAD_BYTES_MAX: Final = 8192
-"""A head is shorter: reading so much of a segment gets it whole."""
+"""Greatest size of a head."""
 BUFFERS: Final = 45
 """Buffers of a record batch, in Arrow's flattened order."""
 NODES: Final = 20
@@ -67,9 +67,9 @@ _DICTIONARY_BATCH: Final = 2
 _RECORD_BATCH: Final = 3
 _NO_CRC: Final = b"00000000"
 _CRC_MARK: Final = b"crc32c="
-"""What the checksum of a head stands behind."""
+"""Precedes the checksum of a head."""
 _ZEROS: Final = bytes(1 << 20)
-# Where the flattened buffers are that are read without Arrow.
+# Number of the flattened buffer with the timestamps, which is read without Arrow.
 TIMESTAMPS: Final = 13
 # Nodes whose length is the number of headers rather than of rows, and those that may have nulls.
 _HEADER_NODES: Final = (8, 9, 10)
@@ -77,20 +77,20 @@ _NULLABLE_NODES: Final = (0, 14, 15, 16)  # key, created, correlation, status
 
 
 class BadHead(ValueError):
-    """A file that does not start as a segment does."""
+    """A file that does not start with the head of a segment."""
 
 
-class BadGroup(ValueError):
-    """Bytes that are not a group."""
+class BadRowGroup(ValueError):
+    """Bytes that are not a row group."""
 
 
-class Truncated(BadGroup):
-    """Bytes that end inside a group."""
+class Truncated(BadRowGroup):
+    """Bytes that end inside a row group."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Columns:
-    """The columns of a group, in memory.
+    """The columns of a row group, in memory.
 
     `buffers` are Arrow's flattened buffers; a number stands for so many zero bytes. `null_counts`
     are those of key, created, correlation and status. Topics and senders are the dictionaries.
@@ -105,8 +105,8 @@ class Columns:
     senders: Collection[bytes]
 
 
-class EncodedGroup(NamedTuple):
-    """A group as it is written: buffers one behind the other, `size` bytes in all."""
+class EncodedRowGroup(NamedTuple):
+    """The bytes of a row group: consecutive buffers, `size` bytes in total."""
 
     buffers: list[memoryview | bytes]
     size: int
@@ -114,9 +114,9 @@ class EncodedGroup(NamedTuple):
 
 
 class Head(NamedTuple):
-    """What a segment says of itself; `size` is the head's own.
+    """The head of a segment; `size` is its length in bytes.
 
-    `previous_end` is where the segment before it ends and `previous_crc` the checksum of its last
+    `previous_end` is the end of the segment before, and `previous_crc` the checksum of its last row
     group; the first segment of a log has its own base offset and 0 there.
     """
 
@@ -132,8 +132,8 @@ class Head(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Group:
-    """Where a group stands in its buffer, and what it says of itself.
+class RowGroup:
+    """A parsed row group: its place in the buffer, and its metadata.
 
     `layout` holds start and length of each flattened buffer, one after the other; the dictionaries
     likewise those of their offsets and data. All are positions in the buffer that was parsed.
@@ -167,29 +167,29 @@ class _Message(NamedTuple):
 
 
 def _message(data: memoryview, start: int, kind: int) -> _Message:
-    """Parse one message of a kind; raise Truncated or BadGroup."""
+    """Parse one message of a kind; raise Truncated or BadRowGroup."""
     if len(data) - start < _PREFIX.size:
         raise Truncated(f"{len(data) - start} bytes of a message")
     mark, length = _PREFIX.unpack_from(data, start)
     if mark != _CONTINUATION or length <= 0 or length % 8:
-        raise BadGroup(f"no message starts at {start}")
+        raise BadRowGroup(f"no message starts at {start}")
     metadata = start + _PREFIX.size
     if len(data) - metadata < length:
         raise Truncated(f"{len(data) - metadata} of {length} bytes of metadata")
     table = root(data[metadata : metadata + length])
     if table.uint8(1) != kind:
-        raise BadGroup(f"message of kind {table.uint8(1)} at {start}, expected {kind}")
+        raise BadRowGroup(f"message of kind {table.uint8(1)} at {start}, expected {kind}")
     body = metadata + length
     body_length = table.int64(3)
     if body_length < 0:
-        raise BadGroup(f"a body of {body_length} bytes")
+        raise BadRowGroup(f"a body of {body_length} bytes")
     if len(data) - body < body_length:
         raise Truncated(f"{len(data) - body} of {body_length} bytes of a body")
     return _Message(table, metadata, body, body + body_length)
 
 
 class _Template:
-    """The metadata of a message, with the places that change from one to the next."""
+    """Metadata of a message, with the places that differ between messages."""
 
     def __init__(self, message: bytes, *, dictionary: bool) -> None:
         view = memoryview(message)
@@ -219,7 +219,7 @@ class _Template:
         )
 
     def _between(self, changing: list[tuple[int, int]]) -> list[tuple[int, int, bytes]]:
-        """Return what stands between the places that change."""
+        """Return the bytes between the places that differ."""
         found = []
         position = 0
         for start, end in [*sorted(changing), (len(self.metadata), 0)]:
@@ -229,7 +229,7 @@ class _Template:
         return found
 
     def fits(self, metadata: bytes) -> bool:
-        """Tell whether the metadata of a message differ from this only where they may."""
+        """Tell whether metadata differ from this template only where allowed."""
         return len(metadata) == len(self.metadata) and all(
             metadata[start:end] == same for start, end, same in self._same
         )
@@ -386,11 +386,11 @@ def _words(view: memoryview, message: _Message) -> tuple[str, ...]:
     return tuple(data[first:last].decode() for first, last in itertools.pairwise(ends))
 
 
-# --- Groups ---------------------------------------------------------------------------------------
+# --- Row groups -----------------------------------------------------------------------------------
 
 
-def encode_group(columns: Columns, *, previous: int, synced: int) -> EncodedGroup:
-    """Put a group together; `previous` is the checksum of the one before it."""
+def encode_row_group(columns: Columns, *, previous: int, synced: int) -> EncodedRowGroup:
+    """Encode a row group; `previous` is the checksum of the row group before it."""
     out: list[memoryview | bytes] = []
     size = _put_dictionary(out, _TOPICS, columns.topics)
     size += _put_dictionary(out, _SENDERS, columns.senders)
@@ -428,7 +428,7 @@ def encode_group(columns: Columns, *, previous: int, synced: int) -> EncodedGrou
 
     checksum = crc32c(out)
     _put_text(metadata, "penstock.crc32c", f"{checksum:08x}")
-    return EncodedGroup(out, size + len(metadata) + end, checksum)
+    return EncodedRowGroup(out, size + len(metadata) + end, checksum)
 
 
 def _put_dictionary(
@@ -449,7 +449,7 @@ def _put_dictionary(
 
 
 def _pad(body: list[memoryview | bytes], length: int, start: int) -> int:
-    """Fill up to a multiple of 8 behind `length` bytes from `start`; return the end."""
+    """Pad `length` bytes from `start` to a multiple of 8; return the end."""
     padding = -length % 8
     if padding:
         body.append(_ZEROS[:padding])
@@ -463,23 +463,23 @@ def _put_text(metadata: bytearray, key: str, text: str) -> None:
     metadata[start:end] = text.encode()
 
 
-def parse_group(data: bytes | bytearray | memoryview, start: int = 0) -> Group:
-    """Parse the group at `start`, without looking at its columns or its checksum.
+def parse_row_group(data: bytes | bytearray | memoryview, start: int = 0) -> RowGroup:
+    """Parse the row group at `start`, without its columns and without checking it.
 
     Raise Truncated if the bytes end inside it, BadGroup if it is none.
     """
     view = memoryview(data)
     try:
-        group = _parse_like_ours(view, start) or _parse(view, start)
-    except BadGroup:
+        row_group = _parse_like_ours(view, start) or _parse(view, start)
+    except BadRowGroup:
         raise
     except (KeyError, ValueError, struct.error) as error:
-        raise BadGroup(str(error)) from error
-    return group
+        raise BadRowGroup(str(error)) from error
+    return row_group
 
 
-def _parse_like_ours(view: memoryview, start: int) -> Group | None:
-    """Parse a group whose messages are laid out as this process would; None if they are not."""
+def _parse_like_ours(view: memoryview, start: int) -> RowGroup | None:
+    """Parse a row group that has the layout of our templates; None if it has another."""
     topics = _read(view, start, _TOPICS)
     senders = topics and _read(view, topics.end, _SENDERS)
     record = senders and _read(view, senders.end, _BATCH)
@@ -488,11 +488,11 @@ def _parse_like_ours(view: memoryview, start: int) -> Group | None:
     metadata = record.metadata
     texts = {key: metadata[first:last] for key, (first, last) in _BATCH.texts.items()}
     crc_position = record.start + _BATCH.texts["penstock.crc32c"][0]
-    return _group(topics, senders, record, texts, crc_position)
+    return _row_group(topics, senders, record, texts, crc_position)
 
 
 class _Read(NamedTuple):
-    """A message that fits its template; `layout` is where its buffers are."""
+    """A message that fits its template; `layout` has its buffers."""
 
     start: int
     end: int
@@ -517,8 +517,8 @@ def _read(view: memoryview, start: int, template: _Template) -> _Read | None:
     return _Read(start, body + body_length, rows, metadata, layout)
 
 
-def _parse(view: memoryview, start: int) -> Group:
-    """Parse a group that another version of Arrow may have laid out."""
+def _parse(view: memoryview, start: int) -> RowGroup:
+    """Parse a row group that another version of Arrow may have laid out."""
     found: list[_Read] = []
     position = start
     for kind, buffers in ((_DICTIONARY_BATCH, 3), (_DICTIONARY_BATCH, 3), (_RECORD_BATCH, BUFFERS)):
@@ -538,16 +538,16 @@ def _parse(view: memoryview, start: int) -> Group:
         texts[key] = bytes(view[message.start + first :][:length])
         if key == "penstock.crc32c":
             crc_position = message.start + first
-    return _group(topics, senders, record, texts, crc_position)
+    return _row_group(topics, senders, record, texts, crc_position)
 
 
-def _group(
+def _row_group(
     topics: _Read, senders: _Read, record: _Read, texts: Mapping[str, bytes], crc_position: int
-) -> Group:
+) -> RowGroup:
     count = int(texts["penstock.count"])
     if record.rows != count or count <= 0:
-        raise BadGroup(f"{record.rows} rows, of {count}")
-    return Group(
+        raise BadRowGroup(f"{record.rows} rows, of {count}")
+    return RowGroup(
         start=topics.start,
         size=record.end - topics.start,
         base_offset=int(texts["penstock.base_offset"]),
@@ -567,7 +567,7 @@ def _group(
 def _dictionary(read: _Read) -> tuple[int, int, int, int]:
     _, _, offsets_start, offsets_length, data_start, data_length = read.layout
     if read.rows < 0 or offsets_length < 4 * (read.rows + 1):
-        raise BadGroup(f"{offsets_length} bytes of offsets for {read.rows} names")
+        raise BadRowGroup(f"{offsets_length} bytes of offsets for {read.rows} names")
     return offsets_start, offsets_length, data_start, data_length
 
 
@@ -575,47 +575,47 @@ def _layout(view: memoryview, message: _Message, batch: Table, expected: int) ->
     """Return start and length of each buffer in `view`."""
     position, count = batch.vector(2, 16)
     if count != expected:
-        raise BadGroup(f"{count} buffers, expected {expected}")
+        raise BadRowGroup(f"{count} buffers, expected {expected}")
     numbers = struct.unpack_from(f"<{2 * count}q", view, message.start + position)
     return _placed(numbers, message.body, message.end - message.body)
 
 
 def _placed(numbers: Sequence[int], body: int, size: int) -> tuple[int, ...]:
-    """Return buffers given by start in and length of a body, checked, by start in the whole."""
+    """Convert buffers from positions in a body to checked positions in `view`."""
     layout: list[int] = []
     for start, length in zip(numbers[::2], numbers[1::2], strict=True):
         if not 0 <= start <= size or not 0 <= length <= size - start:
-            raise BadGroup(f"a buffer of {length} bytes at {start} of a body of {size}")
+            raise BadRowGroup(f"a buffer of {length} bytes at {start} of a body of {size}")
         layout += (body + start, length)
     return tuple(layout)
 
 
-def check_group(data: bytes | bytearray | memoryview, group: Group) -> bool:
-    """Tell whether the bytes of a group are those that its checksum was made of."""
+def check_row_group(data: bytes | bytearray | memoryview, row_group: RowGroup) -> bool:
+    """Tell whether the checksum of a row group is correct."""
     view = memoryview(data)
-    position = group.crc_position
-    end = group.start + group.size
+    position = row_group.crc_position
+    end = row_group.start + row_group.size
     parts: list[memoryview | bytes] = [
-        view[group.start : position],
+        view[row_group.start : position],
         _NO_CRC,
         view[position + len(_NO_CRC) : end],
     ]
     spelled = view[position : position + len(_NO_CRC)]
-    return crc32c(parts) == group.crc32c and spelled == b"%08x" % group.crc32c
+    return crc32c(parts) == row_group.crc32c and spelled == b"%08x" % row_group.crc32c
 
 
-def group_topics(data: bytes | bytearray | memoryview, group: Group) -> list[str]:
-    """Return the topics that rows of a group have, each once."""
+def row_group_topics(data: bytes | bytearray | memoryview, row_group: RowGroup) -> list[str]:
+    """Return the topics of a row group, each once."""
     view = memoryview(data)
-    offsets_start, _, data_start, data_length = group.topic_layout
-    ends = struct.unpack_from(f"<{group.topic_count + 1}i", view, offsets_start)
+    offsets_start, _, data_start, data_length = row_group.topic_layout
+    ends = struct.unpack_from(f"<{row_group.topic_count + 1}i", view, offsets_start)
     names = bytes(view[data_start : data_start + data_length])
     return [names[start:end].decode() for start, end in itertools.pairwise(ends)]
 
 
-def group_times(data: bytes | bytearray | memoryview, group: Group) -> tuple[int, int]:
-    """Return the timestamps of the first and the last row of a group, in microseconds."""
-    start = group.layout[2 * TIMESTAMPS]
+def row_group_times(data: bytes | bytearray | memoryview, row_group: RowGroup) -> tuple[int, int]:
+    """Return the timestamps of the first and the last row of a row group, in microseconds."""
+    start = row_group.layout[2 * TIMESTAMPS]
     first: int = struct.unpack_from("<q", data, start)[0]
-    last: int = struct.unpack_from("<q", data, start + 8 * (group.count - 1))[0]
+    last: int = struct.unpack_from("<q", data, start + 8 * (row_group.count - 1))[0]
     return first, last

@@ -1,7 +1,7 @@
-"""A log to look at: while a broker writes it, after it was closed, after a crash.
+"""A snapshot of a log folder: while a broker writes it, after it was closed, after a crash.
 
-A view is what recovery would make of the folder at the moment it was opened, and changes nothing
-there: no lock is taken, nothing is repaired, an index that is missing is made in memory.
+A view is the result that recovery would have at its creation. It changes nothing: no lock is taken,
+nothing is repaired, and a missing index is built in memory.
 """
 
 import os
@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 
 from penstock.errors import CannotRead, LogDamaged, LogError, OffsetBelowHorizon
 from penstock.limits import LOG_OPEN_TRIES_MAX
-from penstock.storage.arrow.files import Files
 from penstock.storage.arrow.format.damage import Damage, Fault
 from penstock.storage.arrow.format.file_names import (
     SEGMENT,
@@ -23,9 +22,10 @@ from penstock.storage.arrow.format.file_names import (
 )
 from penstock.storage.arrow.format.log_state import load_state
 from penstock.storage.arrow.read.catalog import Catalog
-from penstock.storage.arrow.read.reader import read_group
+from penstock.storage.arrow.read.reader import offset_at_time
 from penstock.storage.arrow.recover.overlay import Overlay
 from penstock.storage.arrow.recover.recovery import Recovered, Segment, recover
+from penstock.storage.files import Files
 
 __all__ = ["LogView", "SegmentView", "find_log"]
 
@@ -35,14 +35,14 @@ _NOT_OF_A_SEGMENT: Final = frozenset({Fault.BAD_STATE, Fault.BAD_JOURNAL, Fault.
 class SegmentView(NamedTuple):
     """A segment as `penstock log ls` shows it. Times are microseconds since the epoch.
 
-    `messages` are those that can be read; one that is not `sealed` is being written, or was when
-    its broker died.
+    `messages` counts the readable ones. A segment that is not `sealed` is being written, or was
+    when its broker stopped.
     """
 
     base_offset: int
     end_offset: int
     messages: int
-    groups: int
+    row_groups: int
     size: int
     first_us: int | None
     last_us: int | None
@@ -51,7 +51,7 @@ class SegmentView(NamedTuple):
 
 
 def find_log(data: Path, *, partition: int = 0) -> Path:
-    """Return the folder of a partition's log; raise CannotRead if there is none, or none to see."""
+    """Return the folder of a partition's log; raise CannotRead if it is missing or unreadable."""
     folder = partition_folder(data, partition)
     try:
         names = os.listdir(folder)  # noqa: PTH208 - thousands of names, no use for paths
@@ -70,7 +70,7 @@ def find_log(data: Path, *, partition: int = 0) -> Path:
 
 
 class LogView:
-    """A partition's log as it was when this was made. Any thread may use it.
+    """A snapshot of a partition. Any thread may use it.
 
     Raise CannotRead, LogFormatTooNew, or OSError.
     """
@@ -83,16 +83,16 @@ class LogView:
         self.horizon = recovered.horizon
         """The first offset that is kept."""
         self.end = recovered.next_offset
-        """The offset that the next message gets."""
+        """The offset of the next message."""
         self.damage = recovered.damage
-        """What is known to be wrong: what was closed is not read for it."""
+        """The recorded damage; closed segments are not read to find more."""
         self.segments = recovered.segments
         self.catalog = Catalog(
             self.files, self.folder, self.segments, self.damage, horizon=self.horizon
         )
 
     def _look(self) -> tuple[Overlay, Recovered]:
-        """Play recovery; start over where retention takes a segment away meanwhile."""
+        """Run recovery in memory; start over if retention removes a segment meanwhile."""
         for left in reversed(range(LOG_OPEN_TRIES_MAX)):
             files = Overlay()
             try:
@@ -103,9 +103,9 @@ class LogView:
         raise AssertionError("the last try returns or raises")
 
     def gone(self, offset: int, error: FileNotFoundError) -> LogError:
-        """Return what to raise for messages from `offset` on whose segment is not there any more.
+        """Return the error for messages from `offset` on whose segment is gone.
 
-        Retention goes on while a view is used.
+        Retention may run while a view is used.
         """
         state = load_state(Files(), self.folder)
         if state is not None and state.horizon > offset:
@@ -117,14 +117,14 @@ class LogView:
         return not self.files.changed(segment_path(self.folder, segment.base_offset))
 
     def describe(self, segment: Segment) -> SegmentView:
-        """Return what there is to say of a segment; raise FileNotFoundError if it is gone."""
+        """Describe a segment; raise FileNotFoundError if it is gone."""
         index = self.catalog.index(segment)
         counts = index.table().column("count")
         return SegmentView(
             base_offset=segment.base_offset,
             end_offset=segment.end_offset,
             messages=pc.sum(counts).as_py() or 0,
-            groups=len(index),
+            row_groups=len(index),
             size=segment.size,
             first_us=index.first_us,
             last_us=index.last_us,
@@ -137,15 +137,11 @@ class LogView:
         )
 
     def find_time(self, timestamp_us: int) -> int:
-        """Return the first offset that was taken at or after a time, or the end.
+        """Return the first offset taken at or after a time, or the end.
 
         Raise LogError if the messages of that time cannot be read.
         """
         try:
-            place = self.catalog.place_of_time(timestamp_us)
+            return offset_at_time(self.files, self.catalog, timestamp_us, self.end)
         except FileNotFoundError as error:
             raise self.gone(self.horizon, error) from error
-        if place is None:
-            return self.end
-        found = read_group(self.files, place)
-        return min(found.base_offset + found.row_at_time(timestamp_us), self.end)

@@ -1,7 +1,7 @@
-"""The segments of a log that can be read, and where in them an offset, a time or a topic is.
+"""The catalog of segments: finds the row group of an offset, a time or a topic.
 
-The writer thread adds to it, reader threads ask it, retention takes from it: a lock guards the list
-of segments.
+The writer thread adds segments, reader threads look up, retention removes segments: a lock guards
+the list.
 """
 
 import bisect
@@ -12,46 +12,46 @@ from typing import NamedTuple
 from typing import Protocol as Port
 
 from penstock.errors import LogDamaged, OffsetBelowHorizon, OffsetPastEnd
-from penstock.storage.arrow.files import Files
 from penstock.storage.arrow.format.damage import Damage
 from penstock.storage.arrow.format.file_names import segment_path
 from penstock.storage.arrow.format.index import Entry, Index
 from penstock.storage.arrow.read.index_cache import IndexCache
 from penstock.storage.arrow.recover.recovery import Segment
 from penstock.storage.arrow.write.segment_writer import SegmentWriter
+from penstock.storage.files import Files
 
 __all__ = ["ActiveSegment", "Catalog", "Growing", "Place"]
 
 
 class Place(NamedTuple):
-    """A group in its file."""
+    """A row group and its file."""
 
     path: Path
     entry: Entry
 
 
 class Growing(Port):
-    """A segment that is not closed, as who fills it or who follows that knows it."""
+    """A segment that is not closed: its writer, or a follower's knowledge of it."""
 
     @property
     def base_offset(self) -> int:
-        """The offset of its first message."""
+        """Offset of the first message."""
 
     @property
     def end_offset(self) -> int:
-        """One past the offset of its last message."""
+        """One past the offset of the last message."""
 
     @property
     def size(self) -> int:
-        """Its bytes."""
+        """Size in bytes."""
 
     @property
     def index(self) -> Index:
-        """Its groups."""
+        """Index of the row groups."""
 
 
 class ActiveSegment:
-    """The segment that is being filled, to those who read: like a `recovery.Segment` that grows."""
+    """The active segment, for readers: like a `recovery.Segment` that grows."""
 
     __slots__ = ("writer",)
 
@@ -60,27 +60,27 @@ class ActiveSegment:
 
     @property
     def base_offset(self) -> int:
-        """The offset of its first message."""
+        """Offset of the first message."""
         return self.writer.base_offset
 
     @property
     def end_offset(self) -> int:
-        """One past the offset of its last message."""
+        """One past the offset of the last message."""
         return self.writer.end_offset
 
     @property
     def size(self) -> int:
-        """Its bytes."""
+        """Size in bytes."""
         return self.writer.size
 
     @property
     def last_us(self) -> int | None:
-        """The latest time of a message in it."""
+        """Latest time of a message."""
         return self.writer.index.last_us
 
 
 class Catalog:
-    """See the module; a `committer.SegmentKeeper`."""
+    """The segments of a partition; a `committer.SegmentKeeper`."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class Catalog:
         self._horizon = horizon
         self._indexes = IndexCache(files, folder)
 
-    # --- What there is ----------------------------------------------------------------------------
+    # --- Segments ---------------------------------------------------------------------------------
 
     @property
     def horizon(self) -> int:
@@ -107,7 +107,7 @@ class Catalog:
 
     @property
     def damage(self) -> list[Damage]:
-        """What cannot be read."""
+        """The known damage."""
         return list(self._damage)
 
     def segments(self) -> list[Segment | ActiveSegment]:
@@ -120,7 +120,7 @@ class Catalog:
         """Bytes of all segments."""
         return sum(segment.size for segment in self.segments())
 
-    # --- What the writer says ---------------------------------------------------------------------
+    # --- Changes ----------------------------------------------------------------------------------
 
     def began(self, segment: SegmentWriter) -> None:
         """See committer.SegmentKeeper."""
@@ -137,7 +137,7 @@ class Catalog:
         self._indexes.put(segment.index)
 
     def gave_up(self, segment: SegmentWriter) -> None:
-        """See committer.SegmentKeeper: what is left of it is closed, for those who read."""
+        """See committer.SegmentKeeper: readers see the rest of it as closed."""
         if len(segment.index):
             self.sealed(segment)
             return
@@ -151,7 +151,7 @@ class Catalog:
                 return
 
     def forget(self, base_offsets: Sequence[int], horizon: int) -> None:
-        """Take segments out that retention removes."""
+        """Remove segments that retention removes."""
         with self._lock:
             gone = set(base_offsets)
             self._segments = [each for each in self._segments if each.base_offset not in gone]
@@ -166,7 +166,7 @@ class Catalog:
         *,
         horizon: int,
     ) -> None:
-        """Take what was found by looking again: for who does not write the log itself."""
+        """Replace the list: for a follower, which does not write the log."""
         with self._lock:
             gone = {each.base_offset for each in self._segments}
             gone -= {each.base_offset for each in segments}
@@ -176,10 +176,10 @@ class Catalog:
         for base_offset in gone:
             self._indexes.drop(base_offset)
 
-    # --- Looking up -------------------------------------------------------------------------------
+    # --- Lookup -----------------------------------------------------------------------------------
 
     def place(self, offset: int, end: int) -> Place:
-        """Return the group that has `offset`, or the first behind it, below `end`.
+        """Return the row group with `offset`, or the first after it, below `end`.
 
         Raise OffsetBelowHorizon, OffsetPastEnd or LogDamaged.
         """
@@ -200,7 +200,7 @@ class Catalog:
             number = index.at_offset(offset)
             found = index.entry(number).base_offset if number < len(index) else segment.end_offset
             if segment.base_offset <= offset < found:
-                # It was there when the log was opened: what made its index anew cannot read it.
+                # It was there when the log was opened; the rebuilt index could not read it.
                 self._check_damage(offset, found)
                 self._indexes.drop(segment.base_offset)
                 raise LogDamaged(offset, found, f"{path.name}: it cannot be read")
@@ -214,7 +214,7 @@ class Catalog:
     def places(
         self, offset: int, end: int, wanted: Callable[[str], bool] | None = None
     ) -> Iterator[Place]:
-        """Yield the groups from `offset` up to `end` that may hold a wanted topic, in order."""
+        """Yield the row groups from `offset` up to `end` that may hold a wanted topic, in order."""
         for segment in self._from(offset):
             if segment.base_offset >= end:
                 return
@@ -233,7 +233,7 @@ class Catalog:
                 yield Place(path, index.entry(number))
 
     def place_of_time(self, timestamp_us: int) -> Place | None:
-        """Return the first group that may have a message at or after a time, None if none has."""
+        """Return the first row group that may have a message at or after a time, or None."""
         for segment in self.segments():
             if segment.last_us is None or segment.last_us < timestamp_us:
                 continue
@@ -244,7 +244,7 @@ class Catalog:
         return None
 
     def damage_between(self, first_offset: int, last_offset: int) -> Damage | None:
-        """Return the first damage that has an offset of these."""
+        """Return the first damage that overlaps a range of offsets."""
         for each in self._damage:
             if each.first_offset < last_offset and each.resumes_at > first_offset:
                 return each
@@ -257,7 +257,7 @@ class Catalog:
             raise LogDamaged(first, damage.resumes_at, damage.reason)
 
     def _from(self, offset: int) -> list[Segment | ActiveSegment]:
-        """Return the segments that have `offset` or more."""
+        """Return the segments with `offset` or later ones."""
         with self._lock:
             number = bisect.bisect_right(
                 self._segments, offset, key=lambda segment: segment.base_offset

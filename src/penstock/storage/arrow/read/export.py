@@ -1,4 +1,4 @@
-"""Messages of a log as a Parquet file."""
+"""Exports messages of a log to a Parquet file."""
 
 import contextlib
 import os
@@ -11,18 +11,19 @@ import pyarrow.parquet as pq
 
 from penstock.errors import CannotExport
 from penstock.limits import EXPORT_BYTES_MAX, EXPORT_ROWS_MAX
-from penstock.storage.arrow.files import TEMPORARY
-from penstock.storage.arrow.read.records import RECORD_SCHEMA, plain_records
+from penstock.storage.arrow.read.records import plain_records
+from penstock.storage.dictionaries import RECORD_SCHEMA
+from penstock.storage.files import TEMPORARY
 
 __all__ = ["Exported", "export_parquet"]
 
 _REPEATING: Final = ["topic", "partition", "timestampType", "protocol", "kind", "sender", "status"]
 _COMPARED: Final = [*_REPEATING, "offset", "timestamp", "created"]
-"""Columns whose least and greatest values readers may skip row groups by."""
+"""Columns with statistics, by which readers skip Parquet row groups."""
 
 
 class Exported(NamedTuple):
-    """What an exported file holds."""
+    """Totals of an exported file; `row_groups` are those of Parquet."""
 
     messages: int
     row_groups: int
@@ -32,8 +33,8 @@ class Exported(NamedTuple):
 def export_parquet(batches: Iterable[pa.RecordBatch], path: Path) -> Exported:
     """Write batches of the log to a Parquet file with the record schema, compressed with zstd.
 
-    Row groups are written as they fill, under another name until the file is whole and on disk: a
-    file that is there already is replaced then, or stays as it was. Raise CannotExport.
+    Parquet row groups are written as they fill, to a temporary file. When it is complete and on
+    disk, it replaces an existing file; after an error that stays unchanged. Raise CannotExport.
     """
     temporary = path.with_name(path.name + TEMPORARY)
     try:

@@ -1,12 +1,12 @@
-"""A log that a broker is writing, followed from outside: no lock, nothing changed, no waiting.
+"""Follows a log that a broker writes, from another process: no lock, no changes, no waiting.
 
-Closed segments are known by their indexes. The one that is being filled is walked, each time only
-what is new in it. What may be shown ends at the watermark (`watermark.py`), or where a later group
-says that all before it is on disk: the same range gives the same messages whenever it is read,
-through rolls, retention, crashes and restarts of the broker.
+Closed segments are known by their indexes. The active one is walked, each time only its new part.
+Readable messages end at the watermark (`watermark.py`), or where a later row group says that all
+before it is on disk. So the same range always gives the same messages, through new segments,
+retention, crashes and restarts of the broker.
 
-Without a broker it is the same: after a clean end all segments are closed and all of them is shown;
-after a crash the rest of the last one shows when a broker has started again and closed it.
+Without a broker it is the same: after a clean stop all segments are closed and readable; after a
+crash the end of the last one is readable when a broker has started again and closed it.
 """
 
 import errno
@@ -15,11 +15,11 @@ import os
 import threading
 import time
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from penstock.errors import CannotRead, LogDamaged, LogError, OffsetBelowHorizon
 from penstock.limits import LOG_OPEN_TRIES_MAX
-from penstock.storage.arrow.files import Files
+from penstock.ports import Bounds
 from penstock.storage.arrow.format.damage import Damage, Fault, load_damage
 from penstock.storage.arrow.format.file_names import (
     DAMAGE,
@@ -34,24 +34,18 @@ from penstock.storage.arrow.format.index_file import StaleIndex, load_summary
 from penstock.storage.arrow.format.log_state import BadState, LogState, load_state
 from penstock.storage.arrow.read.browse import find_log
 from penstock.storage.arrow.read.catalog import ActiveSegment, Catalog
-from penstock.storage.arrow.read.reader import read_group
+from penstock.storage.arrow.read.reader import offset_at_time
 from penstock.storage.arrow.recover.overlay import Overlay
 from penstock.storage.arrow.recover.recovery import Segment
 from penstock.storage.arrow.recover.survey import survey
 from penstock.storage.arrow.recover.walk import Bad, End, Good, walk
 from penstock.storage.arrow.write.watermark import read_watermark
+from penstock.storage.files import Files
 
-__all__ = ["Bounds", "LogFollower", "partitions_of"]
+__all__ = ["LogFollower", "partitions_of"]
 
 _SETTLED_NS: Final = 2_000_000_000
-"""A folder that changed more recently is listed again: clocks of file systems are coarse."""
-
-
-class Bounds(NamedTuple):
-    """What can be read of a partition: from `horizon` up to `end`."""
-
-    horizon: int
-    end: int
+"""A folder that changed more recently is listed again: file system clocks are coarse."""
 
 
 def partitions_of(data: Path) -> list[int]:
@@ -68,9 +62,9 @@ def partitions_of(data: Path) -> list[int]:
 
 
 class _Walked:
-    """A segment without an index of its size, as far as it was walked; a `catalog.Growing`.
+    """A segment without a valid index, as far as it was walked; a `catalog.Growing`.
 
-    `claim` is the highest offset that its groups say all before it is on disk.
+    Its row groups say that all messages below `claim` are on disk.
     """
 
     def __init__(self, base_offset: int) -> None:
@@ -87,12 +81,12 @@ class _Walked:
 
     @property
     def end_offset(self) -> int:
-        """One past the last offset that was found."""
+        """One past the last offset found."""
         return self.index.end_offset
 
 
 class LogFollower:
-    """A partition's log. Any thread may use it; `refresh` looks for what is new.
+    """Follows one partition. Any thread may use it; `refresh` looks for new messages.
 
     `catalog`, `files`, `horizon`, `end`, `damage` and `gone` are as those of a `browse.LogView`.
     Raise CannotRead, LogFormatTooNew, or OSError.
@@ -101,7 +95,7 @@ class LogFollower:
     def __init__(self, data: Path, *, partition: int = 0) -> None:
         self.folder = find_log(data, partition=partition)
         self.partition = partition
-        self.files = Overlay()  # an index that is missing is made in memory
+        self.files = Overlay()  # a missing index is built in memory
         self.log_id: int | None = None
         self.horizon = 0
         self.end = 0
@@ -110,49 +104,49 @@ class LogFollower:
         self._listed_ns = -1
         self._closed: dict[int, Segment] = {}
         self._known_damage: dict[int, list[Damage]] = {}
-        self._left: dict[int, _Walked] = {}  # segments that were given up, as their followers say
+        self._left: dict[int, _Walked] = {}  # segments that were abandoned, as the next heads say
         self._active: _Walked | None = None
         self._floor = 0
         self.refresh()
 
     @property
     def damage(self) -> list[Damage]:
-        """What cannot be read."""
+        """The known damage."""
         return self.catalog.damage
 
     def bounds(self) -> Bounds:
-        """Return what can be read now."""
+        """Refresh, and return the readable offsets."""
         return self.refresh()
 
     def refresh(self) -> Bounds:
-        """Look for what is new; return what can be read."""
+        """Look for new messages; return the readable offsets."""
         with self._lock:
             for left in reversed(range(LOG_OPEN_TRIES_MAX)):
                 try:
                     self._refresh()
                     break
-                except FileNotFoundError as error:  # retention goes on meanwhile
+                except FileNotFoundError as error:  # retention may run meanwhile
                     self._listed_ns, self._active = -1, None
                     if not left:
                         raise CannotRead(str(self.folder), str(error)) from error
             return Bounds(self.horizon, self.end)
 
     def _refresh(self) -> None:
-        safe = read_watermark(self.folder)  # first: what it covers is written
+        safe = read_watermark(self.folder)  # first: everything below it is written
         changed_ns = self.folder.stat().st_mtime_ns
         if changed_ns != self._listed_ns or abs(time.time_ns() - changed_ns) < _SETTLED_NS:
             self._list(changed_ns)
         active = self._active
         if active is not None:
             self._advance(active, safe)
-            if active.sealed:  # the next one is there, or its index will be
+            if active.sealed:  # the next one exists, or its index will
                 self._list(self.folder.stat().st_mtime_ns)
                 if self._active is not None and self._active is not active:
                     self._advance(self._active, safe)
         self._show(safe)
 
     def _show(self, safe: int | None) -> None:
-        """Say what can be read, once what there is was looked at."""
+        """Set the readable offsets from the segments found."""
         active = self._active
         end = self._floor
         if active is not None:
@@ -166,7 +160,7 @@ class LogFollower:
     # --- Segments
 
     def _list(self, changed_ns: int) -> None:
-        """Look which segments there are."""
+        """List the segments."""
         names = self.files.names(self.folder)
         state = self._state()
         horizon = state.horizon if state else 0
@@ -212,11 +206,11 @@ class LogFollower:
         if state is not None and state.log_id != self.log_id:
             self.log_id = state.log_id
             self._active = None
-            self._forget(set())  # another log has taken the place of the one that was here
+            self._forget(set())  # another log has replaced this one
         return state
 
     def _close(self, base: int, *, damaged: bool) -> Segment | None:
-        """Return a segment that has its index, None if it has none that fits."""
+        """Return a segment with a valid index, None if it has none."""
         size = self.files.size(segment_path(self.folder, base))
         try:
             summary = load_summary(self.files, self.folder, base)
@@ -235,7 +229,7 @@ class LogFollower:
         return segment
 
     def _given_up(self, base: int, follower: int) -> ActiveSegment:
-        """Return a segment that was never closed, up to where the next one says that it ends."""
+        """Return a segment that was never closed, up to the end that the next head gives."""
         walked = self._left.get(base)
         if walked is None:
             walked = self._surveyed(base, follower)
@@ -244,7 +238,7 @@ class LogFollower:
         return ActiveSegment(walked)
 
     def _seam(self, segments: list[Segment | ActiveSegment], base: int) -> list[Damage]:
-        """Tell whether a segment is missing before the one at `base`."""
+        """Return the damage if a segment is missing before the one at `base`."""
         if not segments or segments[-1].end_offset >= base:
             return []
         first = read_head(
@@ -262,14 +256,14 @@ class LogFollower:
             for base in [each for each in known if each not in bases]:
                 del known[base]
 
-    # --- The segment that is being filled
+    # --- The active segment
 
     def _advance(self, active: _Walked, safe: int | None) -> None:
-        """Walk what is new, as far as it can be shown."""
+        """Walk the new part of the active segment."""
         path = segment_path(self.folder, active.base_offset)
         status = path.stat()
         if status.st_ino != active.inode:
-            if active.inode >= 0:  # one without a message was removed, and its name given again
+            if active.inode >= 0:  # an empty one was removed, and its name used again
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
             active.inode = status.st_ino
         seen = (status.st_size, -1 if safe is None else safe)
@@ -286,10 +280,10 @@ class LogFollower:
             previous_crc=active.last_crc,
         ):
             if isinstance(step, Good):
-                active.index.add_group(step.data, step.group, step.position)
-                active.claim = max(active.claim, step.group.synced)
-                active.size = step.position + step.group.size
-                active.last_crc = step.group.crc32c
+                active.index.add_row_group(step.data, step.row_group, step.position)
+                active.claim = max(active.claim, step.row_group.synced)
+                active.size = step.position + step.row_group.size
+                active.last_crc = step.row_group.crc32c
             elif isinstance(step, Bad):
                 judged = step.first_offset < max(safe or 0, active.claim)
                 break
@@ -300,7 +294,7 @@ class LogFollower:
             self._judge(active)
 
     def _begin(self, active: _Walked) -> bool:
-        """Read the head of a segment; False if it is not written yet."""
+        """Read the head of a segment; return False if it is not written yet."""
         first = read_head(
             self.files, self.folder, active.base_offset, log_id=self.log_id,
             partition=self.partition,
@@ -314,7 +308,7 @@ class LogFollower:
         return True
 
     def _judge(self, active: _Walked) -> None:
-        """Let a segment in which something is wrong be what recovery would make of it."""
+        """Replace a damaged segment by the result that recovery would have."""
         found = self._surveyed(active.base_offset, None)
         active.index, active.size, active.last_crc = found.index, found.size, found.last_crc
         active.claim, active.damage = max(active.claim, found.claim), found.damage
@@ -347,7 +341,7 @@ class LogFollower:
             else None,
         )
         walked = _Walked(base)
-        walked.index = found.groups
+        walked.index = found.row_groups
         walked.size = found.content_size
         walked.last_crc = found.last_crc
         walked.damage = found.damage
@@ -358,19 +352,15 @@ class LogFollower:
     # --- Looking up
 
     def gone(self, offset: int, error: FileNotFoundError) -> LogError:
-        """Return what to raise for messages from `offset` on whose segment is not there."""
+        """Return the error for messages from `offset` on whose segment is gone."""
         state = self._state()
         if state is not None and state.horizon > offset:
             return OffsetBelowHorizon(offset, state.horizon)
         return LogDamaged(offset, self.end, f"{error.filename} is not there any more")
 
     def find_time(self, timestamp_us: int) -> int:
-        """Return the first offset that was taken at or after a time, or the end."""
+        """Return the first offset taken at or after a time, or the end."""
         try:
-            place = self.catalog.place_of_time(timestamp_us)
-            if place is None or place.entry.base_offset >= self.end:
-                return self.end
-            found = read_group(Files(), place)
+            return offset_at_time(Files(), self.catalog, timestamp_us, self.end)
         except FileNotFoundError as error:
             raise self.gone(self.horizon, error) from error
-        return min(found.base_offset + found.row_at_time(timestamp_us), self.end)

@@ -1,21 +1,21 @@
-"""The indexes of closed segments: loaded when they are asked for, and the least used let go."""
+"""A cache of the indexes of closed segments; the least recently used are dropped."""
 
 import threading
 from collections import OrderedDict
 from pathlib import Path
 
 from penstock.limits import INDEX_CACHE_BYTES_MAX
-from penstock.storage.arrow.files import Files
 from penstock.storage.arrow.format.file_names import segment_path
 from penstock.storage.arrow.format.index import Index
 from penstock.storage.arrow.format.index_file import StaleIndex, load_index
 from penstock.storage.arrow.recover.recovery import rebuild_index
+from penstock.storage.files import Files
 
 __all__ = ["IndexCache"]
 
 
 class IndexCache:
-    """Indexes by the base offset of their segments. Any thread may ask."""
+    """Indexes by the base offset of their segments. Any thread may call."""
 
     def __init__(
         self, files: Files, folder: Path, *, bytes_max: int = INDEX_CACHE_BYTES_MAX
@@ -27,17 +27,17 @@ class IndexCache:
         self._indexes: OrderedDict[int, tuple[Index, int]] = OrderedDict()
         self._lock = threading.Lock()
         self.rebuilt = 0
-        """Indexes that were missing or stale and were made again."""
+        """Indexes that were missing or stale and were rebuilt."""
 
     @property
     def memory_bytes(self) -> int:
-        """About how much memory the indexes take."""
+        """Approximate memory of all indexes, in bytes."""
         return self._bytes
 
     def get(self, base_offset: int, *, end_offset: int) -> Index:
-        """Return the index of a closed segment that is known to end at `end_offset`.
+        """Return the index of a closed segment that ends at `end_offset`.
 
-        It is read from beside the segment, or made again by walking that; raise OSError.
+        It is read from its file, or rebuilt from the segment; raise OSError.
         """
         with self._lock:
             found = self._indexes.get(base_offset)
@@ -49,7 +49,7 @@ class IndexCache:
         return index
 
     def put(self, index: Index) -> None:
-        """Keep an index: that of a segment that was just closed will be asked for again."""
+        """Add an index to the cache."""
         size = index.memory_bytes
         with self._lock:
             self._drop(index.base_offset)
@@ -59,7 +59,7 @@ class IndexCache:
                 self._drop(next(iter(self._indexes)))
 
     def drop(self, base_offset: int) -> None:
-        """Forget the index of a segment that is gone."""
+        """Drop the index of a removed segment."""
         with self._lock:
             self._drop(base_offset)
 

@@ -1,7 +1,7 @@
-"""Parts of a log that are read by whoever gets them: planned in one place, read in another.
+"""Plans a read of a log in one process, and reads its pieces in others.
 
-A piece is a run of groups of one segment by its place in the file. Who plans has the index; who
-reads needs nothing but the file: groups are found one behind the other, and checked.
+A piece is a run of row groups of one segment, by its place in the file. The planner needs the
+index; a reader needs only the file: it finds consecutive row groups, and checks them.
 """
 
 import dataclasses
@@ -16,38 +16,38 @@ import pyarrow.compute as pc
 
 from penstock.errors import LogDamaged
 from penstock.limits import PIECE_GAP_BYTES_MAX, PIECE_READ_BYTES
-from penstock.storage.arrow.files import Files
+from penstock.ports.selection import Selection
 from penstock.storage.arrow.format.file_names import segment_path
 from penstock.storage.arrow.format.index import Index
 from penstock.storage.arrow.format.segment import (
     HEAD_BYTES_MAX,
-    BadGroup,
-    Group,
+    BadRowGroup,
+    RowGroup,
     Truncated,
-    check_group,
+    check_row_group,
     head,
-    parse_group,
     parse_head,
+    parse_row_group,
 )
 from penstock.storage.arrow.read.catalog import Catalog
 from penstock.storage.arrow.recover.walk import Bad, Good, walk
+from penstock.storage.files import Files
 from penstock.storage.schema import SCHEMA
-from penstock.storage.selection import Selection
 
 __all__ = ["Piece", "Span", "cut", "plan", "read_pieces"]
 
 _HEAD: Final = head(0, partition=0, base_offset=0, previous_end=0, previous_crc=0)
-"""The head of any segment but for its numbers: for one whose own is damaged."""
+"""A head with the schema of every segment, in place of a damaged one."""
 
 Damaged = Callable[[LogDamaged], None]
 Placed = tuple[int, pa.RecordBatch]
-"""A batch behind the offset of its first message."""
+"""The offset of the first message of a batch, and the batch."""
 
 
 class Piece(NamedTuple):
-    """Groups of the segment at `segment`: `size` bytes from `position`.
+    """Row groups of the segment at `segment`: `size` bytes from `position`.
 
-    They hold offsets from `first_offset` up to `end_offset`.
+    Their offsets are from `first_offset` up to `end_offset`.
     """
 
     segment: int
@@ -59,7 +59,7 @@ class Piece(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Span:
-    """Groups of a segment that stand together: those with numbers from `first` up to `last`."""
+    """Consecutive row groups of a segment, with numbers from `first` up to `last`."""
 
     segment: int
     index: Index
@@ -68,17 +68,17 @@ class Span:
 
     @property
     def position(self) -> int:
-        """Where the first of them starts."""
+        """Position of the first row group."""
         return self.index.entry(self.first).position
 
     @property
     def end(self) -> int:
-        """Where the last of them ends."""
+        """End of the last row group."""
         entry = self.index.entry(self.last - 1)
         return entry.position + entry.size
 
     def part(self, first: int, last: int) -> Piece:
-        """Return some of them as a piece."""
+        """Return the row groups from `first` up to `last` as a piece."""
         start, end = self.index.entry(first), self.index.entry(last - 1)
         return Piece(
             segment=self.segment,
@@ -89,7 +89,7 @@ class Span:
         )
 
     def at(self, position: int) -> int:
-        """Return the number of the first group at or behind a position in the file."""
+        """Return the number of the first row group at or after a position in the file."""
         numbers = range(self.first, self.last)
         return self.first + bisect_left(
             numbers, position, key=lambda number: self.index.entry(number).position
@@ -100,7 +100,7 @@ class Span:
 
 
 def plan(catalog: Catalog, start: int, end: int, selection: Selection) -> list[Span]:
-    """Return where the groups from offset `start` up to `end` are that may hold what is wanted.
+    """Return the row groups between two offsets that may have selected messages.
 
     Raise FileNotFoundError for a segment that was removed, or another OSError.
     """
@@ -121,7 +121,7 @@ def plan(catalog: Catalog, start: int, end: int, selection: Selection) -> list[S
 
 
 def _numbers(index: Index, first: int, last: int, selection: Selection) -> Sequence[int]:
-    """Return the numbers of groups that may hold what is wanted."""
+    """Return the numbers of row groups that may have selected messages."""
     numbers: Sequence[int] = range(first, last)
     if selection.by_topic:
         numbers = index.with_topics(selection.wanted, first=first, last=last)
@@ -139,9 +139,9 @@ def _numbers(index: Index, first: int, last: int, selection: Selection) -> Seque
 
 
 def _spans(segment: int, index: Index, numbers: Sequence[int], *, whole: bool) -> Iterator[Span]:
-    """Yield numbers as spans; few bytes between two that are wanted are read too.
+    """Yield numbers as spans; small gaps between two of them are read too.
 
-    Where not all of the segment is `whole`, spans end at any bytes that are no group.
+    If the segment is damaged, not `whole`, spans end at bytes that are not a row group.
     """
     if whole and isinstance(numbers, range):
         yield Span(segment, index, numbers[0], numbers[-1] + 1)
@@ -163,7 +163,7 @@ def _spans(segment: int, index: Index, numbers: Sequence[int], *, whole: bool) -
 
 
 def cut(spans: Sequence[Span], count: int) -> list[list[Piece]]:
-    """Share spans out to at most `count` tasks of about the same number of bytes, in order."""
+    """Divide spans into at most `count` tasks of about the same number of bytes, in order."""
     total = sum(span.end - span.position for span in spans)
     tasks: list[list[Piece]] = []
     task: list[Piece] = []
@@ -200,25 +200,25 @@ def read_pieces(
     columns: Sequence[str],
     damaged: Damaged | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the groups of some pieces, checked, in order, each as a record batch.
+    """Read and check the row groups of pieces; yield each as a record batch, in order.
 
     Messages before offset `first` and from `last` on are left out. The batches have `columns` of
-    the log's schema, in the schema's order. What cannot be read raises LogDamaged, or is told to
-    `damaged` and left out. Raise FileNotFoundError if retention took a segment.
+    the log's schema, in the schema's order. Damage raises LogDamaged, or is passed to `damaged` and
+    skipped. Raise FileNotFoundError if retention has removed a segment.
     """
     names = set(columns)
     fields = [number for number, field in enumerate(SCHEMA) if field.name in names]
     options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=False)
     for piece in pieces:
-        for base_offset, batch in _Reading(folder, piece, options, damaged).batches():
+        for base_offset, batch in _PieceReader(folder, piece, options, damaged).batches():
             start = max(first - base_offset, 0)
             count = min(last - base_offset, len(batch)) - start
             if count > 0:
                 yield batch if count == len(batch) else batch.slice(start, count)
 
 
-class _Reading:
-    """One piece; `expected` is the offset up to which all is given or told."""
+class _PieceReader:
+    """Reads one piece; all messages below `expected` are yielded or reported as damaged."""
 
     def __init__(
         self, folder: Path, piece: Piece, options: pa.ipc.IpcReadOptions, damaged: Damaged | None
@@ -239,12 +239,12 @@ class _Reading:
             while self.position < end:
                 size = min(size, end - self.position)
                 buffer, filled = _read(handle, first_bytes, self.position, size)
-                groups = list(self._groups(buffer, len(first_bytes), filled))
-                if groups:
-                    yield from self._decoded(buffer, groups)
+                row_groups = list(self._row_groups(buffer, len(first_bytes), filled))
+                if row_groups:
+                    yield from self._decoded(buffer, row_groups)
                     size = PIECE_READ_BYTES
                 elif filled - len(first_bytes) == size and self.position + size < end:
-                    size *= 2  # a large group
+                    size *= 2  # a large row group
                 else:
                     yield from self._walked(end)
                     return
@@ -258,29 +258,29 @@ class _Reading:
         except ValueError:
             return _HEAD
 
-    def _groups(self, buffer: pa.Buffer, start: int, end: int) -> Iterator[Group]:
-        """Yield the whole and good groups that stand one behind the other from `start`."""
+    def _row_groups(self, buffer: pa.Buffer, start: int, end: int) -> Iterator[RowGroup]:
+        """Yield the consecutive complete and good row groups from `start` on."""
         view = memoryview(buffer)[:end]
         while start < end:
             try:
-                group = parse_group(view, start)
-            except (Truncated, BadGroup):
+                row_group = parse_row_group(view, start)
+            except (Truncated, BadRowGroup):
                 return
-            if group.base_offset != self.expected or not check_group(view, group):
+            if row_group.base_offset != self.expected or not check_row_group(view, row_group):
                 return
-            start += group.size
-            self.position += group.size
-            self.expected = group.base_offset + group.count
-            yield group
+            start += row_group.size
+            self.position += row_group.size
+            self.expected = row_group.base_offset + row_group.count
+            yield row_group
 
-    def _decoded(self, buffer: pa.Buffer, groups: list[Group]) -> Iterator[Placed]:
-        end = groups[-1].start + groups[-1].size
+    def _decoded(self, buffer: pa.Buffer, row_groups: list[RowGroup]) -> Iterator[Placed]:
+        end = row_groups[-1].start + row_groups[-1].size
         with pa.ipc.open_stream(buffer.slice(0, end), options=self.options) as reader:
-            for group in groups:
-                yield group.base_offset, reader.read_next_batch()
+            for row_group in row_groups:
+                yield row_group.base_offset, reader.read_next_batch()
 
     def _walked(self, end: int) -> Iterator[Placed]:
-        """Go on where something is wrong: past it, telling what is lost."""
+        """Continue past damage, and report it."""
         for step in walk(
             Files(),
             self.path,
@@ -291,14 +291,14 @@ class _Reading:
             if isinstance(step, Bad) and step.position < end:
                 self._tell(min(step.resumes_at, self.piece.end_offset), step.reason)
             elif isinstance(step, Good) and step.position < end:
-                if step.group.base_offset >= self.piece.end_offset:
+                if step.row_group.base_offset >= self.piece.end_offset:
                     break
-                self.expected = step.group.base_offset + step.group.count
-                start = step.group.start
-                data = step.data[start : start + step.group.size]
+                self.expected = step.row_group.base_offset + step.row_group.count
+                start = step.row_group.start
+                data = step.data[start : start + step.row_group.size]
                 stream = pa.py_buffer(_HEAD + data)
                 with pa.ipc.open_stream(stream, options=self.options) as reader:
-                    yield step.group.base_offset, reader.read_next_batch()
+                    yield step.row_group.base_offset, reader.read_next_batch()
             else:
                 break
         if self.expected < self.piece.end_offset:
@@ -315,7 +315,7 @@ class _Reading:
 
 
 def _read(handle: int, first_bytes: bytes, position: int, size: int) -> tuple[pa.Buffer, int]:
-    """Return a buffer of a head and bytes of a file, and how much of it is filled."""
+    """Return a buffer with a head and bytes of a file, and its filled length."""
     buffer = pa.allocate_buffer(len(first_bytes) + size)
     view = memoryview(buffer).cast("B")
     filled = len(first_bytes)

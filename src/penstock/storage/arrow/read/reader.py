@@ -1,4 +1,4 @@
-"""Reading groups back, checked, in threads of their own: the event loop never waits for a disk."""
+"""Reads and checks row groups, in threads: the event loop never waits for a disk."""
 
 from array import array
 from collections.abc import Callable
@@ -13,21 +13,21 @@ from penstock._kernels.batch import Batch
 from penstock._kernels.topics import TopicTable
 from penstock.errors import LogDamaged, LogError, OffsetBelowHorizon
 from penstock.limits import LOG_READERS
-from penstock.storage.arrow.files import Files
 from penstock.storage.arrow.format.segment import (
     HEAD_BYTES_MAX,
     TIMESTAMPS,
-    BadGroup,
     BadHead,
-    Group,
-    check_group,
-    parse_group,
+    BadRowGroup,
+    RowGroup,
+    check_row_group,
     parse_head,
+    parse_row_group,
 )
 from penstock.storage.arrow.read.catalog import Catalog, Place
+from penstock.storage.files import Files
 from penstock.storage.schema import KINDS, PROTOCOLS
 
-__all__ = ["GroupReader", "StoredGroup", "read_group"]
+__all__ = ["RowGroupReader", "StoredRowGroup", "offset_at_time", "read_row_group"]
 
 log = structlog.get_logger("penstock.log")
 
@@ -35,60 +35,76 @@ _WORDS_KEPT_MAX: Final = 1024
 """Segments whose dictionaries are remembered."""
 
 
-class StoredGroup:
-    """A group in memory; a `ports.Stored`."""
+class StoredRowGroup:
+    """A row group in memory; a `ports.Stored`."""
 
-    __slots__ = ("base_offset", "count", "data", "group", "words")
+    __slots__ = ("base_offset", "count", "data", "row_group", "words")
 
-    def __init__(self, data: bytes, group: Group, words: stored.SegmentWords | None = None) -> None:
+    def __init__(
+        self, data: bytes, row_group: RowGroup, words: stored.SegmentWords | None = None
+    ) -> None:
         self.data = data
-        self.group = group
+        self.row_group = row_group
         self.words = words or stored.SegmentWords(PROTOCOLS, KINDS)
-        self.base_offset = group.base_offset
-        self.count = group.count
+        self.base_offset = row_group.base_offset
+        self.count = row_group.count
 
     def load(self, batch: Batch, topics: TopicTable) -> None:
         """See ports.Stored."""
-        group = self.group
+        row_group = self.row_group
         stored.load(
             batch,
             topics,
             self.data,
-            group.layout,
-            group.topic_layout,
-            group.sender_layout,
+            row_group.layout,
+            row_group.topic_layout,
+            row_group.sender_layout,
             self.words,
-            count=group.count,
+            count=row_group.count,
         )
 
     def row_at_time(self, timestamp_us: int) -> int:
-        """Return the first row that was taken at or after a time, or how many rows there are."""
-        start, length = self.group.layout[2 * TIMESTAMPS : 2 * TIMESTAMPS + 2]
+        """Return the first row taken at or after a time, or the number of rows."""
+        start, length = self.row_group.layout[2 * TIMESTAMPS : 2 * TIMESTAMPS + 2]
         times = array("q")
         times.frombytes(self.data[start : start + length][: 8 * self.count])
         return next((row for row, taken in enumerate(times) if taken >= timestamp_us), self.count)
 
 
-def read_group(files: Files, place: Place, words: stored.SegmentWords | None = None) -> StoredGroup:
-    """Read a group and check it; raise LogDamaged if it is not what was written.
+def read_row_group(
+    files: Files, place: Place, words: stored.SegmentWords | None = None
+) -> StoredRowGroup:
+    """Read a row group and check it; raise LogDamaged if its checksum or place is wrong.
 
-    `words` are those of its segment, which are needed to load it into a batch.
+    `words` are the dictionaries of its segment, which are needed to load it into a batch.
     """
     entry = place.entry
     try:
         data = files.read(place.path, entry.position, entry.size)
-        group = parse_group(data)
-    except (OSError, BadGroup) as error:
+        row_group = parse_row_group(data)
+    except (OSError, BadRowGroup) as error:
         reason = f"{place.path.name} at {entry.position}: {error}"
         raise LogDamaged(entry.base_offset, entry.base_offset + entry.count, reason) from error
-    if group.base_offset != entry.base_offset or not check_group(data, group):
+    if row_group.base_offset != entry.base_offset or not check_row_group(data, row_group):
         reason = f"{place.path.name} at {entry.position}: the checksum is wrong"
         raise LogDamaged(entry.base_offset, entry.base_offset + entry.count, reason)
-    return StoredGroup(data, group, words)
+    return StoredRowGroup(data, row_group, words)
 
 
-class GroupReader:
-    """Reads for callers that must not wait: what they asked for is `post`ed to their thread."""
+def offset_at_time(files: Files, catalog: Catalog, timestamp_us: int, end: int) -> int:
+    """Return the first offset taken at or after a time, `end` if there is none below it.
+
+    Raise LogDamaged, or FileNotFoundError for a segment that retention has removed.
+    """
+    place = catalog.place_of_time(timestamp_us)
+    if place is None or place.entry.base_offset >= end:
+        return end
+    found = read_row_group(files, place)
+    return min(found.base_offset + found.row_at_time(timestamp_us), end)
+
+
+class RowGroupReader:
+    """Reads for callers that must not block; results are passed to `post`."""
 
     def __init__(
         self,
@@ -104,8 +120,10 @@ class GroupReader:
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="penstock-read")
         self._words: dict[Path, stored.SegmentWords] = {}
 
-    def fetch(self, offset: int, end: int, then: Callable[[StoredGroup | LogError], None]) -> None:
-        """Read the group that has `offset`, or the next; see ports.LogReader."""
+    def fetch(
+        self, offset: int, end: int, then: Callable[[StoredRowGroup | LogError], None]
+    ) -> None:
+        """Read the row group that has `offset`, or the next; see ports.LogReader."""
         self._threads.submit(self._fetch, offset, end, then)
 
     def find_time(
@@ -131,11 +149,13 @@ class GroupReader:
             words = self._words[path] = stored.SegmentWords(head.protocols, head.kinds)
         return words
 
-    def _fetch(self, offset: int, end: int, then: Callable[[StoredGroup | LogError], None]) -> None:
-        result: StoredGroup | LogError
+    def _fetch(
+        self, offset: int, end: int, then: Callable[[StoredRowGroup | LogError], None]
+    ) -> None:
+        result: StoredRowGroup | LogError
         try:
             place = self._catalog.place(offset, end)
-            result = read_group(self._files, place, self._words_of(place.path))
+            result = read_row_group(self._files, place, self._words_of(place.path))
         except LogError as error:
             result = error
         except Exception as error:
@@ -143,21 +163,18 @@ class GroupReader:
             result = LogDamaged(offset, end, str(error))
         horizon = self._catalog.horizon
         if isinstance(result, LogDamaged) and offset < horizon:
-            result = OffsetBelowHorizon(offset, horizon)  # it was removed meanwhile
+            result = OffsetBelowHorizon(offset, horizon)  # retention removed it meanwhile
         self._post(lambda: then(result))
 
     def _find_time(
         self, timestamp_us: int, end: int, then: Callable[[int | LogError], None]
     ) -> None:
-        result: int | LogError = end
+        result: int | LogError
         try:
-            place = self._catalog.place_of_time(timestamp_us)
-            if place is not None:
-                found = read_group(self._files, place)
-                result = min(found.base_offset + found.row_at_time(timestamp_us), end)
+            result = offset_at_time(self._files, self._catalog, timestamp_us, end)
         except LogError as error:
             result = error
         except Exception as error:
-            log.exception("finding a time failed", timestamp_us=timestamp_us)
+            log.exception("time lookup failed", timestamp_us=timestamp_us)
             result = LogDamaged(end, end, str(error))
         self._post(lambda: then(result))

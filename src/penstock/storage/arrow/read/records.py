@@ -1,7 +1,7 @@
-"""The messages of a log as Arrow record batches: what commands and Spark read.
+"""Reads the messages of a log view as Arrow record batches, for commands.
 
-Groups are read into one buffer, behind a copy of their segment's head: to Arrow that is a stream,
-and the columns it gives are the buffer itself. Each group's checksum is looked at first.
+Row groups are read into one buffer, behind a copy of their segment's head. Arrow reads this as a
+stream without copying the columns. The checksum of each row group is checked first.
 """
 
 import re
@@ -17,28 +17,25 @@ from penstock.limits import RECORDS_BYTES_MAX, RECORDS_READ_BYTES, RECORDS_ROWS_
 from penstock.storage.arrow.format.index import Entry
 from penstock.storage.arrow.format.segment import (
     HEAD_BYTES_MAX,
-    BadGroup,
-    check_group,
+    BadRowGroup,
+    check_row_group,
     head,
-    parse_group,
     parse_head,
+    parse_row_group,
 )
 from penstock.storage.arrow.read.browse import LogView
 from penstock.storage.arrow.read.catalog import Place
-from penstock.storage.plain import Plain, plain_schema
-from penstock.storage.schema import RECORD_COLUMNS, SCHEMA
+from penstock.storage.dictionaries import RECORD_SCHEMA, DictionaryDecoder
+from penstock.storage.schema import SCHEMA
 
-__all__ = ["RECORD_SCHEMA", "TopicCount", "count_topics", "plain_records", "record_batches"]
-
-RECORD_SCHEMA: Final = plain_schema(pa.schema(list(SCHEMA)[:RECORD_COLUMNS]))
-"""The record's columns with plain strings, for those who do not know dictionaries."""
+__all__ = ["TopicCount", "count_topics", "plain_records", "record_batches"]
 
 _TOPIC: Final = SCHEMA.get_field_index("topic")
 _OFFSET: Final = SCHEMA.get_field_index("offset")
 _CRC_KEY: Final = re.compile(rb"penstock\.crc32c")
 _CRC_ZEROS: Final = b"00000000"
 _HEAD: Final = head(0, partition=0, base_offset=0, previous_end=0, previous_crc=0)
-"""The head of any segment but for its numbers: for one whose own is damaged."""
+"""A head with the schema of every segment, in place of a damaged one."""
 
 Wanted = Callable[[str], bool]
 Damaged = Callable[[LogDamaged], None]
@@ -46,9 +43,9 @@ Progress = Callable[[int], None]
 
 
 class TopicCount(NamedTuple):
-    """How much there is of a topic."""
+    """Totals of a topic."""
 
-    groups: int
+    row_groups: int
     messages: int
 
 
@@ -62,14 +59,14 @@ def record_batches(
     damaged: Damaged | None = None,
     progress: Progress | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the messages from offset `start` up to `end`, all there are without them, in order.
+    """Yield the messages from offset `start` up to `end` in order; by default all messages.
 
-    The batches have the log's schema; `plain_records` makes the record's of them. Only topics that
-    are `wanted` are given; it is asked once for each topic. With `coalesce`, small groups come
-    together. `progress` is called with how many offsets are done with since the last call.
+    The batches have the log's schema; `plain_records` converts them to the record's. `wanted`
+    selects topics; it is called once for each. With `coalesce`, small row groups are concatenated.
+    `progress` is called with the number of offsets processed since the last call.
 
-    What cannot be read raises LogDamaged, or is told to `damaged` and left out. Raise
-    OffsetBelowHorizon or OffsetPastEnd, also where retention was faster.
+    Damage raises LogDamaged, or is passed to `damaged` and skipped. Raise OffsetBelowHorizon or
+    OffsetPastEnd, also where retention is faster.
     """
     first = view.horizon if start is None else start
     last = view.end if end is None else end
@@ -80,7 +77,7 @@ def record_batches(
             raise OffsetPastEnd(offset, view.end)
     if first >= last:
         return iter(())
-    reading = _Reading(
+    reading = _RangeReader(
         view, first=first, last=last, wanted=wanted, damaged=damaged, progress=progress,
         coalesce=coalesce,
     )  # fmt: skip
@@ -88,8 +85,8 @@ def record_batches(
 
 
 def plain_records(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield batches of the log with the columns of RECORD_SCHEMA."""
-    plain = Plain()
+    """Convert batches of the log to RECORD_SCHEMA."""
+    plain = DictionaryDecoder()
     for batch in batches:
         yield from plain.parts(batch.select(RECORD_SCHEMA.names))
 
@@ -97,16 +94,16 @@ def plain_records(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
 def count_topics(
     view: LogView, *, damaged: Damaged | None = None, progress: Progress | None = None
 ) -> dict[str, TopicCount]:
-    """Return how many groups and messages there are of each topic.
+    """Return the number of row groups and messages of each topic.
 
-    Only groups with several topics are read. `progress` is called with how many messages are
+    Only row groups with several topics are read. `progress` is called with the number of messages
     counted since the last call.
     """
-    groups: dict[str, int] = {}
+    row_groups: dict[str, int] = {}
     messages: dict[str, int] = {}
 
-    def add(name: str, group_count: int, message_count: int) -> None:
-        groups[name] = groups.get(name, 0) + group_count
+    def add(name: str, row_group_count: int, message_count: int) -> None:
+        row_groups[name] = row_groups.get(name, 0) + row_group_count
         messages[name] = messages.get(name, 0) + message_count
 
     for segment in view.segments:
@@ -135,18 +132,18 @@ def count_topics(
                     add(each["values"], 1, each["counts"])
             if progress is not None:
                 progress(count)
-    return {name: TopicCount(groups[name], messages[name]) for name in sorted(groups)}
+    return {name: TopicCount(row_groups[name], messages[name]) for name in sorted(row_groups)}
 
 
 class _Sized(NamedTuple):
-    """A batch, and about how many bytes of the log it is."""
+    """A batch, and its approximate size in the log."""
 
     batch: pa.RecordBatch
     size: int
 
 
-class _Reading:
-    """One pass over a range; `cursor` is the offset up to which all is given or told."""
+class _RangeReader:
+    """Reads a range; all messages below `cursor` are yielded or reported as damaged."""
 
     def __init__(
         self,
@@ -166,7 +163,7 @@ class _Reading:
         self.wanted = wanted
         self.damaged = damaged
         self.progress = progress
-        self.together = coalesce or wanted is not None  # filters cost by the batch
+        self.together = coalesce or wanted is not None  # a filter has a cost for each batch
         self.verdicts: dict[str, bool] = {}
         self.path = ""
         self.head = b""
@@ -177,12 +174,12 @@ class _Reading:
         try:
             for run in self._runs(self.view.catalog.places(self.first, self.last, wanted)):
                 yield from self._run(run)
-        except FileNotFoundError as error:  # retention goes on meanwhile
+        except FileNotFoundError as error:  # retention may run meanwhile
             raise self.view.gone(self.cursor, error) from error
         self._pass(self.last)
 
     def _runs(self, places: Iterable[Place]) -> Iterator[list[Place]]:
-        """Yield groups that are read at once: of one segment, and no damage among them."""
+        """Yield runs of row groups to read at once: of one segment, without damage between them."""
         run: list[Place] = []
         rows = size = 0
         for place in places:
@@ -209,7 +206,7 @@ class _Reading:
     # --- Reading
 
     def _run(self, run: list[Place]) -> Iterator[_Sized]:
-        """Read groups into one buffer, and give what is wanted of them."""
+        """Read row groups into one buffer, and yield their wanted messages."""
         first_bytes = self._head(run[0])
         buffer = pa.allocate_buffer(len(first_bytes) + sum(place.entry.size for place in run))
         view = memoryview(buffer).cast("B")
@@ -222,7 +219,7 @@ class _Reading:
         except OSError as error:
             if len(run) == 1:
                 self._told(run[0], error.strerror or str(error))
-            else:  # those that can be read are given
+            else:  # yield those that can be read
                 for place in run:
                     yield from self._run([place])
             return
@@ -240,7 +237,7 @@ class _Reading:
         yield from self._decoded(buffer, start, at, good)
 
     def _head(self, place: Place) -> bytes:
-        """Return the head of the segment that a group stands in, read once for each."""
+        """Return the head of the segment of a row group; it is read once for each segment."""
         path = str(place.path)
         if path != self.path:
             self.path = path
@@ -252,10 +249,10 @@ class _Reading:
         return self.head
 
     def _check(self, piece: memoryview, entry: Entry) -> bool:
-        """Tell whether a group is what was written.
+        """Tell whether the checksum of a row group is correct.
 
-        Where the checksum stands is guessed from the group before: all of them spell their metadata
-        alike. Only where that fails is the group parsed.
+        Its position is guessed from the row group before, because all have the same layout of
+        metadata. Only if that fails is the row group parsed.
         """
         key = _CRC_KEY.search(piece)
         if key is None:
@@ -267,20 +264,20 @@ class _Reading:
             if found == b"%08x" % crc32c([piece[:place], _CRC_ZEROS, rest]):
                 return True
         try:
-            group = parse_group(piece)
-        except BadGroup:
+            row_group = parse_row_group(piece)
+        except BadRowGroup:
             return False
-        self.crc_distance = group.crc_position - key.start()
-        return group.base_offset == entry.base_offset and check_group(piece, group)
+        self.crc_distance = row_group.crc_position - key.start()
+        return row_group.base_offset == entry.base_offset and check_row_group(piece, row_group)
 
     def _decoded(
         self, buffer: pa.Buffer, start: int, end: int, entries: list[Entry]
     ) -> Iterator[_Sized]:
-        """Give what is wanted of groups that stand from `start` to `end` of a buffer."""
+        """Yield the wanted messages of row groups between `start` and `end` of a buffer."""
         if not entries:
             return
         stream = buffer.slice(0, end)
-        if start != len(self.head):  # behind a group that is damaged
+        if start != len(self.head):  # after a damaged row group
             stream = pa.py_buffer(b"".join((self.head, memoryview(buffer)[start:end])))
         self._pass(entries[0].base_offset)
         batches = []
@@ -299,7 +296,7 @@ class _Reading:
                 yield _Sized(batch, (end - start) * len(batch) // rows)
             self._pass(min(entries[-1].base_offset + entries[-1].count, self.last))
 
-    # --- What is given
+    # --- Filtering
 
     def _cut(self, batch: pa.RecordBatch, entry: Entry) -> pa.RecordBatch:
         if len(batch) != entry.count or batch.column(_OFFSET)[0].as_py() != entry.base_offset:
@@ -326,10 +323,10 @@ class _Reading:
             return batch.slice(0, 0)
         return batch.filter(pc.take(pa.array(hits), column.indices))
 
-    # --- What is not
+    # --- Damage
 
     def _pass(self, offset: int) -> None:
-        """Go on to `offset`; tell of damage that lies before it."""
+        """Move the cursor to `offset`; report damage before it."""
         begun = self.cursor
         while self.cursor < offset:
             damage = self.view.catalog.damage_between(self.cursor, offset)
@@ -343,7 +340,7 @@ class _Reading:
             self.progress(self.cursor - begun)
 
     def _told(self, place: Place, reason: str) -> None:
-        """Tell of a group that was found to be damaged."""
+        """Report a row group that was found damaged."""
         entry = place.entry
         self._pass(entry.base_offset)
         end = min(entry.base_offset + entry.count, self.last)
@@ -358,7 +355,7 @@ class _Reading:
 
 
 def _pieces(run: list[Place], view: memoryview, start: int) -> Iterator[tuple[int, memoryview]]:
-    """Yield where to read and where to, groups that stand together as one piece."""
+    """Yield file positions and target buffers; consecutive row groups are one piece."""
     position = run[0].entry.position
     begun = end = start
     for place in run:
@@ -370,7 +367,7 @@ def _pieces(run: list[Place], view: memoryview, start: int) -> Iterator[tuple[in
 
 
 def _coalesced(batches: Iterable[_Sized]) -> Iterator[pa.RecordBatch]:
-    """Put small batches together, up to RECORDS_ROWS_MAX and RECORDS_BYTES_MAX."""
+    """Concatenate small batches, up to RECORDS_ROWS_MAX and RECORDS_BYTES_MAX."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for batch, batch_size in batches:

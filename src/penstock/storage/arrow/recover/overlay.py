@@ -1,19 +1,19 @@
-"""Files whose changes stay in memory: what recovery would make of a log, without touching it."""
+"""Files whose changes stay in memory: runs recovery on a log without changing it."""
 
 import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from penstock.storage.arrow.files import Buffer, Files
+from penstock.storage.files import Buffer, Files
 
 __all__ = ["Overlay"]
 
 
 class Overlay(Files):
-    """Reads real files; what is written is seen by those who read through it, and by nobody else.
+    """Reads real files; writes are visible only through this object.
 
-    A file that was cut or appended to has its new size, but not the bytes that were appended: the
-    only ones that recovery appends to a segment are its end marker.
+    A file that was truncated or appended to has its new size, but not the appended bytes: recovery
+    appends nothing but the end marker to a segment.
     """
 
     def __init__(self) -> None:
@@ -22,39 +22,39 @@ class Overlay(Files):
         self._handles: dict[int, Path] = {}
 
     def changed(self, path: Path) -> bool:
-        """Tell whether a file would have been written to."""
+        """Tell whether a file was written to."""
         return path in self._whole or path in self._sizes
 
-    # --- What changes a disk, and does not
+    # --- Changes, kept in memory
 
     def make_folder(self, folder: Path) -> None:
         """Do nothing."""
 
     def lock(self, folder: Path) -> int:
-        """Raise AssertionError: who only reads must not keep a broker from starting."""
+        """Raise AssertionError: a reader must not keep a broker from starting."""
         raise AssertionError(f"{folder} is not to be locked")
 
     def sync_folder(self, folder: Path) -> None:
         """Do nothing."""
 
     def create(self, path: Path) -> int:
-        """Return a handle of a file that is not there."""
+        """Return a handle of a new file."""
         self._sizes[path] = 0
         return self.open(path)
 
     def open(self, path: Path) -> int:
-        """Return a handle to append to a file, as far as it seems."""
+        """Return a handle for appending."""
         handle = -1 - len(self._handles)
         self._handles[handle] = path
         return handle
 
     def append(self, handle: int, buffers: Iterable[Buffer]) -> None:
-        """Let the file seem larger."""
+        """Add to the size of the file."""
         path = self._handles[handle]
         self._sizes[path] = self.size(path) + sum(len(each) for each in buffers)
 
     def write(self, handle: int, buffers: list[memoryview]) -> int:
-        """Let the file seem larger."""
+        """Add to the size of the file."""
         self.append(handle, buffers)
         return sum(len(each) for each in buffers)
 
@@ -65,14 +65,14 @@ class Overlay(Files):
         """Do nothing."""
 
     def truncate(self, path: Path, size: int) -> None:
-        """Let the file seem shorter."""
+        """Set the size of the file."""
         self._sizes[path] = size
 
     def rename(self, path: Path, new: Path) -> None:
-        """Do nothing: only what is written whole is ever read again."""
+        """Do nothing: only files written by `replace` are read again."""
 
     def remove(self, path: Path) -> None:
-        """Do nothing but forget what was written."""
+        """Forget the content that was written; the real file stays."""
         self._whole.pop(path, None)
 
     def replace(self, path: Path, data: Buffer) -> None:
@@ -82,7 +82,7 @@ class Overlay(Files):
     # --- Reading
 
     def size(self, path: Path) -> int:
-        """Return the size that a file has, or seems to have."""
+        """Return the size of a file, with the changes."""
         if path in self._whole:
             return len(self._whole[path])
         return self._sizes[path] if path in self._sizes else super().size(path)
@@ -96,7 +96,7 @@ class Overlay(Files):
     def read_into(self, path: Path, pieces: Iterable[tuple[int, memoryview]]) -> None:
         """Fill buffers with the bytes of a real file, from the positions given with them.
 
-        What is behind its end is left as it was.
+        Bytes behind its end are left as they are.
         """
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:

@@ -1,11 +1,11 @@
-"""Bytes that have no place in the log any more and may still be worth something to someone."""
+"""Quarantine: copies of bytes that recovery cuts off a log."""
 
 import itertools
 from pathlib import Path
 
 from penstock.limits import WALK_BYTES
-from penstock.storage.arrow.files import TEMPORARY, Files
 from penstock.storage.arrow.format.file_names import quarantine_folder
+from penstock.storage.files import TEMPORARY, Files
 
 __all__ = ["keep_bytes", "only_zeros"]
 
@@ -13,7 +13,7 @@ __all__ = ["keep_bytes", "only_zeros"]
 def keep_bytes(files: Files, folder: Path, source: Path, *, position: int, length: int) -> Path:
     """Copy bytes of a partition's file to quarantine; they are on disk when this returns.
 
-    Done twice for the same bytes, it leaves one copy; others are never overwritten.
+    The same bytes are stored once; other copies are never overwritten.
     """
     target_folder = quarantine_folder(folder)
     files.make_folder(target_folder)
@@ -23,7 +23,7 @@ def keep_bytes(files: Files, folder: Path, source: Path, *, position: int, lengt
         if target.name not in names:
             break
         if _same(files, source, position, length, target):
-            files.sync_folder(target_folder)  # whoever put it there may not have come so far
+            files.sync_folder(target_folder)  # an interrupted run may not have synced it
             return target
     temporary = target.with_name(target.name + TEMPORARY)
     files.remove(temporary)
@@ -49,7 +49,7 @@ def _same(files: Files, source: Path, position: int, length: int, copy: Path) ->
 
 
 def only_zeros(files: Files, path: Path, *, position: int, length: int) -> bool:
-    """Tell whether there is nothing but zeros: pages that were never written."""
+    """Tell whether all bytes are zero: pages that were never written."""
     for start in range(position, position + length, WALK_BYTES):
         data = files.read(path, start, min(WALK_BYTES, position + length - start))
         if data.strip(b"\0"):

@@ -1,8 +1,8 @@
-"""Opening a log: which segments there are, where they begin and end, and what is lost.
+"""Recovery: finds the segments of a log and their bounds, and repairs an unclean stop.
 
-A segment that was closed is known by its index and is not read. Any other is walked: a torn tail
-is cut off, damage is written down and left where it is, and the segment is closed. Each step leaves
-the folder so that recovery may be cut short at any point and started again.
+A closed segment is known by its index and is not read. Any other is walked: a torn tail is cut off,
+damage is recorded and left in place, and the segment is closed. Recovery can be interrupted at any
+step and started again.
 """
 
 import contextlib
@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from penstock.storage.arrow.files import TEMPORARY, Files
 from penstock.storage.arrow.format.damage import Damage, Fault, load_damage, save_damage
 from penstock.storage.arrow.format.file_names import (
     DAMAGE,
@@ -34,14 +33,15 @@ from penstock.storage.arrow.format.segment import END_OF_STREAM
 from penstock.storage.arrow.recover.quarantine import keep_bytes, only_zeros
 from penstock.storage.arrow.recover.survey import Survey, Tail, survey
 from penstock.storage.arrow.write.retention import remove_segments
+from penstock.storage.files import TEMPORARY, Files
 
 __all__ = ["Cut", "Recovered", "Segment", "rebuild_index", "recover"]
 
 
 class Segment(NamedTuple):
-    """A closed segment. Offsets from `base_offset` up to `end_offset` were given to its messages.
+    """A closed segment with the offsets from `base_offset` up to `end_offset`.
 
-    `last_us` is the latest time of a message in it, None if it has none.
+    `last_us` is the latest time of its messages, None if it has none.
     """
 
     base_offset: int
@@ -51,7 +51,7 @@ class Segment(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """A torn tail that was cut off, and where its bytes are kept, if they are."""
+    """A torn tail that was cut off, and the quarantine file of its bytes, if there is one."""
 
     segment: int
     position: int
@@ -62,9 +62,9 @@ class Cut(NamedTuple):
 
 
 class Recovered(NamedTuple):
-    """A log that can be written to: its next segment starts at `next_offset`.
+    """A recovered log. Its next segment starts at `next_offset`.
 
-    `previous_end` and `previous_crc` are for that segment's head.
+    `previous_end` and `previous_crc` are for the head of that segment.
     """
 
     state: LogState
@@ -84,9 +84,9 @@ class Recovered(NamedTuple):
 def recover(
     files: Files, folder: Path, *, partition: int = 0, log_id: int | None = None
 ) -> Recovered:
-    """Bring the log in `folder` into order, or start one; `log_id` is for a new one.
+    """Recover the log in `folder`, or create it, with `log_id` if given.
 
-    Raise LogFormatTooNew, or OSError if the disk does not allow it. The caller has the lock.
+    Raise LogFormatTooNew or OSError. The caller holds the lock.
     """
     return _Recovery(files, folder, partition, log_id).run()
 
@@ -125,7 +125,7 @@ class _Recovery:
                 segments.append(segment)
         return self._finish(segments, last_crc)
 
-    # --- What there is
+    # --- State and leftovers
 
     def _load_state(self, bases: list[int]) -> None:
         try:
@@ -153,18 +153,18 @@ class _Recovery:
         save_state(self.files, self.folder, self.state)
 
     def _finish_retention(self, bases: list[int]) -> list[int]:
-        """Remove segments that are below the horizon and came back, or were not removed yet."""
+        """Remove segments below the horizon that are still there."""
         kept = [base for base in bases if base >= self.state.horizon]
         gone = [base for base in bases if base < self.state.horizon]
         if gone and kept:
-            # First the horizon: whoever was killed may not have had it on disk.
+            # First the horizon: a killed process may not have synced it.
             self.files.sync_folder(self.folder)
             remove_segments(self.files, self.folder, gone)
             return kept
         return bases
 
     def _sweep(self, names: list[str], bases: list[int]) -> None:
-        """Remove what was not finished and what belongs to no segment."""
+        """Remove unfinished files, and files without a segment."""
         known = set(bases)
         swept = False
         for name in names:
@@ -179,7 +179,7 @@ class _Recovery:
     # --- One segment
 
     def _segment(self, base: int, follower: int | None) -> tuple[Segment, int] | None:
-        """Return a segment that is closed and the checksum of its last group.
+        """Return a closed segment and the checksum of its last row group.
 
         None if there is nothing in it: then it is gone.
         """
@@ -190,7 +190,7 @@ class _Recovery:
             and follower == max(self.heads)
             and self.heads[follower].head is None
         ):
-            follower = None  # it was created, and no more is known of it
+            follower = None  # it was created, and its head was not written
         if follower is not None and not self.heads[follower].fault:
             following = self.heads[follower].head
             previous_end = following.previous_end if following else None
@@ -216,24 +216,26 @@ class _Recovery:
         found = _survey(
             self.files, self.folder, base, first, followed=followed, previous_end=previous_end
         )
-        if not len(found.groups) and all(
+        if not len(found.row_groups) and all(
             each.first_offset == each.resumes_at for each in found.damage
         ):
             self._discard(base, first, found.tail)
             return None
-        if found.damage:  # first: what is cut off may be all that tells it from a torn tail
+        if (
+            found.damage
+        ):  # first: the bytes to cut off may be the only proof that it is not a torn tail
             save_damage(self.files, self.folder, base, found.damage)
         if found.tail is not None:
-            self._cut(base, found.tail, found.groups.end_offset)
+            self._cut(base, found.tail, found.row_groups.end_offset)
         with _room_permitting():
             _close(self.files, self.folder, found, first)
         self.damage += found.damage
         size = self.files.size(segment_path(self.folder, base))
-        segment = Segment(base, found.groups.end_offset, size, found.groups.last_us)
+        segment = Segment(base, found.row_groups.end_offset, size, found.row_groups.last_us)
         return segment, found.last_crc
 
     def _discard(self, base: int, first: FirstBytes, tail: Tail | None) -> None:
-        """Remove a segment in which there is nothing: the next one may have its name."""
+        """Remove an empty segment: the next one may get its name."""
         path = segment_path(self.folder, base)
         if tail is None or first.fault:
             size = self.files.size(path)
@@ -268,11 +270,11 @@ class _Recovery:
         return keep_bytes(self.files, self.folder, path, position=tail.position, length=tail.length)
 
     def _raise_floor(self, next_offset: int, *, end: int) -> None:
-        """Have it on disk that offsets below `next_offset` were given, before their trace goes."""
+        """Record on disk that offsets below `next_offset` were assigned, before their bytes go."""
         if next_offset > max(end, self.state.next_offset):
             self._save(next_offset=next_offset)
         elif next_offset > end:
-            self.files.sync_folder(self.folder)  # log.json says so, but may not be on disk yet
+            self.files.sync_folder(self.folder)  # log.json has it, but may not be synced yet
 
     def _save(self, **changes: int) -> None:
         self.state = msgspec.structs.replace(self.state, **changes)
@@ -330,7 +332,7 @@ class _Recovery:
 
 @contextlib.contextmanager
 def _room_permitting() -> Iterator[None]:
-    """Do without what a full disk does not take: the next recovery makes up for it."""
+    """Ignore a full disk: the next recovery does what this one could not."""
     try:
         yield
     except OSError as error:
@@ -358,7 +360,7 @@ def _survey(
     followed: bool,
     previous_end: int | None,
 ) -> Survey:
-    """Walk a segment, and put what is wrong with its head before all else."""
+    """Walk a segment, and put damage of its head first."""
     try:
         known = {each.position for each in load_damage(files, folder, base)}
     except (OSError, ValueError):
@@ -379,12 +381,12 @@ def _survey(
 
 
 def _close(files: Files, folder: Path, found: Survey, first: FirstBytes) -> None:
-    """Write what belongs to a closed segment behind and beside it, once its tail is cut off."""
-    base = found.groups.base_offset
+    """Write the end marker and the index of a segment whose tail is cut off."""
+    base = found.row_groups.base_offset
     path = segment_path(folder, base)
     handle = files.open(path)
     try:
-        files.sync(handle)  # whoever was killed may not have; the marker says that all is on disk
+        files.sync(handle)  # a killed process may not have; the end marker says that all is on disk
         if not found.sealed or found.tail is not None:
             files.append(handle, [END_OF_STREAM])
             files.sync(handle)
@@ -392,17 +394,17 @@ def _close(files: Files, folder: Path, found: Survey, first: FirstBytes) -> None
         files.close(handle)
     summary = Summary(
         base_offset=base,
-        end_offset=found.groups.end_offset,
+        end_offset=found.row_groups.end_offset,
         segment_size=found.content_size + len(END_OF_STREAM),
         head_crc=first.crc,
         last_crc=found.last_crc,
-        last_us=found.groups.last_us,
+        last_us=found.row_groups.last_us,
     )
-    save_index(files, folder, found.groups, summary)
+    save_index(files, folder, found.row_groups, summary)
 
 
 def rebuild_index(files: Files, folder: Path, base_offset: int, *, end_offset: int) -> Index:
-    """Make the index of a closed segment again by walking it, and put it in place.
+    """Rebuild the index of a closed segment by walking it, and write it.
 
     `end_offset` is where the segment is known to end. A disk without room is no obstacle.
     """
@@ -413,4 +415,4 @@ def rebuild_index(files: Files, folder: Path, base_offset: int, *, end_offset: i
             if found.damage:
                 save_damage(files, folder, base_offset, found.damage)
             _close(files, folder, found, first)
-    return found.groups
+    return found.row_groups

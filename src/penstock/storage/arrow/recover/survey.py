@@ -1,27 +1,28 @@
-"""What a segment holds and what of it is lost, by walking it: the basis of recovery.
+"""Walks a segment and tells damage from a torn tail: the basis of recovery.
 
-A region that is no group is damage if it was on disk once, and a torn tail otherwise. It was on
-disk if a later group says so (`synced`), if the segment was closed, or if another segment follows.
+A region that is not a row group is damage if it was on disk once, and a torn tail otherwise. It was
+on disk if a later row group says so (`synced`), if the segment was closed, or if another segment
+follows.
 """
 
 from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
-from penstock.storage.arrow.files import Files
 from penstock.storage.arrow.format.damage import Damage, Fault
 from penstock.storage.arrow.format.file_names import segment_path
 from penstock.storage.arrow.format.index import Index
 from penstock.storage.arrow.recover.walk import Bad, End, Good, walk
+from penstock.storage.files import Files
 
 __all__ = ["Survey", "Tail", "survey"]
 
 
 class Tail(NamedTuple):
-    """The end of a segment that does not belong to it, from `position` on.
+    """The end of a segment that recovery cuts off, from `position` on.
 
-    `keep` tells that it is not just a group that was not written to its end. Offsets below
-    `resumes_at` were given to messages in it, as far as can be read.
+    `keep` marks a tail that is more than one unfinished row group. Offsets below `resumes_at` were
+    assigned to messages in it, as far as can be read.
     """
 
     position: int
@@ -33,13 +34,13 @@ class Tail(NamedTuple):
 
 
 class Survey(NamedTuple):
-    """A segment walked from end to end.
+    """Result of a walk through a segment.
 
-    `groups` are those that can be read; `content_size` is where they end, and where the end marker
-    belongs. `last_crc` is the checksum of the last group, `previous_crc` if there is none.
+    `row_groups` are the readable ones; they end at `content_size`, where the end marker belongs.
+    `last_crc` is the checksum of the last row group, `previous_crc` if there is none.
     """
 
-    groups: Index
+    row_groups: Index
     damage: list[Damage]
     tail: Tail | None
     sealed: bool
@@ -58,15 +59,15 @@ def survey(
     previous_end: int | None,
     known: Collection[int] = (),
 ) -> Survey:
-    """Walk a segment behind its head; `head_size` is 0 if that cannot be read.
+    """Walk a segment behind its head; `head_size` is 0 if the head cannot be read.
 
-    `previous_crc` is what the head says of the group before the first, None if it is not to be
-    trusted. `known` are the positions of damage that was written down before. `followed` tells that
-    there is a later segment, and `previous_end` where that says that this one ends: nothing behind
-    it counts, for its writers were told that it failed.
+    `previous_crc` is the checksum that the head gives for the row group before, None if the head
+    cannot be trusted. `known` are the positions of recorded damage. `followed` says that there is a
+    later segment; `previous_end` is where its head says that this one ends. Later messages do not
+    count: their senders were told that they failed.
     """
     index = Index(base_offset)
-    regions: list[tuple[Bad, int]] = []  # and how many groups stand before it
+    regions: list[tuple[Bad, int]] = []  # with the number of row groups before it
     claim = base_offset
     crcs = [previous_crc or 0]
     end = End(0, sealed=False)
@@ -80,23 +81,23 @@ def survey(
         previous_crc=previous_crc,
     ):
         if isinstance(step, Good):
-            group = step.group
-            if previous_end is not None and group.base_offset >= previous_end:
+            row_group = step.row_group
+            if previous_end is not None and row_group.base_offset >= previous_end:
                 beyond = beyond or Tail(
-                    step.position, size - step.position, group.base_offset, group.base_offset,
-                    keep=True, reason="its writers were told that it failed",
+                    step.position, size - step.position, row_group.base_offset,
+                    row_group.base_offset, keep=True, reason="its writers were told that it failed",
                 )  # fmt: skip
-                beyond = beyond._replace(resumes_at=group.base_offset + group.count)
+                beyond = beyond._replace(resumes_at=row_group.base_offset + row_group.count)
                 continue
-            index.add_group(step.data, group, step.position)
-            crcs.append(group.crc32c)
-            claim = max(claim, group.synced)
+            index.add_row_group(step.data, row_group, step.position)
+            crcs.append(row_group.crc32c)
+            claim = max(claim, row_group.synced)
         elif isinstance(step, Bad):
             regions.append((step, len(index)))
         else:
             end = step
     if not head_size and len(index):
-        claim = max(claim, base_offset + 1)  # the head is on disk before any group is written
+        claim = max(claim, base_offset + 1)  # the head is on disk before any row group is written
     return _judge(
         index, regions, crcs, end, beyond,
         size=size, claim=claim, followed=followed, previous_end=previous_end, known=known,
@@ -126,7 +127,7 @@ def _judge(
     reached = index.end_offset
     for bad, length in regions:
         if beyond is not None and bad.position > beyond.position:
-            break  # all of it goes
+            break  # the whole rest is cut off
         if followed and previous_end is not None:
             lost = bad.first_offset < previous_end
         else:

@@ -1,4 +1,4 @@
-"""Checking all of a log, byte by byte, and changing nothing: what `penstock log verify` does."""
+"""Checks every byte of a log without changing it: `penstock log verify`."""
 
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -6,30 +6,30 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from penstock.storage.arrow.files import Files
 from penstock.storage.arrow.format.damage import Damage, Fault
 from penstock.storage.arrow.format.file_names import JOURNAL, SEGMENT, base_offset_of, segment_path
 from penstock.storage.arrow.format.heads import FirstBytes, read_head
 from penstock.storage.arrow.format.index_file import StaleIndex, Summary, load_index
 from penstock.storage.arrow.format.log_state import BadState, LogState, load_state
-from penstock.storage.arrow.format.segment import END_OF_STREAM, Group, head
+from penstock.storage.arrow.format.segment import END_OF_STREAM, RowGroup, head
 from penstock.storage.arrow.recover.walk import Bad, End, Good, walk
 from penstock.storage.arrow.write.topic_journal import read_topics
+from penstock.storage.files import Files
 
 __all__ = ["Verified", "verify"]
 
 
 class Verified(NamedTuple):
-    """How much was found to be right."""
+    """Totals of what was checked and is good."""
 
     segments: int
-    groups: int
+    row_groups: int
     messages: int
     bytes: int
 
 
 class _Reached(NamedTuple):
-    """How far the segments so far go; `crc` is None if the last group of them is not known."""
+    """End of the segments checked so far; `crc` is None if their last row group is unknown."""
 
     end: int
     crc: int | None
@@ -42,10 +42,10 @@ def verify(
     partition: int = 0,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Iterator[Damage | Verified]:
-    """Yield what is wrong with the log of a partition, and at the end how much is right.
+    """Yield the damage in the log of a partition, and finally the totals of what is good.
 
-    `progress` is called with the bytes that were read since the last call. Raise LogFormatTooNew.
-    A log that is being written to may end in a group that is not whole yet.
+    `progress` is called with the bytes read since the last call. Raise LogFormatTooNew. A log that
+    is being written may end in an unfinished row group.
     """
     return _Verification(files, folder, partition, progress).run()
 
@@ -58,7 +58,7 @@ class _Verification:
         self.folder = folder
         self.partition = partition
         self.progress = progress
-        self.segments = self.groups = self.messages = self.bytes = 0
+        self.segments = self.row_groups = self.messages = self.bytes = 0
         self.schema_bytes = b""
 
     def run(self) -> Iterator[Damage | Verified]:
@@ -97,12 +97,12 @@ class _Verification:
         if topics.torn:
             reason = f"{JOURNAL} does not end with a whole line"
             yield Damage(Fault.BAD_JOURNAL, 0, topics.size, topics.torn, 0, 0, reason)
-        yield Verified(self.segments, self.groups, self.messages, self.bytes)
+        yield Verified(self.segments, self.row_groups, self.messages, self.bytes)
 
     def _segment(
         self, base: int, first: FirstBytes, following: FirstBytes | None, reached: _Reached
     ) -> Generator[Damage, None, _Reached]:
-        """Check one segment and its seam with those before it; return how far they go now."""
+        """Check one segment and that it continues the one before; return its end."""
         self.segments += 1
         previous_crc = None
         if first.fault:
@@ -128,7 +128,7 @@ class _Verification:
         previous_end = None
         if following is not None and following.head is not None and not following.fault:
             previous_end = following.head.previous_end
-        reached = yield from self._groups(
+        reached = yield from self._row_groups(
             base, first, previous_crc, summary, closed=following is not None,
             previous_end=previous_end,
         )  # fmt: skip
@@ -137,7 +137,7 @@ class _Verification:
         return reached
 
     def _summary(self, base: int) -> tuple[Summary | None, str]:
-        """Return what the index says, and what is wrong with it."""
+        """Return the summary of the index, and its fault."""
         try:
             _, summary = load_index(self.files, self.folder, base)
         except StaleIndex as error:
@@ -147,7 +147,7 @@ class _Verification:
             return summary, f"made when the segment had {summary.segment_size} bytes, not {size}"
         return summary, ""
 
-    def _groups(
+    def _row_groups(
         self,
         base: int,
         first: FirstBytes,
@@ -168,21 +168,21 @@ class _Verification:
             position=told, base_offset=base, previous_crc=previous_crc,
         ):  # fmt: skip
             if isinstance(step, Good):
-                group = step.group
-                end, crc = group.base_offset + group.count, group.crc32c
-                claim = max(claim, group.synced)
-                problem = self._unreadable(step.data, group)
+                row_group = step.row_group
+                end, crc = row_group.base_offset + row_group.count, row_group.crc32c
+                claim = max(claim, row_group.synced)
+                problem = self._unreadable(step.data, row_group)
                 if problem:
                     bads.append(
-                        Bad(Fault.DAMAGED, step.position, group.size, group.base_offset, end,
-                            whole=True, reason=problem)
+                        Bad(Fault.DAMAGED, step.position, row_group.size, row_group.base_offset,
+                            end, whole=True, reason=problem)
                     )  # fmt: skip
                 else:
-                    self.groups += 1
-                    self.messages += group.count
-                    self.bytes += group.size
-                self.progress(step.position + group.size - told)
-                told = step.position + group.size
+                    self.row_groups += 1
+                    self.messages += row_group.count
+                    self.bytes += row_group.size
+                self.progress(step.position + row_group.size - told)
+                told = step.position + row_group.size
             elif isinstance(step, Bad):
                 bads.append(step)
                 end, crc = max(end, step.resumes_at), None
@@ -224,16 +224,16 @@ class _Verification:
             ):
                 fault = Fault.BAD_END
             if bad.position == 0:
-                continue  # the head: told already
+                continue  # the head is reported already
             yield Damage(
                 fault, base, bad.position, bad.length, bad.first_offset, resumes_at, bad.reason
             )
 
-    def _unreadable(self, data: bytes, group: Group) -> str:
-        """Return why Arrow cannot read a group whose checksum is right; empty if it can."""
+    def _unreadable(self, data: bytes, row_group: RowGroup) -> str:
+        """Return why Arrow cannot read a row group whose checksum is right; empty if it can."""
         if not self.schema_bytes:
             self.schema_bytes = head(0, partition=0, base_offset=0, previous_end=0, previous_crc=0)
-        body = memoryview(data)[group.start : group.start + group.size]
+        body = memoryview(data)[row_group.start : row_group.start + row_group.size]
         try:
             stream = b"".join((self.schema_bytes, body, END_OF_STREAM))
             with pa.ipc.open_stream(stream) as reader:
@@ -242,8 +242,9 @@ class _Verification:
                 first = batch.column("offset")[0].as_py()
         except (pa.ArrowException, OSError, ValueError, StopIteration) as error:
             return f"Arrow cannot read it: {error}"
-        if len(batch) != group.count or first != group.base_offset:
-            return f"{len(batch)} messages from {first}, not {group.count} from {group.base_offset}"
+        if len(batch) != row_group.count or first != row_group.base_offset:
+            expected = f"{row_group.count} from {row_group.base_offset}"
+            return f"{len(batch)} messages from {first}, not {expected}"
         return ""
 
 

@@ -1,8 +1,8 @@
-"""Walking a segment group by group, past what is damaged.
+"""Walks a segment row group by row group, past damage.
 
-Groups start at multiples of 8. Where one cannot be trusted, the next is where it says it ends, if
-what stands there goes on from it; otherwise it is searched for: a message's first bytes, and behind
-them something that parses, has its checksum right and an offset that is not past already.
+Row groups start at multiples of 8. Behind a damaged row group, the next one is where the damaged
+one says that it ends, if the bytes there continue it. Otherwise it is searched for: the first bytes
+of a message that parses, has a correct checksum and an offset that was not seen before.
 """
 
 import struct
@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from penstock.limits import WALK_BYTES
-from penstock.storage.arrow.files import Files
 from penstock.storage.arrow.format.damage import Fault
 from penstock.storage.arrow.format.segment import (
     END_OF_STREAM,
-    BadGroup,
-    Group,
+    BadRowGroup,
+    RowGroup,
     Truncated,
-    check_group,
-    parse_group,
+    check_row_group,
+    parse_row_group,
 )
+from penstock.storage.files import Files
 
 __all__ = ["Bad", "End", "Good", "Step", "walk"]
 
@@ -31,19 +31,18 @@ _PAGE_BYTES: Final = 4096
 
 
 class Good(NamedTuple):
-    """A group whose checksum is right, and the bytes that it was parsed from."""
+    """A row group with a correct checksum, and the bytes that it was parsed from."""
 
     position: int
-    group: Group
+    row_group: RowGroup
     data: bytes
 
 
 class Bad(NamedTuple):
-    """Bytes that are no group, or none where some should be.
+    """Bytes that are not a row group, or a missing row group.
 
-    `first_offset` is the offset that should come here. `resumes_at` is where the bytes say that
-    they end, if they can be believed so far; `whole` tells that more is wrong than bytes that are
-    not there yet.
+    `first_offset` is the offset expected here. `resumes_at` is the offset after it, if the bytes
+    can be trusted that far. `whole` says that it is more than an unfinished write.
     """
 
     fault: Fault
@@ -56,7 +55,7 @@ class Bad(NamedTuple):
 
 
 class End(NamedTuple):
-    """The end of the file, with or without the marker of a segment that was closed."""
+    """The end of the file, with or without the end marker of a closed segment."""
 
     position: int
     sealed: bool
@@ -66,7 +65,7 @@ Step = Good | Bad | End
 
 
 class _Source:
-    """A segment's bytes, read in large pieces. What the disk will not give reads as zeros."""
+    """Bytes of a segment, read in large pieces. Unreadable pages are read as zeros."""
 
     def __init__(self, files: Files, path: Path) -> None:
         self._files = files
@@ -77,7 +76,7 @@ class _Source:
         self._data = b""
 
     def view(self, position: int, size: int) -> tuple[bytes, int]:
-        """Return bytes that hold `size` from `position`, or all to the end, and where in them."""
+        """Return a buffer with `size` bytes from `position`, fewer at the end, and their start."""
         end = min(position + size, self.size)
         if position < self._start or end > self._start + len(self._data):
             wanted = min(max(size, WALK_BYTES), self.size - position)
@@ -87,13 +86,13 @@ class _Source:
                 self.size = position + len(self._data)
         return self._data, position - self._start
 
-    def group(self, position: int) -> tuple[Group, bytes]:
-        """Parse the group at a position; raise Truncated if the file ends in it, or BadGroup."""
+    def row_group(self, position: int) -> tuple[RowGroup, bytes]:
+        """Parse the row group at a position; raise BadRowGroup, or Truncated at the end."""
         size = 1
         while True:
             data, start = self.view(position, size)
             try:
-                return parse_group(data, start), data
+                return parse_row_group(data, start), data
             except Truncated:
                 available = len(data) - start
                 if position + available >= self.size:
@@ -101,7 +100,7 @@ class _Source:
                 size = max(WALK_BYTES, 2 * available)
 
     def unreadable(self, start: int, end: int) -> bool:
-        """Tell whether the disk did not give all bytes of a range that was read."""
+        """Tell whether the disk failed to read a part of a range."""
         return any(start - _PAGE_BYTES < page < end for page in self._unreadable)
 
     def _read(self, position: int, size: int) -> bytes:
@@ -126,9 +125,9 @@ class _Source:
 def walk(
     files: Files, path: Path, *, position: int, base_offset: int, previous_crc: int | None
 ) -> Iterator[Step]:
-    """Yield what stands in a segment from `position`, in order; the last step is its End.
+    """Yield the steps of a segment from `position`, in order; the last one is its End.
 
-    `previous_crc` is what the first group says of the one before it, None if that is not known.
+    `previous_crc` is the checksum of the row group before the first, None if it is not known.
     """
     source = _Source(files, path)
     expected = base_offset
@@ -138,54 +137,60 @@ def walk(
         if position + len(END_OF_STREAM) == source.size and data[start:] == END_OF_STREAM:
             yield End(position, sealed=True)
             return
-        group, data, fault = _group(source, position)
-        if group is None or fault:
-            bad = _bad(source, position, expected, group, fault)
+        row_group, data, fault = _row_group(source, position)
+        if row_group is None or fault:
+            bad = _bad(source, position, expected, row_group, fault)
             yield bad
             position += bad.length
             expected = bad.resumes_at
             previous = None
             continue
-        if group.base_offset < expected:
+        if row_group.base_offset < expected:
             yield Bad(
-                Fault.DAMAGED, position, group.size, expected, expected,
-                whole=True, reason=f"offset {group.base_offset} is here a second time",
+                Fault.DAMAGED, position, row_group.size, expected, expected,
+                whole=True, reason=f"offset {row_group.base_offset} is here a second time",
             )  # fmt: skip
-            position += group.size
+            position += row_group.size
             previous = None
             continue
-        if group.base_offset > expected or previous not in {None, group.previous}:
+        if row_group.base_offset > expected or previous not in {None, row_group.previous}:
             reason = "the group before it is not the one it was written behind"
-            if group.base_offset > expected:
+            if row_group.base_offset > expected:
                 reason = f"offset {expected} should be here"
             yield Bad(
-                Fault.HOLE, position, 0, expected, group.base_offset, whole=True, reason=reason
+                Fault.HOLE, position, 0, expected, row_group.base_offset, whole=True, reason=reason
             )
-        yield Good(position, group, data)
-        position += group.size
-        expected = group.base_offset + group.count
-        previous = group.crc32c
+        yield Good(position, row_group, data)
+        position += row_group.size
+        expected = row_group.base_offset + row_group.count
+        previous = row_group.crc32c
     yield End(source.size, sealed=False)
 
 
-def _group(source: _Source, position: int) -> tuple[Group | None, bytes, str]:
-    """Return the group at a position, where it was parsed from, and what is wrong with it."""
+def _row_group(source: _Source, position: int) -> tuple[RowGroup | None, bytes, str]:
+    """Return the row group at a position, the bytes it was parsed from, and its fault."""
     try:
-        group, data = source.group(position)
+        row_group, data = source.row_group(position)
     except Truncated:
         return None, b"", ""
-    except BadGroup as error:
+    except BadRowGroup as error:
         return None, b"", str(error) or "no group"
-    place = group.crc_position
+    place = row_group.crc_position
     spelled = (
-        data[place : place + 8] == b"%08x" % group.crc32c
-    )  # it has one spelling, in lower case
-    return group, data, "" if spelled and check_group(data, group) else "its checksum is wrong"
+        data[place : place + 8] == b"%08x" % row_group.crc32c
+    )  # lower case is the only valid spelling
+    return (
+        row_group,
+        data,
+        "" if spelled and check_row_group(data, row_group) else "its checksum is wrong",
+    )
 
 
-def _bad(source: _Source, position: int, expected: int, group: Group | None, fault: str) -> Bad:
-    """Find out how far the bytes at `position` are bad."""
-    end, resumes_at = _next(source, position, expected, group)
+def _bad(
+    source: _Source, position: int, expected: int, row_group: RowGroup | None, fault: str
+) -> Bad:
+    """Find the end of the bad bytes at `position`."""
+    end, resumes_at = _next(source, position, expected, row_group)
     if end is None:
         end = source.size
         if end - position > len(END_OF_STREAM):
@@ -194,8 +199,8 @@ def _bad(source: _Source, position: int, expected: int, group: Group | None, fau
                 end -= len(END_OF_STREAM)
     if resumes_at is None:
         resumes_at = expected
-        if group is not None and group.base_offset == expected:
-            resumes_at = expected + group.count
+        if row_group is not None and row_group.base_offset == expected:
+            resumes_at = expected + row_group.count
     return Bad(
         fault=Fault.DAMAGED if fault else Fault.TORN,
         position=position,
@@ -210,25 +215,25 @@ def _bad(source: _Source, position: int, expected: int, group: Group | None, fau
 
 
 def _next(
-    source: _Source, position: int, expected: int, group: Group | None
+    source: _Source, position: int, expected: int, row_group: RowGroup | None
 ) -> tuple[int | None, int | None]:
-    """Return where the next good group or the end marker is, and that group's offset."""
-    if group is not None:
-        end = position + group.size
+    """Return the position of the next good row group or end marker, and the row group's offset."""
+    if row_group is not None:
+        end = position + row_group.size
         if end == source.size:
             return end, None
         data, start = source.view(end, len(END_OF_STREAM))
         if end + len(END_OF_STREAM) == source.size and data[start:] == END_OF_STREAM:
             return end, None
-        follower, _, fault = _group(source, end)
-        if follower is not None and not fault and follower.previous == group.crc32c:
+        follower, _, fault = _row_group(source, end)
+        if follower is not None and not fault and follower.previous == row_group.crc32c:
             return end, follower.base_offset
     place = position + 8
     while place < source.size:
         found = _candidate(source, place)
         if found is None:
             return None, None
-        follower, _, fault = _group(source, found)
+        follower, _, fault = _row_group(source, found)
         if follower is not None and not fault and follower.base_offset >= expected:
             return found, follower.base_offset
         place = found + 8
@@ -236,7 +241,7 @@ def _next(
 
 
 def _candidate(source: _Source, place: int) -> int | None:
-    """Return the first multiple of 8 from `place` where a message may start."""
+    """Return the first multiple of 8 from `place` on at which a message may start."""
     while place < source.size:
         data, start = source.view(place, len(END_OF_STREAM))
         origin = place - start

@@ -1,7 +1,7 @@
-"""The writer thread: takes what has gathered, writes it, has it on disk, says how it went.
+"""The writer thread: writes commits, syncs them and reports the outcome.
 
-While one group of blocks is on its way to the disk the next one gathers: the slower the disk, the
-more messages share one sync. The event loop never waits.
+While one commit is written, messages for the next one are collected: the slower the disk, the more
+messages share one sync. The event loop never waits.
 """
 
 import contextlib
@@ -9,9 +9,10 @@ import errno
 import queue
 import threading
 import time
+from bisect import bisect_left
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from typing import Protocol as Port
 
 import structlog
@@ -19,39 +20,44 @@ import structlog
 from penstock._kernels.block import Block
 from penstock.limits import LOG_CACHE_BYTES_MAX, LOG_FREE_BYTES_MIN, SEGMENT_BYTES_MAX
 from penstock.model import Durability
-from penstock.ports import Prepared
-from penstock.storage.arrow.files import Files
+from penstock.ports import SyncTimes
 from penstock.storage.arrow.format.file_names import segment_path
 from penstock.storage.arrow.format.segment import Columns
 from penstock.storage.arrow.write.page_cache import PageCache
+from penstock.storage.arrow.write.prepared import PreparedRowGroup
 from penstock.storage.arrow.write.segment_writer import Mark, SegmentWriter
-from penstock.storage.arrow.write.sync_times import SyncTimes
 from penstock.storage.arrow.write.topic_journal import TopicJournal
 from penstock.storage.arrow.write.watermark import Watermark
+from penstock.storage.files import Files
 
 __all__ = ["Commit", "Committer", "Outcome", "Tail"]
 
 log = structlog.get_logger("penstock.log")
 
 
+_SYNC_BOUNDS_SECONDS: Final = (
+    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
+)  # fmt: skip
+
+
 class Tail(NamedTuple):
-    """Where a log ends: what the next segment says of the one before it."""
+    """The end of a log, for the head of the next segment."""
 
     end_offset: int
     last_crc: int
 
 
 class Commit(NamedTuple):
-    """Blocks to write as one: all are safe, or none. `offsets` are those of their first rows."""
+    """Blocks that are written together: all are safe, or none. `offsets` are their first ones."""
 
-    group: int
-    blocks: list[Block | Prepared]
+    number: int
+    blocks: list[Block | PreparedRowGroup]
     offsets: list[int]
     durability: Durability
 
 
 class Outcome(NamedTuple):
-    """How a commit went. `end` is the offset up to which the log can be read."""
+    """The outcome of a commit. `end` is the offset up to which the log can be read."""
 
     commit: Commit
     end: int
@@ -59,25 +65,42 @@ class Outcome(NamedTuple):
     error: OSError | None
 
 
+class SyncHistogram:
+    """Durations of syncs. The writer thread adds; other threads may miss the last one."""
+
+    def __init__(self) -> None:
+        self._buckets = [0] * (len(_SYNC_BOUNDS_SECONDS) + 1)
+        self._seconds = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Count a sync."""
+        self._buckets[bisect_left(_SYNC_BOUNDS_SECONDS, seconds)] += 1
+        self._seconds += seconds
+
+    def times(self) -> SyncTimes:
+        """Return the histogram so far."""
+        return SyncTimes(_SYNC_BOUNDS_SECONDS, tuple(self._buckets), self._seconds)
+
+
 class SegmentKeeper(Port):
-    """Who knows the segments of the log, and forgets old ones. The writer thread calls it."""
+    """Keeps the list of segments. The writer thread calls it."""
 
     def began(self, segment: SegmentWriter) -> None:
-        """Take note of a segment that is to be filled."""
+        """Note a new active segment."""
 
     def sealed(self, segment: SegmentWriter) -> None:
-        """Take note that a segment will not change any more."""
+        """Note that a segment is closed."""
 
     def gave_up(self, segment: SegmentWriter) -> None:
-        """Take note that a segment ended where its last good group does."""
+        """Note that a segment was abandoned after its last good row group."""
 
 
 class Committer:
     """Owns the active segment, and the thread that writes it.
 
     `done` is called in that thread with each outcome, in the order of the commits. When a write or
-    a sync fails, the segment ends there, and so does everything that waits: nothing is written
-    again until `revive` has begun a new segment.
+    a sync fails, the segment ends there, and all waiting commits fail: nothing is written until
+    `revive` has begun a new segment.
     """
 
     def __init__(
@@ -109,10 +132,10 @@ class Committer:
         self._segment: SegmentWriter | None = None
         self._synced = tail.end_offset
         self._broken: OSError | None = None
-        self.sync_times = SyncTimes()
+        self.syncs = SyncHistogram()
         self.commits = 0
         self._unfinished: Path | None = None
-        """What an attempt to begin a segment may have left."""
+        """A file that a failed attempt to begin a segment may have left."""
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="penstock-log", daemon=True)
 
@@ -121,15 +144,15 @@ class Committer:
         self._thread.start()
 
     def submit(self, commit: Commit) -> None:
-        """Have blocks written; they belong to the thread until the outcome is there."""
+        """Write blocks; they belong to the thread until the outcome is reported."""
         self._work.put(lambda: self.commit(commit))
 
     def later(self, work: Callable[[], None]) -> None:
-        """Have something else done in the thread, behind all commits so far."""
+        """Run `work` in the thread, after all commits so far."""
         self._work.put(work)
 
     def stop(self) -> None:
-        """End the thread behind all its work, and seal the segment."""
+        """Finish all work, end the thread and seal the segment."""
         self._work.put(None)
         self._thread.join()
         try:
@@ -141,13 +164,13 @@ class Committer:
         while (work := self._work.get()) is not None:
             try:
                 work()
-            except Exception:  # the thread must go on: clients wait for it
+            except Exception:  # the thread must continue: clients wait for it
                 log.exception("log writer failed")
 
     # --- In the thread ----------------------------------------------------------------------------
 
     def commit(self, commit: Commit) -> None:
-        """Write blocks and tell the outcome."""
+        """Write a commit and report its outcome."""
         error = self._broken
         if error is None:
             try:
@@ -155,7 +178,7 @@ class Committer:
                 self._write(commit)
             except OSError as failure:
                 error = self._broken = failure
-            except Exception as failure:  # whatever broke, clients must not wait for ever
+            except Exception as failure:  # clients must not wait for ever
                 log.exception("log writer failed")
                 error = self._broken = OSError(errno.EIO, repr(failure))
         durable = error is None and commit.durability is Durability.FSYNC
@@ -165,7 +188,7 @@ class Committer:
         self._done(Outcome(commit, self._tail.end_offset, durable, error))
 
     def _roll(self) -> None:
-        """Seal a segment that is full: between commits, so that each is in one file."""
+        """Seal a full segment: between commits, so that each commit is in one file."""
         segment = self._segment
         if segment is not None and len(segment.index) and segment.size >= self._segment_bytes_max:
             self.seal()
@@ -180,12 +203,14 @@ class Committer:
             segment = self._segment or self.begin(commit.offsets[0])
             for offset, block in zip(commit.offsets, commit.blocks, strict=True):
                 columns = block.finish(offset, log_id=self._log_id, partition=self._partition)
-                segment.append(Columns(*columns), synced=self._synced)
+                if isinstance(columns, tuple):  # the kernel's Block does not know the class
+                    columns = Columns(*columns)
+                segment.append(columns, synced=self._synced)
             if wants_sync:
                 self._cache.wait()
                 started = time.perf_counter()
                 segment.sync()
-                self.sync_times.add(time.perf_counter() - started)
+                self.syncs.add(time.perf_counter() - started)
             self._cache.wrote(segment)
         except BaseException:
             self._give_up(mark)
@@ -195,7 +220,7 @@ class Committer:
             self._synced = segment.end_offset
 
     def begin(self, offset: int) -> SegmentWriter:
-        """Begin a segment whose first message will have `offset`."""
+        """Create a segment that starts at `offset`."""
         if self._unfinished is not None:
             self._files.remove(self._unfinished)
         self._unfinished = segment_path(self._folder, offset)
@@ -213,15 +238,15 @@ class Committer:
         return segment
 
     def seal(self) -> None:
-        """End the active segment, if there is one; the next group begins another.
+        """Close the active segment, if there is one; the next commit creates another.
 
-        One without a group is removed: the next has its name.
+        A segment without a row group is removed: the next one gets its name.
         """
         segment = self._segment
         if segment is None:
             return
         mark = segment.mark
-        if not mark.groups:
+        if not mark.row_groups:
             self._give_up(None)
             return
         try:
@@ -236,7 +261,7 @@ class Committer:
         self._cache.sealed(segment)
 
     def _give_up(self, mark: Mark | None) -> None:
-        """Leave the segment that failed as it was at `mark`."""
+        """Abandon the segment that failed; return it to `mark`."""
         segment, self._segment = self._segment, None
         with contextlib.suppress(OSError):  # one failure is enough
             self._cache.wait()
@@ -245,7 +270,7 @@ class Committer:
             self._keeper.gave_up(segment)
 
     def revive(self, offset: int) -> bool:
-        """Try to begin a new segment after a failure; tell whether the log works again."""
+        """Try to create a new segment after a failure; tell whether the log works again."""
         if self._broken is None:
             return True
         try:

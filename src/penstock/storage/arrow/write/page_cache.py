@@ -1,10 +1,9 @@
-"""How much of the log stays in the system's page cache.
+"""Limits how much of the log stays in the page cache.
 
-Whoever follows the log reads what was just written, and finds it in memory. What lies further back
-is read seldom, and fills memory that others could use; getting new memory for every page can also
-cost more than writing it, in a virtual machine several times as much. So pages are let go once they
-are on disk and far enough behind. Where acknowledgments do not wait for the disk, a thread of its
-own sees to it that they get there.
+Readers that follow the log find what was just written in memory. Older pages are read rarely and
+take memory from others; allocating a page can also cost more than writing it, in a virtual machine
+several times as much. So pages are dropped once they are on disk and far enough behind. Where
+acknowledgments do not wait for the disk, a thread syncs the segment in the background.
 """
 
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,29 +11,29 @@ from pathlib import Path
 from typing import Final
 
 from penstock.limits import LOG_CACHE_BYTES_MAX, MIB
-from penstock.storage.arrow.files import Files
 from penstock.storage.arrow.write.segment_writer import SegmentWriter
+from penstock.storage.files import Files
 
 __all__ = ["PageCache"]
 
 _STEP_BYTES: Final = 16 * MIB
-"""What is written, or let go, at a time."""
+"""Bytes that are synced or dropped at a time."""
 
 
 class PageCache:
-    """Follows one segment after the other. The log's writer thread calls it."""
+    """Follows the active segment. The writer thread calls it."""
 
     def __init__(self, files: Files, bytes_max: int = LOG_CACHE_BYTES_MAX) -> None:
         self._files = files
         self._bytes_max = bytes_max
-        self._sealed: Path | None = None  # the segment before, of which the end is still kept
+        self._sealed: Path | None = None  # the previous segment, whose end is still cached
         self._thread: ThreadPoolExecutor | None = None
         self._flushing: Future[None] | None = None
 
     def wrote(self, segment: SegmentWriter) -> None:
-        """Learn that a commit is in the segment.
+        """Note a commit to the segment.
 
-        Raise OSError if what was written earlier did not get to the disk.
+        Raise OSError if an earlier background sync failed.
         """
         if self._flushing is not None and self._flushing.done():
             self.wait()
@@ -49,11 +48,11 @@ class PageCache:
             self._sealed = None
 
     def sealed(self, segment: SegmentWriter) -> None:
-        """Learn that a segment is closed; its end is let go when the next is large enough."""
+        """Note a closed segment; its end is dropped when the next one is large enough."""
         self._sealed = segment.path
 
     def wait(self) -> None:
-        """Wait until nobody else uses the segment; raise OSError if it did not get to the disk."""
+        """Wait for the background sync; raise OSError if it failed."""
         flushing, self._flushing = self._flushing, None
         if flushing is not None:
             flushing.result()

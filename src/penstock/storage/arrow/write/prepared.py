@@ -1,8 +1,7 @@
-"""Rows of a table on their way to the log: groups that come as Arrow, not as frames.
+"""Prepares rows of a table for the log: row groups from Arrow columns instead of frames.
 
-The thread that brings them does all that takes time: it puts the columns in the log's order, and
-makes the bytes that live subscribers are served from. What follows from a group's place in the log
-is filled in by the writer thread.
+The caller's thread does the expensive part: it arranges the columns, and encodes the bytes from
+which live subscribers are served. The writer thread fills in offsets and message ids.
 """
 
 import struct
@@ -18,26 +17,14 @@ from penstock._kernels.batch import Batch
 from penstock._kernels.block import follow_columns
 from penstock._kernels.topics import TopicTable
 from penstock.limits import BLOCK_BYTES_MAX, BLOCK_ROWS_MAX
-from penstock.ports import GroupColumns
-from penstock.protocols import FLIGHT, Source
-from penstock.storage.arrow.format.segment import Columns, encode_group, parse_group
-from penstock.storage.schema import KINDS, PROTOCOLS, SCHEMA
+from penstock.protocols import Source
+from penstock.storage.arrow.format.segment import Columns, encode_row_group, parse_row_group
+from penstock.storage.schema import KINDS, PROTOCOLS
 
-__all__ = ["ROWS_SCHEMA", "PreparedGroup", "prepare"]
-
-HEADERS: Final = SCHEMA.field("headers").type
-ROWS_SCHEMA: Final = pa.schema(
-    [
-        pa.field("topic", pa.utf8(), nullable=False),
-        pa.field("value", pa.binary(), nullable=False),
-        pa.field("key", pa.binary()),
-        pa.field("headers", HEADERS, nullable=False),
-    ]
-)
-"""What a group is prepared of; nothing but a key may be null, also within headers."""
+__all__ = ["PreparedRowGroup", "prepare"]
 
 _TIMESTAMP: Final = 13
-"""Which of a group's flattened buffers has the timestamps."""
+"""Number of the flattened buffer with the timestamps."""
 _WORDS: Final = stored.SegmentWords(PROTOCOLS, KINDS)
 
 Buffers = list[memoryview | bytes | int]
@@ -49,13 +36,13 @@ def prepare(
     sender: str,
     client: int,
     correlation: str,
-    source: Source = FLIGHT,
+    source: Source,
     rows_max: int = BLOCK_ROWS_MAX,
     bytes_max: int = BLOCK_BYTES_MAX,
-) -> Iterator["PreparedGroup"]:
-    """Yield rows of ROWS_SCHEMA as groups, none larger than the log's but by one row.
+) -> Iterator["PreparedRowGroup"]:
+    """Yield rows of ROWS_SCHEMA as row groups, within the bounds or of a single row.
 
-    All rows are of `sender`, whose number is `client`, came in by `source` and carry `correlation`.
+    All rows get the sender, whose number is `client`, the source and the correlation.
     """
     topics = rows.column(0).dictionary_encode()
     columns = [topics.indices, *rows.columns[1:]]
@@ -63,7 +50,7 @@ def prepare(
     first = 0
     while first < len(rows):
         piece = indexed.slice(first, _fitting(rows.column(1), first, rows_max, bytes_max))
-        yield PreparedGroup(
+        yield PreparedRowGroup(
             piece,
             topics.dictionary,
             sender=sender,
@@ -75,15 +62,15 @@ def prepare(
 
 
 def _fitting(values: pa.Array, first: int, rows_max: int, bytes_max: int) -> int:
-    """Return how many rows from `first` on make a group."""
+    """Return the number of rows from `first` on that fit into a row group."""
     ends = memoryview(values.buffers()[1]).cast("B")
     ends = ends[4 * values.offset : 4 * (values.offset + len(values) + 1)].cast("i")
     last = min(first + rows_max, len(values))
     return max(bisect_right(ends, ends[first] + bytes_max, first, last + 1) - 1 - first, 1)
 
 
-class PreparedGroup:
-    """A `ports.Prepared`: one group, of rows that came together."""
+class PreparedRowGroup:
+    """A `ports.Prepared`: one row group."""
 
     def __init__(
         self,
@@ -103,7 +90,7 @@ class PreparedGroup:
         topics = piece.column(0).dictionary_encode()
         self._topics = _encoded(names.take(topics.dictionary))
         indices = topics.indices.cast(pa.uint16())
-        # Through IPC and back: then every column begins at its first row.
+        # Through IPC and back, so that every column begins at its first row.
         own = pa.RecordBatch.from_arrays(
             [indices, *piece.columns[1:]], names=["topic", "value", "key", "headers"]
         )
@@ -113,11 +100,9 @@ class PreparedGroup:
         ends = _view(self._value.buffers()[1], 4 * (self._count + 1)).cast("i")
         self.value_bytes: int = ends[self._count]
         """See ports.Prepared."""
-        encoded = encode_group(
-            Columns(*self.finish(0, log_id=0, partition=0)), previous=0, synced=0
-        )
+        encoded = encode_row_group(self.finish(0, log_id=0, partition=0), previous=0, synced=0)
         self._data = bytearray().join(encoded.buffers)
-        self._group = parse_group(self._data)
+        self._row_group = parse_row_group(self._data)
 
     def __len__(self) -> int:
         return self._count
@@ -125,26 +110,26 @@ class PreparedGroup:
     def stamp(self, timestamp_us: int) -> None:
         """See ports.Prepared."""
         self._timestamp_us = timestamp_us
-        start = self._group.layout[2 * _TIMESTAMP]
+        start = self._row_group.layout[2 * _TIMESTAMP]
         self._data[start : start + 8 * self._count] = self._repeated("<q", timestamp_us)
 
     def load(self, batch: Batch, topics: TopicTable) -> None:
-        """See ports.Prepared; once: then the batch alone has the bytes."""
-        group = self._group
+        """See ports.Prepared: afterwards only the batch has the bytes."""
+        row_group = self._row_group
         data, self._data = self._data, bytearray()
         stored.load(
             batch,
             topics,
             data,
-            group.layout,
-            group.topic_layout,
-            group.sender_layout,
+            row_group.layout,
+            row_group.topic_layout,
+            row_group.sender_layout,
             _WORDS,
-            count=group.count,
+            count=row_group.count,
         )
 
-    def finish(self, base_offset: int, *, log_id: int, partition: int) -> GroupColumns:
-        """See ports.Prepared."""
+    def finish(self, base_offset: int, *, log_id: int, partition: int) -> Columns:
+        """Return the columns of a row group whose first message has `base_offset`."""
         count = self._count
         offsets, id_ends, ids = follow_columns(
             base_offset, count, log_id=log_id, partition=partition
@@ -160,8 +145,8 @@ class PreparedGroup:
             0, self._repeated("<i", 1),
             *headers,
             0, self._protocol * count,
-            0, count,  # every one is a publish,
-            0, 2 * count,  # of the one sender
+            0, count,  # every row is a publish,
+            0, 2 * count,  # of the same sender
             _bitmap_bytes(count), 8 * count,
             0, *_texts(self._correlation, count),
             _bitmap_bytes(count), 4 * count,
@@ -170,7 +155,9 @@ class PreparedGroup:
             0, count,
         ]  # fmt: skip
         nulls = (self._key.null_count, count, 0, count)
-        return base_offset, count, header_count, nulls, buffers, self._topics, [self._sender]
+        return Columns(
+            base_offset, count, header_count, nulls, buffers, self._topics, [self._sender]
+        )
 
     def _repeated(self, layout: str, number: int) -> bytes:
         return struct.pack(layout, number) * self._count
@@ -184,7 +171,7 @@ class PreparedGroup:
         return [bits, *_texts(self._key, count)]
 
     def _header_buffers(self) -> tuple[int, Buffers]:
-        """Return how many headers there are, and their buffers: list, struct, key, value."""
+        """Return the number of headers, and their buffers: list, struct, key, value."""
         count = self._count
         ends = _view(self._headers.buffers()[1], 4 * (count + 1))
         header_count: int = ends.cast("i")[count]
@@ -200,7 +187,7 @@ class PreparedGroup:
 
 
 def _texts(column: pa.Array, count: int) -> tuple[memoryview, memoryview | int]:
-    """Return where the elements of a column of byte strings end, and their bytes."""
+    """Return the offsets buffer and the data buffer of a column of byte strings."""
     _, ends, data = column.buffers()
     ends_view = _view(ends, 4 * (count + 1))
     size = ends_view.cast("i")[count]
@@ -216,6 +203,6 @@ def _bitmap_bytes(count: int) -> int:
 
 
 def _encoded(names: pa.Array) -> Sequence[bytes]:
-    """Return texts in UTF-8."""
+    """Return names as UTF-8."""
     encoded: list[bytes] = pc.cast(names, pa.binary()).to_pylist()
     return encoded

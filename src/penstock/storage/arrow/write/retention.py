@@ -1,40 +1,50 @@
-"""What is no longer kept: whole closed segments, the oldest first."""
+"""Retention: removes whole closed segments, the oldest first."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol as Port
 
-from penstock.storage.arrow.files import Files
+import structlog
+
 from penstock.storage.arrow.format.file_names import damage_path, index_path, segment_path
+from penstock.storage.files import Files
+from penstock.storage.options import Retention
 
-__all__ = ["Kept", "expired", "remove_segments"]
+__all__ = ["ClosedSegment", "SegmentRetention", "expired", "remove_segments"]
+
+log = structlog.get_logger("penstock.log")
 
 
-class Kept(Port):
-    """What must be known of a closed segment to judge it."""
+class ClosedSegment(Port):
+    """A closed segment, as far as retention needs it."""
+
+    @property
+    def base_offset(self) -> int:
+        """Offset of the first message."""
 
     @property
     def size(self) -> int:
-        """Its bytes."""
+        """Size in bytes."""
 
     @property
     def last_us(self) -> int | None:
-        """The latest time of a message in it, None if it has none."""
+        """Latest time of a message, None if there is none."""
 
 
 def expired(
-    segments: Sequence[Kept],
+    segments: Sequence[ClosedSegment],
     *,
     active_bytes: int,
     now_us: int,
     age_us_max: int | None = None,
     bytes_max: int | None = None,
 ) -> int:
-    """Return how many of the oldest closed segments are not to be kept.
+    """Return how many of the oldest closed segments are expired.
 
-    A segment goes when its latest message is older than `age_us_max`, or when all that is kept,
-    `active_bytes` of the segment that is being filled included, is more than `bytes_max` though the
-    next were to stay. The last closed segment always stays: it says where the log ends.
+    A segment expires when its latest message is older than `age_us_max`, or when the total size,
+    with `active_bytes` of the active segment, exceeds `bytes_max`. The last closed segment always
+    stays: it tells where the log ends.
     """
     total = sum(segment.size for segment in segments) + active_bytes
     count = 0
@@ -51,13 +61,64 @@ def expired(
 
 
 def remove_segments(files: Files, folder: Path, base_offsets: Sequence[int]) -> None:
-    """Remove segments with all that belongs to them.
+    """Remove segments with their indexes and damage files.
 
-    The horizon in log.json must be behind them already: when this is cut short, or some come back
-    with a power cut, recovery finishes it.
+    The horizon in log.json must be past them already: if this is interrupted, or a power cut brings
+    some back, recovery removes them.
     """
     for base_offset in base_offsets:
         files.remove(segment_path(folder, base_offset))
         files.remove(index_path(folder, base_offset))
         files.remove(damage_path(folder, base_offset))
     files.sync_folder(folder)
+
+
+class SegmentRetention:
+    """Applies the retention settings of a log, in the writer thread.
+
+    `advance` stores a new horizon and takes the expired segments out of the catalog.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        folder: Path,
+        settings: Retention,
+        advance: Callable[[list[int], int], None],
+    ) -> None:
+        self._files = files
+        self._folder = folder
+        self._settings = settings
+        self._advance = advance
+        self._expired: list[int] = []  # segments whose files may still be there
+        self.removed = 0
+        """Segments that were removed since the start."""
+
+    def apply(self, closed: Sequence[ClosedSegment], *, active_bytes: int) -> None:
+        """Remove expired segments; a failure is logged and the next call tries again."""
+        age = self._settings.age_seconds_max
+        count = expired(
+            closed,
+            active_bytes=active_bytes,
+            now_us=time.time_ns() // 1000,
+            age_us_max=None if age is None else int(age * 1_000_000),
+            bytes_max=self._settings.bytes_max,
+        )
+        if not count and not self._expired:
+            return
+        try:
+            if count:
+                gone = [each.base_offset for each in closed[:count]]
+                self._advance(gone, closed[count].base_offset)
+                self._expired += gone
+            remove_segments(self._files, self._folder, self._expired)
+        except OSError as error:
+            log.warning("old segments not removed", error=str(error))
+            return
+        self.removed += len(self._expired)
+        log.info(
+            "old segments removed",
+            segments=len(self._expired),
+            horizon=closed[count].base_offset,
+        )
+        self._expired.clear()

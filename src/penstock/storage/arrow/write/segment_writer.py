@@ -1,8 +1,8 @@
-"""The segment that is being filled. Its owner is one thread.
+"""Writes the active segment. One thread owns it.
 
-The order of what it does to the disk is what recovery relies on: the head and the file's name are
-on disk before any group is written; all groups are before the end marker; the end marker is before
-the index; and the index before the next segment.
+Recovery relies on the order of writes: the head and the name of the file are on disk before any row
+group; all row groups before the end marker; the end marker before the index; the index before the
+next segment.
 """
 
 import contextlib
@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from penstock._kernels.crc32c import crc32c
 from penstock.limits import INDEX_TOPICS_MAX
-from penstock.storage.arrow.files import Files
 from penstock.storage.arrow.format.file_names import segment_path
 from penstock.storage.arrow.format.index import Entry, Index
 from penstock.storage.arrow.format.index_file import Summary, save_index
@@ -20,25 +19,26 @@ from penstock.storage.arrow.format.segment import (
     END_OF_STREAM,
     TIMESTAMPS,
     Columns,
-    encode_group,
+    encode_row_group,
     head,
 )
+from penstock.storage.files import Files
 
 __all__ = ["Mark", "SegmentWriter"]
 
 
 class Mark(NamedTuple):
-    """How far a segment was written at some moment."""
+    """A position in a segment to which `abandon` can return."""
 
     size: int
-    groups: int
+    row_groups: int
     last_crc: int
 
 
 class SegmentWriter:
-    """A new segment, from its first byte to its end.
+    """A new segment.
 
-    Whatever raises OSError leaves it unusable: `abandon` it and begin another.
+    After an OSError it is unusable: `abandon` it and begin another.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class SegmentWriter:
         previous_end: int,
         previous_crc: int,
     ) -> None:
-        """Create the file; it is on disk, and empty but for its head, when this returns."""
+        """Create the file with its head; it is on disk when this returns."""
         self.path = segment_path(folder, base_offset)
         self.base_offset = base_offset
         self.index = Index(base_offset)
@@ -88,49 +88,51 @@ class SegmentWriter:
 
     @property
     def mark(self) -> Mark:
-        """How far it is written now."""
+        """The current position."""
         return Mark(self.size, len(self.index), self.last_crc)
 
     def append(self, columns: Columns, *, synced: int) -> int:
-        """Write a group behind all others; return its size. The system has it, the disk may not.
+        """Append a row group without a sync; return its size.
 
         `synced` is the offset below which all of the log is known to be on disk.
         """
-        group = encode_group(columns, previous=self.last_crc, synced=synced)
-        self._files.append(self._open(), group.buffers)
+        row_group = encode_row_group(columns, previous=self.last_crc, synced=synced)
+        self._files.append(self._open(), row_group.buffers)
         first_us, last_us = _times(columns)
-        entry = Entry(columns.base_offset, columns.count, self.size, group.size, first_us, last_us)
+        entry = Entry(
+            columns.base_offset, columns.count, self.size, row_group.size, first_us, last_us
+        )
         few = len(columns.topics) <= INDEX_TOPICS_MAX
         topics = [str(name, "utf-8") for name in columns.topics] if few else None
-        self.size += group.size
-        self.last_crc = group.crc32c
+        self.size += row_group.size
+        self.last_crc = row_group.crc32c
         self.index.add(entry, topics)
-        return group.size
+        return row_group.size
 
     def sync(self) -> None:
-        """Have all groups on disk."""
+        """Sync all row groups to disk."""
         size = self.size
         self._files.sync(self._open())
         self._synced_size = size
 
     @property
     def unsynced_bytes(self) -> int:
-        """What may not be on disk yet."""
+        """Bytes that may not be on disk yet."""
         return self.size - self._synced_size
 
     def forgettable_bytes(self, kept: int) -> int:
-        """Return how much the system's cache still has in front of the last `kept` bytes."""
+        """Return how many bytes before the last `kept` can be dropped from the page cache."""
         return min(self.size - kept, self._synced_size) - self._forgotten
 
     def forget(self, kept: int) -> None:
-        """Let the system's cache have only the last `kept` bytes, and what is not on disk."""
+        """Drop all but the last `kept` bytes, and what is not on disk, from the page cache."""
         size = self.forgettable_bytes(kept)
         if size > 0:
             self._files.forget(self._open(), self._forgotten, size)
             self._forgotten += size
 
     def seal(self) -> None:
-        """Close it for good: all of it and its index are on disk."""
+        """Write the end marker and the index; all is on disk when this returns."""
         if self._synced_size < self.size:
             self.sync()
         handle = self._open()
@@ -150,19 +152,19 @@ class SegmentWriter:
         self._close()
 
     def abandon(self, mark: Mark | None) -> None:
-        """Give up what was written since `mark`, or all of it, and write no more.
+        """Discard what was written since `mark`, or everything, and close the file.
 
-        It is cut off if that can be done; if not, the next segment says where this one ends, and
-        the next recovery cuts it off. A segment without a group is removed, and one that has its
-        end marker on disk stays as it is: only its index is missing.
+        If the file cannot be truncated, the head of the next segment says where this one ends, and
+        the next recovery truncates it. A segment without a row group is removed. A segment with its
+        end marker on disk stays: only its index is missing.
         """
         if self._ended:
             self._close()
             return
-        groups = mark.groups if mark else 0
-        self.index.cut(groups)
+        row_groups = mark.row_groups if mark else 0
+        self.index.cut(row_groups)
         self._close()
-        if mark is None or not groups:
+        if mark is None or not row_groups:
             self._remove()
             return
         self.size, self.last_crc = mark.size, mark.last_crc

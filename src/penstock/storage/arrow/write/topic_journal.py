@@ -1,13 +1,13 @@
-"""The journal of topics: their names outlive a restart, and no segment is read for them.
+"""The journal of topics: a restart restores their names without reading segments.
 
-One line for each: the CRC32C of the rest in eight hexadecimal digits, the creator's id or `-`, and
-the name as a JSON string.
+Each line has the CRC32C of the rest in eight hexadecimal digits, the creator's id or `-`, and the
+name as a JSON string.
 
     5c2a91d0 00112233445566778899aabbccddeeff "sensors/kitchen"
     d1f0327a - "channel/7"
 
-A line that was not written to its end is cut off when the journal is opened. A power cut may also
-leave lines behind a sector that was never written: those are read, and the zeros stay.
+Opening the journal cuts off an unfinished line at its end. A power cut may also leave lines behind
+a sector that was never written: those are read, and the zeros stay.
 """
 
 import threading
@@ -17,21 +17,20 @@ from typing import Final, NamedTuple
 import msgspec
 
 from penstock._kernels.crc32c import crc32c
-from penstock.storage.arrow.files import Files
 from penstock.storage.arrow.format.file_names import JOURNAL
+from penstock.storage.files import Files
 
 __all__ = ["TopicJournal", "Topics", "read_topics"]
 
 _SECTOR_BYTES: Final = 512
-"""What a disk writes whole or not at all."""
+"""The unit that a disk writes atomically."""
 
 
 class Topics(NamedTuple):
-    """What a journal holds: names with their creators' 16 bytes, empty if there is none.
+    """Content of a journal: names with their creators' 16 bytes, empty if there is none.
 
-    `size` is where the last good line ends, and `torn` how many bytes are behind it; `bad_lines`
-    counts the lines before it that were written and are not good, and `first_bad` is where the
-    first of them starts.
+    `size` is the end of the last good line, and `torn` the number of bytes behind it; `bad_lines`
+    counts the damaged lines before it, and `first_bad` is the start of the first of them.
     """
 
     names: list[tuple[str, bytes]]
@@ -58,13 +57,13 @@ def _parse(line: bytes) -> tuple[str, bytes]:
 
 
 def _has_lost_sector(line: bytes, position: int) -> bool:
-    """Tell whether zeros in a line reach to where a sector starts: it was never written."""
+    """Tell whether zeros in a line touch the start of a sector: it was never written."""
     boundaries = range(-position % _SECTOR_BYTES, len(line) + 1, _SECTOR_BYTES)
     return any(0 in line[max(0, each - 1) : each + 1] for each in boundaries)
 
 
 def read_topics(files: Files, folder: Path) -> Topics:
-    """Read the journal of a partition; a name that stands there twice keeps its first creator."""
+    """Read the journal of a partition; a name that occurs twice keeps its first creator."""
     path = folder / JOURNAL
     try:
         data = files.read(path, 0, files.size(path))
@@ -90,10 +89,10 @@ def read_topics(files: Files, folder: Path) -> Topics:
 
 
 class TopicJournal:
-    """The journal that a log writes to.
+    """The journal of an open log.
 
-    `add` is called in one thread, `write` in another. When it fails nothing is forgotten: the next
-    `write` puts all of it into a new file.
+    `add` is called in one thread, `write` in another. A failed `write` loses nothing: the next one
+    writes everything to a new file.
     """
 
     def __init__(self, files: Files, folder: Path) -> None:
@@ -109,33 +108,33 @@ class TopicJournal:
         self._failed = False
 
     def load(self) -> Topics:
-        """Return what it holds, and cut off what was not written to its end."""
+        """Read the journal, and cut off an unfinished line."""
         found = read_topics(self._files, self._folder)
         if self._path.name in self._files.names(self._folder):
             if found.torn:
                 self._files.truncate(self._path, found.size)
             self._handle = self._files.open(self._path)
-            self._files.sync(self._handle)  # whoever was killed may not have
+            self._files.sync(self._handle)  # a killed process may not have synced it
             self._files.sync_folder(self._folder)
         self._synced_size = found.size
         self._loaded = True
         return found
 
     def add(self, name: str, creator: bytes = b"") -> None:
-        """Remember a topic with the 16 bytes of who made it, or none."""
+        """Add a topic, with the 16 bytes of its creator's id or none."""
         line = _line(name, creator)
         with self._lock:
             self._added.append(line)
 
     @property
     def waiting(self) -> bool:
-        """Whether something was added since the last `write`."""
+        """Whether a topic was added since the last `write`."""
         return bool(self._added)
 
     def write(self, *, sync: bool = False) -> None:
-        """Give the system all that was added; with `sync`, have all that was written on disk.
+        """Write the added topics; with `sync`, sync everything written.
 
-        After a failure a new file is put in place, on disk in any case.
+        After a failure a new file replaces the old one, and is always synced.
         """
         if not self._loaded:
             self.load()
@@ -158,13 +157,13 @@ class TopicJournal:
             raise
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file."""
         if self._handle is not None:
             self._files.close(self._handle)
             self._handle = None
 
     def _replace(self) -> None:
-        """Write a new journal of what is on disk and what is not: the old one is not trusted."""
+        """Replace the journal with a new file: after a failed write the old one is not trusted."""
         self.close()
         kept = b""
         if self._synced_size:

@@ -1,16 +1,15 @@
-"""Up to where a log that is being written is safe to show: the file `committed` of a partition.
+"""The watermark: the offset up to which readers of the folder may read, in the file `committed`.
 
     0            8          12         16
     ┌────────────┬──────────┬──────────┐
     │ end, i64   │ CRC32C   │ "PSW1"   │   little-endian; the checksum is of the first 8 bytes
     └────────────┴──────────┴──────────┘
 
-The writer puts it there after each commit, so messages below `end` are as safe as their durability
-asks. It is for readers of the folder alone: nobody waits for it to be on disk, recovery does not
-look at it, and a log whose disk does not take it works without. Readers then show only what the
-segments themselves say is on disk.
+The writer updates it after each commit, so messages below `end` are as safe as their durability
+asks. Only readers of the folder use it: it is not synced, recovery ignores it, and the log works
+without it. Readers without it read only what the segments say is on disk.
 
-It is written by `pwrite`, not through a mapping: a full disk is an error then, not a signal.
+It is written by `pwrite`, not through a mapping: a full disk is then an error, not a signal.
 """
 
 import contextlib
@@ -27,7 +26,7 @@ from penstock.limits import WATERMARK_TRIES_MAX
 __all__ = ["WATERMARK", "Watermark", "read_watermark"]
 
 WATERMARK: Final = "committed"
-"""The file's name in the folder of a partition."""
+"""Name of the file in the folder of a partition."""
 
 log = structlog.get_logger("penstock.log")
 
@@ -37,10 +36,10 @@ _MARK: Final = b"PSW1"
 
 
 class Watermark:
-    """The writer's side. One thread at a time may use it; nothing here raises."""
+    """Writes the watermark. One thread at a time may use it; no method raises."""
 
     def __init__(self, folder: Path, end: int) -> None:
-        """Put it in place for a log that ends at `end`, in place of what a crash has left."""
+        """Write the watermark of a log that ends at `end`, replacing an old one."""
         self._path = folder / WATERMARK
         self._handle: int | None = None
         try:
@@ -50,7 +49,7 @@ class Watermark:
         self.advance(end)
 
     def advance(self, end: int) -> None:
-        """Let readers see messages up to `end`."""
+        """Set the watermark to `end`."""
         if self._handle is None:
             return
         number = _END.pack(end)
@@ -61,27 +60,27 @@ class Watermark:
             self._remove()
 
     def close(self) -> None:
-        """Give the file back; it stays."""
+        """Close the file; it stays."""
         if self._handle is not None:
             handle, self._handle = self._handle, None
             with contextlib.suppress(OSError):
                 os.close(handle)
 
     def _remove(self) -> None:
-        """Do without: one that does not move must not be taken for one that does."""
+        """Remove the file: readers must not trust a watermark that no longer moves."""
         self.close()
         with contextlib.suppress(OSError):
             self._path.unlink(missing_ok=True)
 
 
 def read_watermark(folder: Path) -> int | None:
-    """Return up to where a log is safe to show, None if that is not known."""
+    """Return the watermark, None if there is none that can be read."""
     try:
         handle = os.open(folder / WATERMARK, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
     try:
-        for _ in range(WATERMARK_TRIES_MAX):  # it may be half written
+        for _ in range(WATERMARK_TRIES_MAX):  # a write may be in progress
             data = os.pread(handle, _WHOLE.size, 0)
             if len(data) < _WHOLE.size:
                 return None

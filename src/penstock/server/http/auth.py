@@ -1,4 +1,4 @@
-"""Who asks: credentials as on every other listener, and which web pages may ask at all."""
+"""Authentication of HTTP requests: origins of web pages, and credentials."""
 
 import asyncio
 import base64
@@ -13,10 +13,10 @@ from penstock.server.http.errors import ApiError
 from penstock.transport.addresses import Address
 from penstock.transport.origin_policy import OriginPolicy
 
-__all__ = ["Door", "may_see_everything"]
+__all__ = ["HttpAuth", "may_see_everything"]
 
 EVERYTHING = "#"
-"""Who may subscribe to this may see clients, subscriptions, the log and groups."""
+"""Permission to subscribe to this pattern covers clients, subscriptions, the log and groups."""
 
 
 def may_see_everything(principal: Principal) -> None:
@@ -25,15 +25,15 @@ def may_see_everything(principal: Principal) -> None:
         raise NotAllowed(principal.name, Action.SUBSCRIBE, EVERYTHING)
 
 
-class Door:
-    """Judges requests to one listener."""
+class HttpAuth:
+    """Authenticates the requests of one listener."""
 
     def __init__(self, address: Address, options: GatewayOptions) -> None:
         self._origins = OriginPolicy(address)
         self._options = options
 
     def check_origin(self, request: Request) -> None:
-        """Refuse what a page from elsewhere makes a browser ask; raise ApiError."""
+        """Refuse requests of web pages from other origins; raise ApiError."""
         origin = request.headers.get("origin")
         if origin is not None and not self._origins.allows_request(
             origin, request.headers.get("host")
@@ -41,8 +41,8 @@ class Door:
             message = f"pages of {origin[:200]} may not ask: add them to the listener's origins"
             raise ApiError(403, "origin-not-allowed", message)
 
-    async def admit(self, request: Request) -> Principal:
-        """Return who asks; raise AuthenticationFailed or ApiError."""
+    async def authenticate(self, request: Request) -> Principal:
+        """Return the principal of a request; raise AuthenticationFailed or ApiError."""
         given = request.headers.get("authorization")
         if given is None:
             if self._options.anonymous is None:
@@ -83,7 +83,7 @@ class Door:
         verdict = asyncio.get_running_loop().create_future()
 
         def told(found: Principal | PeerError) -> None:
-            if not verdict.done():  # else whoever asked has left
+            if not verdict.done():  # else the client has disconnected
                 verdict.set_result(found)
 
         authenticator.check_basic(username, password, told)

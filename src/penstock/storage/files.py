@@ -1,7 +1,7 @@
-"""The file operations of the log. All that changes a disk goes through `Files`.
+"""File operations. Every change to a disk goes through `Files`.
 
-Tests bring a `Files` that records what was done, so that a power cut can be played at any point, or
-one that fails.
+Tests replace `Files` to record operations and simulate a power cut at any point, or to inject
+failures.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from penstock.errors import LogInUse
 __all__ = ["TEMPORARY", "Buffer", "Files"]
 
 TEMPORARY: Final = ".new"
-"""What the name of a file ends in until it is whole; one that is found was never finished."""
+"""Suffix of a file until it is complete; a file found with it was never finished."""
 
 _BUFFERS_MAX: Final = 1024
 """Buffers of one `writev`: IOV_MAX of Linux."""
@@ -26,19 +26,19 @@ Buffer = bytes | bytearray | memoryview
 
 
 class Files:
-    """Real files. What fails raises OSError; a handle is a number, and its owner closes it."""
+    """Real files. Methods raise OSError. A handle is a file descriptor, which its owner closes."""
 
     # --- Folders
 
     def make_folder(self, folder: Path) -> None:
-        """Make a folder and those above it; they are on disk when it returns."""
+        """Create a folder and its parents; they are on disk when this returns."""
         missing = [each for each in (folder, *folder.parents) if not each.is_dir()]
         for each in reversed(missing):
             each.mkdir(exist_ok=True)
             self.sync_folder(each.parent)
 
     def lock(self, folder: Path) -> int:
-        """Take a folder for this process alone until the handle is closed; raise LogInUse."""
+        """Lock a folder for this process until the handle is closed; raise LogInUse."""
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -50,7 +50,7 @@ class Files:
         return handle
 
     def sync_folder(self, folder: Path) -> None:
-        """Have the names in a folder on disk: what was created, renamed and removed."""
+        """Sync the entries of a folder: files created, renamed and removed."""
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(handle)
@@ -64,19 +64,19 @@ class Files:
         except FileNotFoundError:
             return []
 
-    # --- Files that grow
+    # --- Appending
 
     def create(self, path: Path) -> int:
-        """Make an empty file that is not there yet, to append to."""
+        """Create an empty file for appending; it must not exist."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
         return os.open(path, flags, 0o640)
 
     def open(self, path: Path) -> int:
-        """Open a file that is there, to append to."""
+        """Open an existing file for appending."""
         return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
 
     def append(self, handle: int, buffers: Iterable[Buffer]) -> None:
-        """Write all buffers behind what is there. When it fails, some of it may stand there."""
+        """Append all buffers. After a failure a part of them may be in the file."""
         waiting = [memoryview(each).cast("B") for each in buffers if len(each)]
         first = 0
         while first < len(waiting):
@@ -88,22 +88,22 @@ class Files:
                 waiting[first] = waiting[first][written:]
 
     def write(self, handle: int, buffers: list[memoryview]) -> int:
-        """Write as much as the system takes at once; return how many bytes it took."""
+        """Write as much as one system call takes; return the number of bytes."""
         return os.writev(handle, buffers)
 
     def sync(self, handle: int) -> None:
-        """Have all that was written on disk. After a failure nothing says what is there."""
+        """Sync a file to disk. After a failure it is unknown what is on disk."""
         os.fdatasync(handle)
 
     def forget(self, handle: int, position: int, size: int) -> None:
-        """Let the system have the memory back in which it keeps these bytes of a file.
+        """Drop bytes of a file from the page cache.
 
-        It has only what is on disk; reading them again is slower, that is all.
+        Only pages that are on disk are dropped; reading them again is slower.
         """
         os.posix_fadvise(handle, position, size, os.POSIX_FADV_DONTNEED)
 
     def forget_file(self, path: Path) -> None:
-        """Let the system have back all the memory in which it keeps a file."""
+        """Drop a whole file from the page cache."""
         with contextlib.suppress(FileNotFoundError):
             handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
@@ -112,13 +112,13 @@ class Files:
                 os.close(handle)
 
     def close(self, handle: int) -> None:
-        """Give a handle back."""
+        """Close a handle."""
         os.close(handle)
 
     # --- Whole files
 
     def truncate(self, path: Path, size: int) -> None:
-        """Cut a file behind its first `size` bytes, and have that on disk."""
+        """Truncate a file to `size` bytes, and sync it."""
         handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
         try:
             os.ftruncate(handle, size)
@@ -127,15 +127,15 @@ class Files:
             os.close(handle)
 
     def rename(self, path: Path, new: Path) -> None:
-        """Give a file another name, in place of what had that name."""
+        """Rename a file, replacing a file of that name."""
         path.rename(new)
 
     def remove(self, path: Path) -> None:
-        """Take a file away, if it is there."""
+        """Remove a file, if it exists."""
         path.unlink(missing_ok=True)
 
     def replace(self, path: Path, data: Buffer) -> None:
-        """Put a whole file in place: on disk there is the old one or the new one, never a part."""
+        """Replace a file atomically: the disk has the old content or the new one, never a part."""
         temporary = path.with_name(path.name + TEMPORARY)
         self.remove(temporary)
         handle = self.create(temporary)
@@ -155,7 +155,7 @@ class Files:
     # --- Reading
 
     def free_bytes(self, folder: Path) -> int:
-        """Return how much room there is where a folder is."""
+        """Return the free bytes of the file system of a folder."""
         found = os.statvfs(folder)
         return found.f_bavail * found.f_frsize
 

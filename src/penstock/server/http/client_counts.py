@@ -1,4 +1,7 @@
-"""All clients counted: in slices, so that others have their turn between them."""
+"""Clients as the API shows them, and their totals by protocol.
+
+Long lists are processed in slices, so that the event loop serves others in between.
+"""
 
 import asyncio
 import dataclasses
@@ -11,27 +14,35 @@ from penstock.core.broker import Broker
 from penstock.core.sessions import Session
 from penstock.limits import HTTP_SLICE_ENTRIES
 from penstock.protocols import Protocol
-from penstock.server.http.answers import Client, ProtocolName
+from penstock.server.http.schemas import Client, ProtocolName
 
-__all__ = ["Census", "client_of", "in_slices", "is_slow", "label_of", "moment", "take_census"]
+__all__ = [
+    "ClientCounts",
+    "client_of",
+    "count_clients",
+    "in_slices",
+    "is_slow",
+    "label_of",
+    "moment",
+]
 
 Entry = TypeVar("Entry")
 
 
 @dataclasses.dataclass(slots=True)
-class Census:
-    """What there is at a time, by protocol."""
+class ClientCounts:
+    """Totals by protocol at one moment."""
 
     clients: Counter[Protocol] = dataclasses.field(default_factory=Counter)
     subscriptions: Counter[Protocol] = dataclasses.field(default_factory=Counter)
     waiting_bytes: Counter[Protocol] = dataclasses.field(default_factory=Counter)
     slow: Counter[Protocol] = dataclasses.field(default_factory=Counter)
     slowest: list[Session] = dataclasses.field(default_factory=list)
-    """Some that are slow."""
+    """Some of the slow sessions."""
 
 
 async def in_slices(entries: Sequence[Entry]) -> AsyncIterator[Entry]:
-    """Go through entries, letting others have their turn now and then."""
+    """Yield entries, giving way to the event loop after each slice."""
     for first in range(0, len(entries), HTTP_SLICE_ENTRIES):
         if first:
             await asyncio.sleep(0)
@@ -39,28 +50,28 @@ async def in_slices(entries: Sequence[Entry]) -> AsyncIterator[Entry]:
             yield entry
 
 
-async def take_census(broker: Broker, *, slowest_max: int = 0) -> Census:
-    """Count all clients."""
-    census = Census()
+async def count_clients(broker: Broker, *, slowest_max: int = 0) -> ClientCounts:
+    """Count all clients; return up to `slowest_max` slow sessions as well."""
+    counts = ClientCounts()
     async for session in in_slices(list(broker.sessions)):
         protocol = session.encoding.protocol
-        census.clients[protocol] += 1
-        census.subscriptions[protocol] += len(session.subscriptions)
-        census.waiting_bytes[protocol] += session.link.buffered
+        counts.clients[protocol] += 1
+        counts.subscriptions[protocol] += len(session.subscriptions)
+        counts.waiting_bytes[protocol] += session.link.buffered
         if is_slow(session):
-            census.slow[protocol] += 1
-            if len(census.slowest) < slowest_max:
-                census.slowest.append(session)
-    return census
+            counts.slow[protocol] += 1
+            if len(counts.slowest) < slowest_max:
+                counts.slowest.append(session)
+    return counts
 
 
 def is_slow(session: Session) -> bool:
-    """Tell whether a client gets no live messages for want of reading."""
+    """Tell whether a client gets no live messages because it reads too slowly."""
     return session.feed is not None or session.slow or session.link.congested
 
 
 def client_of(broker: Broker, session: Session) -> Client:
-    """Return what is shown of a client."""
+    """Return a client as the API shows it."""
     behind = 0
     if session.feed is not None:
         behind = max(broker.log.next_offset - session.feed.position, 0)
@@ -85,11 +96,11 @@ def client_of(broker: Broker, session: Session) -> Client:
 
 
 def label_of(session: Session) -> ProtocolName:
-    """Return the name of a client's protocol."""
+    """Return the name of a session's protocol."""
     label: ProtocolName = session.encoding.protocol.label
     return label
 
 
 def moment(us: int) -> datetime:
-    """Return a time that is given in microseconds since the epoch."""
+    """Return the UTC time of microseconds since the epoch."""
     return datetime.fromtimestamp(us // 1_000_000, UTC).replace(microsecond=us % 1_000_000)

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.limits import PLAIN_COLUMN_BYTES_MAX
-from penstock.storage.plain import Plain, plain_schema
+from penstock.storage.dictionaries import DictionaryDecoder, plain_schema
 
 
 def batch(words: list[str | None], **more: list[int]) -> pa.RecordBatch:
@@ -24,7 +24,7 @@ def batch(words: list[str | None], **more: list[int]) -> pa.RecordBatch:
     ],
 )
 def test_each_row_keeps_its_word(runs: list[list[str | None]]) -> None:
-    plain = Plain()
+    plain = DictionaryDecoder()
     for words in runs:
         given = batch(words, number=list(range(len(words))))
         (found,) = plain.parts(given)
@@ -36,7 +36,7 @@ def test_each_row_keeps_its_word(runs: list[list[str | None]]) -> None:
 
 def test_a_slice_keeps_its_words() -> None:
     given = batch(["a", "a", "b", "b", "b"])
-    plain = Plain()
+    plain = DictionaryDecoder()
     for first, count in ((2, 3), (0, 2), (1, 2)):
         (found,) = plain.parts(given.slice(first, count))
         assert found.column(0).to_pylist() == ["a", "a", "b", "b", "b"][first : first + count]
@@ -50,7 +50,7 @@ def test_names_that_no_column_holds_come_in_parts() -> None:
     with pytest.raises(pa.ArrowInvalid, match="overflow"):
         names.dictionary_decode()
     seen = 0
-    for part in Plain().parts(given):
+    for part in DictionaryDecoder().parts(given):
         assert part.column("topic").nbytes <= PLAIN_COLUMN_BYTES_MAX + 8 * len(part)
         assert part.column("number")[0].as_py() == seen
         assert part.column("topic")[len(part) - 1].as_py() == name
@@ -59,4 +59,4 @@ def test_names_that_no_column_holds_come_in_parts() -> None:
 
 
 def test_nothing_is_nothing() -> None:
-    assert list(Plain().parts(batch([]))) == []
+    assert list(DictionaryDecoder().parts(batch([]))) == []

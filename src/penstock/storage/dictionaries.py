@@ -1,13 +1,15 @@
-"""Batches of the log with plain columns, for those who do not know dictionaries."""
+"""Record batches of the log with plain columns instead of dictionaries."""
 
 from collections.abc import Iterator
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.limits import PLAIN_COLUMN_BYTES_MAX
+from penstock.storage.schema import RECORD_COLUMNS, SCHEMA
 
-__all__ = ["Plain", "plain_schema"]
+__all__ = ["RECORD_SCHEMA", "DictionaryDecoder", "plain_schema"]
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
@@ -20,20 +22,24 @@ def plain_schema(schema: pa.Schema) -> pa.Schema:
     )
 
 
-class Plain:
-    """Puts words in the place of their numbers, batch by batch.
+RECORD_SCHEMA: Final = plain_schema(pa.schema(list(SCHEMA)[:RECORD_COLUMNS]))
+"""Columns of a record as plain strings."""
 
-    Most batches have one word in every row of a column: the one protocol, the one sender. Such a
-    column is kept, and the next batch gets a part of it.
+
+class DictionaryDecoder:
+    """Replaces dictionary columns with plain ones, batch by batch.
+
+    Most batches have one value in every row of a column, such as the protocol or the sender. The
+    decoded column is cached, and the next batch gets a slice of it.
     """
 
     def __init__(self) -> None:
         self._repeated: dict[str, tuple[str | bytes | None, pa.Array]] = {}
 
     def parts(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Yield a batch without dictionaries, nearly always in one part.
+        """Yield a batch without dictionaries, nearly always as one batch.
 
-        A name of 64 KiB in each of 65,536 rows is more than a column of Arrow holds.
+        A name of 64 KiB in each of 65,536 rows exceeds what one Arrow column holds.
         """
         longest = max(map(_longest_word, batch.columns), default=0)
         rows = max(PLAIN_COLUMN_BYTES_MAX // max(longest, 1), 1)

@@ -1,4 +1,4 @@
-"""Which messages are asked for: by topic, time, protocol and kind."""
+"""Selections of messages by topic, time, protocol and kind."""
 
 import dataclasses
 import re
@@ -14,7 +14,7 @@ from penstock.patterns import compile_pattern
 __all__ = ["EVERYTHING", "Selection", "TopicTest"]
 
 EVERYTHING: Final = frozenset({"#", ">"})
-"""Patterns that are no restriction: they also take messages that have no topic."""
+"""Patterns that select all messages, also those without a topic."""
 _TESTS: Final[dict[str, Callable[[str, str], bool]]] = {
     "starts": str.startswith,
     "ends": str.endswith,
@@ -25,27 +25,27 @@ _TESTS: Final[dict[str, Callable[[str, str], bool]]] = {
 
 @dataclasses.dataclass(frozen=True)
 class TopicTest:
-    """A condition on a topic's name: it starts, ends, contains or equals a text, or does not."""
+    """A condition on a topic name: it starts with, ends with, contains or equals a text, or not."""
 
     test: str
     text: str
     negated: bool = False
 
     def __call__(self, name: str) -> bool:
-        """Tell whether a name passes."""
+        """Tell whether a name meets the condition."""
         return _TESTS[self.test](name, self.text) is not self.negated
 
 
 @dataclasses.dataclass(frozen=True)
 class Selection:
-    """What a reader wants; None is no restriction. It pickles, and is small.
+    """A selection of messages; None is no restriction. It is small and can be pickled.
 
-    A topic is wanted if it is among `topics`, fits one of `patterns` (wildcards) or all of
-    `expression` (a regular expression), where any of these is there; and is among `names`, and
-    passes all `tests`. The pattern `#` is no restriction: it also takes messages that have no
-    topic. Times are microseconds since the epoch: from `since_us`, before `until_us`.
+    If any of `topics`, `patterns` (wildcards) and `expression` (a regular expression) is given, a
+    topic must be among `topics`, or match one of `patterns` or the whole `expression`. It must also
+    be among `names` and pass all `tests`. The pattern `#` selects all messages, also those without
+    a topic. Times are microseconds since the epoch: from `since_us`, before `until_us`.
 
-    Raise InvalidPattern or re.error when it is first used.
+    The first use raises InvalidPattern or re.error.
     """
 
     topics: frozenset[str] | None = None
@@ -60,12 +60,12 @@ class Selection:
 
     @property
     def by_topic(self) -> bool:
-        """Whether some topics may not be wanted."""
+        """Whether the selection restricts topics."""
         return bool(self.tests) or self.names is not None or self._subscribes
 
     @property
     def _subscribes(self) -> bool:
-        """Whether `topics`, `patterns` and `expression` leave anything out."""
+        """Whether `topics`, `patterns` and `expression` restrict topics."""
         if not EVERYTHING.isdisjoint(self.patterns or ()):
             return False
         subscribed = (self.topics, self.patterns, self.expression)
@@ -73,7 +73,7 @@ class Selection:
 
     @property
     def columns(self) -> set[str]:
-        """The columns that must be there to judge a message."""
+        """The columns that the selection needs."""
         needed = {
             "topic": self.by_topic,
             "protocol": self.protocols is not None,
@@ -96,11 +96,11 @@ class Selection:
         return {}
 
     def __getstate__(self) -> dict[str, object]:
-        """Leave out what is worked out anew."""
+        """Leave out cached values."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
     def wanted(self, name: str) -> bool:
-        """Tell whether a topic is wanted."""
+        """Tell whether a topic is selected."""
         verdict = self._verdicts.get(name)
         if verdict is None:
             verdict = self._verdicts[name] = self._judge(name)
@@ -119,7 +119,7 @@ class Selection:
         )
 
     def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows of a batch that are wanted; it has the `columns` that are needed."""
+        """Return the selected rows of a batch that has at least `columns`."""
         masks = []
         if self.by_topic:
             masks.append(_passing(batch.column("topic"), self.wanted))
@@ -144,7 +144,7 @@ class Selection:
 
 
 def _passing(column: pa.Array, passes: Callable[[str], bool]) -> pa.Array | bool:
-    """Tell which rows have a word that passes; a bool if that is the same for all of them."""
+    """Return a mask of rows whose value passes; a bool if it is the same for all rows."""
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
     hits = [passes(word) for word in column.dictionary.to_pylist()]

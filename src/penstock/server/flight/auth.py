@@ -1,4 +1,4 @@
-"""Who calls: the token of a call, judged like that of any other client."""
+"""Authentication of Flight calls: bearer tokens, as on every other listener."""
 
 from collections.abc import Callable, Mapping
 
@@ -8,20 +8,21 @@ import structlog
 from penstock.core.access import Principal
 from penstock.errors import AuthenticationFailed, PeerError
 
-__all__ = ["ACCESS", "Door", "Doorkeeper", "principal_of"]
+__all__ = ["AUTH", "AuthMiddlewareFactory", "FlightAuth", "principal_of"]
 
-ACCESS = "penstock"
-"""Under which a call finds who it is from."""
+AUTH = "penstock"
+"""Key of the middleware that holds the result of authentication."""
 
 log = structlog.get_logger("penstock.flight")
 
 _SCHEME = "bearer "
 
 
-class Door:
-    """Who is let in. `anonymous` is who brings no token, None if such a one is not let in.
+class FlightAuth:
+    """Authenticates calls by their headers.
 
-    `verify` returns whose token it is, or raises AuthenticationFailed.
+    `anonymous` is the principal of calls without a token; None refuses them. `verify` returns the
+    principal of a token, or raises AuthenticationFailed.
     """
 
     def __init__(
@@ -30,8 +31,8 @@ class Door:
         self._anonymous = anonymous
         self._verify = verify
 
-    def admit(self, headers: Mapping[str, list[str]]) -> Principal:
-        """Return who a call is from; raise AuthenticationFailed."""
+    def authenticate(self, headers: Mapping[str, list[str]]) -> Principal:
+        """Return the principal of a call; raise AuthenticationFailed."""
         given = next(
             (values[0] for key, values in headers.items() if key.lower() == "authorization"), None
         )
@@ -46,34 +47,34 @@ class Door:
         return self._verify(given[len(_SCHEME) :].strip())
 
 
-class _Admitted(pf.ServerMiddleware):  # type: ignore[misc]  # pyarrow has no types
-    """What a call carries: who it is from, or why it is refused."""
+class _AuthResult(pf.ServerMiddleware):  # type: ignore[misc]  # pyarrow has no types
+    """The principal of a call, or the error that refuses it."""
 
     def __init__(self, found: Principal | PeerError) -> None:
         self.found = found
 
 
-class Doorkeeper(pf.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow has no types
-    """Looks at each call."""
+class AuthMiddlewareFactory(pf.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow has no types
+    """Authenticates each call when it starts."""
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, auth: FlightAuth) -> None:
         super().__init__()
-        self._door = door
+        self._auth = auth
 
     def start_call(
         self, info: pf.CallInfo, headers: Mapping[str, list[str]]
     ) -> pf.ServerMiddleware:
-        """See pyarrow. A call that is refused is told so where it can be told why."""
+        """Authenticate a call; the handler raises the error, because it can send its details."""
         try:
-            return _Admitted(self._door.admit(headers))
+            return _AuthResult(self._auth.authenticate(headers))
         except AuthenticationFailed as error:
             log.info("call refused", method=str(info.method), reason=error.reason)
-            return _Admitted(error)
+            return _AuthResult(error)
 
 
 def principal_of(context: pf.ServerCallContext) -> Principal:
-    """Return who a call is from; raise AuthenticationFailed."""
-    found = context.get_middleware(ACCESS).found
+    """Return the principal of a call; raise AuthenticationFailed."""
+    found = context.get_middleware(AUTH).found
     if isinstance(found, Principal):
         return found
     raise found

@@ -1,6 +1,6 @@
-"""The shapes of the JSON API, asked and answered; the OpenAPI document is made of them.
+"""Requests and responses of the JSON API; the OpenAPI document is generated from them.
 
-A time is in UTC. A count is since the broker started unless it says otherwise.
+Times are in UTC. Counts are since the broker started, unless the field says otherwise.
 """
 
 from datetime import datetime
@@ -59,31 +59,31 @@ _Limit = Annotated[int, Meta(ge=1, le=HTTP_PAGE_ENTRIES_MAX)]
 
 
 class Fault(Struct, frozen=True):
-    """What is wrong: a stable code for programs, and a line for people that says what to do."""
+    """An error: a stable code for programs, and a message that says what to do."""
 
     code: str
     message: str
 
 
 class Failure(Struct, frozen=True):
-    """The body of every answer whose status is not 200."""
+    """The body of every response whose status is not 200."""
 
     error: Fault
 
 
 class _Query(Struct, frozen=True, forbid_unknown_fields=True):
-    """What may stand behind the `?` of a request."""
+    """Query parameters of a request."""
 
 
 class NoQuery(_Query, frozen=True):
-    """Nothing."""
+    """No query parameters."""
 
 
-# --- What there is --------------------------------------------------------------------------------
+# --- The API --------------------------------------------------------------------------------------
 
 
 class Route(Struct, frozen=True):
-    """Something that can be asked for."""
+    """An operation of the API."""
 
     method: str
     path: str
@@ -91,7 +91,7 @@ class Route(Struct, frozen=True):
 
 
 class About(Struct, frozen=True):
-    """The broker, and all that can be asked for."""
+    """The broker, and all operations of the API."""
 
     name: str
     version: str
@@ -114,7 +114,7 @@ class Document(Struct, frozen=True):
 
 
 class TopicsQuery(_Query, frozen=True):
-    """Which topics: those whose names begin with `prefix`, `limit` of them, from `after` on."""
+    """Topics whose names begin with `prefix`: a page of `limit`, from `after` on."""
 
     prefix: str = ""
     after: Count = 0
@@ -133,10 +133,10 @@ class Topic(Struct, frozen=True):
 
 
 class Topics(Struct, frozen=True):
-    """A page of the topics that the caller may read, in the order in which they came up.
+    """A page of the topics that the caller may read, in the order of their creation.
 
-    `total` counts all topics of the broker. `next` is what `after` is on the next page, null on the
-    last one.
+    `total` counts all topics of the broker. `next` is the value of `after` for the next page, null
+    on the last one.
     """
 
     topics: list[Topic]
@@ -148,7 +148,7 @@ class Topics(Struct, frozen=True):
 
 
 class ClientsQuery(_Query, frozen=True):
-    """Which clients: of a protocol, only slow ones, `limit` of them, from `after` on."""
+    """Clients, all or of one protocol or only slow ones: a page of `limit`, from `after` on."""
 
     protocol: ProtocolName | None = None
     slow: bool = False
@@ -159,10 +159,10 @@ class ClientsQuery(_Query, frozen=True):
 class Client(Struct, frozen=True):
     """A client that is connected.
 
-    `connection` is the number that log events have, `id` the one that fleximq clients know.
-    `waiting_bytes` are written and not read by the client yet. A client is `slow` if so much waits
-    that it gets no more, or if it is served from the log; `behind` is then how many offsets lie
-    between it and the end.
+    `connection` is the number in log events, `id` the client id of fleximq. `waiting_bytes` were
+    written and not yet read by the client. A client is `slow` if so much waits that it gets no live
+    messages, or if it is served from the log; `behind` is then its distance from the end, in
+    offsets.
     """
 
     connection: int
@@ -184,7 +184,7 @@ class Client(Struct, frozen=True):
 
 
 class Clients(Struct, frozen=True):
-    """A page of the clients, by `id`; `next` is what `after` is on the next page."""
+    """A page of the clients, by `id`; `next` is the value of `after` for the next page."""
 
     clients: list[Client]
     total: Count
@@ -192,7 +192,7 @@ class Clients(Struct, frozen=True):
 
 
 class SubscriptionsQuery(_Query, frozen=True):
-    """Which subscriptions: of one connection, `limit` of them, from `after` on."""
+    """Subscriptions, all or of one connection: a page of `limit`, from `after` on."""
 
     connection: Count | None = None
     after: str = ""
@@ -210,7 +210,7 @@ class Subscription(Struct, frozen=True):
 
 
 class Subscriptions(Struct, frozen=True):
-    """A page of the subscriptions; `next` is what `after` is on the next page."""
+    """A page of the subscriptions; `next` is the value of `after` for the next page."""
 
     subscriptions: list[Subscription]
     next: str | None
@@ -220,7 +220,7 @@ class Subscriptions(Struct, frozen=True):
 
 
 class Segment(Struct, frozen=True):
-    """A file of the log, with the offsets from `base_offset` up to `end_offset`."""
+    """A segment file of the log, with the offsets from `base_offset` up to `end_offset`."""
 
     base_offset: Count
     end_offset: Count
@@ -229,11 +229,11 @@ class Segment(Struct, frozen=True):
 
 
 class LogAnswer(Struct, frozen=True):
-    """The log. Where nothing is kept, `kept` is false and there are no segments.
+    """The log. Without a log, `kept` is false and there are no segments.
 
     `horizon` is the first offset that can be read, `end` is one past the last, `durable` one past
-    the last that is known to be on disk, and `next_offset` what the next message gets. `problem`
-    says why messages are refused, if they are.
+    the last that is known to be on disk, and `next_offset` the offset of the next message.
+    `problem` says why messages are refused, if they are.
     """
 
     kept: bool
@@ -256,7 +256,7 @@ class LogAnswer(Struct, frozen=True):
 
 
 class GroupOffset(Struct, frozen=True):
-    """Up to where a group has read a partition, and how many offsets it is behind the end."""
+    """The offset of a consumer group in a partition, and its distance from the end."""
 
     partition: int
     offset: Count
@@ -264,7 +264,7 @@ class GroupOffset(Struct, frozen=True):
 
 
 class Group(Struct, frozen=True):
-    """A group of readers, such as a Spark query. `lost` were gone before it could read them."""
+    """A consumer group, such as a Spark query. `lost` offsets were gone before it read them."""
 
     name: str
     lag: Count
@@ -274,7 +274,7 @@ class Group(Struct, frozen=True):
 
 
 class Groups(Struct, frozen=True):
-    """All groups, by name."""
+    """All consumer groups, by name."""
 
     groups: list[Group]
 
@@ -283,14 +283,14 @@ class Groups(Struct, frozen=True):
 
 
 class RatesQuery(_Query, frozen=True):
-    """How long to measure, which is how long the answer takes, and how many topics to name."""
+    """How long to measure, which the caller waits, and how many topics to return."""
 
     seconds: Annotated[float, Meta(gt=0, le=HTTP_RATES_SECONDS_MAX)] = 1.0
     topics: Annotated[int, Meta(ge=1, le=HTTP_RATES_TOPICS_MAX)] = 20
 
 
 class ProtocolRate(Struct, frozen=True):
-    """What a protocol's clients sent and got, in a second."""
+    """Messages and bytes per second that clients of a protocol sent and received."""
 
     protocol: SourceName
     clients: Count
@@ -301,7 +301,7 @@ class ProtocolRate(Struct, frozen=True):
 
 
 class TopicRate(Struct, frozen=True):
-    """What came for a topic, in a second; bytes are those of values."""
+    """Messages and bytes of values per second that were published to a topic."""
 
     name: str
     messages: float
@@ -310,7 +310,7 @@ class TopicRate(Struct, frozen=True):
 
 
 class Rates(Struct, frozen=True):
-    """What the broker did in the last `seconds`. `syncs` and `sync_seconds` are of that time."""
+    """Rates over the last `seconds`; `syncs` and `sync_seconds` are of that time."""
 
     time: datetime
     seconds: float
@@ -346,7 +346,7 @@ class Message(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Published(Struct, frozen=True):
-    """A message that was taken. `durable` is false where the broker keeps no log."""
+    """A published message. `durable` is false if the broker has no log."""
 
     topic: str
     partition: int

@@ -1,0 +1,38 @@
+"""Interfaces between the broker and the outside: clock, connections, storage."""
+
+from penstock.ports.connection import Clock, Handler, Link
+from penstock.ports.log import LogReader, LogWriter, Prepared, Receipt, Record, Stored
+from penstock.ports.storage import (
+    Bounds,
+    ConsumerGroups,
+    DamagedRange,
+    GroupState,
+    KnownTopic,
+    PartitionRange,
+    SegmentStatus,
+    Storage,
+    StorageStatus,
+    SyncTimes,
+)
+
+__all__ = [
+    "Bounds",
+    "Clock",
+    "ConsumerGroups",
+    "DamagedRange",
+    "GroupState",
+    "Handler",
+    "KnownTopic",
+    "Link",
+    "LogReader",
+    "LogWriter",
+    "PartitionRange",
+    "Prepared",
+    "Receipt",
+    "Record",
+    "SegmentStatus",
+    "Storage",
+    "StorageStatus",
+    "Stored",
+    "SyncTimes",
+]

@@ -1,0 +1,157 @@
+"""The part of a storage that `core` uses: append messages, settle commits, read history."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+from typing import Protocol as Port
+
+from penstock._kernels.batch import Batch, Sender
+from penstock._kernels.topics import TopicTable
+from penstock.errors import LogError
+from penstock.model import Durability, Form, Kind
+from penstock.protocols import Protocol
+
+__all__ = ["LogReader", "LogWriter", "Prepared", "Receipt", "Record", "Stored"]
+
+
+class Receipt(NamedTuple):
+    """Result of an append: the first offset, the commit that contains it, and its durability.
+
+    Messages that are written together share a commit. Commits are numbered in order from 1.
+    """
+
+    first_offset: int
+    commit: int
+    durability: Durability
+
+
+class Record(NamedTuple):
+    """One message outside a batch, such as a request or a reply.
+
+    `private` marks a message that is not for every subscriber of its topic; replay leaves it out.
+    """
+
+    protocol: Protocol
+    kind: Kind
+    topic: str
+    value: bytes
+    sender: Sender
+    sender_name: str
+    timestamp_us: int
+    form: Form = Form.PLAIN
+    private: bool = False
+    headers: tuple[tuple[str, bytes], ...] = ()
+    correlation: str | None = None
+    status: int | None = None
+
+
+class Prepared(Port):
+    """Rows of a table, prepared by a storage, to be appended to the same storage.
+
+    All rows are publishes of one sender, whose number is `client`.
+    """
+
+    client: int
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+
+    @property
+    def value_bytes(self) -> int:
+        """Bytes of all values."""
+
+    def stamp(self, timestamp_us: int) -> None:
+        """Set the time at which the broker takes the rows: microseconds since the epoch."""
+
+    def load(self, batch: Batch, topics: TopicTable) -> None:
+        """Fill `batch` with all rows, interning topics; only once. Raise TopicTableFull."""
+
+
+class LogWriter(Port):
+    """Appends messages and reports when they are safe. One thread calls it.
+
+    The three commit numbers move only in that thread; the owner of the log then calls
+    `Broker.settle`. A commit at or below `failed_commit` that was not safe before has failed, with
+    all its messages.
+    """
+
+    @property
+    def log_id(self) -> int:
+        """48 bits that identify this log; part of every message id."""
+
+    @property
+    def partition(self) -> int:
+        """The partition that this process writes."""
+
+    @property
+    def next_offset(self) -> int:
+        """The offset of the next message. Offsets only grow, and none is given twice."""
+
+    @property
+    def written_commit(self) -> int:
+        """Commits up to this one are with the operating system: they outlive this process."""
+
+    @property
+    def durable_commit(self) -> int:
+        """Commits up to this one are on disk."""
+
+    @property
+    def failed_commit(self) -> int:
+        """Commits up to this one are settled: those that were not safe when it moved failed."""
+
+    @property
+    def crowded(self) -> bool:
+        """Whether so much waits for the disk that publishers should wait too."""
+
+    def append(self, batch: Batch, sender_name: str) -> Receipt:
+        """Append all rows of `batch`, copying them; raise LogUnavailable.
+
+        `sender_name` fills the column `sender`; Rheos rows carry their own.
+        """
+
+    def append_record(self, record: Record) -> Receipt:
+        """Append one message that is not in a batch; raise LogUnavailable."""
+
+    def append_prepared(self, rows: Prepared) -> Receipt:
+        """Append rows that this storage has prepared, with durability FSYNC if it keeps history.
+
+        Raise LogUnavailable.
+        """
+
+    def add_topic(self, name: str, creator: bytes) -> Receipt:
+        """Keep a topic that was created without a message; raise LogUnavailable."""
+
+
+class Stored(Port):
+    """Messages read back from a log: one row group."""
+
+    @property
+    def base_offset(self) -> int:
+        """Offset of the first message."""
+
+    @property
+    def count(self) -> int:
+        """Number of messages."""
+
+    def load(self, batch: Batch, topics: TopicTable) -> None:
+        """Fill `batch` with all messages in the order of offsets, interning topics."""
+
+
+class LogReader(Port):
+    """Reads history without blocking. The event loop's thread calls it and is called back."""
+
+    @property
+    def horizon(self) -> int:
+        """The first offset that can be read."""
+
+    @property
+    def end(self) -> int:
+        """One past the last offset that can be read; later messages are not written yet."""
+
+    def fetch(self, offset: int, then: Callable[[Stored | LogError], None]) -> None:
+        """Read the row group that contains `offset`; call `then` with it, or with an error.
+
+        OffsetBelowHorizon, OffsetPastEnd, or LogDamaged, which says where readable history resumes.
+        """
+
+    def find_time(self, timestamp_us: int, then: Callable[[int | LogError], None]) -> None:
+        """Call `then` with the first offset taken at or after a time, or with `end`."""

@@ -1,0 +1,266 @@
+"""The whole interface of a storage: what the server, HTTP, Flight and Spark use besides `core`.
+
+A storage has partitions. This process writes one of them, `partition`, and may read all of
+`partitions`. Methods that may block name the threads that may call them; all others belong to the
+event loop's thread.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+from typing import Protocol as Port
+
+import msgspec
+
+from penstock._kernels.topics import TopicTable
+from penstock.model import Durability
+from penstock.ports.log import LogReader, LogWriter, Prepared
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # slow to import: only a storage that keeps history needs it
+
+    from penstock.ports.selection import Selection
+
+from penstock.protocols import Source
+
+__all__ = [
+    "Bounds",
+    "ConsumerGroups",
+    "DamagedRange",
+    "GroupState",
+    "KnownTopic",
+    "PartitionRange",
+    "SegmentStatus",
+    "Storage",
+    "StorageStatus",
+    "SyncTimes",
+]
+
+
+class Bounds(NamedTuple):
+    """The readable offsets of a partition: from `horizon` up to, not including, `end`."""
+
+    horizon: int
+    end: int
+
+
+class PartitionRange(NamedTuple):
+    """Offsets of a partition: from `start` up to, not including, `end`."""
+
+    partition: int
+    start: int
+    end: int
+
+
+class DamagedRange(NamedTuple):
+    """Messages from `first_offset` up to `resumes_at` that cannot be read."""
+
+    first_offset: int
+    resumes_at: int
+    reason: str
+
+
+class KnownTopic(NamedTuple):
+    """A topic, and the Rheos client id of its creator, empty if it has none."""
+
+    name: str
+    creator: bytes
+
+
+# --- Status -------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SyncTimes:
+    """Histogram of sync durations: `buckets` has one entry per bound, and one for longer ones."""
+
+    bounds_seconds: tuple[float, ...] = ()
+    buckets: tuple[int, ...] = (0,)
+    seconds: float = 0.0
+    """Sum of all durations."""
+
+    @property
+    def count(self) -> int:
+        """Number of syncs."""
+        return sum(self.buckets)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SegmentStatus:
+    """A file of the storage, or its like: offsets from `base_offset` up to `end_offset`."""
+
+    base_offset: int
+    end_offset: int
+    size: int
+    last_us: int | None
+    """Latest time of a message, in microseconds since the epoch."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StorageStatus:
+    """State of a storage at one moment, for metrics and the API. Offsets are of `partition`."""
+
+    kind: str
+    location: str
+    log_id: int
+    partition: int
+    durability: Durability
+    """Durability of topics that no rule names."""
+    problem: str | None
+    """Why appends are refused; None if they are not."""
+    horizon: int
+    end: int
+    durable_end: int
+    """One past the last offset that is known to be on disk."""
+    next_offset: int
+    segments: tuple[SegmentStatus, ...] = ()
+    waiting_bytes: int = 0
+    """Bytes of values that wait for the disk."""
+    commits: int = 0
+    failures: int = 0
+    """Commits that failed."""
+    segments_removed: int = 0
+    """Segments that retention has removed."""
+    sync_times: SyncTimes = SyncTimes()
+
+    @property
+    def size(self) -> int:
+        """Bytes of all segments."""
+        return sum(segment.size for segment in self.segments)
+
+
+# --- Consumer groups ----------------------------------------------------------------------------
+
+
+class GroupState(msgspec.Struct, frozen=True):
+    """The last report of a consumer group: the next offset of each partition, and the time.
+
+    `lost` counts the offsets that were gone before the group could read them. `updated_us` is in
+    microseconds since the epoch.
+    """
+
+    group: str
+    offsets: dict[int, int]
+    lost: int = 0
+    updated_us: int = 0
+
+
+class ConsumerGroups(Port):
+    """Offsets that consumer groups have reported. Any thread may call; all methods may block."""
+
+    def commit(self, group: str, offsets: Mapping[int, int], *, lost: int = 0) -> None:
+        """Store the offsets of a group; partitions that are not named keep theirs.
+
+        `lost` is added to the group's count. Raise InvalidGroup or OSError.
+        """
+
+    def load(self, group: str) -> GroupState | None:
+        """Return the state of a group, None if it has none that can be read."""
+
+    def all(self) -> dict[str, GroupState]:
+        """Return all groups by name, in order."""
+
+    def forget(self, group: str) -> None:
+        """Remove a group, if it exists."""
+
+
+# --- The storage --------------------------------------------------------------------------------
+
+
+class Storage(LogWriter, LogReader, Port):
+    """Keeps messages: the writer and reader of `core`, and everything else that uses messages.
+
+    A factory in the server opens it. `attach` comes before the first append, `flush` and `close`
+    come last. A method that takes a partition raises ValueError for one not in `partitions`.
+    """
+
+    @property
+    def keeps_history(self) -> bool:
+        """Whether messages can be read back. Otherwise `horizon` is `end`, and scans are empty."""
+
+    @property
+    def partitions(self) -> Sequence[int]:
+        """Partitions that can be read; `partition` is one of them."""
+
+    @property
+    def known_topics(self) -> Sequence[KnownTopic]:
+        """Topics that were known when the storage was opened."""
+
+    @property
+    def groups(self) -> ConsumerGroups:
+        """Offsets of consumer groups."""
+
+    @property
+    def problem(self) -> str | None:
+        """Why appends are refused at the moment; None if they are not."""
+
+    def status(self) -> StorageStatus:
+        """Return the state of the storage."""
+
+    # --- Lifecycle
+
+    def attach(self, topics: TopicTable, settled: Callable[[], None]) -> None:
+        """Start to accept appends; `settled` is called whenever commit numbers have moved.
+
+        Batches use the topic numbers of `topics`. Topics that it contains already are not stored
+        again. The thread of the running event loop owns the storage from now on.
+        """
+
+    async def flush(self) -> None:
+        """Wait until all appends so far are settled."""
+
+    def close(self) -> None:
+        """Write what waits and release all resources; blocks. `settled` is not called any more."""
+
+    # --- Rows of tables
+
+    def prepare(
+        self,
+        rows: "pa.RecordBatch",
+        *,
+        sender: str,
+        client: int,
+        source: Source,
+        correlation: str,
+    ) -> Iterator[Prepared]:
+        """Yield rows of ROWS_SCHEMA in portions for `append_prepared`. Any thread may call it.
+
+        All rows get the sender, whose number is `client`, the source and the correlation.
+        """
+
+    # --- Reading, from any thread; may block
+
+    def bounds(self) -> Mapping[int, Bounds]:
+        """Return the readable offsets of each partition."""
+
+    def scan(
+        self,
+        span: PartitionRange,
+        selection: "Selection",
+        *,
+        columns: Sequence[str] | None = None,
+    ) -> "Iterator[pa.RecordBatch]":
+        """Yield the selected messages of a range, in order, as record batches.
+
+        Batches have `columns`, or all columns of a record, and those that the selection needs.
+        Columns of names are dictionaries. Raise OffsetBelowHorizon or OffsetPastEnd at once.
+        Messages before damage are yielded, then LogDamaged is raised; OffsetBelowHorizon also where
+        retention is faster than the scan.
+        """
+
+    def split(
+        self, span: PartitionRange, selection: "Selection", *, count: int
+    ) -> list[PartitionRange]:
+        """Divide a range into at most `count` parts of about the same number of bytes to read.
+
+        Parts meet where reading can start cheaply, and cover the range. Raise what `scan` raises.
+        """
+
+    def offset_at(self, partition: int, timestamp_us: int) -> int:
+        """Return the first offset taken at or after a time, or the end; raise LogError."""
+
+    def damage(self, span: PartitionRange) -> list[DamagedRange]:
+        """Return the known damage that overlaps a range, in order."""
+
+    def stored_topics(self) -> frozenset[str]:
+        """Return the topics of all messages that can be read."""

@@ -1,0 +1,40 @@
+"""The parts of a running broker that HTTP handlers use."""
+
+import dataclasses
+import time
+from collections.abc import Callable
+
+from penstock.core.broker import Broker
+from penstock.ports import Storage
+from penstock.server.flight.read_counts import ReadCounts
+from penstock.storage.memory import MemoryLog
+
+__all__ = ["HttpContext"]
+
+
+@dataclasses.dataclass(slots=True)
+class HttpContext:
+    """State that HTTP handlers share. The event loop's thread owns it."""
+
+    broker: Broker
+    storage: Storage = dataclasses.field(default_factory=MemoryLog)
+    connections: Callable[[], int] = lambda: 0
+    """Returns the number of connections of all listeners."""
+    flight_reads: ReadCounts = dataclasses.field(default_factory=ReadCounts)
+    starting: bool = False
+    stopping: bool = False
+    started_at: float = dataclasses.field(default_factory=time.time)
+    """Seconds since the epoch."""
+    requests: dict[int, int] = dataclasses.field(default_factory=dict)
+    """Answered HTTP requests, by the first digit of their status."""
+    client: int = 0
+    """Client number of messages published over HTTP; 0 until the first one."""
+
+    def not_ready(self) -> str | None:
+        """Return why the broker is not ready for clients, None if it is."""
+        if self.starting:
+            return "not all listeners take clients yet"
+        if self.stopping:
+            return "the broker is stopping"
+        problem = self.storage.problem
+        return None if problem is None else f"messages cannot be kept: {problem}"

@@ -1,0 +1,154 @@
+"""Scans of the log that this process writes, from any thread: ranges, splits, times, topics.
+
+The files are read in the caller's thread. The event loop only says how far the log can be read.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.errors import LogDamaged, LogError, OffsetBelowHorizon, OffsetPastEnd
+from penstock.ports import Bounds, DamagedRange, PartitionRange
+from penstock.ports.selection import Selection
+from penstock.storage.arrow.read.catalog import Catalog
+from penstock.storage.arrow.read.pieces import cut, plan, read_pieces
+from penstock.storage.arrow.read.reader import offset_at_time
+from penstock.storage.arrow.recover.recovery import Segment
+from penstock.storage.files import Files
+from penstock.storage.schema import RECORD_COLUMNS, SCHEMA
+
+__all__ = ["LogScanner"]
+
+_EVERYTHING = Selection()
+
+
+class LogScanner:
+    """Reads one partition. Any thread may call; `end` returns how far the log can be read."""
+
+    def __init__(
+        self,
+        files: Files,
+        folder: Path,
+        catalog: Catalog,
+        *,
+        partition: int,
+        end: Callable[[], int],
+    ) -> None:
+        self._files = files
+        self._folder = folder
+        self._catalog = catalog
+        self._partition = partition
+        self._end = end
+        self._topics: dict[int, frozenset[str]] = {}  # of closed segments, by base offset
+
+    def bounds(self) -> Bounds:
+        """Return the readable offsets."""
+        end = self._end()
+        return Bounds(min(self._catalog.horizon, end), end)
+
+    def scan(
+        self, span: PartitionRange, selection: Selection, columns: Sequence[str] | None
+    ) -> Iterator[pa.RecordBatch]:
+        """See ports.Storage."""
+        self._check(span)
+        names = SCHEMA.names[:RECORD_COLUMNS] if columns is None else columns
+        return self._scan(span, selection, sorted({*names, *selection.columns}))
+
+    def _scan(
+        self, span: PartitionRange, selection: Selection, columns: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]:
+        damage = self._catalog.damage_between(span.start, span.end)
+        readable = span.end if damage is None else max(damage.first_offset, span.start)
+        try:
+            row_groups = plan(self._catalog, span.start, readable, selection)
+            pieces = [each.part(each.first, each.last) for each in row_groups]
+            for batch in read_pieces(
+                self._folder, pieces, first=span.start, last=readable, columns=columns
+            ):
+                yield selection.of(batch)
+        except FileNotFoundError as error:
+            raise self._gone(span.start, error) from error
+        if damage is not None:
+            raise LogDamaged(readable, min(damage.resumes_at, span.end), damage.reason)
+
+    def split(self, span: PartitionRange, selection: Selection, count: int) -> list[PartitionRange]:
+        """See ports.Storage: parts meet between row groups."""
+        self._check(span)
+        try:
+            row_groups = plan(self._catalog, span.start, span.end, selection)
+        except FileNotFoundError as error:
+            raise self._gone(span.start, error) from error
+        parts = cut(row_groups, count)
+        starts = [span.start, *(part[0].first_offset for part in parts[1:]), span.end]
+        return [
+            PartitionRange(span.partition, start, end)
+            for start, end in itertools.pairwise(starts)
+            if start < end
+        ]
+
+    def offset_at(self, partition: int, timestamp_us: int) -> int:
+        """See ports.Storage."""
+        self._check_partition(partition)
+        try:
+            return offset_at_time(self._files, self._catalog, timestamp_us, self._end())
+        except FileNotFoundError as error:
+            raise self._gone(0, error) from error
+
+    def damage(self, span: PartitionRange) -> list[DamagedRange]:
+        """See ports.Storage."""
+        self._check_partition(span.partition)
+        return [
+            DamagedRange(each.first_offset, each.resumes_at, each.reason)
+            for each in self._catalog.damage
+            if each.first_offset < span.end and each.resumes_at > span.start
+        ]
+
+    def stored_topics(self) -> frozenset[str]:
+        """See ports.Storage: from the indexes; those of closed segments are read once."""
+        names: set[str] = set()
+        segments = self._catalog.segments()
+        for segment in segments:
+            found = self._topics.get(segment.base_offset)
+            if found is None:
+                index = self._catalog.index(segment)
+                entries = index.table()
+                found = frozenset(pc.unique(entries.column("topics").values).to_pylist())
+                for number in pc.indices_nonzero(entries.column("topics").is_null()).to_pylist():
+                    entry = index.entry(number)  # the index names no topics: there are too many
+                    found |= self._topics_between(
+                        entry.base_offset, entry.base_offset + entry.count
+                    )
+                if isinstance(segment, Segment):
+                    self._topics[segment.base_offset] = found
+            names |= found
+        for base_offset in set(self._topics) - {segment.base_offset for segment in segments}:
+            self._topics.pop(base_offset, None)
+        return frozenset(names)
+
+    def _topics_between(self, start: int, end: int) -> frozenset[str]:
+        span = PartitionRange(self._partition, start, min(end, self._end()))
+        names: set[str] = set()
+        for batch in self.scan(span, _EVERYTHING, ["topic"]):
+            names.update(pc.unique(batch.column("topic")).to_pylist())
+        return frozenset(names)
+
+    def _gone(self, offset: int, error: FileNotFoundError) -> LogError:
+        """Return the error for a segment that is not there: retention runs meanwhile."""
+        if self._catalog.horizon > offset:
+            return OffsetBelowHorizon(offset, self._catalog.horizon)
+        return LogDamaged(offset, self._end(), f"{error.filename} is not there any more")
+
+    def _check_partition(self, partition: int) -> None:
+        if partition != self._partition:
+            raise ValueError(f"there is no partition {partition}")
+
+    def _check(self, span: PartitionRange) -> None:
+        self._check_partition(span.partition)
+        bounds = self.bounds()
+        if span.start < bounds.horizon:
+            raise OffsetBelowHorizon(span.start, bounds.horizon)
+        if span.end > bounds.end:
+            raise OffsetPastEnd(span.end, bounds.end)

@@ -1,0 +1,71 @@
+"""Settings of a storage: durability by topic, retention, segment and buffer sizes."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from penstock._kernels.topics import TopicTable
+from penstock.limits import LOG_CACHE_BYTES_MAX, LOG_WAITING_BYTES_MAX, SEGMENT_BYTES_MAX
+from penstock.model import Durability
+from penstock.patterns import compile_pattern
+
+__all__ = ["DurabilityRules", "LogOptions", "Retention"]
+
+
+class DurabilityRules:
+    """Durability by topic: a default, and patterns that override it. The first match decides."""
+
+    def __init__(
+        self,
+        default: Durability = Durability.FSYNC,
+        patterns: Sequence[tuple[str, Durability]] = (),
+    ) -> None:
+        """Raise InvalidPattern."""
+        self.default = default
+        self._patterns = [
+            (text, compile_pattern(text), durability) for text, durability in patterns
+        ]
+        self._of_topic = bytearray()
+
+    def of(self, name: str) -> Durability:
+        """Return the durability of a topic."""
+        for text, expression, durability in self._patterns:
+            if text == name if expression is None else expression.fullmatch(name):
+                return durability
+        return self.default
+
+    def table(self, topics: TopicTable) -> bytearray | None:
+        """Return the durability of every topic by its number; None if all have the default."""
+        if not self._patterns:
+            return None
+        known = self._of_topic
+        if len(known) < len(topics):
+            known = bytearray(known)  # the kernel may hold the old one
+            known += bytes(
+                self.of(topics.name(number)) for number in range(len(known), len(topics))
+            )
+            self._of_topic = known
+        return known
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Retention:
+    """Bounds on what is kept; None is no bound."""
+
+    age_seconds_max: float | None = None
+    bytes_max: int | None = None
+
+    @property
+    def bounded(self) -> bool:
+        """Whether any bound is set."""
+        return self.age_seconds_max is not None or self.bytes_max is not None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LogOptions:
+    """Settings of a log. Without a retention bound every message is kept."""
+
+    durability: DurabilityRules = dataclasses.field(default_factory=DurabilityRules)
+    segment_bytes_max: int = SEGMENT_BYTES_MAX
+    waiting_bytes_max: int = LOG_WAITING_BYTES_MAX
+    cache_bytes_max: int = LOG_CACHE_BYTES_MAX
+    retention: Retention = dataclasses.field(default_factory=Retention)

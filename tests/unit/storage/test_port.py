@@ -1,0 +1,817 @@
+"""What every storage promises: one suite for all implementations of `ports.Storage`.
+
+A new storage is one more entry in KINDS. `keeps_history` tells where storages differ by design; a
+storage that can fail says how to make it fail.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+import errno
+import itertools
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pytest
+
+from penstock._kernels import rheos2 as kernel
+from penstock._kernels.batch import Batch, Sender
+from penstock._kernels.topics import TopicTable
+from penstock.core.answers import is_safe
+from penstock.errors import (
+    LogDamaged,
+    LogError,
+    LogUnavailable,
+    OffsetBelowHorizon,
+    OffsetPastEnd,
+)
+from penstock.limits import LOG_RETRY_SECONDS
+from penstock.model import Durability
+from penstock.ports import PartitionRange, Receipt, Storage, Stored
+from penstock.ports.selection import Selection
+from penstock.protocols import FLIGHT
+from penstock.protocols.rheos2 import RHEOS2
+from penstock.storage.arrow.log import ArrowLog
+from penstock.storage.arrow.read.browse import LogView
+from penstock.storage.files import Files
+from penstock.storage.group_offsets import InvalidGroup
+from penstock.storage.memory import MemoryLog
+from penstock.storage.options import DurabilityRules, LogOptions, Retention
+from penstock.storage.schema import RECORD_COLUMNS, ROWS_SCHEMA, SCHEMA
+from penstock.wire import rheos2
+from penstock.wire.rheos import OpCode
+from tests.support.written_log import START_US, flip, message
+
+SECONDS_MAX = 10.0
+EVERYTHING = Selection()
+Result = TypeVar("Result")
+
+
+# --- The storages ---------------------------------------------------------------------------------
+
+
+def options() -> LogOptions:
+    return LogOptions(durability=DurabilityRules(Durability.FSYNC, [("fast/#", Durability.OS)]))
+
+
+class FailingFiles(Files):
+    """Files whose syncs fail while a test says so."""
+
+    def __init__(self) -> None:
+        self.fails = threading.Event()
+
+    def sync(self, handle: int) -> None:
+        if self.fails.is_set():
+            raise OSError(errno.EIO, "Input/output error")
+        super().sync(handle)
+
+    def free_bytes(self, folder: Path) -> int:
+        return 0 if self.fails.is_set() else super().free_bytes(folder)
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """How a storage is opened. `opens_failing` opens one together with its switch for failures."""
+
+    name: str
+    open: Callable[[Path], Storage]
+    keeps_history: bool
+    opens_failing: Callable[[Path], tuple[Storage, threading.Event]] | None = None
+    opens_small: Callable[[Path, Retention], Storage] | None = None
+    """Opens one whose segments hold little, with a retention."""
+    damage: Callable[[Path, int], None] | None = None
+    """Damages the messages around an offset while the storage is closed."""
+
+
+def open_failing_arrow(data: Path) -> tuple[Storage, threading.Event]:
+    files = FailingFiles()
+    return ArrowLog(data, options(), files=files), files.fails
+
+
+def open_small_arrow(data: Path, retention: Retention) -> Storage:
+    return ArrowLog(data, LogOptions(segment_bytes_max=1, retention=retention))
+
+
+def damage_arrow(data: Path, offset: int) -> None:
+    view = LogView(data)
+    place = view.catalog.place(offset, view.end)
+    place.path.with_suffix(".index").unlink()  # else a closed segment is not read at opening
+    flip(place.path, place.entry.position + place.entry.size - 8)
+
+
+KINDS = [
+    Kind(
+        "arrow",
+        lambda data: ArrowLog(data, options()),
+        keeps_history=True,
+        opens_failing=open_failing_arrow,
+        opens_small=open_small_arrow,
+        damage=damage_arrow,
+    ),
+    Kind("memory", lambda _data: MemoryLog(), keeps_history=False),
+]
+
+
+@pytest.fixture(params=KINDS, ids=lambda kind: kind.name)
+def kind(request: pytest.FixtureRequest) -> Kind:
+    found: Kind = request.param
+    return found
+
+
+@pytest.fixture(params=[each for each in KINDS if each.keeps_history], ids=lambda kind: kind.name)
+def keeping(request: pytest.FixtureRequest) -> Kind:
+    """A storage that keeps history."""
+    found: Kind = request.param
+    return found
+
+
+# --- A storage in use -----------------------------------------------------------------------------
+
+
+class Attached:
+    """A storage in a running event loop, and what its owner needs to wait for commits."""
+
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
+        self.topics = TopicTable()
+        self.settled = 0
+        self._moved = asyncio.Event()
+        for name, _ in storage.known_topics:
+            self.topics.intern(name)
+        storage.attach(self.topics, self._settle)
+
+    def _settle(self) -> None:
+        self.settled += 1
+        self._moved.set()
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        """Wait until a condition holds; commit numbers wake it."""
+        async with asyncio.timeout(SECONDS_MAX):
+            while not condition():
+                self._moved.clear()
+                with contextlib.suppress(TimeoutError):  # not every condition is about commits
+                    await asyncio.wait_for(self._moved.wait(), 0.01)
+
+    async def safe(self, receipt: Receipt) -> None:
+        """Wait until a receipt is safe."""
+        await self.until(lambda: is_safe(receipt, self.storage))
+
+    def batch(self, *topics: str, timestamp_us: int = START_US) -> Batch:
+        """A batch with one message for each topic; its value is the topic's name."""
+        batch = Batch()
+        frames = b"".join(
+            rheos2.encode(rheos2.Event(bytes(16), OpCode.PUBLISH, name.encode(), name.encode()))
+            for name in topics
+        )
+        assert kernel.scan(frames, 0, batch, self.topics, Sender(bytes(16), 7)) == len(frames)
+        batch.timestamp_us = timestamp_us
+        return batch
+
+    async def put(self, *topics: str, timestamp_us: int = START_US) -> Receipt:
+        """Append one message for each topic, in a commit of their own."""
+        receipt = self.storage.append(self.batch(*topics, timestamp_us=timestamp_us), "sender")
+        await self.storage.flush()
+        await self.safe(receipt)
+        return receipt
+
+    def whole(self) -> PartitionRange:
+        partition = self.storage.partition
+        return PartitionRange(partition, *self.storage.bounds()[partition])
+
+    def rows(
+        self, start: int | None = None, end: int | None = None, selection: Selection = EVERYTHING
+    ) -> list[dict[str, Any]]:
+        """The selected messages of a range, as a scan gives them."""
+        span = self.whole()
+        span = span._replace(
+            start=span.start if start is None else start, end=span.end if end is None else end
+        )
+        return [row for batch in self.storage.scan(span, selection) for row in batch.to_pylist()]
+
+
+@asynccontextmanager
+async def attached(storage: Storage) -> AsyncIterator[Attached]:
+    used = Attached(storage)
+    try:
+        yield used
+    finally:
+        await asyncio.wait_for(storage.flush(), SECONDS_MAX)
+        storage.close()
+
+
+def run(coroutine: Coroutine[Any, Any, Result]) -> Result:
+    return asyncio.run(coroutine)
+
+
+# --- Appending ------------------------------------------------------------------------------------
+
+
+def test_offsets_are_dense_whatever_is_appended(kind: Kind, tmp_path: Path) -> None:
+    async def use() -> None:
+        async with attached(kind.open(tmp_path)) as used:
+            storage = used.storage
+            first = storage.next_offset
+            rows = pa.RecordBatch.from_pylist([row("t", b"1"), row("t", b"2")], schema=ROWS_SCHEMA)
+            (prepared,) = storage.prepare(
+                rows, sender="w", client=9, source=FLIGHT, correlation="c"
+            )
+            prepared.stamp(START_US)
+            given = [
+                storage.append(used.batch("a", "b", "c"), "x").first_offset,
+                storage.append_record(message("r", b"value")).first_offset,
+                storage.add_topic("made", bytes(16)).first_offset,
+                storage.append_prepared(prepared).first_offset,
+                storage.append(used.batch("d"), "x").first_offset,
+            ]
+            assert given == [first, first + 3, first + 4, first + 4, first + 6]
+            assert storage.next_offset == first + 7
+
+    run(use())
+
+
+def test_receipts_settle_in_the_order_of_their_commits(kind: Kind, tmp_path: Path) -> None:
+    async def use() -> None:
+        async with attached(kind.open(tmp_path)) as used:
+            storage = used.storage
+            receipts = []
+            order: list[int] = []
+            for number in range(50):
+                receipts.append(storage.append(used.batch(f"t/{number % 5}"), "x"))
+                if number % 7 == 0:
+                    await asyncio.sleep(0)
+                safe = [is_safe(each, storage) for each in receipts]
+                order.append(sum(safe))
+                assert safe == sorted(safe, reverse=True), "a later one is safe before an earlier"
+            await storage.flush()
+            commits = [each.commit for each in receipts]
+            assert commits == sorted(commits)
+            assert commits[0] >= 1
+            assert all(is_safe(each, storage) for each in receipts)
+            assert order == sorted(order)
+            assert storage.failed_commit < commits[0]
+
+    run(use())
+
+
+def test_flush_waits_for_all_that_was_appended(kind: Kind, tmp_path: Path) -> None:
+    async def use() -> None:
+        async with attached(kind.open(tmp_path)) as used:
+            await used.storage.flush()  # nothing to wait for
+            receipt = used.storage.append(used.batch("a"), "x")
+            await asyncio.wait_for(used.storage.flush(), SECONDS_MAX)
+            assert is_safe(receipt, used.storage)
+            assert used.storage.end == used.storage.next_offset
+
+    run(use())
+
+
+def test_a_receipt_has_the_durability_of_its_topic(keeping: Kind, tmp_path: Path) -> None:
+    async def use() -> None:
+        async with attached(keeping.open(tmp_path)) as used:
+            storage = used.storage
+            fast = await used.put("fast/a")
+            assert fast.durability is Durability.OS
+            assert storage.written_commit >= fast.commit
+            slow = await used.put("slow/a")
+            assert slow.durability is Durability.FSYNC
+            assert storage.durable_commit >= slow.commit
+            both = await used.put("fast/a", "slow/a")
+            assert both.durability is Durability.FSYNC
+            assert storage.append_record(message("fast/b", b"")).durability is Durability.OS
+
+    run(use())
+
+
+def test_a_storage_without_history_calls_everything_safe_at_once(tmp_path: Path) -> None:
+    async def use(kind: Kind) -> None:
+        async with attached(kind.open(tmp_path)) as used:
+            receipt = used.storage.append(used.batch("a"), "x")
+            assert receipt.durability is Durability.MEMORY
+            assert is_safe(receipt, used.storage)
+
+    for kind in KINDS:
+        if not kind.keeps_history:
+            run(use(kind))
+
+
+def row(topic: str, value: bytes, key: bytes | None = None) -> dict[str, Any]:
+    headers = [{"key": "h", "value": value}]
+    return {"topic": topic, "value": value, "key": key, "headers": headers}
+
+
+def test_prepared_rows_can_be_delivered_and_appended(kind: Kind, tmp_path: Path) -> None:
+    async def use() -> None:
+        async with attached(kind.open(tmp_path)) as used:
+            storage = used.storage
+            given = [row(f"t/{number % 3}", b"%d" % number, b"key") for number in range(10)]
+            rows = pa.RecordBatch.from_pylist(given, schema=ROWS_SCHEMA)
+            found = await asyncio.to_thread(
+                lambda: list(
+                    storage.prepare(rows, sender="w", client=9, source=FLIGHT, correlation="c/1")
+                )
+            )
+            (prepared,) = found
+            assert (len(prepared), prepared.client, prepared.value_bytes) == (10, 9, 10)
+            prepared.stamp(START_US)
+            batch = Batch()
+            prepared.load(batch, used.topics)
+            assert [batch.value(number) for number in range(10)] == [
+                each["value"] for each in given
+            ]
+            topics = [used.topics.name(batch.topic_id(number)) for number in range(10)]
+            assert topics == [each["topic"] for each in given]
+            batch.clear()
+            receipt = storage.append_prepared(prepared)
+            await storage.flush()
+            assert is_safe(receipt, storage)
+            if not kind.keeps_history:
+                return
+            assert receipt.durability is Durability.FSYNC
+            stored = used.rows()
+            assert [{name: each[name] for name in given[0]} for each in stored] == given
+            assert {each["sender"] for each in stored} == {"w"}
+            assert {each["correlation"] for each in stored} == {"c/1"}
+
+    run(use())
+
+
+def test_no_rows_are_no_portion(kind: Kind, tmp_path: Path) -> None:
+    async def use() -> None:
+        async with attached(kind.open(tmp_path)) as used:
+            rows = pa.RecordBatch.from_pylist([], schema=ROWS_SCHEMA)
+            assert not list(
+                used.storage.prepare(rows, sender="w", client=1, source=FLIGHT, correlation="")
+            )
+
+    run(use())
+
+
+# --- Failures -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=[each for each in KINDS if each.opens_failing], ids=lambda kind: kind.name)
+def failing(request: pytest.FixtureRequest) -> Callable[[Path], tuple[Storage, threading.Event]]:
+    found: Callable[[Path], tuple[Storage, threading.Event]] = request.param.opens_failing
+    return found
+
+
+def test_a_failure_is_reported_and_overcome(
+    failing: Callable[[Path], tuple[Storage, threading.Event]], tmp_path: Path
+) -> None:
+    async def use() -> None:
+        storage, fails = failing(tmp_path)
+        async with attached(storage) as used:
+            before = await used.put("a")
+            fails.set()
+            lost = storage.append(used.batch("a", "a"), "x")
+            await asyncio.wait_for(storage.flush(), SECONDS_MAX)
+            assert not is_safe(lost, storage)
+            assert storage.failed_commit >= lost.commit
+            assert is_safe(before, storage)
+            assert storage.problem == storage.status().problem == "Input/output error"
+            assert storage.status().failures == 1
+            with pytest.raises(LogUnavailable):
+                storage.append(used.batch("a"), "x")
+            with pytest.raises(LogUnavailable):
+                storage.append_record(message("a", b""))
+            fails.clear()
+            async with asyncio.timeout(SECONDS_MAX + LOG_RETRY_SECONDS):
+                await used.until(lambda: storage.problem is None)
+            after = await used.put("b")
+            assert after.first_offset >= lost.first_offset + 2, "an offset was given twice"
+            assert after.commit > storage.failed_commit
+            assert not is_safe(lost, storage) or lost.commit <= storage.failed_commit
+            assert [each["topic"] for each in used.rows()] == ["a", "b"]
+
+    run(use())
+
+
+# --- Reading --------------------------------------------------------------------------------------
+
+
+def test_a_scan_gives_the_messages_of_a_range(keeping: Kind, tmp_path: Path) -> None:
+    async def use() -> None:
+        async with attached(keeping.open(tmp_path)) as used:
+            topics = [f"t/{number % 4}" for number in range(12)]
+            for first in range(0, 12, 3):
+                await used.put(*topics[first : first + 3])
+            assert used.whole() == (used.storage.partition, 0, 12)
+            for start, end in itertools.combinations(range(13), 2):
+                found = used.rows(start, end)
+                assert [each["offset"] for each in found] == list(range(start, end))
+                assert [each["topic"] for each in found] == topics[start:end]
+            assert used.rows(5, 5) == []
+
+    run(use())
+
+
+def test_a_scan_has_the_columns_that_are_asked_for(keeping: Kind, tmp_path: Path) -> None:
+    async def use() -> None:
+        async with attached(keeping.open(tmp_path)) as used:
+            await used.put("a", "b")
+            (batch,) = used.storage.scan(used.whole(), EVERYTHING)
+            assert batch.schema.names == SCHEMA.names[:RECORD_COLUMNS]
+            (batch,) = used.storage.scan(used.whole(), EVERYTHING, columns=["offset", "value"])
+            assert set(batch.schema.names) == {"offset", "value"}
+            chosen = Selection(topics=frozenset({"a"}))
+            (batch,) = used.storage.scan(used.whole(), chosen, columns=["value"])
+            assert {"value", "topic"} == set(batch.schema.names)
+            assert batch.column("value").to_pylist() == [b"a"]
+
+    run(use())
+
+
+@pytest.mark.parametrize(
+    ("selection", "offsets"),
+    [
+        (Selection(topics=frozenset({"a"})), [0, 3]),
+        (Selection(topics=frozenset({"missing"})), []),
+        (Selection(patterns=("room/#",)), [1, 2, 4, 5]),
+        (Selection(expression="room/.|a"), [0, 1, 2, 3, 4, 5]),
+        (Selection(since_us=START_US + 1_000_000), [3, 4, 5]),
+        (Selection(until_us=START_US + 1_000_000), [0, 1, 2]),
+        (Selection(patterns=("room/#",), since_us=START_US + 1), [4, 5]),
+        (Selection(protocols=frozenset({"rheos2"})), [0, 1, 2, 3, 4, 5]),
+        (Selection(protocols=frozenset({"herald"})), []),
+        (Selection(kinds=frozenset({"request"})), []),
+    ],
+)
+def test_a_scan_gives_only_selected_messages(
+    keeping: Kind, tmp_path: Path, selection: Selection, offsets: list[int]
+) -> None:
+    async def use() -> None:
+        async with attached(keeping.open(tmp_path)) as used:
+            await used.put("a", "room/1", "room/2")
+            await used.put("a", "room/1", "room/2", timestamp_us=START_US + 1_000_000)
+            assert [each["offset"] for each in used.rows(selection=selection)] == offsets
+
+    run(use())
+
+
+def test_what_is_outside_the_bounds_is_refused_at_once(kind: Kind, tmp_path: Path) -> None:
+    async def use() -> None:
+        async with attached(kind.open(tmp_path)) as used:
+            await used.put("a", "b")
+            storage = used.storage
+            partition, horizon, end = used.whole()
+            past = PartitionRange(partition, end, end + 1)
+            with pytest.raises(OffsetPastEnd):
+                storage.scan(past, EVERYTHING)
+            with pytest.raises(OffsetPastEnd):
+                storage.split(past, EVERYTHING, count=2)
+            if horizon:
+                below = PartitionRange(partition, horizon - 1, end)
+                with pytest.raises(OffsetBelowHorizon):
+                    storage.scan(below, EVERYTHING)
+                with pytest.raises(OffsetBelowHorizon):
+                    storage.split(below, EVERYTHING, count=2)
+            nowhere = PartitionRange(partition + 1, end, end)
+            for call in (
+                lambda: storage.scan(nowhere, EVERYTHING),
+                lambda: storage.split(nowhere, EVERYTHING, count=1),
+                lambda: storage.damage(nowhere),
+                lambda: storage.offset_at(partition + 1, 0),
+            ):
+                with pytest.raises(ValueError, match="partition"):
+                    call()
+
+    run(use())
+
+
+def test_a_split_covers_the_range_and_gives_the_same_messages(
+    keeping: Kind, tmp_path: Path
+) -> None:
+    async def use() -> None:
+        async with attached(keeping.open(tmp_path)) as used:
+            for number in range(8):
+                await used.put(*[f"t/{number % 2}"] * 4)
+            for count in (1, 2, 3, 8, 50):
+                for span in (used.whole(), used.whole()._replace(start=3, end=30)):
+                    parts = used.storage.split(span, EVERYTHING, count=count)
+                    assert 1 <= len(parts) <= count
+                    assert (parts[0].start, parts[-1].end) == (span.start, span.end)
+                    assert all(one.end == two.start for one, two in itertools.pairwise(parts))
+                    rows = [each for part in parts for each in used.rows(part.start, part.end)]
+                    assert rows == used.rows(span.start, span.end)
+            assert len(used.storage.split(used.whole(), EVERYTHING, count=4)) == 4
+            empty = used.whole()._replace(start=8, end=8)
+            assert used.storage.split(empty, EVERYTHING, count=4) == []
+
+    run(use())
+
+
+def test_a_time_is_found_by_threads_and_by_the_event_loop(kind: Kind, tmp_path: Path) -> None:
+    async def use() -> None:
+        async with attached(kind.open(tmp_path)) as used:
+            storage = used.storage
+            for second in range(4):
+                await used.put("a", "b", timestamp_us=START_US + second * 1_000_000)
+            end = storage.end
+
+            async def find(timestamp_us: int) -> int | LogError:
+                answers: list[int | LogError] = []
+                storage.find_time(timestamp_us, answers.append)
+                await used.until(lambda: answers)
+                return answers[0]
+
+            expected = {
+                START_US - 5: 0,
+                START_US: 0,
+                START_US + 1: 2,
+                START_US + 2_000_000: 4,
+                START_US + 9_000_000: 8,
+            }
+            for timestamp_us, offset in expected.items():
+                wanted = offset if kind.keeps_history else end
+                found = await asyncio.to_thread(storage.offset_at, storage.partition, timestamp_us)
+                assert found == wanted
+                assert await find(timestamp_us) == wanted
+
+    run(use())
+
+
+def test_fetch_gives_the_messages_around_an_offset(kind: Kind, tmp_path: Path) -> None:
+    async def use() -> None:
+        async with attached(kind.open(tmp_path)) as used:
+            storage = used.storage
+            await used.put("a", "b")
+            await used.put("c", "d", "e")
+
+            async def fetch(offset: int) -> Stored | LogError:
+                answers: list[Stored | LogError] = []
+                storage.fetch(offset, answers.append)
+                await used.until(lambda: answers)
+                return answers[0]
+
+            assert isinstance(await fetch(5), OffsetPastEnd)
+            if not kind.keeps_history:
+                assert isinstance(await fetch(3), OffsetBelowHorizon)
+                return
+            found = await fetch(3)
+            assert not isinstance(found, LogError)
+            assert found.base_offset <= 3 < found.base_offset + found.count
+            batch = Batch()
+            found.load(batch, used.topics)
+            assert batch.value(3 - found.base_offset) == b"d"
+            batch.clear()
+
+    run(use())
+
+
+@pytest.fixture(params=[each for each in KINDS if each.damage], ids=lambda kind: kind.name)
+def fragile(request: pytest.FixtureRequest) -> Kind:
+    """A storage that a test can damage."""
+    found: Kind = request.param
+    return found
+
+
+def test_damage_is_reported_and_what_is_before_it_is_read(fragile: Kind, tmp_path: Path) -> None:
+    async def fill() -> None:
+        async with attached(fragile.open(tmp_path)) as used:
+            for topic in "abc":
+                await used.put(topic, topic)
+
+    async def use() -> None:
+        async with attached(fragile.open(tmp_path)) as used:
+            partition, _, end = used.whole()
+            assert used.storage.damage(PartitionRange(partition, 0, end))[0][:2] == (2, 4)
+            assert used.storage.damage(PartitionRange(partition, 0, 2)) == []
+            assert used.storage.damage(PartitionRange(partition, 4, end)) == []
+            found: list[int] = []
+            batches = used.storage.scan(used.whole(), EVERYTHING, columns=["offset"])
+            with pytest.raises(LogDamaged) as caught:
+                found.extend(
+                    itertools.chain.from_iterable(
+                        batch.column("offset").to_pylist() for batch in batches
+                    )
+                )
+            assert found == [0, 1]
+            assert (caught.value.offset, caught.value.resumes_at) == (2, 4)
+            assert [each["offset"] for each in used.rows(4, end)] == [4, 5]
+
+    run(fill())
+    assert fragile.damage is not None
+    fragile.damage(tmp_path, 2)
+    run(use())
+
+
+def test_stored_topics_are_those_of_messages(kind: Kind, tmp_path: Path) -> None:
+    async def use() -> None:
+        async with attached(kind.open(tmp_path)) as used:
+            used.storage.add_topic("no/message", b"")
+            await used.put("a", "b", "a")
+            expected = {"a", "b"} if kind.keeps_history else set()
+            assert used.storage.stored_topics() == expected
+            await used.put(*(f"many/{number}" for number in range(2000)))
+            found = used.storage.stored_topics()
+            assert len(found) == (2002 if kind.keeps_history else 0)
+
+    run(use())
+
+
+def test_bounds_are_those_of_the_written_partition(kind: Kind, tmp_path: Path) -> None:
+    async def use() -> None:
+        async with attached(kind.open(tmp_path)) as used:
+            storage = used.storage
+            assert storage.partition in storage.partitions
+            assert set(storage.bounds()) == set(storage.partitions)
+            await used.put("a", "b")
+            horizon = 0 if kind.keeps_history else 2
+            assert storage.bounds()[storage.partition] == (horizon, 2)
+            assert (storage.horizon, storage.end) == (horizon, 2)
+            if not kind.keeps_history:
+                assert used.rows() == []
+
+    run(use())
+
+
+def test_reading_does_not_need_the_event_loop(keeping: Kind, tmp_path: Path) -> None:
+    async def use() -> None:
+        async with attached(keeping.open(tmp_path)) as used:
+            await used.put("a", "b", "c")
+            threads = [asyncio.to_thread(used.rows) for _ in range(4)]
+            for rows in await asyncio.gather(*threads):
+                assert [each["offset"] for each in rows] == [0, 1, 2]
+
+    run(use())
+
+
+# --- Close and reopen -----------------------------------------------------------------------------
+
+
+def test_messages_topics_and_offsets_outlive_a_restart(keeping: Kind, tmp_path: Path) -> None:
+    creator = bytes(range(16))
+
+    async def first() -> list[dict[str, Any]]:
+        async with attached(keeping.open(tmp_path)) as used:
+            await used.put("a", "b")
+            used.storage.add_topic("made", creator)
+            await used.storage.flush()
+            return used.rows()
+
+    async def second(rows: list[dict[str, Any]]) -> None:
+        async with attached(keeping.open(tmp_path)) as used:
+            known = dict(used.storage.known_topics)
+            assert known == {"a": b"", "b": b"", "made": creator}
+            assert used.rows() == rows
+            receipt = await used.put("c")
+            assert receipt.first_offset == 2
+            assert [each["topic"] for each in used.rows()] == ["a", "b", "c"]
+
+    run(second(run(first())))
+
+
+def test_close_writes_what_waits(keeping: Kind, tmp_path: Path) -> None:
+    async def first() -> None:
+        used = Attached(keeping.open(tmp_path))
+        used.storage.append(used.batch("a", "b"), "x")
+        await asyncio.to_thread(used.storage.close)
+
+    async def second() -> None:
+        async with attached(keeping.open(tmp_path)) as used:
+            assert [each["topic"] for each in used.rows()] == ["a", "b"]
+
+    run(first())
+    run(second())
+
+
+def test_a_storage_that_was_never_attached_can_be_closed(kind: Kind, tmp_path: Path) -> None:
+    async def use() -> None:
+        storage = kind.open(tmp_path)
+        await storage.flush()
+        storage.close()
+
+    run(use())
+    run(use())
+
+
+def test_a_new_storage_knows_nothing(kind: Kind, tmp_path: Path) -> None:
+    async def use() -> None:
+        async with attached(kind.open(tmp_path)) as used:
+            assert list(used.storage.known_topics) == []
+            assert used.storage.next_offset == used.storage.end == used.storage.horizon == 0
+            assert used.rows() == []
+            assert used.storage.problem is None
+            assert not used.storage.crowded
+            assert used.storage.keeps_history is kind.keeps_history
+            assert 0 <= used.storage.log_id < 1 << 48
+
+    run(use())
+
+
+# --- Status ---------------------------------------------------------------------------------------
+
+
+def test_the_status_tells_what_was_done(kind: Kind, tmp_path: Path) -> None:
+    async def use() -> None:
+        async with attached(kind.open(tmp_path)) as used:
+            storage = used.storage
+            for _ in range(3):
+                await used.put("a", "b")
+            status = storage.status()
+            assert status.kind == kind.name
+            assert (status.log_id, status.partition) == (storage.log_id, storage.partition)
+            assert (status.next_offset, status.end, status.horizon) == (6, 6, storage.horizon)
+            assert (status.problem, status.failures, status.waiting_bytes) == (None, 0, 0)
+            assert status.size == sum(each.size for each in status.segments)
+            assert len(status.sync_times.buckets) == len(status.sync_times.bounds_seconds) + 1
+            with pytest.raises(dataclasses.FrozenInstanceError):
+                status.end = 7  # type: ignore[misc]
+            if not kind.keeps_history:
+                assert (status.durability, status.durable_end) == (Durability.MEMORY, 0)
+                assert (status.segments, status.commits, status.sync_times.count) == ((), 0, 0)
+                return
+            assert status.location.startswith(str(tmp_path))
+            assert (status.durability, status.durable_end) == (Durability.FSYNC, 6)
+            assert status.commits == status.sync_times.count == 3
+            assert status.sync_times.seconds > 0
+            (segment,) = status.segments
+            assert (segment.base_offset, segment.end_offset, segment.last_us) == (0, 6, START_US)
+            assert segment.size > 0
+
+    run(use())
+
+
+@pytest.fixture(params=[each for each in KINDS if each.opens_small], ids=lambda kind: kind.name)
+def small(request: pytest.FixtureRequest) -> Callable[[Path, Retention], Storage]:
+    found: Callable[[Path, Retention], Storage] = request.param.opens_small
+    return found
+
+
+def test_retention_moves_the_horizon_and_is_counted(
+    small: Callable[[Path, Retention], Storage], tmp_path: Path
+) -> None:
+    async def fill() -> None:
+        async with attached(small(tmp_path, Retention())) as used:
+            for topic in "abcd":
+                await used.put(topic)
+            assert len(used.storage.status().segments) == 4
+            assert used.storage.status().segments_removed == 0
+
+    async def use() -> None:
+        async with attached(small(tmp_path, Retention(bytes_max=1))) as used:
+            storage = used.storage
+            await used.until(lambda: storage.status().segments_removed == 3)
+            assert storage.horizon == storage.status().horizon == 3
+            assert [each["topic"] for each in used.rows()] == ["d"]
+            with pytest.raises(OffsetBelowHorizon):
+                used.rows(0)
+            assert storage.stored_topics() == {"d"}
+
+    run(fill())
+    run(use())
+
+
+# --- Consumer groups ------------------------------------------------------------------------------
+
+
+def test_consumer_groups_keep_what_they_report(kind: Kind, tmp_path: Path) -> None:
+    storage = kind.open(tmp_path)
+    try:
+        groups = storage.groups
+        assert groups.all() == {}
+        assert groups.load("job") is None
+        groups.commit("job", {0: 5, 1: 7}, lost=2)
+        groups.commit("job", {0: 9}, lost=1)
+        groups.commit("another", {0: 1})
+        state = groups.load("job")
+        assert state is not None
+        assert (state.group, state.offsets, state.lost) == ("job", {0: 9, 1: 7}, 3)
+        assert state.updated_us > START_US
+        assert list(groups.all()) == ["another", "job"]
+        groups.forget("job")
+        groups.forget("job")
+        assert list(groups.all()) == ["another"]
+        for call in (groups.load, groups.forget, lambda name: groups.commit(name, {})):
+            with pytest.raises(InvalidGroup):
+                call("../job")
+    finally:
+        storage.close()
+
+
+def test_consumer_groups_outlive_a_restart(keeping: Kind, tmp_path: Path) -> None:
+    storage = keeping.open(tmp_path)
+    storage.groups.commit("job", {0: 5})
+    storage.close()
+    storage = keeping.open(tmp_path)
+    try:
+        state = storage.groups.load("job")
+        assert state is not None
+        assert state.offsets == {0: 5}
+    finally:
+        storage.close()
+
+
+def test_the_protocol_of_a_batch_is_stored(keeping: Kind, tmp_path: Path) -> None:
+    async def use() -> None:
+        async with attached(keeping.open(tmp_path)) as used:
+            await used.put("a")
+            (found,) = used.rows()
+            assert found["protocol"] == RHEOS2.label
+            assert (found["partition"], found["kind"]) == (used.storage.partition, "publish")
+
+    run(use())
