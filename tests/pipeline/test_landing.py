@@ -43,11 +43,10 @@ def land(folder: Path, records: Sequence[dict[str, object]]) -> list[str]:
         return files.close()
 
 
-@pytest.mark.parametrize("table_format", ["delta", "parquet"])
 def test_what_lands_is_there_once_and_equal_to_what_spark_would_have_written(
-    spark: SparkSession, tmp_path: Path, table_format: str
+    spark: SparkSession, tmp_path: Path
 ) -> None:
-    config = WarehouseConfig(folder=str(tmp_path), format=table_format)  # type: ignore[arg-type]
+    config = WarehouseConfig(folder=str(tmp_path))
     again = record(5, b"of another log", log=0xAAAAAAAAAAAA)
     other = record(7, b"of another partition", partition=3)
     with Warehouse(config) as warehouse:

@@ -59,7 +59,6 @@ class WarehouseConfig(_Table, frozen=True):
     """`[warehouse]`: the folder of all tables and of what the pipeline remembers."""
 
     folder: _Text = "warehouse"
-    format: Literal["delta", "parquet"] = "delta"
     compact_files_min: Annotated[int, Meta(ge=2)] = limits.PIPELINE_COMPACT_FILES_MIN
     compact_bytes: Annotated[int, Meta(ge=limits.MIB)] = limits.PIPELINE_COMPACT_BYTES
     maintain_seconds: _Seconds = limits.PIPELINE_MAINTAIN_SECONDS

@@ -42,6 +42,7 @@ def load(file: Path, *, environment: Mapping[str, str] | None = None) -> Pipelin
     from the variable PENSTOCK_TOKEN.
     """
     values = _read(file)
+    _reject_removed_keys(str(file), values)
     try:
         config = msgspec.convert(values, PipelineConfig)
     except msgspec.ValidationError as error:
@@ -82,6 +83,17 @@ def _read(file: Path) -> dict[str, Any]:
     except tomllib.TOMLDecodeError as error:
         problem = f"expected TOML: {' '.join(str(error).split())}"
         raise ConfigError(str(file), "", problem) from None
+
+
+def _reject_removed_keys(source: str, values: Mapping[str, Any]) -> None:
+    """Raise ConfigError for a key of an earlier version, with the way to replace it."""
+    warehouse = values.get("warehouse")
+    if not isinstance(warehouse, dict) or "format" not in warehouse:
+        return
+    problem = "was removed, all tables are Delta tables; delete this key"
+    if warehouse["format"] != "delta":
+        problem += " and give a new warehouse.folder, since older tables cannot be continued"
+    raise ConfigError(source, "warehouse.format", problem)
 
 
 def _anchored(file: Path, path: str) -> str:

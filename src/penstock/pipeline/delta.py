@@ -20,19 +20,17 @@ _CONFIGURATION: Final = {"delta.checkpointInterval": "100"}
 
 
 class DeltaLog:
-    """`TableLog` over `_delta_log`: any reader of Delta tables understands it.
+    """The transaction log `_delta_log` of a table: its files, its schema, its app transactions.
 
-    Marks are app transactions: they live as long as the table, and two writers that set the same
-    one at a time are told apart.
+    App transactions last as long as the table, and two writers that set the same one conflict.
+    One process writes a table; in it, one thread appends and another may compact. Every object
+    has a snapshot of its own, which `refresh` updates.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._table: DeltaTable | None = None
         self._files: tuple[int, Sequence[DataFile]] = (-1, ())
-
-    def recover(self) -> None:
-        """Do nothing: files of a batch that was cut short are no part of the table."""
 
     def refresh(self) -> int:
         """Look at what is committed; return the version, -1 if there is no table yet."""

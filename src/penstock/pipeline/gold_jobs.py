@@ -235,13 +235,8 @@ class LatencyJob:
 
     def _now(self) -> dt.datetime:
         """Return the time of the last message: what is computed of a log depends on it alone."""
-        bounds = [each.high.get("timestamp") for each in self._bronze.log.files()]
-        times = [
-            dt.datetime.fromisoformat(each) if isinstance(each, str) else each
-            for each in bounds
-            if each is not None
-        ]
-        return max(times, default=dt.datetime.now(dt.UTC))
+        newest = [each.high.get("timestamp") for each in self._bronze.log.files()]
+        return max(filter(None, newest), default=dt.datetime.now(dt.UTC))
 
 
 def _unchanged_kept(old: "DataFrame", new: "DataFrame") -> "DataFrame":

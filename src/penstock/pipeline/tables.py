@@ -4,7 +4,7 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 import pyarrow as pa
@@ -12,15 +12,11 @@ import pyarrow as pa
 from penstock.pipeline.delta import DeltaLog
 from penstock.pipeline.errors import ColumnChanged
 from penstock.pipeline.files import DataFile, take_out
-from penstock.pipeline.logs import TableLog
-from penstock.pipeline.manifest import ManifestLog
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["STAGING", "Table", "TableFormat", "prepare"]
-
-TableFormat = Literal["delta", "parquet"]
+__all__ = ["STAGING", "Table", "prepare"]
 
 STAGING: Final = "_staging"
 """Where in a table's folder files are until they are whole."""
@@ -53,20 +49,22 @@ class Table:
     With `by_day` its rows have a column `day`, and its files are kept by it.
     """
 
-    def __init__(self, folder: Path, *, by_day: bool, table_format: TableFormat = "delta") -> None:
+    def __init__(self, folder: Path, *, by_day: bool) -> None:
         self.folder = folder.absolute()
         self.name = folder.name
         self.by_day = by_day
-        self.log: TableLog = (DeltaLog if table_format == "delta" else ManifestLog)(self.folder)
+        self.log = DeltaLog(self.folder)
 
     def exists(self) -> bool:
         """Look at what is committed; tell whether there is a table."""
         return self.log.refresh() >= 0
 
     def recover(self) -> None:
-        """Remove what a process that was killed left; nobody else may write the table."""
+        """Remove staged files of a killed process; no other process may write the table.
+
+        Data files that were written and not committed stay until the next vacuum.
+        """
         shutil.rmtree(self.folder / STAGING, ignore_errors=True)
-        self.log.recover()
 
     # --- Writing
 

@@ -108,7 +108,7 @@ class Warehouse:
                 yield place, table
 
     def _table(self, path: str, *, by_day: bool = True) -> Table:
-        return Table(self.folder / path, by_day=by_day, table_format=self.config.format)
+        return Table(self.folder / path, by_day=by_day)
 
     # --- Status
 
