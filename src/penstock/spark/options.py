@@ -13,8 +13,8 @@ from penstock.errors import InvalidPattern
 from penstock.limits import SPARK_TASKS_MAX
 from penstock.patterns import compile_pattern
 from penstock.spark.errors import InvalidOption
-from penstock.spark.patient import PatientClient
-from penstock.spark.positions import Place, Position, parse_offsets, parse_time
+from penstock.spark.offset_spec import NamedOffset, OffsetSpec, parse_offsets, parse_timestamp
+from penstock.spark.retrying_client import RetryingClient
 from penstock.storage.group_offsets import InvalidGroup, check_group_name
 from penstock.storage.selection import Selection
 
@@ -48,9 +48,9 @@ class Broker:
     token: str | None = dataclasses.field(default=None, repr=False)
     certificate: bytes | None = dataclasses.field(default=None, repr=False)
 
-    def client(self, *, expected: bool = True) -> PatientClient:
+    def client(self, *, expected: bool = True) -> RetryingClient:
         """Return a client; unless the broker is `expected` to be there, it fails at once."""
-        return PatientClient(
+        return RetryingClient(
             self.endpoint, token=self.token, certificate=self.certificate, expected=expected
         )
 
@@ -61,8 +61,8 @@ class ReadOptions:
 
     where: Path | Broker
     selection: Selection
-    starting: Position
-    ending: Position
+    starting: OffsetSpec
+    ending: OffsetSpec
     tasks: int | None
     offsets_max: int | None
     fail_on_data_loss: bool
@@ -228,29 +228,29 @@ def _selection(given: _Given) -> Selection:
     return Selection(topics=frozenset(topics), patterns=tuple(patterns) or None)
 
 
-def _starting(given: _Given, *, streaming: bool) -> Position:
+def _starting(given: _Given, *, streaming: bool) -> OffsetSpec:
     """Return where to begin: a time goes before offsets, as with Kafka."""
-    default = Place.LATEST if streaming else Place.EARLIEST
+    default = NamedOffset.LATEST if streaming else NamedOffset.EARLIEST
     time, offsets = given.text("startingTimestamp"), given.text("startingOffsets")
     if time is not None:
-        return parse_time("startingTimestamp", time, others=Place.LATEST)
+        return parse_timestamp("startingTimestamp", time, others=NamedOffset.LATEST)
     if offsets is None:
-        return Position("startingOffsets", default)
+        return OffsetSpec("startingOffsets", default)
     position = parse_offsets("startingOffsets", offsets, others=default)
-    if not streaming and Place.LATEST in {position.place, *position.offsets.values()}:
+    if not streaming and NamedOffset.LATEST in {position.named, *position.offsets.values()}:
         allowed = 'for a batch: "earliest", or JSON without -1'
         raise InvalidOption("startingOffsets", "a batch cannot begin at the end", allowed)
     return position
 
 
-def _ending(given: _Given) -> Position:
+def _ending(given: _Given) -> OffsetSpec:
     time, offsets = given.text("endingTimestamp"), given.text("endingOffsets")
     if time is not None:
-        return parse_time("endingTimestamp", time, others=Place.LATEST)
+        return parse_timestamp("endingTimestamp", time, others=NamedOffset.LATEST)
     if offsets is None:
-        return Position("endingOffsets", Place.LATEST)
-    position = parse_offsets("endingOffsets", offsets, others=Place.LATEST)
-    if Place.EARLIEST in {position.place, *position.offsets.values()}:
+        return OffsetSpec("endingOffsets", NamedOffset.LATEST)
+    position = parse_offsets("endingOffsets", offsets, others=NamedOffset.LATEST)
+    if NamedOffset.EARLIEST in {position.named, *position.offsets.values()}:
         allowed = '"latest", or JSON without -2'
         raise InvalidOption("endingOffsets", "a batch cannot end at the beginning", allowed)
     return position

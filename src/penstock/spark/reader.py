@@ -6,20 +6,22 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
+from penstock.spark.arrow_batches import to_spark_batches
 from penstock.spark.errors import InvalidOption
 from penstock.spark.filters import Pushed, push
+from penstock.spark.offset_spec import NamedOffset, OffsetSpec
 from penstock.spark.options import ReadOptions
 from penstock.spark.origin import Losses, Origin, Range, Request, Task
 from penstock.spark.origins import open_origin
-from penstock.spark.positions import Place, Position
 from penstock.spark.schema import arrow_schema, check_columns
-from penstock.spark.shape import shaped
 from penstock.storage.arrow.read.follow import Bounds
 
-__all__ = ["BatchReader", "FilteringReader", "read_task", "resolve"]
+__all__ = ["BatchReader", "FilteringReader", "read_task", "resolve_offsets"]
 
 
-def resolve(origin: Origin, position: Position, bounds: Mapping[int, Bounds]) -> dict[int, int]:
+def resolve_offsets(
+    origin: Origin, position: OffsetSpec, bounds: Mapping[int, Bounds]
+) -> dict[int, int]:
     """Return the offset of each partition that a position stands for; raise InvalidOption."""
     unknown = sorted(set(position.offsets) - set(bounds))
     if unknown:
@@ -31,9 +33,9 @@ def resolve(origin: Origin, position: Position, bounds: Mapping[int, Bounds]) ->
             offset = origin.offset_at(partition, position.timestamp_us)
             found[partition] = min(max(offset, bound.horizon), bound.end)
             continue
-        place = position.offsets.get(partition, position.place)
-        if isinstance(place, Place):
-            place = bound.horizon if place is Place.EARLIEST else bound.end
+        place = position.offsets.get(partition, position.named)
+        if isinstance(place, NamedOffset):
+            place = bound.horizon if place is NamedOffset.EARLIEST else bound.end
         elif place > bound.end:
             allowed = f"offsets up to {bound.end}"
             problem = f"{place} of partition {partition} is not taken yet"
@@ -46,7 +48,7 @@ def read_task(partition: InputPartition, request: Request) -> Iterator[pa.Record
     """Yield the records of a task as Spark takes them; none for one that Spark made up."""
     if not isinstance(partition, Task):
         return iter(())
-    return shaped(partition.batches(request), request.schema, request.selection)
+    return to_spark_batches(partition.batches(request), request.schema, request.selection)
 
 
 class BatchReader(DataSourceReader):
@@ -67,8 +69,8 @@ class BatchReader(DataSourceReader):
         options, pushed = self._options, self._pushed
         origin = open_origin(options.where)
         bounds = origin.bounds()
-        starts = resolve(origin, options.starting, bounds)
-        ends = resolve(origin, options.ending, bounds)
+        starts = resolve_offsets(origin, options.starting, bounds)
+        ends = resolve_offsets(origin, options.ending, bounds)
         losses = Losses(options, origin.name)
         ranges = []
         for partition, start in starts.items():

@@ -11,7 +11,7 @@ from penstock.limits import SPARK_TASK_OFFSETS_MIN
 from penstock.spark.errors import RangeLost
 from penstock.spark.options import Broker
 from penstock.spark.origin import Losses, Range, Request, Task, lost_while_reading
-from penstock.spark.patient import PatientClient
+from penstock.spark.retrying_client import RetryingClient
 from penstock.storage.arrow.read.follow import Bounds
 from penstock.storage.selection import Selection
 
@@ -106,7 +106,7 @@ class Remote:
     def __init__(self, broker: Broker) -> None:
         self.name = broker.endpoint
         self._broker = broker
-        self._client: PatientClient = broker.client(expected=False)
+        self._client: RetryingClient = broker.client(expected=False)
         self._known: dict[int, Bounds] = {}
 
     def bounds(self) -> dict[int, Bounds]:

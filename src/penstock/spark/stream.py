@@ -23,7 +23,7 @@ from penstock.spark.errors import LogWentBack
 from penstock.spark.options import ReadOptions
 from penstock.spark.origin import Losses, Origin, Range, Request
 from penstock.spark.origins import open_origin
-from penstock.spark.reader import read_task, resolve
+from penstock.spark.reader import read_task, resolve_offsets
 from penstock.spark.schema import arrow_schema, check_columns
 from penstock.storage.arrow.read.follow import Bounds
 
@@ -61,7 +61,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> Offsets:  # noqa: N802
         """Return where a query without a checkpoint begins."""
         bounds = self._origin.bounds()
-        return _spelled(resolve(self._origin, self._options.starting, bounds))
+        return _spelled(resolve_offsets(self._origin, self._options.starting, bounds))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Return how much one batch may have: `maxOffsetsPerTrigger`."""

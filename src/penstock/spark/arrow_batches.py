@@ -9,10 +9,10 @@ from penstock.limits import SPARK_BATCH_BYTES, SPARK_BATCH_ROWS
 from penstock.storage.plain import Plain
 from penstock.storage.selection import Selection
 
-__all__ = ["shaped"]
+__all__ = ["to_spark_batches"]
 
 
-def shaped(
+def to_spark_batches(
     batches: Iterable[pa.RecordBatch], schema: pa.Schema, selection: Selection
 ) -> Iterator[pa.RecordBatch]:
     """Yield what is wanted of some batches, with the columns of `schema`.

@@ -16,7 +16,7 @@ from penstock.flight.errors import NoAnswer, TooBusy
 from penstock.flight.protocol import Bounds, OffsetRange, Published, ReadRange, Splits
 from penstock.limits import FLIGHT_AWAY_SECONDS_MAX, FLIGHT_KEPT_BYTES, FLIGHT_RETRY_SECONDS
 
-__all__ = ["PatientClient"]
+__all__ = ["RetryingClient"]
 
 log = structlog.get_logger("penstock.spark")
 
@@ -60,7 +60,7 @@ class _Wait:
         time.sleep(FLIGHT_RETRY_SECONDS)
 
 
-class PatientClient:
+class RetryingClient:
     """The calls that a job makes, each repeated until it is answered.
 
     All of them can be: reading changes nothing, and what is published is published once. A call

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from penstock.spark.noise import without_noise
+from penstock.spark.stderr_filter import drop_spark_noise
 
 LET_GO = b"""Traceback (most recent call last):
   File "/somewhere/pyspark/daemon.py", line 264, in manager
@@ -45,23 +45,43 @@ ValueError: worth knowing
     ],
 )  # fmt: skip
 def test_only_noise_is_left_out(said: bytes, heard: bytes) -> None:
-    assert b"".join(without_noise(said.splitlines(keepends=True))) == heard
+    assert b"".join(drop_spark_noise(said.splitlines(keepends=True))) == heard
 
 
-def test_what_a_child_says_arrives_and_ours_is_put_back() -> None:
+def test_the_stderr_of_a_child_is_filtered_and_that_of_the_process_stays() -> None:
     program = """
 import os, subprocess, sys
-from penstock.spark.noise import filtered_stderr
-with filtered_stderr():
+from penstock.spark.stderr_filter import filtered_stderr
+before = os.fstat(2)
+with filtered_stderr() as stderr:
+    assert os.path.samestat(os.fstat(2), before)
     child = subprocess.Popen(["sh", "-c",
-        "echo WARNING: Using incubator modules: x >&2; echo from the child >&2"])
+        "echo WARNING: Using incubator modules: x >&2; echo from the child >&2"], stderr=stderr)
 child.wait()
 sys.stderr.write("ours\\n")
 import threading
 for thread in threading.enumerate():
     if thread.name == "penstock-stderr": thread.join(5)
 """
-    done = subprocess.run(  # noqa: S603
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=True
-    )
+    done = _run(program)
     assert sorted(done.stderr.splitlines()) == ["from the child", "ours"]
+
+
+def test_a_session_is_quiet_and_its_warnings_arrive() -> None:
+    program = """
+from penstock.spark import session
+spark = session("quiet", short=True)
+assert spark.range(3).count() == 3
+logger = spark._jvm.org.slf4j.LoggerFactory.getLogger("a.job")
+logger.info("not shown")
+logger.warn("shown")
+spark.stop()
+"""
+    lines = _run(program).stderr.splitlines()
+    assert [line.partition(" ")[2] for line in lines] == ["WARN job: shown"]
+
+
+def _run(program: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(  # noqa: S603
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
