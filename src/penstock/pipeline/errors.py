@@ -1,4 +1,4 @@
-"""What can go wrong in a pipeline, for whoever runs it."""
+"""Errors of the pipeline, for its operator."""
 
 import re
 from typing import Final
@@ -19,7 +19,7 @@ __all__ = [
 
 
 class CannotKeep(OperatorError):
-    """A folder in which no tables can be kept."""
+    """The warehouse folder cannot be read or written."""
 
     code = ErrorCode.CANNOT_KEEP
 
@@ -33,7 +33,7 @@ class CannotKeep(OperatorError):
 
 
 class ColumnChanged(OperatorError):
-    """A column has another type than the table's."""
+    """A column has another type than in the table."""
 
     code = ErrorCode.INVALID_CONFIG
 
@@ -52,7 +52,7 @@ class ColumnChanged(OperatorError):
 
 
 class JobFailed(OperatorError):
-    """A table cannot be brought up to its input; `reason` is the first line of the error."""
+    """A table cannot be updated; `reason` is the first line of the error."""
 
     code = ErrorCode.CANNOT_KEEP
 
@@ -66,7 +66,7 @@ class JobFailed(OperatorError):
 
 
 class NoSuchTable(OperatorError):
-    """A name that is neither a table's nor a topic's."""
+    """A name is neither a table nor a topic."""
 
     code = ErrorCode.CANNOT_READ
 
@@ -80,7 +80,7 @@ class NoSuchTable(OperatorError):
 
 
 class NoSuchTopics(OperatorError):
-    """A pattern that no topic can fit."""
+    """A pattern matches no possible topic."""
 
     code = ErrorCode.CANNOT_READ
 
@@ -96,7 +96,7 @@ class NoSuchTopics(OperatorError):
 
 
 class NotAQuery(OperatorError):
-    """A statement that would change something; `text` is how it begins."""
+    """A SQL statement is not read-only; `text` is its beginning."""
 
     code = ErrorCode.INVALID_CONFIG
 
@@ -112,7 +112,7 @@ class NotAQuery(OperatorError):
 
 
 class QueryFailed(OperatorError):
-    """A query of the user's that Spark does not take; `reason` is Spark's first line."""
+    """Spark rejects a SQL query; `reason` is the first line of Spark's error."""
 
     code = ErrorCode.INVALID_CONFIG
 
@@ -126,7 +126,7 @@ class QueryFailed(OperatorError):
 
 
 class WarehouseInUse(OperatorError):
-    """Two pipelines must not write the same tables."""
+    """Another process has locked the warehouse."""
 
     code = ErrorCode.LOG_IN_USE
 
@@ -138,12 +138,14 @@ class WarehouseInUse(OperatorError):
         return f"another pipeline writes {self.folder}: stop it, or set warehouse.folder"
 
 
-# What a task of ours raised stands in Spark's text as the last line of a traceback.
-_OURS: Final = re.compile(r"^penstock(?:\.\w+)+: (.+)$", re.MULTILINE)
+# An error of a Penstock task is the last line of a traceback in the text of Spark's error.
+_PENSTOCK_ERROR: Final = re.compile(r"^penstock(?:\.\w+)+: (.+)$", re.MULTILINE)
 
 
 def reason_of(error: BaseException) -> str:
-    """Return what an error says in one line: of Spark's long ones what was ours, or the first."""
+    """Return the reason of an error in one line: of the Penstock error in it, or the first."""
     text = str(error)
-    lines = _OURS.findall(text)[-1:] or [line for line in text.splitlines() if line.strip()]
+    lines = _PENSTOCK_ERROR.findall(text)[-1:] or [
+        line for line in text.splitlines() if line.strip()
+    ]
     return lines[0].rstrip(". ") if lines else type(error).__name__
