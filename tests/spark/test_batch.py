@@ -104,7 +104,10 @@ def test_a_range_is_what_the_options_say(spark: SparkSession, log: WrittenLog) -
     expected = [*range(10, 20), *range(30, 40), 141, 143, 145, 147, 149]
     assert offsets(both) == expected
     for options, problem in (
-        ({"endingOffsets": '{"0": 151}'}, "151 of partition 0 is not taken yet; allowed"),
+        (
+            {"endingOffsets": '{"0": 151}'},
+            "151 of partition 0 is after the end of the log; allowed",
+        ),
         ({"startingOffsets": '{"7": 1}'}, "has no 7; allowed: partitions 0"),
         ({"foo": "1"}, "option foo: there is no such option"),
     ):
@@ -168,7 +171,7 @@ def test_columns_that_are_left_out_are_not_read(spark: SparkSession, log: Writte
     ):
         with pytest.raises(PySparkException, match=problem):
             table(spark, log, wrong).count()
-    with pytest.raises(InvalidSchema, match="column offset: it is there twice"):
+    with pytest.raises(InvalidSchema, match="column offset: it is listed twice"):
         check_columns(StructType([record()["offset"], record()["offset"]]))
 
 

@@ -1,4 +1,4 @@
-"""What a Spark job is told when it asks for what cannot be done."""
+"""Errors of the data source, for the author of a Spark job."""
 
 from penstock.errors import CallerError, ErrorCode, OffsetBelowHorizon, OffsetPastEnd
 
@@ -6,7 +6,7 @@ __all__ = ["InvalidOption", "InvalidSchema", "LogWentBack", "RangeLost"]
 
 
 class InvalidOption(CallerError):
-    """An option that is unknown, wrong, missing or not for this use; `allowed` says what is."""
+    """An option is unknown, invalid, missing or of another use; `allowed` lists valid values."""
 
     code = ErrorCode.BAD_OPTION
 
@@ -21,7 +21,7 @@ class InvalidOption(CallerError):
 
 
 class InvalidSchema(CallerError):
-    """A column that a reader has not, or that a sink does not take."""
+    """A column that the reader does not have or the sink does not accept."""
 
     code = ErrorCode.BAD_OPTION
 
@@ -36,7 +36,7 @@ class InvalidSchema(CallerError):
 
 
 class RangeLost(OffsetBelowHorizon):
-    """Retention took messages before they were read, and the job says that it must not."""
+    """Retention removed messages before they were read, and failOnDataLoss is true."""
 
     def __init__(self, offset: int, horizon: int, where: str) -> None:
         super().__init__(offset, horizon)
@@ -51,7 +51,7 @@ class RangeLost(OffsetBelowHorizon):
 
 
 class LogWentBack(OffsetPastEnd):
-    """A stream stands behind the end of the log: it is another log, or one that lost its end."""
+    """A stream's offset is after the end of the log: another log, or one that lost its end."""
 
     def __init__(self, offset: int, end: int, where: str) -> None:
         super().__init__(offset, end)
@@ -61,6 +61,6 @@ class LogWentBack(OffsetPastEnd):
     def __str__(self) -> str:
         return (
             f"the query stands at offset {self.offset} of {self.where}, which ends at {self.end}: "
-            f"it is another log, or its end was lost with a power cut; begin with a new checkpoint,"
-            f" or set failOnDataLoss to false to wait until it has got there"
+            f"it is another log, or a power cut removed its end; start with a new checkpoint,"
+            f" or set failOnDataLoss to false to wait until the log reaches the offset"
         )

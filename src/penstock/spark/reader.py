@@ -1,4 +1,4 @@
-"""Reading a range of offsets at once: `spark.read.format("penstock")`."""
+"""Batch reader: `spark.read.format("penstock")`."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -8,7 +8,7 @@ from pyspark.sql.types import StructType
 
 from penstock.spark.arrow_batches import to_spark_batches
 from penstock.spark.errors import InvalidOption
-from penstock.spark.filters import Pushed, push
+from penstock.spark.filters import PushedFilters, push_filters
 from penstock.spark.offset_spec import NamedOffset, OffsetSpec
 from penstock.spark.options import ReadOptions
 from penstock.spark.origin import Losses, Origin, Range, Request, Task
@@ -20,52 +20,52 @@ __all__ = ["BatchReader", "FilteringReader", "read_task", "resolve_offsets"]
 
 
 def resolve_offsets(
-    origin: Origin, position: OffsetSpec, bounds: Mapping[int, Bounds]
+    origin: Origin, spec: OffsetSpec, bounds: Mapping[int, Bounds]
 ) -> dict[int, int]:
-    """Return the offset of each partition that a position stands for; raise InvalidOption."""
-    unknown = sorted(set(position.offsets) - set(bounds))
+    """Return the offset of each partition for a spec; raise InvalidOption."""
+    unknown = sorted(set(spec.offsets) - set(bounds))
     if unknown:
         allowed = f"partitions {', '.join(map(str, sorted(bounds)))}"
-        raise InvalidOption(position.option, f"{origin.name} has no {unknown[0]}", allowed)
+        raise InvalidOption(spec.option, f"{origin.name} has no {unknown[0]}", allowed)
     found: dict[int, int] = {}
     for partition, bound in bounds.items():
-        if position.timestamp_us is not None:
-            offset = origin.offset_at(partition, position.timestamp_us)
+        if spec.timestamp_us is not None:
+            offset = origin.offset_at(partition, spec.timestamp_us)
             found[partition] = min(max(offset, bound.horizon), bound.end)
             continue
-        place = position.offsets.get(partition, position.named)
-        if isinstance(place, NamedOffset):
-            place = bound.horizon if place is NamedOffset.EARLIEST else bound.end
-        elif place > bound.end:
+        wanted = spec.offsets.get(partition, spec.named)
+        if isinstance(wanted, NamedOffset):
+            wanted = bound.horizon if wanted is NamedOffset.EARLIEST else bound.end
+        elif wanted > bound.end:
             allowed = f"offsets up to {bound.end}"
-            problem = f"{place} of partition {partition} is not taken yet"
-            raise InvalidOption(position.option, problem, allowed)
-        found[partition] = place
+            problem = f"{wanted} of partition {partition} is after the end of the log"
+            raise InvalidOption(spec.option, problem, allowed)
+        found[partition] = wanted
     return found
 
 
 def read_task(partition: InputPartition, request: Request) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a task as Spark takes them; none for one that Spark made up."""
+    """Yield the records of a task; none for the empty task that Spark itself adds."""
     if not isinstance(partition, Task):
         return iter(())
     return to_spark_batches(partition.batches(request), request.schema, request.selection)
 
 
 class BatchReader(DataSourceReader):
-    """Plans in the driver's Python process, and reads in the executors'."""
+    """Plans tasks in a Python process of the driver, and reads them in Python workers."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         check_columns(schema)
         self._options = options
         self._schema = arrow_schema(schema)
-        self._pushed = Pushed(options.selection)
+        self._pushed = PushedFilters(options.selection)
 
     @property
     def _request(self) -> Request:
         return Request(self._pushed.selection, self._schema, self._options.fail_on_data_loss)
 
     def partitions(self) -> list[InputPartition]:
-        """Share the range out; raise InvalidOption, CannotRead, RangeLost or LogDamaged."""
+        """Split the range into tasks; raise InvalidOption, CannotRead, RangeLost or LogDamaged."""
         options, pushed = self._options, self._pushed
         origin = open_origin(options.where)
         bounds = origin.bounds()
@@ -86,19 +86,19 @@ class BatchReader(DataSourceReader):
         return list(origin.tasks(ranges, self._request, count=options.tasks, losses=losses))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield a task's records."""
+        """Yield the records of a task."""
         return read_task(partition, self._request)
 
 
 class FilteringReader(BatchReader):
-    """One that leaves out what filters do not let through: for a DataFrame that is used once.
+    """A batch reader that applies pushed filters, for a DataFrame that is used once.
 
-    Spark 4.3 keeps what a reader planned with the DataFrame, not with the query. If the DataFrame
-    is used again, with other filters or none, it gets the rows of the filters before. So this is
-    for who asks for it.
+    Spark 4.3 caches a reader's plan with the DataFrame, not with the query. If the DataFrame is
+    used again with other filters, it gets the rows of the first ones. So this reader needs the
+    option filterPushdown.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        """Take filters; return those that Spark must apply."""
-        self._pushed, left = push(self._pushed, filters)
+        """Apply filters while reading; return those that Spark must apply."""
+        self._pushed, left = push_filters(self._pushed, filters)
         return left
