@@ -1,4 +1,4 @@
-"""Landing: records become files of the table in the task that reads them, each record once."""
+"""Ingest into bronze: the task that reads records writes them as files, each record once."""
 
 import datetime as dt
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ GIVEN = [
 ]
 
 
-def land(folder: Path, records: Sequence[dict[str, object]]) -> list[str]:
+def ingest(folder: Path, records: Sequence[dict[str, object]]) -> list[str]:
     """Write records as a task does that gets them in two batches."""
     schema = arrow_schema(RECORD)
     table = arrow(records).cast(schema).combine_chunks()
@@ -43,7 +43,7 @@ def land(folder: Path, records: Sequence[dict[str, object]]) -> list[str]:
         return files.close()
 
 
-def test_what_lands_is_there_once_and_equal_to_what_spark_would_have_written(
+def test_ingested_records_are_there_once_and_equal_to_what_spark_would_have_written(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     config = WarehouseConfig(folder=str(tmp_path))
@@ -52,12 +52,12 @@ def test_what_lands_is_there_once_and_equal_to_what_spark_would_have_written(
     with Warehouse(config) as warehouse:
         folder = warehouse.bronze().folder
         writer = BronzeWriter(warehouse.bronze())
-        assert writer.add_files(land(folder, GIVEN[:50])) == 50
-        assert writer.add_files(land(folder, GIVEN[:50])) == 0
-        assert writer.add_files(land(folder, GIVEN[30:90])) == 40
+        assert writer.add_files(ingest(folder, GIVEN[:50])) == 50
+        assert writer.add_files(ingest(folder, GIVEN[:50])) == 0
+        assert writer.add_files(ingest(folder, GIVEN[30:90])) == 40
         # As after a restart: nothing is known but what the table says.
         writer = BronzeWriter(warehouse.bronze())
-        assert writer.add_files([*land(folder, GIVEN), *land(folder, [again, other])]) == 32
+        assert writer.add_files([*ingest(folder, GIVEN), *ingest(folder, [again, other])]) == 32
         assert writer.offsets == {
             Stream("01234567-89ab", 0): 120,
             Stream("01234567-89ab", 3): 8,
@@ -86,9 +86,9 @@ def test_a_task_that_fails_leaves_no_file(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("*.parquet"))
 
 
-def test_others_open_what_landed(warehouse: Warehouse) -> None:
+def test_others_open_ingested_files(warehouse: Warehouse) -> None:
     table = warehouse.bronze()
-    BronzeWriter(table).add_files(land(table.folder, GIVEN))
+    BronzeWriter(table).add_files(ingest(table.folder, GIVEN))
     folder = str(table.folder)
     with_polars = pl.read_delta(folder)
     assert sorted(with_polars["message_id"]) == [each["message_id"] for each in GIVEN]

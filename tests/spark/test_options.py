@@ -23,7 +23,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from penstock.spark.data_source import PenstockDataSource
 from penstock.spark.errors import InvalidOption, InvalidSchema
-from penstock.spark.filters import Pushed, push
+from penstock.spark.filters import PushedFilters, push_filters
 from penstock.spark.offset_spec import NamedOffset
 from penstock.spark.options import Broker, read_options, write_options
 from penstock.spark.schema import check_columns
@@ -193,7 +193,7 @@ def test_filters_that_are_taken_narrow_what_is_read() -> None:
         Not(In(("kind",), ("reply", "request"))),
         In(("partition",), (0, 1)),
     ]
-    pushed, left = push(Pushed(Selection()), given)
+    pushed, left = push_filters(PushedFilters(Selection()), given)
     assert left == []
     assert (pushed.first, pushed.last, pushed.partitions) == (5, 10, frozenset({0, 1}))
     assert pushed.selection == Selection(
@@ -222,6 +222,6 @@ def test_filters_that_are_not_understood_are_left_to_spark() -> None:
         EqualTo(("timestamp",), dt.datetime(2026, 11, 1)),  # noqa: DTZ001 - it is told apart
         EqualTo(("headers", "key"), "a"),
     ]
-    pushed, left = push(Pushed(Selection()), given)
+    pushed, left = push_filters(PushedFilters(Selection()), given)
     assert left == given
-    assert pushed == Pushed(Selection())
+    assert pushed == PushedFilters(Selection())

@@ -1,4 +1,4 @@
-"""What Spark says on standard error: nothing of no use, and nothing of use is kept back."""
+"""The stderr of Spark's processes: known noise is dropped, every other line arrives."""
 
 import subprocess
 import sys
@@ -7,14 +7,14 @@ import pytest
 
 from penstock.spark.stderr_filter import drop_spark_noise
 
-LET_GO = b"""Traceback (most recent call last):
+CLOSED = b"""Traceback (most recent call last):
   File "/somewhere/pyspark/daemon.py", line 264, in manager
     code = worker(sock, authenticated)
 BrokenPipeError: [Errno 32] Broken pipe
 """
-LET_GO_LINES = LET_GO.splitlines(keepends=True)
+CLOSED_LINES = CLOSED.splitlines(keepends=True)
 TWO_AT_ONCE = b"".join(
-    line for pair in zip(LET_GO_LINES, LET_GO_LINES, strict=True) for line in pair
+    line for pair in zip(CLOSED_LINES, CLOSED_LINES, strict=True) for line in pair
 )
 OF_A_USER = b"""Traceback (most recent call last):
   File "/somewhere/job.py", line 3, in work
@@ -30,17 +30,17 @@ ValueError: worth knowing
 @pytest.mark.parametrize(
     ("said", "heard"),
     [
-        (LET_GO, b""),
-        (b"a\n" + LET_GO + LET_GO + b"b\n", b"a\nb\n"),
+        (CLOSED, b""),
+        (b"a\n" + CLOSED + CLOSED + b"b\n", b"a\nb\n"),
         (b"WARNING: Using incubator modules: jdk.incubator.vector\nWARNING: else\n",
          b"WARNING: else\n"),
-        (b"a\n" + TWO_AT_ONCE + b"b\n" + LET_GO, b"a\nb\n"),
-        (LET_GO_LINES[0] + OF_THE_DAEMON + b"".join(LET_GO_LINES[1:]),
-         LET_GO_LINES[0] + OF_THE_DAEMON + b"".join(LET_GO_LINES[1:])),
+        (b"a\n" + TWO_AT_ONCE + b"b\n" + CLOSED, b"a\nb\n"),
+        (CLOSED_LINES[0] + OF_THE_DAEMON + b"".join(CLOSED_LINES[1:]),
+         CLOSED_LINES[0] + OF_THE_DAEMON + b"".join(CLOSED_LINES[1:])),
         (OF_A_USER, OF_A_USER),
         (OF_THE_DAEMON, OF_THE_DAEMON),
-        (LET_GO[:60], LET_GO[:60]),
-        (OF_A_USER + LET_GO + OF_A_USER, OF_A_USER * 2),
+        (CLOSED[:60], CLOSED[:60]),
+        (OF_A_USER + CLOSED + OF_A_USER, OF_A_USER * 2),
         (b"\xff no newline", b"\xff no newline"),
     ],
 )  # fmt: skip

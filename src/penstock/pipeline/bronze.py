@@ -1,20 +1,36 @@
 """Bronze: every record as the broker stored it, partitioned by day."""
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from penstock.pipeline.bronze_ingest import DailyParquetFiles
 from penstock.pipeline.data_files import DataFile, day_of, describe
-from penstock.pipeline.offsets import Stream, at_or_after, drop_before, end_offsets
+from penstock.pipeline.offsets import (
+    Slice,
+    Stream,
+    at_or_after,
+    drop_before,
+    end_offsets,
+    in_slices,
+    next_slices,
+    overlapping,
+)
 from penstock.pipeline.tables import Table
 from penstock.spark.schema import RECORD, arrow_schema
 
-__all__ = ["BronzeWriter", "bronze", "bronze_offsets"]
+__all__ = [
+    "BronzeWriter",
+    "NewRecords",
+    "bronze",
+    "bronze_offsets",
+    "new_records",
+    "table_offsets",
+]
 
 BRONZE_SCHEMA: Final = arrow_schema(RECORD).append(pa.field("day", pa.date32()))
 
@@ -95,9 +111,40 @@ class BronzeWriter:
         return describe(self._table.folder, name, day=file.day)
 
 
+class NewRecords(NamedTuple):
+    """Records of bronze that another table has not processed; `lag` messages come after them."""
+
+    records: DataFrame
+    slices: list[Slice]
+    lag: int
+
+
+def new_records(
+    spark: SparkSession, bronze_table: Table, table: Table, *, rows_max: int
+) -> NewRecords | None:
+    """Return the next bronze records for `table`, about `rows_max`; None if there are none."""
+    until = bronze_offsets(bronze_table)
+    done = table_offsets(table, until)
+    files = bronze_table.log.files() if until else ()
+    slices = next_slices(files, done=done, until=until, rows_max=rows_max)
+    if not slices:
+        return None
+    records = bronze_table.read(spark, overlapping(files, slices)).where(in_slices(slices))
+    ends = done | {each.stream: each.end for each in slices}
+    lag = sum(end - ends.get(stream, 0) for stream, end in until.items())
+    return NewRecords(records, slices, lag)
+
+
 def bronze_offsets(table: Table) -> dict[Stream, int]:
-    """Return the next offset of each stream in the bronze table, from the table's log."""
+    """Return the next offset of each stream in the bronze table."""
     if not table.exists():
         return {}
-    streams = map(Stream.parse, table.log.stream_names())
-    return {stream: table.log.transaction_version(stream.name) or 0 for stream in streams}
+    return table_offsets(table, map(Stream.parse, table.log.stream_names()))
+
+
+def table_offsets(table: Table, streams: Iterable[Stream], prefix: str = "") -> dict[Stream, int]:
+    """Return the next offset of streams in a table, from its app transactions `prefix` + name."""
+    table.exists()
+    return {
+        stream: table.log.transaction_version(f"{prefix}{stream.name}") or 0 for stream in streams
+    }

@@ -76,7 +76,9 @@ class DeltaLog:
         return self._files[1]
 
     def transaction_version(self, name: str) -> int | None:
-        """Return the last version that was committed for an app transaction."""
+        """Return the last committed version of an app transaction, None if there is none."""
+        if self._table is None and self.refresh() < 0:
+            return None
         return self._open().transaction_version(name)
 
     def stream_names(self) -> frozenset[str]:

@@ -9,10 +9,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from penstock.pipeline import gold
-from penstock.pipeline.bronze import bronze_offsets
+from penstock.pipeline.bronze import new_records
 from penstock.pipeline.config import GoldConfig
 from penstock.pipeline.data_files import DataFile
-from penstock.pipeline.offsets import Slice, in_slices, next_slices, overlapping
+from penstock.pipeline.offsets import Slice
 from penstock.pipeline.progress import StageProgress
 from penstock.pipeline.tables import Table
 from penstock.pipeline.warehouse import Warehouse
@@ -61,31 +61,21 @@ class GoldJob(ABC):
 
     def step(self, stage: StageProgress) -> bool:
         """Process the next records; return False if there were none."""
-        until = bronze_offsets(self._bronze)
-        found = self.table.exists()
-        done = {
-            key: (self.table.log.transaction_version(key.name) or 0) if found else 0
-            for key in until
-        }
-        files = self._bronze.log.files() if until else ()
-        slices = next_slices(files, done=done, until=until, rows_max=self._rows_max)
-        if not slices:
+        found = new_records(self._spark, self._bronze, self.table, rows_max=self._rows_max)
+        if found is None:
             stage.lag = 0
             return False
-        records = self._bronze.read(self._spark, overlapping(files, slices))
-        records = records.where(in_slices(slices))
+        records = found.records
         if self._excluded:
             records = records.where(~f.col("topic").isin(*self._excluded))
-        revision = 1 + ((self.table.log.transaction_version(REVISION) or 0) if found else 0)
+        revision = 1 + (self.table.log.transaction_version(REVISION) or 0)
         new = self.compute(records, revision).persist()
         try:
             self.table.evolve_schema(new)
-            stage.batch_rows = self._merge(new, slices, revision)
+            stage.batch_rows = self._merge(new, found.slices, revision)
         finally:
             new.unpersist()
-        stage.lag = sum(until.values()) - sum(
-            {**done, **{each.stream: each.end for each in slices}}.values()
-        )
+        stage.lag = found.lag
         return True
 
     def _merge(self, new: DataFrame, slices: Sequence[Slice], revision: int) -> int:
@@ -193,19 +183,19 @@ class LatencyJob:
         """Process changed exchanges; return False if there were none."""
         if not self._pairs.exists() or not self._bronze.exists():
             return False
-        found = self.table.exists()
-        done = (self.table.log.transaction_version(_INPUT) or 0) if found else 0
+        self.table.exists()
+        done = self.table.log.transaction_version(_INPUT) or 0
         last = self._pairs.log.transaction_version(REVISION) or 0
         if last <= done:
             return False
         pairs = self._pairs.read(self._spark)
         now = self._now()
-        due = self._last_due(found=found)
+        due = self._last_due()
         changed = f.col(REVISION) > done
         if due is not None:  # requests that were still open at the last step
             changed |= f.col("replied").isNull() & (f.col("requested") >= f.lit(due))
         days = [row[0] for row in pairs.where(changed).select("day").distinct().collect()]
-        revision = 1 + ((self.table.log.transaction_version(REVISION) or 0) if found else 0)
+        revision = 1 + (self.table.log.transaction_version(REVISION) or 0)
         frame = gold.latency(
             pairs.where(f.col("day").isin(*days)) if days else pairs.limit(0),
             window_seconds=self._config.latency_window_seconds,
@@ -224,9 +214,9 @@ class LatencyJob:
         stage.batch_rows = sum(each.rows for each in files)
         return True
 
-    def _last_due(self, *, found: bool) -> dt.datetime | None:
+    def _last_due(self) -> dt.datetime | None:
         """Return the time before which open requests counted as unanswered in the last step."""
-        now_us = self.table.log.transaction_version(_NOW) if found else None
+        now_us = self.table.log.transaction_version(_NOW)
         if now_us is None:
             return None
         unanswered = dt.timedelta(seconds=self._config.unanswered_seconds)

@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 import structlog
@@ -23,8 +23,8 @@ from penstock.pipeline.bronze_ingest import (
 from penstock.pipeline.config import PipelineConfig
 from penstock.pipeline.errors import JobFailed, reason_of
 from penstock.pipeline.gold_jobs import ExchangesJob, LatencyJob, SessionsJob, TrafficJob
-from penstock.pipeline.progress import Progress, StageProgress
-from penstock.pipeline.publication import AfterPublishing, PublishJob, TableJob
+from penstock.pipeline.progress import Progress
+from penstock.pipeline.publication import AfterPublishing, Job, PublishJob, TableJob
 from penstock.pipeline.silver_job import SilverJob
 from penstock.pipeline.sql_job import sql_jobs
 from penstock.pipeline.tables import Table, prepare
@@ -37,16 +37,6 @@ _POLL_SECONDS: Final = 0.2
 _STOP_POLL_SECONDS: Final = 0.002
 
 _log = structlog.get_logger("penstock.pipeline")
-
-
-class Job(Protocol):
-    """A unit of work that is done in steps."""
-
-    name: str
-
-    def step(self, stage: StageProgress) -> bool:
-        """Do the next step; return False if there was nothing to do."""
-        ...
 
 
 class Pipeline:

@@ -11,7 +11,7 @@ from penstock.pipeline.gold_jobs import REVISION
 from penstock.pipeline.progress import StageProgress
 from penstock.pipeline.tables import Table
 
-__all__ = ["AfterPublishing", "PublishJob", "TableJob", "to_messages"]
+__all__ = ["AfterPublishing", "Job", "PublishJob", "TableJob", "to_messages"]
 
 _PUBLISHED: Final = "published"
 
@@ -78,15 +78,20 @@ def _set_active_session(spark: SparkSession) -> None:
     jvm.SparkSession.setActiveSession(spark._jsparkSession)  # noqa: SLF001
 
 
-class TableJob(Protocol):
-    """A job that updates a table."""
+class Job(Protocol):
+    """A unit of work that is done in steps."""
 
     name: str
-    table: "Table"
 
     def step(self, stage: StageProgress) -> bool:
         """Do the next step; return False if there was nothing to do."""
         ...
+
+
+class TableJob(Job, Protocol):
+    """A job that updates a table."""
+
+    table: Table
 
 
 class AfterPublishing:

@@ -1,22 +1,14 @@
 """Job that updates a silver table: decodes new bronze records, each once."""
 
 import datetime as dt
-from collections.abc import Iterable
 from typing import Final
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 
-from penstock.pipeline.bronze import bronze_offsets
+from penstock.pipeline.bronze import new_records, table_offsets
 from penstock.pipeline.config import SilverConfig
-from penstock.pipeline.offsets import (
-    Slice,
-    Stream,
-    at_or_after,
-    in_slices,
-    next_slices,
-    overlapping,
-)
+from penstock.pipeline.offsets import Slice, at_or_after, overlapping
 from penstock.pipeline.progress import StageProgress
 from penstock.pipeline.silver import (
     ERROR,
@@ -26,7 +18,6 @@ from penstock.pipeline.silver import (
     silver,
     valid_rows,
 )
-from penstock.pipeline.tables import Table
 from penstock.pipeline.warehouse import Warehouse
 
 __all__ = ["SilverJob"]
@@ -59,17 +50,12 @@ class SilverJob:
 
     def step(self, stage: StageProgress) -> bool:
         """Process the next records; return False if there were none."""
-        until = bronze_offsets(self._bronze)
-        done = self._offsets(self._table, until.keys(), "")
-        files = self._bronze.log.files() if until else ()
-        slices = next_slices(files, done=done, until=until, rows_max=self._rows_max)
-        if not slices:
+        found = new_records(self._spark, self._bronze, self._table, rows_max=self._rows_max)
+        if found is None:
             stage.lag = 0
             return False
-        records = self._bronze.read(self._spark, overlapping(files, slices))
-        stage.batch_rows = self._update(records.where(in_slices(slices)), slices, stage)
-        ends = {each.stream: each.end for each in slices}
-        stage.lag = sum(end - ends.get(key, done.get(key, 0)) for key, end in until.items())
+        stage.batch_rows = self._update(found.records, found.slices, stage)
+        stage.lag = found.lag
         return True
 
     def _update(self, records: DataFrame, slices: list[Slice], stage: StageProgress) -> int:
@@ -112,9 +98,8 @@ class SilverJob:
 
     def _write_dead_letters(self, checked: DataFrame, slices: list[Slice]) -> int:
         """Add invalid rows to the dead-letter table; return the number of new ones."""
-        self._dead.exists()
         prefix = f"{self.schema.name}:"
-        done = self._offsets(self._dead, [each.stream for each in slices], prefix)
+        done = table_offsets(self._dead, [each.stream for each in slices], prefix)
         rows = dead_letters(checked, self.schema)
         condition = at_or_after(done)
         files = self._dead.write(rows if condition is None else rows.where(condition))
@@ -143,12 +128,3 @@ class SilverJob:
             return None
         watermark_us = self._table.log.transaction_version(_WATERMARK)
         return None if watermark_us is None else _EPOCH + dt.timedelta(microseconds=watermark_us)
-
-    @staticmethod
-    def _offsets(table: Table, streams: Iterable[Stream], prefix: str) -> dict[Stream, int]:
-        if not table.exists():
-            return {}
-        return {
-            stream: table.log.transaction_version(f"{prefix}{stream.name}") or 0
-            for stream in streams
-        }

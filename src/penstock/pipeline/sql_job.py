@@ -66,18 +66,15 @@ class SqlJob:
             if name not in self._later and re.search(rf"\b{name}\b", text)
         }
         version = sum(table.log.refresh() for table in tables.values())
-        found = self.table.exists()
+        self.table.exists()
         query = zlib.crc32(text.encode())
-        if (
-            found
-            and self.table.log.transaction_version(_INPUT) == version
-            and self.table.log.transaction_version(_QUERY) == query
-        ):
+        log = self.table.log
+        if log.transaction_version(_INPUT) == version and log.transaction_version(_QUERY) == query:
             return False
         for name, table in tables.items():
             table.read(self._spark).createOrReplaceTempView(name)
         frame = self._query(text)
-        revision = 1 + ((self.table.log.transaction_version(REVISION) or 0) if found else 0)
+        revision = 1 + (log.transaction_version(REVISION) or 0)
         frame = frame.withColumn(REVISION, f.lit(revision).cast("long"))
         self.table.evolve_schema(frame)
         files = self.table.write(frame)
