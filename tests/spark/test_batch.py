@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from penstock.errors import CannotRead
 from penstock.model import Kind, Protocol
 from penstock.spark.errors import InvalidSchema
-from penstock.spark.files import FileTask
+from penstock.spark.folder_source import FileTask
 from penstock.spark.options import read_options
 from penstock.spark.reader import BatchReader
 from penstock.spark.schema import RECORD, check_columns, record

@@ -1,6 +1,7 @@
 """Batch reader: `spark.read.format("penstock")`."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
@@ -9,28 +10,34 @@ from pyspark.sql.types import StructType
 from penstock.spark.arrow_batches import to_spark_batches
 from penstock.spark.errors import InvalidOption
 from penstock.spark.filters import PushedFilters, push_filters
+from penstock.spark.flight_source import FlightSource
+from penstock.spark.folder_source import FolderSource
+from penstock.spark.log_source import LogSource, Losses, Range, ReadRequest, Task
 from penstock.spark.offset_spec import NamedOffset, OffsetSpec
-from penstock.spark.options import ReadOptions
-from penstock.spark.origin import Losses, Origin, Range, Request, Task
-from penstock.spark.origins import open_origin
+from penstock.spark.options import Broker, ReadOptions
 from penstock.spark.schema import arrow_schema, check_columns
 from penstock.storage.arrow.read.follow import Bounds
 
-__all__ = ["BatchReader", "FilteringReader", "read_task", "resolve_offsets"]
+__all__ = ["BatchReader", "FilteringReader", "open_source", "read_task", "resolve_offsets"]
+
+
+def open_source(where: Path | Broker) -> LogSource:
+    """Open the log of a data folder or a broker; raise CannotRead or FlightFailed."""
+    return FolderSource(where) if isinstance(where, Path) else FlightSource(where)
 
 
 def resolve_offsets(
-    origin: Origin, spec: OffsetSpec, bounds: Mapping[int, Bounds]
+    source: LogSource, spec: OffsetSpec, bounds: Mapping[int, Bounds]
 ) -> dict[int, int]:
     """Return the offset of each partition for a spec; raise InvalidOption."""
     unknown = sorted(set(spec.offsets) - set(bounds))
     if unknown:
         allowed = f"partitions {', '.join(map(str, sorted(bounds)))}"
-        raise InvalidOption(spec.option, f"{origin.name} has no {unknown[0]}", allowed)
+        raise InvalidOption(spec.option, f"{source.name} has no {unknown[0]}", allowed)
     found: dict[int, int] = {}
     for partition, bound in bounds.items():
         if spec.timestamp_us is not None:
-            offset = origin.offset_at(partition, spec.timestamp_us)
+            offset = source.offset_at(partition, spec.timestamp_us)
             found[partition] = min(max(offset, bound.horizon), bound.end)
             continue
         wanted = spec.offsets.get(partition, spec.named)
@@ -44,7 +51,7 @@ def resolve_offsets(
     return found
 
 
-def read_task(partition: InputPartition, request: Request) -> Iterator[pa.RecordBatch]:
+def read_task(partition: InputPartition, request: ReadRequest) -> Iterator[pa.RecordBatch]:
     """Yield the records of a task; none for the empty task that Spark itself adds."""
     if not isinstance(partition, Task):
         return iter(())
@@ -61,17 +68,17 @@ class BatchReader(DataSourceReader):
         self._pushed = PushedFilters(options.selection)
 
     @property
-    def _request(self) -> Request:
-        return Request(self._pushed.selection, self._schema, self._options.fail_on_data_loss)
+    def _request(self) -> ReadRequest:
+        return ReadRequest(self._pushed.selection, self._schema, self._options.fail_on_data_loss)
 
     def partitions(self) -> list[InputPartition]:
         """Split the range into tasks; raise InvalidOption, CannotRead, RangeLost or LogDamaged."""
         options, pushed = self._options, self._pushed
-        origin = open_origin(options.where)
-        bounds = origin.bounds()
-        starts = resolve_offsets(origin, options.starting, bounds)
-        ends = resolve_offsets(origin, options.ending, bounds)
-        losses = Losses(options, origin.name)
+        source = open_source(options.where)
+        bounds = source.bounds()
+        starts = resolve_offsets(source, options.starting, bounds)
+        ends = resolve_offsets(source, options.ending, bounds)
+        losses = Losses(options, source.name)
         ranges = []
         for partition, start in starts.items():
             if pushed.partitions is not None and partition not in pushed.partitions:
@@ -83,7 +90,7 @@ class BatchReader(DataSourceReader):
             last = whole.end if pushed.last is None else min(whole.end, pushed.last)
             if first < last:
                 ranges.append(Range(partition, first, last))
-        return list(origin.tasks(ranges, self._request, count=options.tasks, losses=losses))
+        return list(source.tasks(ranges, self._request, count=options.tasks, losses=losses))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of a task."""

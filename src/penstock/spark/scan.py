@@ -12,8 +12,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from penstock.spark.log_source import Task
 from penstock.spark.options import read_options
-from penstock.spark.origin import Task
 from penstock.spark.reader import BatchReader
 from penstock.spark.schema import RECORD, record
 

@@ -20,10 +20,9 @@ from pyspark.sql.types import StructType
 
 from penstock.errors import PenstockError
 from penstock.spark.errors import LogWentBack
+from penstock.spark.log_source import LogSource, Losses, Range, ReadRequest
 from penstock.spark.options import ReadOptions
-from penstock.spark.origin import Losses, Origin, Range, Request
-from penstock.spark.origins import open_origin
-from penstock.spark.reader import read_task, resolve_offsets
+from penstock.spark.reader import open_source, read_task, resolve_offsets
 from penstock.spark.schema import arrow_schema, check_columns
 from penstock.storage.arrow.read.follow import Bounds
 
@@ -40,8 +39,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         check_columns(schema)
         self._options = options
-        self._request = Request(options.selection, arrow_schema(schema), options.fail_on_data_loss)
-        self._opened: Origin | None = None
+        self._request = ReadRequest(
+            options.selection, arrow_schema(schema), options.fail_on_data_loss
+        )
+        self._opened: LogSource | None = None
         self._until: dict[int, int] | None = None
         self._reported: dict[int, int] = {}
         self._losses: Losses | None = None
@@ -51,17 +52,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"_options": self._options, "_request": self._request}
 
     @property
-    def _origin(self) -> Origin:
+    def _source(self) -> LogSource:
         if self._opened is None:
-            self._opened = open_origin(self._options.where)
+            self._opened = open_source(self._options.where)
         return self._opened
 
     # --- Planning, in the driver
 
     def initialOffset(self) -> Offsets:  # noqa: N802
         """Return the start of a query without a checkpoint."""
-        bounds = self._origin.bounds()
-        return _to_json_offsets(resolve_offsets(self._origin, self._options.starting, bounds))
+        bounds = self._source.bounds()
+        return _to_json_offsets(resolve_offsets(self._source, self._options.starting, bounds))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Return the limit of one batch: `maxOffsetsPerTrigger`."""
@@ -71,19 +72,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Fix the end of the query at the current end of the log."""
-        self._until = {number: each.end for number, each in self._origin.bounds().items()}
+        self._until = {number: each.end for number, each in self._source.bounds().items()}
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:  # noqa: N802
         """Return the end of the next batch from `start`; raise LogWentBack."""
         begun = _parse_json_offsets(start)
-        bounds = self._origin.bounds()
+        bounds = self._source.bounds()
         self._report(begun)  # Spark calls this after it has processed all messages before `start`
         ends: dict[int, int] = {}
         for partition, bound in bounds.items():
             first = begun.get(partition, bound.horizon)
             end = bound.end
             if first > end and self._options.fail_on_data_loss:
-                raise LogWentBack(first, end, f"partition {partition}, {self._origin.name}")
+                raise LogWentBack(first, end, f"partition {partition}, {self._source.name}")
             if self._until is not None:
                 end = min(end, self._until.get(partition, end))
             ends[partition] = max(first, end)
@@ -96,25 +97,25 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> Offsets:  # noqa: N802
         """Return the end of the log, for Spark's progress report."""
         return _to_json_offsets(
-            {number: each.end for number, each in self._origin.bounds().items()}
+            {number: each.end for number, each in self._source.bounds().items()}
         )
 
     def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
         """Split a range into tasks; raise RangeLost, LogDamaged or LogWentBack."""
         begun, ends = _parse_json_offsets(start), _parse_json_offsets(end)
-        bounds = self._origin.bounds()
+        bounds = self._source.bounds()
         ranges = []
         for partition, last in ends.items():
             known = bounds.get(partition, Bounds(0, 0))
             first = begun.get(partition, known.horizon)
             if last > known.end:
-                raise LogWentBack(last, known.end, f"partition {partition}, {self._origin.name}")
+                raise LogWentBack(last, known.end, f"partition {partition}, {self._source.name}")
             if first < last:
                 ranges.append(Range(partition, first, last))
         if self._losses is None:
-            self._losses = Losses(self._options, self._origin.name)
+            self._losses = Losses(self._options, self._source.name)
         return list(
-            self._origin.tasks(
+            self._source.tasks(
                 ranges, self._request, count=self._options.tasks, losses=self._losses
             )
         )
@@ -130,7 +131,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return
         lost = self._losses.offsets if self._losses is not None else 0
         try:
-            self._origin.commit(group, offsets, lost=lost)
+            self._source.commit(group, offsets, lost=lost)
         except (OSError, PenstockError) as error:
             log.warning("group offset not reported", group=group, error=str(error))
             return
