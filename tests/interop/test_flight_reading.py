@@ -46,7 +46,7 @@ def client(data: Path) -> Iterator[FlightClient]:
                     values = [
                         b"%d-%d-%d" % (protocol.number, part, each) for each in range(MANY // 4)
                     ]
-                    publisher.publish_many(f"channel/{protocol}", values)
+                    publisher.publish_many(f"channel/{protocol.number}", values)
         with FlightClient(endpoint) as found:
             found.stage([rows([b"row"] * 10)], writer="w", epoch=0, partition=0)
             found.publish_epoch("w", 0, [0])

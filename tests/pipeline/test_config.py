@@ -56,7 +56,9 @@ def test_the_broker_is_found_by_address_token_and_certificate(tmp_path: Path) ->
     ("text", "key", "problem"),
     [
         ("[warehouse]\nfolde = 'x'", "warehouse.folde", 'did you mean "folder"?'),
-        ("[warehouse]\nformat = 'csv'", "warehouse.format", "csv"),
+        ("[warehouse]\nformat = 'delta'", "warehouse.format", "removed, all tables are Delta"),
+        ("[warehouse]\nformat = 'parquet'", "warehouse.format", "a new warehouse.folder"),
+        (SILVER + "format = 'xml'", "silver[0].format", '"xml" is none of json, messagepack'),
         ("[gold]\nseconds = 'often'", "gold.seconds", "float"),
         ("[warehouse]\nvacuum_hours = 0", "warehouse.vacuum_hours", ">= 1"),
         ("sliver = 3", "sliver", 'did you mean "silver"?'),

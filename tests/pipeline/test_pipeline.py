@@ -19,7 +19,7 @@ from penstock.pipeline.config import (
 from penstock.pipeline.dead_letters import Replayed, replay
 from penstock.pipeline.errors import JobFailed, NoSuchTable, NoSuchTopics, QueryFailed
 from penstock.pipeline.pipeline import Pipeline
-from penstock.pipeline.publication import messages
+from penstock.pipeline.publication import to_messages
 from penstock.pipeline.query import run_query
 from penstock.pipeline.warehouse import Warehouse
 from tests.support.written_log import START_US, WrittenLog, message
@@ -163,7 +163,7 @@ def test_a_log_becomes_tables_and_grows_with_it(  # noqa: PLR0915  (a session co
     with pytest.raises(QueryFailed, match="TABLE_OR_VIEW_NOT_FOUND"):
         run_query(spark, "select * from nothing", tables=tables, source=source)
 
-    rows = messages(tables["busy"].read(spark), "gold/busy").collect()
+    rows = to_messages(tables["busy"].read(spark), "gold/busy").collect()
     assert {row.topic for row in rows} == {"gold/busy"}
     sent = [json.loads(bytes(row.value)) for row in rows]
     assert {each["topic"]: (each["rows"], each["last"]) for each in sent} == busy

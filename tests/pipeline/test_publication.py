@@ -14,7 +14,7 @@ from penstock.flight.client import FlightClient
 from penstock.pipeline.config import SourceConfig
 from penstock.pipeline.gold_jobs import REVISION
 from penstock.pipeline.progress import StageProgress
-from penstock.pipeline.publication import Behind, PublishJob
+from penstock.pipeline.publication import AfterPublishing, PublishJob
 from penstock.pipeline.tables import Table
 from penstock.pipeline.warehouse import Warehouse
 from tests.support.flight import table
@@ -46,8 +46,8 @@ class Counting:
             [*rows, (f"step {self.steps}", self.steps, self.steps)],
             f"name string, number long, {REVISION} long",
         )
-        self.table.fit(frame)
-        self.table.commit(add=self.table.write(frame), marks={REVISION: self.steps})
+        self.table.evolve_schema(frame)
+        self.table.commit(add=self.table.write(frame), transactions={REVISION: self.steps})
         return True
 
 
@@ -99,7 +99,7 @@ def test_a_table_does_not_change_while_the_broker_may_have_rows_that_it_does_not
     found = warehouse.gold("counts", by_day=False)
     stage = StageProgress()
     publication = PublishJob(spark, found, "results", SourceConfig(endpoint=served.endpoint))
-    job = Behind(Counting(spark, found), [publication])
+    job = AfterPublishing(Counting(spark, found), [publication])
     assert not job.step(stage), "nobody has looked yet"
     assert not publication.step(stage)
     assert job.step(stage)

@@ -9,7 +9,14 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.pipeline.config import FieldConfig, SilverConfig
-from penstock.pipeline.silver import ERROR, dead_letters, deduplicated, good, judged_late, silver
+from penstock.pipeline.silver import (
+    ERROR,
+    dead_letters,
+    deduplicated,
+    mark_late,
+    silver,
+    valid_rows,
+)
 from tests.support.pipeline_records import START, frame, record
 
 F = FieldConfig
@@ -82,7 +89,7 @@ def test_json_fits_its_schema_or_says_which_field_does_not(spark: SparkSession) 
     given.append(record(1000, b'{"number": 1}', topic="plant/a/b/reading"))
     found = silver(frame(spark, given), JSON)
     assert rows(found, ERROR) == [(error,) for _, error in raw]
-    fits = rows(good(found), *(field.name for field in JSON.field))
+    fits = rows(valid_rows(found), *(field.name for field in JSON.field))
     assert fits[0] == (
         9007199254740993, 21.5, Decimal("19.99"), True, utc("2026-11-14T23:46:40.123Z"),
         dt.date(2026, 11, 15), bytearray(b"\x00\xff"), [1, 2], "zwölf",
@@ -154,14 +161,14 @@ def test_late_rows_are_dead_letters_or_dropped_or_kept_as_the_schema_says(
 
     def judged(late: str) -> list[tuple[Any, ...]]:
         schema = msgspec.structs.replace(base, late=late)
-        return rows(judged_late(decoded, schema, watermark), "offset", ERROR)
+        return rows(mark_late(decoded, schema, watermark), "offset", ERROR)
 
     text = "late: 2026-11-14 23:59:0{} is before the watermark 2026-11-14 23:59:02"
     in_time = [(2, None), (3, None), (4, None)]
     assert judged("dead-letter") == [(0, text.format(0)), (1, text.format(1)), *in_time]
     assert judged("drop") == in_time
     assert judged("keep") == [(0, None), (1, None), *in_time]
-    assert rows(judged_late(decoded, base, None), ERROR) == [(None,)] * 5
+    assert rows(mark_late(decoded, base, None), ERROR) == [(None,)] * 5
 
 
 def test_of_rows_with_the_same_keys_the_first_stays_unless_it_is_known(spark: SparkSession) -> None:
@@ -169,7 +176,7 @@ def test_of_rows_with_the_same_keys_the_first_stays_unless_it_is_known(spark: Sp
     schema = SilverConfig(name="a", topics=("t",), field=fields)
     texts = [b'{"a":1,"b":"x"}', b'{"a":1,"b":"y"}', b'{"a":1,"b":"x"}', b"{}", b"{}"]
     given = [record(n, text) for n, text in enumerate(texts)]
-    found = good(silver(frame(spark, [*given, given[1]]), schema))
+    found = valid_rows(silver(frame(spark, [*given, given[1]]), schema))
     assert rows(deduplicated(found, ["message_id"]), "offset") == [(n,) for n in range(5)]
     assert rows(deduplicated(found, ["a", "b"]), "offset") == [(0,), (1,), (3,), (4,)]
     known = found.where("offset = 0")
@@ -187,7 +194,7 @@ def test_fields_may_have_the_names_of_what_stands_beside_them(spark: SparkSessio
                             enumerate((payload, bad, payload))])  # fmt: skip
     found = silver(records, schema)
     expected = tuple(payload[name[0]] for name in names)
-    kept = deduplicated(good(found), ("value", "place"))
+    kept = deduplicated(valid_rows(found), ("value", "place"))
     assert rows(kept, *names) == [expected]
     (letter,) = rows(dead_letters(found, schema), "offset", "error", "value")
     assert letter == (1, "value is no long: x", bytearray(json.dumps(bad).encode()))

@@ -15,7 +15,7 @@ from penstock.model import Kind
 from penstock.protocols.fleximq import FLEXIMQ
 from penstock.protocols.lamamq import LAMAMQ
 from penstock.spark.errors import InvalidSchema
-from penstock.spark.files import FileTask
+from penstock.spark.folder_source import FileTask
 from penstock.spark.options import read_options
 from penstock.spark.reader import BatchReader
 from penstock.spark.schema import RECORD, check_columns, record
@@ -106,7 +106,10 @@ def test_a_range_is_what_the_options_say(spark: SparkSession, log: WrittenLog) -
     expected = [*range(10, 20), *range(30, 40), 141, 143, 145, 147, 149]
     assert offsets(both) == expected
     for options, problem in (
-        ({"endingOffsets": '{"0": 151}'}, "151 of partition 0 is not taken yet; allowed"),
+        (
+            {"endingOffsets": '{"0": 151}'},
+            "151 of partition 0 is after the end of the log; allowed",
+        ),
         ({"startingOffsets": '{"7": 1}'}, "has no 7; allowed: partitions 0"),
         ({"foo": "1"}, "option foo: there is no such option"),
     ):
@@ -170,7 +173,7 @@ def test_columns_that_are_left_out_are_not_read(spark: SparkSession, log: Writte
     ):
         with pytest.raises(PySparkException, match=problem):
             table(spark, log, wrong).count()
-    with pytest.raises(InvalidSchema, match="column offset: it is there twice"):
+    with pytest.raises(InvalidSchema, match="column offset: it is listed twice"):
         check_columns(StructType([record()["offset"], record()["offset"]]))
 
 

@@ -147,7 +147,9 @@ def test_rows_that_no_broker_takes_are_named(spark: SparkSession, endpoint: str)
         publish(frame.selectExpr("'t' as topic", "'v' as value", "id"), endpoint)
     with pytest.raises(PySparkException, match=r"'a/\+'|wildcard"):
         publish(frame.selectExpr("'a/+' as topic", "'v' as value"), endpoint)
-    with pytest.raises(PySparkException, match="option mode: what was published stays"):
+    with pytest.raises(
+        PySparkException, match="option mode: published messages cannot be overwritten"
+    ):
         frame.selectExpr("'t' as topic", "'v' as value").write.format("penstock").option(
             "endpoint", endpoint
         ).mode("overwrite").save()

@@ -22,12 +22,12 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StringType, StructField, StructType
 
 from penstock.ports.selection import Selection, TopicTest
+from penstock.spark.data_source import PenstockDataSource
 from penstock.spark.errors import InvalidOption, InvalidSchema
-from penstock.spark.filters import Pushed, push
+from penstock.spark.filters import PushedFilters, push_filters
+from penstock.spark.offset_spec import NamedOffset
 from penstock.spark.options import Broker, read_options, write_options
-from penstock.spark.positions import Place
 from penstock.spark.schema import check_columns
-from penstock.spark.source import PenstockDataSource
 
 TLS = Path(__file__).parents[1] / "support" / "tls"
 NOON = dt.datetime(2026, 11, 1, 12, tzinfo=dt.UTC)
@@ -42,8 +42,11 @@ def test_what_is_not_given_is_as_with_kafka() -> None:
     batch, stream = read(), read(streaming=True)
     assert batch.where == Path("/data")
     assert batch.selection == Selection()
-    assert (batch.starting.place, stream.starting.place) == (Place.EARLIEST, Place.LATEST)
-    assert batch.ending.place is Place.LATEST
+    assert (batch.starting.named, stream.starting.named) == (
+        NamedOffset.EARLIEST,
+        NamedOffset.LATEST,
+    )
+    assert batch.ending.named is NamedOffset.LATEST
     assert (batch.fail_on_data_loss, batch.include_headers) == (True, True)
     assert (batch.tasks, stream.offsets_max, stream.group) == (None, None, None)
 
@@ -56,8 +59,11 @@ def test_names_do_not_depend_on_case() -> None:
 
 
 def test_offsets_and_times_are_kafkas() -> None:
-    assert read(startingOffsets='{"0": 5, "1": -2}').starting.offsets == {0: 5, 1: Place.EARLIEST}
-    assert read(endingOffsets='{"0": -1}').ending.offsets == {0: Place.LATEST}
+    assert read(startingOffsets='{"0": 5, "1": -2}').starting.offsets == {
+        0: 5,
+        1: NamedOffset.EARLIEST,
+    }
+    assert read(endingOffsets='{"0": -1}').ending.offsets == {0: NamedOffset.LATEST}
     assert read(startingTimestamp="1700000000000").starting.timestamp_us == 1_700_000_000_000_000
     for text in ("2026-11-01T12:00:00Z", "2026-11-01T12:00", "2026-11-01T14:00:00+02:00"):
         assert read(endingTimestamp=text).ending.timestamp_us == NOON_US
@@ -187,7 +193,7 @@ def test_filters_that_are_taken_narrow_what_is_read() -> None:
         Not(In(("kind",), ("reply", "request"))),
         In(("partition",), (0, 1)),
     ]
-    pushed, left = push(Pushed(Selection()), given)
+    pushed, left = push_filters(PushedFilters(Selection()), given)
     assert left == []
     assert (pushed.first, pushed.last, pushed.partitions) == (5, 10, frozenset({0, 1}))
     assert pushed.selection == Selection(
@@ -216,6 +222,6 @@ def test_filters_that_are_not_understood_are_left_to_spark() -> None:
         EqualTo(("timestamp",), dt.datetime(2026, 11, 1)),  # noqa: DTZ001 - it is told apart
         EqualTo(("headers", "key"), "a"),
     ]
-    pushed, left = push(Pushed(Selection()), given)
+    pushed, left = push_filters(PushedFilters(Selection()), given)
     assert left == given
-    assert pushed == Pushed(Selection())
+    assert pushed == PushedFilters(Selection())

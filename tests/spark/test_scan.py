@@ -107,5 +107,5 @@ def test_a_scan_over_flight_counts_and_takes_options_that_are_none(
 
 def test_a_column_that_is_there_twice_is_told(spark: SparkSession, log: WrittenLog) -> None:
     log.put_many(1)
-    with pytest.raises(InvalidSchema, match="offset: it is there twice"):
+    with pytest.raises(InvalidSchema, match="offset: it is listed twice"):
         scan(spark, path=str(log.data), columns=["offset", "offset"])

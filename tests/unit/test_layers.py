@@ -48,7 +48,7 @@ OUTSIDE = {
 ARROW_LOG_USERS = {
     "storage",  # the implementation, and the memory log, which shares its prepared rows
     "server/storages.py",  # the composition root
-    "spark/files.py",  # reads segments in place, behind an Origin
+    "spark/folder_source.py",  # reads segments in place, behind an Origin
     "spark/capture_files.py",  # makes record batches of captured messages
     "cli",  # commands that look at a log folder without a broker
 }

@@ -18,7 +18,7 @@ _UNKNOWN_NAME: Final = "TABLE_OR_VIEW_NOT_FOUND"
 @contextlib.contextmanager
 def spark_errors() -> Iterator[None]:
     """Turn what Spark raises into the one line of a command; raise NoJava first of all."""
-    from penstock.spark.java import find_java  # noqa: PLC0415  (so that --help starts fast)
+    from penstock.spark.jvm import find_java  # noqa: PLC0415  (so that --help starts fast)
 
     find_java()
     from pyspark.errors import PySparkException  # noqa: PLC0415

@@ -1,1 +1,1 @@
-"""The pipeline: bronze, silver and gold tables of what the broker's log holds."""
+"""The pipeline: bronze, silver and gold tables of the broker's log."""

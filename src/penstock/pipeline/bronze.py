@@ -1,76 +1,84 @@
-"""Bronze: every record as it was taken, by day."""
+"""Bronze: every record as the broker stored it, partitioned by day."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
-from penstock.pipeline.files import DataFile, day_of, describe
-from penstock.pipeline.landing import LandedFiles
-from penstock.pipeline.positions import Stream, ends, not_before, without
+from penstock.pipeline.bronze_ingest import DailyParquetFiles
+from penstock.pipeline.data_files import DataFile, day_of, describe
+from penstock.pipeline.offsets import (
+    Slice,
+    Stream,
+    at_or_after,
+    drop_before,
+    end_offsets,
+    in_slices,
+    next_slices,
+    overlapping,
+)
+from penstock.pipeline.tables import Table
 from penstock.spark.schema import RECORD, arrow_schema
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+__all__ = [
+    "BronzeWriter",
+    "NewRecords",
+    "bronze",
+    "bronze_offsets",
+    "new_records",
+    "table_offsets",
+]
 
-    from penstock.pipeline.tables import Table
-
-__all__ = ["BronzeWriter", "bronze", "positions_of"]
+BRONZE_SCHEMA: Final = arrow_schema(RECORD).append(pa.field("day", pa.date32()))
 
 
-LANDED: Final = arrow_schema(RECORD).append(pa.field("day", pa.date32()))
-"""The table's columns."""
-
-
-def bronze(records: "DataFrame") -> "DataFrame":
-    """Return records with the day, in UTC, on which the broker took them."""
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
+def bronze(records: DataFrame) -> DataFrame:
+    """Return records with `day`, the UTC day of their broker timestamp."""
     return records.withColumn("day", f.to_date("timestamp"))
 
 
 class BronzeWriter:
-    """Puts records into the table, each once: what is before the table's position is left out.
+    """Adds records to the bronze table, each once.
 
-    So a batch that comes again, after a crash or with a checkpoint that was lost, adds nothing.
+    Records before the table's offsets are dropped, so a batch that Spark runs again, after a crash
+    or with a lost checkpoint, adds nothing twice.
     """
 
-    def __init__(self, table: "Table") -> None:
+    def __init__(self, table: Table) -> None:
         self._table = table
-        self._positions: dict[Stream, int] | None = None
+        self._offsets: dict[Stream, int] | None = None
 
     @property
-    def positions(self) -> dict[Stream, int]:
+    def offsets(self) -> dict[Stream, int]:
         """The next offset of each stream."""
-        if self._positions is None:
-            self._positions = positions_of(self._table)
-        return self._positions
+        if self._offsets is None:
+            self._offsets = bronze_offsets(self._table)
+        return self._offsets
 
-    def put(self, records: "DataFrame") -> int:
-        """Put records into the table; return how many were new."""
+    def write(self, records: DataFrame) -> int:
+        """Add the records of a DataFrame; return the number of new ones."""
         frame = bronze(records)
-        if self._positions is None:
-            self._table.fit(frame)
-        condition = not_before(self.positions)
+        if self._offsets is None:
+            self._table.evolve_schema(frame)
+        condition = at_or_after(self.offsets)
         return self._commit(
             self._table.write(frame if condition is None else frame.where(condition))
         )
 
-    def take(self, paths: Sequence[str]) -> int:
-        """Put files of records that were written into the table's folder into the table.
-
-        Return how many of their records were new.
-        """
-        if self._positions is None:
-            self._table.fit_schema(LANDED)
+    def add_files(self, paths: Sequence[str]) -> int:
+        """Add Parquet files that are already in the table's folder; return the new records."""
+        if self._offsets is None:
+            self._table.evolve_arrow_schema(BRONZE_SCHEMA)
         folder = self._table.folder
         files = []
         for path in paths:
             file = describe(folder, path, day=day_of(path))
-            done = [self.positions.get(stream, 0) for stream in ends(folder, [file])]
+            done = [self.offsets.get(stream, 0) for stream in end_offsets(folder, [file])]
             if any(offset > file.low["offset"] for offset in done):
-                file = self._trimmed(file)
+                file = self._without_known_records(file)
             if file.rows:
                 files.append(file)
         return self._commit(files)
@@ -78,34 +86,65 @@ class BronzeWriter:
     def _commit(self, files: list[DataFile]) -> int:
         if not files:
             return 0
-        known = self.positions
-        found = ends(self._table.folder, files)
+        known = self.offsets
+        found = end_offsets(self._table.folder, files)
         if not found.keys() <= known.keys():
             names = frozenset(stream.name for stream in found.keys() | known.keys())
-            self._table.log.remember(names)
+            self._table.log.set_stream_names(names)
         self._table.commit(
-            add=files, marks={stream.name: offset for stream, offset in found.items()}
+            add=files, transactions={stream.name: offset for stream, offset in found.items()}
         )
         known.update(found)
         return sum(each.rows for each in files)
 
-    def _trimmed(self, file: DataFile) -> DataFile:
-        """Write a file anew without the records that the table has."""
-        place = self._table.folder / file.path
-        left = without(pq.read_table(place, partitioning=None), self.positions)
-        place.unlink()
+    def _without_known_records(self, file: DataFile) -> DataFile:
+        """Replace a file by one without the records that the table already has."""
+        path = self._table.folder / file.path
+        left = drop_before(pq.read_table(path, partitioning=None), self.offsets)
+        path.unlink()
         if not len(left):
             return file._replace(rows=0)
-        with LandedFiles(self._table.folder, left.schema) as files:
+        with DailyParquetFiles(self._table.folder, left.schema) as files:
             for batch in left.combine_chunks().to_batches():
                 files.write(batch)
-            (path,) = files.close()
-        return describe(self._table.folder, path, day=file.day)
+            (name,) = files.close()
+        return describe(self._table.folder, name, day=file.day)
 
 
-def positions_of(table: "Table") -> dict[Stream, int]:
-    """Return how far the bronze table has come, by its own log."""
+class NewRecords(NamedTuple):
+    """Records of bronze that another table has not processed; `lag` messages come after them."""
+
+    records: DataFrame
+    slices: list[Slice]
+    lag: int
+
+
+def new_records(
+    spark: SparkSession, bronze_table: Table, table: Table, *, rows_max: int
+) -> NewRecords | None:
+    """Return the next bronze records for `table`, about `rows_max`; None if there are none."""
+    until = bronze_offsets(bronze_table)
+    done = table_offsets(table, until)
+    files = bronze_table.log.files() if until else ()
+    slices = next_slices(files, done=done, until=until, rows_max=rows_max)
+    if not slices:
+        return None
+    records = bronze_table.read(spark, overlapping(files, slices)).where(in_slices(slices))
+    ends = done | {each.stream: each.end for each in slices}
+    lag = sum(end - ends.get(stream, 0) for stream, end in until.items())
+    return NewRecords(records, slices, lag)
+
+
+def bronze_offsets(table: Table) -> dict[Stream, int]:
+    """Return the next offset of each stream in the bronze table."""
     if not table.exists():
         return {}
-    streams = map(Stream.parse, table.log.names())
-    return {stream: table.log.mark(stream.name) or 0 for stream in streams}
+    return table_offsets(table, map(Stream.parse, table.log.stream_names()))
+
+
+def table_offsets(table: Table, streams: Iterable[Stream], prefix: str = "") -> dict[Stream, int]:
+    """Return the next offset of streams in a table, from its app transactions `prefix` + name."""
+    table.exists()
+    return {
+        stream: table.log.transaction_version(f"{prefix}{stream.name}") or 0 for stream in streams
+    }

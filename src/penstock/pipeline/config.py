@@ -1,7 +1,7 @@
-"""What the pipeline is told: the typed contents of `pipeline.toml`.
+"""Settings of the pipeline: the typed contents of `pipeline.toml`.
 
-One class for each table; `docs/pipeline.md` describes every key. `config_loading.load` is the way
-to get a `PipelineConfig`: it has been checked as a whole.
+One class for each TOML table; `docs/pipeline.md` describes every key. `config_loading.load` returns
+a `PipelineConfig` that is validated as a whole.
 """
 
 from typing import Annotated, Literal
@@ -29,13 +29,14 @@ _Rows = Annotated[int, Meta(ge=1)]
 
 
 class _Table(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A table of the file."""
+    """A TOML table."""
 
 
 class SourceConfig(_Table, frozen=True):
-    """`[source]`: where messages are read, by `path` or by `endpoint`, and published back to.
+    """`[source]`: the log to read, by `path` or by `endpoint`; rows are published to `endpoint`.
 
-    `certificate` is a PEM file of who signed the broker's, where the system does not know that.
+    `certificate` is a PEM file with the authority of the broker's certificate. Without it the
+    authorities of the system are used.
     """
 
     path: str = ""
@@ -48,7 +49,7 @@ class SourceConfig(_Table, frozen=True):
 
     @property
     def options(self) -> dict[str, str]:
-        """The options by which the data source finds the log."""
+        """The options of the data source that name the log."""
         if not self.endpoint:
             return {"path": self.path}
         named = {"endpoint": self.endpoint, "token": self.token, "certificate": self.certificate}
@@ -56,10 +57,9 @@ class SourceConfig(_Table, frozen=True):
 
 
 class WarehouseConfig(_Table, frozen=True):
-    """`[warehouse]`: the folder of all tables and of what the pipeline remembers."""
+    """`[warehouse]`: the folder of all tables and checkpoints, and their maintenance."""
 
     folder: _Text = "warehouse"
-    format: Literal["delta", "parquet"] = "delta"
     compact_files_min: Annotated[int, Meta(ge=2)] = limits.PIPELINE_COMPACT_FILES_MIN
     compact_bytes: Annotated[int, Meta(ge=limits.MIB)] = limits.PIPELINE_COMPACT_BYTES
     maintain_seconds: _Seconds = limits.PIPELINE_MAINTAIN_SECONDS
@@ -69,18 +69,18 @@ class WarehouseConfig(_Table, frozen=True):
 
 
 class BronzeConfig(_Table, frozen=True):
-    """`[bronze]`: how often records are taken from the log, and how many at once."""
+    """`[bronze]`: the trigger interval and the size of a batch."""
 
     trigger_ms: Annotated[int, Meta(ge=0, le=86_400_000)] = 0
     rows_max: _Rows = limits.PIPELINE_BATCH_ROWS_MAX
 
 
 class FieldConfig(_Table, frozen=True):
-    """`[[silver.field]]`: a column, its type, and where in a payload it is found.
+    """`[[silver.field]]`: a column, its type, and its path in the payload.
 
-    `path` leads into nested objects, with dots between the names; it is the name if not given.
-    `formats` say how a time is written: "iso", "epoch_s", "epoch_ms", "epoch_us" or a pattern of
-    Spark's such as "dd.MM.yyyy HH:mm"; the first that fits is taken.
+    `path` names nested objects with dots between the names; the default is the column's name.
+    `formats` are the formats of a time, tried in order: "iso", "epoch_s", "epoch_ms", "epoch_us" or
+    a pattern of Spark's such as "dd.MM.yyyy HH:mm".
     """
 
     name: _Name
@@ -92,7 +92,7 @@ class FieldConfig(_Table, frozen=True):
 
 
 class SilverConfig(_Table, frozen=True):
-    """`[[silver]]`: a table of decoded rows, of the topics that fit."""
+    """`[[silver]]`: a table of decoded payloads of the matching topics."""
 
     name: _Name
     topics: Annotated[tuple[_Text, ...], Meta(min_length=1)]
@@ -108,7 +108,7 @@ class SilverConfig(_Table, frozen=True):
 
 
 class GoldConfig(_Table, frozen=True):
-    """`[gold]`: what is computed of all messages, how often, and the folder of further queries."""
+    """`[gold]`: windows of the built-in tables, the interval, and the folder of SQL files."""
 
     enabled: bool = True
     seconds: _Seconds = 10.0
@@ -127,7 +127,7 @@ class PublishConfig(_Table, frozen=True):
 
 
 class SparkConfig(_Table, frozen=True):
-    """`[spark]`: where Spark runs, and settings of its own."""
+    """`[spark]`: Spark's master, memory and further settings."""
 
     master: _Text = "local[*]"
     memory: _Text = "1g"

@@ -1,4 +1,4 @@
-"""`pipeline.toml` read, typed and checked, or an error that names the key."""
+"""Load and validate `pipeline.toml`; errors name the key."""
 
 import difflib
 import os
@@ -17,7 +17,7 @@ from penstock.pipeline.config import FieldConfig, PipelineConfig, SilverConfig
 
 __all__ = ["BUILT_IN_GOLD", "FIELD_TYPES", "METADATA_COLUMNS", "TOKEN_VARIABLE", "load"]
 
-TOKEN_VARIABLE: Final = "PENSTOCK_TOKEN"  # noqa: S105  (the name of one, not one)
+TOKEN_VARIABLE: Final = "PENSTOCK_TOKEN"  # noqa: S105  (the name of a variable)
 FIELD_TYPES: Final = (
     "string", "boolean", "int", "long", "float", "double", "date", "timestamp", "binary",
 )  # fmt: skip
@@ -25,7 +25,7 @@ METADATA_COLUMNS: Final = (
     "topic", "partition", "offset", "timestamp", "protocol", "kind", "sender", "message_id",
     "event_time", "day",
 )  # fmt: skip
-"""Columns that every silver table has beside its fields."""
+"""Columns of every silver table in addition to its fields."""
 BUILT_IN_GOLD: Final = ("traffic", "exchanges", "latency", "sessions")
 
 _DECIMAL: Final = re.compile(r"decimal\((\d{1,2}),\s*(\d{1,2})\)")
@@ -38,14 +38,15 @@ _FIELD: Final = re.compile(
 def load(file: Path, *, environment: Mapping[str, str] | None = None) -> PipelineConfig:
     """Return the configuration of a file; raise ConfigError.
 
-    Paths in it are relative to the file's folder. A token that the file does not give is taken
-    from the variable PENSTOCK_TOKEN.
+    Paths are relative to the file's folder. Without a token in the file, the variable
+    PENSTOCK_TOKEN is used.
     """
     values = _read(file)
+    _reject_removed_keys(str(file), values)
     try:
         config = msgspec.convert(values, PipelineConfig)
     except msgspec.ValidationError as error:
-        raise _spelled(str(file), str(error)) from None
+        raise _translated(str(file), str(error)) from None
     source = config.source
     if not source.path and not source.endpoint:
         source = msgspec.structs.replace(source, path="penstock-data")
@@ -84,12 +85,23 @@ def _read(file: Path) -> dict[str, Any]:
         raise ConfigError(str(file), "", problem) from None
 
 
+def _reject_removed_keys(source: str, values: Mapping[str, Any]) -> None:
+    """Raise ConfigError for a key of an earlier version, with the way to replace it."""
+    warehouse = values.get("warehouse")
+    if not isinstance(warehouse, dict) or "format" not in warehouse:
+        return
+    problem = "was removed, all tables are Delta tables; delete this key"
+    if warehouse["format"] != "delta":
+        problem += " and give a new warehouse.folder, since older tables cannot be continued"
+    raise ConfigError(source, "warehouse.format", problem)
+
+
 def _anchored(file: Path, path: str) -> str:
     return str(file.parent / path) if path else ""
 
 
-def _spelled(source: str, text: str) -> ConfigError:
-    """Return the error of a value that does not fit, in the words of the file."""
+def _translated(source: str, text: str) -> ConfigError:
+    """Return msgspec's validation error as a ConfigError with the key of the file."""
     match = _AT.match(text)
     problem, key = (match["problem"], match["key"] or "") if match else (text, "")
     if problem.startswith("Invalid enum value "):
@@ -109,12 +121,12 @@ def _spelled(source: str, text: str) -> ConfigError:
 
 
 def _known(path: str) -> list[str]:
-    """Return the keys that a table of the file may have."""
+    """Return the keys that a TOML table may have."""
     return sorted(each.name for each in msgspec.structs.fields(_type_of(path)))
 
 
 def _type_of(path: str) -> Any:  # noqa: ANN401
-    """Return the type of a value, or of each where there are several: a class or a Literal."""
+    """Return the type of a key, of its items if it is a list: a class or a Literal."""
     found: Any = PipelineConfig
     for name in filter(None, path.split(".")):
         found = next(each.type for each in msgspec.structs.fields(found) if each.name == name)
@@ -124,37 +136,39 @@ def _type_of(path: str) -> Any:  # noqa: ANN401
 
 
 class _Check:
-    """What no single value can know."""
+    """Checks that involve more than one key."""
 
     def __init__(self, source: str) -> None:
         self._source = source
 
     def all(self, config: PipelineConfig) -> None:
-        """Raise ConfigError at the first thing that does not fit the others."""
+        """Raise ConfigError for the first conflict between keys."""
         if config.source.path and config.source.endpoint:
             raise self._error("source.endpoint", "give source.path or source.endpoint, not both")
         if config.source.certificate and not config.source.endpoint:
-            raise self._error("source.certificate", "is for source.endpoint: give that")
+            raise self._error("source.certificate", "needs source.endpoint")
         if config.publish and not config.source.endpoint:
-            raise self._error("publish", "rows are published through source.endpoint: give that")
+            raise self._error("publish", "needs source.endpoint")
         names: set[str] = set()
         for index, silver in enumerate(config.silver):
             key = f"silver[{index}]"
             if silver.name in names:
-                raise self._error(f"{key}.name", f'"{silver.name}" is the name of another')
+                raise self._error(f"{key}.name", f'another silver table is named "{silver.name}"')
             if silver.name in {"bronze", "dead_letters", *BUILT_IN_GOLD}:
-                raise self._error(f"{key}.name", f'"{silver.name}" is a table of the pipeline')
+                raise self._error(
+                    f"{key}.name", f'"{silver.name}" is a built-in table of the pipeline'
+                )
             names.add(silver.name)
             self._silver(silver, key)
         tables = [publish.table for publish in config.publish]
         for index, publish in enumerate(config.publish):
             if publish.table in tables[:index]:
                 raise self._error(
-                    f"publish[{index}].table", f'"{publish.table}" goes to another topic already'
+                    f"publish[{index}].table", f'"{publish.table}" is published to another topic'
                 )
             if not is_publishable(publish.topic):
                 raise self._error(
-                    f"publish[{index}].topic", "expected a topic's name: no wildcard level"
+                    f"publish[{index}].topic", "expected a topic name without wildcards"
                 )
 
     def _silver(self, silver: SilverConfig, key: str) -> None:
@@ -163,13 +177,15 @@ class _Check:
                 compile_pattern(pattern)
             except InvalidPattern:
                 raise self._error(
-                    f"{key}.topics", f'"{pattern[:40]}" matches no topic; # and > stand at the end'
+                    f"{key}.topics", f'"{pattern[:40]}" matches no topic; # and > must be last'
                 ) from None
         names = [field.name for field in silver.field]
         for index, field in enumerate(silver.field):
             self._field(silver, field, f"{key}.field[{index}]")
             if names.index(field.name) != index:
-                raise self._error(f"{key}.field[{index}].name", f'"{field.name}" is there twice')
+                raise self._error(
+                    f"{key}.field[{index}].name", f'another field is named "{field.name}"'
+                )
         if silver.event_time != "timestamp":
             types = {field.name: field.type for field in silver.field if not field.array}
             if types.get(silver.event_time) != "timestamp":
@@ -180,12 +196,12 @@ class _Check:
             if column not in {*names, *METADATA_COLUMNS}:
                 raise self._error(f"{key}.dedup", f'there is no column "{column}"')
         if set(silver.dedup) - {"message_id"} and not silver.watermark_seconds:
-            problem = "needs watermark_seconds: how long a row is remembered"
+            problem = "needs watermark_seconds, the time for which rows are compared"
             raise self._error(f"{key}.dedup", problem)
         if silver.format == "text":
             self._text(silver, key)
         elif silver.pattern:
-            raise self._error(f"{key}.pattern", 'is for format = "text"')
+            raise self._error(f"{key}.pattern", 'needs format = "text"')
 
     def _text(self, silver: SilverConfig, key: str) -> None:
         if not silver.pattern:
@@ -196,7 +212,7 @@ class _Check:
         try:
             groups = re.compile(re.sub(r"\(\?<(?![=!])", "(?P<", silver.pattern)).groups
         except re.error as error:
-            raise self._error(f"{key}.pattern", f"no regular expression: {error}") from None
+            raise self._error(f"{key}.pattern", f"invalid regular expression: {error}") from None
         if groups != len(silver.field):
             problem = f"has {groups} groups for {len(silver.field)} fields"
             raise self._error(f"{key}.pattern", problem)
@@ -212,14 +228,14 @@ class _Check:
             problem = f'every silver table has a column "{field.name}"; choose another and set path'
             raise self._error(f"{key}.name", problem)
         if field.formats and field.type not in {"timestamp", "date"}:
-            raise self._error(f"{key}.formats", 'is for type = "timestamp" or "date"')
+            raise self._error(f"{key}.formats", 'needs type = "timestamp" or "date"')
         nested = silver.format in {"json", "messagepack"}
         if field.array and not nested:
-            raise self._error(f"{key}.array", f'is not for format = "{silver.format}"')
+            raise self._error(f"{key}.array", f'cannot be used with format = "{silver.format}"')
         if field.path and not nested:
-            raise self._error(f"{key}.path", f'is not for format = "{silver.format}"')
+            raise self._error(f"{key}.path", f'cannot be used with format = "{silver.format}"')
         if field.path and not (all(field.path.split(".")) and "'" not in field.path):
-            raise self._error(f"{key}.path", "expected names with dots between them, no quotes")
+            raise self._error(f"{key}.path", "expected names separated by dots, without quotes")
 
     def _error(self, key: str, problem: str) -> ConfigError:
         return ConfigError(self._source, key, problem)

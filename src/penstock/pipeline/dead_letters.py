@@ -1,34 +1,31 @@
-"""Dead letters replayed: decoded again, by the schema as it is now."""
+"""Replay of dead letters: decode them again with the current schema."""
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
 
 from penstock.pipeline.config import SilverConfig
-from penstock.pipeline.silver import DEAD_LETTER_COLUMNS, ERROR, deduplicated, good, silver
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from penstock.pipeline.warehouse import Warehouse
+from penstock.pipeline.silver import DEAD_LETTER_COLUMNS, ERROR, deduplicated, silver, valid_rows
+from penstock.pipeline.warehouse import Warehouse
 
 __all__ = ["Replayed", "replay"]
 
 
 class Replayed(NamedTuple):
-    """What became of the dead letters of a schema."""
+    """Counts of a replay: rows added to the silver table, and dead letters that stay."""
 
     schema: str
     replayed: int
     left: int
 
 
-def replay(spark: "SparkSession", warehouse: "Warehouse", schema: SilverConfig) -> Replayed:
-    """Put dead letters of a schema that fit now into its table, and take them out of theirs.
+def replay(spark: SparkSession, warehouse: Warehouse, schema: SilverConfig) -> Replayed:
+    """Move dead letters that the schema decodes now into its silver table.
 
-    Rows that were late are taken: it is asked for them. A row that is in the table already is not
-    put there again, so a replay that was cut short is done again without harm.
+    Late rows are moved too. A row that the silver table already has is not added again, so an
+    interrupted replay can be repeated.
     """
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
     dead, table = warehouse.dead_letters(), warehouse.silver(schema.name)
     if not dead.exists():
         return Replayed(schema.name, 0, 0)
@@ -36,21 +33,21 @@ def replay(spark: "SparkSession", warehouse: "Warehouse", schema: SilverConfig) 
     own = letters.where(f.col("schema") == schema.name)
     decoded = silver(own, schema).persist()
     try:
-        rows = good(decoded)
-        table.fit(rows)
+        rows = valid_rows(decoded)
+        table.evolve_schema(rows)
         existing = table.read(spark) if table.log.files() else None
-        fits = rows
+        new_rows = rows
         for keys in {("message_id",), schema.dedup}:
-            fits = deduplicated(fits, keys, existing)
-        files = table.write(fits)
+            new_rows = deduplicated(new_rows, keys, existing)
+        files = table.write(new_rows)
         if files:
             table.commit(add=files)
-        healed = rows.select("message_id")
+        decodable = rows.select("message_id")
         count = decoded.where(f.col(ERROR).isNull()).count()
         if count:
             old = list(dead.log.files())
             others = letters.where(f.col("schema") != schema.name)
-            left = own.join(healed, "message_id", "left_anti").select(*DEAD_LETTER_COLUMNS)
+            left = own.join(decodable, "message_id", "left_anti").select(*DEAD_LETTER_COLUMNS)
             kept = dead.write(others.select(*DEAD_LETTER_COLUMNS).unionByName(left))
             dead.commit(add=kept, remove=old)
         return Replayed(schema.name, sum(each.rows for each in files), decoded.count() - count)

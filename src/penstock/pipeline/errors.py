@@ -1,4 +1,4 @@
-"""Errors of a pipeline."""
+"""Errors of the pipeline, for its operator."""
 
 import re
 from typing import Final
@@ -19,7 +19,7 @@ __all__ = [
 
 
 class CannotKeep(OperatorError):
-    """The pipeline cannot keep tables in this folder."""
+    """The warehouse folder cannot be read or written."""
 
     code = ErrorCode.CANNOT_KEEP
     template = "cannot keep tables in {folder}: {reason}; set warehouse.folder"
@@ -29,7 +29,7 @@ class CannotKeep(OperatorError):
 
 
 class ColumnChanged(OperatorError):
-    """A column has a different type in the table."""
+    """A column has another type than in the table."""
 
     code = ErrorCode.INVALID_CONFIG
     template = (
@@ -44,7 +44,7 @@ class ColumnChanged(OperatorError):
 
 
 class JobFailed(OperatorError):
-    """A job failed to update its table; `reason` is the first line of its error."""
+    """A table cannot be updated; `reason` is the first line of the error."""
 
     code = ErrorCode.CANNOT_KEEP
     template = "{name}: {reason}"
@@ -54,7 +54,7 @@ class JobFailed(OperatorError):
 
 
 class NoSuchTable(OperatorError):
-    """No table or topic has this name."""
+    """A name is neither a table nor a topic."""
 
     code = ErrorCode.CANNOT_READ
 
@@ -66,7 +66,7 @@ class NoSuchTable(OperatorError):
 
 
 class NoSuchTopics(OperatorError):
-    """A pattern that no topic can match."""
+    """A pattern matches no possible topic."""
 
     code = ErrorCode.CANNOT_READ
 
@@ -80,7 +80,7 @@ class NoSuchTopics(OperatorError):
 
 
 class NotAQuery(OperatorError):
-    """A statement that is not a query; `text` is how it begins."""
+    """A SQL statement is not read-only; `text` is its beginning."""
 
     code = ErrorCode.INVALID_CONFIG
     template = (
@@ -92,7 +92,7 @@ class NotAQuery(OperatorError):
 
 
 class QueryFailed(OperatorError):
-    """Spark rejects a query of the user; `reason` is Spark's first line."""
+    """Spark rejects a SQL query; `reason` is the first line of Spark's error."""
 
     code = ErrorCode.INVALID_CONFIG
     template = "{where}: {reason}"
@@ -102,7 +102,7 @@ class QueryFailed(OperatorError):
 
 
 class WarehouseInUse(OperatorError):
-    """Another pipeline writes these tables."""
+    """Another process has locked the warehouse."""
 
     code = ErrorCode.LOG_IN_USE
     template = "another pipeline writes {folder}: stop it, or set warehouse.folder"
@@ -110,12 +110,14 @@ class WarehouseInUse(OperatorError):
     folder: str
 
 
-# What a task of ours raised stands in Spark's text as the last line of a traceback.
-_OURS: Final = re.compile(r"^penstock(?:\.\w+)+: (.+)$", re.MULTILINE)
+# An error of a Penstock task is the last line of a traceback in the text of Spark's error.
+_PENSTOCK_ERROR: Final = re.compile(r"^penstock(?:\.\w+)+: (.+)$", re.MULTILINE)
 
 
 def reason_of(error: BaseException) -> str:
-    """Return what an error says in one line: of Spark's long ones what was ours, or the first."""
+    """Return the reason of an error in one line: of the Penstock error in it, or the first."""
     text = str(error)
-    lines = _OURS.findall(text)[-1:] or [line for line in text.splitlines() if line.strip()]
+    lines = _PENSTOCK_ERROR.findall(text)[-1:] or [
+        line for line in text.splitlines() if line.strip()
+    ]
     return lines[0].rstrip(". ") if lines else type(error).__name__

@@ -1,20 +1,20 @@
-"""Gold: what is computed of all messages. Each table is a function of records, and of itself.
+"""Gold: tables computed from all messages, each as a function of records and of the old table.
 
-A table grows by parts: `merged_…(old, new)` of what is there and of what was computed of new
-records is the same as computing it of all records at once, whatever the parts were and whenever
-they came. So nothing is ever too late for gold, and nothing is counted twice.
+A table grows in parts: `merged_…(old, new)` of the table and of the result for new records equals
+the result for all records at once, in any order and for any split. So late messages are counted,
+and no message is counted twice.
 
-`revision` grows with each change of a row, so that what changed since can be found.
+`revision` grows with each change of a row, so changed rows can be selected.
 """
 
 import datetime as dt
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from penstock.pipeline.positions import LOG_CHARACTERS
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as f
+
+from penstock.pipeline.offsets import LOG_ID_CHARACTERS
 from penstock.wire.fleximq import ClientId
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 __all__ = [
     "exchanges",
@@ -27,20 +27,18 @@ __all__ = [
 ]
 
 _BROKER: Final = str(int(ClientId.BROKER))
-"""Who the broker is where it replies itself."""
-_OF_ONE: Final = {
+"""The sender of replies that the broker itself sends."""
+_ONE_SIDED_COLUMNS: Final = {
     "target": "string", "path": "string", "topic": "string", "replier": "string", "status": "int",
 }  # fmt: skip
-"""Columns of exchanges that either the request gives or the reply."""
+"""Columns of exchanges that come from the request or from the reply, not from both."""
 
 
 # --- Traffic ------------------------------------------------------------------------------------
 
 
-def traffic(records: "DataFrame", *, window_seconds: int, revision: int = 0) -> "DataFrame":
-    """Return messages and bytes of each topic and protocol, by window of the broker's time."""
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
+def traffic(records: DataFrame, *, window_seconds: int, revision: int = 0) -> DataFrame:
+    """Count messages and bytes by topic, protocol and window of the broker's timestamp."""
     counted = records.groupBy(
         f.window("timestamp", f"{window_seconds} seconds").alias("window"), "topic", "protocol"
     ).agg(
@@ -59,10 +57,8 @@ def traffic(records: "DataFrame", *, window_seconds: int, revision: int = 0) -> 
     )
 
 
-def merged_traffic(old: "DataFrame", new: "DataFrame") -> "DataFrame":
-    """Return the traffic of both."""
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
+def merged_traffic(old: DataFrame, new: DataFrame) -> DataFrame:
+    """Return the sum of two traffic tables."""
     keys = ("window_start", "window_end", "topic", "protocol", "day")
     return (
         old.unionByName(new)
@@ -76,25 +72,22 @@ def merged_traffic(old: "DataFrame", new: "DataFrame") -> "DataFrame":
 # --- Requests and replies -----------------------------------------------------------------------
 
 
-def exchanges(records: "DataFrame", *, revision: int = 0) -> "DataFrame":
-    """Return a row for each request with its reply, and one for each reply that answers none.
+def exchanges(records: DataFrame, *, revision: int = 0) -> DataFrame:
+    """Return a row for each request with its reply, and one for each reply without a request.
 
-    An id is the requester's own, and it may use it again: a reply is the answer to the last request
-    before it, in the order of the log, of the client that it is for and with its id, if that came
-    on the same day or the day before. Only the first reply to a request is its answer. So each
-    request and each reply is in one row; `requested` is null where only the reply is there,
-    `replied` where there is none yet.
+    A correlation id is chosen by the requester, which may use it again. A reply answers the last
+    request before it in the log that has its id and came from its receiver, on the same day or the
+    day before. Only the first reply to a request counts. So each request and each reply is in one
+    row; `requested` is null for a reply alone, `replied` is null for a request without a reply.
     """
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
     asks, answers = f.col("kind") == "request", f.col("kind") == "reply"
-    told = records.where((asks | answers) & f.col("correlation").isNotNull())
-    return _paired(
-        told.select(
+    found = records.where((asks | answers) & f.col("correlation").isNotNull())
+    return _pair(
+        found.select(
             "correlation",
-            f.when(asks, f.col("sender")).otherwise(_routed("to")).alias("requester"),
-            f.when(asks, _routed("to")).alias("target"),
-            f.when(asks, _routed("path")).alias("path"),
+            f.when(asks, f.col("sender")).otherwise(_header("to")).alias("requester"),
+            f.when(asks, _header("to")).alias("target"),
+            f.when(asks, _header("path")).alias("path"),
             f.when(asks, f.col("topic")).alias("topic"),
             f.when(answers, f.col("sender")).alias("replier"),
             f.when(answers, f.col("status")).alias("status"),
@@ -106,30 +99,27 @@ def exchanges(records: "DataFrame", *, revision: int = 0) -> "DataFrame":
     )
 
 
-def merged_exchanges(old: "DataFrame", new: "DataFrame") -> "DataFrame":
-    """Return the exchanges of both; a reply finds the request that came before it."""
-    return _paired(_told(old).unionByName(_told(new)))
+def merged_exchanges(old: DataFrame, new: DataFrame) -> DataFrame:
+    """Merge two tables of exchanges, pairing replies with requests across them."""
+    return _pair(_requests_and_replies(old).unionByName(_requests_and_replies(new)))
 
 
-def _routed(key: str) -> "Column":
-    """Return what the first header with a key says: whom a message is for, and by which path."""
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
+def _header(key: str) -> Column:
+    """Return the value of the first header with a key, such as `to` or `path`."""
     fitting = f.filter("headers", lambda header: header["key"] == key)
     return f.get(fitting, f.lit(0))["value"].cast("string")
 
 
-def _told(pairs: "DataFrame") -> "DataFrame":
-    """Return the requests and replies that exchanges were made of."""
-    from pyspark.sql import functions as f  # noqa: PLC0415
+def _requests_and_replies(pairs: DataFrame) -> DataFrame:
+    """Split exchanges into their requests and replies, one row each."""
 
-    def part(moment: str, identifier: str, columns: tuple[str, ...]) -> "DataFrame":
+    def part(moment: str, identifier: str, columns: tuple[str, ...]) -> DataFrame:
         return pairs.where(f.col(moment).isNotNull()).select(
             "correlation",
             "requester",
             *(
                 f.col(name) if name in columns else f.lit(None).cast(kind).alias(name)
-                for name, kind in _OF_ONE.items()
+                for name, kind in _ONE_SIDED_COLUMNS.items()
             ),
             f.lit(moment == "requested").alias("asks"),
             f.col(moment).alias("moment"),
@@ -142,21 +132,18 @@ def _told(pairs: "DataFrame") -> "DataFrame":
     )
 
 
-def _paired(told: "DataFrame") -> "DataFrame":
-    """Return exchanges of requests and replies. A message id sorts as the log does.
+def _pair(messages: DataFrame) -> DataFrame:
+    """Pair requests and replies into exchanges, in the order of message ids, which is the log's.
 
-    What comes later than the next day is no answer: so new records concern files of few days.
+    A reply after the next day pairs with no request, so new records change files of few days.
     """
-    from pyspark.sql import Window  # noqa: PLC0415
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
     asks = f.col("asks")
     one = f.struct("asks", "moment", "id", "replier", "status", "revision")
     by_id = Window.partitionBy(
-        "requester", "correlation", f.substring("id", 1, LOG_CHARACTERS)
+        "requester", "correlation", f.substring("id", 1, LOG_ID_CHARACTERS)
     ).orderBy("id", "moment", asks.desc())
 
-    def near(other: str) -> "Column":
+    def near(other: str) -> Column:
         return f.abs(f.date_diff("moment", f"{other}.moment")) <= 1
 
     yes, no = f.lit(True), f.lit(False)  # noqa: FBT003
@@ -164,11 +151,11 @@ def _paired(told: "DataFrame") -> "DataFrame":
     answered = asks & ~f.coalesce("after.asks", yes) & near("after")
     answers = ~asks & f.coalesce("before.asks", no) & near("before")
 
-    def of_reply(column: str) -> "Column":
+    def of_reply(column: str) -> Column:
         return f.when(answered, f.col(f"after.{column}")).when(~asks, f.col(column))
 
     return (
-        told.withColumn("before", f.lag(one).over(by_id))
+        messages.withColumn("before", f.lag(one).over(by_id))
         .withColumn("after", f.lead(one).over(by_id))
         .where(~f.coalesce(answers, no))
         .select(
@@ -183,7 +170,7 @@ def _paired(told: "DataFrame") -> "DataFrame":
             of_reply("status").alias("status"),
             f.when(asks, f.col("id")).alias("request_id"),
             of_reply("id").alias("reply_id"),
-            # What came beside it may have taken its reply, or made one of it that answers nothing.
+            # A neighbour with a newer revision may have changed the pairing of this row.
             f.greatest(f.col("revision"), beside).alias("revision"),
         )
         .withColumn("day", f.to_date(f.coalesce("requested", "replied")))
@@ -191,27 +178,25 @@ def _paired(told: "DataFrame") -> "DataFrame":
 
 
 def latency(
-    pairs: "DataFrame",
+    pairs: DataFrame,
     *,
     window_seconds: int,
     unanswered_seconds: float,
     now: dt.datetime,
     revision: int = 0,
-) -> "DataFrame":
-    """Return how fast requests of each topic and path were answered, by window of their time.
+) -> DataFrame:
+    """Return reply latency by topic, path and window of the request time.
 
-    Percentiles are exact, in milliseconds. A request is unanswered when there is no reply
-    `unanswered_seconds` before `now`, or when the broker replied in place of who was asked: it says
-    that no answer will come.
+    Percentiles are exact, in milliseconds. A request is unanswered if it has no reply
+    `unanswered_seconds` before `now`, or if the broker replied in place of the target client, which
+    means that no reply will come.
     """
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
-    given_up = (f.col("replier") == _BROKER) & (f.col("target") != _BROKER)
-    answered = f.col("replied").isNotNull() & ~f.coalesce(given_up, f.lit(False))  # noqa: FBT003
-    took = f.when(answered, f.unix_micros("replied") - f.unix_micros("requested"))
+    replied_by_broker = (f.col("replier") == _BROKER) & (f.col("target") != _BROKER)
+    answered = f.col("replied").isNotNull() & ~f.coalesce(replied_by_broker, f.lit(False))  # noqa: FBT003
+    duration_us = f.when(answered, f.unix_micros("replied") - f.unix_micros("requested"))
     due = now - dt.timedelta(seconds=unanswered_seconds)
     is_due = f.col("replied").isNotNull() | (f.col("requested") < f.lit(due))
-    shares = f.percentile(took / 1000, f.array(f.lit(0.5), f.lit(0.95), f.lit(0.99)))
+    shares = f.percentile(duration_us / 1000, f.array(f.lit(0.5), f.lit(0.95), f.lit(0.99)))
     window = f.window("requested", f"{window_seconds} seconds").alias("window")
     return (
         pairs.where(f.col("requested").isNotNull())
@@ -241,10 +226,8 @@ def latency(
 # --- Sessions -----------------------------------------------------------------------------------
 
 
-def sessions(records: "DataFrame", *, gap_seconds: int, revision: int = 0) -> "DataFrame":
-    """Return the sessions of each sender: messages with no more than the gap between them."""
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
+def sessions(records: DataFrame, *, gap_seconds: int, revision: int = 0) -> DataFrame:
+    """Return the sessions of each sender: runs of messages at most `gap_seconds` apart."""
     return (
         records.groupBy(
             "sender", "protocol", f.session_window("timestamp", f"{gap_seconds} seconds")
@@ -268,11 +251,8 @@ def sessions(records: "DataFrame", *, gap_seconds: int, revision: int = 0) -> "D
     )
 
 
-def merged_sessions(old: "DataFrame", new: "DataFrame", *, gap_seconds: int) -> "DataFrame":
-    """Return the sessions of both; those that are no further apart than the gap become one."""
-    from pyspark.sql import Window  # noqa: PLC0415
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
+def merged_sessions(old: DataFrame, new: DataFrame, *, gap_seconds: int) -> DataFrame:
+    """Merge two tables of sessions; sessions at most `gap_seconds` apart become one."""
     by_sender = Window.partitionBy("sender", "protocol").orderBy("started", "ended")
     before = by_sender.rowsBetween(Window.unboundedPreceding, -1)
     apart = f.unix_micros("started") - f.unix_micros(f.max("ended").over(before))

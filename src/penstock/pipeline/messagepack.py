@@ -1,13 +1,13 @@
-"""MessagePack values to JSON text, a batch at a time.
+"""Conversion of MessagePack values to JSON text, a batch at a time.
 
-    row 0      mark      row 1      mark      …
+    row 0      marker    row 1      marker    …
     ─────────  ────────  ─────────  ────────
     any bytes  16 bytes  any bytes  16 bytes
 
-All values of a batch are put together as one MessagePack array, with a mark of random bytes behind
-each, and decoded by one call. A value that is cut short takes the mark for a part of itself, one
-with more behind it puts the marks out of place: either way they are not where they should be. Then
-the batch is halved, until the values that are wrong stand alone.
+All values of a batch are joined to one MessagePack array, with a marker of random bytes after each
+value, and decoded by one call. A truncated value consumes its marker, and a value with trailing
+bytes shifts the markers: in both cases a marker is not at its place. Then the batch is halved until
+each invalid value is alone.
 """
 
 import os
@@ -35,7 +35,7 @@ _BIN: Final = b"\xc4\x10"
 def to_json(values: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Return (JSON text, error) of MessagePack values; one of the two is null in each row.
 
-    A value that is null is an error. Bytes become text in base64, times become text of ISO 8601.
+    A null value is an error. Bytes become base64 text, times become ISO 8601 text.
     """
     texts: list[pa.Array] = []
     errors: list[pa.Array] = []
@@ -48,7 +48,7 @@ def to_json(values: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 
 def json_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Give batches with the columns `text` and `problem` behind the others, for `mapInArrow`."""
+    """Append the columns `text` and `problem` to batches; a function for `mapInArrow`."""
     for batch in batches:
         text, problem = to_json(batch.column("value"))
         yield pa.RecordBatch.from_arrays(
@@ -71,9 +71,9 @@ def _parts(values: pa.Array) -> Iterator[tuple[pa.Array, pa.Array]]:
 
 
 def _decoded(values: pa.Array) -> pa.Array | None:
-    """Return the JSON text of values, None if any of them is wrong."""
-    mark = os.urandom(16)
-    joined = pc.binary_join_element_wise(values, pa.scalar(_BIN + mark, values.type), b"")
+    """Return the JSON text of values, None if any of them is invalid."""
+    marker = os.urandom(16)
+    joined = pc.binary_join_element_wise(values, pa.scalar(_BIN + marker, values.type), b"")
     _, offsets, data = joined.buffers()
     ends = memoryview(offsets).cast("i")[joined.offset : joined.offset + len(joined) + 1]
     body = memoryview(data)[ends[0] : ends[-1]]
@@ -81,7 +81,7 @@ def _decoded(values: pa.Array) -> pa.Array | None:
         found = msgspec.msgpack.decode(
             b"".join((_ARRAY, (2 * len(values)).to_bytes(4, "big"), body)), type=list[object]
         )
-        if found[1::2] != [mark] * len(values):
+        if found[1::2] != [marker] * len(values):
             return None
         lines = msgspec.json.Encoder().encode_lines(found[::2])
     except (TypeError, ValueError, OverflowError, RecursionError):

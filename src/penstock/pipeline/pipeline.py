@@ -1,32 +1,34 @@
-"""The pipeline as a process: bronze as a stream, silver and gold behind it, until told to stop."""
+"""The pipeline as a process: bronze as a stream, silver and gold as jobs that follow it."""
 
 import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final
 
 import msgspec
 import structlog
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.errors import OperatorError, PenstockError
 from penstock.limits import PIPELINE_STOP_SECONDS_MAX
 from penstock.pipeline.bronze import BronzeWriter
+from penstock.pipeline.bronze_ingest import (
+    INGEST_FORMAT,
+    TABLE_OPTION,
+    BatchIngest,
+    register_ingest,
+)
 from penstock.pipeline.config import PipelineConfig
 from penstock.pipeline.errors import JobFailed, reason_of
 from penstock.pipeline.gold_jobs import ExchangesJob, LatencyJob, SessionsJob, TrafficJob
-from penstock.pipeline.landing import LANDING, TABLE, Lander, register_landing
-from penstock.pipeline.progress import Progress, StageProgress
-from penstock.pipeline.publication import Behind, PublishJob, TableJob
+from penstock.pipeline.progress import Progress
+from penstock.pipeline.publication import AfterPublishing, Job, PublishJob, TableJob
 from penstock.pipeline.silver_job import SilverJob
 from penstock.pipeline.sql_job import sql_jobs
 from penstock.pipeline.tables import Table, prepare
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
-
-    from penstock.pipeline.warehouse import Warehouse
+from penstock.pipeline.warehouse import Warehouse
 
 __all__ = ["Pipeline"]
 
@@ -37,27 +39,15 @@ _STOP_POLL_SECONDS: Final = 0.002
 _log = structlog.get_logger("penstock.pipeline")
 
 
-class Job(Protocol):
-    """A table that is brought up to its input, a step at a time."""
-
-    name: str
-
-    def step(self, stage: StageProgress) -> bool:
-        """Do the next part; tell whether there was anything to do."""
-        ...
-
-
 class Pipeline:
-    """All jobs of a configuration over a session. The warehouse is locked by who calls.
+    """Runs all jobs of a configuration. The caller holds the lock of the warehouse.
 
-    A table whose step fails is left as it was and tried again; the others go on.
+    When a step fails, its table stays unchanged and the step is retried; other jobs continue.
     """
 
-    def __init__(
-        self, spark: "SparkSession", warehouse: "Warehouse", config: PipelineConfig
-    ) -> None:
+    def __init__(self, spark: SparkSession, warehouse: Warehouse, config: PipelineConfig) -> None:
         prepare(spark)
-        register_landing(spark)
+        register_ingest(spark)
         self.progress = Progress()
         self._spark = spark
         self._warehouse = warehouse
@@ -72,8 +62,8 @@ class Pipeline:
 
     # --- Running
 
-    def run_once(self, shown: "Callable[[Progress], None]" = lambda _: None) -> None:
-        """Bring every table up to what the log holds now; raise JobFailed for one that is not."""
+    def run_once(self, shown: Callable[[Progress], None] = lambda _: None) -> None:
+        """Update every table to the current end of the log; raise JobFailed if a table failed."""
         query = self.start_bronze(once=True)
         while query.isActive and not self._stop.is_set():
             self._stop.wait(_STOP_POLL_SECONDS)
@@ -92,7 +82,7 @@ class Pipeline:
                 raise JobFailed(name, stage.error)
 
     def run(self, shown: Callable[[Progress], None]) -> None:
-        """Run until `stop` is called, from any thread; raise if bronze ends by itself."""
+        """Run until `stop` is called; raise JobFailed if the stream into bronze fails."""
         query = self.start_bronze(once=False)
         threads = [
             threading.Thread(target=self._loop, args=(jobs, seconds), name=name, daemon=True)
@@ -120,12 +110,12 @@ class Pipeline:
             raise JobFailed(BRONZE, reason_of(error)) from error
 
     def stop(self) -> None:
-        """Have `run` end."""
+        """End `run`; any thread may call this."""
         self._stop.set()
 
     # --- Bronze
 
-    def start_bronze(self, *, once: bool) -> "StreamingQuery":
+    def start_bronze(self, *, once: bool) -> StreamingQuery:
         """Start the stream into bronze."""
         source = self._config.source
         folder = self._warehouse.bronze().folder
@@ -137,18 +127,20 @@ class Pipeline:
             "maxOffsetsPerTrigger": str(self._config.bronze.rows_max),
             "failOnDataLoss": str(source.fail_on_data_loss).lower(),
         }
-        lander = Lander(options, folder, Path(checkpoint))
+        ingest = BatchIngest(options, folder, Path(checkpoint))
         if source.group:
             options["group"] = source.group
 
-        def take(batch: "DataFrame", number: int) -> None:
+        def ingest_batch(batch: DataFrame, number: int) -> None:
             with self.progress.step(BRONZE) as stage:
-                stage.batch_rows = self._bronze.take(lander.write(batch, number))
+                stage.batch_rows = self._bronze.add_files(ingest.write(batch, number))
 
-        stream = self._spark.readStream.format(LANDING).options(**options, **{TABLE: str(folder)})
+        stream = self._spark.readStream.format(INGEST_FORMAT).options(
+            **options, **{TABLE_OPTION: str(folder)}
+        )
         writer = (
             stream.load()
-            .writeStream.foreachBatch(take)
+            .writeStream.foreachBatch(ingest_batch)
             .queryName("penstock-bronze")
             .option("checkpointLocation", checkpoint)
         )
@@ -164,7 +156,7 @@ class Pipeline:
         with self.progress.step(job.name) as stage:
             try:
                 more = job.step(stage)
-            except Exception as error:  # noqa: BLE001  (one table must not stop the others)
+            except Exception as error:  # noqa: BLE001  (other tables continue)
                 if self._stop.is_set():
                     return False
                 stage.error = reason_of(error)
@@ -186,18 +178,18 @@ class Pipeline:
     # --- Maintenance
 
     def maintain(self, *, vacuum: bool = False) -> None:
-        """Compact the tables, and remove files that nobody needs any more."""
+        """Compact the tables; with `vacuum`, delete files that they no longer use."""
         for name, table in self._warehouse.tables().items():
             try:
-                self._tend(table, vacuum=vacuum)
+                self._maintain_table(table, vacuum=vacuum)
             except OperatorError:
                 raise
-            except Exception:  # noqa: BLE001  (a table that is written meanwhile is tended later)
+            except Exception:  # noqa: BLE001  (retried at the next interval)
                 _log.warning("maintenance failed", table=name, exc_info=True)
 
-    def _tend(self, table: Table, *, vacuum: bool) -> None:
+    def _maintain_table(self, table: Table, *, vacuum: bool) -> None:
         config = self._config.warehouse
-        if table.folder.parent.name != "gold":  # its jobs replace whole files themselves
+        if table.folder.parent.name != "gold":  # gold jobs replace whole files
             table.log.compact(files_min=config.compact_files_min, size=config.compact_bytes)
         if vacuum:
             table.log.vacuum(hours=config.vacuum_hours)
@@ -212,10 +204,11 @@ class Pipeline:
             self.maintain(vacuum=due)
 
 
-def _gold_jobs(spark: "SparkSession", warehouse: "Warehouse", config: PipelineConfig) -> list[Job]:
-    """Return the gold jobs, each behind the publication of what it did before.
+def _gold_jobs(spark: SparkSession, warehouse: Warehouse, config: PipelineConfig) -> list[Job]:
+    """Return the gold jobs and publications, in the order in which they run.
 
-    While a publication fails, its table stays as it is: the broker may have the rows.
+    A table with a publication is updated after its earlier rows are published; see
+    AfterPublishing.
     """
     if not config.gold.enabled:
         return []
@@ -230,28 +223,28 @@ def _gold_jobs(spark: "SparkSession", warehouse: "Warehouse", config: PipelineCo
         PublishJob(spark, warehouse.gold(each.table), each.topic, config.source)
         for each in config.publish
     ]
-    behind = [
-        Behind(job, [each for each in publications if each.table_name == job.table.name])
+    updates = [
+        AfterPublishing(job, [each for each in publications if each.table_name == job.table.name])
         for job in jobs
     ]
-    return [*publications, *behind, *publications]
+    return [*publications, *updates, *publications]
 
 
-def _lag(query: "StreamingQuery") -> int:
-    """Return how many messages the log had beyond the last batch."""
+def _lag(query: StreamingQuery) -> int:
+    """Return the number of messages in the log after the last batch."""
     progress = query.lastProgress
     if progress is None or not progress["sources"]:
         return 0
-    places = [progress["sources"][0].get(name) for name in ("latestOffset", "endOffset")]
-    found = [msgspec.json.decode(each) if isinstance(each, str) else each for each in places]
+    offsets = [progress["sources"][0].get(name) for name in ("latestOffset", "endOffset")]
+    found = [msgspec.json.decode(each) if isinstance(each, str) else each for each in offsets]
     if not all(isinstance(each, dict) for each in found):
         return 0
     latest, end = (sum(each.values()) for each in found)
     return max(0, int(latest) - int(end))
 
 
-def _end(query: "StreamingQuery") -> None:
-    """Stop a query behind the batch that it is at, if that ends in time."""
+def _end(query: StreamingQuery) -> None:
+    """Stop a query after its current batch, or at the latest after PIPELINE_STOP_SECONDS_MAX."""
     deadline = time.monotonic() + PIPELINE_STOP_SECONDS_MAX
     while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
         time.sleep(_STOP_POLL_SECONDS)

@@ -1,4 +1,4 @@
-"""What each stage did last: rows, time, how far it is behind."""
+"""Progress of the stages: rows, duration and lag."""
 
 import threading
 import time
@@ -12,7 +12,7 @@ __all__ = ["Progress", "StageProgress"]
 
 
 class StageProgress(Struct):
-    """Numbers of one stage; `lag` is in messages of its input, `batch_ms` of its last step."""
+    """Counters of a stage. `lag` is in messages of its input; `batch_…` is of its last step."""
 
     rows: int = 0
     batches: int = 0
@@ -25,21 +25,21 @@ class StageProgress(Struct):
 
 
 class Progress:
-    """The numbers of all stages; any thread may set and read them."""
+    """Counters of all stages; safe to use from several threads."""
 
     def __init__(self) -> None:
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
         self._stages: dict[str, StageProgress] = {}
         self.started = time.time()
 
     def stage(self, name: str) -> StageProgress:
-        """Return the numbers of a stage."""
-        with self._turn:
+        """Return the counters of a stage."""
+        with self._lock:
             return self._stages.setdefault(name, StageProgress())
 
     @contextmanager
     def step(self, name: str) -> Iterator[StageProgress]:
-        """Measure a step of a stage, which sets `batch_rows`."""
+        """Measure a step of a stage; the step sets `batch_rows`."""
         stage = self.stage(name)
         stage.batch_rows = 0
         begun = time.monotonic()
@@ -52,10 +52,10 @@ class Progress:
             stage.rows_per_second = stage.batch_rows / seconds
 
     def values(self) -> dict[str, StageProgress]:
-        """Return the numbers of all stages that have any, in the order of their start."""
-        with self._turn:
+        """Return the counters of all stages that have started, in that order."""
+        with self._lock:
             return dict(self._stages)
 
     def status(self) -> dict[str, Any]:
-        """Return all as it is kept for `status`."""
+        """Return the contents of the status file."""
         return {"started": self.started, "updated": time.time(), "stages": self.values()}

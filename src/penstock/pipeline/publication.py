@@ -1,59 +1,54 @@
-"""Gold tables published back to topics, so that clients of every protocol receive them."""
+"""Publication of gold tables to topics, where clients of every protocol receive the rows."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from penstock.pipeline.config import SourceConfig
 from penstock.pipeline.gold_jobs import REVISION
+from penstock.pipeline.progress import StageProgress
+from penstock.pipeline.tables import Table
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from penstock.pipeline.config import SourceConfig
-    from penstock.pipeline.progress import StageProgress
-    from penstock.pipeline.tables import Table
-
-__all__ = ["Behind", "PublishJob", "TableJob", "messages"]
+__all__ = ["AfterPublishing", "Job", "PublishJob", "TableJob", "to_messages"]
 
 _PUBLISHED: Final = "published"
 
 
-def messages(rows: "DataFrame", topic: str) -> "DataFrame":
-    """Return rows as messages of a topic: each a JSON object of its columns."""
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
+def to_messages(rows: DataFrame, topic: str) -> DataFrame:
+    """Return rows as messages of a topic, each a JSON object of the columns."""
     columns = [name for name in rows.columns if name not in {REVISION, "day"}]
     text = f.to_json(f.struct(*columns), {"ignoreNullFields": "false"})
     return rows.select(f.lit(topic).alias("topic"), f.encode(text, "UTF-8").alias("value"))
 
 
 class PublishJob:
-    """Publishes the rows of a table that changed since the last time, once.
+    """Publishes the rows of a table that changed since the last publication, each once.
 
-    The broker knows a publication by the table and its revision: one that was cut short
-    is done again before the table changes, and nothing of it comes twice.
+    The broker identifies a publication by table and revision. An interrupted publication is
+    repeated before the table changes, and the broker drops the rows that it already has.
     """
 
     def __init__(
-        self, spark: "SparkSession", table: "Table", topic: str, source: "SourceConfig"
+        self, spark: SparkSession, table: Table, topic: str, source: "SourceConfig"
     ) -> None:
         self.name = f"publish.{table.name}"
         self.table_name = table.name
         self.settled = False
-        """Whether the broker has no rows that the table does not know to be published."""
+        """Whether every row that the broker may have is committed as published."""
         self._spark = spark
         self._table = table
         self._topic = topic
         self._source = source
 
-    def step(self, stage: "StageProgress") -> bool:
-        """Publish what changed; tell whether there was anything."""
-        from pyspark.sql import functions as f  # noqa: PLC0415
-
+    def step(self, stage: StageProgress) -> bool:
+        """Publish changed rows; return False if there were none."""
         if not self._table.exists():
             self.settled = True
             return False
-        revision = self._table.log.mark(REVISION) or 0
-        done = self._table.log.mark(_PUBLISHED) or 0
+        revision = self._table.log.transaction_version(REVISION) or 0
+        done = self._table.log.transaction_version(_PUBLISHED) or 0
         if revision <= done:
             self.settled = True
             return False
@@ -61,44 +56,49 @@ class PublishJob:
         rows = self._table.read(self._spark).where(f.col(REVISION) > done)
         options = {
             **self._source.options,
-            "writer": f"pipeline-{self._table.log.identity()}-{self._table.name}",
+            "writer": f"pipeline-{self._table.log.table_id()}-{self._table.name}",
             "epoch": str(revision),
         }
-        _make_active(self._spark)
-        messages(rows, self._topic).write.format("penstock").options(**options).mode(
+        _set_active_session(self._spark)
+        to_messages(rows, self._topic).write.format("penstock").options(**options).mode(
             "append"
         ).save()
-        self._table.commit(marks={_PUBLISHED: revision})
+        self._table.commit(transactions={_PUBLISHED: revision})
         self.settled = True
         stage.batch_rows = 1
         return True
 
 
-def _make_active(spark: "SparkSession") -> None:
-    """Let a write in this thread find the data source: Spark looks in the thread's own session.
+def _set_active_session(spark: SparkSession) -> None:
+    """Set the active session of this thread, where Spark looks up the data source of a write.
 
-    A thread has none until PySpark makes a DataFrame of Python's values in it, which does this too.
+    PySpark sets it only when the thread creates a DataFrame from Python values.
     """
     jvm: Any = spark._jvm  # noqa: SLF001
     jvm.SparkSession.setActiveSession(spark._jsparkSession)  # noqa: SLF001
 
 
-class TableJob(Protocol):
-    """A job that brings a table up to its input."""
+class Job(Protocol):
+    """A unit of work that is done in steps."""
 
     name: str
-    table: "Table"
 
-    def step(self, stage: "StageProgress") -> bool:
-        """Do the next part; tell whether there was anything to do."""
+    def step(self, stage: StageProgress) -> bool:
+        """Do the next step; return False if there was nothing to do."""
         ...
 
 
-class Behind:
-    """A job that leaves its table alone while rows of it may be published and not known to be.
+class TableJob(Job, Protocol):
+    """A job that updates a table."""
 
-    A publication that failed may have come to the broker. If the table changed, rows of it would
-    be published once more, with those that are new.
+    table: Table
+
+
+class AfterPublishing:
+    """A job that updates its table only while all publications of the table are settled.
+
+    A failed publication may have reached the broker. If the table changed before the repetition,
+    its rows would be published again together with new ones.
     """
 
     def __init__(self, job: TableJob, publications: Sequence[PublishJob]) -> None:
@@ -106,6 +106,6 @@ class Behind:
         self._job = job
         self._publications = publications
 
-    def step(self, stage: "StageProgress") -> bool:
-        """Do the next part, if it may be done."""
+    def step(self, stage: StageProgress) -> bool:
+        """Do the next step; return False while a publication is not settled."""
         return all(each.settled for each in self._publications) and self._job.step(stage)

@@ -1,9 +1,12 @@
-"""SQL over topics and tables: names in backquotes that are no table are topics or patterns."""
+"""SQL queries over tables and topics; topics and patterns are names in backquotes."""
 
 import re
 import textwrap
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import DataFrame, SparkSession
 
 from penstock.errors import InvalidPattern
 from penstock.patterns import compile_pattern
@@ -14,12 +17,8 @@ from penstock.pipeline.errors import (
     QueryFailed,
     reason_of,
 )
-
-if TYPE_CHECKING:
-    from pyspark.errors import AnalysisException
-    from pyspark.sql import DataFrame, SparkSession
-
-    from penstock.pipeline.tables import Table
+from penstock.pipeline.tables import Table
+from penstock.spark.scan import scan
 
 __all__ = ["run_query"]
 
@@ -27,30 +26,28 @@ _QUOTED: Final = re.compile(r"`((?:[^`]|``)+)`")
 _MISSING: Final = "TABLE_OR_VIEW_NOT_FOUND"
 _WILDCARDS: Final = frozenset("+*#>")
 _COMMAND: Final = "org.apache.spark.sql.catalyst.plans.logical.Command"
-_ASKING: Final = ("Describe", "Show", "Explain")
-"""Commands that only tell something, by how the names of their plans begin."""
-_CHANGING: Final = ("InsertInto", "Call", "UnresolvedExecuteImmediate")
-"""Plans that change something and are no commands yet when they are parsed."""
-_AROUND: Final = frozenset({"UnresolvedWith", "Union"})
-"""Plans below which one that changes something may stand: WITH … INSERT, FROM … INSERT … INSERT."""
+_READING_COMMANDS: Final = ("Describe", "Show", "Explain")
+"""Prefixes of the plan names of read-only commands."""
+_WRITING_PLANS: Final = ("InsertInto", "Call", "UnresolvedExecuteImmediate")
+"""Prefixes of plan names that write data and are not yet commands when they are parsed."""
+_PARENT_PLANS: Final = frozenset({"UnresolvedWith", "Union"})
+"""Plans that may contain a writing plan: WITH … INSERT, FROM … INSERT … INSERT."""
 SHOWN_CHARACTERS_MAX: Final = 60
 
 
 def run_query(
-    spark: "SparkSession",
+    spark: SparkSession,
     text: str,
     *,
-    tables: Mapping[str, "Table"],
+    tables: Mapping[str, Table],
     source: Mapping[str, str],
-) -> "DataFrame":
-    """Return what a query gives; raise what `pipeline.errors` has for it, or what `scan` raises.
+) -> DataFrame:
+    """Return the result of a query.
 
-    `source` are the options by which the data source finds the log. Tables of the warehouse are
-    known by name; any other table whose name stands in backquotes is one of topics. What is no
-    query is not run.
+    `source` are the options of the data source that name the log. Names of `tables` are tables; any
+    other table name in backquotes is a topic or a pattern. Raise NotAQuery for a statement that is
+    not read-only, QueryFailed, NoSuchTable, NoSuchTopics, or an error of `scan`.
     """
-    from pyspark.errors import AnalysisException, ParseException  # noqa: PLC0415
-
     statement = text.strip().rstrip(";")
     try:
         plan = spark._jsparkSession.sessionState().sqlParser().parsePlan(statement)  # noqa: SLF001
@@ -72,15 +69,15 @@ def run_query(
                     raise QueryFailed("sql", reason_of(error)) from None
             _view_topics(spark, topic, source, known=", ".join(tables))
             topics.append(topic)
-    finally:  # what was found is in the plan
+    finally:  # the plan keeps the resolved views
         for topic in topics:
             spark.catalog.dropTempView(topic)
 
 
-def _missing_topic(error: "AnalysisException", statement: str) -> str | None:
-    """Return the name in backquotes that Spark does not know; None if it is something else.
+def _missing_topic(error: AnalysisException, statement: str) -> str | None:
+    """Return the unknown table name if it is in backquotes; None for any other error.
 
-    Spark does not tell names apart that differ only in case; topics that do are an error.
+    Spark ignores the case of names, so two topics that differ only in case raise QueryFailed.
     """
     if error.getCondition() != _MISSING:
         return None
@@ -90,17 +87,13 @@ def _missing_topic(error: "AnalysisException", statement: str) -> str | None:
         return None
     for other in quoted - {name}:
         if other.lower() == name.lower():
-            problem = f"`{name}` and `{other}` differ only in case; ask for one, or for a pattern"
+            problem = f"`{name}` and `{other}` differ only in case; query one of them, or a pattern"
             raise QueryFailed("sql", problem)
     return name
 
 
-def _view_topics(
-    spark: "SparkSession", topic: str, source: Mapping[str, str], *, known: str
-) -> None:
-    """Make the messages of a topic, or of a pattern, a view of that name."""
-    from penstock.spark.scan import scan  # noqa: PLC0415
-
+def _view_topics(spark: SparkSession, topic: str, source: Mapping[str, str], *, known: str) -> None:
+    """Create a temporary view with the messages of a topic or pattern, under that name."""
     try:
         pattern = compile_pattern(topic)
     except InvalidPattern:
@@ -108,21 +101,21 @@ def _view_topics(
             raise NoSuchTopics(topic) from None
         raise NoSuchTable(topic, known) from None
     how = {"subscribe": topic}
-    if "," in topic or topic != topic.strip():  # which `subscribe` takes for several, or trims
+    if "," in topic or topic != topic.strip():  # `subscribe` splits and trims names
         how = {"subscribePattern": re.escape(topic) if pattern is None else pattern.pattern}
     view = "`" + topic.replace("`", "``") + "`"
     scan(spark, **source, **how).createOrReplaceTempView(view)
 
 
-def _changes(spark: "SparkSession", plan: Any) -> bool:  # noqa: ANN401
-    """Tell whether what was parsed, a plan of Java's, would change something."""
+def _changes(spark: SparkSession, plan: Any) -> bool:  # noqa: ANN401
+    """Tell whether a parsed plan, a Java object, would change anything."""
     name = str(plan.getClass().getSimpleName())
-    if name.startswith(_CHANGING):
+    if name.startswith(_WRITING_PLANS):
         return True
     java: Any = spark._jvm  # noqa: SLF001
     if java.java.lang.Class.forName(_COMMAND).isInstance(plan):
-        return not name.startswith(_ASKING)
-    if name not in _AROUND:
+        return not name.startswith(_READING_COMMANDS)
+    if name not in _PARENT_PLANS:
         return False
     below = plan.children()
     return any(_changes(spark, below.apply(number)) for number in range(below.size()))

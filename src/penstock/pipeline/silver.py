@@ -1,37 +1,36 @@
-"""Silver: payloads decoded by a declared schema; each stage is a function of DataFrames.
+"""Silver: payloads decoded with a declared schema; each stage is a function of DataFrames.
 
-    records ──chosen──▶ of its topics ──parsed──▶ text of each field ──typed──▶ columns and ERROR
+    records ──select──▶ of its topics ──parse──▶ text of each field ──convert──▶ columns and ERROR
 
-A row that does not fit has an ERROR that says why, and never stops anything: it is for the
-dead-letter table. All formats become text first and are made into types by the same rules.
+A row that cannot be decoded gets an ERROR with the reason and goes to the dead-letter table; the
+job continues. All formats become text first; the same rules convert the text to types.
 """
 
 import datetime as dt
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
-import pyarrow as pa
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as f
+from pyspark.sql.types import StringType, StructField, StructType
 
 from penstock.limits import PIPELINE_ERROR_CHARACTERS_MAX
 from penstock.patterns import compile_pattern
 from penstock.pipeline.config import FieldConfig, SilverConfig
 from penstock.pipeline.config_loading import METADATA_COLUMNS
+from penstock.pipeline.messagepack import json_batches
 from penstock.ports.selection import EVERYTHING
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 __all__ = [
     "DEAD_LETTER_COLUMNS",
     "ERROR",
     "PAYLOAD",
-    "chosen",
     "dead_letters",
     "deduplicated",
-    "good",
-    "judged_late",
-    "of_topics",
+    "mark_late",
     "silver",
+    "topic_condition",
+    "valid_rows",
 ]
 
 DEAD_LETTER_COLUMNS: Final = (
@@ -40,40 +39,36 @@ DEAD_LETTER_COLUMNS: Final = (
 )  # fmt: skip
 
 ERROR: Final = "_error"
-"""The column that says why a row does not fit. Fields that are declared do not start with `_`."""
+"""The column with the reason why a row is invalid. Declared fields do not start with `_`."""
 PAYLOAD: Final = "_payload"
-_PLACE: Final = "_place"
+_RANK: Final = "_rank"
 
 _CARRIED: Final = tuple(
     name for name in METADATA_COLUMNS if name not in {"event_time", "day"}
 )  # fmt: skip
 
 
-def silver(records: "DataFrame", schema: SilverConfig) -> "DataFrame":
-    """Return the records of a schema's topics: its fields, METADATA_COLUMNS, PAYLOAD and ERROR.
+def silver(records: DataFrame, schema: SilverConfig) -> DataFrame:
+    """Return decoded rows of a schema's topics: its fields, METADATA_COLUMNS, PAYLOAD and ERROR.
 
-    ERROR is null where the payload fits. `event_time` is the field that was declared to be it,
-    or else the broker's time.
+    ERROR is null for valid rows. `event_time` is the declared field, or the broker's timestamp
+    where the field is null or none is declared.
     """
-    return typed(parsed(chosen(records, schema), schema), schema)
+    return _convert(_parse(_select(records, schema), schema), schema)
 
 
-def chosen(records: "DataFrame", schema: SilverConfig) -> "DataFrame":
-    """Return the records that a schema is for, with the columns that it needs."""
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
-    found = records.where(of_topics(schema.topics))
+def _select(records: DataFrame, schema: SilverConfig) -> DataFrame:
+    """Return the records of the schema's topics and kinds, with the columns that it needs."""
+    found = records.where(topic_condition(schema.topics))
     if schema.kinds:
         found = found.where(f.col("kind").isin(*schema.kinds))
     return found.select("value", *_CARRIED)
 
 
-def of_topics(patterns: Sequence[str]) -> "Column":
-    """Return the condition of rows whose topic fits any of the patterns; `#` is every row."""
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
+def topic_condition(patterns: Sequence[str]) -> Column:
+    """Return the condition for rows whose topic matches any pattern; `#` matches every row."""
     if not EVERYTHING.isdisjoint(patterns):
-        return f.lit(True)  # noqa: FBT003  (those without a topic too)
+        return f.lit(True)  # noqa: FBT003  (also rows without a topic)
     topic = f.col("topic")
     names = [pattern for pattern in patterns if compile_pattern(pattern) is None]
     expressions = [found.pattern for found in map(compile_pattern, patterns) if found is not None]
@@ -86,10 +81,8 @@ def of_topics(patterns: Sequence[str]) -> "Column":
 # --- Payloads to text ---------------------------------------------------------------------------
 
 
-def parsed(records: "DataFrame", schema: SilverConfig) -> "DataFrame":
-    """Return records with `parts`, a struct of the text of each field, and `problem`."""
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
+def _parse(records: DataFrame, schema: SilverConfig) -> DataFrame:
+    """Add `parts`, a struct with the text of each field, and `problem`."""
     if schema.format == "messagepack":
         return _json(_messagepack(records), schema)
     text = f.col("value").cast("string")
@@ -107,27 +100,16 @@ def parsed(records: "DataFrame", schema: SilverConfig) -> "DataFrame":
     return _text(found, schema)
 
 
-def _messagepack(records: "DataFrame") -> "DataFrame":
-    from pyspark.sql.types import StringType, StructField, StructType  # noqa: PLC0415
-
+def _messagepack(records: DataFrame) -> DataFrame:
     added = [StructField("text", StringType()), StructField("problem", StringType())]
-    return records.mapInArrow(_json_batches, StructType([*records.schema.fields, *added]))
-
-
-def _json_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Run in an executor, where the package is imported anew."""
-    from penstock.pipeline.messagepack import json_batches  # noqa: PLC0415
-
-    return json_batches(batches)
+    return records.mapInArrow(json_batches, StructType([*records.schema.fields, *added]))
 
 
 _END: Final = "end of value"
 
 
-def _json(records: "DataFrame", schema: SilverConfig) -> "DataFrame":
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
-    # Spark reads one value and does not look what is behind it: something that must be found.
+def _json(records: DataFrame, schema: SilverConfig) -> DataFrame:
+    # Spark's parser ignores text after a value, so an end marker follows in an array.
     framed = f.concat(f.lit("["), f.col("text"), f.lit(f', "{_END}"]'))
     found = records.withColumn("whole", f.try_parse_json(framed))
     ends = f.try_variant_get("whole", "$[1]", "string").eqNullSafe(f.lit(_END))
@@ -149,17 +131,13 @@ def _path(field: FieldConfig) -> str:
     return "$[0]" + "".join(f"['{name}']" for name in names)
 
 
-def _csv(records: "DataFrame", schema: SilverConfig) -> "DataFrame":
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
+def _csv(records: DataFrame, schema: SilverConfig) -> DataFrame:
     columns = ", ".join(f"{field.name} STRING" for field in schema.field)
     options = {"mode": "PERMISSIVE", "sep": schema.delimiter}
     return records.withColumn("parts", f.from_csv("text", columns, options))
 
 
-def _text(records: "DataFrame", schema: SilverConfig) -> "DataFrame":
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
+def _text(records: DataFrame, schema: SilverConfig) -> DataFrame:
     if not schema.pattern:
         return records.withColumn("parts", f.struct(f.col("text").alias(schema.field[0].name)))
     whole = rf"\A(?:{schema.pattern})\z"
@@ -178,15 +156,13 @@ def _text(records: "DataFrame", schema: SilverConfig) -> "DataFrame":
 # --- Text to types ------------------------------------------------------------------------------
 
 
-def typed(records: "DataFrame", schema: SilverConfig) -> "DataFrame":
-    """Return records with the schema's columns in their types, or an error."""
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
+def _convert(records: DataFrame, schema: SilverConfig) -> DataFrame:
+    """Return rows with the schema's columns in their types, and ERROR."""
     columns = []
     errors = [f.col("problem")]
     for field in schema.field:
         text = f.col(f"parts.{field.name}")
-        value = _converted(text, field)
+        value = _field_value(text, field)
         columns.append(value.alias(field.name))
         if field.required:
             message = f.lit(f"{field.name} is missing")
@@ -194,7 +170,7 @@ def typed(records: "DataFrame", schema: SilverConfig) -> "DataFrame":
         if field.type != "string":
             wrong = text.isNotNull() & value.isNull()
             if field.array:
-                spoiled = f.exists(f.zip_with(text, value, _lost), lambda lost: lost)
+                spoiled = f.exists(f.zip_with(text, value, _is_lost), lambda lost: lost)
                 wrong = f.coalesce(spoiled, wrong)
             shown = f.substring(text.cast("string"), 1, PIPELINE_ERROR_CHARACTERS_MAX)
             message = f.concat(f.lit(f"{field.name} is no {field.type}: "), shown)
@@ -205,22 +181,18 @@ def typed(records: "DataFrame", schema: SilverConfig) -> "DataFrame":
     return found.withColumn("event_time", moment).withColumn("day", f.to_date("timestamp"))
 
 
-def _lost(text: "Column", value: "Column") -> "Column":
+def _is_lost(text: Column, value: Column) -> Column:
     return text.isNotNull() & value.isNull()
 
 
-def _converted(text: "Column", field: FieldConfig) -> "Column":
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
+def _field_value(text: Column, field: FieldConfig) -> Column:
     if field.array:
         return f.transform(text, lambda each: _scalar(each, field))
     return _scalar(text, field)
 
 
-def _scalar(text: "Column", field: FieldConfig) -> "Column":
-    """Return text as a field's type; null where it is not such a text."""
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
+def _scalar(text: Column, field: FieldConfig) -> Column:
+    """Convert text to the field's type; null where that fails."""
     match field.type:
         case "string":
             return text
@@ -232,9 +204,7 @@ def _scalar(text: "Column", field: FieldConfig) -> "Column":
     return text.try_cast("bigint" if field.type == "long" else field.type)
 
 
-def _moment(text: "Column", how: str) -> "Column":
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
+def _moment(text: Column, how: str) -> Column:
     match how:
         case "iso":
             return text.try_cast("timestamp")
@@ -249,18 +219,14 @@ def _moment(text: "Column", how: str) -> "Column":
     return f.try_to_timestamp(text, f.lit(how))
 
 
-# --- Rows that came late, or twice --------------------------------------------------------------
+# --- Late and repeated rows -----------------------------------------------------------------------
 
 
-def judged_late(
-    rows: "DataFrame", schema: SilverConfig, watermark: dt.datetime | None
-) -> "DataFrame":
-    """Return decoded rows; what is older than the watermark has an error, or is left out.
+def mark_late(rows: DataFrame, schema: SilverConfig, watermark: dt.datetime | None) -> DataFrame:
+    """Apply the schema's rule for late rows, those with an event time before the watermark.
 
-    As the schema says: "dead-letter", "drop", or "keep" them as if they were in time.
+    "dead-letter" sets ERROR, "drop" removes the rows, "keep" changes nothing.
     """
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
     if watermark is None or schema.late == "keep":
         return rows
     late = f.col(ERROR).isNull() & (f.col("event_time") < f.lit(watermark))
@@ -274,38 +240,31 @@ def judged_late(
 
 
 def deduplicated(
-    rows: "DataFrame", keys: Sequence[str], existing: "DataFrame | None" = None
-) -> "DataFrame":
-    """Return the first row, by offset, of each of those with the same keys.
+    rows: DataFrame, keys: Sequence[str], existing: DataFrame | None = None
+) -> DataFrame:
+    """Return the first row, by offset, of the rows with equal keys.
 
-    Rows whose keys are in `existing` are left out. A null is like nothing else.
+    Rows whose keys are in `existing` are removed. A null key equals no other key.
     """
-    from pyspark.sql import Window  # noqa: PLC0415
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
     if not keys:
         return rows
-    place = f.row_number().over(Window.partitionBy(*keys).orderBy("partition", "offset"))
+    rank = f.row_number().over(Window.partitionBy(*keys).orderBy("partition", "offset"))
     some_null = f.lit(False)  # noqa: FBT003
     for key in keys:
         some_null |= f.col(key).isNull()
-    found = rows.withColumn(_PLACE, place).where((f.col(_PLACE) == 1) | some_null).drop(_PLACE)
+    found = rows.withColumn(_RANK, rank).where((f.col(_RANK) == 1) | some_null).drop(_RANK)
     if existing is not None:
         found = found.join(existing.select(*keys).distinct(), list(keys), "left_anti")
     return found.select(*rows.columns)
 
 
-def good(rows: "DataFrame") -> "DataFrame":
-    """Return the rows without an error, with the columns of the silver table."""
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
+def valid_rows(rows: DataFrame) -> DataFrame:
+    """Return the rows without ERROR, with the columns of the silver table."""
     return rows.where(f.col(ERROR).isNull()).drop(ERROR, PAYLOAD)
 
 
-def dead_letters(rows: "DataFrame", schema: SilverConfig) -> "DataFrame":
-    """Return the rows with an error, with DEAD_LETTER_COLUMNS."""
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
+def dead_letters(rows: DataFrame, schema: SilverConfig) -> DataFrame:
+    """Return the rows with ERROR, with DEAD_LETTER_COLUMNS."""
     return (
         rows.where(f.col(ERROR).isNotNull())
         .select(

@@ -1,35 +1,30 @@
-"""Tables as Spark sees them: executors write the files, the driver commits them."""
+"""Delta tables for Spark: executors write the data files, the driver commits them."""
 
 import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final
 from uuid import uuid4
 
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from penstock.pipeline.delta import DeltaLog
+from penstock.pipeline.data_files import DataFile, move_data_files
+from penstock.pipeline.delta_log import DeltaLog
 from penstock.pipeline.errors import ColumnChanged
-from penstock.pipeline.files import DataFile, take_out
-from penstock.pipeline.logs import TableLog
-from penstock.pipeline.manifest import ManifestLog
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-__all__ = ["STAGING", "Table", "TableFormat", "prepare"]
-
-TableFormat = Literal["delta", "parquet"]
+__all__ = ["STAGING", "Table", "prepare"]
 
 STAGING: Final = "_staging"
-"""Where in a table's folder files are until they are whole."""
+"""The folder in a table's folder for files that are still being written."""
 _SETTINGS: Final = {
-    # What other readers expect, and bounds in the footers.
+    # The type that other readers expect, with statistics in the footer.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    # A batch of several days is written without being sorted by day first.
+    # Write several days at once instead of sorting by day first.
     "spark.sql.maxConcurrentOutputFileWriters": "16",
-    # Files are named one by one: no job is needed to look them up.
+    # Reads name every file, so no Spark job has to list them.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000",
     "spark.sql.legacy.timeParserPolicy": "CORRECTED",
     "spark.sql.session.timeZone": "UTC",
@@ -41,43 +36,43 @@ _WRITE: Final = {
 }
 
 
-def prepare(spark: "SparkSession") -> None:
-    """Set what writing and reading tables needs."""
+def prepare(spark: SparkSession) -> None:
+    """Set the session's settings for writing and reading tables."""
     for name, value in _SETTINGS.items():
         spark.conf.set(name, value)
 
 
 class Table:
-    """A table in a folder. One process writes it; `write` and `commit` are for one thread.
+    """A Delta table in a folder. One process writes it; one thread calls `write` and `commit`.
 
-    With `by_day` its rows have a column `day`, and its files are kept by it.
+    With `by_day` the table is partitioned by its column `day`.
     """
 
-    def __init__(self, folder: Path, *, by_day: bool, table_format: TableFormat = "delta") -> None:
+    def __init__(self, folder: Path, *, by_day: bool) -> None:
         self.folder = folder.absolute()
         self.name = folder.name
         self.by_day = by_day
-        self.log: TableLog = (DeltaLog if table_format == "delta" else ManifestLog)(self.folder)
+        self.log = DeltaLog(self.folder)
 
     def exists(self) -> bool:
-        """Look at what is committed; tell whether there is a table."""
+        """Load the newest snapshot; return whether the table exists."""
         return self.log.refresh() >= 0
 
     def recover(self) -> None:
-        """Remove what a process that was killed left; nobody else may write the table."""
+        """Remove staged files of a killed process; no other process may write the table.
+
+        Data files that were written and not committed stay until the next vacuum.
+        """
         shutil.rmtree(self.folder / STAGING, ignore_errors=True)
-        self.log.recover()
 
     # --- Writing
 
-    def fit(self, frame: "DataFrame") -> None:
-        """Make the table for a frame's columns; see `fit_schema`."""
-        from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
+    def evolve_schema(self, frame: DataFrame) -> None:
+        """Create the table or add columns for a DataFrame; see `evolve_arrow_schema`."""
+        self.evolve_arrow_schema(to_arrow_schema(frame.schema, timezone="UTC"))
 
-        self.fit_schema(to_arrow_schema(frame.schema, timezone="UTC"))
-
-    def fit_schema(self, schema: pa.Schema) -> None:
-        """Make the table, or give it the columns that are new; raise ColumnChanged."""
+    def evolve_arrow_schema(self, schema: pa.Schema) -> None:
+        """Create the table, or add the columns that it lacks; raise ColumnChanged."""
         schema = _nullable(schema)
         if self.log.refresh() < 0:
             self.log.create(schema, by_day=self.by_day)
@@ -85,14 +80,14 @@ class Table:
         known = {field.name: field for field in _nullable(self.log.schema())}
         for field in schema:
             old = known.get(field.name)
-            if old is not None and not _alike(old.type, field.type):
+            if old is not None and not _same_type(old.type, field.type):
                 raise ColumnChanged(self.name, field.name, str(old.type), str(field.type))
         new = [field for field in schema if field.name not in known]
         if new:
             self.log.add_columns(new)
 
-    def write(self, frame: "DataFrame") -> list[DataFile]:
-        """Have the rows of a frame written into the table's folder; `commit` makes them its own."""
+    def write(self, frame: DataFrame) -> list[DataFile]:
+        """Write rows to data files in the table's folder; `commit` adds them to the table."""
         name = uuid4().hex
         staging = self.folder / STAGING / name
         writer = frame.write.options(**_WRITE)
@@ -100,7 +95,7 @@ class Table:
             writer = writer.partitionBy("day")
         try:
             writer.parquet(str(staging))
-            return take_out(staging, self.folder, prefix=f"part-{name}")
+            return move_data_files(staging, self.folder, prefix=f"part-{name}")
         finally:
             shutil.rmtree(staging, ignore_errors=True)
 
@@ -109,17 +104,15 @@ class Table:
         *,
         add: Sequence[DataFile] = (),
         remove: Sequence[DataFile] = (),
-        marks: Mapping[str, int] | None = None,
+        transactions: Mapping[str, int] | None = None,
     ) -> None:
-        """Take files in and out and set marks, all in one."""
-        self.log.commit(add=add, remove=remove, marks=marks)
+        """Add and remove files and set app transactions in one commit."""
+        self.log.commit(add=add, remove=remove, transactions=transactions)
 
     # --- Reading
 
-    def read(self, spark: "SparkSession", files: Sequence[DataFile] | None = None) -> "DataFrame":
-        """Return the rows of files, all that the table has without them."""
-        from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415
-
+    def read(self, spark: SparkSession, files: Sequence[DataFile] | None = None) -> DataFrame:
+        """Return the rows of some data files, by default of all."""
         schema = from_arrow_schema(self.log.schema(), prefer_timestamp_ntz=True)
         found = self.log.files() if files is None else files
         if not found:
@@ -128,23 +121,23 @@ class Table:
         return spark.read.schema(schema).option("basePath", str(self.folder)).parquet(*paths)
 
     def rows(self) -> int:
-        """Return how many rows the table has."""
+        """Return the number of rows of the table."""
         return sum(each.rows for each in self.log.files())
 
 
 def _nullable(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([pa.field(each.name, _plain(each.type)) for each in schema])
+    return pa.schema([pa.field(each.name, _nullable_type(each.type)) for each in schema])
 
 
-def _plain(kind: pa.DataType) -> pa.DataType:
-    """Return a type whose parts may all be null, lists with the usual name for theirs."""
+def _nullable_type(kind: pa.DataType) -> pa.DataType:
+    """Return a type whose fields are all nullable; list items are named `element`."""
     if pa.types.is_list(kind):
-        return pa.list_(pa.field("element", _plain(kind.value_type)))
+        return pa.list_(pa.field("element", _nullable_type(kind.value_type)))
     if pa.types.is_struct(kind):
         fields = [kind.field(number) for number in range(kind.num_fields)]
-        return pa.struct([pa.field(each.name, _plain(each.type)) for each in fields])
+        return pa.struct([pa.field(each.name, _nullable_type(each.type)) for each in fields])
     return kind
 
 
-def _alike(one: pa.DataType, other: pa.DataType) -> bool:
-    return bool(_plain(one) == _plain(other))
+def _same_type(one: pa.DataType, other: pa.DataType) -> bool:
+    return bool(_nullable_type(one) == _nullable_type(other))

@@ -1,10 +1,10 @@
-"""The warehouse: one folder with all tables, their checkpoints and the pipeline's status.
+"""The warehouse: one folder with all tables, the checkpoints and the pipeline's status.
 
 bronze/             every record
-silver/NAME/        decoded rows, by schema
-dead_letters/       rows that did not fit
-gold/NAME/          what was computed
-_checkpoints/       where Spark remembers how far its streams are
+silver/NAME/        decoded rows of a schema
+dead_letters/       rows that could not be decoded
+gold/NAME/          computed tables
+_checkpoints/       checkpoints of Spark's streams
 _lock  _status.json
 """
 
@@ -28,7 +28,7 @@ _STATUS: Final = "_status.json"
 
 
 class Warehouse:
-    """Gives the tables. Used as a context it is locked: one process at a time writes tables."""
+    """The tables of a folder. As a context manager it locks the folder: one process may write."""
 
     def __init__(self, config: WarehouseConfig) -> None:
         self.config = config
@@ -36,24 +36,24 @@ class Warehouse:
         self._lock = -1
 
     def __enter__(self) -> Self:
-        """Lock it, and put its tables in order; raise WarehouseInUse or CannotKeep."""
+        """Lock the folder and recover its tables; raise WarehouseInUse or CannotKeep."""
         with self._errors():
             self.folder.mkdir(parents=True, exist_ok=True)
             lock = self.folder / "_lock"
             self._lock = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
-                self._take()
+                self._lock_and_recover()
             except BaseException:
                 os.close(self._lock)
                 raise
         return self
 
-    def _take(self) -> None:
+    def _lock_and_recover(self) -> None:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise WarehouseInUse(str(self.folder)) from None
-        # Spark makes folders here, and asks for the right to do so too late.
+        # Fail now: Spark would fail later, in the middle of a job.
         if not os.access(self.folder, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         for table in self.tables().values():
@@ -77,23 +77,23 @@ class Warehouse:
         return self._table("bronze")
 
     def silver(self, name: str) -> Table:
-        """Return the table of a schema."""
+        """Return the silver table of a schema."""
         return self._table(f"silver/{name}")
 
     def dead_letters(self) -> Table:
-        """Return the table of rows that did not fit."""
+        """Return the table of rows that could not be decoded."""
         return self._table("dead_letters")
 
     def gold(self, name: str, *, by_day: bool = True) -> Table:
-        """Return a table of what was computed."""
+        """Return a gold table."""
         return self._table(f"gold/{name}", by_day=by_day)
 
     def tables(self) -> dict[str, Table]:
-        """Return the tables that are there, by name."""
+        """Return the existing tables by name."""
         return {place.name: table for place, table in self._found()}
 
     def checkpoint(self, name: str) -> str:
-        """Return the folder in which Spark keeps how far a stream is."""
+        """Return the checkpoint folder of a stream."""
         return str(self.folder / "_checkpoints" / name)
 
     def _found(self) -> Iterator[tuple[Path, Table]]:
@@ -108,18 +108,18 @@ class Warehouse:
                 yield place, table
 
     def _table(self, path: str, *, by_day: bool = True) -> Table:
-        return Table(self.folder / path, by_day=by_day, table_format=self.config.format)
+        return Table(self.folder / path, by_day=by_day)
 
     # --- Status
 
     def write_status(self, status: Mapping[str, Any]) -> None:
-        """Leave what `penstock pipeline status` shows."""
+        """Write the status file that `penstock pipeline status` shows."""
         place = self.folder / f"{_STATUS}.new"
         place.write_bytes(msgspec.json.encode(status))
         place.replace(self.folder / _STATUS)
 
     def read_status(self) -> dict[str, Any]:
-        """Return what was left, nothing if there was nothing."""
+        """Return the contents of the status file, empty if there is none."""
         with self._errors():
             try:
                 data = (self.folder / _STATUS).read_bytes()
@@ -128,7 +128,7 @@ class Warehouse:
         return msgspec.json.decode(data, type=dict[str, Any])
 
     def is_running(self) -> bool:
-        """Tell whether a process writes the tables now."""
+        """Tell whether a process holds the lock now."""
         with self._errors():
             try:
                 handle = os.open(self.folder / "_lock", os.O_RDONLY | os.O_CLOEXEC)

@@ -22,11 +22,11 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from penstock.model import is_publishable
 from penstock.ports.selection import Selection
 from penstock.protocols import PROTOCOLS
+from penstock.spark.arrow_batches import to_spark_batches
 from penstock.spark.capture_files import AUTO, DECODED_SCHEMA, Capture, decode_capture
 from penstock.spark.capture_roles import Tools
 from penstock.spark.errors import InvalidOption
 from penstock.spark.schema import RECORD
-from penstock.spark.shape import shaped
 
 __all__ = ["DECODED", "capture_errors", "capture_records", "decode_captures", "read_captures"]
 
@@ -128,4 +128,4 @@ def _decode(
         for row in batch.to_pylist()
         for rows in decode_capture(Capture(**row), tools)
     )
-    return shaped(decoded, DECODED_SCHEMA, Selection())
+    return to_spark_batches(decoded, DECODED_SCHEMA, Selection())

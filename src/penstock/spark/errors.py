@@ -1,4 +1,4 @@
-"""Errors of the Spark data source."""
+"""Errors of the data source, for the author of a Spark job."""
 
 from penstock.errors import CallerError, ErrorCode, OffsetBelowHorizon, OffsetPastEnd
 
@@ -6,7 +6,7 @@ __all__ = ["InvalidOption", "InvalidSchema", "LogWentBack", "RangeLost"]
 
 
 class InvalidOption(CallerError):
-    """An option that is unknown, wrong, missing or not for this use; `allowed` says what is."""
+    """An option is unknown, invalid, missing or of another use; `allowed` lists valid values."""
 
     code = ErrorCode.BAD_OPTION
     template = "option {option}: {problem}; allowed: {allowed}"
@@ -28,7 +28,7 @@ class InvalidSchema(CallerError):
 
 
 class RangeLost(OffsetBelowHorizon):
-    """Retention removed messages before they were read, and failOnDataLoss is set."""
+    """Retention removed messages before they were read, and failOnDataLoss is true."""
 
     where: str
 
@@ -40,12 +40,12 @@ class RangeLost(OffsetBelowHorizon):
 
 
 class LogWentBack(OffsetPastEnd):
-    """The offset of a stream is past the end of the log: another log, or one that lost its end."""
+    """A stream's offset is after the end of the log: another log, or one that lost its end."""
 
     template = (
         "the query stands at offset {offset} of {where}, which ends at {end}: "
-        "it is another log, or its end was lost with a power cut; begin with a new checkpoint,"
-        " or set failOnDataLoss to false to wait until it has got there"
+        "it is another log, or a power cut removed its end; start with a new checkpoint,"
+        " or set failOnDataLoss to false to wait until the log reaches the offset"
     )
 
     where: str

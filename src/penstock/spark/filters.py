@@ -1,4 +1,4 @@
-"""Filters that Spark pushes down: what becomes of them in a selection and a range of offsets."""
+"""Filters that Spark pushes down, translated to a selection and a range of offsets."""
 
 import dataclasses
 import datetime as dt
@@ -24,21 +24,21 @@ from pyspark.sql.datasource import (
 from penstock.ports.selection import Selection, TopicTest
 from penstock.storage.schema import KINDS, PROTOCOLS
 
-__all__ = ["Pushed", "push"]
+__all__ = ["PushedFilters", "push_filters"]
 
 _NEVER_NULL: Final = frozenset(
     {"value", "topic", "partition", "offset", "timestamp", "timestampType", "protocol", "kind",
      "sender", "message_id"}
 )  # fmt: skip
 _STRINGS: Final = {StringStartsWith: "starts", StringEndsWith: "ends", StringContains: "contains"}
-_WORDS: Final[dict[str, tuple[str, ...]]] = {"protocol": PROTOCOLS, "kind": KINDS}
-_FIELDS: Final = {"protocol": "protocols", "kind": "kinds"}
+_ENUM_VALUES: Final[dict[str, tuple[str, ...]]] = {"protocol": PROTOCOLS, "kind": KINDS}
+_SELECTION_FIELDS: Final = {"protocol": "protocols", "kind": "kinds"}
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 @dataclasses.dataclass(frozen=True)
-class Pushed:
-    """What a reader reads: a selection, and offsets from `first` up to `last`, None if open."""
+class PushedFilters:
+    """A selection, and offsets from `first` up to, not including, `last`; None is unbounded."""
 
     selection: Selection
     first: int | None = None
@@ -46,20 +46,22 @@ class Pushed:
     partitions: frozenset[int] | None = None
 
 
-def push(pushed: Pushed, filters: Iterable[Filter]) -> tuple[Pushed, list[Filter]]:
-    """Take as many filters as can be; return what is read then, and those that Spark must apply."""
+def push_filters(
+    pushed: PushedFilters, filters: Iterable[Filter]
+) -> tuple[PushedFilters, list[Filter]]:
+    """Apply filters where possible; return the result and the filters that Spark must apply."""
     left = []
     for each in filters:
-        taken = _take(pushed, each)
-        if taken is None:
+        applied = _apply(pushed, each)
+        if applied is None:
             left.append(each)
         else:
-            pushed = taken
+            pushed = applied
     return pushed, left
 
 
-def _take(pushed: Pushed, given: Filter) -> Pushed | None:
-    """Return what is read with one more filter, None if it must be left to Spark."""
+def _apply(pushed: PushedFilters, given: Filter) -> PushedFilters | None:
+    """Return `pushed` with one more filter, None if Spark must apply the filter."""
     negated = isinstance(given, Not)
     inner = given.child if isinstance(given, Not) else given
     attribute: tuple[str, ...] = getattr(inner, "attribute", ())
@@ -73,8 +75,8 @@ def _take(pushed: Pushed, given: Filter) -> Pushed | None:
         return None
     if column == "topic":
         return _topic(pushed, inner, negated=negated)
-    if column in _WORDS:
-        return _word(pushed, column, inner, negated=negated)
+    if column in _ENUM_VALUES:
+        return _enum(pushed, column, inner, negated=negated)
     if negated:
         return None
     if column == "partition" and isinstance(inner, EqualTo | EqualNullSafe | In):
@@ -87,11 +89,11 @@ def _take(pushed: Pushed, given: Filter) -> Pushed | None:
 
 
 def _values(given: EqualTo | EqualNullSafe | In) -> tuple[Any, ...]:
-    """Return what a column must be one of."""
+    """Return the values that an equality filter allows."""
     return tuple(given.value) if isinstance(given, In) else (given.value,)
 
 
-def _topic(pushed: Pushed, given: Filter, *, negated: bool) -> Pushed | None:
+def _topic(pushed: PushedFilters, given: Filter, *, negated: bool) -> PushedFilters | None:
     selection = pushed.selection
     if isinstance(given, EqualTo | EqualNullSafe | In):
         names = frozenset(_values(given))
@@ -111,19 +113,21 @@ def _topic(pushed: Pushed, given: Filter, *, negated: bool) -> Pushed | None:
     return dataclasses.replace(pushed, selection=selection)
 
 
-def _word(pushed: Pushed, column: str, given: Filter, *, negated: bool) -> Pushed | None:
-    """Take a condition on a column of few words."""
+def _enum(
+    pushed: PushedFilters, column: str, given: Filter, *, negated: bool
+) -> PushedFilters | None:
+    """Apply a filter on a column with a fixed set of values."""
     if not isinstance(given, EqualTo | EqualNullSafe | In):
         return None
-    words = _values(given)
-    passing = frozenset(word for word in _WORDS[column] if (word in words) is not negated)
-    before: frozenset[str] | None = getattr(pushed.selection, _FIELDS[column])
+    listed = _values(given)
+    passing = frozenset(value for value in _ENUM_VALUES[column] if (value in listed) is not negated)
+    before: frozenset[str] | None = getattr(pushed.selection, _SELECTION_FIELDS[column])
     both = passing if before is None else passing & before
-    changes: dict[str, Any] = {_FIELDS[column]: both}
+    changes: dict[str, Any] = {_SELECTION_FIELDS[column]: both}
     return dataclasses.replace(pushed, selection=dataclasses.replace(pushed.selection, **changes))
 
 
-def _partition(pushed: Pushed, numbers: Iterable[Any]) -> Pushed | None:
+def _partition(pushed: PushedFilters, numbers: Iterable[Any]) -> PushedFilters | None:
     wanted = frozenset(numbers)
     if not all(type(number) is int for number in wanted):
         return None
@@ -132,7 +136,7 @@ def _partition(pushed: Pushed, numbers: Iterable[Any]) -> Pushed | None:
 
 
 def _span(given: Filter, value: int) -> tuple[int | None, int | None] | None:
-    """Return where the whole numbers begin and end that a comparison lets through."""
+    """Return the range of integers that match a comparison: first, and end exclusive."""
     match given:
         case EqualTo() | EqualNullSafe():
             return value, value + 1
@@ -155,7 +159,7 @@ def _lower(one: int | None, other: int | None) -> int | None:
     return other if one is None else one if other is None else min(one, other)
 
 
-def _offset(pushed: Pushed, given: Filter, value: int) -> Pushed | None:
+def _offset(pushed: PushedFilters, given: Filter, value: int) -> PushedFilters | None:
     span = _span(given, value)
     if span is None:
         return None
@@ -163,7 +167,7 @@ def _offset(pushed: Pushed, given: Filter, value: int) -> Pushed | None:
     return dataclasses.replace(pushed, first=first, last=last)
 
 
-def _time(pushed: Pushed, given: Filter, value: int) -> Pushed | None:
+def _time(pushed: PushedFilters, given: Filter, value: int) -> PushedFilters | None:
     span = _span(given, value)
     if span is None:
         return None

@@ -1,6 +1,6 @@
-"""The options of the data source: Kafka's names with Kafka's meaning, and a few of our own.
+"""Options of the data source, with the names and meaning of Spark's Kafka source where it has them.
 
-An option that is unknown, wrong or not for this use is an error that says what is allowed.
+An option that is unknown, invalid or of another use raises InvalidOption with the valid values.
 """
 
 import dataclasses
@@ -14,8 +14,8 @@ from penstock.limits import SPARK_TASKS_MAX
 from penstock.patterns import compile_pattern
 from penstock.ports.selection import Selection
 from penstock.spark.errors import InvalidOption
-from penstock.spark.patient import PatientClient
-from penstock.spark.positions import Place, Position, parse_offsets, parse_time
+from penstock.spark.offset_spec import NamedOffset, OffsetSpec, parse_offsets, parse_timestamp
+from penstock.spark.retrying_client import RetryingClient
 from penstock.storage.group_offsets import InvalidGroup, check_group_name
 
 __all__ = ["Broker", "ReadOptions", "WriteOptions", "read_options", "write_options"]
@@ -31,7 +31,7 @@ _STREAM: Final = (*_READ, "maxOffsetsPerTrigger", "group")
 _WRITE: Final = (*_BROKER, "topic", "writer", "epoch")
 _STREAM_WRITE: Final = (*_BROKER, "topic", "writer")
 _OF_SPARK: Final = frozenset({"checkpointlocation", "queryname", "outputmode"})
-"""What Spark hands to a sink though it is for itself."""
+"""Options of Spark itself that Spark also passes to a sink."""
 
 _BOOLEANS: Final = {"true": True, "false": False}
 _ENDPOINT: Final = re.compile(r"((grpc|grpc\+tcp|grpc\+tls|grpcs)://)?[^\s/]+:\d{1,5}/?")
@@ -39,30 +39,30 @@ _ENDPOINT: Final = re.compile(r"((grpc|grpc\+tcp|grpc\+tls|grpcs)://)?[^\s/]+:\d
 
 @dataclasses.dataclass(frozen=True)
 class Broker:
-    """A broker's Arrow Flight address, who calls, and who signed the broker's certificate.
+    """The Arrow Flight address of a broker, the token, and the authority of its certificate.
 
-    The certificate is PEM, as it was read by the driver: executors need no file.
+    `certificate` is PEM text that the driver has read, so executors need no file.
     """
 
     endpoint: str
     token: str | None = dataclasses.field(default=None, repr=False)
     certificate: bytes | None = dataclasses.field(default=None, repr=False)
 
-    def client(self, *, expected: bool = True) -> PatientClient:
-        """Return a client; unless the broker is `expected` to be there, it fails at once."""
-        return PatientClient(
+    def client(self, *, expected: bool = True) -> RetryingClient:
+        """Return a client; it does not retry its first call if the broker is not `expected`."""
+        return RetryingClient(
             self.endpoint, token=self.token, certificate=self.certificate, expected=expected
         )
 
 
 @dataclasses.dataclass(frozen=True)
 class ReadOptions:
-    """What a reader is asked for. It is of a data folder or of a broker."""
+    """Options of a reader, of a data folder or of a broker."""
 
     where: Path | Broker
     selection: Selection
-    starting: Position
-    ending: Position
+    starting: OffsetSpec
+    ending: OffsetSpec
     tasks: int | None
     offsets_max: int | None
     fail_on_data_loss: bool
@@ -73,7 +73,7 @@ class ReadOptions:
 
 @dataclasses.dataclass(frozen=True)
 class WriteOptions:
-    """What a sink is asked for. `writer` and `epoch` name what must not be published twice."""
+    """Options of a sink. `writer` and `epoch` identify rows that must be published only once."""
 
     broker: Broker
     topic: str | None
@@ -82,7 +82,7 @@ class WriteOptions:
 
 
 class _Given:
-    """Options as they were given, by name whatever the case."""
+    """Option values by case-insensitive name."""
 
     def __init__(self, options: Mapping[str, str], allowed: tuple[str, ...], use: str) -> None:
         self._values = {name.lower(): value for name, value in options.items()}
@@ -228,29 +228,29 @@ def _selection(given: _Given) -> Selection:
     return Selection(topics=frozenset(topics), patterns=tuple(patterns) or None)
 
 
-def _starting(given: _Given, *, streaming: bool) -> Position:
-    """Return where to begin: a time goes before offsets, as with Kafka."""
-    default = Place.LATEST if streaming else Place.EARLIEST
+def _starting(given: _Given, *, streaming: bool) -> OffsetSpec:
+    """Return the start of a read; a timestamp overrides offsets, as in Spark's Kafka source."""
+    default = NamedOffset.LATEST if streaming else NamedOffset.EARLIEST
     time, offsets = given.text("startingTimestamp"), given.text("startingOffsets")
     if time is not None:
-        return parse_time("startingTimestamp", time, others=Place.LATEST)
+        return parse_timestamp("startingTimestamp", time, others=NamedOffset.LATEST)
     if offsets is None:
-        return Position("startingOffsets", default)
-    position = parse_offsets("startingOffsets", offsets, others=default)
-    if not streaming and Place.LATEST in {position.place, *position.offsets.values()}:
+        return OffsetSpec("startingOffsets", default)
+    spec = parse_offsets("startingOffsets", offsets, others=default)
+    if not streaming and NamedOffset.LATEST in {spec.named, *spec.offsets.values()}:
         allowed = 'for a batch: "earliest", or JSON without -1'
         raise InvalidOption("startingOffsets", "a batch cannot begin at the end", allowed)
-    return position
+    return spec
 
 
-def _ending(given: _Given) -> Position:
+def _ending(given: _Given) -> OffsetSpec:
     time, offsets = given.text("endingTimestamp"), given.text("endingOffsets")
     if time is not None:
-        return parse_time("endingTimestamp", time, others=Place.LATEST)
+        return parse_timestamp("endingTimestamp", time, others=NamedOffset.LATEST)
     if offsets is None:
-        return Position("endingOffsets", Place.LATEST)
-    position = parse_offsets("endingOffsets", offsets, others=Place.LATEST)
-    if Place.EARLIEST in {position.place, *position.offsets.values()}:
+        return OffsetSpec("endingOffsets", NamedOffset.LATEST)
+    spec = parse_offsets("endingOffsets", offsets, others=NamedOffset.LATEST)
+    if NamedOffset.EARLIEST in {spec.named, *spec.offsets.values()}:
         allowed = '"latest", or JSON without -2'
         raise InvalidOption("endingOffsets", "a batch cannot end at the beginning", allowed)
-    return position
+    return spec

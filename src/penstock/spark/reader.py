@@ -1,75 +1,84 @@
-"""Reading a range of offsets at once: `spark.read.format("penstock")`."""
+"""Batch reader: `spark.read.format("penstock")`."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from penstock.ports import Bounds
+from penstock.spark.arrow_batches import to_spark_batches
 from penstock.spark.errors import InvalidOption
-from penstock.spark.filters import Pushed, push
-from penstock.spark.options import ReadOptions
-from penstock.spark.origin import Losses, Origin, Range, Request, Task
-from penstock.spark.origins import open_origin
-from penstock.spark.positions import Place, Position
+from penstock.spark.filters import PushedFilters, push_filters
+from penstock.spark.flight_source import FlightSource
+from penstock.spark.folder_source import FolderSource
+from penstock.spark.log_source import LogSource, Losses, Range, ReadRequest, Task
+from penstock.spark.offset_spec import NamedOffset, OffsetSpec
+from penstock.spark.options import Broker, ReadOptions
 from penstock.spark.schema import arrow_schema, check_columns
-from penstock.spark.shape import shaped
 
-__all__ = ["BatchReader", "FilteringReader", "read_task", "resolve"]
+__all__ = ["BatchReader", "FilteringReader", "open_source", "read_task", "resolve_offsets"]
 
 
-def resolve(origin: Origin, position: Position, bounds: Mapping[int, Bounds]) -> dict[int, int]:
-    """Return the offset of each partition that a position stands for; raise InvalidOption."""
-    unknown = sorted(set(position.offsets) - set(bounds))
+def open_source(where: Path | Broker) -> LogSource:
+    """Open the log of a data folder or a broker; raise CannotRead or FlightFailed."""
+    return FolderSource(where) if isinstance(where, Path) else FlightSource(where)
+
+
+def resolve_offsets(
+    source: LogSource, spec: OffsetSpec, bounds: Mapping[int, Bounds]
+) -> dict[int, int]:
+    """Return the offset of each partition for a spec; raise InvalidOption."""
+    unknown = sorted(set(spec.offsets) - set(bounds))
     if unknown:
         allowed = f"partitions {', '.join(map(str, sorted(bounds)))}"
-        raise InvalidOption(position.option, f"{origin.name} has no {unknown[0]}", allowed)
+        raise InvalidOption(spec.option, f"{source.name} has no {unknown[0]}", allowed)
     found: dict[int, int] = {}
     for partition, bound in bounds.items():
-        if position.timestamp_us is not None:
-            offset = origin.offset_at(partition, position.timestamp_us)
+        if spec.timestamp_us is not None:
+            offset = source.offset_at(partition, spec.timestamp_us)
             found[partition] = min(max(offset, bound.horizon), bound.end)
             continue
-        place = position.offsets.get(partition, position.place)
-        if isinstance(place, Place):
-            place = bound.horizon if place is Place.EARLIEST else bound.end
-        elif place > bound.end:
+        wanted = spec.offsets.get(partition, spec.named)
+        if isinstance(wanted, NamedOffset):
+            wanted = bound.horizon if wanted is NamedOffset.EARLIEST else bound.end
+        elif wanted > bound.end:
             allowed = f"offsets up to {bound.end}"
-            problem = f"{place} of partition {partition} is not taken yet"
-            raise InvalidOption(position.option, problem, allowed)
-        found[partition] = place
+            problem = f"{wanted} of partition {partition} is after the end of the log"
+            raise InvalidOption(spec.option, problem, allowed)
+        found[partition] = wanted
     return found
 
 
-def read_task(partition: InputPartition, request: Request) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a task as Spark takes them; none for one that Spark made up."""
+def read_task(partition: InputPartition, request: ReadRequest) -> Iterator[pa.RecordBatch]:
+    """Yield the records of a task; none for the empty task that Spark itself adds."""
     if not isinstance(partition, Task):
         return iter(())
-    return shaped(partition.batches(request), request.schema, request.selection)
+    return to_spark_batches(partition.batches(request), request.schema, request.selection)
 
 
 class BatchReader(DataSourceReader):
-    """Plans in the driver's Python process, and reads in the executors'."""
+    """Plans tasks in a Python process of the driver, and reads them in Python workers."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         check_columns(schema)
         self._options = options
         self._schema = arrow_schema(schema)
-        self._pushed = Pushed(options.selection)
+        self._pushed = PushedFilters(options.selection)
 
     @property
-    def _request(self) -> Request:
-        return Request(self._pushed.selection, self._schema, self._options.fail_on_data_loss)
+    def _request(self) -> ReadRequest:
+        return ReadRequest(self._pushed.selection, self._schema, self._options.fail_on_data_loss)
 
     def partitions(self) -> list[InputPartition]:
-        """Share the range out; raise InvalidOption, CannotRead, RangeLost or LogDamaged."""
+        """Split the range into tasks; raise InvalidOption, CannotRead, RangeLost or LogDamaged."""
         options, pushed = self._options, self._pushed
-        origin = open_origin(options.where)
-        bounds = origin.bounds()
-        starts = resolve(origin, options.starting, bounds)
-        ends = resolve(origin, options.ending, bounds)
-        losses = Losses(options, origin.name)
+        source = open_source(options.where)
+        bounds = source.bounds()
+        starts = resolve_offsets(source, options.starting, bounds)
+        ends = resolve_offsets(source, options.ending, bounds)
+        losses = Losses(options, source.name)
         ranges = []
         for partition, start in starts.items():
             if pushed.partitions is not None and partition not in pushed.partitions:
@@ -81,22 +90,22 @@ class BatchReader(DataSourceReader):
             last = whole.end if pushed.last is None else min(whole.end, pushed.last)
             if first < last:
                 ranges.append(Range(partition, first, last))
-        return list(origin.tasks(ranges, self._request, count=options.tasks, losses=losses))
+        return list(source.tasks(ranges, self._request, count=options.tasks, losses=losses))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield a task's records."""
+        """Yield the records of a task."""
         return read_task(partition, self._request)
 
 
 class FilteringReader(BatchReader):
-    """One that leaves out what filters do not let through: for a DataFrame that is used once.
+    """A batch reader that applies pushed filters, for a DataFrame that is used once.
 
-    Spark 4.3 keeps what a reader planned with the DataFrame, not with the query. If the DataFrame
-    is used again, with other filters or none, it gets the rows of the filters before. So this is
-    for who asks for it.
+    Spark 4.3 caches a reader's plan with the DataFrame, not with the query. If the DataFrame is
+    used again with other filters, it gets the rows of the first ones. So this reader needs the
+    option filterPushdown.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        """Take filters; return those that Spark must apply."""
-        self._pushed, left = push(self._pushed, filters)
+        """Apply filters while reading; return those that Spark must apply."""
+        self._pushed, left = push_filters(self._pushed, filters)
         return left

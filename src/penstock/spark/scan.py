@@ -1,9 +1,9 @@
-"""A range of the log as a DataFrame, with less work for Spark than `spark.read` makes.
+"""Scan of a range of the log as a DataFrame, with one copy of each row less than `spark.read`.
 
-Spark makes rows of what any Python data source yields, and then copies each row once more: its plan
-has a projection over every source that does not say that its rows are of Spark's own kind, and one
-in Python cannot say so. The rows that `mapInArrow` makes are not copied again. So this is a plan of
-`mapInArrow` over as many rows as there are tasks; what a task reads is the same.
+Spark turns the batches of a Python data source into rows and then copies each row: its plan has a
+projection over every source that does not declare Spark's own row type, and a Python source cannot
+declare it. Rows from `mapInArrow` are not copied again. So a scan is a `mapInArrow` over one row
+for each task; the tasks are those of the batch reader.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,8 +12,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from penstock.spark.log_source import Task
 from penstock.spark.options import read_options
-from penstock.spark.origin import Task
 from penstock.spark.reader import BatchReader
 from penstock.spark.schema import RECORD, record
 
@@ -26,11 +26,11 @@ def scan(
     columns: Sequence[str] | None = None,
     **options: str | int | bool | None,
 ) -> DataFrame:
-    """Return what `spark.read.format("penstock").options(**options).load()` would, sooner.
+    """Return the rows of `spark.read.format("penstock").options(**options).load()`, faster.
 
-    Only `columns` are read, if they are given, in that order. An option that is None counts as not
-    given. Where the range ends is settled now, not when the DataFrame is first used. Filters are
-    not pushed down.
+    `columns` selects and orders the columns to read. An option with the value None is ignored. The
+    end of the range is determined now, not when the DataFrame is first used. Filters are not pushed
+    down.
 
     Raise InvalidOption, InvalidSchema, CannotRead, RangeLost or LogDamaged.
     """
@@ -43,9 +43,9 @@ def scan(
     tasks = [task for task in reader.partitions() if isinstance(task, Task)]
     if not tasks:
         return spark.createDataFrame([], schema)
-    # Spark takes the result to be as large as what the plan starts with. If that were a row for
-    # each task, it would send the whole log to every executor for a join. So it starts with a
-    # number and an empty record for each record, of which a task gets one.
+    # Spark estimates the size of the result by the size of the input. With one row for each task it
+    # would broadcast the whole log in a join. So the input has one row for each record, of the
+    # width of a record, and a filter keeps one row for each task.
     share = max(1, -(-sum(task.rows_max for task in tasks) // len(tasks)))
     numbers = spark.range(0, share * len(tasks), 1, len(tasks)).where(f"id % {share} = 0")
     sized = numbers.select("id", f.lit(None).cast(schema).alias("record"))
@@ -57,7 +57,7 @@ def _text(value: str | int | bool) -> str:  # noqa: FBT001
 
 
 class _Reading:
-    """Reads the tasks whose numbers it gets; it goes to the executors."""
+    """The function of `mapInArrow`: reads the tasks whose numbers it gets."""
 
     def __init__(self, reader: BatchReader, tasks: list[Task], share: int) -> None:
         self._reader = reader

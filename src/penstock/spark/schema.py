@@ -1,4 +1,4 @@
-"""The record's columns as Spark knows them, and the Arrow that it takes for them."""
+"""The columns of a record as a Spark schema and as an Arrow schema."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -44,15 +44,16 @@ RECORD: Final = StructType(
         StructField("message_id", StringType()),
     ]
 )
-"""All columns. The first eight are those of Spark's Kafka source, in its order."""
+"""All columns. The first eight are those of Spark's Kafka source, in the same order."""
 
 _MAY_BE_NULL: Final = frozenset({"key", "headers", "created", "correlation", "status"})
 
 
 def record(columns: Sequence[str] = RECORD.names) -> StructType:
-    """Return some columns as the log has them, most of them never null; raise InvalidSchema.
+    """Return a schema of some columns, with NOT NULL where the log has no nulls.
 
-    To ask each value whether it is null was half of what Spark did to make a row of Arrow.
+    Spark spends half of its Arrow conversion on null checks of nullable columns. Raise
+    InvalidSchema.
     """
     known = {field.name: field.dataType for field in RECORD}
     _check_once(columns, ", ".join(known))
@@ -63,7 +64,7 @@ def record(columns: Sequence[str] = RECORD.names) -> StructType:
 
 
 def check_columns(schema: StructType) -> None:
-    """Raise InvalidSchema unless a schema is of columns of the record, with their types."""
+    """Raise InvalidSchema unless all columns are columns of a record, with their types."""
     known: dict[str, DataType] = {field.name: field.dataType for field in RECORD}
     allowed = ", ".join(f"{name} {kind.simpleString()}" for name, kind in known.items())
     _check_once(schema.names, allowed)
@@ -81,9 +82,9 @@ def check_columns(schema: StructType) -> None:
 def _check_once(names: Sequence[str], allowed: str) -> None:
     for name in names:
         if list(names).count(name) > 1:
-            raise InvalidSchema(name, "it is there twice", allowed)
+            raise InvalidSchema(name, "it is listed twice", allowed)
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """Return the Arrow schema that Spark compares batches with: equal, or refused."""
+    """Return the Arrow schema that batches must have: Spark rejects any other."""
     return to_arrow_schema(schema, timezone="UTC")

@@ -1,22 +1,24 @@
-"""A local Spark session that starts fast and says nothing unless something is wrong."""
+"""A local Spark session that starts fast and logs only warnings and errors."""
 
 import contextlib
 import os
 import sys
 import tempfile
+import threading
 import zlib
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
 import pyspark
-from pyspark import SparkContext
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
-from penstock.spark.class_archive import class_archive_option
-from penstock.spark.java import find_java
-from penstock.spark.noise import filtered_stderr
+from penstock.spark.jvm import class_archive_option, find_java
+from penstock.spark.stderr_filter import filtered_stderr
 
 __all__ = ["session"]
 
@@ -30,7 +32,7 @@ _SETTINGS: Final = {
     "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.python.filterPushdown.enabled": "true",
-    "spark.python.daemon.module": "penstock.spark.daemon",
+    "spark.python.daemon.module": "penstock.spark.worker_daemon",
     # The default one forks a process about 40 times a batch.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing."
@@ -40,44 +42,65 @@ _SETTINGS: Final = {
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    # How often an idle query looks for more.
+    # The interval at which an idle query looks for new records.
     "spark.sql.streaming.pollingDelay": "100ms",
 }
 _ARROW: Final = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
-"""No check of bounds and nulls for each value: Spark asks for nulls itself, and Arrow that comes
-from a worker is whole."""
+"""Turn off Arrow's bounds and null checks per value: Spark checks nulls itself, and the batches
+that workers send are valid."""
 _LONG: Final = "-XX:+UseParallelGC"
 _SHORT: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=128m"
-"""For a session that lives for seconds: less is compiled, and that sooner."""
+"""Options for a session of a few seconds: compile less code, and earlier."""
 _QUIET: Final = "-Xshare:auto -Xlog:disable -Xlog:all=error:stderr"
 
-_ECHO: Final = "SQLQueryContextLogger"
-"""Who prints each error of a query with Java's whole stack, though it is raised too."""
+_ERROR_LOGGER: Final = "SQLQueryContextLogger"
+"""PySpark's logger that prints each query error with Java's stack, in addition to raising it."""
+
+_starting: Final = threading.Lock()
 
 
 def session(
     name: str = "penstock", *, master: str = "local[*]", short: bool = False, **settings: str
 ) -> SparkSession:
-    """Return the session of this process, a new one if there is none.
+    """Return the session of this process; start one if there is none.
 
-    `short` is for one that lives for seconds. `settings` are Spark's, with `_` for `.` or under
-    their own names: `session("job", **{"spark.driver.memory": "4g"})`; they go before ours.
-    Raise NoJava.
+    `short` is for a session of a few seconds. `settings` are Spark's, with `_` for `.` or under
+    their own names: `session("job", **{"spark.driver.memory": "4g"})`; they override the defaults
+    of this module. Raise NoJava.
     """
-    starts_java = SparkContext._gateway is None  # noqa: SLF001
-    java_program = find_java() if starts_java else None
+    with _starting:
+        starts_jvm = SparkContext._gateway is None  # noqa: SLF001
+        archive = _prepare_environment(master, starts_jvm=starts_jvm)
+        PySparkLogger.getLogger(_ERROR_LOGGER).disabled = True
+        conf = {
+            "spark.app.name": name,
+            "spark.master": master,
+            **_SETTINGS,
+            **_with_java_options(settings, archive=archive, short=short),
+        }
+        if starts_jvm:
+            _start_jvm(conf)
+        return SparkSession.builder.config(map=dict(conf)).getOrCreate()
+
+
+def _prepare_environment(master: str, *, starts_jvm: bool) -> str:
+    """Set the variables that Spark's scripts read; return the option of the class archive."""
+    java = find_java() if starts_jvm else None
     archive = ""
     with contextlib.suppress(OSError):
-        home = _home()
+        home = _spark_home()
         os.environ.setdefault("SPARK_HOME", str(home))
-        if java_program is not None and os.environ["SPARK_HOME"] == str(home):
-            archive = class_archive_option(home, java_program)
+        if java is not None and os.environ["SPARK_HOME"] == str(home):
+            archive = class_archive_option(home, java)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    PySparkLogger.getLogger(_ECHO).disabled = True
-    builder = SparkSession.builder.appName(name).master(master)
+    return archive
+
+
+def _with_java_options(settings: Mapping[str, str], *, archive: str, short: bool) -> dict[str, str]:
+    """Return settings under Spark's names, with the Java options of driver and executors."""
     given = {key.replace("_", ".") if "." not in key else key: settings[key] for key in settings}
     logging = f"-Dlog4j2.configurationFile={files('penstock.spark') / 'log4j2.properties'}"
     java = " ".join((logging, _QUIET, _ARROW, _SHORT if short else _LONG))
@@ -86,17 +109,22 @@ def session(
         ("spark.executor.extraJavaOptions", ""),
     ):
         given[options] = " ".join(filter(None, (java, more, given.get(options, ""))))
-    for key, value in {**_SETTINGS, **given}.items():
-        builder = builder.config(key, value)
-    with filtered_stderr() if starts_java else contextlib.nullcontext():
-        return builder.getOrCreate()
+    return given
 
 
-def _home() -> Path:
-    """Return a folder of links to Spark, made once, that has no `python/lib`.
+def _start_jvm(settings: Mapping[str, str]) -> None:
+    """Start the JVM with a filtered standard error, and the SparkContext that sessions share."""
+    conf = SparkConf().setAll(list(settings.items()))
+    with filtered_stderr() as stderr:
+        gateway = launch_gateway(conf, {"stderr": stderr})  # type: ignore[no-untyped-call]
+    SparkContext(conf=conf, gateway=gateway)
 
-    What is there has no byte code, so each worker would compile all of PySpark anew; without it
-    they import the installed package.
+
+def _spark_home() -> Path:
+    """Return a folder of links to the installed Spark without `python/lib`; create it once.
+
+    `python/lib` is an archive of PySpark without byte code, which every worker would compile.
+    Without it, workers import the installed package.
     """
     installed = Path(pyspark.__file__).parent
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock"

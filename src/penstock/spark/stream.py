@@ -1,7 +1,7 @@
-"""Reading what comes: `spark.readStream.format("penstock")`.
+"""Stream reader: `spark.readStream.format("penstock")`.
 
-An offset of the stream is JSON, the next offset of each partition: `{"0": 1234}`. `latestOffset`
-looks and does not advance; a range is read the same way however often Spark asks for it.
+An offset of the stream is JSON with the next offset of each partition: `{"0": 1234}`.
+`latestOffset` does not advance the stream, and a range has the same rows each time it is read.
 """
 
 from collections.abc import Iterator
@@ -21,10 +21,9 @@ from pyspark.sql.types import StructType
 from penstock.errors import PenstockError
 from penstock.ports import Bounds
 from penstock.spark.errors import LogWentBack
+from penstock.spark.log_source import LogSource, Losses, Range, ReadRequest
 from penstock.spark.options import ReadOptions
-from penstock.spark.origin import Losses, Origin, Range, Request
-from penstock.spark.origins import open_origin
-from penstock.spark.reader import read_task, resolve
+from penstock.spark.reader import open_source, read_task, resolve_offsets
 from penstock.spark.schema import arrow_schema, check_columns
 
 __all__ = ["StreamReader"]
@@ -35,55 +34,57 @@ Offsets = dict[str, int]
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans in one Python process that lives as long as the query; reads in the executors'."""
+    """Plans batches in one Python process for the whole query; tasks run in Python workers."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         check_columns(schema)
         self._options = options
-        self._request = Request(options.selection, arrow_schema(schema), options.fail_on_data_loss)
-        self._opened: Origin | None = None
+        self._request = ReadRequest(
+            options.selection, arrow_schema(schema), options.fail_on_data_loss
+        )
+        self._opened: LogSource | None = None
         self._until: dict[int, int] | None = None
         self._reported: dict[int, int] = {}
         self._losses: Losses | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out what only the driver needs."""
+        """Return the state for tasks, without that of planning."""
         return {"_options": self._options, "_request": self._request}
 
     @property
-    def _origin(self) -> Origin:
+    def _source(self) -> LogSource:
         if self._opened is None:
-            self._opened = open_origin(self._options.where)
+            self._opened = open_source(self._options.where)
         return self._opened
 
-    # --- What Spark asks in the driver
+    # --- Planning, in the driver
 
     def initialOffset(self) -> Offsets:  # noqa: N802
-        """Return where a query without a checkpoint begins."""
-        bounds = self._origin.bounds()
-        return _spelled(resolve(self._origin, self._options.starting, bounds))
+        """Return the start of a query without a checkpoint."""
+        bounds = self._source.bounds()
+        return _to_json_offsets(resolve_offsets(self._source, self._options.starting, bounds))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Return how much one batch may have: `maxOffsetsPerTrigger`."""
+        """Return the limit of one batch: `maxOffsetsPerTrigger`."""
         if self._options.offsets_max is None:
             return ReadAllAvailable()
         return ReadMaxRows(self._options.offsets_max)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """End where the log ends now."""
-        self._until = {number: each.end for number, each in self._origin.bounds().items()}
+        """Fix the end of the query at the current end of the log."""
+        self._until = {number: each.end for number, each in self._source.bounds().items()}
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:  # noqa: N802
-        """Return up to where the next batch may read from `start`; raise LogWentBack."""
-        begun = _parsed(start)
-        bounds = self._origin.bounds()
-        self._report(begun)  # all before it is done: Spark asks when a batch is
+        """Return the end of the next batch from `start`; raise LogWentBack."""
+        begun = _parse_json_offsets(start)
+        bounds = self._source.bounds()
+        self._report(begun)  # Spark calls this after it has processed all messages before `start`
         ends: dict[int, int] = {}
         for partition, bound in bounds.items():
             first = begun.get(partition, bound.horizon)
             end = bound.end
             if first > end and self._options.fail_on_data_loss:
-                raise LogWentBack(first, end, f"partition {partition}, {self._origin.name}")
+                raise LogWentBack(first, end, f"partition {partition}, {self._source.name}")
             if self._until is not None:
                 end = min(end, self._until.get(partition, end))
             ends[partition] = max(first, end)
@@ -91,64 +92,66 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ends.setdefault(partition, offset)
         if isinstance(limit, ReadMaxRows):
             ends = _limited(begun, ends, bounds, limit.max_rows)
-        return _spelled(ends)
+        return _to_json_offsets(ends)
 
     def reportLatestOffset(self) -> Offsets:  # noqa: N802
-        """Return where the log ends, for Spark's progress."""
-        return _spelled({number: each.end for number, each in self._origin.bounds().items()})
+        """Return the end of the log, for Spark's progress report."""
+        return _to_json_offsets(
+            {number: each.end for number, each in self._source.bounds().items()}
+        )
 
     def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
-        """Share a range out; raise RangeLost or LogDamaged."""
-        begun, ends = _parsed(start), _parsed(end)
-        bounds = self._origin.bounds()
+        """Split a range into tasks; raise RangeLost, LogDamaged or LogWentBack."""
+        begun, ends = _parse_json_offsets(start), _parse_json_offsets(end)
+        bounds = self._source.bounds()
         ranges = []
         for partition, last in ends.items():
             known = bounds.get(partition, Bounds(0, 0))
             first = begun.get(partition, known.horizon)
             if last > known.end:
-                raise LogWentBack(last, known.end, f"partition {partition}, {self._origin.name}")
+                raise LogWentBack(last, known.end, f"partition {partition}, {self._source.name}")
             if first < last:
                 ranges.append(Range(partition, first, last))
         if self._losses is None:
-            self._losses = Losses(self._options, self._origin.name)
+            self._losses = Losses(self._options, self._source.name)
         return list(
-            self._origin.tasks(
+            self._source.tasks(
                 ranges, self._request, count=self._options.tasks, losses=self._losses
             )
         )
 
     def commit(self, end: Offsets) -> None:
-        """Learn that all before `end` is done."""
-        self._report(_parsed(end))
+        """Report the group's offset: Spark has processed all messages before `end`."""
+        self._report(_parse_json_offsets(end))
 
     def _report(self, offsets: dict[int, int]) -> None:
-        """Tell the log where the group is; a query does not fail for that."""
+        """Store the group's offsets at the broker; log a failure, do not raise it."""
         group = self._options.group
         if group is None or offsets == self._reported:
             return
         lost = self._losses.offsets if self._losses is not None else 0
         try:
-            self._origin.commit(group, offsets, lost=lost)
+            self._source.commit(group, offsets, lost=lost)
         except (OSError, PenstockError) as error:
-            log.warning("the group's offset is not reported", group=group, error=str(error))
+            log.warning("group offset not reported", group=group, error=str(error))
             return
         self._reported = offsets
         if self._losses is not None:
             self._losses.offsets = 0
 
-    # --- What executors do
+    # --- Reading, in Python workers
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield a task's records."""
+        """Yield the records of a task."""
         return read_task(partition, self._request)
 
 
 def _limited(
     begun: dict[int, int], ends: dict[int, int], bounds: dict[int, Bounds], rows_max: int
 ) -> dict[int, int]:
-    """Return ends so that about `rows_max` offsets are read, of each partition its share.
+    """Return ends for a batch of about `rows_max` offsets, in proportion to the partitions' lag.
 
-    What retention took does not count: it is passed at once.
+    Offsets that retention removed do not count.
     """
     firsts = {
         partition: max(begun.get(partition, 0), bounds[partition].horizon)
@@ -167,9 +170,9 @@ def _limited(
     }
 
 
-def _parsed(offsets: Offsets | None) -> dict[int, int]:
+def _parse_json_offsets(offsets: Offsets | None) -> dict[int, int]:
     return {int(partition): offset for partition, offset in (offsets or {}).items()}
 
 
-def _spelled(offsets: dict[int, int]) -> Offsets:
+def _to_json_offsets(offsets: dict[int, int]) -> Offsets:
     return {str(partition): offset for partition, offset in sorted(offsets.items())}

@@ -1,9 +1,9 @@
-"""Publishing rows: `df.write.format("penstock")` and `df.writeStream.format("penstock")`.
+"""Sink: `df.write.format("penstock")` and `df.writeStream.format("penstock")`.
 
-Each task puts its rows aside at the broker; when all have, the driver has them published as one
-epoch of a writer. What other attempts at a task put aside is left out, whenever it comes, and an
-epoch that was published is not published again, however often it is asked for: nothing comes twice.
-A broker that goes away is waited for.
+Each task stages its rows at the broker. When all tasks have, the driver publishes the staged rows
+as one epoch of a writer. The broker ignores rows that other attempts of a task staged, and
+publishes an epoch once, so retries publish nothing twice. Calls are retried while the broker
+restarts.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ __all__ = ["BatchWriter", "StreamWriter", "sink_rows"]
 
 _QUERY: Final = "sql.streaming.queryId"
 _EPOCH: Final = "streaming.sql.batchId"
-"""Local properties that Spark gives the tasks of a streaming query."""
+"""Local properties that Spark sets for tasks of a streaming query."""
 
 _ALLOWED: Final = (
     "topic string, value binary or string, key binary or string, "
@@ -39,7 +39,7 @@ _ALLOWED: Final = (
 
 
 class Staged(WriterCommitMessage):
-    """A task has put its rows aside, under a token that no other attempt at it has."""
+    """Commit message of a task: its rows are staged under a token unique to this attempt."""
 
     def __init__(self, writer: str, epoch: int, partition: int, token: str) -> None:
         self.writer = writer
@@ -49,7 +49,7 @@ class Staged(WriterCommitMessage):
 
 
 def check_rows(schema: StructType, options: WriteOptions) -> None:
-    """Raise InvalidSchema unless rows can be published."""
+    """Raise InvalidSchema unless rows of this schema can be published."""
     names = schema.fieldNames()
     if "value" not in names:
         raise InvalidSchema("value", "it is missing", _ALLOWED)
@@ -69,7 +69,7 @@ def check_rows(schema: StructType, options: WriteOptions) -> None:
 
 
 def sink_rows(batch: pa.RecordBatch, *, topic: str | None) -> pa.RecordBatch:
-    """Return rows of Spark with the columns that a broker takes; `topic` is for all if given."""
+    """Return a batch with the columns of SINK_SCHEMA; `topic` replaces the topic of all rows."""
     columns = []
     fields = []
     for field in SINK_SCHEMA:
@@ -84,7 +84,7 @@ def sink_rows(batch: pa.RecordBatch, *, topic: str | None) -> pa.RecordBatch:
 
 
 class _Sink:
-    """What both writers do."""
+    """Common part of the batch and stream writer."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         check_rows(schema, options)
@@ -94,7 +94,7 @@ class _Sink:
     def _stage(self, batches: Iterator[pa.RecordBatch], *, writer: str, epoch: int) -> Staged:
         context = TaskContext.get()
         if context is None:
-            raise AssertionError("rows are written by tasks")
+            raise AssertionError("rows are written outside a Spark task")
         partition = context.partitionId()
         rows = (sink_rows(batch, topic=self._topic) for batch in batches)
         token = uuid.uuid4().hex
@@ -110,7 +110,7 @@ class _Sink:
         return Staged(writer, epoch, partition, token)
 
     def _publish(self, messages: list[WriterCommitMessage | None], *, final: bool) -> None:
-        """Publish what tasks have put aside; it is `final` if the writer has no other epoch."""
+        """Publish the staged rows of all tasks; `final` if the writer has no further epoch."""
         staged = [each for each in messages if isinstance(each, Staged)]
         if not staged:
             return
@@ -125,14 +125,14 @@ class _Sink:
                 final=final,
             )
 
-    def _remove(self, writer: str, epoch: int) -> None:
-        """Remove what was put aside; without the broker it goes by itself in time."""
+    def _abort(self, writer: str, epoch: int) -> None:
+        """Remove staged rows; if the broker does not answer, they expire there."""
         with self._broker.client() as client, contextlib.suppress(PenstockError):
             client.abort_epoch(writer, epoch)
 
 
 class BatchWriter(_Sink, DataSourceArrowWriter):
-    """Publishes a DataFrame once; with `writer` and `epoch`, also if it is written again."""
+    """Publishes a DataFrame; with `writer` and `epoch` a repeated write publishes nothing."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         super().__init__(options, schema)
@@ -140,19 +140,19 @@ class BatchWriter(_Sink, DataSourceArrowWriter):
         self._epoch = options.epoch or 0
         self._once = options.writer is None
         with self._broker.client(expected=False) as client:
-            client.bounds()  # a wrong address is told before rows are computed
+            client.bounds()  # fail on a wrong address before rows are computed
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
-        """Put a task's rows aside."""
+        """Stage the rows of a task."""
         return self._stage(iterator, writer=self._writer, epoch=self._epoch)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Publish what all tasks have put aside."""
+        """Publish the staged rows of all tasks."""
         self._publish(messages, final=self._once)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002
-        """Remove what tasks have put aside."""
-        self._remove(self._writer, self._epoch)
+        """Remove the staged rows of all tasks."""
+        self._abort(self._writer, self._epoch)
 
 
 class StreamWriter(_Sink, DataSourceStreamArrowWriter):
@@ -166,25 +166,25 @@ class StreamWriter(_Sink, DataSourceStreamArrowWriter):
         self._writer = options.writer
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
-        """Put a task's rows aside."""
+        """Stage the rows of a task."""
         context = TaskContext.get()
         query = context.getLocalProperty(_QUERY) if context is not None else None
         epoch = context.getLocalProperty(_EPOCH) if context is not None else None
         writer = self._writer or query
         if writer is None or epoch is None:
-            allowed = "a name that this query alone has, and keeps when it is started again"
-            raise InvalidOption("writer", "Spark does not tell which query this is", allowed)
+            allowed = "a name unique to this query that stays the same when the query restarts"
+            raise InvalidOption("writer", "Spark sets no query id", allowed)
         return self._stage(iterator, writer=writer, epoch=int(epoch))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Publish what all tasks of a batch have put aside."""
+        """Publish the staged rows of a batch."""
         for each in messages:
             if isinstance(each, Staged) and each.epoch != batchId:
                 raise AssertionError(f"batch {batchId} has rows of {each.epoch}")
         self._publish(messages, final=False)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Remove what tasks of a batch have put aside."""
+        """Remove the staged rows of a batch."""
         writers = {each.writer for each in messages if isinstance(each, Staged)}
         for writer in writers | ({self._writer} if self._writer else set()):
-            self._remove(writer, batchId)
+            self._abort(writer, batchId)

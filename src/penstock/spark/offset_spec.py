@@ -1,4 +1,4 @@
-"""Where a reader begins and ends: `startingOffsets`, `endingTimestamp` and the like."""
+"""Start and end of a read: `startingOffsets`, `endingTimestamp` and the like, parsed."""
 
 import dataclasses
 import datetime as dt
@@ -9,7 +9,7 @@ from typing import Final
 
 from penstock.spark.errors import InvalidOption
 
-__all__ = ["Place", "Position", "parse_offsets", "parse_time"]
+__all__ = ["NamedOffset", "OffsetSpec", "parse_offsets", "parse_timestamp"]
 
 _OFFSETS: Final = (
     '"earliest", "latest", or JSON of offsets by partition such as {"0": 1234}, '
@@ -20,53 +20,56 @@ _EARLIEST: Final = -2
 _LATEST: Final = -1
 
 
-class Place(enum.Enum):
-    """Ends of a log."""
+class NamedOffset(enum.Enum):
+    """The first and the last offset of a partition, by Kafka's names."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
 
 
 @dataclasses.dataclass(frozen=True)
-class Position:
-    """A place, a time, or offsets of some partitions; others are at `place` then."""
+class OffsetSpec:
+    """A named offset, a timestamp, or offsets by partition.
+
+    `named` applies to partitions that `offsets` does not list.
+    """
 
     option: str
-    place: Place
-    offsets: Mapping[int, int | Place] = dataclasses.field(default_factory=dict)
+    named: NamedOffset
+    offsets: Mapping[int, int | NamedOffset] = dataclasses.field(default_factory=dict)
     timestamp_us: int | None = None
 
 
-def parse_offsets(option: str, text: str, *, others: Place) -> Position:
-    """Parse `startingOffsets` or `endingOffsets`; partitions that JSON leaves out are at `others`.
+def parse_offsets(option: str, text: str, *, others: NamedOffset) -> OffsetSpec:
+    """Parse `startingOffsets` or `endingOffsets`; `others` is for partitions not in the JSON.
 
     Raise InvalidOption.
     """
     word = text.strip().lower()
-    if word in {each.value for each in Place}:
-        return Position(option, Place(word))
+    if word in {each.value for each in NamedOffset}:
+        return OffsetSpec(option, NamedOffset(word))
     try:
         found = json.loads(text)
     except ValueError:
         found = None
     if not isinstance(found, dict) or not found:
         raise InvalidOption(option, f"{text!r} is neither a word nor JSON by partition", _OFFSETS)
-    offsets: dict[int, int | Place] = {}
+    offsets: dict[int, int | NamedOffset] = {}
     for name, offset in found.items():
         if not (name.isascii() and name.isdigit()):
             raise InvalidOption(option, f"{name!r} is no partition", _OFFSETS)
         if type(offset) is not int or offset < _EARLIEST:
             raise InvalidOption(option, f"{offset!r} is no offset", _OFFSETS)
-        special = {_EARLIEST: Place.EARLIEST, _LATEST: Place.LATEST}
+        special = {_EARLIEST: NamedOffset.EARLIEST, _LATEST: NamedOffset.LATEST}
         offsets[int(name)] = special.get(offset, offset)
-    return Position(option, others, offsets)
+    return OffsetSpec(option, others, offsets)
 
 
-def parse_time(option: str, text: str, *, others: Place) -> Position:
+def parse_timestamp(option: str, text: str, *, others: NamedOffset) -> OffsetSpec:
     """Parse `startingTimestamp` or `endingTimestamp`; raise InvalidOption."""
     text = text.strip()
     if text.isascii() and text.isdigit():
-        return Position(option, others, timestamp_us=int(text) * 1000)
+        return OffsetSpec(option, others, timestamp_us=int(text) * 1000)
     try:
         moment = dt.datetime.fromisoformat(text)
     except ValueError:
@@ -74,4 +77,4 @@ def parse_time(option: str, text: str, *, others: Place) -> Position:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=dt.UTC)
     since = moment - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-    return Position(option, others, timestamp_us=since // dt.timedelta(microseconds=1))
+    return OffsetSpec(option, others, timestamp_us=since // dt.timedelta(microseconds=1))

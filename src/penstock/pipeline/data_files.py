@@ -1,4 +1,4 @@
-"""The data files of a table, and what is known of their rows without reading them."""
+"""Data files of a table: Parquet files with the statistics of their columns."""
 
 import datetime as dt
 import os
@@ -9,20 +9,20 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = ["DataFile", "day_of", "describe", "json_value", "take_out"]
+__all__ = ["DataFile", "day_of", "describe", "json_value", "move_data_files"]
 
 STATISTICS_TYPES: Final = (
     pa.types.is_integer, pa.types.is_floating, pa.types.is_string, pa.types.is_timestamp,
     pa.types.is_date,
 )  # fmt: skip
 STATISTICS_CHARACTERS_MAX: Final = 64
-"""A longer string has no bounds in the table's log."""
+"""Columns with a longer maximum get no statistics in the table's log."""
 
 
 class DataFile(NamedTuple):
     """A Parquet file of a table; `path` is relative to the table's folder.
 
-    `low` and `high` hold the least and greatest value of columns of which they are known.
+    `low` and `high` hold the minimum and maximum of each column that has statistics.
     """
 
     path: str
@@ -35,7 +35,7 @@ class DataFile(NamedTuple):
     modified_ms: int
 
     def overlaps(self, column: str, start: Any, end: Any) -> bool:  # noqa: ANN401
-        """Tell whether a value from `start` up to, not including, `end` may be in the file."""
+        """Tell whether the file may hold a value from `start` up to, not including, `end`."""
         low: Any = json_value(self.low.get(column))
         high: Any = json_value(self.high.get(column))
         start, end = json_value(start), json_value(end)
@@ -43,10 +43,10 @@ class DataFile(NamedTuple):
 
 
 def describe(folder: Path, path: str, *, day: str | None) -> DataFile:
-    """Return what the footer of a Parquet file says."""
-    place = folder / path
-    state = place.stat()
-    footer = pq.read_metadata(place)
+    """Return a data file with the statistics of its Parquet footer."""
+    file = folder / path
+    state = file.stat()
+    footer = pq.read_metadata(file)
     schema = footer.schema.to_arrow_schema()
     low: dict[str, Any] = {}
     high: dict[str, Any] = {}
@@ -87,13 +87,13 @@ def describe(folder: Path, path: str, *, day: str | None) -> DataFile:
 
 
 def day_of(path: str) -> str | None:
-    """Return the day by which a file is kept, None if it is not kept by day."""
+    """Return the day of a file's partition folder, None if the table has no partitions."""
     folder, _, _ = path.rpartition("/")
     return folder.removeprefix("day=") if folder.startswith("day=") else None
 
 
 def json_value(value: object) -> object:
-    """Return a bound as the log of a table spells it."""
+    """Return a value as Delta's statistics write it."""
     if isinstance(value, dt.datetime):
         return value.astimezone(dt.UTC).isoformat(timespec="microseconds")[:26] + "Z"
     if isinstance(value, dt.date):
@@ -101,14 +101,14 @@ def json_value(value: object) -> object:
     return value
 
 
-def take_out(staging: Path, folder: Path, *, prefix: str) -> list[DataFile]:
-    """Move the Parquet files that a job wrote into the table's folder, and describe them.
+def move_data_files(staging: Path, folder: Path, *, prefix: str) -> list[DataFile]:
+    """Move Parquet files from a staging folder into the table's folder; return those with rows.
 
-    A folder `day=…` of theirs is kept. The names are new: nothing is ever overwritten.
+    Partition folders `day=…` are kept. The names are new, so no file is overwritten.
     """
     found: list[DataFile] = []
-    for place, _, names in os.walk(staging):
-        below = os.path.relpath(place, staging)
+    for parent, _, names in os.walk(staging):
+        below = os.path.relpath(parent, staging)
         day = below.removeprefix("day=") if below.startswith("day=") else None
         for name in sorted(names):
             if (
@@ -117,13 +117,10 @@ def take_out(staging: Path, folder: Path, *, prefix: str) -> list[DataFile]:
                 or "_temporary" in below
             ):
                 continue
-            path = (
-                f"{prefix}-{len(found)}.parquet"
-                if day is None
-                else (f"{below}/{prefix}-{len(found)}.parquet")
-            )
+            moved = f"{prefix}-{len(found)}.parquet"
+            path = moved if day is None else f"{below}/{moved}"
             target = folder / path
             target.parent.mkdir(parents=True, exist_ok=True)
-            Path(place, name).rename(target)
+            Path(parent, name).rename(target)
             found.append(describe(folder, path, day=day))
     return [each for each in found if each.rows]

@@ -5,7 +5,7 @@ import pytest
 
 from penstock.limits import SPARK_BATCH_BYTES, SPARK_BATCH_ROWS
 from penstock.ports.selection import Selection
-from penstock.spark.shape import shaped
+from penstock.spark.arrow_batches import to_spark_batches
 
 SCHEMA = pa.schema([("value", pa.binary()), ("offset", pa.int64())])
 
@@ -38,7 +38,7 @@ def test_small_batches_come_together_and_large_ones_are_cut(
     sizes: list[tuple[int, int]], count: int
 ) -> None:
     given = batches(*sizes)
-    found = list(shaped(given, SCHEMA, Selection()))
+    found = list(to_spark_batches(given, SCHEMA, Selection()))
     assert len(found) == count
     assert pa.Table.from_batches(found).equals(pa.Table.from_batches(given))
     assert all(len(each) == 1 or each.nbytes <= SPARK_BATCH_BYTES + 64 for each in found)
@@ -46,4 +46,4 @@ def test_small_batches_come_together_and_large_ones_are_cut(
 
 def test_without_columns_rows_are_counted() -> None:
     given = batches((3, 1), (4, 1))
-    assert sum(map(len, shaped(given, pa.schema([]), Selection()))) == 7
+    assert sum(map(len, to_spark_batches(given, pa.schema([]), Selection()))) == 7

@@ -1,4 +1,4 @@
-"""Batches of the log as Spark takes them: its columns, no dictionaries, neither small nor large."""
+"""Arrow batches for Spark: columns of the schema, without dictionaries, of a useful size."""
 
 from collections.abc import Iterable, Iterator
 
@@ -9,35 +9,35 @@ from penstock.limits import SPARK_BATCH_BYTES, SPARK_BATCH_ROWS
 from penstock.ports.selection import Selection
 from penstock.storage.dictionaries import DictionaryDecoder
 
-__all__ = ["shaped"]
+__all__ = ["to_spark_batches"]
 
 
-def shaped(
+def to_spark_batches(
     batches: Iterable[pa.RecordBatch], schema: pa.Schema, selection: Selection
 ) -> Iterator[pa.RecordBatch]:
-    """Yield what is wanted of some batches, with the columns of `schema`.
+    """Yield the selected rows of batches, with the columns of `schema`.
 
-    The batches have at least those columns and the selection's. Small ones are put together, and
-    large ones are cut, which copies nothing.
+    The input has at least the columns of `schema` and of the selection. Small batches are
+    concatenated. Large ones are sliced without a copy.
     """
-    waiting: list[list[pa.Array]] = []
+    pending: list[list[pa.Array]] = []
     rows = size = 0
-    for batch in _wanted(batches, schema.names, selection):
+    for batch in _selected(batches, schema.names, selection):
         columns = [_column(batch.column(field.name), field.type) for field in schema]
         batch_size = sum(column.nbytes for column in columns)
-        if waiting and (
+        if pending and (
             rows + len(batch) > SPARK_BATCH_ROWS or size + batch_size > SPARK_BATCH_BYTES
         ):
-            yield from _cut(_together(waiting, schema, rows), size)
-            waiting, rows, size = [], 0, 0
-        waiting.append(columns)
+            yield from _sliced(_concatenated(pending, schema, rows), size)
+            pending, rows, size = [], 0, 0
+        pending.append(columns)
         rows += len(batch)
         size += batch_size
-    if waiting:
-        yield from _cut(_together(waiting, schema, rows), size)
+    if pending:
+        yield from _sliced(_concatenated(pending, schema, rows), size)
 
 
-def _wanted(
+def _selected(
     batches: Iterable[pa.RecordBatch], names: list[str], selection: Selection
 ) -> Iterator[pa.RecordBatch]:
     plain = DictionaryDecoder()
@@ -54,9 +54,9 @@ def _column(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _null_if_empty(column: pa.Array) -> pa.Array:
-    """Return lists with null for those that are empty: so are the headers of Kafka's source.
+    """Replace empty lists by null, as Spark's Kafka source does for headers.
 
-    Spark passes over a null at no cost, but makes two arrays for each list.
+    Spark skips nulls at no cost, but creates two arrays for each list.
     """
     if not len(column.flatten()):
         return pa.nulls(len(column), column.type)
@@ -64,19 +64,19 @@ def _null_if_empty(column: pa.Array) -> pa.Array:
     return pc.if_else(empty, pa.scalar(None, column.type), column)
 
 
-def _together(waiting: list[list[pa.Array]], schema: pa.Schema, rows: int) -> pa.RecordBatch:
-    if not len(schema):  # Spark only counts them
+def _concatenated(pending: list[list[pa.Array]], schema: pa.Schema, rows: int) -> pa.RecordBatch:
+    if not len(schema):  # Spark only counts the rows
         return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
     columns = (
-        waiting[0]
-        if len(waiting) == 1
-        else [pa.concat_arrays(parts) for parts in zip(*waiting, strict=True)]
+        pending[0]
+        if len(pending) == 1
+        else [pa.concat_arrays(parts) for parts in zip(*pending, strict=True)]
     )
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _cut(batch: pa.RecordBatch, size: int) -> Iterator[pa.RecordBatch]:
-    """Yield a batch in parts of about the same number of rows that are small enough."""
+def _sliced(batch: pa.RecordBatch, size: int) -> Iterator[pa.RecordBatch]:
+    """Yield slices of about equal row counts, each within SPARK_BATCH_BYTES."""
     parts = min(-(-size // SPARK_BATCH_BYTES), len(batch)) or 1
     rows = -(-len(batch) // parts)
     for first in range(0, len(batch), rows):

@@ -1,4 +1,4 @@
-"""The data source `penstock`: every topic is a table."""
+"""The Python data source `penstock`: batch read, stream read and sink."""
 
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
@@ -15,11 +15,11 @@ __all__ = ["PenstockDataSource", "register"]
 
 
 class PenstockDataSource(DataSource):
-    """Reads a broker's log, as a batch or as a stream, and publishes rows to a broker."""
+    """Reads a broker's log as a batch or stream, and publishes rows to a broker."""
 
     @classmethod
     def name(cls) -> str:
-        """Return what `format` takes."""
+        """Return the name for `format`."""
         return "penstock"
 
     def schema(self) -> StructType:
@@ -30,30 +30,30 @@ class PenstockDataSource(DataSource):
         return record([name for name in RECORD.names if include == "true" or name != "headers"])
 
     def reader(self, schema: StructType) -> BatchReader:
-        """Return a reader of a range; raise InvalidOption or InvalidSchema."""
+        """Return the batch reader; raise InvalidOption or InvalidSchema."""
         options = read_options(self.options, streaming=False)
         return (FilteringReader if options.filter_pushdown else BatchReader)(options, schema)
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
-        """Return a reader of what comes; raise InvalidOption or InvalidSchema."""
+        """Return the stream reader; raise InvalidOption or InvalidSchema."""
         return StreamReader(read_options(self.options, streaming=True), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:  # noqa: FBT001
-        """Return a sink for a DataFrame; raise InvalidOption or InvalidSchema."""
-        _only_append(overwrite=overwrite)
+        """Return the sink of a DataFrame; raise InvalidOption or InvalidSchema."""
+        _require_append(overwrite=overwrite)
         return BatchWriter(write_options(self.options, streaming=False), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: FBT001, N802
-        """Return a sink for a stream; raise InvalidOption or InvalidSchema."""
-        _only_append(overwrite=overwrite)
+        """Return the sink of a stream; raise InvalidOption or InvalidSchema."""
+        _require_append(overwrite=overwrite)
         return StreamWriter(write_options(self.options, streaming=True), schema)
 
 
-def _only_append(*, overwrite: bool) -> None:
+def _require_append(*, overwrite: bool) -> None:
     if overwrite:
-        raise InvalidOption("mode", "what was published stays", "append")
+        raise InvalidOption("mode", "published messages cannot be overwritten", "append")
 
 
 def register(spark: SparkSession) -> None:
-    """Make `penstock` known to a session that has not found it by itself."""
+    """Register `penstock` in a session that did not discover the installed package."""
     spark.dataSource.register(PenstockDataSource)

@@ -1,14 +1,14 @@
-"""The way of records from the log into files of a table: Arrow in, Parquet out, in one task.
+"""Ingest of records into bronze: the task that reads a part of the log writes it as Parquet.
 
-A stream of records would make each of them a row of Spark, only for its Parquet writer to make
-columns of the rows again. Here the task that reads a part of the log writes it, and what Spark
-gets from the task are the names of the files; the driver commits those.
+A stream of records would turn each record into a Spark row, and Spark's Parquet writer would turn
+the rows back into columns. Here the tasks write Arrow batches to Parquet files themselves, and
+return only the names of the files. The driver commits the files.
 """
 
 import datetime as dt
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 from uuid import uuid4
 from weakref import WeakSet
 
@@ -16,6 +16,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, InputPartition
 from pyspark.sql.types import StringType, StructField, StructType
 
@@ -25,21 +26,24 @@ from penstock.spark.options import ReadOptions, read_options
 from penstock.spark.schema import RECORD
 from penstock.spark.stream import StreamReader
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+__all__ = [
+    "INGEST_FORMAT",
+    "TABLE_OPTION",
+    "BatchIngest",
+    "DailyParquetFiles",
+    "register_ingest",
+]
 
-__all__ = ["LANDING", "TABLE", "LandedFiles", "Lander", "register_landing"]
-
-LANDING: Final = "penstock_landing"
-"""What `format` takes."""
-TABLE: Final = "table"
-"""The option with the table's folder; the others are those of `penstock`."""
+INGEST_FORMAT: Final = "penstock_ingest"
+"""The name of the data source."""
+TABLE_OPTION: Final = "table"
+"""The option with the table's folder; the other options are those of `penstock`."""
 
 _FILE: Final = StructType([StructField("path", StringType())])
 _DAY_US: Final = 86_400_000_000
 _EPOCH: Final = dt.date(1970, 1, 1)
 
-_FEW_VALUES: Final = [
+_DICTIONARY_COLUMNS: Final = [
     "topic", "protocol", "kind", "sender", "partition", "timestampType", "status",
     "headers.list.element.key",
 ]  # fmt: skip
@@ -49,31 +53,32 @@ _ENCODINGS: Final = {
     "created": "DELTA_BINARY_PACKED",
     "message_id": "DELTA_BYTE_ARRAY",
 }
-_BOUNDED: Final = [field.name for field in RECORD if field.name not in {"key", "value", "headers"}]
-"""Columns whose least and greatest values are kept."""
+_STATISTICS_COLUMNS: Final = [
+    field.name for field in RECORD if field.name not in {"key", "value", "headers"}
+]
 
 
-class LandingSource(DataSource):
-    """A stream of files that its tasks write."""
+class IngestSource(DataSource):
+    """A streaming data source whose tasks write files and whose rows are their paths."""
 
     @classmethod
     def name(cls) -> str:
-        """Return what `format` takes."""
-        return LANDING
+        """Return the name for `format`."""
+        return INGEST_FORMAT
 
     def schema(self) -> StructType:
-        """Return the one column: a file's path in the table's folder."""
+        """Return the only column: a file's path in the table's folder."""
         return _FILE
 
-    def streamReader(self, schema: StructType) -> "LandingReader":  # noqa: N802, ARG002
-        """Return what plans and writes; raise InvalidOption."""
+    def streamReader(self, schema: StructType) -> "IngestReader":  # noqa: N802, ARG002
+        """Return the reader of a stream; raise InvalidOption."""
         options = dict(self.options)
-        folder = Path(options.pop(TABLE))
-        return LandingReader(read_options(options, streaming=True), folder)
+        folder = Path(options.pop(TABLE_OPTION))
+        return IngestReader(read_options(options, streaming=True), folder)
 
 
-class LandingReader(StreamReader):
-    """Plans as any stream of records does; its tasks write what they read."""
+class IngestReader(StreamReader):
+    """Plans like any stream of records; its tasks write the records to files."""
 
     def __init__(self, options: ReadOptions, folder: Path) -> None:
         super().__init__(options, RECORD)
@@ -84,8 +89,8 @@ class LandingReader(StreamReader):
         return {**super().__getstate__(), "_folder": self._folder}
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Write a task's records, and yield the names of the files."""
-        with LandedFiles(self._folder, self._request.schema) as files:
+        """Write the records of a task; yield the paths of the files."""
+        with DailyParquetFiles(self._folder, self._request.schema) as files:
             for batch in super().read(partition):
                 files.write(batch)
             paths = files.close()
@@ -93,8 +98,11 @@ class LandingReader(StreamReader):
             yield pa.RecordBatch.from_arrays([pa.array(paths, pa.string())], names=_FILE.names)
 
 
-class LandedFiles:
-    """Parquet files of a table, one for each day of the records; none is left if it fails."""
+class DailyParquetFiles:
+    """Parquet files in a table's folder, one for each day of the records.
+
+    Files are staged until `close`. If the context ends before `close`, they are removed.
+    """
 
     def __init__(self, folder: Path, schema: pa.Schema) -> None:
         self._folder = folder
@@ -111,7 +119,7 @@ class LandedFiles:
             self._staged(day).unlink(missing_ok=True)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Write records, each into the file of the day on which the broker took it."""
+        """Write each record to the file of its day, by the broker's timestamp."""
         days = pc.divide(batch.column("timestamp").cast(pa.int64()), _DAY_US)
         bounds = pc.min_max(days).as_py()
         if bounds["min"] == bounds["max"]:
@@ -122,29 +130,29 @@ class LandedFiles:
             self._writer(day).write_batch(part, PIPELINE_ROW_GROUP_ROWS_MAX)
 
     def close(self) -> list[str]:
-        """Make the files whole; return their paths in the table's folder."""
+        """Complete the files and move them into place; return their paths in the table's folder."""
         paths = []
         for day in sorted(self._open):
             self._open.pop(day).close()
             path = f"day={_EPOCH + dt.timedelta(days=day)}/part-{self._name}.parquet"
-            place = self._folder / path
-            place.parent.mkdir(parents=True, exist_ok=True)
-            self._staged(day).rename(place)
+            target = self._folder / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            self._staged(day).rename(target)
             paths.append(path)
         return paths
 
     def _writer(self, day: int) -> pq.ParquetWriter:
         writer = self._open.get(day)
         if writer is None:
-            place = self._staged(day)
-            place.parent.mkdir(parents=True, exist_ok=True)
+            staged = self._staged(day)
+            staged.parent.mkdir(parents=True, exist_ok=True)
             writer = self._open[day] = pq.ParquetWriter(
-                place,
+                staged,
                 self._schema,
                 compression="zstd",
-                use_dictionary=_FEW_VALUES,
+                use_dictionary=_DICTIONARY_COLUMNS,
                 column_encoding=_ENCODINGS,
-                write_statistics=_BOUNDED,
+                write_statistics=_STATISTICS_COLUMNS,
                 store_schema=False,
             )
         return writer
@@ -153,20 +161,21 @@ class LandedFiles:
         return self._folder / STAGING / f"{self._name}-{day}.parquet"
 
 
-class Lander:
-    """Has the records of a stream's batches written.
+class BatchIngest:
+    """Writes the records of a micro-batch to files.
 
-    Tasks of Spark do it; but to start one for a few records takes longer than to write them, so
-    those of a small batch are written here. What a batch is, is in the checkpoint before it runs.
+    Spark's tasks write large batches. Starting a task takes longer than writing a few records, so
+    the driver writes small batches itself. Spark stores the offsets of a batch in the checkpoint
+    before it runs the batch.
     """
 
     def __init__(self, options: Mapping[str, str], folder: Path, checkpoint: Path) -> None:
-        self._reader = LandingReader(read_options(options, streaming=True), folder)
-        self._batches = checkpoint / "offsets"
+        self._reader = IngestReader(read_options(options, streaming=True), folder)
+        self._offset_log = checkpoint / "offsets"
 
-    def write(self, batch: "DataFrame", number: int) -> list[str]:
-        """Return the paths of the files that hold a batch's records now."""
-        bounds = self._bounds(number)
+    def write(self, batch: DataFrame, number: int) -> list[str]:
+        """Write the records of a batch; return the paths of the files."""
+        bounds = self._small_batch(number)
         if bounds is None:
             return [row.path for row in batch.collect()]
         return [
@@ -176,26 +185,26 @@ class Lander:
             for path in names.column(0).to_pylist()
         ]
 
-    def _bounds(self, number: int) -> tuple[dict[str, int], dict[str, int]] | None:
-        """Return where a small batch starts and ends, None for others."""
+    def _small_batch(self, number: int) -> tuple[dict[str, int], dict[str, int]] | None:
+        """Return the start and end offsets of a small batch, None for a large one."""
         try:
-            start, end = (_end_of(self._batches / str(each)) for each in (number - 1, number))
-        except (OSError, IndexError, msgspec.DecodeError):  # the first has none before it
+            start, end = (_end_of(self._offset_log / str(each)) for each in (number - 1, number))
+        except (OSError, IndexError, msgspec.DecodeError):  # the first batch has none before it
             return None
         count = sum(last - start.get(partition, 0) for partition, last in end.items())
         return (start, end) if count <= PIPELINE_SMALL_BATCH_ROWS_MAX else None
 
 
 def _end_of(batch: Path) -> dict[str, int]:
-    """Return where a batch of a checkpoint ends: the third line, behind version and settings."""
+    """Return the end offsets of a batch from the checkpoint: line 3, after version and settings."""
     return msgspec.json.decode(batch.read_bytes().splitlines()[2], type=dict[str, int])
 
 
-_knowing: Final[WeakSet["SparkSession"]] = WeakSet()
+_registered: Final[WeakSet[SparkSession]] = WeakSet()
 
 
-def register_landing(spark: "SparkSession") -> None:
-    """Make the source known to a session; Spark complains of a second time."""
-    if spark not in _knowing:
-        spark.dataSource.register(LandingSource)
-        _knowing.add(spark)
+def register_ingest(spark: SparkSession) -> None:
+    """Register the data source in a session, once: Spark warns of a second registration."""
+    if spark not in _registered:
+        spark.dataSource.register(IngestSource)
+        _registered.add(spark)

@@ -1,4 +1,4 @@
-"""A client that waits for a broker that is being restarted, and then goes on where it was."""
+"""A Flight client that retries its calls while the broker restarts."""
 
 import tempfile
 import threading
@@ -16,38 +16,37 @@ from penstock.flight.errors import NoAnswer, TooBusy
 from penstock.flight.protocol import Bounds, OffsetRange, Published, ReadRange, Splits
 from penstock.limits import FLIGHT_AWAY_SECONDS_MAX, FLIGHT_KEPT_BYTES, FLIGHT_RETRY_SECONDS
 
-__all__ = ["PatientClient"]
+__all__ = ["RetryingClient"]
 
 log = structlog.get_logger("penstock.spark")
 
 Answer = TypeVar("Answer")
 
-_PASSING: Final = (NoAnswer, LogUnavailable, TooBusy)
-"""What may be over when the call is made again."""
+_RETRIABLE: Final = (NoAnswer, LogUnavailable, TooBusy)
 
 
-class _Wait:
-    """How long a broker has not answered; whoever hears of it says so."""
+class _Retries:
+    """The waits between attempts of one call, up to `seconds_max` after the last success."""
 
     def __init__(self, endpoint: str, seconds_max: float) -> None:
         self._endpoint = endpoint
         self._seconds_max = seconds_max
         self._deadline: float | None = None
 
-    def over(self) -> None:
-        """Take note of an answer."""
+    def succeeded(self) -> None:
+        """Reset the deadline after a success."""
         if self._deadline is not None:
             self._deadline = None
-            log.warning("the broker is there again", endpoint=self._endpoint)
+            log.warning("broker answers again", endpoint=self._endpoint)
 
-    def next_try(self, error: PenstockError) -> None:
-        """Wait until it is worth a try; raise the error if it was waited for long enough."""
+    def wait(self, error: PenstockError) -> None:
+        """Sleep until the next attempt; raise the error after the deadline."""
         now = time.monotonic()
         if self._deadline is None:
             self._deadline = now + self._seconds_max
             if self._seconds_max:
                 log.warning(
-                    "waiting for the broker",
+                    "retrying until the broker answers",
                     endpoint=self._endpoint,
                     seconds_max=self._seconds_max,
                     error=str(error),
@@ -60,13 +59,12 @@ class _Wait:
         time.sleep(FLIGHT_RETRY_SECONDS)
 
 
-class PatientClient:
-    """The calls that a job makes, each repeated until it is answered.
+class RetryingClient:
+    """The calls of a Spark job, each repeated until it succeeds.
 
-    All of them can be: reading changes nothing, and what is published is published once. A call
-    that nobody answers for `seconds_max`, after the last answer or row, raises what it failed
-    with. A client that is not `expected` to be answered fails at once until it was, so that a
-    wrong address is told without waiting.
+    Repetition is safe: reads change nothing, and the broker publishes an epoch once. A call raises
+    its error `seconds_max` seconds after the last response or row. If the broker is not `expected`
+    to run, calls are not retried before the first success, so a wrong address fails at once.
     """
 
     def __init__(
@@ -99,37 +97,37 @@ class PatientClient:
 
     def bounds(self) -> dict[int, Bounds]:
         """See FlightClient."""
-        return self._patiently(self._client.bounds)
+        return self._retry(self._client.bounds)
 
     def offset_at(self, timestamp_us: int, *, partition: int = 0) -> int:
         """See FlightClient."""
-        return self._patiently(lambda: self._client.offset_at(timestamp_us, partition=partition))
+        return self._retry(lambda: self._client.offset_at(timestamp_us, partition=partition))
 
     def splits(self, request: Splits) -> list[OffsetRange]:
         """See FlightClient."""
-        return self._patiently(lambda: self._client.splits(request))
+        return self._retry(lambda: self._client.splits(request))
 
     def read(self, request: ReadRange) -> Iterator[pa.RecordBatch]:
-        """See FlightClient: a range that is read again has the same messages in the same order."""
-        wait = self._wait()
+        """See FlightClient. After a failure, continue the range after the last row."""
+        retries = self._retries()
         given = 0
         while True:
             skip = given
             try:
                 for batch in self._client.read(request):
-                    wait.over()
+                    retries.succeeded()
                     new = batch.slice(min(skip, len(batch)))
                     skip -= len(batch) - len(new)
                     given += len(new)
                     if len(new):
                         yield new
-            except _PASSING as error:
-                wait.next_try(error)
+            except _RETRIABLE as error:
+                retries.wait(error)
             else:
                 return
 
     def commit_group(self, group: str, offsets: dict[int, int], *, lost: int = 0) -> None:
-        """See FlightClient; nobody waits for a report."""
+        """See FlightClient; not retried."""
         self._client.commit_group(group, offsets, lost=lost)
 
     # --- The sink ---------------------------------------------------------------------------------
@@ -144,11 +142,11 @@ class PatientClient:
         attempt: int = 0,
         token: str = "",
     ) -> int:
-        """See FlightClient; rows are gone through once, and kept here until they are put aside."""
-        with _Kept(batches) as kept:
-            return self._patiently(
+        """See FlightClient. `batches` is iterated once; rows are buffered until they are staged."""
+        with _ReplayableBatches(batches) as replayable:
+            return self._retry(
                 lambda: self._client.stage(
-                    kept,
+                    replayable,
                     writer=writer,
                     epoch=epoch,
                     partition=partition,
@@ -167,38 +165,38 @@ class PatientClient:
         final: bool = False,
     ) -> Published:
         """See FlightClient."""
-        return self._patiently(
+        return self._retry(
             lambda: self._client.publish_epoch(
                 writer, epoch, partitions, tokens=tokens, final=final
             )
         )
 
     def abort_epoch(self, writer: str, epoch: int) -> None:
-        """See FlightClient; nobody waits for it: what was put aside goes by itself in time."""
+        """See FlightClient; not retried, since staged rows expire."""
         self._client.abort_epoch(writer, epoch)
 
-    # --- Patience ---------------------------------------------------------------------------------
+    # --- Retries ----------------------------------------------------------------------------------
 
-    def _wait(self) -> _Wait:
+    def _retries(self) -> _Retries:
         with self._lock:
-            return _Wait(self.endpoint, self._seconds_max if self._expected else 0.0)
+            return _Retries(self.endpoint, self._seconds_max if self._expected else 0.0)
 
-    def _patiently(self, call: Callable[[], Answer]) -> Answer:
-        wait = self._wait()
+    def _retry(self, call: Callable[[], Answer]) -> Answer:
+        retries = self._retries()
         while True:
             try:
                 answer = call()
-            except _PASSING as error:
-                wait.next_try(error)
+            except _RETRIABLE as error:
+                retries.wait(error)
             else:
-                wait.over()
+                retries.succeeded()
                 with self._lock:
                     self._expected = True
                 return answer
 
 
-class _Kept:
-    """Batches that can be gone through again: those that were taken are kept."""
+class _ReplayableBatches:
+    """Batches that can be iterated again: those already read are spooled to a temporary file."""
 
     def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
         self._rest = iter(batches)

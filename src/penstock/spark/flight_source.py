@@ -11,14 +11,14 @@ from penstock.limits import SPARK_TASK_OFFSETS_MIN
 from penstock.ports import Bounds
 from penstock.ports.selection import Selection
 from penstock.spark.errors import RangeLost
+from penstock.spark.log_source import Losses, Range, ReadRequest, Task, lost_while_reading
 from penstock.spark.options import Broker
-from penstock.spark.origin import Losses, Range, Request, Task, lost_while_reading
-from penstock.spark.patient import PatientClient
+from penstock.spark.retrying_client import RetryingClient
 
-__all__ = ["Remote", "RemoteTask"]
+__all__ = ["FlightSource", "FlightTask"]
 
 
-class RemoteTask(Task):
+class FlightTask(Task):
     """Offsets of a partition that a broker serves."""
 
     def __init__(self, broker: Broker, span: Range) -> None:
@@ -31,7 +31,7 @@ class RemoteTask(Task):
         """See Task."""
         return self.span.end - self.span.start
 
-    def batches(self, request: Request) -> Iterator[pa.RecordBatch]:
+    def batches(self, request: ReadRequest) -> Iterator[pa.RecordBatch]:
         """See Task; the broker leaves out what it can, and goes on behind what is lost.
 
         A broker that goes away is waited for.
@@ -66,7 +66,7 @@ class RemoteTask(Task):
                     start = until
 
 
-def _ticket(span: Range, request: Request) -> ReadRange:
+def _ticket(span: Range, request: ReadRequest) -> ReadRange:
     selection = request.selection
     columns = request.columns
     if "offset" not in columns:
@@ -100,17 +100,17 @@ def _subscription(
     )
 
 
-class Remote:
-    """A broker; an `origin.Origin`. Once it has answered it is waited for when it does not."""
+class FlightSource:
+    """A broker; an `LogSource`. Once it has answered it is waited for when it does not."""
 
     def __init__(self, broker: Broker) -> None:
         self.name = broker.endpoint
         self._broker = broker
-        self._client: PatientClient = broker.client(expected=False)
+        self._client: RetryingClient = broker.client(expected=False)
         self._known: dict[int, Bounds] = {}
 
     def bounds(self) -> dict[int, Bounds]:
-        """See Origin."""
+        """See LogSource."""
         self._known = {
             partition: Bounds(each.horizon, each.end)
             for partition, each in self._client.bounds().items()
@@ -118,13 +118,13 @@ class Remote:
         return self._known
 
     def offset_at(self, partition: int, timestamp_us: int) -> int:
-        """See Origin."""
+        """See LogSource."""
         return self._client.offset_at(timestamp_us, partition=partition)
 
     def tasks(
-        self, ranges: Sequence[Range], request: Request, *, count: int | None, losses: Losses
+        self, ranges: Sequence[Range], request: ReadRequest, *, count: int | None, losses: Losses
     ) -> list[Task]:
-        """See Origin: the broker cuts between groups."""
+        """See LogSource: the broker cuts between groups."""
         if request.selection.names is not None and not _subscription(request.selection)[0]:
             return []
         left = []
@@ -137,7 +137,7 @@ class Remote:
         if count is None:
             count = min(os.cpu_count() or 1, 1 + total // SPARK_TASK_OFFSETS_MIN)
         return [
-            RemoteTask(self._broker, part)
+            FlightTask(self._broker, part)
             for span in left
             if span.start < span.end
             for part in self._split(
@@ -163,5 +163,5 @@ class Remote:
         return [span._replace(start=part.start, end=part.end) for part in parts]
 
     def commit(self, group: str, offsets: Mapping[int, int], *, lost: int) -> None:
-        """See Origin."""
+        """See LogSource."""
         self._client.commit_group(group, dict(offsets), lost=lost)

@@ -16,7 +16,7 @@ from penstock.flight.client import FlightClient
 from penstock.flight.errors import BadRequest, FlightFailed, NoAnswer, NotStaged
 from penstock.flight.protocol import ReadRange, Stage, Staged
 from penstock.limits import FLIGHT_KEPT_BYTES
-from penstock.spark.patient import PatientClient
+from penstock.spark.retrying_client import RetryingClient
 from tests.support.flight import rows, serve_tables, table
 from tests.support.live import LiveBroker
 from tests.support.served import Served, until
@@ -102,7 +102,7 @@ def put(client: FlightClient, batch: pa.RecordBatch, told: bytes | None) -> None
     """Send rows as any client of Flight could."""
     descriptor = pf.FlightDescriptor.for_command(msgspec.json.encode(Stage("w", 0, 0)))
     stream, answers = client._client.do_put(descriptor, batch.schema)
-    with client._told():
+    with client._broker_errors():
         stream.write_batch(batch)
         if told is not None:
             stream.write_metadata(pa.py_buffer(told))
@@ -143,7 +143,7 @@ def test_ranges_and_epochs_go_on_when_the_broker_is_back(tmp_path: Path) -> None
                 served.restart()
             yield batch
 
-    with Served(tmp_path) as served, PatientClient(served.endpoint) as client:
+    with Served(tmp_path) as served, RetryingClient(served.endpoint) as client:
         late = interrupted(served, at=len(parts) - 1)
         assert client.stage(late, writer="w", epoch=0, partition=0) == len(sent)
         back = threading.Thread(target=served.restart)
@@ -163,7 +163,7 @@ def test_ranges_and_epochs_go_on_when_the_broker_is_back(tmp_path: Path) -> None
 
 
 def test_a_broker_that_does_not_come_back_is_an_error_with_what_to_look_at(tmp_path: Path) -> None:
-    with Served(tmp_path) as served, PatientClient(served.endpoint, seconds_max=1.0) as client:
+    with Served(tmp_path) as served, RetryingClient(served.endpoint, seconds_max=1.0) as client:
         client.bounds()
         served.kill()
         begun = time.monotonic()
@@ -175,7 +175,7 @@ def test_a_broker_that_does_not_come_back_is_an_error_with_what_to_look_at(tmp_p
 def test_a_broker_that_never_answered_is_not_waited_for() -> None:
     begun = time.monotonic()
     with (
-        PatientClient("127.0.0.1:1", expected=False) as client,
+        RetryingClient("127.0.0.1:1", expected=False) as client,
         pytest.raises(FlightFailed, match=r"no answer by Arrow Flight from 127\.0\.0\.1:1"),
     ):
         client.bounds()
@@ -184,11 +184,11 @@ def test_a_broker_that_never_answered_is_not_waited_for() -> None:
 
 def test_what_is_wrong_is_not_tried_again(client: FlightClient) -> None:
     begun = time.monotonic()
-    with PatientClient(client.endpoint) as patient:
+    with RetryingClient(client.endpoint) as client_again:
         with pytest.raises(BadRequest):
-            patient.publish_epoch("../w", 0, [0])
+            client_again.publish_epoch("../w", 0, [0])
         with pytest.raises(NotStaged):
-            patient.publish_epoch("w", 0, [0])
+            client_again.publish_epoch("w", 0, [0])
     assert time.monotonic() - begun < 5.0
 
 

@@ -10,7 +10,7 @@ from penstock.errors import LogDamaged, LogError, OffsetBelowHorizon
 from penstock.limits import SPARK_TASK_BYTES_MIN
 from penstock.ports import Bounds
 from penstock.spark.errors import RangeLost
-from penstock.spark.origin import Losses, Range, Request, Task, lost_while_reading
+from penstock.spark.log_source import Losses, Range, ReadRequest, Task, lost_while_reading
 from penstock.storage.arrow.format.file_names import partition_folder
 from penstock.storage.arrow.format.log_state import BadState, load_state
 from penstock.storage.arrow.read.follow import LogFollower, partitions_of
@@ -18,7 +18,7 @@ from penstock.storage.arrow.read.pieces import Piece, Span, cut, plan, read_piec
 from penstock.storage.files import Files
 from penstock.storage.group_offsets import GroupOffsets
 
-__all__ = ["FileTask", "Folder"]
+__all__ = ["FileTask", "FolderSource"]
 
 
 class FileTask(Task):
@@ -35,7 +35,7 @@ class FileTask(Task):
         """See Task."""
         return sum(piece.end_offset - piece.first_offset for piece in self.pieces)
 
-    def batches(self, request: Request) -> Iterator[pa.RecordBatch]:
+    def batches(self, request: ReadRequest) -> Iterator[pa.RecordBatch]:
         """See Task; also where retention is faster."""
         damaged = None if request.fail_on_data_loss else self._damaged
         folder = partition_folder(Path(self.data), self.span.partition)
@@ -73,8 +73,8 @@ class FileTask(Task):
         return LogDamaged(first, piece.end_offset, f"{error.filename} is not there")
 
 
-class Folder:
-    """A data folder; an `origin.Origin`. Raise CannotRead if there is no log."""
+class FolderSource:
+    """A data folder; an `LogSource`. Raise CannotRead if there is no log."""
 
     def __init__(self, data: Path) -> None:
         self.name = str(data)
@@ -85,17 +85,17 @@ class Folder:
         self._groups = GroupOffsets(data)
 
     def bounds(self) -> dict[int, Bounds]:
-        """See Origin."""
+        """See LogSource."""
         return {partition: each.bounds() for partition, each in self._followers.items()}
 
     def offset_at(self, partition: int, timestamp_us: int) -> int:
-        """See Origin."""
+        """See LogSource."""
         return self._followers[partition].find_time(timestamp_us)
 
     def tasks(
-        self, ranges: Sequence[Range], request: Request, *, count: int | None, losses: Losses
+        self, ranges: Sequence[Range], request: ReadRequest, *, count: int | None, losses: Losses
     ) -> list[Task]:
-        """See Origin: pieces of about the same size, cut between groups."""
+        """See LogSource: pieces of about the same size, cut between groups."""
         planned: list[tuple[Range, list[Span]]] = []
         for span in ranges:
             found = self._plan(span, request, losses)
@@ -115,7 +115,7 @@ class Folder:
         ]
 
     def _plan(
-        self, wanted: Range, request: Request, losses: Losses
+        self, wanted: Range, request: ReadRequest, losses: Losses
     ) -> tuple[Range, list[Span]] | None:
         follower = self._followers[wanted.partition]
         while True:
@@ -138,5 +138,5 @@ class Folder:
         return span, spans
 
     def commit(self, group: str, offsets: Mapping[int, int], *, lost: int) -> None:
-        """See Origin."""
+        """See LogSource."""
         self._groups.commit(group, offsets, lost=lost)

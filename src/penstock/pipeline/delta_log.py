@@ -1,4 +1,4 @@
-"""A table's log in Delta's format, kept by the `deltalake` package."""
+"""The transaction log of a Delta table, read and written by the `deltalake` package."""
 
 import time
 from collections import Counter
@@ -11,19 +11,20 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.transaction import AddAction, RemoveAction
 
-from penstock.pipeline.files import DataFile, json_value
+from penstock.pipeline.data_files import DataFile, json_value
 
 __all__ = ["DeltaLog"]
 
-_NAMES: Final = "penstock.streams"
+_STREAMS_PROPERTY: Final = "penstock.streams"
 _CONFIGURATION: Final = {"delta.checkpointInterval": "100"}
 
 
 class DeltaLog:
-    """`TableLog` over `_delta_log`: any reader of Delta tables understands it.
+    """The transaction log `_delta_log` of a table: its files, its schema, its app transactions.
 
-    Marks are app transactions: they live as long as the table, and two writers that set the same
-    one at a time are told apart.
+    App transactions last as long as the table, and two writers that set the same one conflict.
+    One process writes a table; in it, one thread appends and another may compact. Every object
+    has a snapshot of its own, which `refresh` updates.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -31,11 +32,8 @@ class DeltaLog:
         self._table: DeltaTable | None = None
         self._files: tuple[int, Sequence[DataFile]] = (-1, ())
 
-    def recover(self) -> None:
-        """Do nothing: files of a batch that was cut short are no part of the table."""
-
     def refresh(self) -> int:
-        """Look at what is committed; return the version, -1 if there is no table yet."""
+        """Load the newest snapshot; return its version, -1 if there is no table yet."""
         if self._table is not None:
             self._table.update_incremental()
         elif DeltaTable.is_deltatable(str(self._folder)):
@@ -45,7 +43,7 @@ class DeltaLog:
         return self._table.version()
 
     def create(self, schema: pa.Schema, *, by_day: bool) -> None:
-        """Make the table if there is none."""
+        """Create the table unless it exists."""
         if self.refresh() < 0:
             self._table = DeltaTable.create(
                 str(self._folder),
@@ -55,43 +53,45 @@ class DeltaLog:
                 configuration=dict(_CONFIGURATION),
             )
 
-    def identity(self) -> str:
-        """Return what no other table has, made with the table."""
+    def table_id(self) -> str:
+        """Return the unique id that the table got when it was created."""
         return str(self._open().metadata().id)
 
     def schema(self) -> pa.Schema:
-        """Return the columns, with `day` if files are kept by day."""
+        """Return the columns, including `day` if the table is partitioned by day."""
         return pa.schema(self._open().schema().to_arrow())
 
     def add_columns(self, fields: Sequence[pa.Field]) -> None:
-        """Let the table have further columns, null in the rows that are there."""
+        """Add columns; they are null in existing rows."""
         table = self._open()
         table.alter.add_columns(list(Schema.from_arrow(pa.schema(fields)).fields))
         table.update_incremental()
 
     def files(self) -> Sequence[DataFile]:
-        """Return the files of the table."""
+        """Return the data files of the snapshot."""
         table = self._open()
         if self._files[0] != table.version():
             actions = pa.table(table.get_add_actions(flatten=True))
             self._files = table.version(), [_file(row) for row in actions.to_pylist()]
         return self._files[1]
 
-    def mark(self, name: str) -> int | None:
-        """Return the number that was committed under a name, the last one."""
+    def transaction_version(self, name: str) -> int | None:
+        """Return the last committed version of an app transaction, None if there is none."""
+        if self._table is None and self.refresh() < 0:
+            return None
         return self._open().transaction_version(name)
 
-    def names(self) -> frozenset[str]:
-        """Return the names that `remember` was given."""
+    def stream_names(self) -> frozenset[str]:
+        """Return the names of the streams in the table."""
         return frozenset(
-            filter(None, self._open().metadata().configuration.get(_NAMES, "").split())
+            filter(None, self._open().metadata().configuration.get(_STREAMS_PROPERTY, "").split())
         )
 
-    def remember(self, names: frozenset[str]) -> None:
-        """Keep a set of names with the table."""
+    def set_stream_names(self, names: frozenset[str]) -> None:
+        """Store the names of the streams as a property of the table."""
         table = self._open()
         table.alter.set_table_properties(
-            {_NAMES: " ".join(sorted(names))}, raise_if_not_exists=False
+            {_STREAMS_PROPERTY: " ".join(sorted(names))}, raise_if_not_exists=False
         )
         table.update_incremental()
 
@@ -100,9 +100,9 @@ class DeltaLog:
         *,
         add: Sequence[DataFile] = (),
         remove: Sequence[DataFile] = (),
-        marks: Mapping[str, int] | None = None,
+        transactions: Mapping[str, int] | None = None,
     ) -> None:
-        """Take files in and out and set marks, all in one."""
+        """Add and remove files and set app transactions in one commit."""
         table = self._open()
         now_ms = time.time_ns() // 1_000_000
         actions: list[AddAction | RemoveAction] = [_add(each) for each in add]
@@ -124,14 +124,14 @@ class DeltaLog:
             by_day or None,
             commit_properties=CommitProperties(
                 app_transactions=[
-                    Transaction(name, number) for name, number in (marks or {}).items()
+                    Transaction(name, number) for name, number in (transactions or {}).items()
                 ]
             ),
         )
         table.update_incremental()
 
     def compact(self, *, files_min: int, size: int) -> int:
-        """Make one file of many small ones of a day; return how many there are fewer."""
+        """Merge small files of the same day; return by how many files the table shrank."""
         small = Counter(each.day for each in self.files() if each.size < size // 2)
         table = self._open()
         removed = 0
@@ -146,13 +146,13 @@ class DeltaLog:
         return removed
 
     def vacuum(self, *, hours: int) -> int:
-        """Remove files that were not needed for so long; return how many."""
+        """Delete files that the table has not used for `hours`; return how many."""
         table = self._open()
-        gone = table.vacuum(
+        deleted = table.vacuum(
             retention_hours=hours, dry_run=False, enforce_retention_duration=False, full=True
         )
         table.update_incremental()
-        return len(gone)
+        return len(deleted)
 
     def _open(self) -> DeltaTable:
         if self._table is None:

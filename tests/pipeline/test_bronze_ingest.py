@@ -1,4 +1,4 @@
-"""Landing: records become files of the table in the task that reads them, each record once."""
+"""Ingest into bronze: the task that reads records writes them as files, each record once."""
 
 import datetime as dt
 from collections.abc import Sequence
@@ -11,9 +11,9 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from penstock.pipeline.bronze import BronzeWriter, bronze
+from penstock.pipeline.bronze_ingest import DailyParquetFiles
 from penstock.pipeline.config import WarehouseConfig
-from penstock.pipeline.landing import LandedFiles
-from penstock.pipeline.positions import Stream
+from penstock.pipeline.offsets import Stream
 from penstock.pipeline.tables import STAGING
 from penstock.pipeline.warehouse import Warehouse
 from penstock.spark.schema import RECORD, arrow_schema
@@ -33,33 +33,32 @@ GIVEN = [
 ]
 
 
-def land(folder: Path, records: Sequence[dict[str, object]]) -> list[str]:
+def ingest(folder: Path, records: Sequence[dict[str, object]]) -> list[str]:
     """Write records as a task does that gets them in two batches."""
     schema = arrow_schema(RECORD)
     table = arrow(records).cast(schema).combine_chunks()
-    with LandedFiles(folder, schema) as files:
+    with DailyParquetFiles(folder, schema) as files:
         for batch in table.to_batches(max_chunksize=len(records) // 2 + 1):
             files.write(batch)
         return files.close()
 
 
-@pytest.mark.parametrize("table_format", ["delta", "parquet"])
-def test_what_lands_is_there_once_and_equal_to_what_spark_would_have_written(
-    spark: SparkSession, tmp_path: Path, table_format: str
+def test_ingested_records_are_there_once_and_equal_to_what_spark_would_have_written(
+    spark: SparkSession, tmp_path: Path
 ) -> None:
-    config = WarehouseConfig(folder=str(tmp_path), format=table_format)  # type: ignore[arg-type]
+    config = WarehouseConfig(folder=str(tmp_path))
     again = record(5, b"of another log", log=0xAAAAAAAAAAAA)
     other = record(7, b"of another partition", partition=3)
     with Warehouse(config) as warehouse:
         folder = warehouse.bronze().folder
         writer = BronzeWriter(warehouse.bronze())
-        assert writer.take(land(folder, GIVEN[:50])) == 50
-        assert writer.take(land(folder, GIVEN[:50])) == 0
-        assert writer.take(land(folder, GIVEN[30:90])) == 40
+        assert writer.add_files(ingest(folder, GIVEN[:50])) == 50
+        assert writer.add_files(ingest(folder, GIVEN[:50])) == 0
+        assert writer.add_files(ingest(folder, GIVEN[30:90])) == 40
         # As after a restart: nothing is known but what the table says.
         writer = BronzeWriter(warehouse.bronze())
-        assert writer.take([*land(folder, GIVEN), *land(folder, [again, other])]) == 32
-        assert writer.positions == {
+        assert writer.add_files([*ingest(folder, GIVEN), *ingest(folder, [again, other])]) == 32
+        assert writer.offsets == {
             Stream("01234567-89ab", 0): 120,
             Stream("01234567-89ab", 3): 8,
             Stream("aaaaaaaa-aaaa", 0): 6,
@@ -80,16 +79,16 @@ def test_a_task_that_fails_leaves_no_file(tmp_path: Path) -> None:
     schema = arrow_schema(RECORD)
     batch = arrow(GIVEN).cast(schema).combine_chunks().to_batches()[0]
     with pytest.raises(ValueError, match="schema does not match"):  # noqa: PT012, SIM117
-        with LandedFiles(tmp_path, schema) as files:
+        with DailyParquetFiles(tmp_path, schema) as files:
             files.write(batch)
             assert list((tmp_path / STAGING).iterdir())
             files.write(batch.select(["timestamp"]))
     assert not list(tmp_path.rglob("*.parquet"))
 
 
-def test_others_open_what_landed(warehouse: Warehouse) -> None:
+def test_others_open_ingested_files(warehouse: Warehouse) -> None:
     table = warehouse.bronze()
-    BronzeWriter(table).take(land(table.folder, GIVEN))
+    BronzeWriter(table).add_files(ingest(table.folder, GIVEN))
     folder = str(table.folder)
     with_polars = pl.read_delta(folder)
     assert sorted(with_polars["message_id"]) == [each["message_id"] for each in GIVEN]

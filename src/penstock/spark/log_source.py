@@ -16,7 +16,7 @@ from penstock.ports.selection import Selection
 from penstock.spark.errors import RangeLost
 from penstock.spark.options import ReadOptions
 
-__all__ = ["Losses", "Origin", "Range", "Request", "Task"]
+__all__ = ["LogSource", "Losses", "Range", "ReadRequest", "Task"]
 
 log = structlog.get_logger("penstock.spark")
 
@@ -30,7 +30,7 @@ class Range(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Request:
+class ReadRequest:
     """What each task is asked for; it goes with the reader."""
 
     selection: Selection
@@ -52,11 +52,11 @@ class Task(InputPartition, ABC):
         """How many records it has at most."""
 
     @abstractmethod
-    def batches(self, request: Request) -> Iterator[pa.RecordBatch]:
+    def batches(self, request: ReadRequest) -> Iterator[pa.RecordBatch]:
         """Yield its records with the columns that are asked for, or more; filters may be left."""
 
 
-class Origin(Port):
+class LogSource(Port):
     """What plans reading. It lives in the driver's Python process."""
 
     @property
@@ -70,7 +70,7 @@ class Origin(Port):
         """Return the first offset that was taken at or after a time, or the end."""
 
     def tasks(
-        self, ranges: Sequence[Range], request: Request, *, count: int | None, losses: "Losses"
+        self, ranges: Sequence[Range], request: ReadRequest, *, count: int | None, losses: "Losses"
     ) -> list[Task]:
         """Share ranges out to `count` tasks, to about as many as there are cores without it.
 

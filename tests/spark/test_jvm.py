@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.spark.class_archive import class_archive_option
-from penstock.spark.java import NoJava, find_java
+from penstock.spark.jvm import NoJava, class_archive_option, find_java
 
 WHOLE = (0xF00BABA8).to_bytes(4, "little") + b"classes"
 

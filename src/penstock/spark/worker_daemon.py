@@ -1,0 +1,24 @@
+"""The daemon that forks Spark's Python workers, with their modules already imported.
+
+Workers of PySpark's own daemon import everything after the fork. Importing before the fork starts
+one thread in the daemon, that of Arrow's allocator, which is safe across forks.
+"""
+
+import importlib
+import sys
+
+from pyspark import daemon
+
+__all__: list[str] = []
+
+
+def _import_worker_modules() -> None:
+    """Import the worker module that Spark passes as an argument, and the data source."""
+    for name in (*sys.argv[1:2], "penstock.spark.data_source"):
+        if name.startswith(("pyspark.", "penstock.")):
+            importlib.import_module(name)
+
+
+if __name__ == "__main__":
+    _import_worker_modules()
+    daemon.manager()
