@@ -20,6 +20,7 @@ __all__ = [
     "FrameTooLarge",
     "HookRefused",
     "HookTimeout",
+    "InvalidConfig",
     "InvalidHook",
     "InvalidPattern",
     "InvalidTopicName",
@@ -448,6 +449,19 @@ class ConfigError(OperatorError):
 
     def __str__(self) -> str:
         return ": ".join(part for part in (self.source, self.key, self.problem) if part)
+
+
+class InvalidConfig(ConfigError):
+    """A configuration with one or more problems; its own fields are those of the first."""
+
+    def __init__(self, *problems: ConfigError) -> None:
+        first = problems[0]
+        super().__init__(first.source, first.key, first.problem)
+        self.args = problems
+        self.problems = problems
+
+    def __str__(self) -> str:
+        return "; ".join(map(str, self.problems))
 
 
 class CannotListen(OperatorError):

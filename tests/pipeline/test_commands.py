@@ -4,12 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
-import typer
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-from penstock.cli.pipeline import pipeline_commands
-from penstock.cli.sql import sql
+from penstock.cli.main import command_line
 from penstock.errors import ConfigError
 from penstock.pipeline.errors import NotAQuery
 from penstock.pipeline.query import run_query
@@ -30,9 +28,7 @@ field = [{ name = "number", type = "int", required = true }]
 
 @pytest.mark.usefixtures("spark")
 def test_a_log_is_run_looked_at_mended_and_asked(tmp_path: Path, spark: SparkSession) -> None:
-    app = typer.Typer()
-    app.add_typer(pipeline_commands, name="pipeline")
-    app.command("sql")(sql)
+    app = command_line()
     (tmp_path / "pipeline.toml").write_text(CONFIG)
     config = ["--config", str(tmp_path / "pipeline.toml")]
 
@@ -71,19 +67,20 @@ def test_a_log_is_run_looked_at_mended_and_asked(tmp_path: Path, spark: SparkSes
 def test_a_wrong_configuration_and_a_wrong_schema_are_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nothing.toml: cannot be read"):
         CliRunner().invoke(
-            pipeline_commands,
-            ["status", "--config", str(tmp_path / "nothing.toml")],
+            command_line(),
+            ["pipeline", "status", "--config", str(tmp_path / "nothing.toml")],
             catch_exceptions=False,
         )
     (tmp_path / "pipeline.toml").write_text(CONFIG)
     arguments = [
+        "pipeline",
         "replay-dead-letters",
         "--schema",
         "x",
         "--config",
         str(tmp_path / "pipeline.toml"),
     ]
-    done = CliRunner().invoke(pipeline_commands, arguments)
+    done = CliRunner().invoke(command_line(), arguments)
     assert done.exit_code == 2
     assert "there are: numbers" in done.output
 

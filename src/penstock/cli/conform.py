@@ -5,18 +5,11 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from penstock.cli.client_options import (
-    PROTOCOLS,
-    Ca,
-    CommandFailed,
-    Json,
-    ProtocolChoice,
-    Timeout,
-    examples,
-    find_broker,
-    tell,
-)
-from penstock.cli.log_options import quiet_pipe
+from penstock.cli.common.client_options import Ca, ProtocolChoice, Timeout, find_broker
+from penstock.cli.common.failure import CommandFailed
+from penstock.cli.common.output import Json, quiet_pipe, tell
+from penstock.cli.lazy_command import examples
+from penstock.cli.protocol_help import PROTOCOLS
 from penstock.limits import CONFORM_SECONDS_MAX, CONFORM_SILENT_CASES_MAX
 
 if TYPE_CHECKING:
