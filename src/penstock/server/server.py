@@ -14,7 +14,7 @@ from penstock.errors import CallerError, CannotListen
 from penstock.gateway.options import GatewayOptions
 from penstock.limits import SESSIONS_MAX
 from penstock.server.clock import SystemClock
-from penstock.server.connections import Turnstile
+from penstock.server.connections import ConnectionLimit
 from penstock.server.http.view import ServerView
 from penstock.server.listener import Listener, StdioListener, new_listener
 from penstock.storage.memory import MemoryLog
@@ -55,8 +55,8 @@ class Server:
         if log is not None:
             self._remember_topics(log)
         self._buffer = ReceiveBuffer()
-        self._turnstile = Turnstile(connections_max)
-        self.view = ServerView(self.broker, log, lambda: self._turnstile.connections)
+        self._connection_limit = ConnectionLimit(connections_max)
+        self.view = ServerView(self.broker, log, lambda: self._connection_limit.connections)
         """What HTTP shows."""
         self._listeners: list[Listener] = []
         self._flights: list[FlightListener] = []
@@ -90,7 +90,7 @@ class Server:
             self.broker,
             self._buffer,
             options=options,
-            turnstile=self._turnstile,
+            connection_limit=self._connection_limit,
             view=self.view,
         )
         self._listeners.append(listener)
@@ -139,7 +139,9 @@ class Server:
         self, programs: Sequence[Program], *, options: GatewayOptions | None = None
     ) -> None:
         """Start programs that speak with the broker by their pipes."""
-        listener = StdioListener(self.broker, programs, options=options, turnstile=self._turnstile)
+        listener = StdioListener(
+            self.broker, programs, options=options, connection_limit=self._connection_limit
+        )
         self._listeners.append(listener)
         await listener.start()
 
