@@ -69,8 +69,6 @@ class Api:
         self, path: str, query: Mapping[str, object] = _NOTHING, *, seconds: float = 0.0
     ) -> dict[str, Any]:
         """Return the response to a GET that takes the broker `seconds`; raise CommandFailed."""
-        from urllib.error import HTTPError  # noqa: PLC0415
-
         given = {key: value for key, value in query.items() if value is not None}
         address = f"{self.url}{path}" + (f"?{urlencode(given)}" if given else "")
         request = Request(address, headers=_authorization())  # noqa: S310  (http and https only)

@@ -10,6 +10,7 @@ import msgspec
 import typer
 from pyspark.sql import SparkSession
 from rich.console import Console
+from rich.live import Live
 from rich.table import Table as Grid
 
 from penstock.cli.spark.errors import spark_errors, starting_spark
@@ -75,8 +76,6 @@ class _Display:
 
     def __enter__(self) -> Self:
         if sys.stderr.isatty():
-            from rich.live import Live  # noqa: PLC0415
-
             self._live = Live(console=Console(stderr=True), refresh_per_second=4)
             self._live.start()
         return self

@@ -17,6 +17,7 @@ from tests.support import lamamq_bytes as lama
 from tests.support.commands import Commands
 from tests.support.live import LiveBroker
 from tests.support.running import Running, run
+from tests.support.served import until
 
 TLS = Path(__file__).parents[3] / "support" / "tls"
 
@@ -59,11 +60,14 @@ def test_a_url_names_any_protocol(commands: Commands, broker: LiveBroker, protoc
     topic = "channel/9" if protocol == "herald" else f"by/{protocol}"
     create = ["--create"] if protocol.startswith("rheos") else []
     for name in {topic, topic.replace("channel/9", "9")}:
+        before = kept(commands, broker, topic)
         done = commands.run("pub", name, "x", "--url", at(broker, protocol), *create, "--json")
         assert (done.code, done.err) == (0, "")
         found = json.loads(done.out)
         message_id = found.pop("message_id", None)
         assert found == {"topic": topic, "messages": 1, "bytes": 1}
+        # herald and fleximq do not wait for the disk.
+        until(lambda: len(kept(commands, broker, topic)) > len(before), "a row")  # noqa: B023
         row = kept(commands, broker, topic)[-1]
         assert (row["protocol"], row["value"]) == (protocol, "eA==")
         # Only Rheos tells the id, and it is the one that the log has.
