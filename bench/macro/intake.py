@@ -28,7 +28,7 @@ from bench.macro.peers import HOST
 from bench.macro.stores import jetstream_store, penstock_store
 from bench.macro.wires import WIRES, Nats, Wire, exchange
 from bench.results import save
-from penstock.cli.bench_wires import AcknowledgmentCounter, PublishRefused
+from penstock.cli.bench.wire import AcknowledgmentCounter, PublishRefused
 
 if TYPE_CHECKING:
     from multiprocessing.queues import Queue

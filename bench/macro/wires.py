@@ -7,7 +7,8 @@ its peers alike, so that what is measured is the broker and not its clients.
 import socket
 from collections.abc import Callable
 
-from penstock.cli.bench_wires import CLIENT, TOPIC, WIRE_KINDS, Wire, exchange
+from penstock.cli.bench.wire import CLIENT, TOPIC, Wire, exchange, wire_of
+from penstock.protocols import PROTOCOLS
 
 __all__ = ["CHANNEL", "CLIENT", "TOPIC", "WIRES", "Nats", "Wire", "exchange"]
 
@@ -42,4 +43,4 @@ class Nats(Wire):
         exchange(peer, b'CONNECT {"verbose":false}\r\nPING\r\n', len(b"PONG\r\n"))
 
 
-WIRES: dict[str, Wire] = {name: kind() for name, kind in WIRE_KINDS.items()} | {"nats": Nats()}
+WIRES: dict[str, Wire] = {label: wire_of(label)() for label in PROTOCOLS.labels} | {"nats": Nats()}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.main import app
+from penstock.cli.main import command_line
 from penstock.server.config import Config
 from penstock.server.config_loading import load
 from tests.support.running import run
@@ -81,6 +81,5 @@ def test_an_error_is_the_line_shown(
 
 
 def test_every_command_that_is_shown_exists() -> None:
-    names = {command.name for command in app.registered_commands}
-    names |= {group.name for group in app.registered_groups}
+    names = set(command_line().commands)
     assert set(re.findall(r"`penstock (\w[\w-]*)", PAGE)) <= names

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.main import app
+from penstock.cli.main import command_line
 from tests.support.commands import Commands
 from tests.support.http_live import HttpBroker
 from tests.support.live import LiveBroker
@@ -15,15 +15,10 @@ from tests.support.running import PENSTOCK, SECONDS_MAX, Running, environment, r
 from tests.support.served import free_port, until
 from tests.support.written_log import WrittenLog
 
-GROUPS = {group.name: group.typer_instance for group in app.registered_groups}
 COMMANDS = [
-    *([command.name] for command in app.registered_commands),
-    *(
-        [name, command.name]
-        for name, group in GROUPS.items()
-        if group is not None
-        for command in group.registered_commands
-    ),
+    [name, *inner]
+    for name, command in command_line().commands.items()
+    for inner in ([[each] for each in getattr(command, "commands", {})] or [[]])
 ]
 
 
@@ -37,7 +32,7 @@ def test_help_has_examples_and_lists_no_cut_sentence(
     assert "..." not in commands.run(*command[:-1], "--help").out.partition("Commands:")[2]
 
 
-@pytest.mark.parametrize("group", [[], *([name] for name in GROUPS)], ids=str)
+@pytest.mark.parametrize("group", [[], *([name] for name, *inner in COMMANDS if inner)], ids=str)
 def test_without_a_command_the_help_is_shown(commands: Commands, group: list[str]) -> None:
     done = commands.run(*group)
     assert (done.code, done.out) == (2, "")
@@ -59,7 +54,7 @@ def test_a_port_that_speaks_no_http_is_told(commands: Commands) -> None:
     with LiveBroker() as broker:
         url = "http://{}:{}".format(*broker.address)
         line = commands.run("topics", "--url", url).error_line()
-    assert line.startswith(f"what answers at {url} is no broker's HTTP; give --url ")
+    assert line.startswith(f"the server at {url} is not a broker's HTTP API; give --url ")
 
 
 def test_a_subscriber_ends_when_its_reader_has_enough_though_nothing_comes() -> None:
@@ -81,7 +76,7 @@ def test_output_that_finds_no_room_is_one_line() -> None:
         )  # fmt: skip
     assert done.returncode == 2
     assert done.stderr == (
-        "penstock: cannot write the output: no space left on device; make room for it\n"
+        "penstock: cannot write the output: no space left on device; free some space\n"
     )
 
 
@@ -109,7 +104,7 @@ def test_what_spark_does_not_take_is_one_line(commands: Commands, tmp_path: Path
         line = commands.run("sql", "selec 1").error_line()
         assert re.match(r"sql: \[PARSE_SYNTAX_ERROR\] .*'selec'", line)
         line = commands.run("sql", "select * from nothing").error_line()
-        assert line.endswith("; a topic stands in `backquotes`, and tables need --config")
+        assert line.endswith("; write topics in `backquotes`, and give --config for tables")
         line = commands.run("sql", "select * from `#`", "--data", tmp_path / "none").error_line()
         assert line.startswith(f"cannot read a log in {tmp_path / 'none'}: there is no such folder")
     finally:

@@ -18,7 +18,7 @@ import pytest
 from websockets.sync.client import ClientConnection, connect
 
 from penstock.errors import BadAddress, BrokerFull, CannotListen
-from penstock.server.connections import Turnstile
+from penstock.server.connections import ConnectionLimit
 from penstock.server.listener import DatagramListener, Listener, StdioListener, new_listener
 from penstock.transport.addresses import parse_address
 from penstock.transport.stdio import Program
@@ -528,8 +528,10 @@ def test_tls_without_a_certificate_does_not_start(live: Any) -> None:
 
 @pytest.mark.parametrize("scheme", ["tcp", "ws", "udp"])
 def test_one_connection_too_many_is_not_let_in(live: Any, scheme: str) -> None:
-    turnstile = Turnstile(1)
-    listener = live.listen(f"{scheme}://127.0.0.1:0?protocol=herald", turnstile=turnstile)
+    connection_limit = ConnectionLimit(1)
+    listener = live.listen(
+        f"{scheme}://127.0.0.1:0?protocol=herald", connection_limit=connection_limit
+    )
     first = Peer(listener, herald.handshake_pub())
     second = dial(listener)
     with contextlib.suppress(Exception):
@@ -537,9 +539,9 @@ def test_one_connection_too_many_is_not_let_in(live: Any, scheme: str) -> None:
     failed = live.server.broker.counters.connections_failed
     live.until(lambda: failed["too many connections"] > 0)
     first.settle()
-    assert live.call(lambda: (listener.connections, turnstile.connections)) == (1, 1)
+    assert live.call(lambda: (listener.connections, connection_limit.connections)) == (1, 1)
     first.send(herald.DISCONNECT)
-    live.until(lambda: turnstile.connections == 0)
+    live.until(lambda: connection_limit.connections == 0)
     with peer(listener, herald.handshake_pub()) as third:
         third.settle()
     with contextlib.suppress(Exception):
@@ -550,7 +552,7 @@ def test_one_connection_too_many_is_not_let_in(live: Any, scheme: str) -> None:
 
 def test_a_program_too_many_is_not_let_in(live: Any) -> None:
     async def check() -> None:
-        listener = StdioListener(live.server.broker, [], turnstile=Turnstile(0))
+        listener = StdioListener(live.server.broker, [], connection_limit=ConnectionLimit(0))
         before = len(live.server.broker.sessions)
         with pytest.raises(BrokerFull):
             listener.opened(None, Program("x", ("x",)))  # type: ignore[arg-type]

@@ -4,13 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-import typer
 from pyspark.sql import SparkSession
-from typer.testing import CliRunner
 
-from penstock.cli.pipeline import pipeline_commands
-from penstock.cli.sql import sql
-from penstock.errors import ConfigError
 from penstock.pipeline.errors import NotAQuery
 from penstock.pipeline.query import run_query
 from tests.support.commands import Commands
@@ -29,17 +24,16 @@ field = [{ name = "number", type = "int", required = true }]
 
 
 @pytest.mark.usefixtures("spark")
-def test_a_log_is_run_looked_at_mended_and_asked(tmp_path: Path, spark: SparkSession) -> None:
-    app = typer.Typer()
-    app.add_typer(pipeline_commands, name="pipeline")
-    app.command("sql")(sql)
+def test_a_log_is_run_looked_at_mended_and_asked(
+    commands: Commands, tmp_path: Path, spark: SparkSession
+) -> None:
     (tmp_path / "pipeline.toml").write_text(CONFIG)
     config = ["--config", str(tmp_path / "pipeline.toml")]
 
     def run(*arguments: str) -> str:
-        done = CliRunner().invoke(app, [*arguments, *config], catch_exceptions=False)
-        assert done.exit_code == 0, done.output
-        return done.stdout
+        done = commands.run(*arguments, *config)
+        assert done.code == 0, done
+        return done.out
 
     with WrittenLog(tmp_path / "data") as log:
         values = [b'{"number": 1}', b'{"number": "two"}', b'{"number": 3}']
@@ -68,24 +62,16 @@ def test_a_log_is_run_looked_at_mended_and_asked(tmp_path: Path, spark: SparkSes
     assert spark.read.parquet(str(tmp_path / "out.parquet")).count() == 2
 
 
-def test_a_wrong_configuration_and_a_wrong_schema_are_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"nothing.toml: cannot be read"):
-        CliRunner().invoke(
-            pipeline_commands,
-            ["status", "--config", str(tmp_path / "nothing.toml")],
-            catch_exceptions=False,
-        )
-    (tmp_path / "pipeline.toml").write_text(CONFIG)
-    arguments = [
-        "replay-dead-letters",
-        "--schema",
-        "x",
-        "--config",
-        str(tmp_path / "pipeline.toml"),
-    ]
-    done = CliRunner().invoke(pipeline_commands, arguments)
-    assert done.exit_code == 2
-    assert "there are: numbers" in done.output
+def test_a_wrong_configuration_and_a_wrong_schema_are_named(
+    commands: Commands, tmp_path: Path
+) -> None:
+    missing = tmp_path / "nothing.toml"
+    line = commands.run("pipeline", "status", "--config", missing).error_line()
+    assert "nothing.toml: cannot be read" in line
+    config = tmp_path / "pipeline.toml"
+    config.write_text(CONFIG)
+    arguments = ["replay-dead-letters", "--schema", "x", "--config", config]
+    assert "there are: numbers" in commands.run("pipeline", *arguments).error_line()
 
 
 @pytest.mark.spark

@@ -13,7 +13,7 @@ from typing import get_type_hints
 import pytest
 
 import penstock
-from penstock.cli.client_options import CommandFailed
+from penstock.cli.common.failure import CommandFailed
 from penstock.client.errors import Refused, TimedOut
 from penstock.errors import (
     BadMagic,
@@ -93,6 +93,10 @@ def sample(name: str, hint: str, place: int) -> object:
         "tuple[bytes, ...]": (b"\xab\xcd", b"\xef"),
         "tuple[tuple[int, penstock.client.errors.Refused], ...]": (
             (3, Refused(LAMAMQ, 3, "late")),
+        ),
+        "tuple[penstock.errors.operator.ConfigError, ...]": (
+            ConfigError("file", "key", "problem"),
+            ConfigError("variable", "other", "fault"),
         ),
     }
     return values[hint]

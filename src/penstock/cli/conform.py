@@ -5,18 +5,11 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from penstock.cli.client_options import (
-    PROTOCOLS,
-    Ca,
-    CommandFailed,
-    Json,
-    ProtocolChoice,
-    Timeout,
-    examples,
-    find_broker,
-    tell,
-)
-from penstock.cli.log_options import quiet_pipe
+from penstock.cli.common.client_options import Ca, ProtocolChoice, Timeout, find_broker
+from penstock.cli.common.failure import CommandFailed
+from penstock.cli.common.output import Json, quiet_pipe, tell
+from penstock.cli.lazy_command import examples
+from penstock.cli.protocol_help import LABELS
 from penstock.limits import CONFORM_SECONDS_MAX, CONFORM_SILENT_CASES_MAX
 
 if TYPE_CHECKING:
@@ -78,7 +71,7 @@ def conform(
 
     if url is None and not listing:
         raise typer.BadParameter("say which server, as tcp://127.0.0.1:7000.", param_hint="URL")
-    if protocol is None and (url or "").partition("://")[0] not in PROTOCOLS:
+    if protocol is None and (url or "").partition("://")[0] not in LABELS:
         raise typer.BadParameter(
             "give --protocol, or a URL such as herald://127.0.0.1:7000.", param_hint="--protocol"
         )

@@ -1,54 +1,38 @@
-"""The `penstock` command: its subcommands, and how it ends.
+"""The `penstock` command: its subcommands and its exit codes.
 
-It ends with 0 when all went well, with 2 and one line on standard error when an operator must act,
-with 130 when it was interrupted, and with 70 and one line when the fault is ours. Commands end with
-1 when they did what could be done and that is not all: part of a log cannot be read, too few
-messages came, some were lost, a configuration has problems.
+The exit code is 0 for success, 2 with one line on standard error if the operator must act, 130 if
+interrupted, and 70 with one line for a bug in Penstock. It is 1 if a command did only part of its
+work or found problems: part of a log cannot be read, too few messages arrived, messages were lost,
+a configuration has problems.
 """
 
 import errno
 import os
 import sys
+import traceback
 from typing import Annotated, Final, NoReturn, TextIO, cast
 
 try:
     import typer
+    from typer.core import TyperGroup
 
     import penstock
-    from penstock.cli.arguments import guard
-    from penstock.cli.bench import BENCH_EXAMPLES, bench
-    from penstock.cli.client_options import CommandFailed
-    from penstock.cli.clients import CLIENTS_EXAMPLES, clients
-    from penstock.cli.config import config_commands
-    from penstock.cli.conform import CONFORM_EXAMPLES, conform
-    from penstock.cli.decode import DECODE_EXAMPLES, decode
-    from penstock.cli.hash_key import KEY_EXAMPLES, hash_key
-    from penstock.cli.hash_password import PASSWORD_EXAMPLES, hash_password
-    from penstock.cli.log import log_commands
-    from penstock.cli.pipeline import pipeline_commands
-    from penstock.cli.pub import PUB_EXAMPLES, pub
-    from penstock.cli.reply import REPLY_EXAMPLES, reply
-    from penstock.cli.req import REQ_EXAMPLES, req
-    from penstock.cli.serve import SERVE_EXAMPLES, serve
-    from penstock.cli.sql import SQL_EXAMPLES, sql
-    from penstock.cli.sub import SUB_EXAMPLES, sub
-    from penstock.cli.top import TOP_EXAMPLES, top
-    from penstock.cli.topics import TOPICS_EXAMPLES, topics
-    from penstock.errors import LogError, OperatorError
-except KeyboardInterrupt:  # an interrupt while all this is imported, a quarter of a second
+    from penstock.cli.common.failure import EXIT_INTERRUPTED, CommandFailed
+    from penstock.cli.lazy_command import add_commands
+    from penstock.errors import InvalidConfig, LogError, OperatorError
+except KeyboardInterrupt:  # an interrupt during these imports
     sys.exit(130)
 
-__all__ = ["main"]
+__all__ = ["command_line", "main"]
 
 EXIT_OPERATOR: Final = 2
 EXIT_FAULT: Final = 70  # EX_SOFTWARE of sysexits.h
-EXIT_INTERRUPTED: Final = 130
 DEBUG_VARIABLE: Final = "PENSTOCK_DEBUG"
 _LASTING: Final = frozenset({"serve", "pipeline"})
 """Commands that run until they are stopped."""
 
-# BadParameter is a UsageError is a ClickException: what the parser raises for a wrong command line.
-# Newer versions of typer bring the parser along, older ones import it, so it is found by its heir.
+# ClickException, the parser's base error. Newer versions of typer contain the parser, older ones
+# import it, so it is found as a base class of BadParameter.
 _PARSER_ERROR: Final[type[Exception]] = typer.BadParameter.__mro__[2]
 
 app = typer.Typer(
@@ -59,27 +43,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _name, _function, _does, _examples in (
-    ("serve", serve, "Run the broker.", SERVE_EXAMPLES),
-    ("pub", pub, "Send a value to a topic.", PUB_EXAMPLES),
-    ("sub", sub, "Print messages as they come.", SUB_EXAMPLES),
-    ("req", req, "Ask a client or the broker.", REQ_EXAMPLES),
-    ("reply", reply, "Answer requests, and print them.", REPLY_EXAMPLES),
-    ("topics", topics, "List topics, with what came for them.", TOPICS_EXAMPLES),
-    ("clients", clients, "List who is connected.", CLIENTS_EXAMPLES),
-    ("top", top, "Watch what flows, as it flows.", TOP_EXAMPLES),
-    ("sql", sql, "Ask topics and tables with SQL.", SQL_EXAMPLES),
-    ("bench", bench, "Measure throughput and latency.", BENCH_EXAMPLES),
-    ("conform", conform, "Check a server of a protocol.", CONFORM_EXAMPLES),
-    ("decode", decode, "Explain a capture, field by field.", DECODE_EXAMPLES),
-    ("hash-password", hash_password, "Hash a password for a configuration.", PASSWORD_EXAMPLES),
-    ("hash-key", hash_key, "Hash a key for a configuration.", KEY_EXAMPLES),
-):
-    app.command(_name, short_help=_does, epilog=_examples)(_function)
-app.add_typer(log_commands, name="log", short_help="Look at a log on disk.")
-app.add_typer(pipeline_commands, name="pipeline", short_help="Keep tables of what the log holds.")
-app.add_typer(config_commands, name="config", short_help="Show and check settings.")
-guard(app)
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001
@@ -101,22 +64,79 @@ def _options(
     """One message broker for five wire protocols."""
 
 
+def command_line() -> TyperGroup:
+    """Return the command with all its subcommands; none of them is imported yet."""
+    group = cast("TyperGroup", typer.main.get_command(app))
+    add_commands(
+        group,
+        ("serve", "Run the broker.", "penstock.cli.serve"),
+        ("pub", "Publish a value to a topic.", "penstock.cli.messages.pub"),
+        ("sub", "Print messages as they arrive.", "penstock.cli.messages.sub"),
+        ("req", "Send a request to a client or the broker.", "penstock.cli.messages.req"),
+        ("reply", "Answer requests and print them.", "penstock.cli.messages.reply"),
+        ("topics", "List topics with their traffic.", "penstock.cli.monitor.topics"),
+        ("clients", "List connected clients.", "penstock.cli.monitor.clients"),
+        ("top", "Show live traffic.", "penstock.cli.monitor.top"),
+        ("sql", "Query topics and tables with SQL.", "penstock.cli.spark.sql"),
+        ("bench", "Measure throughput and latency.", "penstock.cli.bench.command"),
+        ("conform", "Test a server for conformance.", "penstock.cli.conform"),
+        ("decode", "Explain a capture, field by field.", "penstock.cli.decode.command"),
+        ("hash-password", "Hash a password for a configuration.", "penstock.cli.hashes"),
+        ("hash-key", "Hash a key for a configuration.", "penstock.cli.hashes"),
+    )
+    log = _group(group, "log", "Inspect a log on disk.", "List, read, verify or export a log.")
+    add_commands(
+        log,
+        ("ls", "List segments and their faults.", "penstock.cli.log.commands"),
+        ("read", "Print messages.", "penstock.cli.log.commands"),
+        ("verify", "Check every byte.", "penstock.cli.log.commands"),
+        ("export", "Write messages to a Parquet file.", "penstock.cli.log.commands"),
+    )
+    pipeline = _group(
+        group, "pipeline", "Maintain tables from the log.", "Bronze, silver and gold tables."
+    )
+    add_commands(
+        pipeline,
+        ("run", "Keep the tables up to date.", "penstock.cli.spark.pipeline"),
+        ("status", "Show tables and progress.", "penstock.cli.spark.pipeline"),
+        ("replay-dead-letters", "Decode dead letters again.", "penstock.cli.spark.pipeline"),
+    )
+    config = _group(group, "config", "Show and check settings.", "Show and check settings.")
+    add_commands(
+        config,
+        ("show", "Print every setting.", "penstock.cli.config.commands"),
+        ("check", "Print every problem.", "penstock.cli.config.commands"),
+    )
+    return group
+
+
+def _group(parent: TyperGroup, name: str, short_help: str, text: str) -> TyperGroup:
+    group = TyperGroup(
+        name=name, help=text, short_help=short_help, no_args_is_help=True, rich_markup_mode=None
+    )
+    parent.add_command(group)
+    return group
+
+
 class _ClosedInput:
-    """Standard input that the shell closed: whoever wants to read it fails."""
+    """Standard input that the shell closed: reading it raises CommandFailed."""
 
     def __getattr__(self, name: str) -> NoReturn:
-        raise CommandFailed("standard input is closed", "give it something to read")
+        raise CommandFailed("standard input is closed", "redirect a file or a pipe to it")
 
 
 def main() -> None:
-    """Run the command line of the process, and end the process."""
+    """Run the command line of the process, then exit."""
     if sys.stdout is None:  # the shell closed it
         sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115
     if sys.stdin is None:
         sys.stdin = cast("TextIO", _ClosedInput())
     try:
-        command = typer.main.get_command(app)
-        code = command.main(prog_name="penstock", standalone_mode=False)
+        code = command_line().main(prog_name="penstock", standalone_mode=False)
+    except InvalidConfig as error:
+        for problem in error.problems[:-1]:
+            _print_error(str(problem))
+        _fail(str(error.problems[-1]))
     except (OperatorError, LogError) as error:
         _fail(str(error))
     except _PARSER_ERROR as error:
@@ -125,9 +145,9 @@ def main() -> None:
         sys.exit(EXIT_INTERRUPTED)
     except Exception as error:  # noqa: BLE001
         if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}:
-            # What is left of the output is flushed at the end: to nowhere.
+            # The rest of the output is flushed at exit; discard it.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            _fail(f"cannot write the output: {os.strerror(error.errno).lower()}; make room for it")
+            _fail(f"cannot write the output: {os.strerror(error.errno).lower()}; free some space")
         _fail_by_fault(error)
     sys.exit(code if isinstance(code, int) else 0)
 
@@ -144,18 +164,20 @@ def _fail_to_parse(error: Exception) -> NoReturn:
 
 
 def _fail_by_fault(error: Exception) -> NoReturn:
-    """Say that Penstock is at fault, in one line; where, if the environment asks for it.
+    """Report a bug in Penstock in one line, with a traceback if DEBUG_VARIABLE is set.
 
-    What has run for days cannot be asked again, and says where at once.
+    Commands that run until stopped always print the traceback: the bug may not occur again.
     """
     if os.environ.get(DEBUG_VARIABLE) == "1" or _LASTING.intersection(sys.argv[1:2]):
-        import traceback  # noqa: PLC0415
-
         traceback.print_exception(error)
-    text = f"a fault of Penstock's: {type(error).__name__}: {error}"
+    text = f"internal error: {type(error).__name__}: {error}"
     _fail(f"{text}; {DEBUG_VARIABLE}=1 shows where", EXIT_FAULT)
 
 
 def _fail(text: str, code: int = EXIT_OPERATOR) -> NoReturn:
-    typer.echo(f"penstock: {' '.join(text.split())}", err=True)
+    _print_error(text)
     sys.exit(code)
+
+
+def _print_error(text: str) -> None:
+    typer.echo(f"penstock: {' '.join(text.split())}", err=True)

@@ -1,15 +1,11 @@
-"""`penstock serve`: the broker."""
+"""The options of `penstock serve`."""
 
-import importlib.abc
-import os
-import sys
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
-import penstock
-from penstock.cli.client_options import examples
+from penstock.cli.lazy_command import examples
 
 __all__ = ["SERVE_EXAMPLES", "serve"]
 
@@ -29,23 +25,23 @@ def serve(
         list[str] | None,
         typer.Option(
             metavar="URL",
-            help="Where clients connect, such as tcp://127.0.0.1:7000; may be given again.",
+            help="Address of a listener, such as tcp://127.0.0.1:7000; may be repeated.",
             show_default=False,
         ),
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option(metavar="DIR", help="Where messages are kept.", show_default=False),
+        typer.Option(metavar="DIR", help="Folder of the log.", show_default=False),
     ] = None,
     http: Annotated[
         str | None,
-        typer.Option(metavar="HOST:PORT", help="Where HTTP is answered.", show_default=False),
+        typer.Option(metavar="HOST:PORT", help="Address of the HTTP API.", show_default=False),
     ] = None,
     flight: Annotated[
         str | None,
         typer.Option(
             metavar="HOST:PORT",
-            help="Where tables are served by Arrow Flight.",
+            help="Address of Arrow Flight.",
             show_default=False,
         ),
     ] = None,
@@ -53,73 +49,29 @@ def serve(
         str | None,
         typer.Option(
             metavar="fsync|os|memory",
-            help="When a message counts as kept.",
+            help="When a message is acknowledged: synced to disk, written, or in memory.",
             show_default=False,
         ),
     ] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Check the configuration and end.")
+        bool, typer.Option("--check", help="Check the configuration and exit.")
     ] = False,
 ) -> None:
-    """Run the broker until SIGINT or SIGTERM; SIGHUP reads the configuration again.
+    """Run the broker until SIGINT or SIGTERM; SIGHUP reloads the configuration.
 
-    Without options: all protocols on tcp://127.0.0.1:7000, herald on udp://127.0.0.1:7000,
-    fleximq on ws://127.0.0.1:7080/ws, and tables by Arrow Flight on 127.0.0.1:7090.
+    Defaults: all protocols on tcp://127.0.0.1:7000, herald on udp://127.0.0.1:7000, fleximq on
+    ws://127.0.0.1:7080/ws, the HTTP API on 127.0.0.1:7080, Arrow Flight on 127.0.0.1:7090.
     """
-    from penstock.server.config import Config  # noqa: PLC0415  (so that --help starts fast)
-    from penstock.server.config_loading import load  # noqa: PLC0415
+    from penstock.cli.serving import check_configuration, run_broker  # noqa: PLC0415  (--help)
 
-    def read() -> Config:
-        return load(
-            config,
-            environment=os.environ,
-            listen=listen or (),
-            data=data,
-            http=http,
-            flight=flight,
-            durability=durability,
-        )
-
-    found = read()
+    options = {
+        "listen": listen or (),
+        "data": data,
+        "http": http,
+        "flight": flight,
+        "durability": durability,
+    }
     if check:
-        places = ", ".join(listener.address.location for listener in found.listener)
-        typer.echo(f"The configuration is right. It listens on {places}.")
-        return
-    import uvloop  # noqa: PLC0415  (so that --help starts fast)
-
-    from penstock.cli.logs import log_to_stderr  # noqa: PLC0415
-    from penstock.server.banner import banner  # noqa: PLC0415
-    from penstock.server.run import Running  # noqa: PLC0415
-    from penstock.server.run import serve as run  # noqa: PLC0415
-
-    def announce(running: Running) -> None:
-        typer.echo(
-            banner(
-                running.config,
-                running.addresses,
-                version=penstock.__version__,
-                flight=running.flight,
-                http=running.http,
-            )
-        )
-
-    log_to_stderr()
-    _do_without_tables_of_others()
-    uvloop.run(run(found, announce=announce, reread=read))
-
-
-class _Without(importlib.abc.MetaPathFinder):
-    """Says that modules are not there, for the rest of the process."""
-
-    def __init__(self, *names: str) -> None:
-        self._names = names
-
-    def find_spec(self, fullname: str, *_: object) -> None:
-        if fullname in self._names:
-            raise ModuleNotFoundError(fullname)
-
-
-def _do_without_tables_of_others() -> None:
-    """Keep pyarrow from importing NumPy and pandas, where they are: 80 MiB that no broker needs."""
-    if "pyarrow" not in sys.modules:
-        sys.meta_path.insert(0, _Without("numpy", "pandas"))
+        check_configuration(config, options)
+    else:
+        run_broker(config, options)

@@ -22,6 +22,7 @@ from penstock.errors.operator import (
     CannotRead,
     CertificateUnusable,
     ConfigError,
+    InvalidConfig,
     LogFormatTooNew,
     LogInUse,
 )
@@ -65,6 +66,7 @@ __all__ = [
     "FrameTooLarge",
     "HookRefused",
     "HookTimeout",
+    "InvalidConfig",
     "InvalidHook",
     "InvalidPattern",
     "InvalidTopicName",

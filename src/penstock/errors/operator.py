@@ -1,5 +1,7 @@
 """Errors that the operator must act on: settings, addresses, files."""
 
+from typing import Self
+
 from penstock.errors.base import OperatorError
 from penstock.errors.codes import ErrorCode
 
@@ -11,6 +13,7 @@ __all__ = [
     "CannotRead",
     "CertificateUnusable",
     "ConfigError",
+    "InvalidConfig",
     "LogFormatTooNew",
     "LogInUse",
 ]
@@ -27,6 +30,21 @@ class ConfigError(OperatorError):
 
     def __str__(self) -> str:
         return ": ".join(part for part in (self.source, self.key, self.problem) if part)
+
+
+class InvalidConfig(ConfigError):
+    """A configuration with one or more problems; its other fields are those of the first."""
+
+    problems: tuple[ConfigError, ...]
+
+    @classmethod
+    def of(cls, *problems: ConfigError) -> Self:
+        """Return the error of these problems, of which there is at least one."""
+        first = problems[0]
+        return cls(first.source, first.key, first.problem, problems)
+
+    def __str__(self) -> str:
+        return "; ".join(map(str, self.problems))
 
 
 class CannotListen(OperatorError):

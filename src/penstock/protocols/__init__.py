@@ -1,6 +1,6 @@
 """The wire protocols: one declared value for each, and the registry of all of them."""
 
-from penstock.protocols.declaration import Carries, Limit, Protocol, Source, load
+from penstock.protocols.declaration import Carries, Limit, Protocol, RefusalSigns, Source, load
 from penstock.protocols.registry import FLIGHT, HTTP, PROTOCOLS, SOURCES, Registry
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "Carries",
     "Limit",
     "Protocol",
+    "RefusalSigns",
     "Registry",
     "Source",
     "load",

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from penstock.model import ByteOrder
 
-__all__ = ["NUMBER_MAX", "Carries", "Limit", "Protocol", "Source", "load"]
+__all__ = ["NUMBER_MAX", "Carries", "Limit", "Protocol", "RefusalSigns", "Source", "load"]
 
 NUMBER_MAX: Final = 199
 """The highest number of a protocol; those above are for sources that are no wire protocol."""
@@ -56,6 +56,20 @@ class Limit:
     most: int
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class RefusalSigns:
+    """How a client can tell why a broker does not accept it."""
+
+    unauthenticated: int | None = None
+    """The error code that asks for credentials."""
+    unauthenticated_words: tuple[str, ...] = ()
+    """Words of such an error's text, where one code stands for several errors."""
+    closes_unauthenticated: bool = False
+    """A client without credentials is refused by closing the connection."""
+    other_protocol: str = ""
+    """The start of the error that a client reports if the server speaks another protocol."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Source:
     """An interface that messages come in by. Its number never changes and is never given again."""
@@ -95,6 +109,7 @@ class Protocol(Source):
     """The client options that prove who a client is."""
     retriable: frozenset[int] = frozenset()
     """Error codes after which the same request may succeed later."""
+    refusal: RefusalSigns = RefusalSigns()
     identity_key: bool = False
     """Clients have an identity name, and a key that proves it."""
 

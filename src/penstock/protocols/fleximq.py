@@ -3,7 +3,7 @@
 from typing import Final
 
 from penstock.limits import GIB, KIB, MIB
-from penstock.protocols.declaration import Carries, Limit, Protocol
+from penstock.protocols.declaration import Carries, Limit, Protocol, RefusalSigns
 
 __all__ = [
     "FLEXIMQ",
@@ -46,6 +46,7 @@ FLEXIMQ: Final = Protocol(
     ),
     credentials=("token", "username", "password", "api_key"),
     retriable=frozenset({429, 503, 605}),
+    refusal=RefusalSigns(unauthenticated=401),
     detection="penstock.wire.fleximq.detection:DETECTION",
     encoder="penstock.core.encoders.fleximq:FleximqEncoder",
     gateway="penstock.gateway.fleximq:FleximqGateway",

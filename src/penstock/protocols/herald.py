@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from penstock.protocols.declaration import Carries, Limit, Protocol
+from penstock.protocols.declaration import Carries, Limit, Protocol, RefusalSigns
 
 __all__ = ["HERALD", "HERALD_PAYLOAD_BYTES_MAX"]
 
@@ -18,6 +18,7 @@ HERALD: Final = Protocol(
     carries=Carries(channels=True),
     limits=(Limit("payload_bytes_max", HERALD_PAYLOAD_BYTES_MAX, 64, HERALD_PAYLOAD_BYTES_MAX),),
     retriable=frozenset({4}),  # RATE_LIMIT_EXCEEDED
+    refusal=RefusalSigns(unauthenticated=8),  # UNAUTHORIZED
     detection="penstock.wire.herald.detection:DETECTION",
     encoder="penstock.core.encoders.herald:HeraldEncoder",
     gateway="penstock.gateway.herald:HeraldGateway",

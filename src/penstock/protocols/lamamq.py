@@ -3,7 +3,7 @@
 from typing import Final
 
 from penstock.limits import GIB, KIB, MESSAGE_HEADERS_BYTES_MAX, MESSAGE_HEADERS_MAX, MIB
-from penstock.protocols.declaration import Carries, Limit, Protocol
+from penstock.protocols.declaration import Carries, Limit, Protocol, RefusalSigns
 
 __all__ = [
     "LAMAMQ",
@@ -41,6 +41,11 @@ LAMAMQ: Final = Protocol(
     ),
     credentials=("key",),
     retriable=frozenset({1, 3}),  # Server Exception, middleware timeout
+    # One error number stands for all refusals. A broker that wants a key waits for it until the
+    # handshake times out. The first answer of a server is four bytes, which any bytes look like.
+    refusal=RefusalSigns(
+        unauthenticated_words=("identity", "handshake"), other_protocol="versions "
+    ),
     identity_key=True,
     detection="penstock.wire.lamamq.detection:DETECTION",
     encoder="penstock.core.encoders.lamamq:LamamqEncoder",

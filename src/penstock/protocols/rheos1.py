@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from penstock.protocols.declaration import Carries, Limit, Protocol
+from penstock.protocols.declaration import Carries, Limit, Protocol, RefusalSigns
 
 __all__ = ["RHEOS1", "RHEOS1_BODY_BYTES_MAX"]
 
@@ -17,6 +17,7 @@ RHEOS1: Final = Protocol(
     transports=frozenset({"tcp", "tls", "ipc", "stdio"}),
     carries=Carries(sender_ids=True, acknowledgments=True, message_ids=True, topics_created=True),
     limits=(Limit("body_bytes_max", RHEOS1_BODY_BYTES_MAX, 64, RHEOS1_BODY_BYTES_MAX),),
+    refusal=RefusalSigns(closes_unauthenticated=True),
     detection="penstock.wire.rheos_detection:DETECTION",
     encoder="penstock.core.encoders.rheos:Rheos1Encoder",
     gateway="penstock.gateway.rheos1:Rheos1Gateway",
@@ -24,5 +25,5 @@ RHEOS1: Final = Protocol(
     decode="penstock.decode.rheos:RHEOS1_READING",
     capture="penstock.spark.capture_roles.rheos:rheos1_role",
     conform="penstock.conform.rheos1:SUITE",
-    bench="penstock.cli.bench.rheos:Rheos1Wire",
+    bench="penstock.cli.bench.rheos1:Rheos1Wire",
 )

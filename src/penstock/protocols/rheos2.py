@@ -3,7 +3,7 @@
 from typing import Final
 
 from penstock.limits import MIB
-from penstock.protocols.declaration import Carries, Limit, Protocol
+from penstock.protocols.declaration import Carries, Limit, Protocol, RefusalSigns
 
 __all__ = ["RHEOS2", "RHEOS_BODY_BYTES_MAX"]
 
@@ -18,6 +18,7 @@ RHEOS2: Final = Protocol(
     transports=frozenset({"tcp", "tls", "ipc", "stdio"}),
     carries=Carries(sender_ids=True, acknowledgments=True, message_ids=True, topics_created=True),
     limits=(Limit("body_bytes_max", RHEOS_BODY_BYTES_MAX, 64, RHEOS_BODY_BYTES_MAX),),
+    refusal=RefusalSigns(closes_unauthenticated=True),
     detection="penstock.wire.rheos_detection:DETECTION",
     encoder="penstock.core.encoders.rheos:Rheos2Encoder",
     gateway="penstock.gateway.rheos2:Rheos2Gateway",
@@ -25,5 +26,5 @@ RHEOS2: Final = Protocol(
     decode="penstock.decode.rheos:RHEOS2_READING",
     capture="penstock.spark.capture_roles.rheos:rheos2_role",
     conform="penstock.conform.rheos2:SUITE",
-    bench="penstock.cli.bench.rheos:Rheos2Wire",
+    bench="penstock.cli.bench.rheos2:Rheos2Wire",
 )

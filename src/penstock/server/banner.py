@@ -1,4 +1,4 @@
-"""What a broker says when it is ready: one line for each thing an operator wants to find."""
+"""The text that a broker prints when it is ready."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ __all__ = ["banner"]
 DURABILITY = {
     "fsync": "acknowledged messages are on the disk",
     "os": "acknowledged messages are with the operating system",
-    "memory": "messages are kept in memory and end with the process",
+    "memory": "messages are in memory and lost when the process ends",
 }
 
 
@@ -23,21 +23,22 @@ def banner(
     flight: Address | None = None,
     http: Address | None = None,
 ) -> str:
-    """Return the text for a broker that listens at `addresses`, ports being those it got.
+    """Return the text for a broker that listens at `addresses`, with their actual ports.
 
-    `flight` is where it serves tables, `http` where it answers HTTP besides.
+    `flight` is the address of Arrow Flight. `http` is the address of the HTTP API, if it is not
+    that of a WebSocket listener.
     """
     places = [address.location for address in addresses]
     width = max(map(len, places), default=0)
     lines = [f"Penstock {version}"]
     for place, address in zip(places, addresses, strict=True):
-        lines.append(f"  listen  {place:<{width}}  {_who(address)}")
+        lines.append(f"  listen  {place:<{width}}  {_protocols(address)}")
     lines += [f"  program {' '.join(program.command)}" for program in config.program]
     folder = "-" if config.broker.durability == "memory" else config.data.folder
     if flight is not None:
         host = f"[{flight.host}]" if ":" in flight.host else flight.host
         place = f"{'grpc+tls' if flight.is_secure else 'grpc'}://{host}:{flight.port}"
-        lines.append(f"  flight  {place:<{width}}  tables, by Arrow Flight{_strangers(flight)}")
+        lines.append(f"  flight  {place:<{width}}  tables, by Arrow Flight{_access(flight)}")
     lines += [
         f"  data    {folder:<{width}}  {DURABILITY[config.broker.durability]}",
         f"  http    {_http(addresses, http)}",
@@ -46,25 +47,25 @@ def banner(
     return "\n".join(lines)
 
 
-def _who(address: Address) -> str:
+def _protocols(address: Address) -> str:
     spoken = list(PROTOCOLS) if address.protocol is None else [address.protocol]
     names = ", ".join(protocol.label for protocol in spoken)
-    return names + _strangers(address)
+    return names + _access(address)
 
 
-def _strangers(address: Address) -> str:
+def _access(address: Address) -> str:
     anonymous = address.is_loopback if address.anonymous is None else address.anonymous
     if not anonymous:
         return "; credentials needed"
     return "" if address.is_loopback else "; open to everyone"
 
 
-def _http(addresses: Sequence[Address], besides: Address | None) -> str:
+def _http(addresses: Sequence[Address], other: Address | None) -> str:
     places = [each for each in addresses if each.scheme in {"ws", "wss"}]
-    if besides is not None:
-        places.append(besides)
+    if other is not None:
+        places.append(other)
     if not places:
-        return "-  nothing answers: give --http, or a ws:// listener"
+        return "-  off: give --http, or a ws:// listener"
     return ", ".join(_page(place) for place in places)
 
 

@@ -1,4 +1,4 @@
-"""The clock of the system."""
+"""The system clock."""
 
 import time
 

@@ -1,7 +1,8 @@
-"""What an operator can set: the typed contents of `penstock.toml`.
+"""Broker settings. Defaults are safe for a public listener.
 
-One class for each table; `docs/configuration.md` describes every key. A key's name ends in its unit
-and bound. `config_loading.load` is the way to get a `Config`: it has been checked as a whole.
+One class for each table of `penstock.toml`; `docs/configuration.md` describes every key. Names end
+in unit and bound. The types state which values are valid. Use `config_loading.load` to get a
+`Config` that is checked as a whole.
 """
 
 import dataclasses
@@ -64,7 +65,7 @@ class _Table(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class BrokerConfig(_Table, frozen=True):
-    """`[broker]`: how much one client may have, and what becomes of those that do not keep up."""
+    """`[broker]`: limits of sessions, slow consumers, and durability."""
 
     sessions_max: _Count = bounds.SESSIONS_MAX
     subscriptions_max: _Count = bounds.SUBSCRIPTIONS_MAX
@@ -75,7 +76,7 @@ class BrokerConfig(_Table, frozen=True):
 
 
 class CommonLimitsConfig(_Table, frozen=True):
-    """`[limits]`: time, rate and sizes; a size never goes beyond what its specification allows."""
+    """`[limits]`: times, rates and frame sizes. No size exceeds the protocol's specification."""
 
     connections_max: _Count = bounds.SESSIONS_MAX
     handshake_seconds_max: _Seconds = float(bounds.HANDSHAKE_SECONDS_MAX)
@@ -108,13 +109,13 @@ else:
 
 
 class HttpConfig(_Table, frozen=True):
-    """`[http]`: where the broker answers HTTP, besides its WebSocket listeners."""
+    """`[http]`: the address of the HTTP API. WebSocket listeners answer HTTP, too."""
 
     address: _Text | None = None
 
     @property
     def place(self) -> Address | None:
-        """The address, with no path for a WebSocket, None if there is none; raise BadAddress."""
+        """The parsed address without a WebSocket path, None if not set; raise BadAddress."""
         if self.address is None:
             return None
         found = parse_address(f"tcp://{self.address}")
@@ -122,7 +123,7 @@ class HttpConfig(_Table, frozen=True):
 
 
 class FlightConfig(_Table, frozen=True):
-    """`[flight]`: where tables are read and written by Arrow Flight; nowhere if empty."""
+    """`[flight]`: the address of Arrow Flight; empty turns it off."""
 
     address: str = ""
     anonymous: bool | None = None
@@ -131,7 +132,7 @@ class FlightConfig(_Table, frozen=True):
 
     @property
     def place(self) -> Address | None:
-        """The address with the other keys, None if there is none; raise BadAddress."""
+        """The parsed address with TLS and access options, None if off; raise BadAddress."""
         if not self.address:
             return None
         secure = self.certificate is not None or self.key is not None
@@ -142,20 +143,20 @@ class FlightConfig(_Table, frozen=True):
 
 
 class DataConfig(_Table, frozen=True):
-    """`[data]`: where messages are kept."""
+    """`[data]`: the folder of the log."""
 
     folder: _Text = "penstock-data"
 
 
 class TopicDurabilityConfig(_Table, frozen=True):
-    """`[[log.durability]]`: topics whose acknowledgments wait for something else; first fit."""
+    """`[[log.durability]]`: the durability of some topics; the first match applies."""
 
     topics: Annotated[tuple[_Text, ...], Meta(min_length=1)]
     durability: Durability
 
 
 class LogConfig(_Table, frozen=True):
-    """`[log]`: how messages are kept, and for how long; 0 is without bound."""
+    """`[log]`: segments, buffers and retention; 0 is no limit."""
 
     segment_bytes_max: Annotated[int, Meta(ge=1 * bounds.MIB, le=2 * bounds.GIB)] = (
         bounds.SEGMENT_BYTES_MAX
@@ -168,9 +169,9 @@ class LogConfig(_Table, frozen=True):
 
 
 class HeraldConfig(_Table, frozen=True):
-    """`[herald]`: names of channels. If any is named, only those exist.
+    """`[herald]`: topics of channels. If `channels` is set, only those channels exist.
 
-    `replay` says for channels from where in history their subscribers begin, such as `@earliest`.
+    `replay` is the start position of a channel's subscribers, such as `@earliest`.
     """
 
     channels: dict[str, str] = {}
@@ -178,7 +179,7 @@ class HeraldConfig(_Table, frozen=True):
 
 
 class ListenerConfig(_Table, frozen=True):
-    """`[[listener]]`: a place where clients connect. An option stands here or in the URL."""
+    """`[[listener]]`: an address where clients connect. Options are keys or part of the URL."""
 
     url: _Text
     protocol: _ProtocolName | None = None
@@ -208,7 +209,7 @@ class ListenerConfig(_Table, frozen=True):
 
 
 class RuleConfig(_Table, frozen=True):
-    """`[[principal.rule]]` and `[[anonymous.rule]]`: the first that fits a topic decides."""
+    """`[[principal.rule]]` and `[[anonymous.rule]]`: the first that matches a topic applies."""
 
     topics: Annotated[tuple[_Text, ...], Meta(min_length=1)]
     allow: Annotated[tuple[Literal["publish", "subscribe"], ...], Meta(min_length=1)] | None = None
@@ -216,7 +217,7 @@ class RuleConfig(_Table, frozen=True):
 
 
 class BasicConfig(_Table, frozen=True):
-    """`basic` of a principal: fleximq's user name and password."""
+    """`basic` of a principal: user name and password, for fleximq and HTTP."""
 
     username: _Text
     password_hash: _Text
@@ -230,7 +231,7 @@ class LamamqConfig(_Table, frozen=True):
 
 
 class PrincipalConfig(_Table, frozen=True):
-    """`[[principal]]`: who clients can be, how they prove it and what they may do."""
+    """`[[principal]]`: an account with its credentials and rules."""
 
     name: _Text
     token: _Text | None = None
@@ -242,14 +243,14 @@ class PrincipalConfig(_Table, frozen=True):
 
 
 class AnonymousConfig(_Table, frozen=True):
-    """`[anonymous]`: what clients may do that bring no credentials, where they are let in."""
+    """`[anonymous]`: rules for clients without credentials, on listeners that accept them."""
 
     default: Verdict | None = None
     rule: tuple[RuleConfig, ...] = ()
 
 
 class ProgramConfig(_Table, frozen=True):
-    """`[[program]]`: a program that the broker starts and speaks fleximq to by its pipes."""
+    """`[[program]]`: a program that the broker runs and speaks fleximq with over its pipes."""
 
     command: Annotated[tuple[_Text, ...], Meta(min_length=1)]
     name: _Text | None = None
@@ -258,7 +259,7 @@ class ProgramConfig(_Table, frozen=True):
 
 
 class Config(_Table, frozen=True):
-    """The whole file, with defaults for all that it does not say."""
+    """All settings, with defaults for those that are not set."""
 
     broker: BrokerConfig = BrokerConfig()
     limits: LimitsConfig = LimitsConfig()
@@ -274,7 +275,7 @@ class Config(_Table, frozen=True):
 
     @property
     def broker_settings(self) -> BrokerSettings:
-        """The part that the core takes."""
+        """The settings of the core."""
         return BrokerSettings(
             sessions_max=self.broker.sessions_max,
             subscriptions_max=self.broker.subscriptions_max,
@@ -285,13 +286,13 @@ class Config(_Table, frozen=True):
 
     @property
     def channels(self) -> dict[int, str] | None:
-        """The topics of herald's channels; None if the file names none, so that all exist."""
+        """The topics of herald channels; None if not set, so that all 256 exist."""
         named = self.herald.channels
         return {int(channel): topic for channel, topic in named.items()} or None
 
     @property
     def log_options(self) -> LogOptions | None:
-        """How the log is kept; None if there is none."""
+        """The options of the log; None if there is no log."""
         if self.broker.durability == "memory":
             return None
         patterns = [
@@ -312,5 +313,5 @@ class Config(_Table, frozen=True):
 
     @property
     def herald_replay(self) -> dict[int, str]:
-        """From where in history subscribers of a herald channel begin."""
+        """The start position of the subscribers of each herald channel."""
         return {int(channel): start for channel, start in self.herald.replay.items()}

@@ -1,4 +1,7 @@
-"""What no single value can know: names that are unique, rules that fit, listeners that are safe."""
+"""Checks across settings: unique names, valid patterns, usable and safe listeners."""
+
+from collections.abc import Callable
+from typing import Final
 
 import argon2
 
@@ -8,113 +11,113 @@ from penstock.model import is_publishable
 from penstock.patterns import compile_pattern
 from penstock.protocols.lamamq import LAMAMQ_IDENTITY_NAME_BYTES_MAX
 from penstock.replay import split_replay
-from penstock.server.config import Config, PrincipalConfig, RuleConfig
-from penstock.server.config_reading import Sources
+from penstock.server.config import Config, ListenerConfig, PrincipalConfig, RuleConfig
+from penstock.server.config_problems import Problems
 from penstock.transport.addresses import Address
+from penstock.transport.tls import server_context
 
 __all__ = ["check"]
 
 ARGON2_MEMORY_KIB_MAX = 1024 * 1024
 
 
-def check(config: Config, sources: Sources) -> None:
-    """Raise ConfigError at the first thing that does not fit the others."""
-    _check_channels(config, sources)
-    _check_replay(config, sources)
-    _check_log(config, sources)
-    _check_rules(config.anonymous.rule, "anonymous", sources)
-    _check_principals(config, sources)
-    _check_http(config, sources)
-    _check_flight(config, sources)
-    _check_listeners(config, sources)
-    _check_http_access(config, sources)
+def check(config: Config, problems: Problems) -> None:
+    """Add the problems of settings that do not fit together.
+
+    A check is skipped if a table that it reads has a problem already.
+    """
+    unreadable = problems.tables
+    for function, tables in _CHECKS:
+        if not unreadable.intersection(tables):
+            function(config, problems)
 
 
-def _check_channels(config: Config, sources: Sources) -> None:
+def _check_channels(config: Config, problems: Problems) -> None:
     taken: dict[str, str] = {}
     for channel, topic in config.herald.channels.items():
         key = f"herald.channels.{channel}"
         if not _is_channel(channel):
-            raise sources.error(key, "expected a channel from 0 to 255 as key")
-        if not is_publishable(topic) or len(topic.encode()) > TOPIC_NAME_BYTES_MAX:
-            raise sources.error(key, "expected a topic's name: not empty, no wildcard level")
-        if topic in taken:
-            raise sources.error(key, f'"{topic}" is channel {taken[topic]} already')
-        taken[topic] = channel
+            problems.add(key, "expected a channel from 0 to 255 as key")
+        elif not is_publishable(topic) or len(topic.encode()) > TOPIC_NAME_BYTES_MAX:
+            problems.add(key, "expected a topic name: not empty, no wildcard level")
+        elif topic in taken:
+            problems.add(key, f'"{topic}" is already the topic of channel {taken[topic]}')
+        else:
+            taken[topic] = channel
 
 
-def _check_replay(config: Config, sources: Sources) -> None:
+def _check_replay(config: Config, problems: Problems) -> None:
     for channel, start in config.herald.replay.items():
         key = f"herald.replay.{channel}"
         if not _is_channel(channel):
-            raise sources.error(key, "expected a channel from 0 to 255 as key")
-        if config.herald.channels and channel not in config.herald.channels:
-            raise sources.error(key, "there is no such channel in herald.channels")
-        if split_replay(f"x{start}")[1] is None:
-            problem = f'expected a start such as "@earliest" or "@-15m", got "{start}"'
-            raise sources.error(key, problem)
-        if config.broker.durability == "memory":
-            raise sources.error(key, 'there is no history with broker.durability = "memory"')
+            problems.add(key, "expected a channel from 0 to 255 as key")
+        elif config.herald.channels and channel not in config.herald.channels:
+            problems.add(key, "there is no such channel in herald.channels")
+        elif split_replay(f"x{start}")[1] is None:
+            problems.add(key, f'expected a start such as "@earliest" or "@-15m", got "{start}"')
+        elif config.broker.durability == "memory":
+            problems.add(key, 'there is no history with broker.durability = "memory"')
 
 
-def _check_log(config: Config, sources: Sources) -> None:
+def _check_log(config: Config, problems: Problems) -> None:
     for index, rule in enumerate(config.log.durability):
         key = f"log.durability[{index}]"
-        _check_patterns(rule.topics, f"{key}.topics", sources)
+        _check_patterns(rule.topics, f"{key}.topics", problems)
         if config.broker.durability == "memory":
-            problem = (
+            problems.add(
+                key,
                 'there is no log with broker.durability = "memory"; '
-                'set it to "os" or "fsync", and "memory" here for the other topics'
+                'set it to "os" or "fsync", and "memory" here for the other topics',
             )
-            raise sources.error(key, problem)
 
 
 def _is_channel(text: str) -> bool:
     return text.isascii() and text.isdigit() and text == str(int(text)) and int(text) <= 255
 
 
-def _check_patterns(topics: tuple[str, ...], key: str, sources: Sources) -> None:
+def _check_patterns(topics: tuple[str, ...], key: str, problems: Problems) -> None:
     for topic in topics:
         try:
             compile_pattern(topic)
         except InvalidPattern:
-            problem = f'"{topic[:40]}" matches no topic; # and > stand only at the end'
-            raise sources.error(key, problem) from None
+            problems.add(key, f'"{topic[:40]}" matches no topic; # and > stand only at the end')
 
 
-def _check_rules(rules: tuple[RuleConfig, ...], key: str, sources: Sources) -> None:
+def _check_anonymous(config: Config, problems: Problems) -> None:
+    _check_rules(config.anonymous.rule, "anonymous", problems)
+
+
+def _check_rules(rules: tuple[RuleConfig, ...], key: str, problems: Problems) -> None:
     for index, rule in enumerate(rules):
         below = f"{key}.rule[{index}]"
         if (rule.allow is None) == (rule.deny is None):
-            raise sources.error(below, "expected either allow or deny")
-        _check_patterns(rule.topics, f"{below}.topics", sources)
+            problems.add(below, "expected either allow or deny")
+        _check_patterns(rule.topics, f"{below}.topics", problems)
 
 
-def _check_principals(config: Config, sources: Sources) -> None:
+def _check_principals(config: Config, problems: Problems) -> None:
     taken: dict[tuple[str, str], int] = {}
     for index, principal in enumerate(config.principal):
         key = f"principal[{index}]"
         credentials = _credentials(principal)
         if not credentials:
-            problem = "expected at least one of token, basic, api_key_sha256 or lamamq"
-            raise sources.error(key, problem)
+            problems.add(key, "expected at least one of token, basic, api_key_sha256 or lamamq")
         for name, value in (("name", principal.name), *credentials.items()):
             owner = taken.setdefault((name, value), index)
             if owner != index:
-                problem = f"principal[{owner}] has the same; expected another"
-                raise sources.error(f"{key}.{name}", problem)
+                problems.add(f"{key}.{name}", f"principal[{owner}] has the same; expected another")
         if principal.basic is not None:
-            _check_password_hash(principal.basic.password_hash, key, sources)
+            _check_password_hash(principal.basic.password_hash, key, problems)
         if principal.lamamq is not None:
             size = len(principal.lamamq.identity.encode())
             if size > LAMAMQ_IDENTITY_NAME_BYTES_MAX:
                 problem = f"expected at most {LAMAMQ_IDENTITY_NAME_BYTES_MAX} bytes, got {size}"
-                raise sources.error(f"{key}.lamamq.identity", problem)
-        _check_rules(principal.rule, key, sources)
+                problems.add(f"{key}.lamamq.identity", problem)
+        _check_rules(principal.rule, key, problems)
 
 
 def _credentials(principal: PrincipalConfig) -> dict[str, str]:
-    """Return what tells this principal from all others, by key."""
+    """Return the credentials that must be unique among principals, by key."""
     found = {
         "token": principal.token,
         "basic.username": principal.basic and principal.basic.username,
@@ -124,106 +127,129 @@ def _credentials(principal: PrincipalConfig) -> dict[str, str]:
     return {key: value for key, value in found.items() if value}
 
 
-def _check_password_hash(encoded: str, key: str, sources: Sources) -> None:
+def _check_password_hash(encoded: str, key: str, problems: Problems) -> None:
     try:
         parameters = argon2.extract_parameters(encoded)
     except argon2.exceptions.InvalidHashError:
         parameters = None
     if parameters is None or parameters.type is not argon2.Type.ID:
         problem = "expected an argon2id hash; `penstock hash-password` prints one"
-        raise sources.error(f"{key}.basic.password_hash", problem)
-    if parameters.memory_cost > ARGON2_MEMORY_KIB_MAX:
+        problems.add(f"{key}.basic.password_hash", problem)
+    elif parameters.memory_cost > ARGON2_MEMORY_KIB_MAX:
         problem = f"expected a hash that takes at most {ARGON2_MEMORY_KIB_MAX} KiB of memory"
-        raise sources.error(f"{key}.basic.password_hash", problem)
+        problems.add(f"{key}.basic.password_hash", problem)
 
 
-def _check_http(config: Config, sources: Sources) -> None:
+def _check_http(config: Config, problems: Problems) -> None:
     try:
-        _ = config.http.place
+        address = config.http.place
     except BadAddress as error:
         problem = f"expected HOST:PORT, such as 127.0.0.1:7080: {error.problem}"
-        raise sources.error("http.address", problem) from None
-
-
-def _check_http_access(config: Config, sources: Sources) -> None:
-    address = config.http.place
+        problems.add("http.address", problem)
+        return
     if address is None or address.is_loopback or config.principal:
         return
-    problem = (
-        f"{config.http.address} can be reached by other machines and nobody has credentials; "
-        "add a [[principal]], or use 127.0.0.1"
-    )
-    if not any(address.beside(each.address) for each in config.listener):
-        raise sources.error("http.address", problem)
+    # A listener at this address reports the same problem.
+    listeners = filter(None, map(_address, config.listener))
+    if not any(address.beside(each) for each in listeners):
+        problems.add(
+            "http.address",
+            f"{config.http.address} can be reached from other machines and there are no "
+            "credentials; add a [[principal]], or use 127.0.0.1",
+        )
 
 
-def _check_flight(config: Config, sources: Sources) -> None:
+def _check_flight(config: Config, problems: Problems) -> None:
     try:
         address = config.flight.place
     except BadAddress as error:
         problem = f'expected HOST:PORT, such as 127.0.0.1:7090, or "" for none: {error.problem}'
-        raise sources.error("flight.address", problem) from None
+        problems.add("flight.address", problem)
+        return
     if address is None:
         return
     if config.broker.durability == "memory":
         problem = 'there are no tables with broker.durability = "memory"'
-        raise sources.error("flight.address", problem)
+        problems.add("flight.address", problem)
     if (address.certificate is None) is not (address.key is None):
-        raise sources.error("flight", "expected both certificate and key, or neither")
-    _check_certificate(address, "flight", sources)
-    _check_access(address, "flight", config, sources)
+        problems.add("flight", "expected both certificate and key, or neither")
+    else:
+        _check_certificate(address, "flight", problems)
+    _check_access(address, "flight", config, problems)
 
 
-def _check_listeners(config: Config, sources: Sources) -> None:
+def _check_listeners(config: Config, problems: Problems) -> None:
     taken: dict[str, int] = {}
     for index, listener in enumerate(config.listener):
         key = f"listener[{index}]"
         try:
             address = listener.address
         except BadAddress as error:
-            problem = f'{error.problem} (in "{listener.url}")'
-            raise sources.error(f"{key}.url", problem) from None
+            problems.add(f"{key}.url", f'{error.problem} (in "{listener.url}")')
+            continue
         first = taken.setdefault(address.location, index)
         if first != index and not address.location.endswith(":0"):
-            raise sources.error(f"{key}.url", f"listener[{first}] is at the same address")
-        _check_certificate(address, key, sources)
-        _check_access(address, key, config, sources)
+            problems.add(f"{key}.url", f"listener[{first}] is at the same address")
+        _check_certificate(address, key, problems)
+        _check_access(address, key, config, problems)
 
 
-def _check_certificate(address: Address, key: str, sources: Sources) -> None:
+def _address(listener: ListenerConfig) -> Address | None:
+    try:
+        return listener.address
+    except BadAddress:
+        return None
+
+
+def _check_certificate(address: Address, key: str, problems: Problems) -> None:
     if not address.is_secure:
         return
     if address.certificate is None or address.key is None:
         problem = f"{address.scheme}:// needs certificate and key, each the path of a PEM file"
-        raise sources.error(key, problem)
-    from penstock.transport.tls import server_context  # noqa: PLC0415  (a cost only TLS pays)
-
+        problems.add(key, problem)
+        return
     try:
         server_context(address.certificate, address.key)
     except CertificateUnusable as error:
-        raise sources.error(key, str(error)) from None
+        problems.add(key, str(error))
 
 
-def _check_access(address: Address, key: str, config: Config, sources: Sources) -> None:
-    """Refuse a listener that is open to the world by oversight, or closed to everyone."""
+def _check_access(address: Address, key: str, config: Config, problems: Problems) -> None:
+    """Reject a public listener without credentials, and a listener that refuses every client."""
     anonymous = address.anonymous
     if anonymous or (anonymous is None and address.is_loopback):
         return
     protocol = address.protocol
     if protocol is not None and not protocol.credentials:
-        problem = (
-            f"{address.location} would let nobody in: {protocol.label} clients have no "
-            "credentials; set anonymous = true, or listen on 127.0.0.1"
+        problems.add(
+            key,
+            f"{address.location} would refuse every client: {protocol.label} clients have no "
+            "credentials; set anonymous = true, or listen on 127.0.0.1",
         )
-        raise sources.error(key, problem)
-    if not config.principal:
-        problem = (
-            f"{address.location} can be reached by other machines and nobody has credentials; "
-            "add a [[principal]], set anonymous = true, or listen on 127.0.0.1"
+    elif config.principal:
+        return
+    elif address.is_loopback:
+        problems.add(
+            key,
+            f"{address.location} would refuse every client: add a [[principal]], "
+            "or leave out anonymous = false",
         )
-        if address.is_loopback:
-            problem = (
-                f"{address.location} would let nobody in: add a [[principal]], "
-                "or leave out anonymous = false"
-            )
-        raise sources.error(key, problem)
+    else:
+        problems.add(
+            key,
+            f"{address.location} can be reached from other machines and there are no credentials; "
+            "add a [[principal]], set anonymous = true, or listen on 127.0.0.1",
+        )
+
+
+_CHECKS: Final[tuple[tuple[Callable[[Config, Problems], None], frozenset[str]], ...]] = (
+    (_check_channels, frozenset({"herald"})),
+    (_check_replay, frozenset({"herald", "broker"})),
+    (_check_log, frozenset({"log", "broker"})),
+    (_check_anonymous, frozenset({"anonymous"})),
+    (_check_principals, frozenset({"principal"})),
+    (_check_http, frozenset({"http", "listener", "principal"})),
+    (_check_flight, frozenset({"flight", "broker", "principal"})),
+    (_check_listeners, frozenset({"listener", "principal"})),
+)
+"""The checks in order, each with the tables that it reads."""

@@ -1,28 +1,42 @@
-"""From file, environment and command line to one checked `Config`.
+"""Load the configuration from file, environment and command line.
 
-The command line goes over the environment, the environment over the file, the file over the
-defaults. Tables are merged key by key; a list, such as that of the listeners, is replaced as a
-whole.
+The command line overrides the environment, the environment overrides the file, and the file
+overrides the defaults. Tables are merged key by key; a list, such as `listener`, is replaced as a
+whole. All problems are reported together.
 """
 
 import copy
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from penstock.errors import ConfigError
-from penstock.server.config import Config, Durability
+from msgspec import UNSET
+
+from penstock.errors import BadAddress, ConfigError, InvalidConfig
+from penstock.server.config import Config, Durability, HttpConfig, ListenerConfig
 from penstock.server.config_checks import check
 from penstock.server.config_environment import CONFIG_VARIABLE, read_environment
-from penstock.server.config_reading import Sources, read_table
+from penstock.server.config_problems import Problems
+from penstock.server.config_reading import build_config, read_settings, read_value, setting_types
 
-__all__ = ["DEFAULT_FLIGHT", "DEFAULT_HTTP", "default_listeners", "load", "read_file"]
+__all__ = ["DEFAULT_FLIGHT", "DEFAULT_HTTP", "Loaded", "default_listeners", "load", "load_sources"]
 
 DEFAULT_HTTP: Final = "127.0.0.1:7080"
-"""Where HTTP is answered by a broker that is told of no listeners."""
+"""HTTP address of a broker that has no listeners configured."""
 DEFAULT_FLIGHT: Final = "127.0.0.1:7090"
-"""Where tables are served by a broker that is told of no listeners."""
+"""Arrow Flight address of a broker that has no listeners configured."""
+
+
+class Loaded(NamedTuple):
+    """A checked configuration with the source of each setting.
+
+    A source is the name of the file, of an environment variable or of an option. Settings with
+    their default value have none.
+    """
+
+    config: Config
+    sources: Mapping[str, str]
 
 
 def load(
@@ -35,53 +49,101 @@ def load(
     flight: str | None = None,
     durability: Durability | str | None = None,
 ) -> Config:
-    """Return the configuration of a process, checked as a whole; raise ConfigError.
+    """Return the checked configuration of a process; raise InvalidConfig with all its problems.
 
-    `file` is what `--config` names, or None; then the environment may name one. The other
+    `file` is the value of `--config`, or None; then the environment may name one. The other
     arguments are those of the command line, None or empty if not given.
     """
+    options = {
+        "listener": ("--listen", [{"url": url} for url in listen] or None),
+        "data.folder": ("--data", data),
+        "http.address": ("--http", http),
+        "flight.address": ("--flight", flight),
+        "broker.durability": ("--durability", durability),
+    }
+    return load_sources(file, environment=environment, options=options).config
+
+
+def load_sources(
+    file: Path | None = None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    options: Mapping[str, tuple[str, object]] | None = None,
+) -> Loaded:
+    """Return the checked configuration with its sources; raise InvalidConfig with all problems.
+
+    `options` has the name and the value of an option of the command line for the key that it sets;
+    None if it is not given.
+    """
     environment = environment or {}
+    file, values = _read_file(file, environment)
+    problems = Problems("defaults" if file is None else str(file))
+    settings = read_settings(values, problems)
+    for key in settings:
+        problems.set_source(key, str(file))
+    settings |= read_environment(environment, problems)
+    settings |= _read_options(options or {}, problems)
+    _set_default_addresses(settings, problems)
+    config = build_config(settings)
+    check(config, problems)
+    problems.raise_found()
+    return Loaded(config, problems.sources)
+
+
+def _read_options(
+    options: Mapping[str, tuple[str, object]], problems: Problems
+) -> dict[str, object]:
+    types = setting_types()
+    found = {}
+    for key, (option, given) in options.items():
+        if given is None:
+            continue
+        problems.set_source(key, option)
+        value = read_value(given, types[key], key, problems)
+        if value is not UNSET:
+            found[key] = value
+    return found
+
+
+def _set_default_addresses(settings: dict[str, Any], problems: Problems) -> None:
+    """Set the listeners, HTTP and Flight addresses of a broker that has no listeners configured."""
+    if settings.get("listener") or "listener" in problems.tables:
+        return
+    address = settings.setdefault("http.address", DEFAULT_HTTP)
+    settings["listener"] = default_listeners(address)
+    if "http.address" in problems.sources:
+        problems.set_source("listener", problems.source_of("http.address"))
+    if settings.get("broker.durability") != "memory":
+        settings.setdefault("flight.address", DEFAULT_FLIGHT)
+
+
+def default_listeners(http_address: str) -> tuple[ListenerConfig, ...]:
+    """Return the default listeners. The WebSocket of fleximq shares the address of HTTP."""
+    try:
+        _ = HttpConfig(address=http_address).place
+    except BadAddress:  # reported as the problem of http.address
+        http_address = DEFAULT_HTTP
+    urls = ("tcp://127.0.0.1:7000", "udp://127.0.0.1:7000", f"ws://{http_address}/ws")
+    return tuple(ListenerConfig(url=url) for url in urls)
+
+
+def _read_file(
+    file: Path | None, environment: Mapping[str, str]
+) -> tuple[Path | None, dict[str, Any]]:
+    """Return the file that is named, and its contents; raise InvalidConfig."""
     option = "--config"
     if file is None and environment.get(CONFIG_VARIABLE):
-        file = Path(environment[CONFIG_VARIABLE])
-        option = CONFIG_VARIABLE
-    sources = Sources("defaults" if file is None else str(file))
-    values = {} if file is None else read_file(file, option)
-    # What the file says must be right even where something else goes over it.
-    read_table(values, Config, "", sources)
-    read_environment(environment, values, sources)
-    for key, option, value in (
-        ("listener", "--listen", [{"url": url} for url in listen] or None),
-        ("data.folder", "--data", data),
-        ("http.address", "--http", http),
-        ("flight.address", "--flight", flight),
-        ("broker.durability", "--durability", durability),
-    ):
-        if value is not None:
-            _put(values, key, value)
-            sources.came_from(key, option)
-    if not values.get("listener"):
-        address = values.setdefault("http", {}).setdefault("address", DEFAULT_HTTP)
-        values["listener"] = default_listeners(address)
-        sources.came_from("listener", sources.of("http.address"))
-        if values.get("broker", {}).get("durability") != "memory":
-            values.setdefault("flight", {}).setdefault("address", DEFAULT_FLIGHT)
-    config = read_table(values, Config, "", sources)
-    check(config, sources)
-    return config
+        file, option = Path(environment[CONFIG_VARIABLE]), CONFIG_VARIABLE
+    if file is None:
+        return None, {}
+    try:
+        return file, _parse_file(file, option)
+    except ConfigError as error:
+        raise InvalidConfig.of(error) from None
 
 
-def default_listeners(http_address: str | None) -> list[dict[str, Any]]:
-    """Return the listeners of a broker that is told of none: fleximq's WebSocket beside HTTP."""
-    return [
-        {"url": "tcp://127.0.0.1:7000"},
-        {"url": "udp://127.0.0.1:7000"},
-        {"url": f"ws://{http_address or DEFAULT_HTTP}/ws"},
-    ]
-
-
-def read_file(file: Path, option: str) -> dict[str, Any]:
-    """Return what a file says; raise ConfigError."""
+def _parse_file(file: Path, option: str) -> dict[str, Any]:
+    """Return the contents of a file; raise ConfigError."""
     try:
         text = file.read_text(encoding="utf-8")
     except OSError as error:
@@ -99,7 +161,7 @@ def read_file(file: Path, option: str) -> dict[str, Any]:
 
 
 def _anchored(values: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Return the file's values with paths relative to its folder, not to the working directory."""
+    """Return the contents with paths relative to the folder of the file."""
     values = copy.deepcopy(values)
     tables: list[tuple[object, tuple[str, ...]]] = [
         (values.get("data"), ("folder",)),
@@ -114,10 +176,3 @@ def _anchored(values: dict[str, Any], folder: Path) -> dict[str, Any]:
             if isinstance(table, dict) and isinstance(table.get(name), str) and table[name]:
                 table[name] = str(folder / table[name])
     return values
-
-
-def _put(values: dict[str, Any], key: str, value: object) -> None:
-    *tables, name = key.split(".")
-    for part in tables:
-        values = values.setdefault(part, {})
-    values[name] = value

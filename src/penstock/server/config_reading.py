@@ -1,90 +1,145 @@
-"""Values of any source turned into the typed tables of `config`, or an error that names the key."""
+"""Read parsed TOML into the typed settings of `config`.
+
+Each value is checked against the type of its field. All problems are collected in one pass, each
+with its key. Settings are kept by key, such as `broker.sessions_max`; a list of tables, such as
+`listener`, is one setting.
+"""
 
 import difflib
 import types
-from collections.abc import Mapping
-from typing import Any, TypeVar, Union, get_args, get_origin
+from collections.abc import Iterator, Mapping
+from typing import Any, Union, get_args, get_origin
 
 import msgspec
+from msgspec import UNSET
+from msgspec.structs import FieldInfo
 
-from penstock.errors import ConfigError
+from penstock.server.config import Config
+from penstock.server.config_problems import Problems
 
-__all__ = ["Sources", "describe", "is_table", "read_table", "read_value", "without_none"]
+__all__ = [
+    "build_config",
+    "describe",
+    "read_settings",
+    "read_value",
+    "setting_types",
+    "without_none",
+]
 
 SHOWN_CHARACTERS_MAX = 40
 SECRET_TABLES = ("principal", "program")
-"""Values below these keys are not repeated in an error's text."""
-
-T = TypeVar("T", bound=msgspec.Struct)
+"""Tables whose values are not repeated in error messages."""
 
 
-class Sources:
-    """Knows for each key where its value came from, so that an error can say it."""
-
-    def __init__(self, default: str) -> None:
-        self._default = default
-        self._by_key: dict[str, str] = {}
-
-    def came_from(self, key: str, source: str) -> None:
-        """Note that the value of `key`, with all below it, is from `source`."""
-        self._by_key[key] = source
-
-    def of(self, key: str) -> str:
-        """Return the source of a key, or that of what it is part of."""
-        while key:
-            if key in self._by_key:
-                return self._by_key[key]
-            key = key[: max(key.rfind("."), key.rfind("["), 0)]
-        return self._default
-
-    def error(self, key: str, problem: str) -> ConfigError:
-        """Return the error of a key."""
-        return ConfigError(self.of(key), key, problem)
+def setting_types() -> dict[str, Any]:
+    """Return the type of every setting by its key, such as `broker.sessions_max`."""
+    return dict(_setting_types(Config, ""))
 
 
-def read_table(values: object, kind: type[T], key: str, sources: Sources) -> T:
-    """Return `values` as a table of `kind`; raise ConfigError at the first that does not fit."""
-    if not isinstance(values, Mapping):
-        raise sources.error(key, f"expected a table, got {_show(values, key)}")
-    fields = {field.name: field for field in msgspec.structs.fields(kind)}
-    for name in values:
-        if name not in fields:
-            raise sources.error(_below(key, name), f"unknown key; {_expected(name, list(fields))}")
-    found = {}
-    for name, field in fields.items():
-        if name in values:
-            found[name] = read_value(values[name], field.type, _below(key, name), sources)
-        elif field.required:
-            raise sources.error(_below(key, name), f"missing; expected {describe(field.type)}")
-    return kind(**found)
+def _setting_types(kind: type[msgspec.Struct], key: str) -> Iterator[tuple[str, Any]]:
+    for field in msgspec.structs.fields(kind):
+        below = _below(key, field.name)
+        if is_table(field.type):
+            yield from _setting_types(field.type, below)
+        else:
+            yield below, field.type
 
 
-def read_value(value: object, kind: Any, key: str, sources: Sources) -> Any:  # noqa: ANN401
-    """Return `value` as `kind`, a type of a field of a table; raise ConfigError if it is not."""
+def read_settings(
+    values: Mapping[str, object],
+    problems: Problems,
+    *,
+    kind: type[msgspec.Struct] = Config,
+    key: str = "",
+) -> dict[str, Any]:
+    """Return the valid settings of a parsed file by key; add all others to `problems`."""
+    found: dict[str, Any] = {}
+    for field, value in _given(values, kind, key, problems):
+        below = _below(key, field.name)
+        if not is_table(field.type):
+            read = read_value(value, field.type, below, problems)
+            if read is not UNSET:
+                found[below] = read
+        elif isinstance(value, Mapping):
+            found |= read_settings(value, problems, kind=field.type, key=below)
+        else:
+            problems.add(below, f"expected a table, got {_show(value, below)}")
+    return found
+
+
+def build_config(settings: Mapping[str, Any]) -> Config:
+    """Return the configuration of settings by key, with defaults for all others."""
+    tables: dict[str, Any] = {}
+    for field in msgspec.structs.fields(Config):
+        if is_table(field.type):
+            names = {each.name for each in msgspec.structs.fields(field.type)}
+            given = {name: _below(field.name, name) for name in names}
+            tables[field.name] = field.type(
+                **{name: settings[key] for name, key in given.items() if key in settings}
+            )
+        elif field.name in settings:
+            tables[field.name] = settings[field.name]
+    return Config(**tables)
+
+
+def read_value(value: object, kind: Any, key: str, problems: Problems) -> Any:  # noqa: ANN401
+    """Return `value` as `kind`, a field's type; if it is not, add to `problems`, return UNSET."""
     inner = without_none(kind)
     if is_table(inner):
-        return read_table(value, inner, key, sources)
+        return _read_table(value, inner, key, problems)
     if get_origin(inner) is tuple and is_table(get_args(inner)[0]):
         if not isinstance(value, list):
-            raise sources.error(key, f"expected a list of tables, got {_show(value, key)}")
+            problems.add(key, f"expected a list of tables, got {_show(value, key)}")
+            return UNSET
         item = get_args(inner)[0]
-        return tuple(
-            read_table(each, item, f"{key}[{index}]", sources) for index, each in enumerate(value)
-        )
+        tables = [
+            _read_table(each, item, f"{key}[{index}]", problems) for index, each in enumerate(value)
+        ]
+        return UNSET if UNSET in tables else tuple(tables)
     try:
         return msgspec.convert(value, inner)
     except msgspec.ValidationError:
-        problem = f"expected {describe(inner)}, got {_show(value, key)}"
-        raise sources.error(key, problem) from None
+        problems.add(key, f"expected {describe(inner)}, got {_show(value, key)}")
+        return UNSET
+
+
+def _read_table(value: object, kind: Any, key: str, problems: Problems) -> Any:  # noqa: ANN401
+    if not isinstance(value, Mapping):
+        problems.add(key, f"expected a table, got {_show(value, key)}")
+        return UNSET
+    before = len(problems.found)
+    fields = {
+        field.name: read_value(each, field.type, _below(key, field.name), problems)
+        for field, each in _given(value, kind, key, problems)
+    }
+    return UNSET if len(problems.found) > before else kind(**fields)
+
+
+def _given(
+    values: Mapping[str, object],
+    kind: type[msgspec.Struct],
+    key: str,
+    problems: Problems,
+) -> Iterator[tuple[FieldInfo, object]]:
+    """Yield the fields of a table that have a value; add unknown and missing keys to `problems`."""
+    fields = {field.name: field for field in msgspec.structs.fields(kind)}
+    for name in values:
+        if name not in fields:
+            problems.add(_below(key, name), f"unknown key; {_expected(name, list(fields))}")
+    for name, field in fields.items():
+        if name in values:
+            yield field, values[name]
+        elif field.required:
+            problems.add(_below(key, name), f"missing; expected {describe(field.type)}")
 
 
 def is_table(kind: object) -> bool:
-    """Tell whether a field's type is a table."""
+    """Return whether a field's type is a table."""
     return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 
 
 def without_none(kind: Any) -> Any:  # noqa: ANN401
-    """Return the type of a field without the None that stands for "not given"."""
+    """Return the type of a field without the None that means "not set"."""
     if get_origin(kind) not in {Union, types.UnionType}:
         return kind
     kinds = [each for each in get_args(kind) if each is not types.NoneType]
@@ -92,7 +147,7 @@ def without_none(kind: Any) -> Any:  # noqa: ANN401
 
 
 def describe(kind: Any) -> str:  # noqa: ANN401
-    """Say in words what a field takes."""
+    """Return a description of the values that a field accepts."""
     return _describe(msgspec.inspect.type_info(without_none(kind)))
 
 
@@ -154,7 +209,7 @@ def _below(key: str, name: str) -> str:
 
 
 def _show(value: object, key: str) -> str:
-    """Say what was found; never a secret, and never more than a line."""
+    """Return a value for an error message: one line, and never a secret."""
     match value:
         case bool():
             return str(value).lower()

@@ -1,4 +1,4 @@
-"""What changes while the broker runs, and what waits for the next start."""
+"""Apply a new configuration to a running broker, as far as it can change."""
 
 import dataclasses
 from typing import Final
@@ -20,15 +20,15 @@ RELOADABLE: Final = frozenset(
         "anonymous.rule",
     }
 )
-"""Settings that are asked for each time they matter. All others are taken once, at the start."""
+"""Settings that take effect while the broker runs. All others are read once, at the start."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Reloaded:
-    """What a running broker goes by after a reload.
+    """The result of a reload.
 
-    `config` has the new values of what can change and the old ones of the rest; `changed` names the
-    settings that are in effect now and were not before.
+    `config` has the new values of settings that can change and the old values of all others.
+    `changed` has the keys of settings that changed.
     """
 
     config: Config
@@ -36,7 +36,7 @@ class Reloaded:
 
 
 def reload(old: Config, new: Config) -> tuple[Reloaded, list[str]]:
-    """Return what a broker on `old` becomes by `new`, and the settings that need a restart."""
+    """Return the result of replacing `old` by `new`, and the settings that need a restart."""
     changed: list[str] = []
     waiting: list[str] = []
     tables: dict[str, object] = {}

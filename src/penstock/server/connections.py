@@ -1,4 +1,4 @@
-"""The connections of a listener: counted in, counted out, ended together."""
+"""The connections of a listener: how many there may be, and how they are closed."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,16 +12,16 @@ from penstock.gateway.options import GatewayOptions
 from penstock.limits import SESSIONS_MAX
 from penstock.ports import Handler, Link
 
-__all__ = ["ConnectionKeeper", "Turnstile"]
+__all__ = ["ConnectionKeeper", "ConnectionLimit"]
 
 log = structlog.get_logger("penstock.listener")
 
 _ABORT_SECONDS: Final = 1.0
-"""For the loop to notice that aborted connections are gone."""
+"""Time for the event loop to report aborted connections as closed."""
 
 
-class Turnstile:
-    """Counts connections; all listeners of a process may share one."""
+class ConnectionLimit:
+    """Limits the number of connections; all listeners of a process may share one."""
 
     def __init__(self, connections_max: int = SESSIONS_MAX) -> None:
         self.connections_max = connections_max
@@ -29,31 +29,34 @@ class Turnstile:
 
     @property
     def full(self) -> bool:
-        """Whether one more would be too many."""
+        """Whether the limit is reached."""
         return self.connections >= self.connections_max
 
-    def enter(self) -> bool:
-        """Count one in; tell whether there was room."""
+    def acquire(self) -> bool:
+        """Count a new connection; return False if the limit is reached."""
         if self.full:
             return False
         self.connections += 1
         return True
 
-    def leave(self) -> None:
-        """Count one out."""
+    def release(self) -> None:
+        """Count a closed connection."""
         self.connections -= 1
 
 
 class ConnectionKeeper:
-    """What all listeners do alike with their connections."""
+    """Base of all listeners: admits, counts and closes connections."""
 
     def __init__(
-        self, broker: Broker, options: GatewayOptions | None, turnstile: Turnstile | None
+        self,
+        broker: Broker,
+        options: GatewayOptions | None,
+        connection_limit: ConnectionLimit | None,
     ) -> None:
         self.congested_bytes = broker.settings.out_buffer_bytes_max // 4
         self._broker = broker
         self._options = options or GatewayOptions()
-        self._turnstile = turnstile or Turnstile()
+        self._connection_limit = connection_limit or ConnectionLimit()
         self._links: set[Link] = set()
         self._empty = asyncio.Event()
 
@@ -63,29 +66,29 @@ class ConnectionKeeper:
         return len(self._links)
 
     def closed(self, link: Link) -> None:
-        """Take note that a connection is gone; see the owners that transports ask for."""
+        """Count a closed connection. Transports call this; see their owner protocols."""
         if link in self._links:
             self._links.discard(link)
-            self._turnstile.leave()
+            self._connection_limit.release()
             if not self._links:
                 self._empty.set()
 
     def failed(self, link: Link, error: Exception) -> None:
-        """Take note that a connection's handler broke; see the owners that transports ask for."""
+        """Log a handler that raised an error. Transports call this; see their owner protocols."""
         self._broker.counters.connections_failed["internal error"] += 1
         log.error("connection failed", connection=link.connection, peer=link.peer, exc_info=error)
 
     def refused(self, peer: str, reason: str, *, connection: int) -> None:
-        """Count a connection that is not wanted."""
+        """Count and log a refused connection."""
         self._broker.counters.connections_failed[reason] += 1
         log.info("connection refused", connection=connection, peer=peer, reason=reason)
 
     def admit(self, link: Link, new_handler: Callable[[], Handler]) -> Handler:
-        """Take note of a new connection and return its handler, if there is room for it."""
-        if not self._turnstile.enter():
+        """Return the handler of a new connection; abort it if the limit is reached."""
+        if not self._connection_limit.acquire():
             self.refused(link.peer, "too many connections", connection=link.connection)
             link.abort()
-            return _NOBODY
+            return _REFUSED
         self._links.add(link)
         self._empty.clear()
         return new_handler()
@@ -95,7 +98,7 @@ class ConnectionKeeper:
         return self.admit(link, lambda: handler_for(self._broker, link, self._options))
 
     async def end_all(self, seconds_max: float) -> None:
-        """Close all connections, and abort those that are not gone in time."""
+        """Close all connections; abort those that are still open after `seconds_max`."""
         for link in list(self._links):
             link.close()
         if not await self.emptied(seconds_max):
@@ -104,7 +107,7 @@ class ConnectionKeeper:
             await self.emptied()
 
     async def emptied(self, seconds_max: float = _ABORT_SECONDS) -> bool:
-        """Wait until no connection is left; tell whether that came in time."""
+        """Wait until all connections are closed; return False after `seconds_max`."""
         if not self._links:
             return True
         try:
@@ -114,8 +117,8 @@ class ConnectionKeeper:
         return True
 
 
-class _Nobody:
-    """The handler of a connection that was not let in."""
+class _RefusedHandler:
+    """The handler of a refused connection: ignores everything."""
 
     def received(self, data: memoryview) -> int:
         return len(data)
@@ -130,4 +133,4 @@ class _Nobody:
         pass
 
 
-_NOBODY: Final = _Nobody()
+_REFUSED: Final = _RefusedHandler()

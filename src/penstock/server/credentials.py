@@ -1,7 +1,7 @@
-"""Who a client is: the credentials of the configuration, and the proof that a client brings.
+"""Authenticate clients with the credentials of the configuration.
 
-Secrets are compared in constant time and without stopping at the first that fits. A user name that
-nobody has costs a password's verification too, so time does not tell which names exist.
+Secrets are compared in constant time, and with all candidates. An unknown user name also costs the
+verification of a password, so response times do not reveal which names exist.
 """
 
 import asyncio
@@ -21,26 +21,26 @@ from penstock.server.config import Config, RuleConfig, Verdict
 __all__ = ["Authenticator", "hash_key", "hash_password"]
 
 VERIFICATIONS_AT_ONCE_MAX: Final = 2
-"""Passwords verified at the same time: each takes a core and, by default, 64 MiB."""
+"""Passwords verified at the same time. Each needs a core and, by default, 64 MiB."""
 VERIFICATIONS_WAITING_MAX: Final = 256
-"""Passwords that wait for their turn; whoever comes then is refused."""
+"""Passwords that wait for verification; further clients are refused."""
 
 
 def hash_password(password: str) -> str:
-    """Return what `basic.password_hash` holds for a password: argon2id, with a new salt."""
+    """Return the argon2id hash of a password with a new salt, for `basic.password_hash`."""
     return argon2.PasswordHasher().hash(password)
 
 
 def hash_key(key: bytes) -> str:
-    """Return what `api_key_sha256` and `lamamq.key_sha256` hold for a key."""
+    """Return the SHA-256 of a key, for `api_key_sha256` and `lamamq.key_sha256`."""
     return hashlib.sha256(key).hexdigest()
 
 
 class Authenticator:
-    """Turns credentials into principals; made of a configuration, and brought up to date in place.
+    """Finds the principal of credentials. `update` replaces the configuration in place.
 
-    Principals live as long as it does: after `update`, sessions that are open go by the new rules
-    of their principal, and those of a principal that is gone may do nothing any more.
+    Principals are updated, not replaced: after `update`, open sessions have the new rules of their
+    principal. A removed principal is denied everything.
     """
 
     def __init__(self, config: Config) -> None:
@@ -60,7 +60,7 @@ class Authenticator:
         self.update(config)
 
     def update(self, config: Config) -> frozenset[str]:
-        """Take another configuration's principals; return the names of those that are gone."""
+        """Replace the principals; return the names of those that were removed."""
         before = self._principals
         self._principals = {
             each.name: before.get(each.name) or Principal(each.name) for each in config.principal
@@ -71,10 +71,10 @@ class Authenticator:
         gone = before.keys() - self._principals.keys()
         for name in gone:
             _set_rules(before[name], (), "deny")
-        self._take_credentials(config)
+        self._read_credentials(config)
         return frozenset(gone)
 
-    def _take_credentials(self, config: Config) -> None:
+    def _read_credentials(self, config: Config) -> None:
         self._tokens.clear()
         self._api_keys.clear()
         self._identities.clear()
@@ -94,30 +94,30 @@ class Authenticator:
 
     @property
     def principals(self) -> Mapping[str, Principal]:
-        """Everyone that a client can prove to be, by name."""
+        """All principals with credentials, by name."""
         return self._principals
 
     # --- fleximq, section 5.2 ---------------------------------------------------------------------
 
     def verify_token(self, token: str) -> Principal:
-        """Return whose token this is; raise AuthenticationFailed."""
+        """Return the principal of a token; raise AuthenticationFailed."""
         return _find("token", _digest(token), self._tokens)
 
     def verify_api_key(self, api_key: str) -> Principal:
-        """Return whose API key this is; raise AuthenticationFailed."""
+        """Return the principal of an API key; raise AuthenticationFailed."""
         return _find("API key", _digest(api_key), self._api_keys)
 
     def verify_bearer(self, secret: str) -> Principal:
-        """Return whose token or API key this is; raise AuthenticationFailed."""
+        """Return the principal of a token or an API key; raise AuthenticationFailed."""
         try:
             return self.verify_token(secret)
         except AuthenticationFailed:
             return _find("token", _digest(secret), self._api_keys)
 
     async def verify_basic(self, username: str, password: str) -> Principal:
-        """Return whose name and password these are; raise AuthenticationFailed.
+        """Return the principal of a user name and password; raise AuthenticationFailed.
 
-        It takes tens of milliseconds, in a thread: the event loop goes on meanwhile.
+        The verification takes tens of milliseconds and runs in a thread.
         """
         if not self._users:
             raise AuthenticationFailed("user name and password", "nobody has a password")
@@ -158,10 +158,9 @@ class Authenticator:
         then(found)
 
     def _decoy(self, username: str) -> str:
-        """Choose the hash that an unknown name is verified against: always the same for a name.
+        """Return the hash that an unknown name is verified against, always the same for a name.
 
-        It is one of those in use, so it costs what some known name costs, whatever their
-        parameters are.
+        It is one of the configured hashes, so it takes the same time as a known name.
         """
         mark = hmac.digest(self._decoy_secret, username.encode(), "sha256")
         return self._decoys[int.from_bytes(mark[:8], "big") % len(self._decoys)]
@@ -169,11 +168,11 @@ class Authenticator:
     # --- LamaMQ -----------------------------------------------------------------------------------
 
     def requires_key(self, identity: str) -> bool:
-        """Tell whether an identity name belongs to somebody, so that a key must prove it."""
+        """Return whether an identity name belongs to a principal and so requires a key."""
         return identity in self._identities
 
     def verify_lamamq(self, identity: str, key: bytes) -> Principal:
-        """Return whose identity name and key these are; raise AuthenticationFailed."""
+        """Return the principal of an identity name and key; raise AuthenticationFailed."""
         found = hashlib.sha256(key).digest()
         digest, principal = self._identities.get(identity, (bytes(len(found)), None))
         right = hmac.compare_digest(found, digest)
@@ -184,7 +183,7 @@ class Authenticator:
         return principal
 
     def close(self) -> None:
-        """Let the threads end."""
+        """Stop the threads."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
@@ -210,9 +209,10 @@ def _is_password(encoded: str, password: str) -> bool:
 
 
 def _set_rules(principal: Principal, rules: Sequence[RuleConfig], default: Verdict | None) -> None:
-    """Give a principal its rules, and forget what was allowed by those before.
+    """Set the rules of a principal and clear its cached decisions.
 
-    Without a default, what no rule names is denied if any rule allows something, else allowed.
+    Without a default, a topic that no rule matches is denied if any rule allows something, else
+    allowed.
     """
     made = tuple(
         Rule(

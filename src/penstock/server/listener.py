@@ -16,7 +16,7 @@ from penstock.limits import UDP_SESSION_SECONDS_MAX, UDP_SESSIONS_MAX
 from penstock.ports import Handler, Link
 from penstock.protocols.herald import HERALD
 from penstock.server.cannot_listen import cannot_listen
-from penstock.server.connections import ConnectionKeeper, Turnstile
+from penstock.server.connections import ConnectionKeeper, ConnectionLimit
 from penstock.server.http.context import HttpContext
 from penstock.server.http.service import HttpService
 from penstock.transport.addresses import Address
@@ -88,7 +88,7 @@ def new_listener(
     buffer: ReceiveBuffer,
     *,
     options: GatewayOptions | None = None,
-    turnstile: Turnstile | None = None,
+    connection_limit: ConnectionLimit | None = None,
     context: HttpContext | None = None,
 ) -> "StreamListener | DatagramListener | WebSocketListener":
     """Return the listener that an address asks for; `context` is what HTTP handlers use.
@@ -98,19 +98,26 @@ def new_listener(
     options = options_for(address, options)
     match address.scheme:
         case "udp":
-            return DatagramListener(broker, address, options=options, turnstile=turnstile)
+            return DatagramListener(
+                broker, address, options=options, connection_limit=connection_limit
+            )
         case "ws" | "wss":
             return WebSocketListener(
                 broker,
                 address,
                 options=options,
                 tls=_tls(address),
-                turnstile=turnstile,
+                connection_limit=connection_limit,
                 context=context,
             )
         case _:
             return StreamListener(
-                broker, buffer, address, options=options, tls=_tls(address), turnstile=turnstile
+                broker,
+                buffer,
+                address,
+                options=options,
+                tls=_tls(address),
+                connection_limit=connection_limit,
             )
 
 
@@ -133,9 +140,9 @@ class StreamListener(ConnectionKeeper):
         *,
         options: GatewayOptions | None = None,
         tls: ssl.SSLContext | None = None,
-        turnstile: Turnstile | None = None,
+        connection_limit: ConnectionLimit | None = None,
     ) -> None:
-        super().__init__(broker, options, turnstile)
+        super().__init__(broker, options, connection_limit)
         self.buffer = buffer
         self.address = address
         self._tls = tls
@@ -211,11 +218,11 @@ class DatagramListener(ConnectionKeeper):
         address: Address,
         *,
         options: GatewayOptions | None = None,
-        turnstile: Turnstile | None = None,
+        connection_limit: ConnectionLimit | None = None,
         session_seconds_max: float = UDP_SESSION_SECONDS_MAX,
         sessions_max: int = UDP_SESSIONS_MAX,
     ) -> None:
-        super().__init__(broker, options, turnstile)
+        super().__init__(broker, options, connection_limit)
         self.address = address
         self._session_seconds_max = session_seconds_max
         self._sessions_max = sessions_max
@@ -277,10 +284,10 @@ class WebSocketListener(ConnectionKeeper):
         *,
         options: GatewayOptions | None = None,
         tls: ssl.SSLContext | None = None,
-        turnstile: Turnstile | None = None,
+        connection_limit: ConnectionLimit | None = None,
         context: HttpContext | None = None,
     ) -> None:
-        super().__init__(broker, options, turnstile)
+        super().__init__(broker, options, connection_limit)
         self.address = address
         self.out_bytes_max = 2 * broker.settings.out_buffer_bytes_max
         self._tls = tls
@@ -325,14 +332,14 @@ class WebSocketListener(ConnectionKeeper):
 
     def enter(self, peer: str, *, connection: int) -> bool:
         """See server.http.service.HttpKeeper."""
-        if self._turnstile.enter():
+        if self._connection_limit.acquire():
             return True
         self.refused(peer, "too many connections", connection=connection)
         return False
 
     def leave(self) -> None:
         """See server.http.service.HttpKeeper."""
-        self._turnstile.leave()
+        self._connection_limit.release()
 
 
 class StdioListener(ConnectionKeeper):
@@ -348,10 +355,10 @@ class StdioListener(ConnectionKeeper):
         programs: Sequence[Program],
         *,
         options: GatewayOptions | None = None,
-        turnstile: Turnstile | None = None,
+        connection_limit: ConnectionLimit | None = None,
         new_handler: Callable[[Link, Program], tuple[Handler, int]] | None = None,
     ) -> None:
-        super().__init__(broker, options, turnstile)
+        super().__init__(broker, options, connection_limit)
         self._new_handler = new_handler or self._open_joined
         self._supervisors = [Supervisor(self, program) for program in programs]
 
@@ -378,8 +385,8 @@ class StdioListener(ConnectionKeeper):
 
     def opened(self, link: Link, program: Program) -> tuple[Handler, int]:
         """See transport.stdio.ProgramOwner."""
-        if self._turnstile.full:
-            raise BrokerFull(self._turnstile.connections)
+        if self._connection_limit.full:
+            raise BrokerFull(self._connection_limit.connections)
         handler, client_id = self._new_handler(link, program)
         return self.admit(link, lambda: handler), client_id
 

@@ -15,7 +15,7 @@ from penstock.gateway.options import GatewayOptions
 from penstock.limits import SESSIONS_MAX
 from penstock.ports import Storage
 from penstock.server.clock import SystemClock
-from penstock.server.connections import Turnstile
+from penstock.server.connections import ConnectionLimit
 from penstock.server.http.context import HttpContext
 from penstock.server.listener import Listener, StdioListener, new_listener
 from penstock.storage.memory import MemoryLog
@@ -58,8 +58,10 @@ class Server:
             self.broker.topics.bind_channel(channel, name)
         self._restore_topics()
         self._buffer = ReceiveBuffer()
-        self._turnstile = Turnstile(connections_max)
-        self.http = HttpContext(self.broker, self.storage, lambda: self._turnstile.connections)
+        self._connection_limit = ConnectionLimit(connections_max)
+        self.http = HttpContext(
+            self.broker, self.storage, lambda: self._connection_limit.connections
+        )
         self._listeners: list[Listener] = []
         self._flights: list[FlightListener] = []
         self._ticking: asyncio.TimerHandle | None = None
@@ -88,7 +90,7 @@ class Server:
             self.broker,
             self._buffer,
             options=options,
-            turnstile=self._turnstile,
+            connection_limit=self._connection_limit,
             context=self.http,
         )
         self._listeners.append(listener)
@@ -136,7 +138,9 @@ class Server:
         self, programs: Sequence[Program], *, options: GatewayOptions | None = None
     ) -> None:
         """Start programs that speak to the broker over their pipes."""
-        listener = StdioListener(self.broker, programs, options=options, turnstile=self._turnstile)
+        listener = StdioListener(
+            self.broker, programs, options=options, connection_limit=self._connection_limit
+        )
         self._listeners.append(listener)
         await listener.start()
 

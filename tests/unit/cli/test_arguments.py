@@ -95,7 +95,7 @@ def test_a_closed_standard_input_is_one_line(command: str) -> None:
         ["/bin/sh", "-c", f'exec "$0" -m penstock.cli {command} <&-', sys.executable],
         capture_output=True, text=True, timeout=SECONDS_MAX, check=False, env=environment(),
     )  # fmt: skip
-    line = "penstock: standard input is closed; give it something to read\n"
+    line = "penstock: standard input is closed; redirect a file or a pipe to it\n"
     assert (done.returncode, done.stdout, done.stderr) == (2, "", line)
 
 
@@ -105,7 +105,7 @@ def test_lines_of_a_closed_standard_input_are_one_line(broker: LiveBroker) -> No
          sys.executable],
         capture_output=True, text=True, timeout=SECONDS_MAX, check=False, env=environment(),
     )  # fmt: skip
-    line = "penstock: standard input is closed; give it something to read\n"
+    line = "penstock: standard input is closed; redirect a file or a pipe to it\n"
     assert (done.returncode, done.stdout, done.stderr) == (2, "", line)
 
 

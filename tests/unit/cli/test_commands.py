@@ -131,7 +131,7 @@ def test_a_command_that_there_is_not_is_one_line(arguments: list[str], line: str
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"penstock: {line}\n")
 
 
-@pytest.mark.parametrize("module", ["typer", "penstock.cli.pub", "penstock.client"])
+@pytest.mark.parametrize("module", ["typer", "penstock.cli.messages.pub", "penstock.client"])
 def test_an_interrupt_while_it_starts_is_quiet(module: str) -> None:
     program = f"""
 import os, signal, sys
@@ -160,11 +160,9 @@ def test_a_fault_of_ours_is_one_line_and_the_place_is_shown_on_demand(
     broken = typer.Typer()
     broken.command("broken")(_at_fault)
     broken.command("serve")(_at_fault)
-    monkeypatch.setattr("penstock.cli.main.app", broken)
+    monkeypatch.setattr("penstock.cli.main.command_line", lambda: typer.main.get_command(broken))
     monkeypatch.delenv("PENSTOCK_DEBUG", raising=False)
-    line = (
-        "penstock: a fault of Penstock's: RuntimeError: two lines; PENSTOCK_DEBUG=1 shows where\n"
-    )
+    line = "penstock: internal error: RuntimeError: two lines; PENSTOCK_DEBUG=1 shows where\n"
     assert commands.run("broken") == (70, "", line)
     lasting = commands.run("serve")
     monkeypatch.setenv("PENSTOCK_DEBUG", "1")

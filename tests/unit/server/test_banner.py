@@ -26,13 +26,13 @@ def test_it_names_no_folder_where_nothing_is_kept() -> None:
     config = Config(broker=BrokerConfig(durability="memory"))
     shown = lines("tcp://127.0.0.1:7000", config=config)
     assert (
-        "  data    -                     messages are kept in memory and end with the process"
+        "  data    -                     messages are in memory and lost when the process ends"
         in (shown)
     )
 
 
 def test_it_does_not_promise_http_where_nothing_answers() -> None:
-    assert any("nothing answers" in line for line in lines("tcp://127.0.0.1:7000"))
+    assert any("off: give --http" in line for line in lines("tcp://127.0.0.1:7000"))
 
 
 def test_it_says_who_is_let_in() -> None:

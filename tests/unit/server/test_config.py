@@ -208,11 +208,11 @@ def test_every_table_is_read(tmp_path: Path) -> None:
         ),
         (
             '[herald.channels]\n7 = "a/#"',
-            "herald.channels.7: expected a topic's name: not empty, no wildcard level",
+            "herald.channels.7: expected a topic name: not empty, no wildcard level",
         ),
         (
             '[herald.channels]\n7 = "a"\n8 = "a"',
-            'herald.channels.8: "a" is channel 7 already',
+            'herald.channels.8: "a" is already the topic of channel 7',
         ),
         # Listeners
         ("[[listener]]", "listener[0].url: missing; expected a string, not empty"),

@@ -172,7 +172,7 @@ def test_every_setting_has_one_variable() -> None:
 
 # --- Addresses that other machines reach ------------------------------------------------------
 
-OPEN = "--listen: listener[0]: tcp://{}:7000 can be reached by other machines and nobody has credentials; add a [[principal]], set anonymous = true, or listen on 127.0.0.1"
+OPEN = "--listen: listener[0]: tcp://{}:7000 can be reached from other machines and there are no credentials; add a [[principal]], set anonymous = true, or listen on 127.0.0.1"
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "192.168.1.7", "broker.example"])  # noqa: S104
@@ -211,10 +211,12 @@ def test_one_principal_is_enough(tmp_path: Path) -> None:
 def test_a_protocol_without_credentials_needs_anonymous_clients(tmp_path: Path, url: str) -> None:
     path = tmp_path / "penstock.toml"
     path.write_text('[[principal]]\nname = "a"\ntoken = "t"')
-    with pytest.raises(ConfigError, match=r"would let nobody in: (herald|rheos1) clients have no"):
+    with pytest.raises(
+        ConfigError, match=r"would refuse every client: (herald|rheos1) clients have no"
+    ):
         load(path, listen=[url])
 
 
 def test_loopback_that_refuses_everyone_is_an_error() -> None:
-    with pytest.raises(ConfigError, match=r"would let nobody in: add a \[\[principal\]\]"):
+    with pytest.raises(ConfigError, match=r"would refuse every client: add a \[\[principal\]\]"):
         load(listen=["tcp://127.0.0.1:7000?anonymous=false"])

@@ -40,8 +40,11 @@ def test_tables_are_not_served_where_nobody_asked_for_them(tmp_path: Path) -> No
     ("text", "problem"),
     [
         ('address = "7090"', 'flight.address: expected HOST:PORT, such as 127.0.0.1:7090, or ""'),
-        ('address = "0.0.0.0:7090"', "can be reached by other machines and nobody has credentials"),
-        ('address = "127.0.0.1:1"\nanonymous = false', "would let nobody in"),
+        (
+            'address = "0.0.0.0:7090"',
+            "can be reached from other machines and there are no credentials",
+        ),
+        ('address = "127.0.0.1:1"\nanonymous = false', "would refuse every client"),
         (
             f'address = "127.0.0.1:1"\ncertificate = "{TLS}/localhost.pem"',
             "flight: expected both certificate and key, or neither",

@@ -1,0 +1,1 @@
+"""`penstock bench`: measure the throughput and latency of a broker."""

@@ -1,0 +1,1 @@
+"""`penstock config`: show and check the settings of a broker."""

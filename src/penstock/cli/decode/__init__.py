@@ -1,0 +1,1 @@
+"""`penstock decode`: explain captured traffic."""

@@ -1,0 +1,1 @@
+"""`penstock log`: list, read, verify and export a log on disk."""

@@ -1,0 +1,131 @@
+"""The options of `penstock log`. The commands only read, also while a broker writes the log."""
+
+import enum
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from penstock.cli.common.output import Json
+from penstock.cli.lazy_command import examples
+from penstock.cli.log.options import DATA_DEFAULT, Data, From, Partition, Pattern, To
+
+__all__ = [
+    "EXPORT_EXAMPLES",
+    "LS_EXAMPLES",
+    "READ_EXAMPLES",
+    "VERIFY_EXAMPLES",
+    "ValueFormat",
+    "export",
+    "ls",
+    "read",
+    "verify",
+]
+
+LS_EXAMPLES: Final = examples(
+    "penstock log ls", "penstock log ls --data /var/lib/penstock --topics"
+)
+READ_EXAMPLES: Final = examples(
+    "penstock log read 'sensors/#' --from -15m",
+    "penstock log read --from 2026-11-01 --count 10 --json",
+)
+VERIFY_EXAMPLES: Final = examples("penstock log verify", "penstock log verify --data backup --json")
+EXPORT_EXAMPLES: Final = examples("penstock log export out.parquet 'sensors/#' --from -1d")
+
+
+class ValueFormat(enum.StrEnum):
+    """How values are printed."""
+
+    TEXT = "text"
+    HEX = "hex"
+    BASE64 = "base64"
+    RAW = "raw"
+
+
+def ls(
+    *,
+    data: Data = DATA_DEFAULT,
+    partition: Partition = 0,
+    topics: Annotated[
+        bool, typer.Option("--topics", help="List topics and their number of messages, too.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """List the segments of a log and their known faults. Ends with 1 if there are faults."""
+    from penstock.cli.log.ls import list_segments  # noqa: PLC0415  (--help without pyarrow)
+
+    list_segments(data, partition, topics=topics, json=json)
+
+
+def read(
+    pattern: Pattern = None,
+    *,
+    data: Data = DATA_DEFAULT,
+    partition: Partition = 0,
+    start: From = "earliest",
+    end: To = None,
+    count: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="N", help="At most N messages.", show_default=False),
+    ] = None,
+    json: Annotated[
+        bool,
+        typer.Option(
+            "--json", help="Print one object per line, with all columns; bytes in base64."
+        ),
+    ] = False,
+    value: Annotated[
+        ValueFormat | None,
+        typer.Option(
+            help="How values are printed; raw prints only the bytes and a newline.",
+            show_default="text",
+        ),
+    ] = None,
+) -> None:
+    """Print messages: offset, time, topic, sender, protocol, kind and value, separated by tabs."""
+    if json and value not in {None, ValueFormat.BASE64}:
+        raise typer.BadParameter("--json has values in base64.", param_hint="--value")
+    from penstock.cli.log.read import print_messages  # noqa: PLC0415  (--help without pyarrow)
+
+    print_messages(
+        data,
+        partition,
+        pattern=pattern,
+        start=start,
+        end=end,
+        count=count,
+        value_format=None if json else value or ValueFormat.TEXT,
+    )
+
+
+def verify(*, data: Data = DATA_DEFAULT, partition: Partition = 0, json: Json = False) -> None:
+    """Check every byte of a log and print the findings. Ends with 1 if there are faults.
+
+    An unfinished write at the end of the log, and gaps that the log declares, are not faults.
+    """
+    from penstock.cli.log.verify import verify_log  # noqa: PLC0415  (--help without pyarrow)
+
+    verify_log(data, partition, json=json)
+
+
+def export(
+    out: Annotated[
+        Path, typer.Argument(metavar="OUT.parquet", help="The file to write.", show_default=False)
+    ],
+    pattern: Pattern = None,
+    *,
+    data: Data = DATA_DEFAULT,
+    partition: Partition = 0,
+    start: From = "earliest",
+    end: To = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
+    json: Json = False,
+) -> None:
+    """Write messages to a Parquet file, with the columns of the Spark source."""
+    if out.suffix != ".parquet":
+        raise typer.BadParameter("its name must end in .parquet.", param_hint="OUT.parquet")
+    from penstock.cli.log.export import export_messages  # noqa: PLC0415  (--help without pyarrow)
+
+    export_messages(
+        out, data, partition, pattern=pattern, start=start, end=end, force=force, json=json
+    )

@@ -1,0 +1,1 @@
+"""Commands that connect as a client: `pub`, `sub`, `req`, `reply`."""

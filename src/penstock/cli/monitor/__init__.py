@@ -1,0 +1,1 @@
+"""Commands that query a running broker over HTTP: `topics`, `clients`, `top`."""

@@ -1,0 +1,86 @@
+"""Run the broker in this process."""
+
+import importlib.abc
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import structlog
+import typer
+import uvloop
+
+import penstock
+from penstock.server.banner import banner
+from penstock.server.config import Config
+from penstock.server.config_loading import load
+from penstock.server.run import Running, serve
+
+__all__ = ["check_configuration", "run_broker"]
+
+
+def check_configuration(file: Path | None, options: dict[str, Any]) -> None:
+    """Print the listeners of a configuration; raise InvalidConfig."""
+    found = load(file, environment=os.environ, **options)
+    places = ", ".join(listener.address.location for listener in found.listener)
+    typer.echo(f"The configuration is valid. It listens on {places}.")
+
+
+def run_broker(file: Path | None, options: dict[str, Any]) -> None:
+    """Run the broker until a signal; raise OperatorError. `options` are arguments of `load`."""
+
+    def read() -> Config:
+        return load(file, environment=os.environ, **options)
+
+    found = read()
+    _log_to_stderr()
+    _hide_numpy_and_pandas()
+    uvloop.run(serve(found, announce=_announce, reread=read))
+
+
+def _announce(running: Running) -> None:
+    typer.echo(
+        banner(
+            running.config,
+            running.addresses,
+            version=penstock.__version__,
+            flight=running.flight,
+            http=running.http,
+        )
+    )
+
+
+def _log_to_stderr() -> None:
+    """Write log events to standard error, one line of `key=value` each."""
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso"),
+            structlog.processors.format_exc_info,
+            structlog.processors.LogfmtRenderer(
+                key_order=["timestamp", "level", "event"], drop_missing=True
+            ),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+
+
+class _HiddenModules(importlib.abc.MetaPathFinder):
+    """Makes the import of some modules fail."""
+
+    def __init__(self, *names: str) -> None:
+        self._names = names
+
+    def find_spec(self, fullname: str, *_: object) -> None:
+        if fullname in self._names:
+            raise ModuleNotFoundError(fullname)
+
+
+def _hide_numpy_and_pandas() -> None:
+    """Keep pyarrow from importing NumPy and pandas: 80 MiB that the broker does not need."""
+    if "pyarrow" not in sys.modules:
+        sys.meta_path.insert(0, _HiddenModules("numpy", "pandas"))

@@ -1,0 +1,1 @@
+"""Commands that use Spark: `sql` and `pipeline`."""

@@ -1,0 +1,77 @@
+"""The options of `penstock pipeline`."""
+
+import os
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from penstock.cli.common.output import Json
+from penstock.cli.lazy_command import examples
+from penstock.pipeline.config_loading import load
+
+__all__ = [
+    "REPLAY_DEAD_LETTERS_EXAMPLES",
+    "RUN_EXAMPLES",
+    "STATUS_EXAMPLES",
+    "replay_dead_letters",
+    "run",
+    "status",
+]
+
+Config = Annotated[Path, typer.Option("--config", metavar="FILE", help="A pipeline.toml.")]
+CONFIG_DEFAULT: Final = Path("pipeline.toml")
+
+RUN_EXAMPLES: Final = examples(
+    "penstock pipeline run", "penstock pipeline run --once --config plant.toml"
+)
+STATUS_EXAMPLES: Final = examples(
+    "penstock pipeline status", "penstock pipeline status --json | jq .tables"
+)
+REPLAY_DEAD_LETTERS_EXAMPLES: Final = examples(
+    "penstock pipeline replay-dead-letters --schema temps"
+)
+
+
+def run(
+    *,
+    config: Config = CONFIG_DEFAULT,
+    once: Annotated[
+        bool, typer.Option("--once", help="Process the log up to its end, then exit.")
+    ] = False,
+) -> None:
+    """Keep the tables up to date with the log until SIGINT or SIGTERM, and show the progress."""
+    settings = load(config, environment=os.environ)
+    from penstock.cli.spark.pipeline_status import check_source  # noqa: PLC0415  (pyarrow)
+
+    check_source(config, settings)
+    from penstock.cli.spark.pipeline_runner import run_pipeline  # noqa: PLC0415  (pyspark)
+
+    run_pipeline(settings, once=once)
+
+
+def status(*, config: Config = CONFIG_DEFAULT, json: Json = False) -> None:
+    """Show the tables and the progress of the last run."""
+    settings = load(config, environment=os.environ)
+    from penstock.cli.spark.pipeline_status import show_status  # noqa: PLC0415  (pyarrow)
+
+    show_status(settings, json=json)
+
+
+def replay_dead_letters(
+    *,
+    config: Config = CONFIG_DEFAULT,
+    schema: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Only one silver table.", show_default=False),
+    ] = None,
+) -> None:
+    """Decode dead letters again, with the current schemas."""
+    settings = load(config, environment=os.environ)
+    chosen = [each for each in settings.silver if schema in {None, each.name}]
+    if not chosen:
+        names = ", ".join(each.name for each in settings.silver) or "none"
+        raise typer.BadParameter(f"there is no silver table {schema!r}; there are: {names}.")
+    from penstock.cli.spark.pipeline_runner import replay_tables  # noqa: PLC0415  (pyspark)
+
+    replay_tables(settings, chosen)

@@ -1,0 +1,124 @@
+"""Run a query in Spark, and print or write its rows. This module imports pyspark."""
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+import typer
+from pyarrow import csv, parquet
+
+from penstock.cli.common.columns import plural
+from penstock.cli.common.output import quiet_pipe
+from penstock.cli.common.text import shown, text_of
+from penstock.cli.spark.errors import spark_errors, starting_spark
+from penstock.cli.spark.sql import OutFormat
+from penstock.errors import CannotExport
+from penstock.pipeline.config import PipelineConfig
+from penstock.pipeline.query import run_query
+from penstock.pipeline.tables import prepare
+from penstock.pipeline.warehouse import Warehouse
+from penstock.spark.session import session
+
+__all__ = ["print_query", "write_query"]
+
+SHOWN_CHARACTERS_MAX: Final = 60
+
+
+def print_query(
+    query: str, data: Path, settings: PipelineConfig | None, *, json: bool, rows_max: int
+) -> None:
+    """Print at most `rows_max` rows of a query, and a note if there are more."""
+    found = _run(query, data, settings, rows_max=rows_max + 1)
+    with quiet_pipe():
+        first = found.slice(0, rows_max)
+        sys.stdout.buffer.write(_json(first) if json else _table(first))
+        sys.stdout.buffer.flush()
+    if found.num_rows > rows_max:
+        typer.echo(f"penstock: more than {rows_max} rows; see --rows and --out", err=True)
+
+
+def write_query(query: str, data: Path, settings: PipelineConfig | None, out: Path) -> None:
+    """Write all rows of a query to a file; raise CannotExport."""
+    found = _run(query, data, settings, rows_max=None)
+    _write(found, out)
+    typer.echo(f"{plural(found.num_rows, 'row')} in {out}", err=True)
+
+
+def _run(
+    query: str, data: Path, settings: PipelineConfig | None, *, rows_max: int | None
+) -> pa.Table:
+    source = {"path": str(data)}
+    tables = {}
+    if settings is not None:
+        tables = Warehouse(settings.warehouse).tables()
+        source = settings.source.options
+    with spark_errors(), tempfile.TemporaryDirectory(prefix="penstock-sql-") as folder:
+        with starting_spark():
+            # The folder of Spark's own tables; by default it is the current folder.
+            kept = {"spark.sql.warehouse.dir": folder}
+            spark = session("penstock sql", short=True, **kept)
+        prepare(spark)
+        frame = run_query(spark, query, tables=tables, source=source)
+        return (frame if rows_max is None else frame.limit(rows_max)).toArrow()
+
+
+def _write(table: pa.Table, out: Path) -> None:
+    try:
+        if out.suffix == OutFormat.CSV:
+            nested = [
+                field.name
+                for field in table.schema
+                if pa.types.is_nested(field.type) or pa.types.is_binary(field.type)
+            ]
+            for name in nested:
+                place = table.schema.get_field_index(name)
+                text = _texts(table.column(name))
+                table = table.set_column(place, name, pa.array(text, pa.utf8()))
+            csv.write_csv(table, out)
+        else:
+            parquet.write_table(table, out)
+    except OSError as error:
+        raise CannotExport(str(out), error.strerror or str(error)) from error
+
+
+def _json(table: pa.Table) -> bytes:
+
+    return msgspec.json.Encoder().encode_lines(table.to_pylist())
+
+
+def _texts(column: pa.ChunkedArray) -> list[str | None]:
+    """Return a column as text: bytes as escaped text, nested values as JSON."""
+    found: list[str | None] = []
+    for value in column.to_pylist():
+        match value:
+            case None:
+                found.append(None)
+            case bytes():
+                found.append(text_of(value))
+            case str():
+                found.append(shown(value))
+            case list() | dict():
+                found.append(msgspec.json.encode(value).decode())
+            case _:
+                found.append(str(value))
+    return found
+
+
+def _table(table: pa.Table) -> bytes:
+    """Return rows as a table of text; long values are cut."""
+    columns = []
+    for name in table.column_names:
+        texts = ["" if each is None else each for each in _texts(table.column(name))]
+        cut = [
+            each if len(each) <= SHOWN_CHARACTERS_MAX else f"{each[: SHOWN_CHARACTERS_MAX - 1]}…"
+            for each in (name, *texts)
+        ]
+        width = max(map(len, cut))
+        columns.append([each.ljust(width) for each in cut])
+    lines = ["  ".join(parts).rstrip() for parts in zip(*columns, strict=True)]
+    if lines:
+        lines.insert(1, "  ".join("─" * len(column[0]) for column in columns))
+    return ("\n".join(lines) + "\n").encode()
