@@ -2,6 +2,7 @@
 
 import ast
 import re
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -143,3 +144,65 @@ def test_the_list_of_those_who_know_the_arrow_log_is_current() -> None:
         and any(module.startswith("penstock.storage.arrow") for module in imported(path))
     }
     assert using == ARROW_LOG_USERS
+
+
+# Files that may name a protocol in code besides those of its own: where it is the only protocol of
+# its kind (UDP, WebSocket, MessagePack, numbered channels). No new ones: look it up in PROTOCOLS.
+MAY_NAME = {
+    "lamamq": set(),
+    "rheos": set(),
+    "herald": {
+        "cli/common/client_options.py",  # an example in a help text
+        "gateway/options.py", "server/config.py", "server/config_checks.py", "server/run.py",
+        "server/listener.py", "transport/udp.py",
+    },
+    "fleximq": {
+        "client/handlers.py", "client/links.py", "client/values.py", "conform/connections.py",
+        "decode/messagepack.py", "limits.py", "pipeline/gold.py", "pipeline/messagepack.py",
+        "server/listener.py", "spark/capture_roles/role.py",
+    },
+}  # fmt: skip
+
+
+def names_in_code(path: Path, label: str) -> list[str]:
+    """Names, and strings without a blank, that contain a label; comments and docstrings may."""
+    found = []
+    before = tokenize.NEWLINE
+    with path.open("rb") as file:
+        for token in tokenize.tokenize(file.readline):
+            if token.type in {tokenize.COMMENT, tokenize.NL}:
+                continue
+            statement = before in {
+                tokenize.NEWLINE,
+                tokenize.INDENT,
+                tokenize.DEDENT,
+                tokenize.ENCODING,
+            }
+            text = token.string.lower()
+            if label in text and (
+                token.type == tokenize.NAME
+                or (token.type == tokenize.STRING and not statement and " " not in text)
+            ):
+                found.append(f"{token.start[0]}: {token.string}")
+            before = token.type
+    return found
+
+
+@pytest.mark.parametrize("label", MAY_NAME)
+def test_only_its_own_files_and_the_registry_name_a_protocol(label: str) -> None:
+    allowed = {"protocols/registry.py", *MAY_NAME[label]}
+    naming = {}
+    for path in files():
+        name = path.relative_to(SOURCE).as_posix()
+        if path.suffix == ".py" and label not in name and (found := names_in_code(path, label)):
+            naming[name] = found
+    assert {name: found for name, found in naming.items() if name not in allowed} == {}
+    assert naming.keys() == allowed, "a file that names it no more leaves the list"
+
+
+def test_kernels_that_all_protocols_share_name_none() -> None:
+    labels = ("lamamq", "herald", "rheos")
+    for path in files():
+        if path.suffix in {".pyx", ".pxd"} and not any(label in path.name for label in labels):
+            code = re.sub(r'""".*?"""|#[^\n]*', "", path.read_text(), flags=re.DOTALL).lower()
+            assert not [label for label in labels if label in code], path

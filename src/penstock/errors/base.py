@@ -3,8 +3,6 @@
 import re
 from typing import ClassVar, Final, dataclass_transform, get_origin
 
-from penstock.errors.codes import ErrorCode
-
 __all__ = ["CallerError", "OperatorError", "PeerError", "PenstockError", "WireError"]
 
 _NAME: Final = re.compile(r"\{(\w+)")
@@ -35,7 +33,8 @@ class PenstockError(Exception):
     A subclass overrides `__str__` if its text needs more than `str.format` can do.
     """
 
-    code: ClassVar[ErrorCode]
+    code: ClassVar[str]
+    """Of ErrorCode, or a code of a protocol: `<label>-<fault>`, stated in its own errors."""
     template: ClassVar[str]
 
     __match_args__: ClassVar[tuple[str, ...]] = ()  # the names of all fields

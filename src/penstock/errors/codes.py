@@ -65,29 +65,6 @@ class ErrorCode(enum.StrEnum):
     CONNECT_FAILED = "connect-failed"
     CONNECTION_LOST = "connection-lost"
     TIMED_OUT = "timed-out"
-    # Rheos, by the specifications' names
-    RHEOS_CORRUPTED_DATA = "rheos-corrupted-data"
-    RHEOS_INVALID_OPERATION = "rheos-invalid-operation"
-    RHEOS_TRANSLATION_ERROR = "rheos-translation-error"
-    RHEOS_CORRUPTED_TOPIC = "rheos-corrupted-topic"
-    RHEOS_DUPLICATE_TOPIC = "rheos-duplicate-topic"
-    RHEOS_TOPIC_NOT_FOUND = "rheos-topic-not-found"
-    # herald, by the specification's names
-    HERALD_INVALID_HANDSHAKE = "herald-invalid-handshake"
-    HERALD_INVALID_OPCODE = "herald-invalid-opcode"
-    HERALD_MALFORMED_MESSAGE = "herald-malformed-message"
-    HERALD_MESSAGE_TOO_LARGE = "herald-message-too-large"
-    # fleximq: each answers with a status of section 5.1
-    FLEXIMQ_UNSUPPORTED_VERSION = "fleximq-unsupported-version"
-    FLEXIMQ_UNKNOWN_TYPE = "fleximq-unknown-type"
-    FLEXIMQ_BAD_HEADER = "fleximq-bad-header"
-    FLEXIMQ_BAD_PAYLOAD = "fleximq-bad-payload"
-    FLEXIMQ_BAD_AUTH = "fleximq-bad-auth"
-    FLEXIMQ_INVALID_ROUTING = "fleximq-invalid-routing"
-    FLEXIMQ_BAD_CLIENT_ID = "fleximq-bad-client-id"
-    FLEXIMQ_PAYLOAD_TOO_LARGE = "fleximq-payload-too-large"
-    # LamaMQ, by the specification's names
-    LAMAMQ_BAD_REQUEST = "lamamq-bad-request"
     # MessagePack
     MESSAGEPACK_MALFORMED = "messagepack-malformed"
     MESSAGEPACK_TOO_DEEP = "messagepack-too-deep"

@@ -13,7 +13,7 @@ import enum
 import struct
 from typing import Final, TypeAlias
 
-from penstock.errors import ErrorCode, FieldOutOfRange, FrameTooLarge, WireError
+from penstock.errors import FieldOutOfRange, FrameTooLarge, WireError
 
 __all__ = [
     "ACK_MAGIC",
@@ -94,7 +94,7 @@ class RheosError(WireError):
 class CorruptedData(RheosError):
     """A header, length, code or checksum is invalid."""
 
-    code = ErrorCode.RHEOS_CORRUPTED_DATA
+    code = "rheos-corrupted-data"
     template = "corrupted data: {reason}"
 
     reason: str
@@ -103,7 +103,7 @@ class CorruptedData(RheosError):
 class InvalidOperation(RheosError):
     """An operation code that is reserved or unknown."""
 
-    code = ErrorCode.RHEOS_INVALID_OPERATION
+    code = "rheos-invalid-operation"
     template = "invalid operation code {opcode}"
 
     opcode: int
@@ -112,7 +112,7 @@ class InvalidOperation(RheosError):
 class TranslationError(RheosError):
     """A response announces a larger payload than its limit: framing is lost."""
 
-    code = ErrorCode.RHEOS_TRANSLATION_ERROR
+    code = "rheos-translation-error"
     template = "response payload of {size} bytes exceeds the limit of {size_max}"
 
     size: int
@@ -122,7 +122,7 @@ class TranslationError(RheosError):
 class CorruptedTopic(RheosError):
     """The body of a request is not one complete topic encoding."""
 
-    code = ErrorCode.RHEOS_CORRUPTED_TOPIC
+    code = "rheos-corrupted-topic"
     template = "corrupted topic: {reason}"
 
     reason: str
@@ -131,7 +131,7 @@ class CorruptedTopic(RheosError):
 class DuplicateTopic(RheosError):
     """CREATE names a topic that exists."""
 
-    code = ErrorCode.RHEOS_DUPLICATE_TOPIC
+    code = "rheos-duplicate-topic"
     template = "topic {name!r} exists already"
 
     name: bytes
@@ -140,7 +140,7 @@ class DuplicateTopic(RheosError):
 class TopicNotFound(RheosError):
     """SUBSCRIBE or PUBLISH names a topic that does not exist."""
 
-    code = ErrorCode.RHEOS_TOPIC_NOT_FOUND
+    code = "rheos-topic-not-found"
     template = "topic {name!r} does not exist"
 
     name: bytes

@@ -375,7 +375,7 @@ def test_errors_pickle_and_name_their_code() -> None:
     ):
         copy = pickle.loads(pickle.dumps(error))  # noqa: S301
         assert (type(copy), copy.args, str(copy)) == (type(error), error.args, str(error))
-        assert copy.code is code
+        assert copy.code == code
 
 
 VALUES = st.recursive(

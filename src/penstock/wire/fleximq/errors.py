@@ -59,7 +59,7 @@ class _Unacceptable(FleximqError):
 class UnsupportedVersion(FleximqError):
     """A version other than 1: framing is lost."""
 
-    code = errors.ErrorCode.FLEXIMQ_UNSUPPORTED_VERSION
+    code = "fleximq-unsupported-version"
     status = StatusCode.NOT_IMPLEMENTED
     template = "version {version} is not supported"
 
@@ -71,7 +71,7 @@ class UnsupportedVersion(FleximqError):
 class PayloadTooLarge(FleximqError):
     """A header or a whole message announces more bytes than its limit: framing is lost."""
 
-    code = errors.ErrorCode.FLEXIMQ_PAYLOAD_TOO_LARGE
+    code = "fleximq-payload-too-large"
     status = StatusCode.PAYLOAD_TOO_LARGE
     template = "{part} of {size} bytes exceeds the limit of {size_max}"
 
@@ -85,7 +85,7 @@ class PayloadTooLarge(FleximqError):
 class UnknownType(FleximqError):
     """A type that section 3.1 does not define, or that this side never receives."""
 
-    code = errors.ErrorCode.FLEXIMQ_UNKNOWN_TYPE
+    code = "fleximq-unknown-type"
     status = StatusCode.NOT_IMPLEMENTED
     template = "unknown message type {message_type}"
 
@@ -96,7 +96,7 @@ class UnknownType(FleximqError):
 class BadClientId(FleximqError):
     """A client id that section 4.1.2 does not allow in this message."""
 
-    code = errors.ErrorCode.FLEXIMQ_BAD_CLIENT_ID
+    code = "fleximq-bad-client-id"
     status = StatusCode.BAD_REQUEST
     template = "client id {client_id} is not allowed in this message"
 
@@ -108,28 +108,28 @@ class BadClientId(FleximqError):
 class BadHeader(_Unacceptable):
     """The header is not a MessagePack map, or a field is missing, forbidden or wrong."""
 
-    code = errors.ErrorCode.FLEXIMQ_BAD_HEADER
+    code = "fleximq-bad-header"
     status = StatusCode.BAD_REQUEST
 
 
 class InvalidRouting(_Unacceptable):
     """The `routing` field is malformed."""
 
-    code = errors.ErrorCode.FLEXIMQ_INVALID_ROUTING
+    code = "fleximq-invalid-routing"
     status = StatusCode.INVALID_ROUTING
 
 
 class BadAuth(_Unacceptable):
     """The `auth` field is malformed or of an unsupported type."""
 
-    code = errors.ErrorCode.FLEXIMQ_BAD_AUTH
+    code = "fleximq-bad-auth"
     status = StatusCode.AUTHENTICATION_FAILED
 
 
 class BadPayload(_Unacceptable):
     """The payload is neither empty nor one MessagePack value within the limits."""
 
-    code = errors.ErrorCode.FLEXIMQ_BAD_PAYLOAD
+    code = "fleximq-bad-payload"
     status = StatusCode.BAD_REQUEST
 
 

@@ -23,7 +23,7 @@ class HeraldError(errors.WireError):
 class InvalidHandshake(HeraldError):
     """The body of a handshake does not fit its layout."""
 
-    code = errors.ErrorCode.HERALD_INVALID_HANDSHAKE
+    code = "herald-invalid-handshake"
     answer = ErrorCode.INVALID_HANDSHAKE
     template = "invalid handshake: {reason}"
 
@@ -33,7 +33,7 @@ class InvalidHandshake(HeraldError):
 class InvalidOpCode(HeraldError):
     """An operation code that the specification does not define."""
 
-    code = errors.ErrorCode.HERALD_INVALID_OPCODE
+    code = "herald-invalid-opcode"
     answer = ErrorCode.INVALID_OPCODE
     template = "invalid operation code 0x{opcode:02x}"
 
@@ -43,7 +43,7 @@ class InvalidOpCode(HeraldError):
 class MalformedMessage(HeraldError):
     """The body of a frame does not fit its operation code."""
 
-    code = errors.ErrorCode.HERALD_MALFORMED_MESSAGE
+    code = "herald-malformed-message"
     answer = ErrorCode.MALFORMED_MESSAGE
     template = "malformed message: {reason}"
 
@@ -53,7 +53,7 @@ class MalformedMessage(HeraldError):
 class MessageTooLarge(HeraldError):
     """A frame announces more than the maximum payload: framing is lost."""
 
-    code = errors.ErrorCode.HERALD_MESSAGE_TOO_LARGE
+    code = "herald-message-too-large"
     answer = ErrorCode.MESSAGE_TOO_LARGE
     template = "payload of {size} bytes exceeds the limit of {size_max}"
 

@@ -19,7 +19,7 @@ class LamaError(errors.WireError):
 class BadRequest(LamaError):
     """A packet does not follow its layout."""
 
-    code = errors.ErrorCode.LAMAMQ_BAD_REQUEST
+    code = "lamamq-bad-request"
     answer = ErrorCode.BAD_REQUEST
     template = "bad request: {reason}"
 

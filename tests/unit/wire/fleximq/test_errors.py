@@ -8,17 +8,17 @@ from penstock.errors import ErrorCode
 from penstock.wire import fleximq
 
 ERRORS = [
-    (fleximq.UnsupportedVersion(2), 501, ErrorCode.FLEXIMQ_UNSUPPORTED_VERSION),
-    (fleximq.UnknownType(99, "7"), 501, ErrorCode.FLEXIMQ_UNKNOWN_TYPE),
-    (fleximq.BadHeader("why", 1, "7"), 400, ErrorCode.FLEXIMQ_BAD_HEADER),
-    (fleximq.InvalidRouting("why", 1, "7"), 602, ErrorCode.FLEXIMQ_INVALID_ROUTING),
-    (fleximq.BadAuth("why", 0), 604, ErrorCode.FLEXIMQ_BAD_AUTH),
-    (fleximq.BadPayload("why", 1, "7"), 400, ErrorCode.FLEXIMQ_BAD_PAYLOAD),
-    (fleximq.BadClientId(5, 0), 400, ErrorCode.FLEXIMQ_BAD_CLIENT_ID),
+    (fleximq.UnsupportedVersion(2), 501, "fleximq-unsupported-version"),
+    (fleximq.UnknownType(99, "7"), 501, "fleximq-unknown-type"),
+    (fleximq.BadHeader("why", 1, "7"), 400, "fleximq-bad-header"),
+    (fleximq.InvalidRouting("why", 1, "7"), 602, "fleximq-invalid-routing"),
+    (fleximq.BadAuth("why", 0), 604, "fleximq-bad-auth"),
+    (fleximq.BadPayload("why", 1, "7"), 400, "fleximq-bad-payload"),
+    (fleximq.BadClientId(5, 0), 400, "fleximq-bad-client-id"),
     (
         fleximq.PayloadTooLarge("header", 2, 1, 1, "7"),
         413,
-        ErrorCode.FLEXIMQ_PAYLOAD_TOO_LARGE,
+        "fleximq-payload-too-large",
     ),
 ]
 
