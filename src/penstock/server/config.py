@@ -226,7 +226,9 @@ class BasicConfig(_Table, frozen=True):
 class LamamqConfig(_Table, frozen=True):
     """`lamamq` of a principal: LamaMQ's identity name and key."""
 
-    identity: Annotated[str, Meta(min_length=1, max_length=LAMAMQ_IDENTITY_NAME_BYTES_MAX)]
+    identity: Annotated[
+        str, Meta(min_length=1, extra={"bytes_max": LAMAMQ_IDENTITY_NAME_BYTES_MAX})
+    ]
     key_sha256: _Sha256
 
 

@@ -1,6 +1,5 @@
 """Checks across settings: unique names, valid patterns, usable and safe listeners."""
 
-from collections.abc import Callable
 from typing import Final
 
 import argon2
@@ -9,10 +8,9 @@ from penstock.errors import BadAddress, CertificateUnusable, InvalidPattern
 from penstock.limits import TOPIC_NAME_BYTES_MAX
 from penstock.model import is_publishable
 from penstock.patterns import compile_pattern
-from penstock.protocols.lamamq import LAMAMQ_IDENTITY_NAME_BYTES_MAX
 from penstock.replay import split_replay
 from penstock.server.config import Config, ListenerConfig, PrincipalConfig, RuleConfig
-from penstock.server.config_problems import Problems
+from penstock.settings import Check, Problems, run_checks
 from penstock.transport.addresses import Address
 from penstock.transport.tls import server_context
 
@@ -22,14 +20,8 @@ ARGON2_MEMORY_KIB_MAX = 1024 * 1024
 
 
 def check(config: Config, problems: Problems) -> None:
-    """Add the problems of settings that do not fit together.
-
-    A check is skipped if a table that it reads has a problem already.
-    """
-    unreadable = problems.tables
-    for function, tables in _CHECKS:
-        if not unreadable.intersection(tables):
-            function(config, problems)
+    """Add the problems of settings that do not fit together."""
+    run_checks(config, _CHECKS, problems)
 
 
 def _check_channels(config: Config, problems: Problems) -> None:
@@ -108,11 +100,6 @@ def _check_principals(config: Config, problems: Problems) -> None:
                 problems.add(f"{key}.{name}", f"principal[{owner}] has the same; expected another")
         if principal.basic is not None:
             _check_password_hash(principal.basic.password_hash, key, problems)
-        if principal.lamamq is not None:
-            size = len(principal.lamamq.identity.encode())
-            if size > LAMAMQ_IDENTITY_NAME_BYTES_MAX:
-                problem = f"expected at most {LAMAMQ_IDENTITY_NAME_BYTES_MAX} bytes, got {size}"
-                problems.add(f"{key}.lamamq.identity", problem)
         _check_rules(principal.rule, key, problems)
 
 
@@ -242,7 +229,7 @@ def _check_access(address: Address, key: str, config: Config, problems: Problems
         )
 
 
-_CHECKS: Final[tuple[tuple[Callable[[Config, Problems], None], frozenset[str]], ...]] = (
+_CHECKS: Final[tuple[Check[Config], ...]] = (
     (_check_channels, frozenset({"herald"})),
     (_check_replay, frozenset({"herald", "broker"})),
     (_check_log, frozenset({"log", "broker"})),
