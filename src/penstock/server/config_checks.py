@@ -9,7 +9,13 @@ from penstock.limits import TOPIC_NAME_BYTES_MAX
 from penstock.model import is_publishable
 from penstock.patterns import compile_pattern
 from penstock.replay import split_replay
-from penstock.server.config import Config, ListenerConfig, PrincipalConfig, RuleConfig
+from penstock.server.config import (
+    IDENTITY_TABLE,
+    Config,
+    ListenerConfig,
+    PrincipalConfig,
+    RuleConfig,
+)
 from penstock.settings import Check, Problems, run_checks
 from penstock.transport.addresses import Address
 from penstock.transport.tls import server_context
@@ -93,7 +99,8 @@ def _check_principals(config: Config, problems: Problems) -> None:
         key = f"principal[{index}]"
         credentials = _credentials(principal)
         if not credentials:
-            problems.add(key, "expected at least one of token, basic, api_key_sha256 or lamamq")
+            names = f"token, basic, api_key_sha256 or {IDENTITY_TABLE}"
+            problems.add(key, f"expected at least one of {names}")
         for name, value in (("name", principal.name), *credentials.items()):
             owner = taken.setdefault((name, value), index)
             if owner != index:
@@ -109,7 +116,7 @@ def _credentials(principal: PrincipalConfig) -> dict[str, str]:
         "token": principal.token,
         "basic.username": principal.basic and principal.basic.username,
         "api_key_sha256": principal.api_key_sha256 and principal.api_key_sha256.lower(),
-        "lamamq.identity": principal.lamamq and principal.lamamq.identity,
+        f"{IDENTITY_TABLE}.identity": principal.identity_key and principal.identity_key.identity,
     }
     return {key: value for key, value in found.items() if value}
 
