@@ -147,7 +147,7 @@ def test_all_problems_are_reported_together(tmp_path: Path) -> None:
         f"{file}:4: warehouse.compact_files_min: expected a whole number of at least 2, got 1",
         f'{file}:6: gold.second: unknown key; did you mean "seconds"?',
         f'{file}:7: gold.enabled: expected true or false, got "no"',
-        f"{file}:9: spark.conf.a: expected a string, got 1",
+        f"{file}:9: spark.conf.a: expected a string, got a number",
         f'{file}:17: silver[0].field[1].name: another field is named "a"',
         f'{file}:18: silver[0].field[2].array: cannot be used with format = "csv"',
         f'{file}:18: silver[0].field[2].path: cannot be used with format = "csv"',

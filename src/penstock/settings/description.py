@@ -90,12 +90,12 @@ def _alternatives(names: list[str]) -> str:
 
 
 def show(value: object, *, is_secret: bool) -> str:
-    """Return a value for an error message: one line, and never a secret string."""
+    """Return a value for an error message: one line, and never a secret."""
     match value:
         case bool():
             return str(value).lower()
         case int() | float():
-            return str(value)
+            return "a number" if is_secret else str(value)
         case str() if not is_secret and value.isprintable():
             shown = value[:SHOWN_CHARACTERS_MAX]
             return f'"{shown}{"…" if shown != value else ""}"'

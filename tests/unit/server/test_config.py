@@ -309,6 +309,7 @@ def test_an_error_says_nothing_of_a_secret(tmp_path: Path) -> None:
         principal('api_key_sha256 = "hunter2"'),
         principal('basic = { username = "u", password_hash = "hunter2" }'),
         principal('token = ["hunter2"]'),
+        "[[program]]\ncommand = ['x']\nenv = { secret = ['hunter2'] }",
         principal('token = "hunter2"') + '[[principal]]\nname = "b"\ntoken = "hunter2"',
     ):
         assert "hunter2" not in error_of(tmp_path, text)

@@ -78,6 +78,8 @@ def test_valid_values_are_kept_under_the_key_of_the_file() -> None:
 def test_a_secret_is_not_repeated() -> None:
     _, (problem,) = read('[inner]\ncolour = "hunter2"\n', "inner.colour")
     assert problem.endswith("got a string that does not fit")
+    _, (problem,) = read("[inner.map]\npin = 4711\n", "inner.map")
+    assert problem == "f.toml:2: inner.map.pin: expected a string, got a number"
 
 
 def test_a_key_of_another_source_has_no_line() -> None:

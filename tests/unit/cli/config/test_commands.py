@@ -196,7 +196,7 @@ def test_every_value_that_is_wrong_is_told(
         f'{file}:6: log.bytes_max: expected a whole number of at least 0, got "x"',
         f'{file}:9: listener[0].echo: expected true or false, got "yes"',
         f"{file}:10: listener[1].url: missing; expected a string, not empty",
-        f"{file}:14: principal[0].token: expected a string, not empty, got 4711",
+        f"{file}:14: principal[0].token: expected a string, not empty, got a number",
         (
             "PENSTOCK_BROKER__SUBSCRIPTIONS_MAX: broker.subscriptions_max: "
             "expected a whole number of at least 1, got 0"
