@@ -108,6 +108,15 @@ def test_the_broker_is_found_by_address_token_and_certificate(tmp_path: Path) ->
         (SILVER.replace("sensors/+/temp", "#/x"), "silver[0].topics", "matches no topic", 4),
         (SILVER.replace("double", "number"), "silver[0].field[0].type", "decimal", 5),
         (SILVER.replace("celsius", "offset"), "silver[0].field[0].name", "choose another", 5),
+        *(
+            (
+                SILVER.replace('type = "double"', f'path = "{path}"'),
+                "silver[0].field[0].path",
+                "expected names separated by dots, without quotes",
+                5,
+            )
+            for path in (".", "a.", ".a", "a..b", "it's")
+        ),
         (SILVER + 'dedup = ["celsius"]', "silver[0].dedup", "watermark_seconds", 6),
         (SILVER + 'dedup = ["kelvin"]', "silver[0].dedup", "no column", 6),
         (SILVER + 'event_time = "celsius"', "silver[0].event_time", "timestamp", 6),
@@ -168,6 +177,11 @@ def test_an_error_does_not_repeat_a_token(tmp_path: Path) -> None:
         loaded(tmp_path, '[source]\ntoken = ["hunter2"]\n[spark.conf]\nkey = ["hunter2"]\n')
     assert len(caught.value.problems) == 2
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("path", ["", "a", "values.temp", "a b.c-d.é"])
+def test_the_path_of_a_field_has_dots_between_names(tmp_path: Path, path: str) -> None:
+    assert loaded(tmp_path, SILVER.replace('type = "double"', f'path = "{path}"'))
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -42,6 +42,10 @@ _Text = Annotated[str, Meta(min_length=1)]
 _Name = Annotated[
     str, Meta(pattern=NAME_PATTERN, title="up to 63 of a-z, 0-9 and _, a letter first")
 ]
+_FieldPath = Annotated[
+    str,
+    Meta(pattern=r"^([^.']+(\.[^.']+)*)?$", title="names separated by dots, without quotes"),
+]
 _Seconds = Annotated[float, Meta(gt=0, le=31_536_000)]
 _Rows = Annotated[int, Meta(ge=1)]
 
@@ -103,7 +107,7 @@ class FieldConfig(_Table, frozen=True):
 
     name: _Name
     type: _Text = "string"
-    path: str = ""
+    path: _FieldPath = ""
     required: bool = False
     array: bool = False
     formats: tuple[_Text, ...] = ()

@@ -91,8 +91,6 @@ def _check_field(silver: SilverConfig, field: FieldConfig, key: str, problems: P
         for name, value in (("array", field.array), ("path", field.path)):
             if value:
                 problems.add(f"{key}.{name}", f'cannot be used with format = "{silver.format}"')
-    elif field.path and not (all(field.path.split(".")) and "'" not in field.path):
-        problems.add(f"{key}.path", "expected names separated by dots, without quotes")
 
 
 def _is_decimal(kind: str) -> bool:
