@@ -95,6 +95,11 @@ CAPTURE_READ_BYTES: Final = 8 * MIB
 CAPTURE_ERRORS_MAX: Final = 10_000
 """Errors of a capture combined into one batch for Spark."""
 
+# --- Credentials ------------------------------------------------------------------------------
+IDENTITY_NAME_BYTES_MAX: Final = 1024
+"""The name of an identity, in a handshake and in the configuration. It is below 64 KiB, so that a
+length read in the wrong byte order is never plausible."""
+
 # --- The broker -------------------------------------------------------------------------------
 SESSIONS_MAX: Final = 100_000
 SUBSCRIPTIONS_MAX: Final = 10_000

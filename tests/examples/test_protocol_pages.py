@@ -8,6 +8,7 @@ error. `<!-- connection: protocol, order -->` starts a connection anew, and
 """
 
 import ast
+import importlib
 import re
 from collections.abc import Iterator
 from enum import IntEnum
@@ -36,6 +37,9 @@ MODULES = {
     "herald": herald,
     "lamamq": lamamq,
 }
+DECLARATIONS = [
+    importlib.import_module(f"penstock.protocols.{label}") for label in PROTOCOLS.labels
+]
 ENUMS: dict[str, tuple[type[IntEnum], ...]] = {
     "rheos1": (rheos.OpCode, rheos.AckCode),
     "rheos2": (rheos.OpCode, rheos.AckCode),
@@ -165,8 +169,15 @@ def test_limits_are_those_of_the_code(name: str) -> None:
         for cells in rows(read(name))
         if re.fullmatch(r"`[A-Z0-9]+(_[A-Z0-9]+)+`", cells[0])
     }
-    assert found == {label: getattr(limits, label) for label in found}
-    assert {label for label in vars(limits) if label.startswith(LIMITS[name])} <= found.keys()
+    declared = {
+        label: value
+        for module in (limits, *DECLARATIONS)
+        for label, value in vars(module).items()
+        if label.isupper()
+    }
+    assert found == {label: declared[label] for label in found}
+    own = {label for label, value in declared.items() if isinstance(value, int)}
+    assert {label for label in own if label.startswith(LIMITS[name])} <= found.keys()
 
 
 @pages

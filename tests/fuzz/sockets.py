@@ -186,7 +186,7 @@ class Witnesses:
         orders = [[value for _, value in each.received] for each in self.subscribers]
         assert all(order == orders[0] for order in orders), "witnesses saw different orders"
         for publisher in self.publishers:
-            prefix = TOKEN + bytes([publisher.protocol])
+            prefix = TOKEN + bytes([publisher.protocol.number])
             numbers = [value[len(prefix) :] for value in orders[0] if value.startswith(prefix)]
             assert numbers == [struct.pack(">I", n) for n in range(self.published)]
         assert len(orders[0]) == self.published * len(self.publishers)

@@ -12,7 +12,7 @@ from penstock.gateway.options import GatewayOptions
 from penstock.server.config import (
     BasicConfig,
     Config,
-    LamamqConfig,
+    IdentityConfig,
     PrincipalConfig,
     RuleConfig,
 )
@@ -29,7 +29,7 @@ CONFIG = Config(
         PrincipalConfig(name="key", api_key_sha256=hash_key(b"k-1")),
         PrincipalConfig(
             name="device",
-            lamamq=LamamqConfig(identity="meter-3", key_sha256=hash_key(b"k-2")),
+            identity_key=IdentityConfig(identity="meter-3", key_sha256=hash_key(b"k-2")),
             rule=(RuleConfig(allow=("publish",), topics=("meters/#",)),),
         ),
     )

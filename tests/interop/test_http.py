@@ -628,7 +628,7 @@ def test_beside_a_websocket_it_needs_none() -> None:
 
 
 def test_other_machines_reach_http_only_where_somebody_has_credentials(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"http.address: 0.0.0.0:1 can be reached by other"):
+    with pytest.raises(ConfigError, match=r"http.address: 0.0.0.0:1 can be reached from other"):
         load(listen=["tcp://127.0.0.1:1"], http="0.0.0.0:1", durability="memory")
     file = tmp_path / "penstock.toml"
     file.write_text('[[principal]]\nname = "a"\ntoken = "b"\n')

@@ -31,7 +31,7 @@ def hash_key(
         bool, typer.Option("--new", help="Generate a random key and print it first.")
     ] = False,
 ) -> None:
-    """Print the SHA-256 of a key, for api_key_sha256 and lamamq.key_sha256 in penstock.toml."""
+    """Print the SHA-256 of a key, for api_key_sha256 or key_sha256 in penstock.toml."""
     from penstock.server import credentials  # noqa: PLC0415  (--help stays fast)
 
     key = secrets.token_urlsafe(32) if new else _read_secret("Key")

@@ -98,8 +98,8 @@ class Authenticator(Protocol):
     ) -> None:
         """Verify a password in the background; call `then` later with the principal or an error."""
 
-    def verify_lamamq(self, identity: str, key: bytes) -> Principal:
-        """Return whose identity name and key these are."""
+    def verify_identity_key(self, identity: str, key: bytes) -> Principal:
+        """Return the principal of an identity name and key."""
 
     def requires_key(self, identity: str) -> bool:
         """Tell whether an identity name is configured, so that its key is required."""

@@ -206,7 +206,7 @@ class LamaGateway(Gateway):
         """Return the principal of a name and an optional key; raise AuthenticationFailed."""
         authenticator = self.options.authenticator
         if authenticator is not None and self._key_required(name):
-            return authenticator.verify_lamamq(name, key or b"")
+            return authenticator.verify_identity_key(name, key or b"")
         if self.options.anonymous is None:
             raise AuthenticationFailed("identity", "nobody is known by name")
         return self.options.anonymous

@@ -4,13 +4,17 @@ One class for each TOML table; `docs/pipeline.md` describes every key. `config_l
 a `PipelineConfig` that is validated as a whole.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct
 
 from penstock import limits
 
 __all__ = [
+    "BUILT_IN_GOLD",
+    "FIELD_TYPES",
+    "METADATA_COLUMNS",
+    "NAME_PATTERN",
     "BronzeConfig",
     "FieldConfig",
     "GoldConfig",
@@ -22,8 +26,26 @@ __all__ = [
     "WarehouseConfig",
 ]
 
+FIELD_TYPES: Final = (
+    "string", "boolean", "int", "long", "float", "double", "date", "timestamp", "binary",
+)  # fmt: skip
+METADATA_COLUMNS: Final = (
+    "topic", "partition", "offset", "timestamp", "protocol", "kind", "sender", "message_id",
+    "event_time", "day",
+)  # fmt: skip
+"""Columns of every silver table in addition to its fields."""
+BUILT_IN_GOLD: Final = ("traffic", "exchanges", "latency", "sessions")
+NAME_PATTERN: Final = "^[a-z][a-z0-9_]{0,62}$"
+"""The names of tables and columns."""
+
 _Text = Annotated[str, Meta(min_length=1)]
-_Name = Annotated[str, Meta(pattern="^[a-z][a-z0-9_]{0,62}$")]
+_Name = Annotated[
+    str, Meta(pattern=NAME_PATTERN, title="up to 63 of a-z, 0-9 and _, a letter first")
+]
+_FieldPath = Annotated[
+    str,
+    Meta(pattern=r"^([^.']+(\.[^.']+)*)?$", title="names separated by dots, without quotes"),
+]
 _Seconds = Annotated[float, Meta(gt=0, le=31_536_000)]
 _Rows = Annotated[int, Meta(ge=1)]
 
@@ -85,7 +107,7 @@ class FieldConfig(_Table, frozen=True):
 
     name: _Name
     type: _Text = "string"
-    path: str = ""
+    path: _FieldPath = ""
     required: bool = False
     array: bool = False
     formats: tuple[_Text, ...] = ()

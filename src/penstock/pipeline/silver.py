@@ -16,8 +16,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from penstock.limits import PIPELINE_ERROR_CHARACTERS_MAX
 from penstock.patterns import compile_pattern
-from penstock.pipeline.config import FieldConfig, SilverConfig
-from penstock.pipeline.config_loading import METADATA_COLUMNS
+from penstock.pipeline.config import METADATA_COLUMNS, FieldConfig, SilverConfig
 from penstock.pipeline.messagepack import json_batches
 from penstock.ports.selection import EVERYTHING
 

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from penstock.errors import ConfigError
-from penstock.pipeline.config_loading import BUILT_IN_GOLD
+from penstock.pipeline.config import BUILT_IN_GOLD, NAME_PATTERN
 from penstock.pipeline.errors import QueryFailed
 from penstock.pipeline.gold_jobs import REVISION
 from penstock.pipeline.progress import StageProgress
@@ -20,7 +20,6 @@ __all__ = ["SqlJob", "sql_jobs"]
 
 _INPUT: Final = "input"
 _QUERY: Final = "query"
-_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _SHOWN_LINES: Final = 1
 
 
@@ -33,7 +32,7 @@ def sql_jobs(spark: SparkSession, warehouse: Warehouse, folder: str) -> list["Sq
         raise ConfigError("pipeline.toml", "gold.sql", f"{folder} is not a folder")
     jobs = []
     for file in sorted(files.glob("*.sql")):
-        if not _NAME.fullmatch(file.stem) or file.stem in {"bronze", *BUILT_IN_GOLD}:
+        if not re.fullmatch(NAME_PATTERN, file.stem) or file.stem in {"bronze", *BUILT_IN_GOLD}:
             problem = f"{file.name}: expected a-z, 0-9 and _ in the name, and no built-in table"
             raise ConfigError("pipeline.toml", "gold.sql", problem)
         later = {other.stem for other in sorted(files.glob("*.sql")) if other >= file}

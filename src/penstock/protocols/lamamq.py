@@ -2,7 +2,14 @@
 
 from typing import Final
 
-from penstock.limits import GIB, KIB, MESSAGE_HEADERS_BYTES_MAX, MESSAGE_HEADERS_MAX, MIB
+from penstock.limits import (
+    GIB,
+    IDENTITY_NAME_BYTES_MAX,
+    KIB,
+    MESSAGE_HEADERS_BYTES_MAX,
+    MESSAGE_HEADERS_MAX,
+    MIB,
+)
 from penstock.protocols.declaration import Carries, Limit, Protocol, RefusalSigns
 
 __all__ = [
@@ -17,8 +24,7 @@ __all__ = [
     "LAMAMQ_PAYLOAD_BYTES_MAX",
 ]
 
-LAMAMQ_IDENTITY_NAME_BYTES_MAX: Final = 1024
-"""Below 64 KiB, so that the length read in the wrong byte order is never plausible."""
+LAMAMQ_IDENTITY_NAME_BYTES_MAX: Final = IDENTITY_NAME_BYTES_MAX
 LAMAMQ_IDENTITY_KEY_BYTES_MAX: Final = 4 * KIB
 LAMAMQ_HEADERS_MAX: Final = MESSAGE_HEADERS_MAX
 LAMAMQ_HEADERS_BYTES_MAX: Final = MESSAGE_HEADERS_BYTES_MAX

@@ -16,11 +16,11 @@ from penstock import limits as bounds
 from penstock import model
 from penstock.core.broker import BrokerSettings
 from penstock.protocols import PROTOCOLS
-from penstock.protocols.lamamq import LAMAMQ_IDENTITY_NAME_BYTES_MAX
 from penstock.storage.options import DurabilityRules, LogOptions, Retention
 from penstock.transport.addresses import OPTIONS, Address, parse_address
 
 __all__ = [
+    "IDENTITY_TABLE",
     "PROTOCOL_LIMITS",
     "AnonymousConfig",
     "BasicConfig",
@@ -31,7 +31,7 @@ __all__ = [
     "FlightConfig",
     "HeraldConfig",
     "HttpConfig",
-    "LamamqConfig",
+    "IdentityConfig",
     "LimitsConfig",
     "ListenerConfig",
     "LogConfig",
@@ -48,6 +48,9 @@ if TYPE_CHECKING:
     _ProtocolName = str
 else:
     _ProtocolName = Literal[PROTOCOLS.labels]
+
+IDENTITY_TABLE: Final = next(each.label for each in PROTOCOLS if each.identity_key)
+"""The table of a principal for the protocol that authenticates by identity name and key."""
 
 _DURABILITY = {
     "memory": model.Durability.MEMORY,
@@ -223,10 +226,12 @@ class BasicConfig(_Table, frozen=True):
     password_hash: _Text
 
 
-class LamamqConfig(_Table, frozen=True):
-    """`lamamq` of a principal: LamaMQ's identity name and key."""
+class IdentityConfig(_Table, frozen=True):
+    """IDENTITY_TABLE of a principal: an identity name and its key."""
 
-    identity: Annotated[str, Meta(min_length=1, max_length=LAMAMQ_IDENTITY_NAME_BYTES_MAX)]
+    identity: Annotated[
+        str, Meta(min_length=1, extra={"bytes_max": bounds.IDENTITY_NAME_BYTES_MAX})
+    ]
     key_sha256: _Sha256
 
 
@@ -237,7 +242,7 @@ class PrincipalConfig(_Table, frozen=True):
     token: _Text | None = None
     basic: BasicConfig | None = None
     api_key_sha256: _Sha256 | None = None
-    lamamq: LamamqConfig | None = None
+    identity_key: IdentityConfig | None = msgspec.field(name=IDENTITY_TABLE, default=None)
     default: Verdict | None = None
     rule: tuple[RuleConfig, ...] = ()
 

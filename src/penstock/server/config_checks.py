@@ -1,6 +1,5 @@
 """Checks across settings: unique names, valid patterns, usable and safe listeners."""
 
-from collections.abc import Callable
 from typing import Final
 
 import argon2
@@ -9,10 +8,15 @@ from penstock.errors import BadAddress, CertificateUnusable, InvalidPattern
 from penstock.limits import TOPIC_NAME_BYTES_MAX
 from penstock.model import is_publishable
 from penstock.patterns import compile_pattern
-from penstock.protocols.lamamq import LAMAMQ_IDENTITY_NAME_BYTES_MAX
 from penstock.replay import split_replay
-from penstock.server.config import Config, ListenerConfig, PrincipalConfig, RuleConfig
-from penstock.server.config_problems import Problems
+from penstock.server.config import (
+    IDENTITY_TABLE,
+    Config,
+    ListenerConfig,
+    PrincipalConfig,
+    RuleConfig,
+)
+from penstock.settings import Check, Problems, run_checks
 from penstock.transport.addresses import Address
 from penstock.transport.tls import server_context
 
@@ -22,14 +26,8 @@ ARGON2_MEMORY_KIB_MAX = 1024 * 1024
 
 
 def check(config: Config, problems: Problems) -> None:
-    """Add the problems of settings that do not fit together.
-
-    A check is skipped if a table that it reads has a problem already.
-    """
-    unreadable = problems.tables
-    for function, tables in _CHECKS:
-        if not unreadable.intersection(tables):
-            function(config, problems)
+    """Add the problems of settings that do not fit together."""
+    run_checks(config, _CHECKS, problems)
 
 
 def _check_channels(config: Config, problems: Problems) -> None:
@@ -101,18 +99,14 @@ def _check_principals(config: Config, problems: Problems) -> None:
         key = f"principal[{index}]"
         credentials = _credentials(principal)
         if not credentials:
-            problems.add(key, "expected at least one of token, basic, api_key_sha256 or lamamq")
+            names = f"token, basic, api_key_sha256 or {IDENTITY_TABLE}"
+            problems.add(key, f"expected at least one of {names}")
         for name, value in (("name", principal.name), *credentials.items()):
             owner = taken.setdefault((name, value), index)
             if owner != index:
                 problems.add(f"{key}.{name}", f"principal[{owner}] has the same; expected another")
         if principal.basic is not None:
             _check_password_hash(principal.basic.password_hash, key, problems)
-        if principal.lamamq is not None:
-            size = len(principal.lamamq.identity.encode())
-            if size > LAMAMQ_IDENTITY_NAME_BYTES_MAX:
-                problem = f"expected at most {LAMAMQ_IDENTITY_NAME_BYTES_MAX} bytes, got {size}"
-                problems.add(f"{key}.lamamq.identity", problem)
         _check_rules(principal.rule, key, problems)
 
 
@@ -122,7 +116,7 @@ def _credentials(principal: PrincipalConfig) -> dict[str, str]:
         "token": principal.token,
         "basic.username": principal.basic and principal.basic.username,
         "api_key_sha256": principal.api_key_sha256 and principal.api_key_sha256.lower(),
-        "lamamq.identity": principal.lamamq and principal.lamamq.identity,
+        f"{IDENTITY_TABLE}.identity": principal.identity_key and principal.identity_key.identity,
     }
     return {key: value for key, value in found.items() if value}
 
@@ -242,7 +236,7 @@ def _check_access(address: Address, key: str, config: Config, problems: Problems
         )
 
 
-_CHECKS: Final[tuple[tuple[Callable[[Config, Problems], None], frozenset[str]], ...]] = (
+_CHECKS: Final[tuple[Check[Config], ...]] = (
     (_check_channels, frozenset({"herald"})),
     (_check_replay, frozenset({"herald", "broker"})),
     (_check_log, frozenset({"log", "broker"})),

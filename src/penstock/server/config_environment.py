@@ -8,13 +8,20 @@ service of that name), unless they differ from a setting's variable only by an u
 
 import tomllib
 from collections.abc import Mapping
-from typing import Any, Final, Literal, get_args, get_origin
+from typing import Any, Final, Literal, get_origin
 
 from msgspec import UNSET
 
 from penstock.errors import ConfigError
-from penstock.server.config_problems import Problems
-from penstock.server.config_reading import describe, read_value, setting_types, without_none
+from penstock.server.config import Config
+from penstock.settings import (
+    Problems,
+    describe,
+    read_value,
+    setting_types,
+    without_constraints,
+    without_none,
+)
 
 __all__ = ["CONFIG_VARIABLE", "PREFIX", "read_environment", "variables"]
 
@@ -27,7 +34,7 @@ def variables() -> dict[str, tuple[tuple[str, ...], Any]]:
     """Return all variables with the path of their key and the type of their value."""
     return {
         PREFIX + key.replace(".", "__").upper(): (tuple(key.split(".")), kind)
-        for key, kind in setting_types().items()
+        for key, kind in setting_types(Config).items()
     }
 
 
@@ -61,7 +68,7 @@ def read_environment(environment: Mapping[str, str], problems: Problems) -> dict
 
 def _parse(text: str, kind: Any, key: str, problems: Problems) -> object:  # noqa: ANN401
     plain = without_none(kind)
-    if get_origin(plain) is Literal or _base(plain) is str:
+    if get_origin(plain) is Literal or without_constraints(plain) is str:
         return text
     try:
         (value,) = tomllib.loads(f"value = {text}").values()
@@ -69,8 +76,3 @@ def _parse(text: str, kind: Any, key: str, problems: Problems) -> object:  # noq
         problems.add(key, f"expected {describe(kind)}, written as in TOML")
         return UNSET
     return value
-
-
-def _base(kind: Any) -> Any:  # noqa: ANN401
-    """Return the type inside an annotated type."""
-    return get_args(kind)[0] if hasattr(kind, "__metadata__") else kind

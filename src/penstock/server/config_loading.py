@@ -6,19 +6,25 @@ whole. All problems are reported together.
 """
 
 import copy
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from msgspec import UNSET
 
-from penstock.errors import BadAddress, ConfigError, InvalidConfig
+from penstock.errors import BadAddress
 from penstock.server.config import Config, Durability, HttpConfig, ListenerConfig
 from penstock.server.config_checks import check
 from penstock.server.config_environment import CONFIG_VARIABLE, read_environment
-from penstock.server.config_problems import Problems
-from penstock.server.config_reading import build_config, read_settings, read_value, setting_types
+from penstock.settings import (
+    Problems,
+    TomlFile,
+    build,
+    read_settings,
+    read_toml,
+    read_value,
+    setting_types,
+)
 
 __all__ = ["DEFAULT_FLIGHT", "DEFAULT_HTTP", "Loaded", "default_listeners", "load", "load_sources"]
 
@@ -26,6 +32,9 @@ DEFAULT_HTTP: Final = "127.0.0.1:7080"
 """HTTP address of a broker that has no listeners configured."""
 DEFAULT_FLIGHT: Final = "127.0.0.1:7090"
 """Arrow Flight address of a broker that has no listeners configured."""
+
+SECRET_TABLES: Final = ("principal", "program")
+"""Tables whose values are not repeated in error messages."""
 
 
 class Loaded(NamedTuple):
@@ -76,15 +85,17 @@ def load_sources(
     None if it is not given.
     """
     environment = environment or {}
-    file, values = _read_file(file, environment)
-    problems = Problems("defaults" if file is None else str(file))
-    settings = read_settings(values, problems)
-    for key in settings:
-        problems.set_source(key, str(file))
+    contents = _read_file(file, environment)
+    problems = Problems(contents, secrets=SECRET_TABLES)
+    settings: dict[str, Any] = {}
+    if contents is not None:
+        settings = read_settings(contents.values, Config, problems)
+        for key in settings:
+            problems.set_source(key, contents.name)
     settings |= read_environment(environment, problems)
     settings |= _read_options(options or {}, problems)
     _set_default_addresses(settings, problems)
-    config = build_config(settings)
+    config = build(Config, settings)
     check(config, problems)
     problems.raise_found()
     return Loaded(config, problems.sources)
@@ -93,7 +104,7 @@ def load_sources(
 def _read_options(
     options: Mapping[str, tuple[str, object]], problems: Problems
 ) -> dict[str, object]:
-    types = setting_types()
+    types = setting_types(Config)
     found = {}
     for key, (option, given) in options.items():
         if given is None:
@@ -127,37 +138,15 @@ def default_listeners(http_address: str) -> tuple[ListenerConfig, ...]:
     return tuple(ListenerConfig(url=url) for url in urls)
 
 
-def _read_file(
-    file: Path | None, environment: Mapping[str, str]
-) -> tuple[Path | None, dict[str, Any]]:
-    """Return the file that is named, and its contents; raise InvalidConfig."""
+def _read_file(file: Path | None, environment: Mapping[str, str]) -> TomlFile | None:
+    """Return the contents of the file that is named, if one is; raise InvalidConfig."""
     option = "--config"
     if file is None and environment.get(CONFIG_VARIABLE):
         file, option = Path(environment[CONFIG_VARIABLE]), CONFIG_VARIABLE
     if file is None:
-        return None, {}
-    try:
-        return file, _parse_file(file, option)
-    except ConfigError as error:
-        raise InvalidConfig.of(error) from None
-
-
-def _parse_file(file: Path, option: str) -> dict[str, Any]:
-    """Return the contents of a file; raise ConfigError."""
-    try:
-        text = file.read_text(encoding="utf-8")
-    except OSError as error:
-        reason = (error.strerror or type(error).__name__).lower()
-        problem = f"cannot be read: {reason}; give {option} the path of a penstock.toml"
-        raise ConfigError(str(file), "", problem) from None
-    except UnicodeDecodeError:
-        raise ConfigError(str(file), "", "expected TOML in UTF-8") from None
-    try:
-        values = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        reason = " ".join(str(error).split())
-        raise ConfigError(str(file), "", f"expected TOML: {reason}") from None
-    return _anchored(values, file.parent)
+        return None
+    found = read_toml(file, remedy=f"give {option} the path of a penstock.toml")
+    return found._replace(values=_anchored(found.values, file.parent))
 
 
 def _anchored(values: dict[str, Any], folder: Path) -> dict[str, Any]:

@@ -32,7 +32,7 @@ def hash_password(password: str) -> str:
 
 
 def hash_key(key: bytes) -> str:
-    """Return the SHA-256 of a key, for `api_key_sha256` and `lamamq.key_sha256`."""
+    """Return the SHA-256 of a key, for `api_key_sha256` and the `key_sha256` of an identity."""
     return hashlib.sha256(key).hexdigest()
 
 
@@ -85,9 +85,9 @@ class Authenticator:
                 self._tokens.append((_digest(each.token), principal))
             if each.api_key_sha256 is not None:
                 self._api_keys.append((bytes.fromhex(each.api_key_sha256), principal))
-            if each.lamamq is not None:
-                digest = bytes.fromhex(each.lamamq.key_sha256)
-                self._identities[each.lamamq.identity] = (digest, principal)
+            if each.identity_key is not None:
+                digest = bytes.fromhex(each.identity_key.key_sha256)
+                self._identities[each.identity_key.identity] = (digest, principal)
             if each.basic is not None:
                 self._users[each.basic.username] = (each.basic.password_hash, principal)
         self._decoys = [encoded for encoded, _ in self._users.values()]
@@ -165,13 +165,13 @@ class Authenticator:
         mark = hmac.digest(self._decoy_secret, username.encode(), "sha256")
         return self._decoys[int.from_bytes(mark[:8], "big") % len(self._decoys)]
 
-    # --- LamaMQ -----------------------------------------------------------------------------------
+    # --- Identity names and keys ------------------------------------------------------------------
 
     def requires_key(self, identity: str) -> bool:
         """Return whether an identity name belongs to a principal and so requires a key."""
         return identity in self._identities
 
-    def verify_lamamq(self, identity: str, key: bytes) -> Principal:
+    def verify_identity_key(self, identity: str, key: bytes) -> Principal:
         """Return the principal of an identity name and key; raise AuthenticationFailed."""
         found = hashlib.sha256(key).digest()
         digest, principal = self._identities.get(identity, (bytes(len(found)), None))

@@ -307,7 +307,7 @@ def test_a_wrong_file_is_one_line(tmp_path: Path) -> None:
     file = tmp_path / "penstock.toml"
     file.write_text("[broker]\nsessions_max = 0\n")
     line = error_line(run("serve", "--config", str(file)))
-    assert line == f"{file}: broker.sessions_max: expected a whole number of at least 1, got 0"
+    assert line == f"{file}:2: broker.sessions_max: expected a whole number of at least 1, got 0"
 
 
 def test_a_missing_file_is_one_line() -> None:

@@ -1,5 +1,6 @@
 """A configuration is right, or one line names file, key and what was expected."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -20,14 +21,20 @@ def write(folder: Path, text: str) -> Path:
 
 
 def error_of(folder: Path, text: str, environment: Mapping[str, str] | None = None) -> str:
-    """The text of the error behind the file's name."""
+    """The text of the error behind the file's name and line; the line has the key or its table."""
     file = write(folder, text)
     with pytest.raises(ConfigError) as caught:
         load(file, environment=environment)
-    message = str(caught.value)
+    message, key = str(caught.value), caught.value.key
     assert "\n" not in message
-    assert message.startswith(f"{file}: ")
-    return message.removeprefix(f"{file}: ")
+    assert caught.value.source.startswith(str(file))
+    line = caught.value.source.removeprefix(str(file)).removeprefix(":")
+    assert bool(line) is bool(key)
+    if key:
+        shown = text.splitlines()[int(line) - 1]
+        names = re.sub(r"\[\d+\]", "", key).split(".")
+        assert names[-1] in shown or ("missing" in message and names[-2] in shown)
+    return message.removeprefix(f"{caught.value.source}: ")
 
 
 def principal(text: str) -> str:
@@ -162,7 +169,7 @@ def test_every_table_is_read(tmp_path: Path) -> None:
         ),
         (
             "[herald]\nchannels = { 7 = 8 }",
-            "herald.channels: expected a table of strings, got a table",
+            "herald.channels.7: expected a string, got 8",
         ),
         # Bad values
         (
@@ -247,7 +254,7 @@ def test_every_table_is_read(tmp_path: Path) -> None:
         ),
         (
             '[[anonymous.rule]]\ntopics = ["a"]\nallow = ["write"]',
-            'anonymous.rule[0].allow: expected a list of "publish" or "subscribe", not empty, got a list',
+            'anonymous.rule[0].allow[0]: expected "publish" or "subscribe", got "write"',
         ),
         (
             "[[anonymous.rule]]\ntopics = []\nallow = ['publish']",
@@ -302,6 +309,7 @@ def test_an_error_says_nothing_of_a_secret(tmp_path: Path) -> None:
         principal('api_key_sha256 = "hunter2"'),
         principal('basic = { username = "u", password_hash = "hunter2" }'),
         principal('token = ["hunter2"]'),
+        "[[program]]\ncommand = ['x']\nenv = { secret = ['hunter2'] }",
         principal('token = "hunter2"') + '[[principal]]\nname = "b"\ntoken = "hunter2"',
     ):
         assert "hunter2" not in error_of(tmp_path, text)

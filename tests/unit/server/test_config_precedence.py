@@ -75,7 +75,7 @@ def test_the_environment_may_name_the_file_and_the_command_line_another(
 def test_a_wrong_file_is_an_error_even_where_something_goes_over_it(tmp_path: Path) -> None:
     path = tmp_path / "penstock.toml"
     path.write_text("[broker]\nsessions_max = 0")
-    with pytest.raises(ConfigError, match=r"penstock\.toml: broker\.sessions_max: "):
+    with pytest.raises(ConfigError, match=r"penstock\.toml:2: broker\.sessions_max: "):
         load(path, environment={"PENSTOCK_BROKER__SESSIONS_MAX": "5"})
 
 

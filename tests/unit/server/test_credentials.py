@@ -17,7 +17,7 @@ from penstock.server.config import (
     AnonymousConfig,
     BasicConfig,
     Config,
-    LamamqConfig,
+    IdentityConfig,
     PrincipalConfig,
     RuleConfig,
 )
@@ -47,7 +47,7 @@ CONFIG = Config(
         ),
         PrincipalConfig(name="service", api_key_sha256=sha256("key-1").upper()),
         PrincipalConfig(
-            name="press", lamamq=LamamqConfig(identity="press-4", key_sha256=sha256("iron"))
+            name="press", identity_key=IdentityConfig(identity="press-4", key_sha256=sha256("iron"))
         ),
     )
 )
@@ -89,7 +89,7 @@ def test_another_api_key_is_refused(authenticator: Authenticator, key: str) -> N
 
 
 def test_a_lamamq_identity_with_its_key_gives_its_principal(authenticator: Authenticator) -> None:
-    assert authenticator.verify_lamamq("press-4", b"iron").name == "press"
+    assert authenticator.verify_identity_key("press-4", b"iron").name == "press"
     assert authenticator.requires_key("press-4")
     assert not authenticator.requires_key("press-5")
 
@@ -102,7 +102,7 @@ def test_another_lamamq_identity_or_key_is_refused(
     authenticator: Authenticator, identity: str, key: bytes
 ) -> None:
     with pytest.raises(AuthenticationFailed):
-        authenticator.verify_lamamq(identity, key)
+        authenticator.verify_identity_key(identity, key)
 
 
 def test_a_password_gives_its_principal(authenticator: Authenticator) -> None:

@@ -40,11 +40,11 @@ def test_the_page_has_every_setting_with_its_default(name: str) -> None:
 @pytest.mark.parametrize("kind", [ListenerConfig, PrincipalConfig, ProgramConfig, RuleConfig])
 def test_the_page_has_every_key_of_a_list(kind: type[msgspec.Struct]) -> None:
     for field in msgspec.structs.fields(kind):
-        assert f"`{field.name}`" in PAGE, field.name
+        assert f"`{field.encode_name}`" in PAGE, field.encode_name
 
 
 def test_a_listener_has_a_key_for_every_option_of_a_url() -> None:
-    keys = {field.name for field in msgspec.structs.fields(ListenerConfig)}
+    keys = {field.encode_name for field in msgspec.structs.fields(ListenerConfig)}
     assert keys == {"url", *OPTIONS}
 
 

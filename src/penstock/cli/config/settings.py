@@ -7,8 +7,9 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from penstock.server.config import Config
 from penstock.server.config_loading import load_sources
-from penstock.server.config_reading import setting_types
+from penstock.settings import setting_types
 
 __all__ = ["HIDDEN", "Setting", "settings", "toml_line"]
 
@@ -33,7 +34,7 @@ def settings(file: Path | None, environment: Mapping[str, str]) -> list[Setting]
     config, sources = load_sources(file, environment=environment)
     values: dict[str, Any] = msgspec.to_builtins(config)
     found = []
-    for key in setting_types():
+    for key in setting_types(Config):
         value: Any = values
         for name in key.split("."):
             value = value[name]

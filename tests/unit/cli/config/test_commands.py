@@ -191,12 +191,12 @@ def test_every_value_that_is_wrong_is_told(
     done = commands.run("config", "check", "--file", file)
     assert (done.code, done.err) == (1, "")
     assert done.out.splitlines() == [
-        f'{file}: broker.session_max: unknown key; did you mean "sessions_max"?',
-        f'{file}: broker.durability: expected "fsync", "memory" or "os", got "disk"',
-        f'{file}: log.bytes_max: expected a whole number of at least 0, got "x"',
-        f'{file}: listener[0].echo: expected true or false, got "yes"',
-        f"{file}: listener[1].url: missing; expected a string, not empty",
-        f"{file}: principal[0].token: expected a string, not empty, got 4711",
+        f'{file}:3: broker.session_max: unknown key; did you mean "sessions_max"?',
+        f'{file}:4: broker.durability: expected "fsync", "memory" or "os", got "disk"',
+        f'{file}:6: log.bytes_max: expected a whole number of at least 0, got "x"',
+        f'{file}:9: listener[0].echo: expected true or false, got "yes"',
+        f"{file}:10: listener[1].url: missing; expected a string, not empty",
+        f"{file}:14: principal[0].token: expected a string, not empty, got a number",
         (
             "PENSTOCK_BROKER__SUBSCRIPTIONS_MAX: broker.subscriptions_max: "
             "expected a whole number of at least 1, got 0"
@@ -213,7 +213,9 @@ def test_everything_that_does_not_fit_together_is_told(commands: Commands, tmp_p
     assert "sesame" not in done.out
     found = json.loads(done.out)
     assert found["right"] is False
-    assert {each["source"] for each in found["problems"]} == {str(file)}
+    assert [each["source"] for each in found["problems"]] == [
+        f"{file}:{line}" for line in (3, 3, 3, 4, 8, 14, 24, 26, 30, 31, 36, 6, 19, 20, 23)
+    ]
     assert [each["key"] for each in found["problems"]] == [
         "herald.channels.300", "herald.channels.7", "herald.channels.9", "herald.replay.3",
         "log.durability[0].topics", "log.durability[2].topics", "anonymous.rule[0]",

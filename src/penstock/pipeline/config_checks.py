@@ -1,0 +1,142 @@
+"""Checks across settings of the pipeline: unique names, valid patterns, columns that exist."""
+
+import re
+from typing import Final
+
+from penstock.errors import InvalidPattern
+from penstock.model import is_publishable
+from penstock.patterns import compile_pattern
+from penstock.pipeline.config import (
+    BUILT_IN_GOLD,
+    FIELD_TYPES,
+    METADATA_COLUMNS,
+    FieldConfig,
+    PipelineConfig,
+    SilverConfig,
+)
+from penstock.settings import Check, Problems, run_checks
+
+__all__ = ["check"]
+
+_DECIMAL: Final = re.compile(r"decimal\((\d{1,2}),\s*(\d{1,2})\)")
+_DECIMAL_DIGITS_MAX: Final = 38
+
+
+def check(config: PipelineConfig, problems: Problems) -> None:
+    """Add the problems of settings that do not fit together."""
+    run_checks(config, _CHECKS, problems)
+
+
+def _check_source(config: PipelineConfig, problems: Problems) -> None:
+    if config.source.path and config.source.endpoint:
+        problems.add("source.endpoint", "give source.path or source.endpoint, not both")
+    if config.source.certificate and not config.source.endpoint:
+        problems.add("source.certificate", "needs source.endpoint")
+
+
+def _check_publish(config: PipelineConfig, problems: Problems) -> None:
+    if config.publish and not config.source.endpoint:
+        problems.add("publish", "needs source.endpoint")
+    tables = [publish.table for publish in config.publish]
+    for index, publish in enumerate(config.publish):
+        key = f"publish[{index}]"
+        if publish.table in tables[:index]:
+            problems.add(f"{key}.table", f'"{publish.table}" is published to another topic')
+        if not is_publishable(publish.topic):
+            problems.add(f"{key}.topic", "expected a topic name without wildcards")
+
+
+def _check_silver(config: PipelineConfig, problems: Problems) -> None:
+    names = [silver.name for silver in config.silver]
+    for index, silver in enumerate(config.silver):
+        key = f"silver[{index}]"
+        if silver.name in names[:index]:
+            problems.add(f"{key}.name", f'another silver table is named "{silver.name}"')
+        if silver.name in {"bronze", "dead_letters", *BUILT_IN_GOLD}:
+            problems.add(f"{key}.name", f'"{silver.name}" is a built-in table of the pipeline')
+        _check_topics(silver, key, problems)
+        _check_fields(silver, key, problems)
+        _check_columns(silver, key, problems)
+        _check_text(silver, key, problems)
+
+
+def _check_topics(silver: SilverConfig, key: str, problems: Problems) -> None:
+    for pattern in silver.topics:
+        try:
+            compile_pattern(pattern)
+        except InvalidPattern:
+            problem = f'"{pattern[:40]}" matches no topic; # and > must be last'
+            problems.add(f"{key}.topics", problem)
+
+
+def _check_fields(silver: SilverConfig, key: str, problems: Problems) -> None:
+    names = [field.name for field in silver.field]
+    for index, field in enumerate(silver.field):
+        below = f"{key}.field[{index}]"
+        if field.name in names[:index]:
+            problems.add(f"{below}.name", f'another field is named "{field.name}"')
+        _check_field(silver, field, below, problems)
+
+
+def _check_field(silver: SilverConfig, field: FieldConfig, key: str, problems: Problems) -> None:
+    if field.type not in FIELD_TYPES and not _is_decimal(field.type):
+        known = ", ".join(FIELD_TYPES)
+        problems.add(f"{key}.type", f"expected {known} or decimal(digits, scale)")
+    if field.name in METADATA_COLUMNS:
+        problem = f'every silver table has a column "{field.name}"; choose another and set path'
+        problems.add(f"{key}.name", problem)
+    if field.formats and field.type not in {"timestamp", "date"}:
+        problems.add(f"{key}.formats", 'needs type = "timestamp" or "date"')
+    if silver.format not in {"json", "messagepack"}:
+        for name, value in (("array", field.array), ("path", field.path)):
+            if value:
+                problems.add(f"{key}.{name}", f'cannot be used with format = "{silver.format}"')
+
+
+def _is_decimal(kind: str) -> bool:
+    found = _DECIMAL.fullmatch(kind)
+    return found is not None and int(found[2]) <= int(found[1]) <= _DECIMAL_DIGITS_MAX
+
+
+def _check_columns(silver: SilverConfig, key: str, problems: Problems) -> None:
+    """Check the columns that event_time and dedup name."""
+    types = {field.name: field.type for field in silver.field if not field.array}
+    if silver.event_time != "timestamp" and types.get(silver.event_time) != "timestamp":
+        problem = 'expected "timestamp" or a field of type "timestamp"'
+        problems.add(f"{key}.event_time", problem)
+    known = {*METADATA_COLUMNS, *(field.name for field in silver.field)}
+    unknown = [column for column in silver.dedup if column not in known]
+    for column in unknown:
+        problems.add(f"{key}.dedup", f'there is no column "{column}"')
+    if not unknown and set(silver.dedup) - {"message_id"} and not silver.watermark_seconds:
+        problem = "needs watermark_seconds, the time for which rows are compared"
+        problems.add(f"{key}.dedup", problem)
+
+
+def _check_text(silver: SilverConfig, key: str, problems: Problems) -> None:
+    """Check the pattern of a table with format = "text"."""
+    below = f"{key}.pattern"
+    if silver.format != "text":
+        if silver.pattern:
+            problems.add(below, 'needs format = "text"')
+        return
+    if not silver.pattern:
+        if len(silver.field) != 1:
+            problem = "give a pattern with a group for each field, or one field for the text"
+            problems.add(below, problem)
+        return
+    try:
+        groups = re.compile(re.sub(r"\(\?<(?![=!])", "(?P<", silver.pattern)).groups
+    except re.error as error:
+        problems.add(below, f"invalid regular expression: {error}")
+        return
+    if groups != len(silver.field):
+        problems.add(below, f"has {groups} groups for {len(silver.field)} fields")
+
+
+_CHECKS: Final[tuple[Check[PipelineConfig], ...]] = (
+    (_check_source, frozenset({"source"})),
+    (_check_publish, frozenset({"publish", "source"})),
+    (_check_silver, frozenset({"silver"})),
+)
+"""The checks in order, each with the tables that it reads."""
