@@ -1,4 +1,4 @@
-"""Records of a data folder that executors can see: segments are read where they are."""
+"""A log in a data folder that executors can access; they read its segment files directly."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ __all__ = ["FileTask", "FolderSource"]
 
 
 class FileTask(Task):
-    """Pieces of segments, and the offsets that are wanted of them."""
+    """Pieces of segments, and the range of offsets to read from them."""
 
     def __init__(self, data: str, span: Range, pieces: list[Piece]) -> None:
         super().__init__(None)
@@ -36,7 +36,7 @@ class FileTask(Task):
         return sum(piece.end_offset - piece.first_offset for piece in self.pieces)
 
     def batches(self, request: ReadRequest) -> Iterator[pa.RecordBatch]:
-        """See Task; also where retention is faster."""
+        """See Task. Retention may remove a segment meanwhile; that is a loss."""
         damaged = None if request.fail_on_data_loss else self._damaged
         folder = partition_folder(Path(self.data), self.span.partition)
         for piece in self.pieces:
@@ -61,7 +61,7 @@ class FileTask(Task):
     def _gone(
         self, folder: Path, piece: Piece, error: FileNotFoundError
     ) -> OffsetBelowHorizon | LogDamaged:
-        """Return why a segment is not there any more."""
+        """Return the error for a missing segment."""
         first = max(piece.first_offset, self.span.start)
         try:
             state = load_state(Files(), folder)
@@ -74,7 +74,7 @@ class FileTask(Task):
 
 
 class FolderSource:
-    """A data folder; an `LogSource`. Raise CannotRead if there is no log."""
+    """The LogSource of a data folder. Raise CannotRead if there is no log."""
 
     def __init__(self, data: Path) -> None:
         self.name = str(data)
@@ -125,7 +125,7 @@ class FolderSource:
             try:
                 spans = plan(follower.catalog, span.start, span.end, request.selection)
                 break
-            except FileNotFoundError as error:  # retention goes on meanwhile
+            except FileNotFoundError as error:  # retention removed a segment meanwhile
                 horizon = follower.horizon
                 if follower.refresh().horizon == horizon:
                     gone: LogError = follower.gone(span.start, error)

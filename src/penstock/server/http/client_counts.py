@@ -42,7 +42,7 @@ class ClientCounts:
 
 
 async def in_slices(entries: Sequence[Entry]) -> AsyncIterator[Entry]:
-    """Yield entries, giving way to the event loop after each slice."""
+    """Yield entries, and yield to the event loop after each slice."""
     for first in range(0, len(entries), HTTP_SLICE_ENTRIES):
         if first:
             await asyncio.sleep(0)
@@ -66,7 +66,7 @@ async def count_clients(broker: Broker, *, slowest_max: int = 0) -> ClientCounts
 
 
 def is_slow(session: Session) -> bool:
-    """Tell whether a client gets no live messages because it reads too slowly."""
+    """Return whether a client gets no live messages because it reads too slowly."""
     return session.feed is not None or session.slow or session.link.congested
 
 

@@ -1,4 +1,4 @@
-"""Roles: how each side of a captured connection becomes rows."""
+"""Roles: decoders of one side of a captured connection, for each protocol."""
 
 from penstock.spark.capture_roles.role import Captured, Role, Tools, new_role
 

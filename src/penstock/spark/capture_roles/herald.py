@@ -11,7 +11,7 @@ from penstock.wire import herald
 __all__ = ["herald_role"]
 
 _TIME_US_MAX: Final = 253_402_300_799_999_999
-"""The last microsecond of the year 9999; a later time counts as none."""
+"""The last microsecond of the year 9999; a later time is treated as missing."""
 
 
 class _HeraldFromClient(Role):
@@ -56,6 +56,6 @@ class _HeraldFromBroker(Role):
 
 
 def herald_role(side: CapturedSide) -> Role:
-    """Return how a side of a herald connection is read."""
+    """Return the role of a side of a herald connection."""
     role = _HeraldFromClient if side.from_client else _HeraldFromBroker
     return role(herald.Decoder(order=side.order), side.tools, side.order)

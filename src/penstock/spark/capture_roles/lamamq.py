@@ -17,7 +17,7 @@ class _FromClient(Role):
     protocol = LAMAMQ
     decoder: lamamq.BrokerDecoder
     _open = False
-    _answers = False  # a client that registers a hook may answer what the broker asks
+    _answers = False  # a client that registers a hook may answer hook calls
 
     def __init__(self, tools: Tools, order: ByteOrder, first_bytes: bytes) -> None:
         self._keyless_name_end = keyless_name_end(first_bytes, order)
@@ -45,7 +45,7 @@ class _FromClient(Role):
         return end
 
     def decode_at(self, data: memoryview, start: int) -> tuple[Any, int] | None:
-        """See the base class: a name without a key is shown without what follows it."""
+        """See the base class: a name without a key is decoded alone."""
         if not self.sender and self._keyless_name_end:
             data = data[: self._keyless_name_end]
         return super().decode_at(data, start)
@@ -89,7 +89,7 @@ def _record(message: lamamq.Message, sender: str) -> Captured:
 
 
 def lamamq_role(side: CapturedSide) -> Role:
-    """Return how a side of a LamaMQ connection is read."""
+    """Return the role of a side of a LamaMQ connection."""
     if side.from_client:
         return _FromClient(side.tools, side.order, side.first_bytes)
     return _FromBroker(side.tools, side.order)

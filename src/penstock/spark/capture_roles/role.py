@@ -1,8 +1,8 @@
 """The role of one side of a captured connection.
 
-A side is read by its protocol's kernel where that can, else by its codec. What a client sends is
-read as a broker reads it, and what a broker sends as a client does. Only messages become records:
-handshakes, subscriptions, acknowledgments and keep-alive do not.
+A role decodes with the kernel of its protocol where that is possible, else with the codec. Bytes of
+a client are decoded as a broker does, bytes of a broker as a client does. Only messages become
+records: handshakes, subscriptions, acknowledgments and keep-alive do not.
 """
 
 from abc import ABC, abstractmethod
@@ -24,7 +24,7 @@ NO_SENDER: Final = Sender(bytes(16), 0)
 
 
 class Captured(NamedTuple):
-    """A message as its packet tells it; a `timestamp_us` of 0 is none."""
+    """The message of a packet; a `timestamp_us` of 0 means that there is none."""
 
     topic: str
     value: bytes
@@ -38,7 +38,7 @@ class Captured(NamedTuple):
 
 
 class Tools:
-    """What the captures of one task share. `channels` names herald's channels, else `channel/n`."""
+    """State that the captures of one task share. `channels` maps herald channels to topics."""
 
     def __init__(
         self, channels: Mapping[int, str] | None = None, *, topics_max: int = TOPICS_MAX
@@ -53,7 +53,7 @@ class Tools:
 
 
 class Role(ABC):
-    """One side of a connection. Without a kernel for its messages, all are read by the codec."""
+    """Decodes one side of a connection; without a kernel, the codec decodes all messages."""
 
     protocol: ClassVar[Protocol]
     has_kernel: ClassVar[bool] = True
@@ -76,11 +76,11 @@ class Role(ABC):
 
     @abstractmethod
     def record(self, packet: Any) -> Captured | None:  # noqa: ANN401
-        """Return the message that a packet is; raise OutOfSequence if this side never sends it."""
+        """Return a packet's message, or None; raise OutOfSequence if this side never sends it."""
 
 
 class CapturedSide(NamedTuple):
-    """One side of a connection to be read; `first_bytes` are its own."""
+    """One side of a captured connection; `first_bytes` are from this side."""
 
     order: ByteOrder
     tools: Tools
@@ -89,6 +89,6 @@ class CapturedSide(NamedTuple):
 
 
 def new_role(protocol: Protocol, side: CapturedSide) -> Role:
-    """Return how one side of a connection is read."""
+    """Return the role for one side of a connection."""
     role: Callable[[CapturedSide], Role] = load(protocol.capture)
     return role(side)
