@@ -1,60 +1,60 @@
-"""Who hears what: a client of each protocol for each topic."""
+"""Chapter 2: a subscriber of each protocol for each topic."""
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from examples.demo.screen import chapter, seen, table
-from examples.demo.topics import named
+from examples.demo.screen import chapter, line, table
+from examples.demo.topics import topic_for
 
 import penstock
 from penstock.client import Delivery, Stream
 from penstock.protocols import PROTOCOLS, Protocol
 
-__all__ = ["Ears", "heard", "listeners", "tell"]
+__all__ = ["Subscriptions", "receive", "show", "subscribe_all"]
 
-HEAR_SECONDS_MAX = 20.0
-Ears = dict[tuple[Protocol, str], Stream[Delivery]]
+RECEIVE_SECONDS_MAX = 20.0
+Subscriptions = dict[tuple[Protocol, str], Stream[Delivery]]
 """Subscriptions by protocol and topic."""
 
 
 @asynccontextmanager
-async def listeners(url: str, topics: Iterable[str]) -> AsyncIterator[Ears]:
-    """Subscribe to each topic in each protocol.
+async def subscribe_all(url: str, topics: Iterable[str]) -> AsyncIterator[Subscriptions]:
+    """Subscribe to each topic with each protocol.
 
-    With a client for each: a delivery of Rheos v1 does not say which topic it belongs to.
+    Each subscription has its own client, because a delivery of Rheos v1 carries no topic.
     """
     async with AsyncExitStack() as stack:
-        ears: Ears = {}
+        subscriptions: Subscriptions = {}
         for topic in topics:
             for protocol in PROTOCOLS:
                 client = penstock.connect(url, protocol=protocol)
                 await stack.enter_async_context(client)
-                stream = client.subscribe(named(topic, protocol))
-                ears[protocol, topic] = await stack.enter_async_context(stream)
-        yield ears
+                stream = client.subscribe(topic_for(topic, protocol))
+                subscriptions[protocol, topic] = await stack.enter_async_context(stream)
+        yield subscriptions
 
 
-async def heard(stream: Stream[Delivery], count: int) -> list[bytes]:
-    """Wait for so many messages; return their values."""
-    return [(await stream.get(timeout=HEAR_SECONDS_MAX)).value for _ in range(count)]
+async def receive(stream: Stream[Delivery], count: int) -> list[bytes]:
+    """Wait for `count` messages; return their values."""
+    return [(await stream.get(timeout=RECEIVE_SECONDS_MAX)).value for _ in range(count)]
 
 
-async def tell(ears: Ears, senders: dict[str, tuple[str, int]]) -> None:
-    """Show how many messages of each topic the clients of each protocol heard.
+async def show(subscriptions: Subscriptions, senders: dict[str, tuple[str, int]]) -> None:
+    """Show how many messages of each topic the clients of each protocol received.
 
-    `senders` has for each topic the protocol in which it was sent, and how many were.
+    `senders` has the sending protocol and the number of messages of each topic.
     """
-    chapter("2 Five protocols at once", "Each sends by its own; clients of all five hear it.")
+    chapter("2 Five protocols at once", "Each sender uses its own; clients of all five receive it.")
     last = {}
     rows = []
     for protocol in PROTOCOLS:
         counts = []
         for topic, (_, count) in senders.items():
-            values = await heard(ears[protocol, topic], count)
+            values = await receive(subscriptions[protocol, topic], count)
             counts.append(len(values))
             last[topic] = values[-1]
         rows.append([protocol.label, *counts])
     columns = [f"{topic.split('/', 1)[1]}\n{sent_by}" for topic, (sent_by, _) in senders.items()]
-    table("messages heard", ["heard by \\ sent by", *columns], rows)
+    table("messages received", ["receiver \\ sender", *columns], rows)
     topic, value = next(iter(last.items()))
-    seen(f"The last of {topic}, the same bytes in all: {value.decode()}")
+    line(f"The last message of {topic}, the same bytes in all protocols: {value.decode()}")
