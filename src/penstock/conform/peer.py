@@ -109,7 +109,7 @@ class Peer:
         return found
 
     def take(self, size: int, what: str) -> bytes:
-        """Return the next `size` bytes, whatever they are; `what` names them in a failure."""
+        """Return the next `size` bytes of any value; `what` names them in a failure."""
         found = self._receive(size)
         if len(found) < size:
             raise self.failed(what, self._got(found, size))

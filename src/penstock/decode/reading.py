@@ -37,7 +37,7 @@ class Side(ABC):
         """Return name and layout of the frame that is next and starts with `data`."""
 
     def passed(self, packet: Any) -> None:  # noqa: ANN401
-        """Take note of a packet that was read."""
+        """Update the state after a packet was read."""
         del packet
 
     def blamed(self, error: WireError, data: bytes) -> tuple[str, ...]:

@@ -210,7 +210,7 @@ class Storage(LogWriter, LogReader, Port):
         """Wait until all appends so far are settled."""
 
     def close(self) -> None:
-        """Write what waits and release all resources; blocks. `settled` is not called any more."""
+        """Write all waiting messages and release all resources; blocks. No `settled` follows."""
 
     # --- Rows of tables
 

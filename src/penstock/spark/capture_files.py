@@ -25,7 +25,7 @@ from penstock.limits import (
 )
 from penstock.model import Durability
 from penstock.protocols import PROTOCOLS, Protocol
-from penstock.spark.capture_roles.role import Captured, CapturedSide, Role, Tools, new_role
+from penstock.spark.capture_roles.role import CaptureContext, Captured, CapturedSide, Role, new_role
 from penstock.storage.arrow.format.segment import END_OF_STREAM, Columns, encode_row_group, head
 from penstock.storage.dictionaries import RECORD_SCHEMA
 from penstock.storage.schema import RECORD_COLUMNS
@@ -100,12 +100,12 @@ class Capture(NamedTuple):
         return self.file.removesuffix(".s2c.bin") + ".c2s.bin"
 
 
-def decode_capture(capture: Capture, tools: Tools) -> Iterator[pa.RecordBatch]:
+def decode_capture(capture: Capture, context: CaptureContext) -> Iterator[pa.RecordBatch]:
     """Yield the records and the errors of one file, with the columns of DECODED_SCHEMA.
 
     Raise CannotReadCapture. The content of a file never raises an error.
     """
-    rows = _Rows(capture, tools)
+    rows = _Rows(capture, context)
     if capture.protocol is None or capture.direction is None:
         text = f"{PurePosixPath(capture.file).name} is not named connection.protocol.direction.bin"
         rows.error(0, capture.length, Fault.CAPTURE_NAME, text)
@@ -124,7 +124,7 @@ def decode_capture(capture: Capture, tools: Tools) -> Iterator[pa.RecordBatch]:
             rows.error(0, capture.length, Fault.CUT_SHORT, text)
         yield from rows.flush()
         return
-    side = CapturedSide(detected.order, tools, capture.from_client, own)
+    side = CapturedSide(detected.order, context, capture.from_client, own)
     role = new_role(detected.protocol, side)
     rows.protocol = detected.protocol
     yield from _decode(capture, role, rows)
@@ -141,7 +141,7 @@ def _decode(capture: Capture, role: Role, rows: "_Rows") -> Iterator[pa.RecordBa
             end = position
             if role.has_kernel:
                 end = role.scan(data, position)
-                if len(rows.tools.batch):
+                if len(rows.context.batch):
                     yield from rows.add_batch(role)
             try:
                 step = role.decode_at(data, end) if end < len(data) else None
@@ -167,7 +167,7 @@ def _decode(capture: Capture, role: Role, rows: "_Rows") -> Iterator[pa.RecordBa
                         rows.add(record)
             if rows.full:
                 yield from rows.flush()
-        rows.tools.batch.clear()
+        rows.context.batch.clear()
         rest = bytes(data[position:])
         base += position
         if base >= rows.flushed_at + SPARK_BATCH_BYTES:  # headers count too
@@ -185,8 +185,8 @@ def _decode(capture: Capture, role: Role, rows: "_Rows") -> Iterator[pa.RecordBa
 class _Rows:
     """Collects records and errors of one file and builds Arrow batches."""
 
-    def __init__(self, capture: Capture, tools: Tools) -> None:
-        self.tools = tools
+    def __init__(self, capture: Capture, context: CaptureContext) -> None:
+        self.context = context
         self.protocol: Protocol | None = None
         self.flushed_at = 0
         self._capture = capture
@@ -200,12 +200,12 @@ class _Rows:
 
     def add_batch(self, role: Role) -> Iterator[pa.RecordBatch]:
         """Add the scanned messages; yield batches that were flushed to make room."""
-        batch = self.tools.batch
+        batch = self.context.batch
         row = 0
         while row < len(batch):
             row += self._block.append(
                 batch,
-                self.tools.topics,
+                self.context.topics,
                 row,
                 role.sender.encode(),
                 durability=Durability.MEMORY,

@@ -24,7 +24,7 @@ from penstock.ports.selection import Selection
 from penstock.protocols import PROTOCOLS
 from penstock.spark.arrow_batches import to_spark_batches
 from penstock.spark.capture_files import AUTO, DECODED_SCHEMA, Capture, decode_capture
-from penstock.spark.capture_roles import Tools
+from penstock.spark.capture_roles import CaptureContext
 from penstock.spark.errors import InvalidOption
 from penstock.spark.schema import RECORD
 
@@ -121,11 +121,11 @@ def _decode(
     batches: Iterator[pa.RecordBatch], *, channels: Mapping[int, str]
 ) -> Iterator[pa.RecordBatch]:
     """Decode the files of one task."""
-    tools = Tools(channels)
+    context = CaptureContext(channels)
     decoded = (
         rows
         for batch in batches
         for row in batch.to_pylist()
-        for rows in decode_capture(Capture(**row), tools)
+        for rows in decode_capture(Capture(**row), context)
     )
     return to_spark_batches(decoded, DECODED_SCHEMA, Selection())

@@ -50,15 +50,15 @@ class FileTask(Task):
                     damaged=damaged,
                 )
             except FileNotFoundError as error:
-                gone = self._gone(folder, piece, error)
+                missing = self._missing_segment(folder, piece, error)
                 if request.fail_on_data_loss:
-                    raise gone from error
-                lost_while_reading(gone, self.data, piece.end_offset - piece.first_offset)
+                    raise missing from error
+                lost_while_reading(missing, self.data, piece.end_offset - piece.first_offset)
 
     def _damaged(self, error: LogDamaged) -> None:
         lost_while_reading(error, self.data, error.resumes_at - error.offset)
 
-    def _gone(
+    def _missing_segment(
         self, folder: Path, piece: Piece, error: FileNotFoundError
     ) -> OffsetBelowHorizon | LogDamaged:
         """Return the error for a missing segment."""
@@ -128,8 +128,8 @@ class FolderSource:
             except FileNotFoundError as error:  # retention removed a segment meanwhile
                 horizon = follower.horizon
                 if follower.refresh().horizon == horizon:
-                    gone: LogError = follower.gone(span.start, error)
-                    raise gone from error
+                    missing: LogError = follower.missing_segment(span.start, error)
+                    raise missing from error
         for damage in follower.damage:
             first = max(damage.first_offset, span.start)
             until = min(damage.resumes_at, span.end)

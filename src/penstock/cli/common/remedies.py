@@ -36,7 +36,7 @@ def client_errors(broker: Broker) -> Iterator[None]:
 
 
 def explain(error: PenstockError, *, url: str, protocol: str) -> tuple[str, str]:
-    """Return what happened and what to do, which is empty if it is not known."""
+    """Return the problem and its remedy, which is empty if unknown."""
     remedy = ""
     advice = credentials_advice(PROTOCOLS[protocol])
     wanted = f"if it wants credentials: {advice}"

@@ -23,7 +23,7 @@ __all__ = [
     "in_slices",
     "is_slow",
     "label_of",
-    "moment",
+    "utc_time",
 ]
 
 Entry = TypeVar("Entry")
@@ -82,7 +82,7 @@ def client_of(broker: Broker, session: Session) -> Client:
         name=session.name,
         principal=session.principal.name,
         address=session.link.peer,
-        since=moment(session.since_us),
+        since=utc_time(session.since_us),
         subscriptions=len(session.subscriptions),
         received_messages=session.messages_received,
         received_bytes=session.bytes_received,
@@ -101,6 +101,6 @@ def label_of(session: Session) -> ProtocolName:
     return label
 
 
-def moment(us: int) -> datetime:
+def utc_time(us: int) -> datetime:
     """Return the UTC time of microseconds since the epoch."""
     return datetime.fromtimestamp(us // 1_000_000, UTC).replace(microsecond=us % 1_000_000)

@@ -41,9 +41,9 @@ class _Fleximq(Role):
         if number != self._sender.number:
             self._sender = Sender(bytes(16), number)
             self.sender = str(number)
-        tools = self.tools
+        context = self.context
         return fleximq_kernel.scan(
-            data, start, tools.batch, tools.topics, self._sender, headers=tools.headers
+            data, start, context.batch, context.topics, self._sender, headers=context.headers
         )
 
     def record(self, packet: fleximq.Message) -> Captured | None:
@@ -69,4 +69,4 @@ class _Fleximq(Role):
 def fleximq_role(side: CapturedSide) -> Role:
     """Return the role of a side of a fleximq connection."""
     decoder = fleximq.BrokerDecoder() if side.from_client else fleximq.ClientDecoder()
-    return _Fleximq(decoder, side.tools, side.order)
+    return _Fleximq(decoder, side.context, side.order)

@@ -18,7 +18,7 @@ from penstock.protocols import Protocol, load
 from penstock.wire import fleximq
 from penstock.wire.decoder import Decoder
 
-__all__ = ["NO_SENDER", "Captured", "CapturedSide", "Role", "Tools", "new_role"]
+__all__ = ["NO_SENDER", "CaptureContext", "Captured", "CapturedSide", "Role", "new_role"]
 
 NO_SENDER: Final = Sender(bytes(16), 0)
 
@@ -37,7 +37,7 @@ class Captured(NamedTuple):
     status: int | None = None
 
 
-class Tools:
+class CaptureContext:
     """State that the captures of one task share. `channels` maps herald channels to topics."""
 
     def __init__(
@@ -58,16 +58,16 @@ class Role(ABC):
     protocol: ClassVar[Protocol]
     has_kernel: ClassVar[bool] = True
 
-    def __init__(self, decoder: Decoder[Any], tools: Tools, order: ByteOrder) -> None:
+    def __init__(self, decoder: Decoder[Any], context: CaptureContext, order: ByteOrder) -> None:
         self.decoder = decoder
-        self.tools = tools
+        self.context = context
         self.order: ByteOrder = order
         self.sender = ""
 
     def scan(self, data: memoryview, start: int) -> int:
-        """Fill the tools' batch with a run of messages; return where the run ends."""
+        """Fill the batch of the context with a run of messages; return where the run ends."""
         del data
-        self.tools.batch.clear()
+        self.context.batch.clear()
         return start
 
     def decode_at(self, data: memoryview, start: int) -> tuple[Any, int] | None:
@@ -83,7 +83,7 @@ class CapturedSide(NamedTuple):
     """One side of a captured connection; `first_bytes` are from this side."""
 
     order: ByteOrder
-    tools: Tools
+    context: CaptureContext
     from_client: bool
     first_bytes: bytes
 
