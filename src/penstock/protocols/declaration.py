@@ -114,7 +114,7 @@ class Protocol(Source):
     """Clients have an identity name, and a key that proves it."""
 
     detection: str
-    """A `wire.detect.Detection`: how first bytes are recognised."""
+    """A `wire.detection.Detection`: how first bytes are recognised."""
     encoder: str
     """A subclass of `core.encoders.Encoder`: rows of a batch to delivery frames."""
     gateway: str
@@ -124,9 +124,9 @@ class Protocol(Source):
     decode: str = ""
     """A `decode.reading.Reading`: how captures are read and explained."""
     capture: str = ""
-    """A function `(CaptureSide) -> Role`: how captures become rows in Spark."""
+    """A function `(CapturedSide) -> Role`: how captures become rows in Spark."""
     conform: str = ""
-    """A `conform.suite.Suite`: conformance cases."""
+    """A `conform.case.Suite`: conformance cases."""
     bench: str = ""
     """A subclass of `cli.bench.wire.Wire`: load for benchmarks."""
 
