@@ -80,6 +80,6 @@ def _unrecognised(data: bytes, failure: WireError | None) -> UnrecognisedProtoco
 
 
 def _guess(data: bytes) -> Protocol | None:
-    """Return the protocol of bytes that are not the start of what a client sends."""
+    """Return the protocol of bytes that no client starts with."""
     readable = (protocol for protocol in PROTOCOLS if protocol.decode)
     return next((each for each in readable if reading_of(each).is_server(data)), None)

@@ -1,4 +1,4 @@
-"""The whole interface of a storage: what the server, HTTP, Flight and Spark use besides `core`.
+"""The whole interface of a storage: `core`'s part, and that of the server, HTTP, Flight and Spark.
 
 A storage has partitions. This process writes one of them, `partition`, and may read all of
 `partitions`. Methods that may block name the threads that may call them; all others belong to the
