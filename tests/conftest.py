@@ -28,7 +28,7 @@ SLOW = (
     "fuzz/test_short_pass.py",
     "interop/test_abuse.py",
     "interop/test_flight_beside.py",
-    "interop/test_flight_patience.py",
+    "interop/test_flight_retries.py",
     "interop/test_flight_sink.py",
     "interop/test_http_access.py",
     "sim/test_world.py",
