@@ -1,1 +1,1 @@
-"""Benchmarks: `micro` for parts, `macro` for whole brokers beside their peers."""
+"""Benchmarks: `micro` for parts, `macro` for whole brokers, `spark` for Spark on a log."""

@@ -3,7 +3,7 @@
     python -m bench.figures           rewrite every block (also `make figures`)
     python -m bench.figures --print   print all tables
 
-A block stands between two comments. If a line break follows the first one, the block is a table
+A block is between two comments. If a line break follows the first one, the block is a table
 with date, commit and results file below it; otherwise it is a number inside a sentence:
 
     <!-- intake:begin -->             An idle client takes <!-- idle-client:begin -->4.1
@@ -44,7 +44,7 @@ def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def peer(name: str) -> str:
-    """Return the name of a protocol or of the broker that it is compared with."""
+    """Return the name of a protocol, or of the broker it is compared with."""
     return {"nats": "nats-server", "jetstream": "JetStream"}.get(name, name)
 
 
@@ -315,7 +315,7 @@ def by_hand(results: Rows) -> str:
 
 
 class Table(NamedTuple):
-    """A table and the results file that it is made from."""
+    """A table and its results file."""
 
     file: str
     render: Callable[[Rows], str]
@@ -341,7 +341,7 @@ TABLES: Final = {
 
 
 def figures() -> dict[str, str]:
-    """Return the numbers that pages name inside sentences."""
+    """Return the numbers that pages have inside sentences."""
     idle = next(row for row in load("crowd")["results"] if row["measure"] == "idle")
     stored = next(row for row in load("intake")["results"] if row["protocol"] == "rheos2")
     return {
@@ -373,7 +373,7 @@ def source(name: str, page: Path) -> str:
 
 
 def with_figures(text: str, page: Path) -> str:
-    """Return the text of a page with every block made anew; raise KeyError for an unknown one."""
+    """Return the text of a page with every block updated; raise KeyError for an unknown block."""
     numbers = figures()
 
     def block(found: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""One message in five protocols: how each sends it, and how each receives it from the others.
+"""Print one message as each of the five protocols sends it and receives it from the others.
 
 python examples/five_protocols.py
 """
@@ -57,7 +57,7 @@ for source, frame in sent.items():
     scans[source](frame)
     for target, encode in encoders.items():
         print(f"  {source:<8} to {target:<8} {encode().hex(' ', -4)}")
-print("\nThe first bytes of a connection tell which protocol it speaks:\n")
+print("\nThe first bytes of a connection identify its protocol:\n")
 for first in ("feca01", "cafe01", "010000000000", "0000000003", "0003000000", sent["rheos2"].hex()):
     found = detect(bytes.fromhex(first))
     print(f"  {first[:24]:<24} {found.protocol.label}, {found.order}-endian" if found else first)

@@ -1,4 +1,4 @@
-"""A LamaMQ middleware that refuses messages, whatever protocol they come in.
+"""A LamaMQ middleware that refuses messages of any protocol.
 
 python examples/middleware.py [tcp://HOST:PORT]
 """
@@ -15,7 +15,7 @@ from penstock.server.server import Server
 
 @asynccontextmanager
 async def broker() -> AsyncIterator[str]:
-    """Give the address on the command line, or that of a broker started for this example."""
+    """Yield the address from the command line, or that of a broker started for this example."""
     if len(sys.argv) > 1:
         yield sys.argv[1]
         return
@@ -29,12 +29,12 @@ async def broker() -> AsyncIterator[str]:
 
 
 async def plausible(call: HookCall) -> str | None:
-    """Let a message pass with None, refuse it with a text."""
+    """Return None to accept a message, or a text to refuse it."""
     return None if -50 <= float(call.value) <= 60 else f"{call.value.decode()} is no temperature"
 
 
 async def main() -> None:
-    """Guard one topic, then publish to it in two protocols."""
+    """Register a hook for one topic, then publish to it with two protocols."""
     async with (
         broker() as url,
         penstock.connect(url, protocol="lamamq", name="guard") as guard,

@@ -1,4 +1,4 @@
-"""One message to a topic, and subscribers of all five protocols that receive it.
+"""Publish one message; subscribers of all five protocols receive it.
 
 python examples/publish_subscribe.py [tcp://HOST:PORT]
 """
@@ -15,7 +15,7 @@ from penstock.server.server import Server
 
 @asynccontextmanager
 async def broker() -> AsyncIterator[str]:
-    """Give the address on the command line, or that of a broker started for this example."""
+    """Yield the address from the command line, or that of a broker started for this example."""
     if len(sys.argv) > 1:
         yield sys.argv[1]
         return
@@ -29,7 +29,7 @@ async def broker() -> AsyncIterator[str]:
 
 
 async def receive(url: str, protocol: Protocol, ready: asyncio.Barrier) -> None:
-    """Subscribe in one protocol and print the first message."""
+    """Subscribe with one protocol and print the first message."""
     async with (
         penstock.connect(url, protocol=protocol) as client,
         client.subscribe("channel/7") as messages,

@@ -1,4 +1,4 @@
-"""A subscription that goes on when its broker is restarted.
+"""A subscription that continues after a restart of the broker.
 
 python examples/reconnect.py
 """
@@ -42,7 +42,7 @@ async def main() -> None:
         try:
             await client.publish("channel/7", b"after")  # waits for the connection
         except ConnectionLost as lost:
-            print(f"to be decided by the caller: {lost}")
+            print(f"the caller must decide whether to publish again: {lost}")
         print((await messages.get(timeout=5)).value)
     await server.stop()
 

@@ -1,4 +1,4 @@
-"""fleximq clients that ask and answer each other, and the broker.
+"""fleximq clients that send requests to each other and to the broker.
 
 python examples/request_reply.py [tcp://HOST:PORT]
 """
@@ -15,7 +15,7 @@ from penstock.server.server import Server
 
 @asynccontextmanager
 async def broker() -> AsyncIterator[str]:
-    """Give the address on the command line, or that of a broker started for this example."""
+    """Yield the address from the command line, or that of a broker started for this example."""
     if len(sys.argv) > 1:
         yield sys.argv[1]
         return
@@ -29,14 +29,14 @@ async def broker() -> AsyncIterator[str]:
 
 
 async def mean(request: Request) -> object:
-    """Answer with a value, or with a status of our own."""
+    """Answer with a value, or with an error status."""
     if not request.payload:
         raise RequestFailed(400, "no numbers")
     return {"mean": sum(request.payload) / len(request.payload)}
 
 
 async def main() -> None:
-    """Serve in one client, ask in another."""
+    """Serve requests in one client, send them from another."""
     async with (
         broker() as url,
         penstock.connect(url, protocol="fleximq") as server,

@@ -1,4 +1,4 @@
-"""The client in a plain program: no event loop, no await.
+"""The synchronous client: no event loop, no await.
 
 python examples/without_event_loop.py [tcp://HOST:PORT]
 """
@@ -15,7 +15,7 @@ from penstock.server.server import Server
 
 @contextmanager
 def broker() -> Iterator[str]:
-    """Give the address on the command line, or that of a broker started for this example."""
+    """Yield the address from the command line, or that of a broker started for this example."""
     if len(sys.argv) > 1:
         yield sys.argv[1]
         return

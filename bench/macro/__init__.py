@@ -1,1 +1,1 @@
-"""Benchmarks of whole brokers, beside their peers in the same run."""
+"""Benchmarks of whole brokers, compared with nats-server in the same run."""

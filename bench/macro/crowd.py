@@ -1,10 +1,10 @@
-"""What many clients cost: idle ones by the memory each takes, restless ones by what they leave.
+"""Broker memory with many clients: for each idle client, and growth with short-lived clients.
 
     python -m bench.macro.crowd [--save] [--quick]
 
-Idle: clients connect, subscribe and stay silent; the growth of the broker's resident memory is
-divided by their number. Restless: clients connect, subscribe, publish, receive and leave, over and
-over; after a warm-up the broker's memory must not grow any more.
+Idle: clients connect, subscribe and send nothing more; the growth of the broker's resident memory
+is divided by their number. Restless: clients connect, subscribe, publish, receive and disconnect,
+repeatedly; after a warm-up the broker's memory must not grow.
 """
 
 import argparse
@@ -27,7 +27,7 @@ GROWTH_KIB_MAX = 4096
 
 
 def resident_kib(process: "subprocess.Popen[bytes]") -> int:
-    """The broker's resident memory."""
+    """Return the broker's resident memory."""
     for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1])
@@ -41,9 +41,11 @@ def connect(port: int) -> socket.socket:
 
 
 def idle(count: int) -> dict[str, Any]:
-    """KiB of broker memory for each of `count` idle subscribers, protocols in equal parts."""
+    """Return KiB of broker memory for each of `count` idle subscribers of all protocols."""
     with penstock_process() as (process, port), contextlib.ExitStack() as stack:
-        for name in PROTOCOLS:  # what the first client of a protocol costs is paid once
+        for (
+            name
+        ) in PROTOCOLS:  # memory that the first client of a protocol allocates is not counted
             WIRES[name].open_subscriber(stack.enter_context(connect(port)), b"x")
         before = resident_kib(process)
         for number in range(count):
@@ -54,7 +56,7 @@ def idle(count: int) -> dict[str, Any]:
 
 
 def restless(clients: int, seconds: float) -> dict[str, Any]:
-    """Growth in KiB over the second half of `seconds` of `clients` that come and go."""
+    """Return the growth in KiB over the second half of `seconds` with short-lived clients."""
     randomness = random.Random(1)  # noqa: S311
     with penstock_process() as (process, port), contextlib.ExitStack() as stack:
         present: list[socket.socket] = []
@@ -69,7 +71,7 @@ def restless(clients: int, seconds: float) -> dict[str, Any]:
             visits += 1
             for peer in randomness.sample(present, min(20, len(present))):
                 with contextlib.suppress(BlockingIOError):
-                    peer.recv(1 << 20)  # all of them hear every message
+                    peer.recv(1 << 20)  # all of them receive every message
             if not middle and time.monotonic() - start > seconds / 2:
                 middle = resident_kib(process)
         return {
@@ -81,7 +83,7 @@ def restless(clients: int, seconds: float) -> dict[str, Any]:
 
 
 def visit(port: int, name: str) -> socket.socket:
-    """Connect, subscribe, and publish one message from a second connection that leaves at once."""
+    """Connect, subscribe, and publish one message from a second connection; close that one."""
     wire = WIRES[name]
     subscriber = connect(port)
     size = wire.open_subscriber(subscriber, b"v" * 100)
@@ -106,7 +108,7 @@ def main() -> int:
         print(", ".join(f"{name} {value:.1f}" if isinstance(value, float) else f"{name} {value}"
                         for name, value in row.items()))  # fmt: skip
     if arguments.save:
-        print(f"kept in {save('crowd', results)}")
+        print(f"saved to {save('crowd', results)}")
     return int(results[0]["kib_each"] > IDLE_KIB_MAX or results[1]["growth_kib"] > GROWTH_KIB_MAX)
 
 

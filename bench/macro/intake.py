@@ -1,16 +1,16 @@
-"""Acknowledged publishes a second with every message on disk, beside JetStream in the same run.
+"""Acknowledged publishes per second with every message on disk, and JetStream in the same run.
 
     python -m bench.macro.intake [--save] [--quick] [--rounds 3]
 
-One publisher sends prepared frames of 100 bytes and counts the acknowledgments, of which each must
-say that its message is kept; no more than a window of messages is ever unanswered. A figure is
-messages divided by the time from the first byte sent to the last acknowledgment.
+One publisher sends prepared frames of 100 bytes and counts the acknowledgments, which must all
+report success. A window limits the messages without an acknowledgment. A figure is messages divided
+by the time from the first byte sent to the last acknowledgment.
 
-Penstock runs with `fsync`: an acknowledgment leaves when its message is on disk. JetStream runs
-with its defaults: a stream on files, which are synced every two minutes. Its publisher is the same
-program: PUB with a reply subject, acknowledgments counted by their sequence numbers. It is at its
-best with another window from run to run, so it is given three. Rounds of all alternate; the best of
-each is kept.
+Penstock runs with `fsync`: an acknowledgment is sent when its message is on disk. JetStream runs
+with its defaults: a file stream that is synced every two minutes. Its publisher is the same
+program: PUB with a reply subject, acknowledgments counted by their sequence numbers. Its best
+window differs from run to run, so it is measured with three. Rounds of all alternate; the best of
+each counts.
 """
 
 import argparse
@@ -40,20 +40,20 @@ WINDOW = 500_000
 SECONDS_MAX = 120
 ANSWER_SECONDS_MAX = 60
 
-# Times JetStream's file store in the same run.
+# Target ratio to JetStream's file store in the same run.
 TIMES_MIN = {"rheos2": 5.0}
 
 
 class Counter(ABC):
-    """Counts acknowledgments in a stream that comes in pieces; none may be a refusal."""
+    """Counts acknowledgments in a stream; each must report success."""
 
     @abstractmethod
     def count(self, data: memoryview) -> int:
-        """Take the next piece; return how many acknowledgments end in it."""
+        """Add the next bytes; return how many acknowledgments they complete."""
 
 
 class FixedCounter(Counter):
-    """Acknowledgments of one size, as those of our protocols are."""
+    """Counts acknowledgments of a fixed size, as in Penstock's protocols."""
 
     def __init__(self, wire: Wire) -> None:
         self._counter = AcknowledgmentCounter(wire)
@@ -66,7 +66,7 @@ class FixedCounter(Counter):
 
 
 class JetstreamCounter(Counter):
-    """Acknowledgments of JetStream: JSON with the message's number in the stream."""
+    """Counts acknowledgments of JetStream: JSON with the message's sequence number."""
 
     MARK = b'"seq":'
 
@@ -90,7 +90,7 @@ COUNTERS: dict[str, Callable[[], Counter]] = {
 
 
 class Jetstream(Nats):
-    """A stream on files, made when the first publisher comes; every publish is answered."""
+    """JetStream with a file stream, created by the first publisher; acknowledges each publish."""
 
     name = "jetstream"
 
@@ -116,7 +116,7 @@ ACKNOWLEDGED: dict[str, Wire] = {
 
 
 class Window:
-    """Bounds unanswered messages, between the thread that sends and the one that counts."""
+    """Limits unacknowledged messages, between the sending and the counting thread."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -137,13 +137,13 @@ class Window:
             self._moved.notify()
 
     def fail(self, failure: BaseException) -> None:
-        """Wake the waiting thread: no more answers will come."""
+        """Wake the waiting thread: no more acknowledgments will arrive."""
         with self._moved:
             self._failure = failure
             self._moved.notify()
 
     def finish(self) -> None:
-        """Wait until all are answered."""
+        """Wait until all are acknowledged."""
         with self._moved:
             self._wait_for(lambda: self._sent == self._answered)
 
@@ -155,7 +155,7 @@ class Window:
 
 
 def count_answers(peer: socket.socket, counter: Counter, total: int, window: Window) -> None:
-    """Read `total` acknowledgments, and not one more."""
+    """Read exactly `total` acknowledgments."""
     buffer = bytearray(1024 * 1024)
     view = memoryview(buffer)
     answered = 0
@@ -173,7 +173,7 @@ def count_answers(peer: socket.socket, counter: Counter, total: int, window: Win
 def load(
     peer: socket.socket, pieces: Iterable[tuple[memoryview, int]], counter: Counter, window: int
 ) -> float:
-    """Send pieces of so many frames each and wait for all answers; return the seconds it took."""
+    """Send all pieces and wait for the acknowledgments; return the seconds it took."""
     pieces = list(pieces)
     total = sum(count for _, count in pieces)
     out = Window(window)
@@ -197,7 +197,7 @@ def load(
 
 
 def publish(name: str, port: int, count: int, window: int, results: "Queue[float]") -> None:
-    """Send `count` messages and wait for all answers; report the seconds it took."""
+    """Send `count` messages and wait for the acknowledgments; report the seconds it took."""
     with socket.create_connection((HOST, port), timeout=SECONDS_MAX) as peer:
         frame = ACKNOWLEDGED[name].open_publisher(peer)(VALUE)
         per_write = min(WRITE_BYTES // len(frame), window // 4)
@@ -208,7 +208,7 @@ def publish(name: str, port: int, count: int, window: int, results: "Queue[float
 
 
 def run(name: str, port: int, *, count: int, window: int = WINDOW) -> float:
-    """Return acknowledged messages a second."""
+    """Return acknowledged messages per second."""
     context = multiprocessing.get_context("fork")
     results: Queue[float] = context.Queue()
     sender = context.Process(target=publish, args=(name, port, count, window, results))
@@ -225,7 +225,7 @@ def folder_bytes(folder: Path) -> int:
 
 
 def measure(*, rounds: int, count: int) -> list[dict[str, Any]]:
-    """Best figures of every acknowledged protocol and of JetStream."""
+    """Return the best figures of every protocol with acknowledgments and of JetStream."""
     best: dict[str, float] = {}
     sizes: dict[str, float] = {}
     for _ in range(rounds):
@@ -250,7 +250,7 @@ def measure(*, rounds: int, count: int) -> list[dict[str, Any]]:
 
 
 def misses(results: list[dict[str, Any]]) -> list[str]:
-    """What falls short of the bars."""
+    """Return the figures that miss their targets."""
     return [
         f"{row['protocol']}: {row['times_jetstream']:.1f} times JetStream,"
         f" {TIMES_MIN[row['protocol']]:.0f} wanted"
@@ -275,10 +275,10 @@ def main() -> int:
             f" {row['times_jetstream']:>12.1f} {row['stored_bytes_each']:>11.0f}"
         )
     if arguments.save:
-        print(f"kept in {save('intake', results)}")
+        print(f"saved to {save('intake', results)}")
     short = misses(results)
     for miss in short:
-        print(f"below the bar: {miss}", file=sys.stderr)
+        print(f"below target: {miss}", file=sys.stderr)
     return 1 if short and not arguments.quick else 0
 
 

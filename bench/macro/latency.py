@@ -1,4 +1,4 @@
-"""Latency at a steady rate, beside nats-server in the same run.
+"""Latency at a constant rate, and that of nats-server in the same run.
 
     python -m bench.macro.latency [--save] [--quick]
 
@@ -51,13 +51,13 @@ def publish(wire: Wire, port: int, count: int) -> None:
 
 
 def subscribe(wire: Wire, port: int, count: int, ready: Any, results: "Queue[list[float]]") -> None:  # noqa: ANN401
-    """Receive `count` messages; report how late each was, in seconds."""
+    """Receive `count` messages; report the latency of each, in seconds."""
     with socket.create_connection((HOST, port), timeout=SECONDS_MAX) as peer:
         size = wire.open_subscriber(peer, bytes(VALUE_BYTES))
         ready.release()
         late: list[float] = []
         pending = bytearray()
-        # The value lies at one place of every delivery: found once, by the zeros behind the stamp.
+        # The value has the same position in every delivery; the zeros after the stamp locate it.
         offset = -1
         while len(late) < count:
             pending += peer.recv(65_536)
@@ -114,7 +114,7 @@ def main() -> int:
         print(f"{name:<9} " + " ".join(f"{figures[p]:>8.0f}" for p in figures))
     if arguments.save:
         rows = [{"protocol": name, "per_second": PER_SECOND, **f} for name, f in best.items()]
-        print(f"kept in {save('latency', rows)}")
+        print(f"saved to {save('latency', rows)}")
     return 0
 
 

@@ -1,11 +1,11 @@
-"""Latency at a steady rate with every message in the log, beside a broker without one.
+"""Latency at a constant rate with every message in the log, and without a log.
 
     python -m bench.macro.log_latency [--save] [--quick] [--rounds 3]
 
 10,000 messages of 100 bytes a second by the clock, whether or not earlier ones have arrived, as in
-`bench.macro.latency`. "Acknowledged" is from when a message is due to its acknowledgment, which
-with `fsync` leaves when it is on disk; "delivered" is to a subscriber, who does not wait for the
-disk and must not notice that others do. The figures are those of the best round by its p99.
+`bench.macro.latency`. "Acknowledged" is the time from when a message is due to its acknowledgment,
+which with `fsync` is sent when the message is on disk. "Delivered" is the time to a subscriber;
+delivery does not wait for the disk. The figures are those of the best round by its p99.
 """
 
 import argparse
@@ -29,7 +29,7 @@ ACKNOWLEDGED_PROTOCOL = "rheos2"
 
 
 def send(peer: socket.socket, frame: bytes, count: int, start: float) -> None:
-    """Send `count` messages at the rate, the first when `start` has come."""
+    """Send `count` messages at the rate, the first at `start`."""
     peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     due = start
     for _ in range(count // BURST):
@@ -62,7 +62,7 @@ def acknowledged(name: str, port: int, *, count: int) -> dict[str, float]:
 
 
 def measure(*, rounds: int, count: int) -> list[dict[str, Any]]:
-    """Best figures of every durability."""
+    """Return the best figures of every durability."""
     best: dict[tuple[str, str, str], dict[str, float]] = {}
 
     def take(key: tuple[str, str, str], figures: dict[str, float]) -> None:
@@ -104,7 +104,7 @@ def main() -> int:
         figures = " ".join(f"{row[name]:>7.0f}" for name in ("p50_us", "p90_us", "p99_us"))
         print(f"{row['measure']:<13} {row['protocol']:<9} {row['durability']:<11} {figures}")
     if arguments.save:
-        print(f"kept in {save('log_latency', results)}")
+        print(f"saved to {save('log_latency', results)}")
     return 0
 
 

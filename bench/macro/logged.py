@@ -1,11 +1,11 @@
-"""Publish-subscribe with every message in the log, beside nats-server's core in the same run.
+"""Publish-subscribe with every message in the log, and core nats-server in the same run.
 
     python -m bench.macro.logged [--save] [--quick] [--rounds 3]
 
 The load of `bench.macro.pubsub`, one publisher and one subscriber, through a new `penstock serve`
 for each durability and round. With `memory` nothing is written to disk: the difference to the
-others is the price of the log. nats-server keeps nothing. Rounds of all alternate; the best of each
-is kept.
+others is the cost of the log. nats-server stores nothing. Rounds of all alternate; the best of each
+counts.
 
 "Of bare writes" compares the bytes that the log wrote in a second with plain writes of 4 MiB into a
 new file in the same run, without a sync. In a virtual machine that returns free memory to its host
@@ -29,12 +29,12 @@ DURABILITIES = ("memory", "os", "fsync")
 PROTOCOLS = [name for name in WIRES if name != "nats"]
 BARE_WRITE_BYTES = 4 * 1024 * 1024
 
-# Times nats-server in the same run.
+# Target ratio to nats-server in the same run.
 TIMES_MIN = {("herald", "os"): 1.5}
 
 
 def bare_write_rate(total: int) -> float:
-    """Bytes a second of writes into a new file, without a sync."""
+    """Return bytes per second of writes to a new file, without a sync."""
     piece = os.urandom(BARE_WRITE_BYTES)
     with data_folder() as folder, (folder / "bare").open("wb", buffering=0) as file:
         start = time.monotonic()
@@ -44,7 +44,7 @@ def bare_write_rate(total: int) -> float:
 
 
 def measure(*, rounds: int, count: int, names: list[str]) -> list[dict[str, Any]]:
-    """Best figures of every protocol with every durability, and of nats."""
+    """Return the best figures of every protocol with every durability, and of nats."""
     best: dict[tuple[str, str], float] = {}
     sizes: dict[tuple[str, str], float] = {}
     bare = 0.0
@@ -74,7 +74,7 @@ def measure(*, rounds: int, count: int, names: list[str]) -> list[dict[str, Any]
 
 
 def misses(results: list[dict[str, Any]]) -> list[str]:
-    """What falls short of the bars."""
+    """Return the figures that miss their targets."""
     short = []
     for row in results:
         bar = TIMES_MIN.get((row["protocol"], row["durability"]), 0.0)
@@ -106,10 +106,10 @@ def main() -> int:
             f" {row['of_bare_writes']:>15.0%}"
         )
     if arguments.save:
-        print(f"kept in {save('logged', results)}")
+        print(f"saved to {save('logged', results)}")
     short = misses(results)
     for miss in short:
-        print(f"below the bar: {miss}", file=sys.stderr)
+        print(f"below target: {miss}", file=sys.stderr)
     return 1 if short and not arguments.quick else 0
 
 

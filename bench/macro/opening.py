@@ -1,11 +1,12 @@
-"""How long it takes to open a large log: closed cleanly, and after kill -9.
+"""Time to open a large log: after a clean close, and after kill -9.
 
     python -m bench.macro.opening [--save] [--quick] [--gibibytes 10]
 
-A log is filled with messages of 100 bytes. Before each opening its files are put out of the page
-cache. "Open" is opening the log alone, with what it read meanwhile; "ready" is a whole broker, from
-the start of its process to the first connection that it takes, which an empty folder shows what is
-not the log's. For the crash a broker takes acknowledged messages into a new segment and is killed.
+A log is filled with messages of 100 bytes. Before each opening its files are evicted from the page
+cache. "Open" is opening the log alone, with the bytes it reads. "Ready" is a whole broker, from the
+start of its process to its first accepted connection; the same with an empty folder is the part
+that does not depend on the log. For the crash, a broker acknowledges messages in a new segment and
+is killed.
 """
 
 import argparse
@@ -29,7 +30,7 @@ READY_SECONDS_MAX = 2.0
 
 
 async def fill(folder: Path, size: int) -> None:
-    """Make a log of `size` bytes and close it."""
+    """Create a log of `size` bytes and close it."""
     appending = Appending(folder, Source(100))
     while appending.log.status().size < size:
         await appending.append(min(1_000_000, size // 200))
@@ -37,17 +38,17 @@ async def fill(folder: Path, size: int) -> None:
 
 
 def evict(folder: Path) -> None:
-    """Put all files out of the page cache."""
+    """Evict all files from the page cache."""
     for path in folder.rglob("*"):
         if path.is_file():
             handle = os.open(path, os.O_RDONLY)
-            os.fsync(handle)  # what is dirty stays
+            os.fsync(handle)  # dirty pages are not evicted
             os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
             os.close(handle)
 
 
 def bytes_read() -> int:
-    """What this process has read so far, from files and page cache."""
+    """Return the bytes that this process has read so far, from files and page cache."""
     for line in Path("/proc/self/io").read_text().splitlines():
         if line.startswith("rchar:"):
             return int(line.split()[1])
@@ -68,7 +69,7 @@ def open_log(folder: Path) -> tuple[float, int, int]:
 
 
 def ready(folder: Path) -> float:
-    """Seconds until a broker takes connections."""
+    """Return the seconds until a broker accepts connections."""
     evict(folder)
     with penstock_store(folder=folder) as store:
         return store.ready_seconds
@@ -82,7 +83,7 @@ def crash(folder: Path, count: int) -> None:
 
 
 def measure(*, size: int, crashed_count: int, starts: int = 3) -> list[dict[str, Any]]:
-    """All figures, for a log of `size` bytes."""
+    """Return all figures for a log of `size` bytes."""
     with data_folder() as folder:
         empty = min(ready(folder) for _ in range(starts))
     with data_folder() as folder:
@@ -122,10 +123,10 @@ def main() -> int:
             f" {row['ready_seconds']:>6.2f} {row['empty_ready_seconds']:>13.2f}"
         )
     if arguments.save:
-        print(f"kept in {save('opening', results)}")
+        print(f"saved to {save('opening', results)}")
     late = results[0]["ready_seconds"] > READY_SECONDS_MAX
     if late:
-        print(f"below the bar: ready after {results[0]['ready_seconds']:.1f} s", file=sys.stderr)
+        print(f"below target: ready after {results[0]['ready_seconds']:.1f} s", file=sys.stderr)
     return int(late and not arguments.quick)
 
 

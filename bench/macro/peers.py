@@ -1,4 +1,4 @@
-"""The brokers that are measured: started for one benchmark, on a free port, and ended after it."""
+"""Brokers under test: started for one benchmark on a free port, and stopped after it."""
 
 import contextlib
 import shutil
@@ -34,7 +34,7 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def penstock_process() -> Iterator[tuple["subprocess.Popen[bytes]", int]]:
-    """A Penstock broker with its in-memory log; gives its process and its port."""
+    """Run a Penstock broker with its in-memory log; yield its process and port."""
     port = free_port()
     with _process([sys.executable, "-c", SERVE, str(port)], port) as process:
         yield process, port
@@ -42,14 +42,14 @@ def penstock_process() -> Iterator[tuple["subprocess.Popen[bytes]", int]]:
 
 @contextlib.contextmanager
 def penstock() -> Iterator[int]:
-    """A Penstock broker with its in-memory log; gives its port."""
+    """Run a Penstock broker with its in-memory log; yield its port."""
     with penstock_process() as (_, port):
         yield port
 
 
 @contextlib.contextmanager
 def nats_server() -> Iterator[int]:
-    """nats-server as Debian ships it, with its defaults; gives its port."""
+    """Run nats-server from Debian with its defaults; yield its port."""
     path = shutil.which("nats-server") or shutil.which("nats-server", path="/usr/sbin")
     if path is None:
         raise SystemExit("nats-server is needed for this comparison: apt-get install nats-server")

@@ -1,11 +1,11 @@
-"""Messages through a whole broker, beside nats-server in the same run.
+"""Throughput of a whole broker, and of nats-server in the same run.
 
     python -m bench.macro.pubsub [--save] [--quick] [--rounds 3]
 
-One publisher sends prepared frames of 100 bytes as fast as the broker takes them, one or eight
-subscribers count what arrives, each in a process of its own. A figure is messages published (or
+One publisher sends prepared frames of 100 bytes as fast as the broker reads them. One or eight
+subscribers count what arrives, each in its own process. A figure is messages published (or
 delivered, for the fan-out) divided by the time from the first byte sent to the last byte received,
-acknowledgments included. Rounds of all brokers alternate; the best of each is kept.
+acknowledgments included. Rounds of all brokers alternate; the best of each counts.
 """
 
 import argparse
@@ -27,13 +27,13 @@ VALUE = bytes(range(100))
 WRITE_BYTES = 256 * 1024
 SECONDS_MAX = 60
 
-# Times nats-server in the same run, one publisher and one subscriber; and eight subscribers.
+# Target ratios to nats-server in the same run: one subscriber, and eight subscribers.
 TIMES_MIN = {"herald": 4.0, "rheos1": 2.0, "rheos2": 2.0, "fleximq": 2.0, "lamamq": 2.0}
 FAN_OUT_TIMES_MIN = 4.0
 
 
 def publish(wire: Wire, port: int, count: int, results: "Queue[float]") -> None:
-    """Send `count` messages; report when the first byte left."""
+    """Send `count` messages; report when the first byte was sent."""
     with socket.create_connection((HOST, port), timeout=SECONDS_MAX) as peer:
         frame = wire.open_publisher(peer)(VALUE)
         acknowledged = threading.Thread(
@@ -51,7 +51,7 @@ def publish(wire: Wire, port: int, count: int, results: "Queue[float]") -> None:
 
 
 def drain(peer: socket.socket, size: int) -> None:
-    """Read and forget `size` bytes."""
+    """Read and discard `size` bytes."""
     buffer = bytearray(1024 * 1024)
     while size > 0:
         received = peer.recv_into(buffer)
@@ -61,7 +61,7 @@ def drain(peer: socket.socket, size: int) -> None:
 
 
 def subscribe(wire: Wire, port: int, count: int, ready: Any, results: "Queue[float]") -> None:  # noqa: ANN401
-    """Receive `count` messages; report when the last byte came."""
+    """Receive `count` messages; report when the last byte arrived."""
     with socket.create_connection((HOST, port), timeout=SECONDS_MAX) as peer:
         size = wire.open_subscriber(peer, VALUE) * count
         ready.release()
@@ -70,7 +70,7 @@ def subscribe(wire: Wire, port: int, count: int, ready: Any, results: "Queue[flo
 
 
 def run(wire: Wire, port: int, *, count: int, subscribers: int) -> float:
-    """Return messages a second, delivered to each subscriber."""
+    """Return the messages per second delivered to each subscriber."""
     context = multiprocessing.get_context("fork")
     ready = context.Semaphore(0)
     results: Queue[float] = context.Queue()
@@ -95,7 +95,7 @@ def run(wire: Wire, port: int, *, count: int, subscribers: int) -> float:
 
 
 def measure(*, rounds: int, count: int, names: list[str]) -> list[dict[str, Any]]:
-    """Best figures of every protocol and of nats, for one and for eight subscribers."""
+    """Return the best figures of every protocol and of nats, for one and eight subscribers."""
     best: dict[tuple[str, int], float] = {}
     with penstock() as own, nats_server() as nats:
         for subscribers, divisor in ((1, 1), (8, 8)):
@@ -119,7 +119,7 @@ def measure(*, rounds: int, count: int, names: list[str]) -> list[dict[str, Any]
 
 
 def misses(results: list[dict[str, Any]]) -> list[str]:
-    """What falls short of the bars."""
+    """Return the figures that miss their targets."""
     short = []
     for row in results:
         fan_out = row["subscribers"] > 1
@@ -149,10 +149,10 @@ def main() -> int:
             f" {row['delivered'] / 1e6:>10.2f} {row['times_nats']:>7.1f}"
         )
     if arguments.save:
-        print(f"kept in {save('pubsub', results)}")
+        print(f"saved to {save('pubsub', results)}")
     short = misses(results)
     for miss in short:
-        print(f"below the bar: {miss}", file=sys.stderr)
+        print(f"below target: {miss}", file=sys.stderr)
     return 1 if short and not arguments.quick else 0
 
 

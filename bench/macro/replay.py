@@ -1,12 +1,12 @@
-"""History to one client, beside live delivery of the same messages in the same run.
+"""Replay of history to one client, and live delivery of the same messages in the same run.
 
     python -m bench.macro.replay [--save] [--quick] [--rounds 1]
 
 Live: one publisher and one subscriber through a broker with its log, as in `bench.macro.logged`.
-Replay: when all of it is kept, another client subscribes from the earliest message on and counts
-what arrives, from its subscription to the last byte. Then one message more is published: it must
-come next, whole, behind exactly the messages there were. herald has no names to put a place in
-history behind, so its replay is by configuration and the broker is started again for it.
+Replay: when all messages are in the log, another client subscribes from the earliest message and
+counts what arrives, from its subscription to the last byte. Then one more message is published: it
+must arrive next, after exactly the messages in the log. A herald subscription cannot carry a start,
+so its replay is configured, and the broker is restarted for it.
 """
 
 import argparse
@@ -30,12 +30,12 @@ REPLAY = f'[herald.replay]\n{CHANNEL} = "@earliest"\n'
 LAST = pubsub.VALUE[::-1]
 SECONDS_MAX = 120
 
-# Times live delivery of the same protocol in the same run.
+# Target ratio to live delivery of the same protocol in the same run.
 TIMES_MIN = 1.0
 
 
 def replay(wire: Wire, port: int, count: int, results: "Queue[float]") -> None:
-    """Receive `count` messages of history and a live one; report the seconds that history took."""
+    """Receive `count` messages of history and a live one; report the seconds for history."""
     with (
         socket.create_connection((HOST, port), timeout=SECONDS_MAX) as peer,
         socket.create_connection((HOST, port), timeout=SECONDS_MAX) as publisher,
@@ -53,7 +53,7 @@ def replay(wire: Wire, port: int, count: int, results: "Queue[float]") -> None:
 
 
 def receive(peer: socket.socket, size: int) -> None:
-    """Read `size` bytes, behind which there must be none yet."""
+    """Read `size` bytes; no more may have arrived."""
     buffer = bytearray(1024 * 1024)
     while size > 0:
         received = peer.recv_into(buffer)
@@ -65,7 +65,7 @@ def receive(peer: socket.socket, size: int) -> None:
 
 
 def run_replay(wire: Wire, port: int, *, count: int) -> float:
-    """Return messages of history a second."""
+    """Return messages of history per second."""
     context = multiprocessing.get_context("fork")
     results: Queue[float] = context.Queue()
     client = context.Process(target=replay, args=(wire, port, count, results))
@@ -78,7 +78,7 @@ def run_replay(wire: Wire, port: int, *, count: int) -> float:
 
 
 def run(name: str, *, count: int, durability: str = "os") -> tuple[float, float]:
-    """Return messages a second live, and of the same messages from history."""
+    """Return messages per second, live and then from history."""
     wire = WIRES[name]
     with data_folder() as folder:
         with penstock_store(durability, folder=folder) as store:
@@ -90,7 +90,7 @@ def run(name: str, *, count: int, durability: str = "os") -> tuple[float, float]
 
 
 def measure(*, rounds: int, count: int, names: list[str]) -> list[dict[str, Any]]:
-    """Best figures of every protocol."""
+    """Return the best figures of every protocol."""
     best: dict[str, tuple[float, float]] = {}
     for _ in range(rounds):
         for name in names:
@@ -126,11 +126,11 @@ def main() -> int:
             f" {row['times_live']:>7.1f}"
         )
     if arguments.save:
-        print(f"kept in {save('replay', results)}")
+        print(f"saved to {save('replay', results)}")
     short = [row for row in results if row["times_live"] < TIMES_MIN]
     for row in short:
         print(
-            f"below the bar: {row['protocol']}: {row['times_live']:.2f} times live delivery",
+            f"below target: {row['protocol']}: {row['times_live']:.2f} times live delivery",
             file=sys.stderr,
         )
     return 1 if short and not arguments.quick else 0

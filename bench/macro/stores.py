@@ -1,4 +1,4 @@
-"""Brokers that keep messages on disk, each in a folder of its own that is removed afterwards."""
+"""Brokers that store messages on disk, each in its own folder, which is removed afterwards."""
 
 import contextlib
 import shutil
@@ -18,7 +18,7 @@ STOP_SECONDS_MAX = 60
 
 
 class Store:
-    """A broker with a disk, as a process."""
+    """The process of a broker that stores messages on disk."""
 
     def __init__(self, command: list[str], port: int, folder: Path) -> None:
         self.port = port
@@ -27,7 +27,7 @@ class Store:
         self.started = time.monotonic()
         self.process = subprocess.Popen(command, stdout=self._output, stderr=self._output)  # noqa: S603
         self.ready_seconds = self._wait_until_ready()
-        """From the start of the process to the first connection that it took."""
+        """Seconds from the start of the process to its first accepted connection."""
 
     def _wait_until_ready(self) -> float:
         while True:
@@ -43,7 +43,7 @@ class Store:
                 return time.monotonic() - self.started
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> str:
-        """End the process and wait for it; return what it said."""
+        """Stop the process and wait for it; return its output."""
         if self._output.closed:
             return ""
         self.process.send_signal(number)
@@ -56,7 +56,7 @@ class Store:
 
 @contextlib.contextmanager
 def data_folder() -> Iterator[Path]:
-    """A folder on the disk that temporary files are on."""
+    """Create a folder on the disk for temporary files; remove it afterwards."""
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as name:
         yield Path(name)
 
@@ -67,7 +67,7 @@ def penstock_store(
 ) -> Iterator[Store]:
     """`penstock serve` with its log; `config` is the text of a penstock.toml.
 
-    Without a folder it gets a new one for as long as it runs.
+    Without a folder it gets a temporary one.
     """
     with contextlib.ExitStack() as stack:
         folder = folder or stack.enter_context(data_folder())
@@ -86,7 +86,7 @@ def penstock_store(
 
 @contextlib.contextmanager
 def jetstream_store() -> Iterator[Store]:
-    """nats-server as Debian ships it, with JetStream and its defaults."""
+    """nats-server from Debian, with JetStream and its defaults."""
     path = shutil.which("nats-server") or shutil.which("nats-server", path="/usr/sbin")
     if path is None:
         raise SystemExit("nats-server is needed for this comparison: apt-get install nats-server")

@@ -1,10 +1,11 @@
-"""Acknowledged publishes to more and more topics, through a broker with its log.
+"""Acknowledged publishes to different numbers of topics, through a broker with its log.
 
     python -m bench.macro.topics [--save] [--quick] [--rounds 3]
 
-A Rheos v2 client makes so many topics, then publishes 100 bytes to each of them in turn, over and
-over: no two messages in a row have the same topic. Topics made and messages acknowledged a second,
-with `fsync`. Rounds of all numbers of topics alternate; the best of each is kept.
+A Rheos v2 client creates the topics, then publishes 100 bytes to each of them in turn, repeatedly:
+no two consecutive messages have the same topic. Figures are topics created and messages
+acknowledged per second, with `fsync`. Rounds of all numbers of topics alternate; the best of each
+counts.
 """
 
 import argparse
@@ -26,18 +27,18 @@ if TYPE_CHECKING:
     from multiprocessing.queues import Queue
 
 TOPIC_COUNTS = (1, 100, 10_000, 100_000)
-# What 100,000 topics may cost: how many times slower than one topic.
+# How many times slower 100,000 topics may be than one topic.
 SLOWER_MAX = 3.0
 
 
 def frames(opcode: OpCode, topic_count: int, data: bytes) -> list[bytes]:
-    """One frame for each topic."""
+    """Return one frame for each topic."""
     names = (b"plant/%05d/temperature" % number for number in range(topic_count))
     return [rheos2.encode(rheos2.Event(CLIENT, opcode, name, data)) for name in names]
 
 
 def pieces(each: list[bytes], count: int) -> Iterable[tuple[memoryview, int]]:
-    """`count` frames in turn, in writes of a fitting size."""
+    """Return `count` frames in turn, joined into large writes."""
     per_write = WRITE_BYTES // len(each[0])
     while len(each) < per_write:
         each = each * 2
@@ -56,7 +57,7 @@ def pieces(each: list[bytes], count: int) -> Iterable[tuple[memoryview, int]]:
 
 
 def publish(port: int, topic_count: int, count: int, results: "Queue[float]") -> None:
-    """Make the topics, publish; report the seconds that each took."""
+    """Create the topics and publish; report the seconds that each took."""
     with socket.create_connection((HOST, port), timeout=SECONDS_MAX) as peer:
         creations = frames(OpCode.CREATE, topic_count, b"")
         for each, messages in ((creations, topic_count), (None, count)):
@@ -66,7 +67,7 @@ def publish(port: int, topic_count: int, count: int, results: "Queue[float]") ->
 
 
 def run(port: int, *, topic_count: int, count: int) -> tuple[float, float]:
-    """Return topics made and messages acknowledged a second."""
+    """Return topics created and messages acknowledged per second."""
     context = multiprocessing.get_context("fork")
     results: Queue[float] = context.Queue()
     client = context.Process(target=publish, args=(port, topic_count, count, results))
@@ -79,7 +80,7 @@ def run(port: int, *, topic_count: int, count: int) -> tuple[float, float]:
 
 
 def measure(*, rounds: int, count: int, topic_counts: Iterable[int]) -> list[dict[str, Any]]:
-    """Best figures for each number of topics."""
+    """Return the best figures for each number of topics."""
     best: dict[int, tuple[float, float]] = {}
     for _ in range(rounds):
         for topic_count in topic_counts:
@@ -116,11 +117,11 @@ def main() -> int:
             f" {row['times_slower']:>13.1f} {row['topics_made']:>12,.0f}"
         )
     if arguments.save:
-        print(f"kept in {save('topics', results)}")
+        print(f"saved to {save('topics', results)}")
     slow = [row for row in results if row["times_slower"] > SLOWER_MAX]
     for row in slow:
         print(
-            f"below the bar: {row['topics']:,} topics are {row['times_slower']:.1f} times slower",
+            f"below target: {row['topics']:,} topics are {row['times_slower']:.1f} times slower",
             file=sys.stderr,
         )
     return 1 if slow and not arguments.quick else 0

@@ -1,7 +1,7 @@
-"""How to load a broker in each protocol: those of `penstock bench`, and that of the peer.
+"""Load generators for each protocol: those of `penstock bench`, and one for nats-server.
 
-Load generators send frames made beforehand and count the bytes that come back, for Penstock and for
-its peers alike, so that what is measured is the broker and not its clients.
+They send prepared frames and count the bytes that arrive, for Penstock and nats-server alike, so
+that the figures measure the broker and not its clients.
 """
 
 import socket
@@ -16,7 +16,7 @@ CHANNEL = 7
 
 
 class Nats(Wire):
-    """The text protocol of nats-server, the peer."""
+    """The text protocol of nats-server."""
 
     name = "nats"
     interjection = b"PING\r\n"

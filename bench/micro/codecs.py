@@ -1,11 +1,11 @@
-"""Frames a second of scan, encode and both, beside the plain codec and a bare copy of the bytes.
+"""Frames per second of scan, encode and both, of the plain codec and of a copy of the bytes.
 
     python -m bench.micro.codecs [--quick] [--save]
 
 Every figure is the best of several rounds on one buffer of publish frames, as a broker's read
 would hold it. "Both" scans the buffer and encodes every row for subscribers of the same protocol.
 The plain codec decodes the same frames one by one and encodes one delivery for each. The bare copy
-is `bytes(buffer)`: the same bytes moved once, into a new object, as an encoder's result is one.
+is `bytes(buffer)`: the same bytes copied once into a new object, as an encoder does.
 """
 
 import argparse
@@ -40,8 +40,8 @@ CHANNEL = 17
 SENDER = batches.Sender(bytes(range(16)), 1000)
 TIMESTAMP_US = 1_700_000_000_000_000
 
-# At 100 bytes: how many times the plain codec scan+encode must be, and how many bare copies it may
-# cost.
+# Targets of scan+encode at 100 bytes: the smallest speed in times the plain codec, and the largest
+# cost in bare copies.
 TIMES_PLAIN_MIN = 15
 COPIES_MAX = {
     HERALD: 6,
@@ -53,7 +53,7 @@ COPIES_MAX = {
 
 
 class Case:
-    """One protocol with one size of value: a buffer of frames and what is done with it."""
+    """One protocol with one size of value: a buffer of frames and the functions to measure."""
 
     def __init__(self, protocol: Protocol, value_bytes: int) -> None:
         self.protocol = protocol
@@ -170,7 +170,7 @@ class Case:
 
 
 def best_seconds(work: Callable[[], object], *, rounds: int, calls: int) -> float:
-    """The shortest time of one call, over `rounds` rounds of `calls` calls."""
+    """Return the shortest time of one call, over `rounds` rounds of `calls` calls."""
     best = float("inf")
     for _ in range(rounds):
         start = time.perf_counter()
@@ -181,12 +181,12 @@ def best_seconds(work: Callable[[], object], *, rounds: int, calls: int) -> floa
 
 
 def measure(case: Case, *, rounds: int) -> dict[str, float]:
-    """Frames a second of each way, and the two ratios that are judged."""
+    """Return frames per second of each way, and the two ratios that have targets."""
     if case.scan() != len(case.buffer) or len(case.batch) != case.frames:
         raise AssertionError(f"the scan of {case.protocol.label} did not take the whole buffer")
     ways = {"copy": case.copy, "scan": case.scan, "encode": case.encode}
     ways["both"] = case.scan_and_encode
-    # Round by round, so that a busy moment of the machine falls on all ways alike.
+    # Rounds alternate, so that load from other processes affects all ways alike.
     seconds = dict.fromkeys(ways, float("inf"))
     for _ in range(rounds):
         for way, work in ways.items():
@@ -199,7 +199,7 @@ def measure(case: Case, *, rounds: int) -> dict[str, float]:
 
 
 def misses(results: list[dict[str, Any]]) -> list[str]:
-    """What falls short of the bars at 100 bytes."""
+    """Return the figures at 100 bytes that miss their targets."""
     short = []
     for row in results:
         if row["value_bytes"] != 100:
@@ -228,10 +228,10 @@ def main() -> int:
     else:
         print_table(results)
     if arguments.save:
-        print(f"kept in {save('codecs', results)}")
+        print(f"saved to {save('codecs', results)}")
     short = misses(results)
     for miss in short:
-        print(f"below the bar at 100 bytes: {miss}", file=sys.stderr)
+        print(f"below target at 100 bytes: {miss}", file=sys.stderr)
     return 1 if short and not arguments.quick else 0
 
 

@@ -1,21 +1,21 @@
-"""The log by itself, without a network: what an append costs, and how fast it is read back.
+"""The log without a network: the cost of an append, and the speed of reading.
 
     python -m bench.micro.log [--quick] [--save] [--gigabytes 4]
 
-Appends: batches of publish frames of 100 bytes, as a broker's read would bring them, go into a log
-with `os` durability. "Taking" is the processor time of the event loop's thread inside `append`, the
-part that holds up other clients; "own" is that of the whole process, with the thread that makes
-row groups of them; "system" is what the system takes to write them into its page cache. All are
-nanoseconds a message: first while one log grows, then for more and more topics. "In turn" has each
-message of another topic than the one before it, which is the worst case: a row group names all
-its topics. "Known" has 100 of them in use.
+Appends: batches of publish frames of 100 bytes, as from a broker's read, are appended to a log with
+`os` durability. All figures are nanoseconds per message. "Taking" is the processor time of the
+event loop's thread inside `append`, which delays other clients. "Own" is the processor time of the
+whole process, with the thread that builds row groups. "System" is the kernel's time for writing to
+the page cache. They are measured while one log grows, then for growing numbers of topics. "In turn"
+has consecutive messages of different topics, the worst case: a row group lists all its topics.
+"Known" uses 100 of the known topics.
 
-Reading: all row groups of a log in the page cache, one after the other in one thread, checked.
-"Row groups" are as a broker's replay reads them; "loaded" has them in a batch as well, ready to be
-encoded; "records" are Arrow record batches as commands and Spark read them; "topic" are those of a
-topic that is asked for and has the log to itself; "one of ten" are those of one topic of ten, which
-every row group has: its messages count, the bytes are those of all ten. The processor time of a
-message is beside them: on a busy machine it says more than the clock.
+Reading: one thread reads and checks all row groups of a log in the page cache. "Row groups" is the
+read of a broker's replay. "Loaded" also loads them into a batch, ready to be encoded. "Records" are
+Arrow record batches, as commands and Spark read them. "Topic" selects a topic that is alone in the
+log. "One of ten" selects one of ten topics that are in every row group: the messages are those of
+the topic, the bytes those of all ten. Processor time per message is shown too; on a busy machine it
+is more reliable than wall time.
 """
 
 import argparse
@@ -51,16 +51,16 @@ TOPIC_COUNTS = (1, 100, 10_000, 100_000)
 TOPICS_USED = 100
 SECONDS_MAX = 120
 
-# How many times the smallest of a row of figures the largest may be, and what reading must reach.
+# The largest allowed ratio of the largest to the smallest figure, and the targets for reading.
 GROWTH_MAX = 2.0
 READ_MESSAGES_MIN = 5_000_000
 READ_BYTES_MIN = 1_000_000_000
 
 
 class Source:
-    """Batches that were scanned from frames of `topic_count` topics in turn.
+    """Batches scanned from frames of `topic_count` topics in turn.
 
-    `known` topics were there before.
+    `known` topics exist before.
     """
 
     def __init__(self, topic_count: int, *, known: int = 0, batches_min: int = 8) -> None:
@@ -97,7 +97,7 @@ def _name(number: int) -> bytes:
 
 
 class Appending:
-    """A log that is filled from a source, by the thread of a running event loop."""
+    """A log that the running event loop fills from a source."""
 
     def __init__(self, folder: Path, source: Source) -> None:
         self.log = ArrowLog(folder, LogOptions(durability=DurabilityRules(Durability.OS)))
@@ -106,7 +106,7 @@ class Appending:
         self.log.attach(source.topics, self._settled.set)
 
     async def append(self, count: int) -> dict[str, float]:
-        """Append `count` messages or a few more; return nanoseconds for each."""
+        """Append at least `count` messages; return nanoseconds per message."""
         taking = 0
         start = resource.getrusage(resource.RUSAGE_SELF)
         clock = time.monotonic_ns()
@@ -136,12 +136,12 @@ class Appending:
 
 
 async def growing(*, gigabytes: float, count: int) -> list[dict[str, Any]]:
-    """The cost of an append while one log grows."""
+    """Return the cost of an append while one log grows."""
     results = []
     with data_folder() as folder:
         appending = Appending(folder, Source(1))
         steps = 5
-        await appending.append(count)  # what only the first ones cost
+        await appending.append(count)  # warm-up
         for step in range(steps):
             size = appending.log.status().size
             figures = await appending.append(count)
@@ -155,7 +155,7 @@ async def growing(*, gigabytes: float, count: int) -> list[dict[str, Any]]:
 
 
 async def many_topics(*, count: int, rounds: int) -> list[dict[str, Any]]:
-    """The cost of an append for more and more topics; the best of several rounds."""
+    """Return the cost of an append for each number of topics; the best of several rounds."""
     cases = [(topics, "in turn") for topics in TOPIC_COUNTS]
     cases += [(topics, "known") for topics in TOPIC_COUNTS[1:]]
     best: dict[tuple[int, str], dict[str, float]] = {}
@@ -165,7 +165,7 @@ async def many_topics(*, count: int, rounds: int) -> list[dict[str, Any]]:
             source = Source(topics) if use == "in turn" else Source(TOPICS_USED, known=topics)
             with data_folder() as folder:
                 appending = Appending(folder, source)
-                await appending.append(max(topics, 1000))  # every topic is new once
+                await appending.append(max(topics, 1000))  # warm-up: every topic once
                 figures = await appending.append(count)
                 appending.log.close()
             known = best.get(case, figures)
@@ -183,7 +183,7 @@ async def fill(folder: Path, *, topic_count: int, count: int) -> None:
 
 
 def read_back(folder: Path, *, rounds: int) -> list[dict[str, Any]]:
-    """Messages and bytes a second of each way to read a log."""
+    """Return messages and bytes per second of each way to read a log."""
     view = LogView(folder)
     bytes_all = sum(segment.size for segment in view.catalog.segments())
     files = Files()
@@ -243,7 +243,7 @@ def read_back(folder: Path, *, rounds: int) -> list[dict[str, Any]]:
 
 
 def misses(results: list[dict[str, Any]]) -> list[str]:
-    """What falls short of the bars."""
+    """Return the figures that miss their targets."""
     short = []
     for what, use in (("size", None), ("topics", "known"), ("topics", "in turn")):
         costs = [
@@ -267,7 +267,7 @@ def misses(results: list[dict[str, Any]]) -> list[str]:
 
 
 def measure(*, gigabytes: float, count: int, rounds: int) -> list[dict[str, Any]]:
-    """All figures."""
+    """Return all figures."""
     results = uvloop.run(growing(gigabytes=gigabytes, count=count))
     results += uvloop.run(many_topics(count=count, rounds=rounds))
     for topic_count in (1, 10):
@@ -290,10 +290,10 @@ def main() -> int:
         results = measure(gigabytes=arguments.gigabytes, count=1_000_000, rounds=5)
     print_tables(results)
     if arguments.save:
-        print(f"kept in {save('log', results)}")
+        print(f"saved to {save('log', results)}")
     short = misses(results)
     for miss in short:
-        print(f"below the bar: {miss}", file=sys.stderr)
+        print(f"below target: {miss}", file=sys.stderr)
     return 1 if short and not arguments.quick else 0
 
 

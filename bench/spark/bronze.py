@@ -1,12 +1,12 @@
-"""How fast records get from the log into the bronze table.
+"""Throughput and latency from the log to the bronze table.
 
     python -m bench.spark.bronze [--quick] [--save] [--rows 5000000]
 
-"now" is the pipeline's own stream with `availableNow` and 1,000,000 offsets a batch, to a new
-table; beside it, in the same run and in turns, Spark reads the same rows from Parquet files and
-writes them to others. "one row" is how long a micro-batch of one row takes, in milliseconds: to a
-sink that drops it, and to the table. "fresh" is how long a message takes from the moment it is sent
-to that at which its commit is in the table's log, at 1,000 messages a second through a broker.
+"now" is the pipeline's stream with `availableNow` and 1,000,000 offsets per batch, to a new table.
+In the same run, in turns, Spark copies the same rows from Parquet files to others. "one row" is the
+time of a micro-batch of one row, in milliseconds: to a sink that drops it, and to the table.
+"fresh" is the time from sending a message to its commit in the table's log, at 1,000 messages per
+second through a broker.
 """
 
 import argparse
@@ -48,7 +48,7 @@ FRESH_MS_MAX = {50: 400, 99: 1_000}
 def bronze(
     spark: SparkSession, log: Path, warehouse: Path, *, once: bool
 ) -> Iterator[StreamingQuery]:
-    """The pipeline's stream into a bronze table, which is stopped afterwards."""
+    """Run the pipeline's stream into a bronze table; stop it afterwards."""
     config = PipelineConfig(
         source=SourceConfig(path=str(log)),
         warehouse=WarehouseConfig(folder=str(warehouse)),
@@ -63,7 +63,7 @@ def bronze(
 
 
 def now(tables: Tables) -> None:
-    """Bring all rows into a new table."""
+    """Write all rows to a new table."""
     warehouse = tables.folder / "warehouse"
     shutil.rmtree(warehouse, ignore_errors=True)
     with bronze(tables.spark, tables.log, warehouse, once=True) as query:
@@ -72,7 +72,7 @@ def now(tables: Tables) -> None:
 
 
 async def one_row(tables: Tables, query: StreamingQuery, count: int) -> float:
-    """Milliseconds of micro-batches of one row, the median."""
+    """Return the median milliseconds of micro-batches of one row."""
     appending = Appending(tables.log, Source(1))
     durations: list[int] = []
     try:
@@ -110,7 +110,7 @@ def one_row_each(tables: Tables, count: int) -> list[dict[str, Any]]:
 
 
 def fresh(spark: SparkSession, seconds: float) -> dict[str, Any]:
-    """Percentiles of the time from sending a message to its commit, in milliseconds."""
+    """Return percentiles of the time from sending a message to its commit, in milliseconds."""
     with penstock_store() as store:
         warehouse = store.folder.parent / "warehouse"
         with (
@@ -138,7 +138,7 @@ def fresh(spark: SparkSession, seconds: float) -> dict[str, Any]:
 
 
 def _times(table: Path) -> Iterator[float]:
-    """Yield for each message of a table how long it took to be there."""
+    """Yield the time from sending to commit of each message of a table."""
     for commit in sorted((table / "_delta_log").glob("*.json")):
         committed_ns = commit.stat().st_mtime_ns
         for line in commit.read_bytes().splitlines():
@@ -180,23 +180,23 @@ def main() -> int:
         spark.stop()
     print(
         f"now: {found['ours'] / 1e6:.2f} million rows a second, Parquet to Parquet"
-        f" {found['other'] / 1e6:.2f}, {found['times']:.2f} times (bar {TIMES_MIN})"
+        f" {found['other'] / 1e6:.2f}, {found['times']:.2f} times (target {TIMES_MIN})"
     )
     short = ["now"] if found["times"] < TIMES_MIN else []
     for row in results:
         if row["way"] == "one row":
-            print(f"one row to {row['to']}: {row['milliseconds']:.0f} ms (bar {ONE_ROW_MS_MAX})")
+            print(f"one row to {row['to']}: {row['milliseconds']:.0f} ms (target {ONE_ROW_MS_MAX})")
             if row["milliseconds"] > ONE_ROW_MS_MAX:
                 short.append(f"one row to {row['to']}")
         elif row["way"] == "fresh":
             for each, bar in FRESH_MS_MAX.items():
-                print(f"fresh: p{each} {row[str(each)]:.0f} ms (bar {bar})")
+                print(f"fresh: p{each} {row[str(each)]:.0f} ms (target {bar})")
                 if row[str(each)] > bar:
                     short.append(f"fresh p{each}")
     if arguments.save:
-        print(f"kept in {save('spark_bronze', results)}")
+        print(f"saved to {save('spark_bronze', results)}")
     for way in short:
-        print(f"below the bar: {way}", file=sys.stderr)
+        print(f"below target: {way}", file=sys.stderr)
     return 1 if short and not quick else 0
 
 

@@ -1,14 +1,14 @@
-"""Reading a log with Spark, beside Spark's own Parquet reader on the same rows in the same run.
+"""Reading a log with Spark, and the same rows with Spark's Parquet reader in the same run.
 
     python -m bench.spark.scan [--quick] [--save] [--rows 5000000]
 
-Rows are messages of 100 random bytes under ten topics. The Parquet files are what Spark itself
-writes of them with its own settings. The log is read by `penstock.spark.scan` and by `spark.read`.
-All are measured in turns, the best of several rounds counts.
+Rows are messages of 100 random bytes in ten topics. Spark writes the Parquet files with its default
+settings. `penstock.spark.scan` and `spark.read` read the log. All are measured in turns, the best
+of several rounds counts.
 
-"rows" reads all columns and drops them; "to Parquet" writes them to Parquet files; "by topic"
-counts them by topic, the log by that column alone, which Spark's Parquet reader finds out by
-itself; "over Flight" reads all columns from a broker, beside reading them from its files.
+"rows" reads all columns and drops them. "to Parquet" writes them to Parquet files. "by topic"
+counts rows by topic: from the log with that column selected, from Parquet with Spark's own column
+pruning. "over Flight" reads all columns from a broker, and from its files for comparison.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from penstock.spark import session
 
 SECONDS_MAX = 30
 
-# How many times as fast as the other it must be.
+# Target ratios to the other reader.
 BARS = {"rows": 1.3, "to Parquet": 1.0, "by topic": 0.5, "over Flight": 0.7}
 
 
@@ -37,7 +37,7 @@ def by_topic(table: DataFrame) -> None:
 
 
 def wait_for(address: str) -> None:
-    """Return when something listens."""
+    """Wait until the port accepts connections."""
     host, _, port = address.partition(":")
     deadline = time.monotonic() + SECONDS_MAX
     while True:
@@ -52,7 +52,7 @@ def wait_for(address: str) -> None:
 
 
 def measure(tables: Tables, rounds: int, only: str = "") -> list[dict[str, Any]]:
-    """Rows a second of each, for each way of reading."""
+    """Return rows per second of each reader, for each way of reading."""
     ways: dict[str, dict[str, Callable[[], None]]] = {
         "rows": {
             "scan": lambda: noop(tables.of_scan()),
@@ -117,7 +117,7 @@ def main() -> int:
             results = measure(Tables(spark, folder, rows), rounds, arguments.only)
     finally:
         spark.stop()
-    print(f"{'':>19} {'ours':>8} {'other':>8} {'times':>6} {'bar':>5}   million rows a second")
+    print(f"{'':>19} {'ours':>8} {'other':>8} {'times':>6} {'target':>6}   million rows a second")
     short = []
     for row in results:
         way = row["way"]
@@ -128,9 +128,9 @@ def main() -> int:
         if row["times"] < BARS[way]:
             short.append(f"{way}, {row['how']}")
     if arguments.save:
-        print(f"kept in {save('spark_scan', results)}")
+        print(f"saved to {save('spark_scan', results)}")
     for way in short:
-        print(f"below the bar: {way}", file=sys.stderr)
+        print(f"below target: {way}", file=sys.stderr)
     return 1 if short and not arguments.quick else 0
 
 

@@ -1,4 +1,4 @@
-"""The same rows as a log and as Parquet files, for what is measured on Spark."""
+"""The same rows as a log and as Parquet files, for benchmarks on Spark."""
 
 import random
 import time
@@ -23,7 +23,7 @@ MESSAGES_DISTINCT = 200_000
 
 
 class Messages(Source):
-    """Batches of messages with values that no compression makes smaller."""
+    """Batches of messages with incompressible values."""
 
     def __init__(self, count: int) -> None:
         self.topics = TopicTable()
@@ -55,7 +55,7 @@ async def fill(folder: Path, count: int) -> None:
 
 
 class Tables:
-    """A log in `folder / "data"`, and what Spark writes of it to Parquet with its own settings."""
+    """Create a log in `folder / "data"`, and Parquet files of it with Spark's default settings."""
 
     def __init__(self, spark: SparkSession, folder: Path, rows: int) -> None:
         self.spark = spark
@@ -92,9 +92,9 @@ def noop(table: DataFrame) -> None:
 
 
 def compare(rows: int, *, rounds: int, **ways: Callable[[], None]) -> dict[str, float]:
-    """Rows a second of each way, in turns: the best of several rounds.
+    """Return rows per second of each way, in turns: the best of several rounds.
 
-    As many rounds before them only get Java warm.
+    As many rounds run before as a warm-up of the JVM.
     """
     rates = dict.fromkeys(ways, 0.0)
     for number in range(2 * rounds):

@@ -1,1 +1,1 @@
-"""`make demo`: a brewery whose devices, service and shop speak five protocols, and its tables."""
+"""`make demo`: a brewery whose devices, service and shop use five protocols, and its tables."""

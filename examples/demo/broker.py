@@ -1,4 +1,4 @@
-"""Chapter 1: a broker, `penstock serve`, in a process of its own."""
+"""Chapter 1: start `penstock serve` as a process."""
 
 import asyncio
 import re
@@ -11,17 +11,17 @@ from typing import NamedTuple
 
 from examples.demo.errors import DemoFailed
 from examples.demo.processes import penstock
-from examples.demo.screen import chapter, seen
+from examples.demo.screen import chapter, line
 
 __all__ = ["Broker", "broker", "port_or_any"]
 
 HOST = "127.0.0.1"
 START_SECONDS_MAX = 30.0
-LOOK_SECONDS = 0.02
+POLL_SECONDS = 0.02
 
 
 class Broker(NamedTuple):
-    """A broker's process, and where it is."""
+    """A broker's process, its addresses and its data folder."""
 
     process: subprocess.Popen[bytes]
 
@@ -33,8 +33,8 @@ class Broker(NamedTuple):
 
 @asynccontextmanager
 async def broker(folder: Path, *, usual_ports: bool) -> AsyncIterator[Broker]:
-    """Start a broker that keeps its messages below `folder`; it ends with the context."""
-    chapter("1 A broker", "One process, one port: the first bytes of a client tell its protocol.")
+    """Start a broker with its data in `folder`; stop it at the end of the context."""
+    chapter("1 A broker", "One process, one port: a client's first bytes identify its protocol.")
     ports = [port_or_any(usual) if usual_ports else 0 for usual in (7000, 7080, 7090)]
     tcp, http, flight = (f"{HOST}:{port}" for port in ports)
     arguments = ["serve", "--config", str(Path(__file__).with_name("penstock.toml"))]
@@ -45,15 +45,15 @@ async def broker(folder: Path, *, usual_ports: bool) -> AsyncIterator[Broker]:
             while "Ready." not in output.read_text():
                 if process.poll() is not None:
                     raise DemoFailed(f"the broker did not start: {output.read_text().strip()}")
-                await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.sleep(POLL_SECONDS)
         places = re.findall(r"(?:tcp|http|grpc)://\S+", output.read_text())
         found = {place.partition(":")[0]: place for place in places}
-        seen(f"{found['tcp']} takes rheos1, rheos2, fleximq, herald and lamamq.")
+        line(f"{found['tcp']} accepts rheos1, rheos2, fleximq, herald and lamamq.")
         yield Broker(process, found["tcp"], found["http"], found["grpc"], folder / "data")
 
 
 def port_or_any(usual: int) -> int:
-    """Return the usual port, or 0 for any if it is taken."""
+    """Return the usual port, or 0 for any free one if it is in use."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

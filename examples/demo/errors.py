@@ -1,7 +1,7 @@
-"""What ends the demo."""
+"""The error that ends the demo."""
 
 __all__ = ["DemoFailed"]
 
 
 class DemoFailed(Exception):
-    """The story cannot go on; its text says why, and what to do."""
+    """The demo cannot continue; the text says why, and what to do."""

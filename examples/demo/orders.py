@@ -1,40 +1,40 @@
-"""Chapter 4: orders over LamaMQ, and a middleware that refuses those which cannot be met."""
+"""Chapter 4: orders over LamaMQ, and a middleware that refuses those above the stock."""
 
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
-from examples.demo.screen import chapter, seen
+from examples.demo.screen import chapter, line
 from examples.demo.service import LITRES
 from examples.demo.topics import ORDERS
 
 import penstock
 from penstock.client import HookCall, Refused, TopicIs
 
-__all__ = ["TAKEN", "WANTED", "Order", "guarded", "push", "tell"]
+__all__ = ["ACCEPTED", "REQUESTED", "Order", "check_orders", "push", "show"]
 
-WANTED = (
+REQUESTED = (
     {"beer": "pils", "litres": 50},
     {"beer": "stout", "litres": 20},
     {"beer": "stout", "litres": 900},
     {"beer": "weizen", "litres": 100},
     {"beer": "cider", "litres": 5},
-    {"beer": "pils"},  # the guard lets it pass; the pipeline will miss the litres
+    {"beer": "pils"},  # the middleware accepts it; the pipeline finds that litres are missing
     {"beer": "pils", "litres": 200},
 )
-TAKEN = 5
+ACCEPTED = 5
 
 
 class Order(NamedTuple):
-    """An order as it was pushed; `refusal` is the guard's reason, empty if it was taken."""
+    """A pushed order; `refusal` is the middleware's reason, empty if it was accepted."""
 
     text: str
     refusal: str
 
 
-async def possible(call: HookCall) -> str | None:
-    """Let an order pass with None, refuse it with a text."""
+async def in_stock(call: HookCall) -> str | None:
+    """Return None to accept an order, or a text to refuse it."""
     order = json.loads(call.value)
     beer, litres = order["beer"], order.get("litres", 0)
     there = LITRES.get(beer, 0)
@@ -42,21 +42,21 @@ async def possible(call: HookCall) -> str | None:
 
 
 @asynccontextmanager
-async def guarded(url: str) -> AsyncIterator[None]:
-    """Have every order looked at while the context lasts, whatever protocol it comes in."""
+async def check_orders(url: str) -> AsyncIterator[None]:
+    """Check the orders of all protocols with a middleware, for the time of the context."""
     async with (
         penstock.connect(url, protocol="lamamq", name="guard") as guard,
-        await guard.middleware("possible", possible, conditions=[TopicIs(ORDERS)]),
+        await guard.middleware("in_stock", in_stock, conditions=[TopicIs(ORDERS)]),
     ):
         yield
 
 
 async def push(url: str) -> list[Order]:
-    """Push all orders; return what became of them."""
+    """Push all orders; return them with their refusals."""
     pushed = []
     async with penstock.connect(url, protocol="lamamq", name="shop") as shop:
-        for wanted in WANTED:
-            text = json.dumps(wanted)
+        for requested in REQUESTED:
+            text = json.dumps(requested)
             try:
                 await shop.publish(ORDERS, text.encode(), headers={"source": "web"})
                 pushed.append(Order(text, ""))
@@ -65,10 +65,10 @@ async def push(url: str) -> list[Order]:
     return pushed
 
 
-def tell(pushed: list[Order]) -> None:
-    """Show what the shop was told."""
-    chapter("4 Orders", "Over LamaMQ a shop pushes orders, and a middleware looks at each first.")
+def show(pushed: list[Order]) -> None:
+    """Show the accepted and the refused orders."""
+    chapter("4 Orders", "A shop pushes orders over LamaMQ, and a middleware checks each of them.")
     refused = [order for order in pushed if order.refusal]
-    seen(f"{len(pushed)} orders, {len(pushed) - len(refused)} taken and on disk.")
+    line(f"{len(pushed)} orders, {len(pushed) - len(refused)} accepted and on disk.")
     for order in refused:
-        seen(f"{order.text} refused: {order.refusal}")
+        line(f"{order.text} refused: {order.refusal}")

@@ -1,4 +1,4 @@
-"""Processes that end with the demo, together with all that they started."""
+"""Processes that the demo starts and stops, with their child processes."""
 
 import contextlib
 import os
@@ -13,16 +13,16 @@ from pathlib import Path
 __all__ = ["penstock"]
 
 END_SECONDS_MAX = 6.0
-LOOK_SECONDS = 0.02
+POLL_SECONDS = 0.02
 
 
 @contextmanager
 def penstock(
     *arguments: str, output: Path, end_seconds_max: float = END_SECONDS_MAX, **environment: str
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a command of the command line; what it prints goes to a file.
+    """Run `penstock` with its output in a file.
 
-    It is told to end when the context does, and killed if it does not within `end_seconds_max`.
+    At the end of the context it gets SIGTERM, and SIGKILL if it runs for `end_seconds_max` more.
     """
     command = [sys.executable, "-m", "penstock.cli", *arguments]
     plain = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
@@ -33,7 +33,7 @@ def penstock(
             stdout=file,
             stderr=subprocess.STDOUT,
             env=plain | environment,
-            start_new_session=True,  # Ctrl-C is for the demo, which then ends this in its order
+            start_new_session=True,  # Ctrl-C reaches the demo only, which then stops this process
         )
     try:
         yield process
@@ -52,7 +52,7 @@ def _end_session(session: int) -> None:
         for pid in left:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)
 
 
 def _members(session: int) -> Sequence[int]:

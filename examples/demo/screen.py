@@ -1,4 +1,4 @@
-"""What the demo prints: chapters, what was seen, tables."""
+"""Output of the demo: chapters, lines and tables."""
 
 import sys
 from collections.abc import Iterable, Sequence
@@ -9,29 +9,29 @@ from rich.padding import Padding
 from rich.status import Status
 from rich.table import Table
 
-__all__ = ["chapter", "problem", "seen", "table", "waiting"]
+__all__ = ["chapter", "line", "problem", "table", "waiting"]
 
 WIDTH_ELSEWHERE = 100
 _console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH_ELSEWHERE)
 
 
-def chapter(title: str, what_happens: str) -> None:
-    """Begin a chapter: one line that says what happens."""
-    _console.print(f"\n[bold cyan]{escape(title)}[/]  {escape(what_happens)}")
+def chapter(title: str, summary: str) -> None:
+    """Print the title of a chapter and a summary."""
+    _console.print(f"\n[bold cyan]{escape(title)}[/]  {escape(summary)}")
 
 
-def seen(text: str) -> None:
-    """Print a line of what was seen."""
+def line(text: str) -> None:
+    """Print an indented line."""
     _console.print(f"  {escape(text)}", soft_wrap=True)
 
 
 def problem(text: str) -> None:
-    """Print one line that says what is wrong and what to do."""
+    """Print a problem and what to do about it."""
     _console.print(f"  [bold red]{escape(text)}[/]", soft_wrap=True)
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print rows; numbers stand on the right."""
+    """Print a table; numbers are right-aligned."""
     rows = list(rows)
     grid = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="cyan")
     for place, name in enumerate(columns):
@@ -44,7 +44,7 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) 
 
 
 def waiting(text: str) -> Status:
-    """Say what is waited for; on a terminal it turns, and may be updated."""
+    """Show a status text; on a terminal with a spinner, and it can be updated."""
     if not _console.is_terminal:
-        seen(text)
+        line(text)
     return _console.status(escape(text))

@@ -1,4 +1,4 @@
-"""Chapter 5: `penstock pipeline run --once` makes tables of all that was sent."""
+"""Chapter 5: `penstock pipeline run --once` makes tables of all messages."""
 
 import asyncio
 import os
@@ -10,20 +10,20 @@ from pathlib import Path
 from examples.demo.broker import Broker
 from examples.demo.errors import DemoFailed
 from examples.demo.processes import penstock
-from examples.demo.screen import chapter, problem, seen, waiting
+from examples.demo.screen import chapter, line, problem, waiting
 
-__all__ = ["computed"]
+__all__ = ["run_spark"]
 
 HERE = Path(__file__).parent
 JAVA_MIN = 17
 JAVA_SECONDS_MAX = 20
 RUN_SECONDS_MAX = 300.0
-LOOK_SECONDS = 0.1
+POLL_SECONDS = 0.1
 STOP_SECONDS_MAX = 1.0
 
 
 def java_problem() -> str:
-    """Say in one line why Spark cannot run here; nothing if it can."""
+    """Return why Spark cannot run, in one line; empty if it can."""
     todo = f"install Java {JAVA_MIN} (Debian: apt install openjdk-17-jre-headless)"
     home = os.environ.get("JAVA_HOME")
     java = shutil.which(f"{home}/bin/java" if home else "java")
@@ -39,8 +39,8 @@ def java_problem() -> str:
     return ""
 
 
-def configured(folder: Path, broker: Broker) -> Path:
-    """Put the pipeline's configuration into the demo's folder, with the broker's address."""
+def write_config(folder: Path, broker: Broker) -> Path:
+    """Write the pipeline's configuration with the broker's address to the demo's folder."""
     text = (HERE / "pipeline.toml").read_text()
     file = folder / "pipeline.toml"
     file.write_text(text.replace("grpc://127.0.0.1:7090", broker.flight))
@@ -48,19 +48,19 @@ def configured(folder: Path, broker: Broker) -> Path:
     return file
 
 
-async def computed(folder: Path, broker: Broker) -> bool:
-    """Make the tables; tell whether Spark can run here."""
+async def run_spark(folder: Path, broker: Broker) -> bool:
+    """Make the tables; return whether Spark can run."""
     chapter("5 Spark", "The pipeline makes tables of every message: bronze, silver, gold.")
     missing = await asyncio.to_thread(java_problem)
     if missing:
         problem(missing)
         return False
-    await run_pipeline(configured(folder, broker))
+    await run_pipeline(write_config(folder, broker))
     return True
 
 
 async def run_pipeline(config: Path) -> None:
-    """Bring all tables up to the log, and say meanwhile how far it is; raise DemoFailed."""
+    """Update all tables from the log, and show the progress; raise DemoFailed."""
     warehouse, output = config.parent / "warehouse", config.parent / "pipeline.txt"
     scratch = config.parent / "scratch"
     scratch.mkdir()
@@ -71,22 +71,22 @@ async def run_pipeline(config: Path) -> None:
         TMPDIR=str(scratch),
         JDK_JAVA_OPTIONS=f"-Djava.io.tmpdir={scratch}",
     )  # fmt: skip
-    with run as process, waiting("Spark starts; that takes most of the time …") as status:
+    with run as process, waiting("Spark starts; this takes most of the time …") as status:
         async with asyncio.timeout(RUN_SECONDS_MAX):
             while process.poll() is None:
                 if made := _tables(warehouse):
-                    status.update(f"Spark computes; table {len(made)} is {made[-1]} …")
-                await asyncio.sleep(LOOK_SECONDS)
+                    status.update(f"Spark runs; table {len(made)} is {made[-1]} …")
+                await asyncio.sleep(POLL_SECONDS)
     if process.returncode:
-        lines = output.read_text().strip().splitlines() or ["it said nothing"]
+        lines = output.read_text().strip().splitlines() or ["it printed nothing"]
         raise DemoFailed(f"the pipeline failed: {lines[-1]}")
-    seen(f"Tables: {', '.join(_tables(warehouse))}.")
+    line(f"Tables: {', '.join(_tables(warehouse))}.")
 
 
 def _tables(warehouse: Path) -> list[str]:
-    """Return the tables that are there, in the order in which they are made.
+    """Return the existing tables, in the order of their creation.
 
-    Folders further down come and go while the pipeline runs.
+    Folders further down are created and removed while the pipeline runs.
     """
     logs = (warehouse.glob(f"{place}/_delta_log") for place in ("*", "*/*"))
     found = [log.parent for some in logs for log in some]

@@ -1,11 +1,11 @@
-"""Chapter 6: what the tables hold, read by `deltalake`; whatever reads Delta could do it."""
+"""Chapters 6 and 7: the tables, read with `deltalake`; any other Delta reader would do."""
 
 from pathlib import Path
 
 import deltalake
 from examples.demo.screen import chapter, table
 
-__all__ = ["tell"]
+__all__ = ["show"]
 
 ROWS_MAX = 8
 GOLD = {
@@ -17,16 +17,19 @@ GOLD = {
 LETTERS = ("topic", "schema", "value", "error")
 
 
-def tell(warehouse: Path) -> None:
-    """Show the gold tables, and what did not fit."""
-    chapter("6 Gold", "What was computed: traffic, answers, who sent, and a query of our own.")
+def show(warehouse: Path) -> None:
+    """Show the gold tables and the dead letters."""
+    chapter("6 Gold", "Traffic, request latency, sender sessions, and an SQL query.")
     for name, columns in GOLD.items():
-        show(warehouse / "gold" / name, f"gold/{name}", columns)
-    chapter("7 Dead letters", "What fitted no schema stopped nothing; it is kept with the reason.")
-    show(warehouse / "dead_letters", "dead_letters", LETTERS)
+        show_table(warehouse / "gold" / name, f"gold/{name}", columns)
+    chapter(
+        "7 Dead letters",
+        "Messages that fit no schema are kept, with the reason.",
+    )
+    show_table(warehouse / "dead_letters", "dead_letters", LETTERS)
 
 
-def show(folder: Path, title: str, columns: tuple[str, ...]) -> None:
+def show_table(folder: Path, title: str, columns: tuple[str, ...]) -> None:
     """Show a few rows of a table."""
     found = deltalake.DeltaTable(str(folder)).to_pyarrow_table(columns=list(columns))
     found = found.sort_by([(columns[0], "ascending"), (columns[1], "ascending")])

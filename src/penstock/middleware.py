@@ -47,7 +47,7 @@ class HeaderIs:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HasHeader:
-    """Holds for messages with a header, whatever its value."""
+    """Holds for messages with a header, of any value."""
 
     header: str
 

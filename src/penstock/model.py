@@ -22,7 +22,7 @@ ByteOrder = Literal["little", "big"]
 
 
 class Kind(enum.IntEnum):
-    """What a message is for; the record schema has the label."""
+    """The kind of a message: column `kind` of the record schema."""
 
     PUBLISH = 0
     REQUEST = 1
@@ -32,15 +32,15 @@ class Kind(enum.IntEnum):
 
     @property
     def label(self) -> str:
-        """The name that the record schema uses."""
+        """The name in the record schema."""
         return self.name.lower()
 
 
 class Form(enum.IntEnum):
-    """How a value stood in its frame, where a protocol has several ways; for exact replay."""
+    """How a value was encoded in its frame, for protocols with several encodings; for replay."""
 
     PLAIN = 0
-    """The frame's payload as it is."""
+    """The frame's payload, unchanged."""
     EMPTY = 1
     """A message without a payload."""
     TEXT = 2
@@ -52,7 +52,7 @@ class Form(enum.IntEnum):
 
 
 class Durability(enum.IntEnum):
-    """What an acknowledgment waits for, the weakest first."""
+    """The write that an acknowledgment waits for, the weakest first."""
 
     MEMORY = 0
     OS = 1
@@ -61,9 +61,9 @@ class Durability(enum.IntEnum):
 
 # --- Topic names ------------------------------------------------------------------------------
 #
-# A topic is a UTF-8 name. Rheos names are bytes: what is not UTF-8 becomes `%XX`, and a literal
-# `%` that would read as such an escape becomes `%25`, so every byte string has one canonical name
-# and comes back from it unchanged.
+# A topic is a UTF-8 name. Rheos names are bytes: a byte that is not UTF-8 becomes `%XX`, and a
+# literal `%` that looks like such an escape becomes `%25`. So every byte string has one canonical
+# name, and the name converts back to the same bytes.
 
 _LEVEL: Final = re.compile(r"[/.]")
 _WILDCARD_LEVELS: Final = frozenset({"+", "*", "#", ">"})
@@ -86,10 +86,10 @@ def topic_name_from_binary(name: bytes) -> str:
 
 
 def binary_topic_name(name: str) -> bytes:
-    """Return the bytes by which Rheos knows a canonical topic name.
+    """Return the Rheos name of a canonical topic name.
 
-    A name that no byte string canonicalises to (an escape that was not needed, say) is not
-    addressable from Rheos; its own UTF-8 bytes stand for it.
+    A name that no byte string converts to (it has a needless escape, for example) cannot be
+    addressed from Rheos; its UTF-8 bytes are returned.
     """
     plain = name.encode()
     restored = _ESCAPE_IN_NAME.sub(lambda match: bytes([int(match[1], 16)]), plain)
@@ -97,7 +97,7 @@ def binary_topic_name(name: str) -> bytes:
 
 
 def is_publishable(name: str) -> bool:
-    """Tell whether a message may be published under `name`: not empty, no wildcard level."""
+    """Return whether `name` can be published to: it is not empty and has no wildcard level."""
     return bool(name) and _WILDCARD_LEVELS.isdisjoint(_LEVEL.split(name))
 
 
@@ -111,7 +111,7 @@ def is_publishable(name: str) -> bool:
 #      └───────────────┴────┴─────────────┴──┴───────────────────────────────┘
 
 NO_MESSAGE_OFFSET: Final = (1 << 62) - 1
-"""The offset that marks an id as "no message": what a failed acknowledgment carries."""
+"""The offset in the message id of a failed acknowledgment: no message has it."""
 
 
 def message_id(log_id: int, *, partition: int, offset: int) -> bytes:

@@ -165,7 +165,7 @@ class Session:
             log_id=LOG_ID,
             partition=0,
             tail=Tail(self.recovered.previous_end, self.recovered.previous_crc),
-            keeper=self._catalog,
+            observer=self._catalog,
             journal=self._journal,
             done=self._done,
             segment_bytes_max=segment_bytes_max,

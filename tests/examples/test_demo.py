@@ -123,12 +123,12 @@ def test_the_whole_story_is_told_once_and_nothing_is_left(
     assert code == 0, said
     assert demo.left() == []
 
-    heard = rows(said, "messages heard")
+    received = rows(said, "messages received")
     for protocol in PROTOCOLS:
-        assert heard[protocol] == ["40", "40", "40", "3", "5"]
+        assert received[protocol] == ["40", "40", "40", "3", "5"]
     assert '{"beer": "pils", "litres": 5} answered: {"euro": 16.0}' in said
-    assert '{"beer": "cider", "litres": 8} refused: nobody brews cider here' in said
-    assert "7 orders, 5 taken and on disk." in said
+    assert '{"beer": "cider", "litres": 8} refused: cider is not brewed here' in said
+    assert "7 orders, 5 accepted and on disk." in said
     assert (
         '{"beer": "stout", "litres": 900} refused: there are 300 litres of stout, not 900' in said
     )
@@ -154,9 +154,9 @@ def test_the_whole_story_is_told_once_and_nothing_is_left(
     assert letters["brewery/orders"][2] == "litres is missing"
     assert len(letters) == 1 + 3
 
-    display = re.findall(r"A display heard on herald channel 9: (.*)", said)
+    display = re.findall(r"A display received on herald channel 9: (.*)", said)
     assert ['"readings":39' in display[0], '"readings":40' in display[1]] == [True, True]
-    assert "The same came to clients of rheos1, rheos2, fleximq, lamamq." in said
+    assert "Clients of rheos1, rheos2, fleximq, lamamq received the same." in said
 
 
 def test_without_java_the_rest_is_told_and_one_line_says_what_to_do(
@@ -168,7 +168,7 @@ def test_without_java_the_rest_is_told_and_one_line_says_what_to_do(
     problems = [line for line in demo.said.splitlines() if "Java" in line]
     assert len(problems) == 1
     assert "there is none in PATH: install Java 17" in problems[0]
-    assert "5 taken" in demo.said
+    assert "5 accepted" in demo.said
     assert "gold/" not in demo.said
     assert demo.left() == []
 
@@ -179,7 +179,7 @@ def test_it_stays_until_it_is_interrupted_and_its_commands_work_meanwhile(
 ) -> None:
     demo = Demo(temporary, PATH=str(temporary), JAVA_HOME="")
     closing.append(demo)
-    said = demo.read_until("Ctrl-C ends all of it", TALK_SECONDS_MAX)
+    said = demo.read_until("Ctrl-C stops everything", TALK_SECONDS_MAX)
     commands = [line for line in said.splitlines() if re.match(r"  \S+penstock ", line)]
     answers = [
         subprocess.run(  # noqa: S603

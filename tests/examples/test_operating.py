@@ -166,7 +166,7 @@ def test_every_event_that_is_logged_is_named_and_no_other() -> None:
                 r'log(?:ger)?\.(?:info|warning|error|exception)\(\s*"([^"]+)"', path.read_text()
             )
         )
-    (section,) = re.findall(r"^## The log of events\n(.*)", PAGE, re.MULTILINE | re.DOTALL)
+    (section,) = re.findall(r"^## Log events\n(.*)", PAGE, re.MULTILINE | re.DOTALL)
     named = set()
     for line in section.splitlines():
         if line.startswith("| `"):

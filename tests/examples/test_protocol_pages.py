@@ -8,10 +8,10 @@ error. `<!-- connection: protocol, order -->` starts a connection anew, and
 """
 
 import ast
-import importlib
 import re
 from collections.abc import Iterator
 from enum import IntEnum
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -37,9 +37,6 @@ MODULES = {
     "herald": herald,
     "lamamq": lamamq,
 }
-DECLARATIONS = [
-    importlib.import_module(f"penstock.protocols.{label}") for label in PROTOCOLS.labels
-]
 ENUMS: dict[str, tuple[type[IntEnum], ...]] = {
     "rheos1": (rheos.OpCode, rheos.AckCode),
     "rheos2": (rheos.OpCode, rheos.AckCode),
@@ -162,6 +159,17 @@ def test_numbers_and_names_are_those_of_the_code(name: str) -> None:
     assert found == {(member.value, member.name) for enum in ENUMS[name] for member in enum}
 
 
+def limits_of_the_code() -> dict[str, float]:
+    """The limits that all layers share, and those that the protocols declare."""
+    modules = [limits, *(import_module(f"penstock.protocols.{each}") for each in PROTOCOLS.labels)]
+    return {
+        label: value
+        for module in modules
+        for label, value in vars(module).items()
+        if label.isupper() and isinstance(value, int | float)
+    }
+
+
 @pages
 def test_limits_are_those_of_the_code(name: str) -> None:
     found = {
@@ -169,15 +177,9 @@ def test_limits_are_those_of_the_code(name: str) -> None:
         for cells in rows(read(name))
         if re.fullmatch(r"`[A-Z0-9]+(_[A-Z0-9]+)+`", cells[0])
     }
-    declared = {
-        label: value
-        for module in (limits, *DECLARATIONS)
-        for label, value in vars(module).items()
-        if label.isupper()
-    }
+    declared = limits_of_the_code()
     assert found == {label: declared[label] for label in found}
-    own = {label for label, value in declared.items() if isinstance(value, int)}
-    assert {label for label in own if label.startswith(LIMITS[name])} <= found.keys()
+    assert {label for label in declared if label.startswith(LIMITS[name])} <= found.keys()
 
 
 @pages

@@ -47,4 +47,4 @@ class _Role(Role):
 
 def lines_role(side: CapturedSide) -> Role:
     """Return how a side of a connection is read."""
-    return _Role(Decoder(), side.tools, side.order)
+    return _Role(Decoder(), side.context, side.order)

@@ -22,7 +22,7 @@ from penstock.spark.capture_files import (
     Capture,
     decode_capture,
 )
-from penstock.spark.capture_roles import Tools
+from penstock.spark.capture_roles import CaptureContext
 from penstock.spark.captures import (
     DECODED,
     capture_errors,
@@ -322,7 +322,7 @@ def capture(folder: Path, name: str, data: bytes) -> Capture:
 
 
 def decoded(folder: Path, name: str, data: bytes) -> list[dict[str, Any]]:
-    return rows_of(decode_capture(capture(folder, name, data), Tools()))
+    return rows_of(decode_capture(capture(folder, name, data), CaptureContext()))
 
 
 @pytest.mark.parametrize("name", CLIENTS)
@@ -367,15 +367,15 @@ def test_rows_do_not_depend_on_the_pieces_that_are_read(
 
 def test_a_full_table_of_topics_changes_nothing(tmp_path: Path) -> None:
     stream = CLIENTS["rheos2"]
-    tools = Tools(topics_max=256)  # herald's channels fill it
+    context = CaptureContext(topics_max=256)  # herald's channels fill it
     found = capture(tmp_path, "a.auto.c2s.bin", stream.data)
-    assert said_by(rows_of(decode_capture(found, tools))) == stream.said
+    assert said_by(rows_of(decode_capture(found, context))) == stream.said
 
 
 def test_channels_have_the_names_they_are_given(tmp_path: Path) -> None:
     data = herald_bytes.publish(7, b"x") + herald_bytes.publish(8, b"y")
     found = capture(tmp_path, "a.herald.c2s.bin", data)
-    rows = rows_of(decode_capture(found, Tools({7: "alarms"})))
+    rows = rows_of(decode_capture(found, CaptureContext({7: "alarms"})))
     assert [row["topic"] for row in rows] == ["alarms", "channel/8"]
 
 
@@ -440,7 +440,7 @@ def test_bytes_of_no_protocol_are_an_error(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     gone = Capture(str(tmp_path / "gone.auto.c2s.bin"), "gone", "auto", "c2s", 5)
     with pytest.raises(CannotReadCapture, match=r"gone\.auto\.c2s\.bin"):
-        list(decode_capture(gone, Tools()))
+        list(decode_capture(gone, CaptureContext()))
 
 
 def test_bytes_that_came_since_are_not_looked_at(tmp_path: Path) -> None:
@@ -448,7 +448,7 @@ def test_bytes_that_came_since_are_not_looked_at(tmp_path: Path) -> None:
     found = capture(tmp_path, "a.herald.c2s.bin", stream.data)
     with Path(found.file).open("ab") as file:
         file.write(herald_bytes.publish(7, b"later"))
-    assert said_by(rows_of(decode_capture(found, Tools()))) == stream.said
+    assert said_by(rows_of(decode_capture(found, CaptureContext()))) == stream.said
 
 
 # --- The same as the plain codecs, whatever the bytes ---------------------------------------------

@@ -1,4 +1,4 @@
--- The table report: how warm kettle and tank were. Whoever subscribes to brewery/report hears it.
+-- The table report: temperatures of kettle and tank. The pipeline publishes it to brewery/report.
 select topic, count(*) as readings, round(avg(celsius), 1) as mean, max(celsius) as warmest
 from temps
 group by topic

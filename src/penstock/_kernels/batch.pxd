@@ -11,22 +11,22 @@ cdef enum:
     STORED = 0x100                 # rows of a log; each has a protocol of its own
 
 cdef enum Feature:
-    # The columns that a source fills beside topic and value, and what its protocol carries.
-    HAS_SENDERS = 0x01             # each row names its sender by 16 bytes
-    HAS_FRAMES = 0x02              # frames are passed on as they came
-    HAS_HEADERS = 0x04             # a header array: u16 count, then u32 length and bytes in turn
-    HAS_CREATED = 0x08             # the sender's own time
-    HAS_MESSAGE_IDS = 0x10         # the number by which a frame is answered
+    # The columns that a source fills in addition to topic and value.
+    HAS_SENDERS = 0x01             # each row has a 16-byte sender id
+    HAS_FRAMES = 0x02              # frames are delivered unchanged
+    HAS_HEADERS = 0x04             # header array: u16 count, then u32 length and bytes of each
+    HAS_CREATED = 0x08             # the sender's timestamp
+    HAS_MESSAGE_IDS = 0x10         # the message id that the acknowledgment repeats
     HAS_STATUS = 0x20
     HAS_FORMS = 0x40               # `flags` has the form of the value
 
 cdef enum:
     SENDERS_MAX = 64
-    FRAME_OVERHEAD = 64            # more than any frame has beside value, topic and headers
+    FRAME_OVERHEAD = 64            # upper bound of a frame without value, topic and headers
 
 cdef enum RowFlag:
     FORM = 0x07                    # three bits of ValueForm
-    RESERVED_SET = 0x08            # fleximq: reserved bytes are not zero and must be on the way out
+    RESERVED_SET = 0x08            # fleximq: reserved bytes are not zero and are zeroed on delivery
     UUID_NAME = 0x40               # stored rows: the sender's name is a uuid
     HIDDEN = 0x80                  # stored rows: private, or not a publish: never delivered
 
@@ -43,31 +43,31 @@ cdef struct SenderId:
     uint32_t number
 
 cdef struct Columns:
-    # Starts are positions in the buffer. All sources fill topic and value, and the columns of
-    # their features. Rows of a log have what comes after a semicolon.
+    # `*_start` are positions in the buffer. All sources fill topic and value, and the columns of
+    # their features. Where a comment has a semicolon, the part after it holds for rows of a log.
     uint32_t count
     uint32_t capacity
-    uint32_t *topic                # ; 0xFFFFFFFF in a hidden row whose topic is not known
+    uint32_t *topic                # topic id; 0xFFFFFFFF in a hidden row with an unknown topic
     uint32_t *value_start
     uint32_t *value_length
     uint32_t *frame_start
-    uint32_t *frame_length         # ; no less than a frame of any protocol will take
+    uint32_t *frame_length         # length; upper bound of the frame in any protocol
     uint32_t *headers_start        # the header array, its u16 count included
     uint32_t *headers_length
     uint32_t *message_id
-    uint32_t *created              # seconds since the epoch, the sender's; or the broker's
+    uint32_t *created              # seconds since the epoch, by the sender; or by the broker
     uint32_t *status               # status plus one, 0 where there is none
     uint8_t *flags                 # RowFlag
     uint16_t *sender               # index into senders; index of the sender's name
 
 cdef struct StoredColumns:
-    # What only rows of a log have: Arrow's own columns, little-endian, where they lie in the data.
+    # Columns that only rows of a log have: Arrow columns, little-endian, read in place.
     const uint8_t *timestamp       # int64, microseconds since the epoch
     const uint8_t *protocol        # uint8, position in the segment's dictionary of protocols
-    uint8_t numbers[256]           # the protocol's number for each position; 0 if it is not known
+    uint8_t numbers[256]           # the protocol number for each position; 0 if unknown
     const uint8_t *client          # uint32, the sender's number
-    const uint8_t *headers         # int32, where a row's entries begin: the next one's is their end
-    const uint8_t *header_keys     # int32, likewise where an entry's key begins in the data
+    const uint8_t *headers         # int32, start of a row's entries; the next start is their end
+    const uint8_t *header_keys     # int32, start of an entry's key in header_key_data, likewise
     const uint8_t *header_key_data
     const uint8_t *header_values
     const uint8_t *header_value_data
@@ -82,9 +82,9 @@ cdef class Batch:
     cdef StoredColumns stored
     cdef SenderId senders[SENDERS_MAX]
     cdef uint32_t sender_count
-    cdef uint32_t sender_number    # of the connection; with HAS_SENDERS rows bring their own uuid
+    cdef uint32_t sender_number    # of the connection; with HAS_SENDERS each row has its own uuid
     cdef uint32_t source
-    cdef uint32_t features         # of what was scanned
+    cdef uint32_t features         # of the scanned rows
     cdef bint big                  # byte order of the source, where it has two
     cdef public uint32_t rows_max
     cdef public int64_t timestamp_us
@@ -92,7 +92,7 @@ cdef class Batch:
     cdef size_t data_length
     cdef Py_buffer view
     cdef bint holds_view
-    cdef int users                 # readers at work; -1 while a scanner fills the batch
+    cdef int users                 # active readers; -1 while a scanner fills the batch
 
     cdef int begin(
         self,
@@ -116,17 +116,17 @@ cdef bint grow(Columns *columns, uint32_t rows_max) noexcept nogil
 cdef bint reserve(Columns *columns, uint32_t capacity) noexcept nogil
 
 cdef inline const SenderId *sender_of(Batch batch, uint32_t row) noexcept nogil:
-    """Who sent a row that was scanned; rows of a log have no SenderId."""
+    """Return the sender of a scanned row; rows of a log have no SenderId."""
     if batch.features & HAS_SENDERS:
         return &batch.senders[batch.columns.sender[row]]
     return &batch.senders[0]
 
 cdef inline uint32_t source_of(Batch batch, uint32_t row) noexcept nogil:
-    """The number of the protocol that a row of a log came in; 0 if it is not known."""
+    """Return the protocol number of a row of a log; 0 if unknown."""
     return batch.stored.numbers[batch.stored.protocol[row]]
 
 cdef inline uint32_t sender_number(Batch batch, uint32_t row) noexcept nogil:
-    """The number of a row's sender, whatever the source."""
+    """Return the number of a row's sender, for scanned and stored rows."""
     if batch.source == STORED:
         return load32(batch.stored.client + 4 * <size_t>row, False)
     return sender_of(batch, row).number
@@ -134,7 +134,7 @@ cdef inline uint32_t sender_number(Batch batch, uint32_t row) noexcept nogil:
 cdef inline void put_sender_uuid(
     Batch batch, uint32_t row, bint stored, uint8_t *out
 ) noexcept nogil:
-    """Write the 16 bytes that name a row's sender; `stored` tells of the source."""
+    """Write the 16-byte id of a row's sender; `stored` is true for rows of a log."""
     if not stored:
         memcpy(out, sender_of(batch, row).uuid, 16)
     elif batch.columns.flags[row] & UUID_NAME:
@@ -144,7 +144,7 @@ cdef inline void put_sender_uuid(
         store64(out + 8, UUID_VARIANT | sender_number(batch, row), True)
 
 cdef inline int sender_index(Batch batch, const uint8_t *uuid, int likely) noexcept nogil:
-    """Return the index of a uuid among the batch's senders, or -1 if they are full."""
+    """Return the index of a uuid among the batch's senders, or -1 if there is no room for it."""
     if batch.sender_count and same16(batch.senders[likely].uuid, uuid):
         return likely
     return find_sender(batch, uuid)

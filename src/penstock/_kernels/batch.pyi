@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from penstock.model import ByteOrder
 
 class Sender:
-    """Who a batch comes from, as Rheos (16 bytes) and fleximq (32 bits) name a client."""
+    """The sender of a batch: its Rheos client id (16 bytes) and its fleximq client id (32 bits)."""
 
     def __init__(self, uuid: bytes, number: int) -> None: ...
     @property
@@ -15,24 +15,24 @@ class Sender:
 class Batch:
     """A run of publish frames as columns over the buffer they were received in.
 
-    The buffer is borrowed from the scan that fills the batch until `clear` or the next scan. A
-    batch that `stored.load` fills has messages of any protocol, as the log keeps them; some of its
-    rows may be hidden: those are not for every subscriber and cannot be encoded.
+    The batch borrows the buffer from the scan that fills it until `clear` or the next scan. A
+    batch filled by `stored.load` has messages of any protocol, as they are in the log. Some of its
+    rows may be hidden: they are private or not a publish, and cannot be encoded.
     """
 
     rows_max: int
     """How many rows the next scan may fill in."""
 
     timestamp_us: int
-    """When the broker took these messages: microseconds since the epoch. Set by the owner."""
+    """When the broker received these messages: microseconds since the epoch. The owner sets it."""
 
     def __init__(self, *, rows_max: int = ...) -> None: ...
     def __len__(self) -> int: ...
     @property
     def protocol(self) -> int:
-        """The number of the `Protocol` that the frames came in; 0 for an empty batch.
+        """The number of the frames' `Protocol`; 0 for an empty batch.
 
-        256 for stored messages, of which each has its own: see `row_protocol`.
+        256 for stored messages: each has a protocol of its own, see `row_protocol`.
         """
 
     @property
@@ -55,17 +55,17 @@ class Batch:
         """
 
     def clear(self) -> None:
-        """Forget all rows and let go of the buffer; raise RuntimeError while it is in use."""
+        """Remove all rows and release the buffer; raise RuntimeError while it is in use."""
 
     def topic_id(self, row: int) -> int:
-        """Return the id of a row's topic; 0xFFFFFFFF in a hidden row whose topic is not known."""
+        """Return the id of a row's topic; 0xFFFFFFFF in a hidden row with an unknown topic."""
 
     def value(self, row: int) -> bytes:
         """Return the payload as subscribers of other protocols receive it."""
 
     def sender(self, row: int) -> Sender: ...
     def frame(self, row: int) -> bytes | None:
-        """Return the whole frame, for protocols whose frames are passed on as they came."""
+        """Return the whole frame for protocols that deliver frames unchanged, else None."""
 
     def headers(self, row: int) -> bytes | None:
         """Return the header array in `order`: u16 count, then u32 length and bytes of each part.
@@ -74,37 +74,37 @@ class Batch:
         """
 
     def message_id(self, row: int) -> int | None:
-        """Return the number that the frame is answered by; None where there is none."""
+        """Return the message id that the acknowledgment repeats; None where there is none."""
 
     def created(self, row: int) -> int | None:
-        """Return the sender's own time in seconds since the epoch; None where there is none."""
+        """Return the sender's timestamp in seconds since the epoch; None where there is none."""
 
     def status(self, row: int) -> int | None:
         """Return the status where a message has one."""
 
     def row_protocol(self, row: int) -> int:
-        """Return the number of the `Source` that a message came in; 0 if it is not known."""
+        """Return the number of a message's `Source`; 0 if unknown."""
 
     def row_timestamp_us(self, row: int) -> int:
-        """Return when the broker took a message: microseconds since the epoch."""
+        """Return when the broker received a message: microseconds since the epoch."""
 
     def form(self, row: int) -> int | None:
         """Return the `Form` of a stored message; None for one that was scanned."""
 
     def hidden(self, row: int) -> bool:
-        """Tell whether a stored message is not for every subscriber: private, or not a publish."""
+        """Return whether a stored message is never delivered: it is private, or not a publish."""
 
     def routes(self, route_of_topic: array[int], *, route_count: int) -> list[int]:
-        """Return the distinct routes of the batch's topics, in the order they come up.
+        """Return the distinct routes of the batch's topics, in the order of their first rows.
 
         `route_of_topic` has an unsigned 32-bit route for each topic id, below `route_count`; topics
-        beyond its end have route 0. Hidden rows do not count.
+        beyond its end have route 0. Hidden rows are ignored.
         """
 
     def select(
         self, route_of_topic: array[int], wanted: bytes | bytearray, *, value_bytes_max: int = ...
     ) -> memoryview[int]:
-        """Return the rows whose route is marked in `wanted` and whose value is not too long.
+        """Return the rows whose route is marked in `wanted` and whose value fits `value_bytes_max`.
 
         `wanted` has one byte for each route; routes beyond its end are not wanted. Hidden rows are
         never selected.
@@ -122,10 +122,10 @@ class Batch:
         without_sender: int = 0,
         own_from_row: int = 0,
     ) -> tuple[memoryview[int], int]:
-        """Select as `select` does, but in pieces: return the rows, and the row to go on with.
+        """Select one piece as `select` does: return its rows and the first row of the next piece.
 
-        The piece begins at `first_row` and ends before `last_row` (None: the last there is), or
-        behind the row with which its frames take `bytes_max` or more: values, topic names and
-        headers, and 64 bytes a row for the rest. From `own_from_row` on, rows of the sender with
-        the number `without_sender` are left out; 0 leaves out none.
+        The piece starts at `first_row`. It ends before `last_row` (None: the end of the batch), or
+        after the row with which its frames reach `bytes_max`. A frame counts as its value, topic
+        name and headers plus 64 bytes. From `own_from_row` on, rows of the sender with the number
+        `without_sender` are skipped; 0 skips none.
         """

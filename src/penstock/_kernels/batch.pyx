@@ -1,9 +1,9 @@
 """The Batch: a run of publish frames as columns over the buffer they were received in.
 
-A batch borrows its buffer: values, frames and headers are positions in it, and it is held from the
-scan that fills the batch until `clear` or the next scan. One thread fills it; then any number may
-encode from it. Rows of a log come with `stored.load` instead of a scan; the buffer is then a group
-of the log, and encoders read Arrow's columns where they lie.
+A batch borrows its buffer: values, frames and headers are positions in it. The batch holds the
+buffer from the scan that fills it until `clear` or the next scan. One thread fills the batch; then
+any number of threads may encode from it. `stored.load` fills a batch from the log instead of a
+scan; the buffer is then a group of the log, and encoders read the Arrow columns in place.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -25,7 +25,7 @@ cdef uint32_t FEATURES[256]        # of each protocol's rows, by its number
 
 
 cdef uint32_t features_of(object carries):
-    """The features that rows of a protocol have when they are read back from a log."""
+    """Return the features of a protocol's rows when they are read back from a log."""
     return (
         (HAS_SENDERS if carries.sender_ids else 0)
         | (HAS_HEADERS if carries.headers else 0)
@@ -376,7 +376,7 @@ cdef class Batch:
 
 
 cdef bytes counted(const uint8_t *offsets, const uint8_t *data, size_t entry):
-    """A u32 length in network order, and the bytes of one of Arrow's strings."""
+    """Return an Arrow string as a u32 length in network order and its bytes."""
     cdef uint32_t start = load32(offsets + 4 * entry, False)
     cdef uint32_t end = load32(offsets + 4 * (entry + 1), False)
     cdef object length = end - start

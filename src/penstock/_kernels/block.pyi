@@ -7,13 +7,13 @@ from penstock._kernels.topics import TopicTable
 def follow_columns(
     base_offset: int, count: int, *, log_id: int, partition: int
 ) -> tuple[bytes, bytes, bytes]:
-    """Return the columns of a group that follow from its place: offsets, and message ids.
+    """Return the columns of a group that depend on its base offset only.
 
-    Of the latter, first where they end in Arrow's way, then their text.
+    They are the offsets, and the ends and the text of the message ids, as Arrow's buffers.
     """
 
 class Names(Collection[bytes]):
-    """Strings as Arrow has them: where each ends, from a zero on, and all of them in one."""
+    """An Arrow string column: a leading zero and the end of each string, and the joined bytes."""
 
     ends: memoryview | bytes
     data: memoryview | bytes
@@ -27,10 +27,10 @@ class Names(Collection[bytes]):
         """Return the column of these strings."""
 
 class TopicSlots:
-    """Where topics stand in the dictionary of the newest block; the blocks of a log share one."""
+    """Index of each topic in the current block's dictionary; the blocks of a log share it."""
 
 class Block:
-    """Rows on their way to the log, as columns. One thread fills it, then another finishes it."""
+    """Rows to be written to the log, as columns. One thread fills it, then another finishes it."""
 
     def __init__(self, slots: TopicSlots, *, rows_max: int = ..., bytes_max: int = ...) -> None: ...
     def __len__(self) -> int: ...
@@ -40,14 +40,14 @@ class Block:
 
     @property
     def full(self) -> bool:
-        """Whether not one row more is taken."""
+        """Whether the block accepts no more rows."""
 
     @property
     def durability(self) -> int:
-        """The strongest durability that a row of the last `append` asks for."""
+        """The strongest durability that a row of the last `append` requires."""
 
     def clear(self) -> None:
-        """Forget all rows and become the newest block; views that `finish` gave are void."""
+        """Remove all rows and become the newest block; views from `finish` become invalid."""
 
     def append(
         self,
@@ -59,10 +59,11 @@ class Block:
         *,
         durability: int,
     ) -> int:
-        """Add rows from `first_row` on, as many as there is room for; return how many.
+        """Add as many rows as fit, from `first_row` on; return how many.
 
-        A topic beyond `durability_of_topic` asks for `durability`. Rheos rows are named by their
-        own client ids, others by `sender_name`. Raise RuntimeError if this is not the newest block.
+        A topic beyond the end of `durability_of_topic` requires `durability`. The sender of a Rheos
+        row is its own client id, that of other rows is `sender_name`. Raise RuntimeError if this is
+        not the newest block.
         """
 
     def append_record(
@@ -96,7 +97,7 @@ class Block:
         Names,
         list[bytes],
     ]:
-        """Return the fields of `storage.arrow.format.segment.Columns`; views hold until `clear`.
+        """Return the fields of `storage.arrow.format.segment.Columns`.
 
-        The rows get the offsets from `base_offset` on.
+        The rows get the offsets from `base_offset` on. Views are valid until `clear`.
         """

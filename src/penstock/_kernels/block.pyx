@@ -1,9 +1,9 @@
 """The Block: rows of many batches as the columns of one group of the log.
 
-The event loop's thread adds rows, copying what it keeps out of the receive buffer. Then a writer
-thread takes the block and finishes it: columns that follow from the others are filled in, and all
-are handed out as Arrow's flattened buffers (see storage/arrow/format/segment.py). A column that nobody used
-costs nothing: a number stands for its zeros.
+The event loop's thread adds rows, copying their bytes out of the receive buffer. Then a writer
+thread finishes the block: it computes the remaining columns and returns all of them as Arrow's
+flattened buffers (see storage/arrow/format/segment.py). An unused column takes no memory: it is
+returned as the number of its zero bytes.
 """
 
 from array import array
@@ -39,7 +39,7 @@ cdef enum:
     NO_POSITION = 0xFF
     PRIVATE = 0x80
     MESSAGE_ID = 36                # characters of a UUID
-    MESSAGE_ID_PREFIX = 19         # those that all messages of a log share
+    MESSAGE_ID_PREFIX = 19         # characters that all messages of a log share
 
 cdef uint8_t POSITIONS[256]        # in the dictionary of protocols, by a source's number
 
@@ -60,7 +60,7 @@ fill_hex()
 
 
 cdef struct Column:
-    # Bytes that grow; `length` are in use.
+    # A growing buffer; `length` bytes are in use.
     uint8_t *data
     size_t length
     size_t capacity
@@ -69,7 +69,7 @@ cdef struct Column:
 cdef struct Rows:
     # One element for each row. `*_end` are Arrow's offsets: they start with a zero.
     Column value, value_end, topic, sender, client, timestamp, protocol, kind, form
-    # Filled only from the first row on that has one; `*_valid` has a byte for each row.
+    # Filled from the first row that has a value; `*_valid` has a byte for each row.
     Column created, created_valid, status, status_valid
     Column correlation, correlation_end, correlation_valid, key, key_end, key_valid
     Column headers_end, header_key, header_key_end, header_value, header_value_end
@@ -78,13 +78,13 @@ cdef struct Rows:
 
 
 cdef struct Made:
-    # What `finish` works out.
+    # Columns that `finish` computes.
     Column offset, timestamp_type, message_id, message_id_end, partition
     Column created_bits, status_bits, correlation_bits, key_bits
 
 
 cdef bint reserve(Column *column, size_t more) noexcept nogil:
-    """Make room for `more` bytes behind those in use, and LOOSE more to write carelessly."""
+    """Make room for `more` bytes after those in use, and LOOSE more for copy_loose()."""
     cdef size_t needed = column.length + more + LOOSE
     cdef void *wider
     if needed <= column.capacity:
@@ -127,7 +127,7 @@ class Names:
 
 
 cdef class TopicSlots:
-    """Which place in the dictionary of the current block a topic has; blocks of a log share it."""
+    """Index of each topic in the current block's dictionary; the blocks of a log share it."""
     cdef uint32_t *epoch_of        # the block that `slot_of` was set for
     cdef uint16_t *slot_of
     cdef uint32_t capacity
@@ -159,13 +159,13 @@ cdef class Block:
     cdef readonly uint32_t count
     cdef readonly uint32_t rows_max
     cdef readonly size_t bytes_max
-    cdef readonly int durability   # the strongest that a row of the last `append` asks for
+    cdef readonly int durability   # the strongest that a row of the last `append` requires
     cdef TopicSlots slots
     cdef uint32_t epoch
     cdef list senders
     cdef dict sender_slots
     cdef uint32_t next_topic_slot
-    cdef dict record_topics        # slots of topics that came without a batch
+    cdef dict record_topics        # slots of topics added by append_record
     cdef Rows rows
     cdef Made made
 
@@ -212,7 +212,7 @@ cdef class Block:
         self.senders = []
         self.sender_slots = {}
         self.slots.epoch += 1
-        if not self.slots.epoch:       # after four billion blocks: old marks must not match
+        if not self.slots.epoch:       # after four billion blocks: old entries must not match
             memset(self.slots.epoch_of, 0, self.slots.capacity * sizeof(uint32_t))
             self.slots.epoch = 1
         self.epoch = self.slots.epoch
@@ -278,7 +278,7 @@ cdef class Block:
         return rows
 
     cdef uint32_t rows_that_fit(self, Batch batch, uint32_t first_row) noexcept nogil:
-        """How many rows from `first_row` on have room: one at least, if there is none yet."""
+        """Return how many rows from `first_row` on fit: at least one if the block is empty."""
         cdef size_t size = self.rows.value.length
         cdef uint32_t room = self.rows_max - self.count
         cdef uint32_t rows = 0
@@ -375,7 +375,7 @@ cdef class Block:
         return strongest
 
     cdef bint add_features(self, Batch batch, uint32_t first_row, uint32_t end_row) noexcept nogil:
-        """Add what only some sources bring: forms, statuses, the sender's time, headers."""
+        """Add the columns that only some sources fill: form, status, created, headers."""
         cdef uint32_t features = batch.features
         cdef uint32_t row, place = self.count
         for row in range(first_row, end_row):
@@ -411,7 +411,7 @@ cdef class Block:
         return self.end_headers(place)
 
     cdef bint end_headers(self, uint32_t place) noexcept nogil:
-        """Note that the headers added since the row before `place` belong to it."""
+        """Assign the headers added since the previous row to the row at `place`."""
         cdef size_t count = self.rows.header_key_end.length // sizeof(int32_t)
         return repeat_to(&self.rows.headers_end, place) and add_end(
             &self.rows.headers_end, <int32_t>(count - 1 if count else 0)
@@ -520,7 +520,7 @@ cdef class Block:
     # --- Dictionaries ---------------------------------------------------------------------------
 
     cdef uint16_t record_topic_slot(self, bytes topic) except? 0xFFFF:
-        """The slot of a topic that came without a batch; it may stand in the dictionary twice."""
+        """Return the slot of an append_record topic; the dictionary may hold a topic twice."""
         slot = self.record_topics.get(topic)
         if slot is None:
             slot = self.record_topics[topic] = self.next_topic_slot
@@ -538,10 +538,10 @@ cdef class Block:
             self.senders.append(name)
         return slot
 
-    # --- Handing out ----------------------------------------------------------------------------
+    # --- Finishing ------------------------------------------------------------------------------
 
     def finish(self, uint64_t base_offset, *, uint64_t log_id, uint32_t partition):
-        """Return what log.arrow_format.Columns takes; views of it are good until `clear`."""
+        """Return the fields of format.segment.Columns; views are valid until `clear`."""
         cdef bytes first = message_id(log_id, partition=partition, offset=base_offset)
         message_id(log_id, partition=partition, offset=base_offset + self.count)
         cdef bytes prefix = uuid_text(start_of(first))[:MESSAGE_ID_PREFIX]
@@ -655,7 +655,7 @@ cdef inline const uint8_t *start_of(bytes data) noexcept:
 
 
 cdef bytes uuid_text(const uint8_t *uuid):
-    """The 36 characters of a UUID."""
+    """Return the 36 characters of a UUID."""
     cdef str digits = uuid[:16].hex()
     return "-".join(
         (digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:])
@@ -684,7 +684,7 @@ cdef void fill64(Column *column, int64_t value, uint32_t count) noexcept nogil:
 
 
 cdef bint start_ends(Column *ends) noexcept nogil:
-    """Give a column of ends its leading zero, if it is empty."""
+    """Write the leading zero of an empty column of ends."""
     return ends.length > 0 or zero_to(ends, sizeof(int32_t))
 
 
@@ -716,7 +716,7 @@ cdef bint zero_to(Column *column, size_t length) noexcept nogil:
 
 
 cdef bint repeat_to(Column *ends, uint32_t count) noexcept nogil:
-    """Fill a column of ends with its last one up to `count` elements: empty strings."""
+    """Extend a column of ends to `count` elements with empty strings."""
     cdef uint32_t place
     cdef int32_t last
     if not start_ends(ends):
@@ -734,7 +734,7 @@ cdef bint repeat_to(Column *ends, uint32_t count) noexcept nogil:
 
 
 cdef bint pack_bits(Column *bits, Column *valid, uint32_t count) noexcept nogil:
-    """Make Arrow's validity bitmap of a byte for each row; rows beyond them are null."""
+    """Pack one byte per row into Arrow's validity bitmap; rows beyond `valid` are null."""
     cdef uint32_t place
     bits.length = 0
     if not zero_to(bits, (count + 7) // 8):
@@ -774,7 +774,7 @@ cdef bint make_constant(Column *column, uint32_t value, uint32_t count) noexcept
 cdef bint make_message_ids(
     Column *column, Column *ends, const uint8_t *prefix, uint64_t base_offset, uint32_t count
 ) noexcept nogil:
-    """Write UUIDs: 19 characters that all share, then ``OOOO-OOOOOOOOOOOO``, the offset in hex."""
+    """Write UUIDs: 19 shared characters, then ``OOOO-OOOOOOOOOOOO``, the offset in hex."""
     cdef uint32_t row, byte
     cdef uint64_t number
     cdef uint8_t *out

@@ -1,4 +1,4 @@
-"""CRC32C over several buffers as if they were one: what guards the groups of the log."""
+"""CRC32C over several buffers as if they were one; it protects the groups of the log."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport uint8_t, uint32_t
@@ -10,7 +10,7 @@ cdef extern from "crc32c.h" nogil:
     uint32_t crc32c_by_tables(uint32_t state, const uint8_t *p, size_t n)
 
 cdef enum:
-    SHORT = 16384                  # not worth letting other threads in
+    SHORT = 16384                  # below this, releasing the GIL costs more than it gains
 
 crc32c_prepare()
 
@@ -31,7 +31,7 @@ def crc32c(object buffers not None):
         if size <= SHORT:
             state = extend(views, count, state)
         else:
-            # Once for all: a thread that lets the GIL go may wait long to have it again.
+            # Released once for all buffers: taking the GIL back may take long.
             with nogil:
                 state = extend(views, count, state)
     finally:

@@ -1,4 +1,4 @@
-"""A Delivery: rows of a batch on their way into the frames of one audience."""
+"""A Delivery: encodes rows of a batch into frames for one audience."""
 
 from libc.stdint cimport uint8_t, uint32_t
 

@@ -1,4 +1,4 @@
-"""A Delivery: rows of a batch on their way into the frames of one audience.
+"""A Delivery: encodes rows of a batch into frames for one audience.
 
 Every encoder works in two passes without the GIL: `measure` sums up the bytes, `write` fills a
 bytes object of exactly that size, which all connections of the audience then share.
@@ -39,7 +39,7 @@ cdef class Delivery:
             PyBuffer_Release(&self.view)
 
     cdef int check_stored(self) except -1:
-        """Raise ValueError for a row of a log that is hidden, or of topics that are not these."""
+        """Raise ValueError for a row of a log that is hidden or whose topic is not in `topics`."""
         cdef uint32_t position, row
         if self.batch.source != STORED:
             return 0
@@ -74,7 +74,7 @@ cdef class Delivery:
 
 
 cdef size_t measure_frames(Delivery delivery) noexcept nogil:
-    """The size of frames that are delivered as they came."""
+    """Return the size of frames that are delivered unchanged."""
     cdef size_t size = 0
     cdef uint32_t position
     for position in range(delivery.count):
@@ -83,7 +83,7 @@ cdef size_t measure_frames(Delivery delivery) noexcept nogil:
 
 
 cdef void copy_frames(Delivery delivery, uint8_t *out, const uint8_t *end) noexcept nogil:
-    """Deliver frames as they came: what lay together in the buffer is copied together."""
+    """Copy frames unchanged; frames that are adjacent in the buffer are copied at once."""
     cdef const uint32_t *frame_start = delivery.batch.columns.frame_start
     cdef const uint32_t *frame_length = delivery.batch.columns.frame_length
     cdef uint32_t position, row

@@ -4,10 +4,10 @@ from penstock._kernels.batch import Batch, Sender
 from penstock._kernels.topics import TopicTable
 
 class HeaderCache:
-    """Headers of PUB messages known by their bytes; one thread uses it at a time.
+    """Parsed headers of PUB messages by their bytes; one thread uses it at a time.
 
     `publication` parses a header that is new: it returns topic and status, or None for one that
-    must not be scanned. At capacity the cache starts over.
+    must not be scanned. A full cache is emptied.
     """
 
     def __init__(
@@ -32,8 +32,8 @@ def scan(
 ) -> int:
     """Fill `batch` with the run of PUB messages at `start`; return where the run ends.
 
-    It ends before the first message that is incomplete, not a PUB, routed, not valid or not under
-    the sender's number as client id, at a topic that is unknown (with `learn_topics` only if it
+    It ends before the first message that is incomplete, not a PUB, routed, invalid or has a client
+    id other than the sender's number, at a topic that is unknown (with `learn_topics` only if it
     cannot be interned) or not marked in `permits`, and when the batch is full.
     """
 
@@ -43,7 +43,7 @@ def encode(batch: Batch, topics: TopicTable, *, rows: memoryview[int] | None = N
 def messagepack_end(
     data: bytes | bytearray | memoryview, depth_max: int, elements_max: int
 ) -> int | None:
-    """Return where the MessagePack value at the start of `data` ends; None if it is not valid.
+    """Return where the MessagePack value at the start of `data` ends; None if it is invalid.
 
     `depth_max` is at most 64.
     """

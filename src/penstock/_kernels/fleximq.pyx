@@ -6,9 +6,9 @@
     │ 01      │ 05   │ u32       │ 16 zeros │ H, u32        │        │ u64            │         │
     └─────────┴──────┴───────────┴──────────┴───────────────┴────────┴────────────────┴─────────┘
 
-Integers are big-endian. The header is a MessagePack map, parsed once for each distinct one and
-known by its bytes from then on. The message delivered is the message received: between fleximq
-clients whole runs are copied as they came. A message of a log is built anew, in its shortest form.
+Integers are big-endian. The header is a MessagePack map. Each distinct header is parsed once and
+then recognised by its bytes. Between fleximq clients messages are delivered unchanged, whole runs
+at once. A message of a log is encoded again, in its shortest form.
 """
 
 import os
@@ -202,7 +202,7 @@ def scan(
 
 
 cdef inline uint32_t scanned_form(const uint8_t *payload, uint32_t value_start) noexcept nogil:
-    """The form of a value that starts `value_start` bytes into its payload."""
+    """Return the form of a value that starts `value_start` bytes into its payload."""
     if not value_start:
         return FORM_MESSAGEPACK
     return FORM_BINARY if 0xC4 <= payload[0] <= 0xC6 else FORM_TEXT
@@ -286,7 +286,7 @@ def encode(Batch batch not None, TopicTable topics not None, *, object rows=None
 
 
 cdef void copy_messages(Delivery delivery, uint8_t *out, const uint8_t *end) noexcept nogil:
-    """Deliver messages as they came, but with the reserved bytes that section 2.1 asks for."""
+    """Copy messages with their reserved bytes zeroed, as section 2.1 requires."""
     cdef uint32_t position, row
     copy_frames(delivery, out, end)
     for position in range(delivery.count):
@@ -297,12 +297,12 @@ cdef void copy_messages(Delivery delivery, uint8_t *out, const uint8_t *end) noe
 
 
 cdef inline uint32_t bin_head(uint32_t length) noexcept nogil:
-    """Bytes before the content of a MessagePack bin: bin 8, bin 16 or bin 32."""
+    """Return the size of the head of a MessagePack bin: bin 8, bin 16 or bin 32."""
     return 2 if length < 0x100 else 3 if length < 0x10000 else 5
 
 
 cdef inline uint8_t *put_head(uint8_t *out, uint8_t first, uint32_t length) noexcept nogil:
-    """Write what stands before a bin (first 0xC4) or a str (0xD9) that is not a fixstr."""
+    """Write the head of a bin (`first` is 0xC4) or of a str that is not a fixstr (0xD9)."""
     if length < 0x100:
         out[0] = first
         out[1] = <uint8_t>length
@@ -357,7 +357,7 @@ cdef void write(Delivery delivery, uint8_t *out, const uint8_t *end) noexcept no
 
 
 cdef inline uint32_t form_of(Batch batch, uint32_t row) noexcept nogil:
-    """How the payload of a message stood in its frame; what other protocols brought is a bin."""
+    """Return the form of a message's payload; messages of other protocols are a bin."""
     if source_of(batch, row) != NUMBER:
         return FORM_BINARY
     return batch.columns.flags[row] & FORM
@@ -372,7 +372,7 @@ cdef inline uint32_t payload_length(uint32_t form, uint32_t length) noexcept nog
 
 
 cdef inline uint32_t status_length(uint32_t status) noexcept nogil:
-    """Bytes of the header's "status", whose value is one less than `status`."""
+    """Return the size of the header's "status" entry; its value is `status` minus one."""
     if not status:
         return 0
     return 8 if status <= 0x80 else 9 if status <= 0x100 else 10

@@ -1,7 +1,6 @@
 /* Reading and writing the fields of frames: unaligned integers of either byte order, short copies.
  *
- * Everything here is inline and touches only the bytes it is told to, except copy_loose(), whose
- * name says so.
+ * Everything here is inline. Only copy_loose() reads and writes beyond the bytes it is given.
  */
 #ifndef PENSTOCK_FRAME_H
 #define PENSTOCK_FRAME_H
@@ -73,7 +72,7 @@ static inline void copy_loose(uint8_t *to, const uint8_t *from, size_t n) {
 
 /* Copies n bytes from a buffer that ends at from_end to one that ends at to_end. Values of frames
  * are mostly short, and short copies are mostly call and tail: where both ends leave room, the
- * loose copy is used, and what it writes too much is overwritten by the next frame. */
+ * loose copy is used, and the excess bytes are overwritten by the next frame. */
 static inline uint8_t *put(uint8_t *to, const uint8_t *to_end, const uint8_t *from,
                            const uint8_t *from_end, size_t n) {
     if (n <= 256 && (size_t)(to_end - to) >= n + LOOSE && (size_t)(from_end - from) >= n + LOOSE)

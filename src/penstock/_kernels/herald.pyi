@@ -31,7 +31,7 @@ def encode(
 def group_frames(
     data: bytes | bytearray | memoryview, *, order: ByteOrder, together_max: int, alone_max: int
 ) -> tuple[list[tuple[int, int]], int]:
-    """Return (start, end) of groups of whole frames that lie together, and how many fit none.
+    """Return (start, end) of groups of adjacent whole frames, and how many frames fit no group.
 
     Frames share a group up to `together_max` bytes; a larger one is alone, up to `alone_max`. Raise
     ValueError if `data` is not whole frames.

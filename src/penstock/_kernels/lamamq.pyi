@@ -35,8 +35,8 @@ def encode(
 ) -> bytes:
     """Return the forward messages of `rows`, or of all rows.
 
-    Message ids count up from `first_message_id`, with the top bit set: the broker's own.
+    Message ids count up from `first_message_id`, with the top bit set, as the broker's ids have.
     """
 
 def acknowledge(batch: Batch) -> bytes:
-    """Return the answers without error to all pushes of `batch`."""
+    """Return the success answers to all pushes of `batch`."""

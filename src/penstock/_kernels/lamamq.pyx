@@ -11,8 +11,8 @@
                     └────────────┴────┘
 
 STRING and BUFFER are u32 length and bytes, ARRAY is u16 count and pairs of STRING. Routing key and
-headers are parsed once and recognised by their bytes while they repeat. A push is forwarded as it
-came, but for message id and type.
+headers are parsed once and recognised by their bytes while they repeat. A push is forwarded
+unchanged, except for message id and type.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -111,7 +111,7 @@ def scan(
 
 
 cdef inline uint32_t type_of_form(uint32_t form) noexcept nogil:
-    """The payload type of a value that came in a push."""
+    """Return the payload type of a value from a push."""
     if form == FORM_TEXT:
         return PAYLOAD_STRING
     return PAYLOAD_EMPTY if form == FORM_EMPTY else PAYLOAD_BUFFER
@@ -234,7 +234,7 @@ cdef inline void start_forward(Delivery delivery, uint32_t position, uint8_t *ou
 
 
 cdef void forward(Delivery delivery, uint8_t *out, const uint8_t *end) noexcept nogil:
-    """Forward pushes as they came, but for message id and type."""
+    """Forward pushes unchanged, except for message id and type."""
     cdef const uint32_t *frame_start = delivery.batch.columns.frame_start
     cdef const uint32_t *frame_length = delivery.batch.columns.frame_length
     cdef const uint8_t *data = delivery.batch.data + MESSAGE_HEADER
@@ -281,7 +281,7 @@ cdef void forward_turned(Delivery delivery, uint8_t *out, const uint8_t *end) no
 cdef uint8_t *turn_headers(
     uint8_t *out, const uint8_t *end, const uint8_t *headers, const uint8_t *headers_end, bint big
 ) noexcept nogil:
-    """Write a header array that was scanned in one byte order in the other."""
+    """Write a scanned header array in the other byte order."""
     cdef uint32_t count = load16(headers, not big)
     cdef uint32_t part, length
     store16(out, count, big)
@@ -308,7 +308,7 @@ cdef size_t measure(Delivery delivery) noexcept nogil:
 
 
 cdef void write(Delivery delivery, uint8_t *out, const uint8_t *end) noexcept nogil:
-    """Forward messages of other protocols: no headers, created when the broker took them."""
+    """Forward messages of other protocols, without headers and with the broker's time."""
     cdef Topic **chunks = delivery.topics.chunks
     cdef const uint32_t *topic_id = delivery.batch.columns.topic
     cdef const uint32_t *value_start = delivery.batch.columns.value_start
@@ -344,7 +344,7 @@ cdef inline uint32_t payload_type_of(Batch batch, uint32_t row) noexcept nogil:
 
 
 cdef inline uint32_t header_count(Batch batch, uint32_t row) noexcept nogil:
-    """How many headers a forward has: those of a push, none of another protocol's message."""
+    """Return the number of headers of a forward: those of a push, 0 for other protocols."""
     if source_of(batch, row) != NUMBER:
         return 0
     return load32(batch.stored.headers + 4 * <size_t>row + 4, False) - load32(
@@ -355,7 +355,7 @@ cdef inline uint32_t header_count(Batch batch, uint32_t row) noexcept nogil:
 cdef inline uint32_t entries_length(
     const uint8_t *offsets, size_t first, uint32_t count
 ) noexcept nogil:
-    """Bytes of the keys, or values, of `count` entries."""
+    """Return the bytes of the keys, or values, of `count` entries."""
     return load32(offsets + 4 * (first + count), False) - load32(offsets + 4 * first, False)
 
 
@@ -381,7 +381,7 @@ cdef size_t measure_stored(Delivery delivery) noexcept nogil:
 
 
 cdef void write_stored(Delivery delivery, uint8_t *out, const uint8_t *end) noexcept nogil:
-    """Forward messages of any protocol; a push has the headers and the time it came with."""
+    """Forward messages of any protocol; a push keeps its headers and its created time."""
     cdef Topic **chunks = delivery.topics.chunks
     cdef Columns columns = delivery.batch.columns
     cdef const uint8_t *data = delivery.batch.data

@@ -26,7 +26,7 @@ typedef struct NameSlots {
 
 typedef struct {
     NameSlots *slots;
-    uint64_t seed; /* secret, so that nobody can choose names that collide */
+    uint64_t seed; /* random, so that clients cannot choose names that collide */
     uint32_t count;
 } Names;
 

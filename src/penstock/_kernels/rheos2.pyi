@@ -29,4 +29,4 @@ def crc32(data: bytes | bytearray | memoryview) -> int:
     """Return the CRC-32 of `data`, as zlib does."""
 
 def crc32_by_tables(data: bytes | bytearray | memoryview) -> int:
-    """Return the same without the processor's help: the form for machines that have none."""
+    """Return the CRC-32 of `data` without the processor's instructions for it."""

@@ -9,8 +9,8 @@
                     │ AC │ code │ message id │ CRC32 │
                     └────┴──────┴────────────┴───────┘
 
-Integers are little-endian; N is 16 bits wide, M 32. The event delivered is the event received,
-checksum and all: between Rheos v2 clients whole runs of frames are copied as they came.
+Integers are little-endian; N is 16 bits wide, M 32. Between Rheos v2 clients events
+are delivered unchanged, checksum included, whole runs of frames at once.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize

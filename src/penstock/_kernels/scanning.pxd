@@ -1,4 +1,4 @@
-"""A Scan: one walk over a buffer that fills a batch and learns topics on the way."""
+"""A Scan: one pass over a buffer that fills a batch and interns new topics."""
 
 from libc.stdint cimport uint8_t, uint32_t
 

@@ -1,7 +1,8 @@
-"""A Scan: one walk over a buffer that fills a batch and learns topics on the way.
+"""A Scan: one pass over a buffer that fills a batch and interns new topics.
 
-A protocol's run goes on without the GIL until a frame is not for it, and returns where that frame
-starts. If it stopped only because a name in the frame is new, the name is learned and the run resumed.
+A protocol's run function scans without the GIL up to the first frame that it cannot take, and
+returns where that frame starts. If it stopped only at an unknown name, the name is added and the run
+resumes.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -17,14 +18,14 @@ cdef class Scan:
             PyBuffer_Release(&self.permits)
 
     cdef int permit(self, object permits) except -1:
-        """Let the run go on only over topics marked in `permits`; None permits all."""
+        """Stop the run at topics that are not marked in `permits`; None permits all."""
         if permits is not None:
             PyObject_GetBuffer(permits, &self.permits, PyBUF_SIMPLE)
             self.holds_permits = True
         return 0
 
     cdef bint learn(self, bytes unknown) except -1:
-        """Make a name that stopped the run known; return whether to resume."""
+        """Add the unknown name that stopped the run; return whether to resume."""
         return self.learn_topics and self.topics.learn(unknown, self.binary_names)
 
     cdef size_t walk(

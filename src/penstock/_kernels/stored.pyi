@@ -4,13 +4,13 @@ from penstock._kernels.batch import Batch
 from penstock._kernels.topics import TopicTable
 
 BUFFERS: int
-"""How many buffers the record batch of a group has."""
+"""Number of Arrow buffers in the record batch of a group."""
 
 class SegmentWords:
-    """The dictionaries of protocol and kind that a segment has, as the kernel uses them.
+    """A segment's dictionaries of protocol and kind, in the form the kernel uses.
 
-    Labels that this version does not know are kept apart: such messages are delivered as plain
-    values, and kinds other than `publish` are never delivered.
+    Messages with an unknown protocol label are delivered as plain values. Kinds other than
+    `publish`, and unknown ones, are never delivered.
     """
 
     def __init__(self, protocols: Sequence[str], kinds: Sequence[str]) -> None: ...
@@ -28,12 +28,12 @@ def load(
 ) -> None:
     """Fill `batch` with the `count` messages of a group of the log.
 
-    `data` is borrowed as a scan borrows it, and must not change meanwhile. `layout` has two numbers
-    for each of Arrow's buffers, in the order of the record schema: where it starts in `data`, and
-    its length; the validity of a column without nulls has length 0. A dictionary is four numbers,
-    for its offsets and its bytes; `words` are those of the segment's head.
+    The batch borrows `data`, as in a scan; it must not change until the batch is cleared. `layout`
+    has two numbers for each Arrow buffer, in the order of the record schema: its start in `data`
+    and its length. The validity of a column without nulls has length 0. A dictionary is four
+    numbers: start and length of its offsets, then of its bytes. `words` come from the segment's
+    head.
 
-    Topics that subscribers may see are interned; TopicTableFull is raised where one does not fit.
-    Raise ValueError for anything that is not a group, which leaves the batch empty: nothing outside
-    `data` is read, whatever is in it.
+    Topics of deliverable rows are interned. Raise TopicTableFull if one does not fit, and
+    ValueError if `data` is not a group; the batch is empty then. Nothing outside `data` is read.
     """

@@ -1,9 +1,9 @@
 """Messages of the log, read back into a Batch.
 
 A group of the log is an Arrow record batch with the dictionaries of its topics and senders. Its
-columns stay where they are; the batch gets what encoders need of every row: topic id, position and
-size of the value, and flags. Every length, offset and index that is ever used is checked first, so
-that encoders need not: bytes that are not a group are refused, and never lead outside.
+columns are read in place. The batch gets the columns that encoders need: topic id, position and size
+of the value, and flags. Every length, offset and index is checked here, so that encoders need not
+check. Bytes that are not a group are rejected, and no read goes beyond the buffer.
 
 Arrow's buffers, as the record schema orders them (v: validity, o: offsets):
 
@@ -71,7 +71,7 @@ cdef enum:
     BUFFER_COUNT = 45
 
 cdef enum:
-    DICTIONARY_ENTRIES_MAX = 65536 # what indices of 16 bits can tell apart
+    DICTIONARY_ENTRIES_MAX = 65536 # the range of a 16-bit index
     PRIVATE = 0x80                 # in `form`
     HEADERS_MAX = 0xFFFF           # header arrays count in 16 bits
     STATUS_MAX = 0xFFFF
@@ -90,7 +90,7 @@ if (
 cdef class SegmentWords:
     cdef uint32_t protocol_count
     cdef uint32_t kind_count
-    cdef uint8_t numbers[256]      # of the protocol at each position; 0 if it is not known
+    cdef uint8_t numbers[256]      # protocol number at each position; 0 if unknown
     cdef uint32_t features[256]    # of its rows
     cdef uint8_t hidden[256]       # whether rows of the kind at each position are never delivered
 
@@ -120,7 +120,7 @@ cdef struct Dictionary:
 
 
 cdef class Loading:
-    """One group on its way into a batch, and the memory that takes."""
+    """The state of loading one group into a batch, and the memory for it."""
 
     cdef Batch batch
     cdef TopicTable topics
@@ -129,7 +129,7 @@ cdef class Loading:
     cdef Region columns[BUFFER_COUNT]
     cdef Dictionary topic_names
     cdef Dictionary sender_names
-    cdef uint32_t *topic_ids       # of each name, plus one; 0 where it is not known
+    cdef uint32_t *topic_ids       # of each name, plus one; 0 if unknown
     cdef uint32_t *topic_lengths
     cdef uint8_t *topic_used       # whether a row that is not hidden has it
     cdef uint8_t *sender_names_read    # 1: read, 2: a uuid
@@ -141,7 +141,7 @@ cdef class Loading:
         free(self.sender_names_read)
 
     cdef Region region(self, object start, object length) except *:
-        """Return a part of the data; raise ValueError if it is not all inside."""
+        """Return a part of the data; raise ValueError if it extends beyond the data."""
         cdef Region region
         if not 0 <= start <= start + length <= self.batch.data_length:
             raise ValueError(f"{length} bytes at {start} of {self.batch.data_length}")
@@ -150,7 +150,7 @@ cdef class Loading:
         return region
 
     cdef int prepare(self, object layout, object topic_names, object sender_names) except -1:
-        """Take the positions of all parts, and the memory for the rows."""
+        """Read the positions of all parts, and allocate the memory for the rows."""
         cdef StoredColumns *stored = &self.batch.stored
         if len(layout) != 2 * BUFFER_COUNT or len(topic_names) != 4 or len(sender_names) != 4:
             raise ValueError(
@@ -196,7 +196,7 @@ cdef class Loading:
         return dictionary
 
     cdef int learn_topics(self) except -1:
-        """Intern the names that are new and that subscribers may see."""
+        """Intern the new names of topics that can be delivered."""
         cdef uint32_t entry
         cdef Region name
         for entry in range(self.topic_names.entries):
@@ -265,7 +265,7 @@ cdef bint reserve_uuids(StoredColumns *stored, size_t capacity) noexcept nogil:
 
 
 cdef bint entry_at(Dictionary *dictionary, uint32_t entry, Region *name) noexcept nogil:
-    """Find an entry of a dictionary; return whether it lies inside."""
+    """Find an entry of a dictionary; return whether it is inside the data."""
     cdef uint32_t start = load32(dictionary.offsets.start + 4 * <size_t>entry, False)
     cdef uint32_t end = load32(dictionary.offsets.start + 4 * <size_t>entry + 4, False)
     if start > end or end > dictionary.data.length:
@@ -276,7 +276,7 @@ cdef bint entry_at(Dictionary *dictionary, uint32_t entry, Region *name) noexcep
 
 
 cdef const char *read_rows(Loading loading) noexcept nogil:
-    """Check all columns and fill those of the batch but `topic`; return what is wrong, or NULL."""
+    """Check all columns and fill those of the batch but `topic`; return an error text, or NULL."""
     cdef const char *fault = check_lengths(loading)
     if not loading.count:
         return NULL
@@ -333,7 +333,7 @@ cdef const char *read_values(Loading loading) noexcept nogil:
         wrong |= start > end
         value_start[row] = base + start
         value_length[row] = end - start
-    # They only grow, so what holds for the last holds for all.
+    # Ends never decrease, so checking the last one is enough.
     if wrong or load32(offsets + 4 * <size_t>count, False) > loading.columns[VALUE_DATA].length:
         return b"a value is not inside the group"
     return NULL
@@ -360,7 +360,7 @@ cdef const char *read_flags(Loading loading) noexcept nogil:
 
 
 cdef const char *read_topics(Loading loading) noexcept nogil:
-    """Find the topics that are known, and mark those that must be."""
+    """Look up the topics, and mark those that need an id."""
     cdef const uint8_t *topics = loading.columns[TOPIC].start
     cdef const uint8_t *flags = loading.batch.columns.flags
     cdef uint8_t *used = loading.topic_used
@@ -384,7 +384,7 @@ cdef const char *read_topics(Loading loading) noexcept nogil:
 
 
 cdef void fill_topics(Loading loading) noexcept nogil:
-    """Give the rows their topics, and what their frames may take, once all topics are known."""
+    """Set topic id and frame size bound of each row, once all topics are known."""
     cdef const uint8_t *topics = loading.columns[TOPIC].start
     cdef const uint32_t *topic_ids = loading.topic_ids
     cdef const uint32_t *topic_lengths = loading.topic_lengths
@@ -394,14 +394,14 @@ cdef void fill_topics(Loading loading) noexcept nogil:
     cdef uint64_t size
     for row in range(count):
         entry = load16(topics + 2 * <size_t>row, False)
-        columns.topic[row] = topic_ids[entry] - 1      # 0 wraps around to an id that nobody has
+        columns.topic[row] = topic_ids[entry] - 1      # 0 wraps around to 0xFFFFFFFF: unknown
         size = <uint64_t>columns.value_length[row] + topic_lengths[entry] + FRAME_OVERHEAD
         size += columns.headers_length[row]
         columns.frame_length[row] = <uint32_t>min(size, <uint64_t>0xFFFFFFFF)
 
 
 cdef const char *read_headers(Loading loading) noexcept nogil:
-    """Check the headers, and fill in how many bytes those of a row take in a frame."""
+    """Check the headers, and set the size of each row's headers in a frame."""
     cdef Region *columns = loading.columns
     cdef const uint8_t *rows = columns[HEADERS].start
     cdef const uint8_t *keys = columns[HEADER_KEYS].start
@@ -441,7 +441,7 @@ cdef const char *read_headers(Loading loading) noexcept nogil:
 cdef bint offsets_hold(
     const uint8_t *offsets, size_t first, size_t last, size_t length
 ) noexcept nogil:
-    """Tell whether the offsets of some entries only grow, and end inside their data."""
+    """Return whether the offsets of some entries never decrease and end inside their data."""
     cdef size_t entry
     cdef uint32_t wrong = 0
     for entry in range(first, last):
@@ -450,7 +450,7 @@ cdef bint offsets_hold(
 
 
 cdef const char *read_senders(Loading loading) noexcept nogil:
-    """Fill in the senders that are named by uuids; others go by their numbers."""
+    """Read the sender names that are uuids; other senders are identified by number."""
     cdef const uint8_t *senders = loading.columns[SENDER].start
     cdef const uint8_t *protocols = loading.columns[PROTOCOL].start
     cdef const uint32_t *features = loading.words.features
@@ -509,7 +509,7 @@ cdef inline bint is_valid(Region *validity, uint32_t row) noexcept nogil:
 
 
 cdef const char *read_times(Loading loading) noexcept nogil:
-    """Fill in when messages were created: by the sender's time if it has one, else the broker's."""
+    """Set the created time of messages: the sender's if there is one, else the broker's."""
     cdef const uint8_t *timestamps = loading.columns[TIMESTAMP].start
     cdef const uint8_t *created = loading.columns[CREATED].start
     cdef const uint8_t *protocols = loading.columns[PROTOCOL].start

@@ -1,11 +1,11 @@
-"""What came for each topic: four numbers that a batch adds to, and which topics grew the most."""
+"""Traffic counters of each topic, updated by batch, and the busiest topics."""
 
 from libc.stdint cimport uint32_t, uint64_t
 
 from penstock._kernels.batch cimport Batch
 
 cdef enum:
-    # The numbers of a topic stand side by side, so that a row touches one line of memory.
+    # The counters of a topic are adjacent, so that a row touches one cache line.
     MESSAGES = 0
     BYTES = 1
     LAST_OFFSET = 2
@@ -37,8 +37,8 @@ def busiest(const uint64_t[::1] before not None, const uint64_t[::1] now not Non
     cdef uint64_t grown
     cdef const uint64_t *old = &before[0] if earlier else NULL
     cdef const uint64_t *new = &now[0] if known else NULL
-    cdef list found = []           # the one that grew the most first; never longer than `most`
-    cdef uint64_t least = 0        # what the last of a full list grew by
+    cdef list found = []           # the busiest first; never longer than `most`
+    cdef uint64_t least = 0        # growth of the last topic of a full list
     if most < 1:
         raise ValueError("expected at least one")
     for topic in range(known):

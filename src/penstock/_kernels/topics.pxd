@@ -1,4 +1,4 @@
-"""The topic table: names interned once, known by number ever after."""
+"""The topic table: interns topic names as numeric ids."""
 
 from libc.stdint cimport uint8_t, uint32_t
 
@@ -10,9 +10,9 @@ cdef enum:
     NO_CHANNEL = 256
 
 cdef struct Topic:
-    # One block of memory holds all three; LOOSE bytes behind it are readable.
+    # One block of memory holds all three names; LOOSE bytes after it are readable.
     uint8_t *name                  # canonical, UTF-8
-    uint8_t *binary_name           # as Rheos knows it
+    uint8_t *binary_name           # in Rheos
     uint8_t *fleximq_header        # u32 length and MessagePack map, ready for a PUB
     uint8_t *block_end
     uint32_t name_length

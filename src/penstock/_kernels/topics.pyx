@@ -1,4 +1,4 @@
-"""The topic table: names interned once, known by number ever after.
+"""The topic table: interns topic names as numeric ids.
 
 Lookups run without the GIL beside an insertion in another thread (see names.h); insertions hold it.
 """
@@ -72,7 +72,7 @@ cdef class TopicTable:
         return self.channel_topics[channel] - 1 if self.channel_topics[channel] else None
 
     cdef bint learn(self, bytes name, bint binary) except -1:
-        """Intern a name met on the wire; return whether it is now known."""
+        """Intern a name from the wire; return whether it succeeded."""
         try:
             self.intern_binary(name) if binary else self.intern(name.decode())
         except (InvalidTopicName, TopicTableFull, UnicodeDecodeError):
@@ -98,7 +98,7 @@ cdef class TopicTable:
         write_topic(topic, encoded, binary, fleximq_publication_header(encoded))
         self.names.append(name)
         self.count += 1
-        # A name that Rheos cannot address stands for itself there; the bytes may be another's.
+        # A name that Rheos cannot address is not added: its bytes may be those of another name.
         if topic_name_from_binary(binary) == name and not names_add(
             &self.by_binary_name, topic.binary_name, topic.binary_name_length, identifier + 1
         ):
@@ -135,7 +135,7 @@ cdef int write_topic(Topic *topic, bytes name, bytes binary_name, bytes header) 
 
 
 cdef bytes fleximq_publication_header(bytes name):
-    """The header section of a PUB: u32 length, then the MessagePack map {"topic": name}."""
+    """Return the header section of a PUB: u32 length and the MessagePack map {"topic": name}."""
     cdef size_t length = len(name)
     if length < 32:
         string = bytes((0xA0 | length,))                       # fixstr

@@ -140,11 +140,11 @@ def _run(
         ):
             results.append(result)
             if not json:
-                sys.stdout.write(_told(result))
+                sys.stdout.write(_result_text(result))
                 sys.stdout.flush()
         counts = {outcome: sum(r.outcome is outcome for r in results) for outcome in Outcome}
         if json:
-            sys.stdout.write(_report(url, suite.label, results, counts))
+            sys.stdout.write(_report_json(url, suite.label, results, counts))
         else:
             summary = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
             sys.stdout.write(f"{suite.label} at {url}: {summary}\n")
@@ -159,7 +159,7 @@ def _run(
 # --- The report -----------------------------------------------------------------------------------
 
 
-def _told(result: "Result") -> str:
+def _result_text(result: "Result") -> str:
     case = result.case
     lines = [f"{result.outcome:<7}  {case.name}  {case.rule} ({_where(case)})"]
     if result.outcome == "failed":
@@ -198,7 +198,7 @@ def _listing_json(cases: "Sequence[Case]") -> str:
     return json.dumps([_facts(case) for case in cases], ensure_ascii=False, indent=2) + "\n"
 
 
-def _report(
+def _report_json(
     url: str, protocol: str, results: "Sequence[Result]", counts: "Mapping[Outcome, int]"
 ) -> str:
     import json  # noqa: PLC0415

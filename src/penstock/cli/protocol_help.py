@@ -38,7 +38,7 @@ def credential_variable(option: str) -> str:
 
 
 def credentials_advice(protocol: Protocol) -> str:
-    """Return what to do if a broker asks a client of `protocol` for credentials."""
+    """Return the remedy if a broker requires credentials from a client of `protocol`."""
     if not protocol.credentials:
         able = " or ".join(each.label for each in PROTOCOLS if each.credentials)
         return (

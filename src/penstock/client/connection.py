@@ -56,14 +56,14 @@ class Waiter:
     def answered(self, result: object) -> None:
         """Record one answer. The last result becomes the result of the future."""
         self._result = result
-        self._one_less()
+        self._count_answer()
 
     def refused(self, ticket: int, error: Refused) -> None:
         """Record one refusal."""
         self._refusals.append((ticket - self.tickets.start, error))
-        self._one_less()
+        self._count_answer()
 
-    def _one_less(self) -> None:
+    def _count_answer(self) -> None:
         self._missing -= 1
         if self._missing or self.future.done():
             return

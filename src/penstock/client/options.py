@@ -1,4 +1,4 @@
-"""What a caller may say about a connection, checked."""
+"""Options of a client connection, and their validation."""
 
 import dataclasses
 import enum
@@ -27,7 +27,7 @@ ProtocolName: TypeAlias = str
 
 
 class State(enum.Enum):
-    """Where a client is; `client.state` has the table of legal moves."""
+    """The state of a client; `client.state` has the table of legal transitions."""
 
     NEW = enum.auto()
     CONNECTING = enum.auto()
@@ -38,7 +38,7 @@ class State(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StateChanged:
-    """The client is in another state now; `reason` says why where a connection ended."""
+    """The client has changed its state; `reason` says why a connection ended."""
 
     state: State
     reason: str = ""
@@ -46,7 +46,7 @@ class StateChanged:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ErrorReported:
-    """An error that no call waits for: a publish refused without an answer, a broken handler."""
+    """An error that no call can raise: of an unacknowledged publish, or of a handler."""
 
     error: Exception
 
@@ -57,11 +57,11 @@ Observer: TypeAlias = Callable[[ClientEvent], None]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Backoff:
-    """How long to wait before the next attempt to connect again.
+    """The delay before each attempt to reconnect.
 
-    The wait starts at `seconds_min`, grows by `factor` up to `seconds_max`, and is then cut at
-    random by up to the share `jitter`. After `attempts_max` attempts in a row (None: never) the
-    client gives up and closes.
+    The delay starts at `seconds_min` and grows by `factor` up to `seconds_max`. It is then reduced
+    by a random share of up to `jitter`. After `attempts_max` failed attempts in a row the client
+    closes; None means no limit.
     """
 
     seconds_min: float = 0.1
@@ -77,17 +77,17 @@ class Backoff:
             raise BadOption("backoff", "needs factor >= 1 and 0 <= jitter <= 1")
 
     def seconds(self, attempt: int, chance: float) -> float:
-        """Return the wait before attempt `attempt` (from 0); `chance` is from 0 to 1."""
-        # Beyond this many steps every growth has reached its bound, and a float its end.
+        """Return the delay before attempt `attempt` (from 0); `chance` is random, from 0 to 1."""
+        # Beyond 64 steps the delay has reached its maximum, and a float would overflow.
         grown = self.seconds_min * self.factor ** min(attempt, 64)
         return min(grown, self.seconds_max) * (1 - self.jitter * chance)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Credentials:
-    """How a client says who it is. What is secret is never shown.
+    """The credentials of a client. Secrets are left out of its repr.
 
-    `name` is herald's client id and LamaMQ's identity name, and what a Rheos client id is made of.
+    `name` is herald's client id and LamaMQ's identity name. A Rheos client id is derived from it.
     """
 
     name: str | None = None
@@ -98,7 +98,7 @@ class Credentials:
     key: bytes | None = dataclasses.field(default=None, repr=False)
 
     def check(self, protocol: Protocol) -> None:
-        """Raise Unsupported for what the protocol cannot carry, BadOption for what is half said."""
+        """Raise Unsupported for credentials the protocol lacks, BadOption for incomplete ones."""
         for option in ("token", "username", "password", "api_key", "key"):
             if getattr(self, option) is not None and option not in protocol.credentials:
                 raise Unsupported(protocol.label, f"{option}= credentials")
@@ -130,10 +130,10 @@ class ConnectOptions(TypedDict, total=False):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Options:
-    """How a client behaves. Times are in seconds.
+    """Options of a client. Times are in seconds.
 
-    `queue_max` bounds the deliveries that wait in one subscription: at that many the socket is
-    read no more.
+    `queue_max` limits the deliveries that wait in one subscription. At the limit the client stops
+    reading the socket.
     """
 
     credentials: Credentials = Credentials()

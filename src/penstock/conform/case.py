@@ -76,7 +76,7 @@ class Case:
 
     `section` is the place of the rule in the specification. With `profile` the specification
     leaves the point open and the rule is Penstock's decision. `requires` is the setup that the
-    server must have; None means that any server of the protocol will do.
+    server must have; None means any server of the protocol.
     """
 
     name: str

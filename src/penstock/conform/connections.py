@@ -36,7 +36,7 @@ class Connection(Protocol):
         """Return the next bytes; raise ConnectionClosed or TimeoutError."""
 
     def half_close(self) -> None:
-        """Send no more, and go on receiving; raise ConnectionClosed if that cannot be."""
+        """Close the sending side only; raise ConnectionClosed if that is impossible."""
 
     def close(self) -> None:
         """Close the connection."""
@@ -100,7 +100,7 @@ class _SocketConnection:
 
 
 class _WebSocketConnection:
-    """A WebSocket over a socket, in one thread: two must not use a TLS socket at a time."""
+    """A WebSocket in one thread, because two threads must not use a TLS socket at once."""
 
     def __init__(self, address: Address, seconds_max: float, tls: ssl.SSLContext | None) -> None:
         self._socket = _SocketConnection(address, seconds_max, tls)

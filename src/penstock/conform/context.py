@@ -70,7 +70,7 @@ class CaseContext:
         return self.name("").encode() + suffix
 
     def each(self, values: Iterable[Value]) -> Iterator[Value]:
-        """Yield the parameters of a case, so that a failure tells which one it was."""
+        """Yield the parameters of a case, so that a failure reports the current one."""
         for value in values:
             self.parameter = _shown(value)
             yield value

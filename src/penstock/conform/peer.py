@@ -52,7 +52,7 @@ def equal(got: object, expected: object, what: str = "") -> None:
 class Peer:
     """A connection that sends bytes and expects bytes; every wait ends after `seconds_max`.
 
-    `heard` tells whether the server has sent anything; `sent` holds the bytes sent since
+    `heard` is true once the server has sent anything; `sent` holds the bytes sent since
     the last expectation, and `sent_at` the time of the last send.
     """
 
@@ -84,7 +84,7 @@ class Peer:
         return self
 
     def half_close(self) -> Self:
-        """Send no more, and go on receiving; raise Skipped where the transport cannot do that."""
+        """Close the sending side only; raise Skipped if the transport cannot do that."""
         try:
             self._connection.half_close()
         except ConnectionClosed:
@@ -92,7 +92,7 @@ class Peer:
         return self
 
     def expect(self, *parts: bytes | int) -> bytes:
-        """Return the next bytes, which must be these; a number stands for as many of any value."""
+        """Return the next bytes, which must match; a number matches that many arbitrary bytes."""
         size = sum(part if isinstance(part, int) else len(part) for part in parts)
         found = self._receive(size)
         position = 0
@@ -109,7 +109,7 @@ class Peer:
         return found
 
     def take(self, size: int, what: str) -> bytes:
-        """Return the next `size` bytes, whatever they are; `what` names them in a failure."""
+        """Return the next `size` bytes of any value; `what` names them in a failure."""
         found = self._receive(size)
         if len(found) < size:
             raise self.failed(what, self._got(found, size))
@@ -130,7 +130,7 @@ class Peer:
             raise self.failed(what, self._got(found + self._unread, 1))
 
     def is_closed(self) -> bool:
-        """Tell whether the server closes instead of answering; its answer stays unread."""
+        """Return whether the server closes instead of answering; an answer stays unread."""
         found = self._receive(1)
         self._unread = found + self._unread
         if not found and not self._closed:
@@ -139,7 +139,7 @@ class Peer:
 
     @property
     def closed(self) -> bool:
-        """Whether the server was found to have closed."""
+        """Whether the server is known to have closed the connection."""
         return self._closed
 
     def close(self) -> None:

@@ -51,7 +51,7 @@ def run(
 
     Cases of Penstock's profile run only with `profile`. Cases that require a setup run only if
     the server has it, as `setup` says. `enter` connects a client first: if the server refuses it,
-    all cases are skipped. The run stops if the server sends not one byte in the first
+    all cases are skipped. The run stops if the server sends nothing in the first
     CONFORM_SILENT_CASES_MAX cases.
     """
     refusal = ""

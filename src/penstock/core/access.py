@@ -42,7 +42,7 @@ class Rule:
         object.__setattr__(self, "expression", compile_pattern(self.pattern))
 
     def matches(self, action: Action, topic: str) -> bool:
-        """Tell whether this rule decides `action` on `topic`."""
+        """Return whether this rule decides `action` on `topic`."""
         if action not in self.actions:
             return False
         if action is Action.SUBSCRIBE:
@@ -71,7 +71,7 @@ class Principal:
         self.permits[:] = bytes(len(self.permits))
 
     def may(self, action: Action, topic: str) -> bool:
-        """Tell whether an action on a topic or subscription pattern is allowed."""
+        """Return whether an action on a topic or subscription pattern is allowed."""
         for rule in self.rules:
             if rule.matches(action, topic):
                 return rule.allow
@@ -102,7 +102,7 @@ class Authenticator(Protocol):
         """Return the principal of an identity name and key."""
 
     def requires_key(self, identity: str) -> bool:
-        """Tell whether an identity name is configured, so that its key is required."""
+        """Return whether an identity name is configured, so that its key is required."""
 
 
 ANYONE = Principal("anyone")

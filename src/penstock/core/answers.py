@@ -107,7 +107,7 @@ class Answers:
 
 
 def is_safe(receipt: Receipt, log: LogWriter) -> bool:
-    """Tell whether messages have the durability that they ask for."""
+    """Return whether messages have reached the durability that they require."""
     match receipt.durability:
         case Durability.MEMORY:
             return True
@@ -118,5 +118,5 @@ def is_safe(receipt: Receipt, log: LogWriter) -> bool:
 
 
 def _settle_together(one: Receipt, other: Receipt) -> bool:
-    """Tell whether two receipts succeed or fail together."""
+    """Return whether two receipts succeed or fail together."""
     return one.commit == other.commit and one.durability is other.durability

@@ -132,11 +132,11 @@ class Hook:
         self.timer: Timer | None = None
 
     def watches(self, topic: str) -> bool:
-        """Tell whether it may see messages of a topic."""
+        """Return whether it may see messages of a topic."""
         return all(topic == wanted for wanted in self.topics)
 
     def sees(self, event: Event) -> bool:
-        """Tell whether it sees an event of its kind; never one of its own middleware."""
+        """Return whether it sees an event of its kind; never one of its own middleware."""
         if event.session is self.middleware.session:
             return False
         return self.watches(event.subject) and all(
@@ -182,7 +182,7 @@ class HookChain:
             self._run()
 
     def cancel(self) -> None:
-        """Stop the chain; its result is not needed any more."""
+        """Stop the chain: its result is no longer needed."""
         self.then = None
         self.settled = True
         if self._pending_call is not None:

@@ -125,7 +125,7 @@ class Hooks:
     # --- Events -----------------------------------------------------------------------------------
 
     def has(self, kind: EventKind) -> bool:
-        """Tell whether there are hooks of a kind."""
+        """Return whether there are hooks of a kind."""
         return bool(self._by_kind[kind])
 
     def ask(self, event: Event) -> HookChain:
@@ -140,7 +140,7 @@ class Hooks:
     # --- Permit tables ----------------------------------------------------------------------------
 
     def watch(self, protocol: Source, topic: str) -> bool:
-        """Tell whether a hook may see messages of `topic` from clients of `protocol`."""
+        """Return whether a hook may see messages of `topic` from clients of `protocol`."""
         return protocol in self.watched and any(
             hook.watches(topic) and (protocol in _WITH_HEADERS or not hook.headers)
             for hook in self._by_kind[EventKind.PUSH]

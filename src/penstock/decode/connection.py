@@ -58,7 +58,7 @@ def explain(
 
 
 def _cut_first_packet(pieces: list[Piece], order: ByteOrder, reading: Reading) -> list[Piece]:
-    """Return pieces cut where the first packet ends, if only the server's answer would tell."""
+    """Return pieces cut where the first packet ends, if only the server's answer shows it."""
     first, *others = pieces or [Piece(forward=True)]
     end = reading.first_packet_end(first.data, order)
     if not end:

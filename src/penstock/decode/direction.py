@@ -137,8 +137,8 @@ class Direction:
         self._stopped = not self._side.mark
         self._lost_at = base + (len(shown) if self._stopped else 1)
         self._search_from = self._lost_at
-        told = fault._replace(text=f"{fault.text}; {self._outlook}")
-        return self._trouble(TroubleKind.LOST, len(shown), told, data=shown, fields=fields)
+        with_outlook = fault._replace(text=f"{fault.text}; {self._outlook}")
+        return self._trouble(TroubleKind.LOST, len(shown), with_outlook, data=shown, fields=fields)
 
     def _fault(self, error: WireError, data: bytes, fields: list[Field], base: int) -> Fault:
         offset = next((field.start for field in fields if field.fault), None)

@@ -1,4 +1,4 @@
-"""Which protocol a capture speaks, and which of its two sides is the client."""
+"""Detection of the protocol of a capture, and of the client among its two sides."""
 
 from typing import Final, NamedTuple
 
@@ -32,7 +32,7 @@ def identify(
     order: ByteOrder | None = None,
     from_client: bool | None = None,
 ) -> Identified:
-    """Return what a connection speaks whose two sides start with `first` and `second`.
+    """Return the protocol of a connection whose two sides start with `first` and `second`.
 
     What is given is taken as it is: `from_client` is about `first`. Raise UnrecognisedProtocol.
     """
@@ -54,17 +54,19 @@ def identify(
             failure = failure or error
             continue
         if found is not None:
-            told = is_client
+            sent_by_client = is_client
             reading = reading_of(found.protocol)
             if reading.sides_start_alike and from_client is None:
-                told = is_client is reading.is_client(data)
-            return Identified(found.protocol, order or found.order, told)
+                sent_by_client = is_client is reading.is_client(data)
+            return Identified(found.protocol, order or found.order, sent_by_client)
     for data, is_first in ((first, True), (second, False)):
         guess = _guess(data)
         if guess is not None:
             reading = reading_of(guess)
-            told = is_first is reading.is_client(data) if from_client is None else from_client
-            return Identified(guess, order or reading.order(b"", data), told)
+            sent_by_client = (
+                is_first is reading.is_client(data) if from_client is None else from_client
+            )
+            return Identified(guess, order or reading.order(b"", data), sent_by_client)
     raise _unrecognised(first or second, failure)
 
 
@@ -78,6 +80,6 @@ def _unrecognised(data: bytes, failure: WireError | None) -> UnrecognisedProtoco
 
 
 def _guess(data: bytes) -> Protocol | None:
-    """Return the protocol of bytes that are not the start of what a client sends."""
+    """Return the protocol of bytes that no client starts with."""
     readable = (protocol for protocol in PROTOCOLS if protocol.decode)
     return next((each for each in readable if reading_of(each).is_server(data)), None)

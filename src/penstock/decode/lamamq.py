@@ -1,4 +1,4 @@
-"""Layouts of LamaMQ packets; names are those of the specification, else of the profile."""
+"""Layouts of LamaMQ packets; names come from the specification, else from the profile."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -175,7 +175,7 @@ ANSWER: Final[Layout] = (
 
 
 class AwaitedIds(set[int]):
-    """Ids of which a rule says that they are awaited."""
+    """A set of awaited ids that is defined by a function."""
 
     def __init__(self, holds: Callable[[int], bool]) -> None:
         super().__init__()
@@ -186,7 +186,7 @@ class AwaitedIds(set[int]):
 
 
 class _Client(Side):
-    """What a client sends. Its answers are known by the top bit, once it has registered a hook."""
+    """Packets from a client. After it registers a hook, the top bit of an id marks its answers."""
 
     def __init__(self, order: ByteOrder, server: "_Server | None") -> None:
         decoder = lamamq.BrokerDecoder(order=order)
@@ -214,7 +214,7 @@ class _Client(Side):
             self._hooks = True
         if self._server is not None and not isinstance(packet, lamamq.Answer):
             identifier = getattr(packet, "message_id", None)
-            error = getattr(packet, "error", None)  # a request that was rejected is answered too
+            error = getattr(packet, "error", None)  # a rejected request has an answer too
             if identifier is None and isinstance(error, lamamq.LamaError):
                 identifier = error.message_id
             if identifier is not None:
@@ -222,7 +222,7 @@ class _Client(Side):
 
 
 class _Server(Side):
-    """What a server sends: `awaited` holds the ids of the requests that the capture shows."""
+    """Packets from a server. `awaited` holds the ids of the requests in the capture."""
 
     def __init__(self, order: ByteOrder, *, alone: bool) -> None:
         decoder = lamamq.ClientDecoder(order=order)
@@ -255,9 +255,9 @@ def _message_name(data: bytes) -> str:
     return MESSAGES.get(data[4], "unknown Message type")
 
 
-# --- The reading ----------------------------------------------------------------------------------
+# --- Reading --------------------------------------------------------------------------------------
 
-_VERSION_PARTS_MAX: Final = 16  # each byte of a version offer is taken to be below
+_VERSION_PARTS_MAX: Final = 16  # each byte of a version offer is assumed to be below
 
 
 def _sides(order: ByteOrder, alone: bool) -> tuple[Side, Side]:  # noqa: FBT001
@@ -284,11 +284,11 @@ def _order(of_client: bytes, others: bytes) -> ByteOrder:  # noqa: ARG001
 
 
 def keyless_name_end(data: bytes, order: ByteOrder) -> int:
-    """Return where the name of a LamaMQ client ends, 0 if a key stands behind it.
+    """Return where the name of a LamaMQ client ends, 0 if a key follows it.
 
-    The wire does not say; a server knows because a client without a key waits for its offer. It is
-    no key if what follows reads as the choice of a version that exists, and then either as a
-    message or, read as the size of a key, as too much.
+    The bytes do not say which: a server knows because a client without a key waits for the version
+    offer. No key follows if the next bytes are a valid choice of version, and are then followed by
+    a message or would be too large as the size of a key.
     """
     name_end = 5 + int.from_bytes(data[1:5], order)
     following = data[name_end : name_end + 4]

@@ -1,4 +1,4 @@
-"""Readings: how captures of a protocol are read, by its codec, which judges, and its layouts."""
+"""Readings: how to decode captures of a protocol, with its codec and its layouts."""
 
 import dataclasses
 from abc import ABC, abstractmethod
@@ -37,42 +37,42 @@ class Side(ABC):
         """Return name and layout of the frame that is next and starts with `data`."""
 
     def passed(self, packet: Any) -> None:  # noqa: ANN401
-        """Take note of a packet that was read."""
+        """Update the state after a packet was read."""
         del packet
 
     def blamed(self, error: WireError, data: bytes) -> tuple[str, ...]:
-        """Return the names of fields that `error` may be about, where no field tells by itself."""
+        """Return the names of fields that `error` may be about, if no field has a fault itself."""
         del error, data
         return ()
 
 
 def error_code(error: WireError) -> str:
-    """Return the name of an error for which a protocol has none."""
+    """Return the name of an error that has none in the protocol."""
     return error.code.replace("-", "_").upper()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Reading:
-    """How the connections of a protocol are recognised in a capture and read."""
+    """How to recognise and decode the connections of a protocol in a capture."""
 
     sides: Callable[[ByteOrder, bool], tuple[Side, Side]]
-    """Returns how the client's bytes and the server's are read, in a byte order; the flag says that
-    only one of the two was captured."""
+    """Returns the client's side and the server's, in a byte order; the flag says that only one of
+    the two was captured."""
     is_client: Callable[[bytes], bool]
-    """Tells whether a client sends what starts with these bytes."""
+    """Returns whether a client can start with these bytes."""
     is_server: Callable[[bytes], bool]
-    """Tells whether bytes that no client starts with are of this protocol."""
+    """Returns whether bytes that no client starts with belong to this protocol."""
     order: Callable[[bytes, bytes], ByteOrder]
     """Returns the byte order, from the client's first bytes, which may be empty, and any others."""
     error_name: Callable[[WireError], str] = error_code
     """Returns the name that the protocol has for an error."""
     sides_start_alike: bool = False
-    """Whether the first bytes of a server are taken for those of a client."""
+    """Whether the first bytes of a server can look like those of a client."""
     first_packet_end: Callable[[bytes, ByteOrder], int] = lambda data, order: 0  # noqa: ARG005
-    """Returns where a client's first packet ends if only the answer to it would tell; else 0."""
+    """Returns where a client's first packet ends if only the answer shows it; else 0."""
 
 
 def reading_of(protocol: Protocol) -> Reading:
-    """Return how captures of a protocol are read."""
+    """Return the reading of a protocol."""
     reading: Reading = load(protocol.decode)
     return reading

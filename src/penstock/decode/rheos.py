@@ -147,7 +147,7 @@ def _is_client(data: bytes) -> bool:
 
 
 def _version(data: bytes) -> Protocol | None:
-    """Return the version that a server speaks, or a client in the middle of a connection."""
+    """Return the version of a server, or of a client in the middle of a connection."""
     match data[:1]:
         case b"\xfa":
             try:

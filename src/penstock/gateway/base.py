@@ -254,7 +254,7 @@ class Gateway(ABC):
         return run_end
 
     def is_above_rate(self) -> bool:
-        """Tell whether one more message would exceed the client's rate limit."""
+        """Return whether one more message would exceed the client's rate limit."""
         if self.rate_limit is None:
             return False
         return not self.rate_limit.available(self.broker.clock.monotonic(), most=1)

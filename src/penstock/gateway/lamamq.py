@@ -57,7 +57,7 @@ class LamaGateway(Gateway):
         )
 
     def _key_required(self, name: str) -> bool:
-        """Tell whether a client of this name must send a key."""
+        """Return whether a client of this name must send a key."""
         authenticator = self.options.authenticator
         return authenticator is not None and (
             self.options.anonymous is None or authenticator.requires_key(name)
@@ -73,7 +73,7 @@ class LamaGateway(Gateway):
         return self._scan(session, data, start, permits=permits, answers_awaited=awaited)
 
     def scan_decoded(self, session: Session, frame: memoryview) -> int:
-        """See the base class: a decoded push is a push, whatever its id."""
+        """See the base class: a decoded push is a push, with any id."""
         return self._scan(session, frame, 0, permits=None, answers_awaited=False)
 
     def _scan(

@@ -35,7 +35,7 @@ class DataFile(NamedTuple):
     modified_ms: int
 
     def overlaps(self, column: str, start: Any, end: Any) -> bool:  # noqa: ANN401
-        """Tell whether the file may hold a value from `start` up to, not including, `end`."""
+        """Return whether the file may hold a value from `start` up to, not including, `end`."""
         low: Any = json_value(self.low.get(column))
         high: Any = json_value(self.high.get(column))
         start, end = json_value(start), json_value(end)

@@ -108,7 +108,7 @@ def _view_topics(spark: SparkSession, topic: str, source: Mapping[str, str], *, 
 
 
 def _changes(spark: SparkSession, plan: Any) -> bool:  # noqa: ANN401
-    """Tell whether a parsed plan, a Java object, would change anything."""
+    """Return whether a parsed plan, a Java object, would change anything."""
     name = str(plan.getClass().getSimpleName())
     if name.startswith(_WRITING_PLANS):
         return True

@@ -128,7 +128,7 @@ class Warehouse:
         return msgspec.json.decode(data, type=dict[str, Any])
 
     def is_running(self) -> bool:
-        """Tell whether a process holds the lock now."""
+        """Return whether a process holds the lock now."""
         with self._errors():
             try:
                 handle = os.open(self.folder / "_lock", os.O_RDONLY | os.O_CLOEXEC)

@@ -32,7 +32,7 @@ class Link(Port):
 
     @property
     def congested(self) -> bool:
-        """Whether too much is buffered; `Handler.drained` is called when it is not any more."""
+        """Whether too much is buffered; `Handler.drained` is called when it is no longer so."""
 
     def set_handler(self, handler: "Handler") -> None:
         """Replace the handler that the transport calls."""
@@ -41,7 +41,7 @@ class Link(Port):
         """Send `data` after all earlier writes; drop it after `close`."""
 
     def pause(self) -> None:
-        """Call `Handler.received` no more until `resume`, also for bytes that arrived before.
+        """Stop calling `Handler.received` until `resume`, also for bytes that arrived before.
 
         Each `pause` needs its own `resume`.
         """

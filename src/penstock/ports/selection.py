@@ -32,7 +32,7 @@ class TopicTest:
     negated: bool = False
 
     def __call__(self, name: str) -> bool:
-        """Tell whether a name meets the condition."""
+        """Return whether a name meets the condition."""
         return _TESTS[self.test](name, self.text) is not self.negated
 
 
@@ -100,7 +100,7 @@ class Selection:
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
     def wanted(self, name: str) -> bool:
-        """Tell whether a topic is selected."""
+        """Return whether a topic is selected."""
         verdict = self._verdicts.get(name)
         if verdict is None:
             verdict = self._verdicts[name] = self._judge(name)

@@ -1,4 +1,4 @@
-"""The whole interface of a storage: what the server, HTTP, Flight and Spark use besides `core`.
+"""The whole interface of a storage: `core`'s part, and that of the server, HTTP, Flight and Spark.
 
 A storage has partitions. This process writes one of them, `partition`, and may read all of
 `partitions`. Methods that may block name the threads that may call them; all others belong to the
@@ -210,7 +210,7 @@ class Storage(LogWriter, LogReader, Port):
         """Wait until all appends so far are settled."""
 
     def close(self) -> None:
-        """Write what waits and release all resources; blocks. `settled` is not called any more."""
+        """Write all waiting messages and release all resources; blocks. No `settled` follows."""
 
     # --- Rows of tables
 

@@ -1,9 +1,9 @@
-"""The declaration of a protocol: one value that says all that other layers look up.
+"""The declaration of a protocol: one value with everything that other layers look up.
 
-Plain facts (number, label, byte orders, what a message carries, limits) stand in the value itself.
-Code stands in the layer that it belongs to, in a file of the protocol's own, and the declaration
-refers to it as `"package.module:name"`. A layer loads its part when it needs it, so that a command
-that only reads a log loads no gateway, and no layer imports one above it.
+Plain facts (number, label, byte orders, features, limits) are fields of the value. Code is in the
+layer that it belongs to, in a file for the protocol, and the declaration refers to it as
+`"package.module:name"`. A layer loads its part when it needs it, so a command that only reads a log
+loads no gateway, and no layer imports a higher one.
 """
 
 import dataclasses
@@ -17,21 +17,21 @@ from penstock.model import ByteOrder
 __all__ = ["NUMBER_MAX", "Carries", "Limit", "Protocol", "RefusalSigns", "Source", "load"]
 
 NUMBER_MAX: Final = 199
-"""The highest number of a protocol; those above are for sources that are no wire protocol."""
+"""The highest protocol number; higher numbers are for other sources, such as HTTP."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Carries:
-    """What a publish of a protocol carries besides its topic and value."""
+    """The features of a protocol: parts of a publish besides topic and value, and more."""
 
     headers: bool = False
     created: bool = False
-    """The sender's own time."""
+    """The sender's timestamp."""
     status: bool = False
     sender_ids: bool = False
-    """Each message names its sender by 16 bytes."""
+    """Each message carries a 16-byte sender id."""
     messagepack: bool = False
-    """Payloads are MessagePack values, of which a bin is the plain bytes."""
+    """Payloads are MessagePack values; a bin is plain bytes."""
     requests: bool = False
     """Clients can send requests and notifications to each other."""
     hooks: bool = False
@@ -48,7 +48,7 @@ class Carries:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Limit:
-    """A bound that an operator may set, in `[limits]` as `<label>_<name>`."""
+    """A limit that can be configured, in `[limits]` as `<label>_<name>`."""
 
     name: str
     default: int
@@ -61,9 +61,9 @@ class RefusalSigns:
     """How a client can tell why a broker does not accept it."""
 
     unauthenticated: int | None = None
-    """The error code that asks for credentials."""
+    """The error code for missing or wrong credentials."""
     unauthenticated_words: tuple[str, ...] = ()
-    """Words of such an error's text, where one code stands for several errors."""
+    """Part of that error's text, where one code is used for several errors."""
     closes_unauthenticated: bool = False
     """A client without credentials is refused by closing the connection."""
     other_protocol: str = ""
@@ -72,7 +72,7 @@ class RefusalSigns:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Source:
-    """An interface that messages come in by. Its number never changes and is never given again."""
+    """An interface that messages arrive by. Its number never changes and is never reused."""
 
     number: int
     label: str
@@ -96,17 +96,17 @@ class Source:
 class Protocol(Source):
     """A wire protocol.
 
-    References to code may be empty where a protocol does without: without a `conform` suite
-    `penstock conform` has no cases for it, and so on.
+    A reference to code may be empty. For example, without a `conform` suite `penstock conform` has
+    no cases for the protocol.
     """
 
     orders: tuple[ByteOrder, ...]
-    """The byte orders that clients may use; the first is the specification's own."""
+    """The byte orders that clients may use; the specification's is the first."""
     transports: frozenset[str]
-    """URL schemes of listeners that take its clients."""
+    """URL schemes of listeners that accept its clients."""
     limits: tuple[Limit, ...] = ()
     credentials: tuple[str, ...] = ()
-    """The client options that prove who a client is."""
+    """The client options that carry credentials."""
     retriable: frozenset[int] = frozenset()
     """Error codes after which the same request may succeed later."""
     refusal: RefusalSigns = RefusalSigns()
@@ -114,7 +114,7 @@ class Protocol(Source):
     """Clients have an identity name, and a key that proves it."""
 
     detection: str
-    """A `wire.detect.Detection`: how first bytes are recognised."""
+    """A `wire.detection.Detection`: how first bytes are recognised."""
     encoder: str
     """A subclass of `core.encoders.Encoder`: rows of a batch to delivery frames."""
     gateway: str
@@ -124,9 +124,9 @@ class Protocol(Source):
     decode: str = ""
     """A `decode.reading.Reading`: how captures are read and explained."""
     capture: str = ""
-    """A function `(CaptureSide) -> Role`: how captures become rows in Spark."""
+    """A function `(CapturedSide) -> Role`: how captures become rows in Spark."""
     conform: str = ""
-    """A `conform.suite.Suite`: conformance cases."""
+    """A `conform.case.Suite`: conformance cases."""
     bench: str = ""
     """A subclass of `cli.bench.wire.Wire`: load for benchmarks."""
 

@@ -23,7 +23,7 @@ FLEXIMQ_HEADER_BYTES_MAX: Final = 64 * KIB
 """Section 7.1, maximum header size."""
 FLEXIMQ_MESSAGE_BYTES_MAX: Final = 16 * MIB
 FLEXIMQ_MESSAGE_BYTES_CEILING: Final = 1 * GIB
-"""Section 7.1, maximum total message size: no setting goes beyond it."""
+"""Section 7.1, maximum total message size; no setting may exceed it."""
 FLEXIMQ_ROUTING_ENTRIES_MAX: Final = 1024
 FLEXIMQ_HEADER_DEPTH_MAX: Final = 8
 FLEXIMQ_HEADER_ELEMENTS_MAX: Final = 8192
@@ -31,7 +31,7 @@ FLEXIMQ_HEADER_STRING_BYTES_MAX: Final = 65_535
 FLEXIMQ_PAYLOAD_DEPTH_MAX: Final = 64
 FLEXIMQ_PAYLOAD_ELEMENTS_MAX: Final = 1_048_576
 FLEXIMQ_HEADERS_CACHED_MAX: Final = 65_536
-"""Distinct header maps a scanner remembers before it starts over."""
+"""Distinct headers in a scanner's cache; a full cache is emptied."""
 
 FLEXIMQ: Final = Protocol(
     number=3,

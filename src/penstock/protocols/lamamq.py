@@ -47,8 +47,8 @@ LAMAMQ: Final = Protocol(
     ),
     credentials=("key",),
     retriable=frozenset({1, 3}),  # Server Exception, middleware timeout
-    # One error number stands for all refusals. A broker that wants a key waits for it until the
-    # handshake times out. The first answer of a server is four bytes, which any bytes look like.
+    # One error number is used for all refusals. A broker that requires a key waits for it until the
+    # handshake times out. A server's first answer is four bytes, so any bytes look like one.
     refusal=RefusalSigns(
         unauthenticated_words=("identity", "handshake"), other_protocol="versions "
     ),

@@ -1,8 +1,8 @@
 """The registry of protocols. A protocol is added by its own files and one line of `_DECLARED`.
 
-Numbers are forever: rows in memory and middleware know a protocol by its number, and a number that
-was given once means the same protocol in every later version. Logs on disk keep labels, not
-numbers: a segment has its own dictionary of labels.
+Numbers never change: rows in memory and middleware identify a protocol by its number, and a number
+means the same protocol in every later version. Logs on disk store labels, not numbers: each segment
+has a dictionary of labels.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -60,11 +60,11 @@ class Registry:
 PROTOCOLS: Final = Registry(load(reference) for reference in _DECLARED)
 
 FLIGHT: Final = Source(number=240, label="flight", title="Arrow Flight")
-"""Rows of a table that were published by Arrow Flight."""
+"""Rows of a table, published over Arrow Flight."""
 HTTP: Final = Source(number=241, label="http", title="HTTP", carries=Carries(headers=True))
-"""Messages that were published by the HTTP API."""
+"""Messages published over the HTTP API."""
 
 SOURCES: Final[Mapping[str, Source]] = MappingProxyType(
     {source.label: source for source in (*PROTOCOLS, FLIGHT, HTTP)}
 )
-"""Everything that a message can come in by, by its label."""
+"""All sources of messages by label: the protocols, Flight and HTTP."""

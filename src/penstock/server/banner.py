@@ -48,8 +48,8 @@ def banner(
 
 
 def _protocols(address: Address) -> str:
-    spoken = list(PROTOCOLS) if address.protocol is None else [address.protocol]
-    names = ", ".join(protocol.label for protocol in spoken)
+    accepted = list(PROTOCOLS) if address.protocol is None else [address.protocol]
+    names = ", ".join(protocol.label for protocol in accepted)
     return names + _access(address)
 
 

@@ -255,7 +255,7 @@ class AnonymousConfig(_Table, frozen=True):
 
 
 class ProgramConfig(_Table, frozen=True):
-    """`[[program]]`: a program that the broker runs and speaks fleximq with over its pipes."""
+    """`[[program]]`: a fleximq client that the broker runs as a process, over its pipes."""
 
     command: Annotated[tuple[_Text, ...], Meta(min_length=1)]
     name: _Text | None = None

@@ -12,7 +12,7 @@ from penstock.gateway.options import GatewayOptions
 from penstock.limits import SESSIONS_MAX
 from penstock.ports import Handler, Link
 
-__all__ = ["ConnectionKeeper", "ConnectionLimit"]
+__all__ = ["BaseListener", "ConnectionLimit"]
 
 log = structlog.get_logger("penstock.listener")
 
@@ -44,7 +44,7 @@ class ConnectionLimit:
         self.connections -= 1
 
 
-class ConnectionKeeper:
+class BaseListener:
     """Base of all listeners: admits, counts and closes connections."""
 
     def __init__(

@@ -16,7 +16,7 @@ from penstock.limits import UDP_SESSION_SECONDS_MAX, UDP_SESSIONS_MAX
 from penstock.ports import Handler, Link
 from penstock.protocols.herald import HERALD
 from penstock.server.cannot_listen import cannot_listen
-from penstock.server.connections import ConnectionKeeper, ConnectionLimit
+from penstock.server.connections import BaseListener, ConnectionLimit
 from penstock.server.http.context import HttpContext
 from penstock.server.http.service import HttpService
 from penstock.transport.addresses import Address
@@ -129,7 +129,7 @@ def _tls(address: Address) -> ssl.SSLContext | None:
     return server_context(address.certificate, address.key)
 
 
-class StreamListener(ConnectionKeeper):
+class StreamListener(BaseListener):
     """A listening stream socket, TCP, TLS or IPC: a `transport.stream.ConnectionOwner`."""
 
     def __init__(
@@ -209,7 +209,7 @@ class StreamListener(ConnectionKeeper):
         return self.connected(connection)
 
 
-class DatagramListener(ConnectionKeeper):
+class DatagramListener(BaseListener):
     """A bound UDP socket: a `transport.udp.DatagramOwner`."""
 
     def __init__(
@@ -271,7 +271,7 @@ class DatagramListener(ConnectionKeeper):
         counters.messages_undeliverable[HERALD] += too_large
 
 
-class WebSocketListener(ConnectionKeeper):
+class WebSocketListener(BaseListener):
     """A listening socket for WebSockets and HTTP: a `transport.websocket.WebSocketOwner`.
 
     With an empty path in its address it serves HTTP only.
@@ -331,21 +331,21 @@ class WebSocketListener(ConnectionKeeper):
         self._http.take(arrival)
 
     def enter(self, peer: str, *, connection: int) -> bool:
-        """See server.http.service.HttpKeeper."""
+        """See server.http.service.ConnectionCounter."""
         if self._connection_limit.acquire():
             return True
         self.refused(peer, "too many connections", connection=connection)
         return False
 
     def leave(self) -> None:
-        """See server.http.service.HttpKeeper."""
+        """See server.http.service.ConnectionCounter."""
         self._connection_limit.release()
 
 
-class StdioListener(ConnectionKeeper):
+class StdioListener(BaseListener):
     """Programs that the broker starts: a `transport.stdio.ProgramOwner`.
 
-    A program speaks fleximq and has joined when it starts: its client id is in the environment
+    A program uses fleximq and has joined when it starts: its client id is in the environment
     (section 6.4). `new_handler` returns another handler and client id instead.
     """
 

@@ -80,7 +80,7 @@ class Running:
         self.authenticator.close()
 
     def reload(self, new: Config) -> None:
-        """Apply what a running broker can change of a new configuration; log the rest.
+        """Apply the settings of a new configuration that need no restart; log the others.
 
         Clients whose principal was removed are disconnected.
         """

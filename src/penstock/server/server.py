@@ -137,7 +137,7 @@ class Server:
     async def run_programs(
         self, programs: Sequence[Program], *, options: GatewayOptions | None = None
     ) -> None:
-        """Start programs that speak to the broker over their pipes."""
+        """Start programs that are clients of the broker over their pipes."""
         listener = StdioListener(
             self.broker, programs, options=options, connection_limit=self._connection_limit
         )

@@ -1,7 +1,7 @@
-"""One capture: its file, read in pieces, and the records and errors that are in it.
+"""Decode one capture file into records and errors; the file is read in pieces.
 
-A frame that its protocol does not allow is an error, and the next one is read. Where framing is
-lost, as a broker would close the connection there, one error stands for all the rest.
+An invalid frame is an error, and decoding continues with the next frame. Where the framing is lost,
+and a broker would close the connection, one error covers the rest of the file.
 """
 
 import enum
@@ -25,7 +25,7 @@ from penstock.limits import (
 )
 from penstock.model import Durability
 from penstock.protocols import PROTOCOLS, Protocol
-from penstock.spark.capture_roles.role import Captured, CapturedSide, Role, Tools, new_role
+from penstock.spark.capture_roles.role import CaptureContext, Captured, CapturedSide, Role, new_role
 from penstock.storage.arrow.format.segment import END_OF_STREAM, Columns, encode_row_group, head
 from penstock.storage.dictionaries import RECORD_SCHEMA
 from penstock.storage.schema import RECORD_COLUMNS
@@ -35,7 +35,7 @@ from penstock.wire.detect import Detected, conclude
 __all__ = ["AUTO", "DECODED_SCHEMA", "CannotReadCapture", "Capture", "Fault", "decode_capture"]
 
 AUTO: Final = "auto"
-"""A protocol that the first bytes of the client tell."""
+"""The protocol is detected from the client's first bytes."""
 
 DECODED_SCHEMA: Final = pa.schema(
     [
@@ -49,15 +49,15 @@ DECODED_SCHEMA: Final = pa.schema(
         ("error", pa.utf8()),
     ]
 )
-"""A record, where it was captured, and of an error what is wrong with which bytes."""
+"""The columns of a record, of its place in a capture, and of an error."""
 
 _HEAD: Final = head(0, partition=0, base_offset=0, previous_end=0, previous_crc=0)
 _NO_TIMESTAMP: Final = -1
-"""What `timestampType` says where there is none, as Kafka does."""
+"""`timestampType` of a record without a timestamp, as in Kafka."""
 
 
 class Fault(enum.StrEnum):
-    """Codes of errors that only captures have; the others are those of `errors.ErrorCode`."""
+    """Error codes of captures, besides those of `errors.ErrorCode`."""
 
     CAPTURE_NAME = "capture-name"
     CUT_SHORT = "cut-short"
@@ -77,10 +77,10 @@ class CannotReadCapture(OperatorError):
 
 
 class Capture(NamedTuple):
-    """A file of what one side of a connection sent.
+    """A file with the bytes that one side of a connection sent.
 
-    Connection, protocol and direction are None where the name of the file does not tell them.
-    Bytes beyond `length`, which came since the folder was listed, are not looked at.
+    Connection, protocol and direction are None if the file name does not contain them. Bytes beyond
+    `length`, which were added since the folder was listed, are not read.
     """
 
     file: str
@@ -91,21 +91,21 @@ class Capture(NamedTuple):
 
     @property
     def from_client(self) -> bool:
-        """Whether the client sent this."""
+        """Whether the client sent these bytes."""
         return self.direction == "c2s"
 
     @property
     def other_side(self) -> str:
-        """The file of what the client sent, if this is the broker's."""
+        """The client's file, if this is the broker's."""
         return self.file.removesuffix(".s2c.bin") + ".c2s.bin"
 
 
-def decode_capture(capture: Capture, tools: Tools) -> Iterator[pa.RecordBatch]:
+def decode_capture(capture: Capture, context: CaptureContext) -> Iterator[pa.RecordBatch]:
     """Yield the records and the errors of one file, with the columns of DECODED_SCHEMA.
 
-    Raise CannotReadCapture; nothing in the file raises anything.
+    Raise CannotReadCapture. The content of a file never raises an error.
     """
-    rows = _Rows(capture, tools)
+    rows = _Rows(capture, context)
     if capture.protocol is None or capture.direction is None:
         text = f"{PurePosixPath(capture.file).name} is not named connection.protocol.direction.bin"
         rows.error(0, capture.length, Fault.CAPTURE_NAME, text)
@@ -124,15 +124,15 @@ def decode_capture(capture: Capture, tools: Tools) -> Iterator[pa.RecordBatch]:
             rows.error(0, capture.length, Fault.CUT_SHORT, text)
         yield from rows.flush()
         return
-    side = CapturedSide(detected.order, tools, capture.from_client, own)
+    side = CapturedSide(detected.order, context, capture.from_client, own)
     role = new_role(detected.protocol, side)
     rows.protocol = detected.protocol
     yield from _decode(capture, role, rows)
 
 
 def _decode(capture: Capture, role: Role, rows: "_Rows") -> Iterator[pa.RecordBatch]:
-    """Yield what a role makes of a file, which is never in memory whole."""
-    base = 0  # where in the file the bytes at hand begin
+    """Yield the rows that a role decodes from a file, without loading it whole."""
+    base = 0  # position of the current bytes in the file
     rest = b""
     for piece in _pieces(capture.file, capture.length):
         data = memoryview(rest + piece if rest else piece)
@@ -141,7 +141,7 @@ def _decode(capture: Capture, role: Role, rows: "_Rows") -> Iterator[pa.RecordBa
             end = position
             if role.has_kernel:
                 end = role.scan(data, position)
-                if len(rows.tools.batch):
+                if len(rows.context.batch):
                     yield from rows.add_batch(role)
             try:
                 step = role.decode_at(data, end) if end < len(data) else None
@@ -167,7 +167,7 @@ def _decode(capture: Capture, role: Role, rows: "_Rows") -> Iterator[pa.RecordBa
                         rows.add(record)
             if rows.full:
                 yield from rows.flush()
-        rows.tools.batch.clear()
+        rows.context.batch.clear()
         rest = bytes(data[position:])
         base += position
         if base >= rows.flushed_at + SPARK_BATCH_BYTES:  # headers count too
@@ -183,10 +183,10 @@ def _decode(capture: Capture, role: Role, rows: "_Rows") -> Iterator[pa.RecordBa
 
 
 class _Rows:
-    """Records and errors of one file on their way to Arrow."""
+    """Collects records and errors of one file and builds Arrow batches."""
 
-    def __init__(self, capture: Capture, tools: Tools) -> None:
-        self.tools = tools
+    def __init__(self, capture: Capture, context: CaptureContext) -> None:
+        self.context = context
         self.protocol: Protocol | None = None
         self.flushed_at = 0
         self._capture = capture
@@ -199,13 +199,13 @@ class _Rows:
         return len(self._errors) >= CAPTURE_ERRORS_MAX
 
     def add_batch(self, role: Role) -> Iterator[pa.RecordBatch]:
-        """Take the messages that were scanned; yield what had to make room for them."""
-        batch = self.tools.batch
+        """Add the scanned messages; yield batches that were flushed to make room."""
+        batch = self.context.batch
         row = 0
         while row < len(batch):
             row += self._block.append(
                 batch,
-                self.tools.topics,
+                self.context.topics,
                 row,
                 role.sender.encode(),
                 durability=Durability.MEMORY,
@@ -214,7 +214,7 @@ class _Rows:
                 yield from self.flush()
 
     def add(self, record: Captured) -> bool:
-        """Take a message; return False if there is no room before the next `flush`."""
+        """Add a message; return False if there is no room before the next `flush`."""
         return self._block.append_record(
             protocol=0 if self.protocol is None else self.protocol.number,
             kind=record.kind,
@@ -230,7 +230,7 @@ class _Rows:
         )
 
     def error(self, position: int, length: int, code: str, text: str) -> None:
-        """Take what is wrong with `length` bytes from `position` of the file."""
+        """Add an error about `length` bytes at `position` of the file."""
         self._errors.append(
             {
                 "partition": 0,
@@ -245,7 +245,7 @@ class _Rows:
         )
 
     def flush(self) -> Iterator[pa.RecordBatch]:
-        """Yield all there is."""
+        """Yield all collected rows."""
         if len(self._block):
             yield self._records()
             self._offset += len(self._block)
@@ -274,7 +274,7 @@ class _Rows:
             else column
             for field, column in zip(RECORD_SCHEMA, batch.columns[:RECORD_COLUMNS], strict=True)
         }
-        # The broker's time and id are known only where a delivery brings them.
+        # Only deliveries carry the broker's time and id.
         micros = found["timestamp"].cast(pa.int64())
         timed = pc.not_equal(micros, 0)
         found["timestamp"] = pc.if_else(timed, found["timestamp"], None)
@@ -295,7 +295,7 @@ class _Rows:
 
 
 def _detected(capture: Capture, own: bytes) -> Detected | None:
-    """Return what is spoken, None if the file ends too early; raise UnrecognisedProtocol."""
+    """Return the protocol, None if the file ends too early; raise UnrecognisedProtocol."""
     if capture.protocol == AUTO:
         return conclude(_of_client(capture, own))
     protocol = PROTOCOLS[capture.protocol or ""]
@@ -303,13 +303,13 @@ def _detected(capture: Capture, own: bytes) -> Detected | None:
 
 
 def _of_client(capture: Capture, own: bytes) -> bytes:
-    """Return the first bytes of what the client sent: only they tell a protocol."""
+    """Return the client's first bytes: only they identify a protocol."""
     if capture.from_client:
         return own
     try:
         return _first_bytes(capture.other_side, DETECT_BYTES_MAX)
     except CannotReadCapture:
-        return own  # herald's are told by either side
+        return own  # herald is recognised on either side
 
 
 def _first_bytes(path: str, length: int) -> bytes:
@@ -332,7 +332,7 @@ def _pieces(path: str, length: int) -> Iterator[bytes]:
 
 
 def _located(path: str) -> tuple[fs.FileSystem, str]:
-    """Return the file system of a file as Spark names it, and its name there."""
+    """Return the file system of a Spark path, and the path in it."""
     if path.startswith("file:"):
         return fs.LocalFileSystem(), "/" + path.removeprefix("file:").lstrip("/")
     if "://" not in path:

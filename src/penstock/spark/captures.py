@@ -1,13 +1,13 @@
-"""Captures: raw byte streams of connections, decoded on Spark by the kernels and the codecs.
+"""Captures: raw byte streams of connections, decoded on Spark with the kernels and codecs.
 
 A folder has one file for each connection and direction:
 
     <connection>.<protocol>.<direction>.bin       plant-7.herald.c2s.bin, 42.auto.s2c.bin
 
-The connection is any text. The protocol is a protocol's label or `auto`:
-then the first bytes of the client tell, also for the file of the broker beside it. The
-direction is `c2s` for what the client sent and `s2c` for what the broker did. A file begins with
-the first byte of its connection, and is decoded by one task; it is never in memory whole.
+The connection is any text. The protocol is a protocol's label or `auto`: then it is detected from
+the client's first bytes, also for the broker's file beside it. The direction is `c2s` for bytes of
+the client and `s2c` for bytes of the broker. A file begins with the first byte of its connection.
+One task decodes it, without loading it whole.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -24,7 +24,7 @@ from penstock.ports.selection import Selection
 from penstock.protocols import PROTOCOLS
 from penstock.spark.arrow_batches import to_spark_batches
 from penstock.spark.capture_files import AUTO, DECODED_SCHEMA, Capture, decode_capture
-from penstock.spark.capture_roles import Tools
+from penstock.spark.capture_roles import CaptureContext
 from penstock.spark.errors import InvalidOption
 from penstock.spark.schema import RECORD
 
@@ -42,7 +42,7 @@ DECODED: Final = StructType(
         StructField("error", StringType()),
     ]
 )
-"""The record's columns, and those of captures."""
+"""The columns of a record, and those of captures."""
 
 _PLACE: Final = ("connection", "direction", "file")
 _PROTOCOLS: Final = "|".join((*PROTOCOLS.labels, AUTO))
@@ -52,8 +52,8 @@ _NAME: Final = rf"([^/]+)\.({_PROTOCOLS})\.(c2s|s2c)\.bin$"
 def read_captures(spark: SparkSession, folder: str) -> DataFrame:
     """List the captures below a folder: file, connection, protocol, direction, length, modified.
 
-    Only `*.bin` is looked at, and no file is read. Protocol and direction are null for a name that
-    does not tell them; `decode_captures` makes an error of it.
+    Only `*.bin` files are listed, and none is read. Protocol and direction are null if the file
+    name does not contain them; `decode_captures` returns an error row for such a file.
     """
     files = (
         spark.read.format("binaryFile")
@@ -78,8 +78,8 @@ def read_captures(spark: SparkSession, folder: str) -> DataFrame:
 def decode_captures(captures: DataFrame, *, channels: Mapping[int, str] | None = None) -> DataFrame:
     """Decode what `read_captures` listed: a row for each message and for each error.
 
-    `offset` counts the messages of a file from 0 on; an error has that of the message behind it.
-    `channels` names herald's channels; others are `channel/n`. Raise InvalidOption.
+    `offset` counts the messages of a file from 0; an error has the offset of the next message.
+    `channels` maps herald channels to topic names; others are `channel/n`. Raise InvalidOption.
     """
     _check_channels(channels or {})
     columns = captures.select(*Capture._fields)
@@ -92,7 +92,7 @@ def capture_records(decoded: DataFrame) -> DataFrame:
 
 
 def capture_errors(decoded: DataFrame) -> DataFrame:
-    """Keep the errors, with where they are in their files."""
+    """Keep the errors, with their positions in the files."""
     return decoded.where(F.col("error_code").isNotNull()).select(
         *_PLACE, "protocol", "offset", "position", "length", "error_code", "error"
     )
@@ -121,11 +121,11 @@ def _decode(
     batches: Iterator[pa.RecordBatch], *, channels: Mapping[int, str]
 ) -> Iterator[pa.RecordBatch]:
     """Decode the files of one task."""
-    tools = Tools(channels)
+    context = CaptureContext(channels)
     decoded = (
         rows
         for batch in batches
         for row in batch.to_pylist()
-        for rows in decode_capture(Capture(**row), tools)
+        for rows in decode_capture(Capture(**row), context)
     )
     return to_spark_batches(decoded, DECODED_SCHEMA, Selection())

@@ -1,4 +1,4 @@
-"""Records of a broker that is reached by Arrow Flight: no folder is shared with it."""
+"""A log that a broker serves by Arrow Flight; no shared folder is needed."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ __all__ = ["FlightSource", "FlightTask"]
 
 
 class FlightTask(Task):
-    """Offsets of a partition that a broker serves."""
+    """Offsets of a partition to read from a broker."""
 
     def __init__(self, broker: Broker, span: Range) -> None:
         super().__init__(None)
@@ -32,9 +32,9 @@ class FlightTask(Task):
         return self.span.end - self.span.start
 
     def batches(self, request: ReadRequest) -> Iterator[pa.RecordBatch]:
-        """See Task; the broker leaves out what it can, and goes on behind what is lost.
+        """See Task. The broker filters as far as it can; reading resumes after lost offsets.
 
-        A broker that goes away is waited for.
+        While the broker cannot be reached, the client retries.
         """
         start, end = self.span.start, self.span.end
         with self.broker.client() as client:
@@ -48,7 +48,7 @@ class FlightTask(Task):
                     start = end
                 except OffsetBelowHorizon as error:
                     until = min(error.horizon, end)
-                    if until <= start:  # what is gone was given before: ask for the rest
+                    if until <= start:  # the lost offsets were read before: request the rest
                         continue
                     if request.fail_on_data_loss:
                         where = f"partition {self.span.partition}, {self.broker.endpoint}"
@@ -70,7 +70,7 @@ def _ticket(span: Range, request: ReadRequest) -> ReadRange:
     selection = request.selection
     columns = request.columns
     if "offset" not in columns:
-        columns = [*columns, "offset"]  # to know where to go on
+        columns = [*columns, "offset"]  # to know where to resume
     topics, patterns, expression = _subscription(selection)
     return ReadRange(
         start=span.start,
@@ -90,7 +90,7 @@ def _ticket(span: Range, request: ReadRequest) -> ReadRange:
 def _subscription(
     selection: Selection,
 ) -> tuple[list[str] | None, list[str] | None, str | None]:
-    """Return the topics that a broker is asked for; those that are too many are left out here."""
+    """Return topics, patterns and expression of a request; the task filters the rest itself."""
     if selection.names is not None:
         return [name for name in sorted(selection.names) if selection.wanted(name)], None, None
     return (
@@ -101,7 +101,7 @@ def _subscription(
 
 
 class FlightSource:
-    """A broker; an `LogSource`. Once it has answered it is waited for when it does not."""
+    """The LogSource of a broker. After the first answer, calls retry while it cannot be reached."""
 
     def __init__(self, broker: Broker) -> None:
         self.name = broker.endpoint

@@ -1,4 +1,4 @@
-"""Records of a data folder that executors can see: segments are read where they are."""
+"""A log in a data folder that executors can access; they read its segment files directly."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ __all__ = ["FileTask", "FolderSource"]
 
 
 class FileTask(Task):
-    """Pieces of segments, and the offsets that are wanted of them."""
+    """Pieces of segments, and the range of offsets to read from them."""
 
     def __init__(self, data: str, span: Range, pieces: list[Piece]) -> None:
         super().__init__(None)
@@ -36,7 +36,7 @@ class FileTask(Task):
         return sum(piece.end_offset - piece.first_offset for piece in self.pieces)
 
     def batches(self, request: ReadRequest) -> Iterator[pa.RecordBatch]:
-        """See Task; also where retention is faster."""
+        """See Task. Retention may remove a segment meanwhile; that is a loss."""
         damaged = None if request.fail_on_data_loss else self._damaged
         folder = partition_folder(Path(self.data), self.span.partition)
         for piece in self.pieces:
@@ -50,18 +50,18 @@ class FileTask(Task):
                     damaged=damaged,
                 )
             except FileNotFoundError as error:
-                gone = self._gone(folder, piece, error)
+                missing = self._missing_segment(folder, piece, error)
                 if request.fail_on_data_loss:
-                    raise gone from error
-                lost_while_reading(gone, self.data, piece.end_offset - piece.first_offset)
+                    raise missing from error
+                lost_while_reading(missing, self.data, piece.end_offset - piece.first_offset)
 
     def _damaged(self, error: LogDamaged) -> None:
         lost_while_reading(error, self.data, error.resumes_at - error.offset)
 
-    def _gone(
+    def _missing_segment(
         self, folder: Path, piece: Piece, error: FileNotFoundError
     ) -> OffsetBelowHorizon | LogDamaged:
-        """Return why a segment is not there any more."""
+        """Return the error for a missing segment."""
         first = max(piece.first_offset, self.span.start)
         try:
             state = load_state(Files(), folder)
@@ -74,7 +74,7 @@ class FileTask(Task):
 
 
 class FolderSource:
-    """A data folder; an `LogSource`. Raise CannotRead if there is no log."""
+    """The LogSource of a data folder. Raise CannotRead if there is no log."""
 
     def __init__(self, data: Path) -> None:
         self.name = str(data)
@@ -125,11 +125,11 @@ class FolderSource:
             try:
                 spans = plan(follower.catalog, span.start, span.end, request.selection)
                 break
-            except FileNotFoundError as error:  # retention goes on meanwhile
+            except FileNotFoundError as error:  # retention removed a segment meanwhile
                 horizon = follower.horizon
                 if follower.refresh().horizon == horizon:
-                    gone: LogError = follower.gone(span.start, error)
-                    raise gone from error
+                    missing: LogError = follower.missing_segment(span.start, error)
+                    raise missing from error
         for damage in follower.damage:
             first = max(damage.first_offset, span.start)
             until = min(damage.resumes_at, span.end)

@@ -1,4 +1,4 @@
-"""Where records come from, to those who plan and to those who read: a folder or a broker."""
+"""The interface of a log that Spark reads: planning in the driver, tasks in the executors."""
 
 import dataclasses
 from abc import ABC, abstractmethod
@@ -22,7 +22,7 @@ log = structlog.get_logger("penstock.spark")
 
 
 class Range(NamedTuple):
-    """Offsets of a partition, from `start` up to `end`."""
+    """Offsets of a partition, from `start` to `end` (exclusive)."""
 
     partition: int
     start: int
@@ -31,7 +31,7 @@ class Range(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ReadRequest:
-    """What each task is asked for; it goes with the reader."""
+    """The rows and columns that each task reads; pickled with the reader."""
 
     selection: Selection
     schema: pa.Schema
@@ -39,59 +39,59 @@ class ReadRequest:
 
     @property
     def columns(self) -> list[str]:
-        """The columns that are needed, those that only the selection looks at included."""
+        """The columns to read, including those that only the selection needs."""
         return list(dict.fromkeys((*self.schema.names, *sorted(self.selection.columns))))
 
 
 class Task(InputPartition, ABC):
-    """A part of a range: small, picklable, and whoever has it can read it."""
+    """A part of a range: small and picklable, with everything an executor needs to read it."""
 
     @property
     @abstractmethod
     def rows_max(self) -> int:
-        """How many records it has at most."""
+        """The upper bound of its records."""
 
     @abstractmethod
     def batches(self, request: ReadRequest) -> Iterator[pa.RecordBatch]:
-        """Yield its records with the columns that are asked for, or more; filters may be left."""
+        """Yield its records. They may have more columns and rows than requested."""
 
 
 class LogSource(Port):
-    """What plans reading. It lives in the driver's Python process."""
+    """A log that Spark can read. It plans the tasks, in the driver's Python process."""
 
     @property
     def name(self) -> str:
-        """Where it is, for messages."""
+        """The folder or endpoint, for messages."""
 
     def bounds(self) -> dict[int, Bounds]:
-        """Return what can be read of each partition now."""
+        """Return the offsets that each partition has now."""
 
     def offset_at(self, partition: int, timestamp_us: int) -> int:
-        """Return the first offset that was taken at or after a time, or the end."""
+        """Return the offset of the first record at or after a time, or the end."""
 
     def tasks(
         self, ranges: Sequence[Range], request: ReadRequest, *, count: int | None, losses: "Losses"
     ) -> list[Task]:
-        """Share ranges out to `count` tasks, to about as many as there are cores without it.
+        """Divide ranges into `count` tasks; None means about one for each core.
 
-        What is below the horizon, or known to be damaged, is told to `losses` and left out.
+        Offsets below the horizon, or known to be damaged, are reported to `losses` and left out.
         """
 
     def commit(self, group: str, offsets: Mapping[int, int], *, lost: int) -> None:
-        """Report up to where a group has read."""
+        """Commit the offsets of a consumer group."""
 
 
 class Losses:
-    """Messages that are gone before they were read: an error, or counted and logged."""
+    """Messages that were lost before they were read: raised as an error, or counted and logged."""
 
     def __init__(self, options: ReadOptions, where: str) -> None:
         self._fail = options.fail_on_data_loss
         self._where = where
         self.offsets = 0
-        """How many are gone since this was last set to 0."""
+        """Lost messages since this was last set to 0."""
 
     def below_horizon(self, span: Range, horizon: int) -> Range:
-        """Return what is left of a range; raise RangeLost if none may be lost."""
+        """Return the rest of a range above the horizon; raise RangeLost with failOnDataLoss."""
         if span.start >= horizon:
             return span
         lost_until = min(horizon, span.end)
@@ -101,7 +101,7 @@ class Losses:
         return span._replace(start=lost_until)
 
     def damaged(self, partition: int, error: LogDamaged) -> None:
-        """Take note of messages that cannot be read; raise the error if none may be lost."""
+        """Count messages that cannot be read; raise the error with failOnDataLoss."""
         if self._fail:
             raise error
         self._count(partition, error.offset, error.resumes_at, error.reason)
@@ -120,5 +120,5 @@ class Losses:
 
 
 def lost_while_reading(error: OffsetBelowHorizon | LogDamaged, where: str, count: int) -> None:
-    """Log what was gone when a task came to it."""
+    """Log messages that were lost before a task read them."""
     log.warning("messages are lost to this query", where=where, count=count, reason=str(error))

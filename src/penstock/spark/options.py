@@ -81,7 +81,7 @@ class WriteOptions:
     epoch: int | None
 
 
-class _Given:
+class _OptionValues:
     """Option values by case-insensitive name."""
 
     def __init__(self, options: Mapping[str, str], allowed: tuple[str, ...], use: str) -> None:
@@ -118,7 +118,7 @@ class _Given:
 def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     """Parse the options of a batch or a stream; raise InvalidOption."""
     use = "a stream" if streaming else "a batch"
-    given = _Given(options, _STREAM if streaming else _BATCH, use)
+    given = _OptionValues(options, _STREAM if streaming else _BATCH, use)
     group = given.text("group")
     if group is not None:
         try:
@@ -142,7 +142,7 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
 def write_options(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
     """Parse the options of a sink; raise InvalidOption."""
     use = "a sink of a stream" if streaming else "a sink"
-    given = _Given(options, _STREAM_WRITE if streaming else _WRITE, use)
+    given = _OptionValues(options, _STREAM_WRITE if streaming else _WRITE, use)
     writer = given.text("writer")
     epoch = given.number("epoch", least=0, most=(1 << 62))
     if not streaming and (writer is None) is not (epoch is None):
@@ -157,7 +157,7 @@ def write_options(options: Mapping[str, str], *, streaming: bool) -> WriteOption
     return WriteOptions(_broker(given), given.text("topic"), writer, epoch)
 
 
-def _where(given: _Given) -> Path | Broker:
+def _where(given: _OptionValues) -> Path | Broker:
     path = given.text("path")
     if path is not None and given.text("endpoint") is not None:
         raise InvalidOption("endpoint", "there is path too", "one of path, endpoint")
@@ -171,7 +171,7 @@ def _where(given: _Given) -> Path | Broker:
     return Path(path.removeprefix("file://") if path.startswith("file:///") else path)
 
 
-def _broker(given: _Given) -> Broker:
+def _broker(given: _OptionValues) -> Broker:
     endpoint = given.text("endpoint")
     if endpoint is None:
         allowed = "path (a data folder, to read) or endpoint (grpc://host:port of a broker)"
@@ -182,7 +182,7 @@ def _broker(given: _Given) -> Broker:
     return Broker(endpoint, given.text("token"), _certificate(given, endpoint))
 
 
-def _certificate(given: _Given, endpoint: str) -> bytes | None:
+def _certificate(given: _OptionValues, endpoint: str) -> bytes | None:
     path = given.text("certificate")
     if path is None:
         return None
@@ -199,7 +199,7 @@ def _certificate(given: _Given, endpoint: str) -> bytes | None:
     return found
 
 
-def _selection(given: _Given) -> Selection:
+def _selection(given: _OptionValues) -> Selection:
     subscribe, expression = given.text("subscribe"), given.text("subscribePattern")
     if subscribe is not None and expression is not None:
         allowed = "one of subscribe, subscribePattern; all topics without them"
@@ -228,7 +228,7 @@ def _selection(given: _Given) -> Selection:
     return Selection(topics=frozenset(topics), patterns=tuple(patterns) or None)
 
 
-def _starting(given: _Given, *, streaming: bool) -> OffsetSpec:
+def _starting(given: _OptionValues, *, streaming: bool) -> OffsetSpec:
     """Return the start of a read; a timestamp overrides offsets, as in Spark's Kafka source."""
     default = NamedOffset.LATEST if streaming else NamedOffset.EARLIEST
     time, offsets = given.text("startingTimestamp"), given.text("startingOffsets")
@@ -243,7 +243,7 @@ def _starting(given: _Given, *, streaming: bool) -> OffsetSpec:
     return spec
 
 
-def _ending(given: _Given) -> OffsetSpec:
+def _ending(given: _OptionValues) -> OffsetSpec:
     time, offsets = given.text("endingTimestamp"), given.text("endingOffsets")
     if time is not None:
         return parse_timestamp("endingTimestamp", time, others=NamedOffset.LATEST)

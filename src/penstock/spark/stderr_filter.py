@@ -46,7 +46,7 @@ def drop_spark_noise(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _are_of_closed_workers(held: list[bytes], count: int) -> bool:
-    """Tell whether all `count` tracebacks come from workers whose connection was closed."""
+    """Return whether all `count` tracebacks come from workers whose connection was closed."""
     by_daemon = sum(_BY_DAEMON in line for line in held)
     return by_daemon >= count and sum(line.startswith(_CLOSED) for line in held) == count
 

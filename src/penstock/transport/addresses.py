@@ -72,7 +72,7 @@ class Address:
         return self.scheme in _SECURE
 
     def beside(self, other: "Address") -> bool:
-        """Tell whether `other` is a web address with the same host and port."""
+        """Return whether `other` is a web address with the same host and port."""
         return other.scheme in _WEB and (self.host, self.port) == (other.host, other.port)
 
     def with_port(self, port: int) -> "Address":

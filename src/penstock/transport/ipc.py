@@ -120,7 +120,7 @@ def _clear_stale(path: Path) -> None:
 
 
 def _is_in_use(path: Path) -> bool:
-    """Tell whether a process listens; only a refused connection means that none does."""
+    """Return whether a process listens; only a refused connection means that none does."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as caller:
         caller.settimeout(0)
         return caller.connect_ex(str(path)) not in {errno.ECONNREFUSED, errno.ENOENT}

@@ -12,7 +12,7 @@ _NUMBERS: Final = itertools.count(1)
 
 
 def next_connection_number() -> int:
-    """Return a number that no other connection of this process has, whatever its transport."""
+    """Return a number that no other connection of this process has, on any transport."""
     return next(_NUMBERS)
 
 

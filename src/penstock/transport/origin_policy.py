@@ -17,11 +17,11 @@ class OriginPolicy:
         self._hosts = {urlsplit(origin).hostname for origin in address.origins}
 
     def allows_request(self, origin: str | None, host: str | None) -> bool:
-        """Tell whether a page may send requests: its origin is listed, or its host is `host`."""
+        """Return whether a page may send requests: its origin is listed, or its host is `host`."""
         return self._is_listed(origin) or _is_same_host(origin, host)
 
     def allows_websocket(self, origin: str | None, host: str | None) -> bool:
-        """Tell whether a page of `origin` may open a WebSocket, which has no credentials yet.
+        """Return whether a page of `origin` may open a WebSocket, which has no credentials yet.
 
         If its origin is not listed, its host must be `host` and pass `allows_host`.
         """
@@ -33,7 +33,7 @@ class OriginPolicy:
         return origin is None or "*" in self._origins or origin in self._origins
 
     def allows_host(self, host: str | None) -> bool:
-        """Tell whether the Host header is a name of this listener.
+        """Return whether the Host header is a name of this listener.
 
         A loopback listener takes loopback names and the hosts of listed origins only. This stops
         DNS rebinding: a page whose own host name resolves to 127.0.0.1.

@@ -235,7 +235,7 @@ class DatagramEndpoint(asyncio.DatagramProtocol):
         self._loop = asyncio.get_running_loop()
         self._sweep: asyncio.TimerHandle | None = None
         self._transport: asyncio.DatagramTransport | None = None
-        self._gone = self._loop.create_future()
+        self._ended = self._loop.create_future()
         self._split_data = b""
         self._split: tuple[list[bytes], int] = ([], 0)
 
@@ -274,8 +274,8 @@ class DatagramEndpoint(asyncio.DatagramProtocol):
             self._sweep.cancel()
         for session in list(self._sessions.values()):
             self.end(session, str(exc) if exc else "closed")
-        if not self._gone.done():
-            self._gone.set_result(None)
+        if not self._ended.done():
+            self._ended.set_result(None)
 
     def _open(self, data: bytes, address: tuple[Any, ...]) -> DatagramSession | None:
         order = _ORDERS.get(data[:2])
@@ -338,7 +338,7 @@ class DatagramEndpoint(asyncio.DatagramProtocol):
         self._loop.call_soon(self.end, session, "closed")
 
     def end(self, session: DatagramSession, reason: str) -> None:
-        """Remove a session and tell its handler why; do nothing if it is gone already."""
+        """Remove a session and report the reason to its handler; do nothing if it was removed."""
         handler, session.handler = session.handler, None
         if self._sessions.get(session.address) is session:
             del self._sessions[session.address]
@@ -375,7 +375,7 @@ class DatagramEndpoint(asyncio.DatagramProtocol):
         if self._transport is None:
             return
         self._transport.close()
-        done, _ = await asyncio.wait([self._gone], timeout=seconds_max)
+        done, _ = await asyncio.wait([self._ended], timeout=seconds_max)
         if not done and self._transport is not None:
             self._transport.abort()
 

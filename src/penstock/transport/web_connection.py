@@ -31,7 +31,7 @@ class WebConnectionOwner(Protocol):
         """Connections whose first line is not complete."""
 
     def is_websocket(self, request_line: bytes | bytearray) -> bool:
-        """Tell whether a request with this first line is for the WebSocket."""
+        """Return whether a request with this first line is for the WebSocket."""
 
     def http(self, arrival: HttpArrival) -> None:
         """Take over a connection that is not for the WebSocket."""
@@ -48,7 +48,7 @@ class WebConnection(ServerConnection):
         self._unidentified: asyncio.Transport | None = None  # the transport until the first line
         self._deadline: asyncio.TimerHandle | None = None
         self._is_websocket = False
-        self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the connection is closed or handed on."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -78,7 +78,7 @@ class WebConnection(ServerConnection):
             super().connection_made(transport)
             super().data_received(received)
             return
-        self.gone.set_result(None)
+        self.ended.set_result(None)
         arrival = HttpArrival(self.number, peer_name(transport), transport, self._received)
         self._owner.http(arrival)
 
@@ -92,8 +92,8 @@ class WebConnection(ServerConnection):
         self._stop_waiting()
         if self._is_websocket:
             super().connection_lost(exc)
-        if not self.gone.done():
-            self.gone.set_result(None)
+        if not self.ended.done():
+            self.ended.set_result(None)
 
     def _stop_waiting(self) -> None:
         self._unidentified = None
@@ -108,8 +108,8 @@ class WebConnection(ServerConnection):
             self._unidentified.abort()
 
     def abort_all(self) -> bool:
-        """Abort the connection in any state; return False if it was gone already."""
-        if self.gone.done():
+        """Abort the connection in any state; return False if it had ended already."""
+        if self.ended.done():
             return False
         self.abort_unidentified()
         if self._is_websocket:

@@ -300,7 +300,7 @@ class WebSocketEndpoint:
         # Include connections in their handshake: the library does not track all of them.
         left = [each for each in self._connections if each.abort_all()]
         if left:
-            await asyncio.wait([each.gone for each in left], timeout=_ABORT_SECONDS)
+            await asyncio.wait([each.ended for each in left], timeout=_ABORT_SECONDS)
         if not done:
             await asyncio.wait([waiting], timeout=_ABORT_SECONDS)
             waiting.cancel()

@@ -1,4 +1,4 @@
-"""Which protocol the first bytes of a connection speak.
+"""Detection of the protocol from the first bytes of a connection.
 
 The first byte tells which detection to ask; `Protocol.detection` refers to it. With the five
 protocols that Penstock comes with:
@@ -32,7 +32,7 @@ _SHOWN_BYTES: Final = 22
 
 
 def detect(data: Buffer, *, bytes_max: int = DETECT_BYTES_MAX) -> Detected | None:
-    """Return what the connection that starts with `data` speaks, None if more bytes are needed.
+    """Return the protocol of a connection that starts with `data`, None if more bytes are needed.
 
     Once a prefix is settled, every longer one gives the same answer or the same error. Raise
     UnrecognisedProtocol as soon as no protocol can match, or if `bytes_max` bytes settle nothing;
@@ -47,9 +47,9 @@ def detect(data: Buffer, *, bytes_max: int = DETECT_BYTES_MAX) -> Detected | Non
 
 
 def conclude(data: Buffer, *, bytes_max: int = DETECT_BYTES_MAX) -> Detected | None:
-    """Return what `detect` does, but at the handshake deadline: nothing will follow `data`.
+    """Detect the protocol when no more bytes will follow `data`, as at the handshake deadline.
 
-    Return None if `data` is the beginning of something, and no more.
+    Return None if `data` is too short for every protocol that it may belong to.
     """
     detected = detect(data, bytes_max=bytes_max)
     if detected is None and data:

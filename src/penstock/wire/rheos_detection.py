@@ -1,4 +1,4 @@
-"""How Rheos is recognised, and v1 told from v2.
+"""Detection of Rheos, and of its version.
 
 Both versions of Rheos share a header, and differ in the body of L bytes behind it:
 
@@ -74,7 +74,7 @@ def _checksum_follows(data: Buffer, end: int) -> bool | None:
 
 
 def _holds(data: Buffer, start: int, *, size: int, value: int) -> bool | None:
-    """Tell whether the little-endian field at `start` is `value`; None if its bytes lack."""
+    """Return whether the little-endian field at `start` is `value`; None if bytes are missing."""
     if not 0 <= value < 1 << 8 * size:
         return False
     found = data[start : start + size]

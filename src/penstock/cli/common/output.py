@@ -1,4 +1,4 @@
-"""What commands print: lines, JSON, and messages on standard error."""
+"""Output of commands: lines, JSON, and messages on standard error."""
 
 import base64
 import contextlib

@@ -36,10 +36,10 @@ def client_errors(broker: Broker) -> Iterator[None]:
 
 
 def explain(error: PenstockError, *, url: str, protocol: str) -> tuple[str, str]:
-    """Return what happened and what to do, which is empty if it is not known."""
+    """Return the problem and its remedy, which is empty if unknown."""
     remedy = ""
     advice = credentials_advice(PROTOCOLS[protocol])
-    wanted = f"if it wants credentials: {advice}"
+    wanted = f"if it requires credentials: {advice}"
     match error:
         case Untrusted():
             remedy = "give --ca the certificates to trust"
@@ -54,7 +54,7 @@ def explain(error: PenstockError, *, url: str, protocol: str) -> tuple[str, str]
             remedy = f"a server answers there: check port and protocol, and {wanted}"
         case ConnectionLost() if PROTOCOLS[protocol].refusal.closes_unauthenticated:
             # The first answer is a refusal like any other; only the closed connection is specific.
-            remedy = f"if the broker wants credentials: {advice}"
+            remedy = f"if the broker requires credentials: {advice}"
         case TimedOut(operation="connect"):
             remedy = f"check port and protocol, and {wanted}; or increase --timeout"
         case TimedOut():

@@ -13,18 +13,18 @@ NO_FAULT: Final = frozenset({Fault.TORN, Fault.GAP})
 """Findings that are no faults: an unfinished write at the end, and declared gaps."""
 
 _MEANING: Final[Mapping[Fault, str]] = MappingProxyType({
-    Fault.TORN: "not written to its end; nothing in it was acknowledged as on disk, "
-    "and the broker cuts it off when it starts",
-    Fault.DAMAGED: "it was on disk and is not what was written: look at the disk, "
-    "or bring the segment back from a copy",
-    Fault.HOLE: "what stood here is gone: bring the segment back from a copy",
-    Fault.BAD_HEAD: "the messages behind it are checked by themselves",
-    Fault.BAD_END: "its messages are checked by themselves",
-    Fault.MISSING_SEGMENT: "bring the file back from a copy",
-    Fault.GAP: "publishers were told so; nothing is lost",
-    Fault.STALE_INDEX: "no message is lost; the broker makes it again when it needs it",
+    Fault.TORN: "an incomplete write; nothing in it was acknowledged as on disk, "
+    "and the broker truncates it when it starts",
+    Fault.DAMAGED: "the bytes on disk have changed since they were written: check the disk, "
+    "and restore the segment from a backup",
+    Fault.HOLE: "row groups are missing: restore the segment from a backup",
+    Fault.BAD_HEAD: "the messages after it are checked separately",
+    Fault.BAD_END: "its messages are checked separately",
+    Fault.MISSING_SEGMENT: "restore the file from a backup",
+    Fault.GAP: "publishers got an error for these messages; nothing is lost",
+    Fault.STALE_INDEX: "no message is lost; the broker rebuilds it when it needs it",
     Fault.BAD_JOURNAL: "no message is lost; topics without messages may be unknown after a start",
-    Fault.BAD_STATE: "no message is lost; the broker makes it again when it starts",
+    Fault.BAD_STATE: "no message is lost; the broker rebuilds it when it starts",
 })  # fmt: skip
 
 
@@ -32,7 +32,7 @@ def finding(damage: Damage) -> str:
     """Return a finding as a line of text."""
     lost = ""
     if damage.resumes_at > damage.first_offset:
-        verb = "were never kept" if damage.fault is Fault.GAP else "cannot be read"
+        verb = "were never stored" if damage.fault is Fault.GAP else "cannot be read"
         lost = f" messages {damage.first_offset} to {damage.resumes_at - 1} {verb};"
     return f"{damage.fault}: {_where(damage)}: {damage.reason};{lost} {_MEANING[damage.fault]}"
 

@@ -206,7 +206,7 @@ class _Sender:
             raise CommandFailed(str(self._refused[0]))
 
     def unknown(self, error: PenstockError, broker: Broker) -> tuple[str, str]:
-        """Return what to say of an error that leaves open which messages arrived, with advice."""
+        """Return the text for an error after which it is unknown which messages arrived."""
         text, remedy = explain(error, url=broker.url, protocol=broker.protocol)
         if not PROTOCOLS[broker.protocol].carries.acknowledgments:
             unknown = f"{broker.protocol} has no acknowledgments: what arrived is unknown"
@@ -217,12 +217,12 @@ class _Sender:
         return f"{text}; {counted} acknowledged, whether more arrived is unknown", remedy
 
     def print(self, *, json: bool, error: Exception | None = None) -> None:
-        """Print what was sent, up to the error if there was one."""
+        """Print the messages sent, up to the error if there was one."""
         topic = f"channel/{self.topic}" if isinstance(self.topic, int) else self.topic
         if not json:
-            told = f", id {self._message_id}" if self._message_id else ""
+            message_id = f", id {self._message_id}" if self._message_id else ""
             size = f"{plural(self._messages, 'message')}, {plural(self._bytes, 'byte')}"
-            typer.echo(f"{shown(topic)}: {size}{told}.")
+            typer.echo(f"{shown(topic)}: {size}{message_id}.")
             return
         document: dict[str, object] = {
             "topic": topic,

@@ -1,7 +1,8 @@
-"""What every session does alike.
+"""The base class of client sessions.
 
-A session speaks for one connection. Commands append to what is to be sent and return *tickets*:
-numbers under which the answer comes back as an event. It knows no socket, clock or event loop.
+A session encodes and decodes the traffic of one connection. Commands append bytes to send and
+return *tickets*: numbers that identify the answer when it arrives as an event. A session uses no
+socket, clock or event loop.
 """
 
 import dataclasses
@@ -24,15 +25,15 @@ from penstock.wire.decoder import Buffer, Decoder, Rejected
 __all__ = ["NO_EXTRAS", "Extras", "Hook", "Session", "check_sizes", "session_name"]
 
 TICKET_MAX: Final = 0x7FFF_FFFF
-"""Some protocols send tickets as message ids, whose top bit is the broker's."""
+"""Some protocols send tickets as message ids, whose top bit is reserved for the broker."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Extras:
     """Parts of a publish that only some protocols carry: headers; status and routing.
 
-    `routing` has the path for each client id that shall receive it. `packed` values are MessagePack
-    already.
+    `routing` maps the client ids of the receivers to paths. `packed` values are already
+    MessagePack.
     """
 
     headers: tuple[tuple[str, bytes], ...] = ()
@@ -46,7 +47,7 @@ NO_EXTRAS: Final = Extras()
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Hook:
-    """The events that a middleware asks to see."""
+    """A hook of a middleware: the events it is called for."""
 
     name: str
     hook_type: HookType
@@ -57,15 +58,15 @@ class Hook:
 
 
 class Session(ABC):
-    """One connection of one protocol, seen by its client.
+    """The client side of one connection of one protocol.
 
-    Commands that a protocol does not have raise Unsupported. What does not fit a field raises
-    FieldOutOfRange, and then nothing is sent.
+    Commands that a protocol does not have raise Unsupported. A value that does not fit its field
+    raises FieldOutOfRange, and nothing is sent.
     """
 
     protocol: ClassVar[Protocol]
     pings: ClassVar[bool] = False
-    """Whether `ping` is there to find out that a connection is dead."""
+    """Whether `ping` can detect a dead connection."""
 
     decoder: Decoder[Any]
 
@@ -76,13 +77,13 @@ class Session(ABC):
     # --- Bytes ------------------------------------------------------------------------------------
 
     def feed(self, data: Buffer) -> None:
-        """Take received bytes, however they were cut."""
+        """Add received bytes, split at any position."""
         self.decoder.feed(data)
 
     def events(self) -> Iterator[Event]:
-        """Give what the bytes mean; who stops early gets the rest the next time.
+        """Yield the events in the received bytes. A later call continues where iteration stopped.
 
-        Raise WireError where the broker breaks the protocol: the connection is of no use then.
+        Raise WireError if the broker breaks the protocol; the connection must then be closed.
         """
         for packet in self.decoder:
             if isinstance(packet, Rejected):
@@ -92,56 +93,56 @@ class Session(ABC):
                 yield event
 
     def data_to_send(self) -> bytes:
-        """Return what is to be sent now, and forget it."""
+        """Return the bytes to send now, and clear them."""
         out, self._out = self._out, []
         return out[0] if len(out) == 1 else b"".join(out)
 
     @abstractmethod
     def _received(self, packet: Any) -> Event | None:  # noqa: ANN401
-        """Return what a packet means, None if nobody needs to know."""
+        """Return the event of a packet, None if it has none."""
 
-    # --- Commands that all have -------------------------------------------------------------------
+    # --- Commands of all protocols ----------------------------------------------------------------
 
     @abstractmethod
     def start(self) -> Ready | None:
-        """Begin the handshake; return Ready if there is none, else it comes as an event."""
+        """Begin the handshake. Return Ready if the protocol has none; else Ready is an event."""
 
     @abstractmethod
     def publish(self, topic: str, values: Sequence[bytes], extras: Extras = NO_EXTRAS) -> range:
-        """Send values to one topic; return the tickets of what is acknowledged, in their order."""
+        """Publish values to one topic; return the tickets of the acknowledgments, in order."""
 
     @abstractmethod
     def subscribe(self, topic: str) -> int:
-        """Ask for a topic's messages; return the ticket of the answer."""
+        """Subscribe to a topic; return the ticket of the answer."""
 
     def canonical(self, topic: Topic) -> str:
-        """Return the name by which deliveries call a topic."""
+        """Return the name that a topic has in deliveries."""
         if not isinstance(topic, str):
             raise BadOption("topic", f"is {topic!r}, not a name")
         return topic
 
     def goodbye(self) -> None:  # noqa: B027
-        """Say that the connection ends, where the protocol has a word for it."""
+        """Send the protocol's closing message, if it has one."""
 
     def forget(self, ticket: int) -> None:  # noqa: B027
-        """Nobody waits for the answer to `ticket` any more."""
+        """Drop the answer to `ticket`: the caller has stopped waiting."""
 
-    # --- Commands that some have ------------------------------------------------------------------
+    # --- Commands of some protocols ---------------------------------------------------------------
 
     def unsubscribe(self, topic: str) -> int:  # noqa: ARG002
-        """Ask for a topic's messages no more; return the ticket of the answer."""
+        """Unsubscribe from a topic; return the ticket of the answer."""
         raise self.unsupported("unsubscribe")
 
     def create_topic(self, topic: str) -> int:  # noqa: ARG002
-        """Make a topic; return the ticket of the answer."""
+        """Create a topic; return the ticket of the answer."""
         raise self.unsupported("create_topic")
 
     def ping(self) -> int:
-        """Ask for a sign of life; return the ticket of the answer."""
+        """Send a ping; return the ticket of the answer."""
         raise self.unsupported("ping")
 
     def request(self, target: int, path: str, payload: bytes) -> int:  # noqa: ARG002
-        """Ask another client; return the ticket of the answer. `payload` is MessagePack."""
+        """Send a request to a client; return the answer's ticket. `payload` is MessagePack."""
         raise self.unsupported("request")
 
     def reply(self, request: Request, status: int, payload: bytes) -> None:  # noqa: ARG002
@@ -149,29 +150,29 @@ class Session(ABC):
         raise self.unsupported("serve")
 
     def notify(self, targets: Mapping[int, str], payload: bytes, status: int | None) -> None:  # noqa: ARG002
-        """Tell clients something: the path for each client id."""
+        """Send a notification; `targets` maps client ids to paths."""
         raise self.unsupported("notify")
 
     def broadcast(self, payload: bytes, status: int | None) -> None:  # noqa: ARG002
-        """Tell all clients something."""
+        """Send a message to all clients."""
         raise self.unsupported("broadcast")
 
     def register(self, hook: Hook) -> int:  # noqa: ARG002
-        """Become a middleware; return the ticket of the answer."""
+        """Register a hook; return the ticket of the answer."""
         raise self.unsupported("middleware")
 
     def unregister(self, name: str) -> int:  # noqa: ARG002
-        """Be a middleware no more; return the ticket of the answer."""
+        """Unregister a hook; return the ticket of the answer."""
         raise self.unsupported("middleware")
 
     def answer_hook(self, call: HookCall, refusal: str | None) -> None:  # noqa: ARG002
-        """Let a hooked event pass, or refuse it with a text."""
+        """Allow a hooked event, or refuse it with a text."""
         raise self.unsupported("middleware")
 
-    # --- For sessions -----------------------------------------------------------------------------
+    # --- For subclasses ---------------------------------------------------------------------------
 
     def unsupported(self, operation: str) -> Unsupported:
-        """Return the error that names what this protocol has not."""
+        """Return the error for an operation that the protocol lacks."""
         return Unsupported(self.protocol.label, operation)
 
     def _tickets(self, count: int) -> range:
@@ -193,12 +194,12 @@ class Session(ABC):
 
 
 def session_name(credentials: Credentials) -> str:
-    """Return the name of a client; one that was not given is random."""
+    """Return the name of a client, a random one if none was given."""
     return credentials.name or f"penstock-{secrets.token_hex(6)}"
 
 
 def check_sizes(values: Iterable[bytes], size_max: int) -> None:
-    """Raise FieldOutOfRange if one of the values is longer than the protocol can carry."""
+    """Raise FieldOutOfRange if a value is longer than the protocol allows."""
     longest = max(map(len, values), default=0)
     if longest > size_max:
         raise FieldOutOfRange("value length", longest, size_max)

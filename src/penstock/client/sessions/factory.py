@@ -10,6 +10,6 @@ __all__ = ["session_factory"]
 
 
 def session_factory(protocol: Protocol, credentials: Credentials) -> Callable[[], Session]:
-    """Return what makes the session of each connection of a client, with one identity for all."""
+    """Return a factory of the sessions of a client; all have the same identity."""
     sessions: Callable[[Credentials], Callable[[], Session]] = load(protocol.client)
     return sessions(credentials)

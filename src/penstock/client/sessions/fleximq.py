@@ -281,5 +281,5 @@ def _text(payload: bytes, status: int) -> str:
 
 
 def fleximq_sessions(credentials: Credentials) -> Callable[[], Session]:
-    """Return what makes the session of each connection of a client."""
+    """Return a factory of the sessions of a client, one for each connection."""
     return lambda: FleximqSession(credentials, lambda: time.time_ns() // 1_000_000)

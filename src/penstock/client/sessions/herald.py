@@ -131,6 +131,6 @@ def _refused(error: herald.ErrorCode) -> Refused:
 
 
 def herald_sessions(credentials: Credentials) -> Callable[[], Session]:
-    """Return what makes the session of each connection of a client; all have one name."""
+    """Return a factory of the sessions of a client; all have the same name."""
     name = session_name(credentials)
     return lambda: HeraldSession(name)

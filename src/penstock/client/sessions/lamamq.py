@@ -163,6 +163,6 @@ class LamamqSession(Session):
 
 
 def lamamq_sessions(credentials: Credentials) -> Callable[[], Session]:
-    """Return what makes the session of each connection of a client; all have one name."""
+    """Return a factory of the sessions of a client; all have the same name."""
     name = session_name(credentials)
     return lambda: LamamqSession(name, credentials.key, lambda: int(time.time()))

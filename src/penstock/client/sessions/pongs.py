@@ -13,30 +13,28 @@ from penstock.client.events import Acknowledged, Event, Failed
 __all__ = ["Pongs"]
 
 
-class _Meaning(enum.Enum):
+class _PongKind(enum.Enum):
     ANSWER = enum.auto()
     OPENS = enum.auto()
     CLOSES = enum.auto()
 
 
 class Pongs:
-    """The PONGs that a session awaits, and the meaning of each."""
+    """The PONGs that a session awaits, and the kind of each."""
 
     def __init__(self) -> None:
-        self._awaited: deque[tuple[_Meaning, int, int]] = (
-            deque()
-        )  # meaning, ticket, mark of the PING
+        self._awaited: deque[tuple[_PongKind, int, int]] = deque()  # kind, ticket, mark of the PING
         self._open_ticket: int | None = None  # ticket of errors reported now
         self._fault: Refused | None = None
 
     def expect(self, ticket: int, mark: int = 0) -> None:
         """Expect the PONG of a single PING."""
-        self._awaited.append((_Meaning.ANSWER, ticket, mark))
+        self._awaited.append((_PongKind.ANSWER, ticket, mark))
 
     def expect_around(self, ticket: int, first_mark: int = 0, second_mark: int = 0) -> None:
         """Expect the PONGs of two PINGs that were sent around the command of `ticket`."""
-        self._awaited.append((_Meaning.OPENS, ticket, first_mark))
-        self._awaited.append((_Meaning.CLOSES, ticket, second_mark))
+        self._awaited.append((_PongKind.OPENS, ticket, first_mark))
+        self._awaited.append((_PongKind.CLOSES, ticket, second_mark))
 
     def received(self, mark: int = 0) -> Event | None:
         """Return the event of a received PONG, None if it has none or was not awaited.
@@ -47,11 +45,11 @@ class Pongs:
             self._awaited.popleft()
         if not self._awaited or self._awaited[0][2] != mark:
             return None
-        meaning, ticket, _ = self._awaited.popleft()
-        if meaning is _Meaning.OPENS:
+        kind, ticket, _ = self._awaited.popleft()
+        if kind is _PongKind.OPENS:
             self._open_ticket, self._fault = ticket, None
             return None
-        if meaning is _Meaning.CLOSES:
+        if kind is _PongKind.CLOSES:
             self._open_ticket = None
             if self._fault is not None:
                 return Failed(ticket, self._fault)

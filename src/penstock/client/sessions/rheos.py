@@ -178,12 +178,12 @@ class Rheos2Session(_RheosSession):
 
 
 def rheos1_sessions(credentials: Credentials) -> Callable[[], Session]:
-    """Return what makes the session of each connection of a client; all have one client id."""
+    """Return a factory of the sessions of a client; all have the same client id."""
     client_id = rheos_client_id(credentials.name)
     return lambda: Rheos1Session(client_id)
 
 
 def rheos2_sessions(credentials: Credentials) -> Callable[[], Session]:
-    """Return what makes the session of each connection of a client; all have one client id."""
+    """Return a factory of the sessions of a client; all have the same client id."""
     client_id = rheos_client_id(credentials.name)
     return lambda: Rheos2Session(client_id)

@@ -46,7 +46,7 @@ Header = dict[str, Any]
 
 
 class Frame(NamedTuple):
-    """A frame taken apart; `header` is the map, `payload` the bytes as they came."""
+    """A parsed frame; `header` is the map, `payload` the raw bytes."""
 
     type: int
     client_id: int
@@ -88,7 +88,7 @@ def header_length(base: bytes) -> int:
 
 
 def parse(data: bytes) -> Frame:
-    """Return the frame that `data` is; raise ValueError where it breaks section 2.1."""
+    """Parse a frame; raise ValueError if it breaks section 2.1."""
     version, message_type, client_id = struct.unpack_from(">BBI", data)
     if version != 1:
         raise ValueError(f"version {version} instead of 1")

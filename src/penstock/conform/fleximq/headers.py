@@ -41,8 +41,8 @@ FIELDS: Final[Header] = {
     "auth": {"type": "token", "token": "t"},
     **keepalive(1),
 }
-# The table as it is printed: required, optional. All other fields are forbidden. The row of JOIN is
-# in joining.py, since it is for clients that have not joined.
+# The table of the specification: required and optional fields. All others are forbidden. The row of
+# JOIN is in joining.py, because it is for clients that have not joined.
 TABLE: Final = {
     REQ: ("routing reqrep", "status"),
     REP: ("routing reqrep", "status"),

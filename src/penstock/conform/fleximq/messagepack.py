@@ -1,6 +1,6 @@
 """MessagePack from its specification: struct alone, independent of any library.
 
-The writer uses the shortest format, as every common library does. The reader takes all formats.
+The writer uses the shortest format, as every common library does. The reader accepts all formats.
 """
 
 import struct
@@ -83,7 +83,7 @@ def _counted(count: int, short: int, codes: tuple[int, int]) -> bytes:
 
 
 def unpack(data: bytes) -> Any:  # noqa: ANN401  (a value of any type)
-    """Return the one value that `data` is; raise ValueError if it is not one value."""
+    """Parse one value; raise ValueError if `data` is not exactly one value."""
     try:
         value, end = _unpack_at(data, 0)
     except (IndexError, KeyError, RecursionError, TypeError, struct.error) as error:

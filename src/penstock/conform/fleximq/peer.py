@@ -144,7 +144,7 @@ class FleximqPeer(Peer):
         return data
 
     def settle(self, timestamp: int = STAMP) -> Self:
-        """Wait, by a PING, until the broker has acted on everything sent; nothing else may come."""
+        """Send a PING and expect its PONG next: the broker has then processed everything sent."""
         self.say(PING, keepalive(timestamp))
         pong = self.message(PONG, f"with timestamp {timestamp}")
         found = pong.header.get("keepalive")
@@ -153,7 +153,7 @@ class FleximqPeer(Peer):
         return self
 
     def subscribe(self, *names: str) -> Self:
-        """Subscribe to topics, and wait until that counts."""
+        """Subscribe to topics, and wait until the subscriptions are active."""
         for name in names:
             self.say(SUB, topic(name))
         return self.settle()

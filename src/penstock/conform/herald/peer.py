@@ -55,7 +55,7 @@ class HeraldPeer(Peer):
         return timestamp
 
     def settle(self) -> Self:
-        """Wait until the server has acted on everything sent; nothing else may come."""
+        """Wait until the server has processed everything sent; nothing else may arrive."""
         self.send(PING).expect(PONG)
         return self
 

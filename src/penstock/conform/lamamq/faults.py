@@ -1,4 +1,4 @@
-"""LamaMQ cases about messages that are wrong."""
+"""LamaMQ cases about invalid messages."""
 
 import struct
 from typing import Final
@@ -26,7 +26,7 @@ cases: Final[CaseCollector[[]]] = CaseCollector()
 
 
 def expect_refusal(peer: LamaPeer, data: bytes) -> None:
-    """Send wrong bytes; expect an error or the end of the connection."""
+    """Send invalid bytes; expect an error or the end of the connection."""
     peer.send(data)
     if not peer.is_closed():
         peer.expect_answer(int.from_bytes(data[:4], "big"), BAD_REQUEST)

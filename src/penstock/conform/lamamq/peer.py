@@ -24,7 +24,7 @@ __all__ = ["LamaPeer", "client", "enter", "middleware", "subscriber"]
 TEXT_BYTES_MAX: Final = 65_536
 BYTES_MAX: Final = 64 * 1024 * 1024
 MAJOR_END: Final = 32
-"""No version is as high. Text, which servers of other protocols send, begins here."""
+"""No version is this high; text from a server of another protocol starts with a higher byte."""
 
 
 class LamaPeer(Peer):
@@ -66,9 +66,9 @@ class LamaPeer(Peer):
         return self.expect_answer(self._identifiers, error)
 
     def settle(self) -> Self:
-        """Wait until the server has acted on everything sent; nothing else may come.
+        """Wait until the server has processed everything sent; nothing else may arrive.
 
-        The request is one that is always refused.
+        It sends a request that is always refused, and waits for the answer.
         """
         self.request(unsubscribe(0, b"never/subscribed", order=self.order), error=BAD_REQUEST)
         return self
@@ -161,7 +161,7 @@ class LamaPeer(Peer):
 
 
 def client(context: CaseContext, name: bytes = b"conform", *, order: str = BIG) -> LamaPeer:
-    """Return a connection behind its handshake."""
+    """Return a connection after its handshake."""
     peer = context.open(LamaPeer)
     peer.order = order
     return peer.join(name)

@@ -40,7 +40,7 @@ def sender_is_named(context: CaseContext, rheos: Rheos) -> None:
 
 
 def expect_refusal(peer: RheosPeer, data: bytes) -> None:
-    """Send wrong bytes; expect FAILED or the end of the connection."""
+    """Send invalid bytes; expect FAILED or the end of the connection."""
     peer.send(data)
     if not peer.is_closed():
         peer.acknowledged(FAILED)

@@ -1,4 +1,4 @@
-"""Sections of the Rheos specifications: that of v1, a bar, that of v2."""
+"""Sections of the Rheos specifications, as `v1 section|v2 section`."""
 
 import dataclasses
 from collections.abc import Iterable

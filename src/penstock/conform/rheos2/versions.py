@@ -1,4 +1,4 @@
-"""Cases of both Rheos versions on one port, which are told apart by the first packet."""
+"""Cases of both Rheos versions on one port; the first packet identifies the version."""
 
 import struct
 from typing import Final
@@ -27,7 +27,7 @@ cases: Final[CaseCollector[[]]] = CaseCollector()
 
 
 def ambiguous_name(context: CaseContext, payload_bytes: int) -> bytes:
-    """Return a name by which a v1 request fits v2 too.
+    """Return a name that makes a v1 request valid in v2 too.
 
     It begins with the data length of v2, which is 2 below the payload length of v1.
     """

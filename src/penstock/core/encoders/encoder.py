@@ -17,7 +17,7 @@ Rows: TypeAlias = "memoryview[int] | None"
 
 
 class ForwardIds:
-    """Numbers for what the broker sends on its own account: 31 bits, in a ring."""
+    """Message ids of the broker's own messages: 31 bits, wrapping around."""
 
     def __init__(self) -> None:
         self._next = 0

@@ -43,7 +43,7 @@ _RESERVED: Final = slice(6, 22)
 
 
 def as_sent(frame_view: memoryview) -> bytes:
-    """Return a frame unchanged but for reserved bytes, which section 2.1 wants to be zero."""
+    """Return a frame unchanged but for reserved bytes, which section 2.1 requires to be zero."""
     frame = bytes(frame_view)
     if any(frame[_RESERVED]):
         return frame[: _RESERVED.start] + bytes(16) + frame[_RESERVED.stop :]
@@ -106,7 +106,7 @@ def reqrep_id(message: Message) -> str | None:
 
 
 def is_short(identifier: str) -> bool:
-    """Tell whether an id is within REQUEST_ID_BYTES_MAX."""
+    """Return whether an id is within REQUEST_ID_BYTES_MAX."""
     return len(identifier.encode()) <= REQUEST_ID_BYTES_MAX
 
 

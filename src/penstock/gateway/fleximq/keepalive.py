@@ -61,7 +61,7 @@ class KeepAliveTimer:
         self._active = False
 
     def stop(self) -> None:
-        """Check no more."""
+        """Stop the checks."""
         self._active = False
         if self._timer is not None:
             self._timer.cancel()

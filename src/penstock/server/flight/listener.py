@@ -131,7 +131,7 @@ class FlightListener:
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(done.set)
 
-        # In a thread that is not joined: a client that does not read blocks the shutdown for ever.
+        # In a thread that is not joined: a client that does not read blocks the shutdown forever.
         threading.Thread(target=shut, name="penstock-flight-stop", daemon=True).start()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(done.wait(), seconds_max)

@@ -42,33 +42,33 @@ def whole(reader: pf.MetadataRecordBatchReader) -> Iterator[pa.RecordBatch]:
     Flight cannot tell the end of the rows from the death of the client.
     """
     rows = 0
-    told: int | None = None
+    announced: int | None = None
     for chunk in reader:
         if chunk.data is not None:
             rows += len(chunk.data)
             yield chunk.data
         if chunk.app_metadata is not None:
             try:
-                told = msgspec.json.decode(chunk.app_metadata.to_pybytes(), type=Staged).rows
+                announced = msgspec.json.decode(chunk.app_metadata.to_pybytes(), type=Staged).rows
             except msgspec.MsgspecError as error:
                 raise BadRequest("the metadata of rows", str(error)) from None
-    if told is None:
+    if announced is None:
         raise BadRequest("rows", f"they end behind {rows} without a message of how many they are")
-    if told != rows:
-        raise BadRequest("rows", f"{rows} came of {told}")
+    if announced != rows:
+        raise BadRequest("rows", f"{rows} came of {announced}")
 
 
 class RowCheck:
-    """Converts batches to rows of ROWS_SCHEMA; `judge` raises for topics that are not allowed."""
+    """Converts batches to rows of ROWS_SCHEMA; `check_topic` raises for forbidden topics."""
 
-    def __init__(self, judge: Callable[[str], None]) -> None:
-        self._judge = judge
+    def __init__(self, check_topic: Callable[[str], None]) -> None:
+        self._check_allowed = check_topic
         self._judged: set[str] = set()
 
     def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return rows of ROWS_SCHEMA; null values become empty.
 
-        Raise BadRows, InvalidTopicName, or what `judge` raises.
+        Raise BadRows, InvalidTopicName, or the error of `check_topic`.
         """
         count = len(batch)
         topic = _cast(batch, "topic")
@@ -89,7 +89,7 @@ class RowCheck:
             return
         if not is_publishable(name) or len(name.encode()) > TOPIC_NAME_BYTES_MAX:
             raise InvalidTopicName(name[:200])
-        self._judge(name)
+        self._check_allowed(name)
         self._judged.add(name)
 
 

@@ -54,7 +54,7 @@ class Sinks:
         self._clients: dict[str, int] = {}
 
     @contextmanager
-    def _alone(self, writer: str) -> Iterator[None]:
+    def _locked(self, writer: str) -> Iterator[None]:
         with self._lock:
             lock = self._locks.setdefault(writer, threading.Lock())
         with lock:
@@ -76,13 +76,13 @@ class Sinks:
         _check(request.writer, request.epoch, request.partition)
         _check_tokens([request.token])
         check_columns(schema)
-        with self._alone(request.writer):
+        with self._locked(request.writer):
             state = self._state(request.writer, principal)
         if request.epoch < state.epoch:
             raise EpochOutOfOrder(request.writer, request.epoch, state.epoch)
-        check = RowCheck(_judge(principal))
+        check = RowCheck(_publish_check(principal))
         path, rows = self._files.write(request.writer, (check.rows(each) for each in batches))
-        with self._alone(request.writer):
+        with self._locked(request.writer):
             state = self._state(request.writer, principal)
             begun = state.publishing.epoch if state.publishing else state.epoch
             if request.epoch <= begun:
@@ -96,7 +96,7 @@ class Sinks:
     def abort(self, request: AbortEpoch, principal: Principal) -> None:
         """Remove the staged rows of an epoch, unless its publication has begun."""
         _check(request.writer, request.epoch)
-        with self._alone(request.writer):
+        with self._locked(request.writer):
             state = self._files.load(request.writer)
             if state is None:
                 return
@@ -128,7 +128,7 @@ class Sinks:
         _check_tokens(request.tokens)
         if request.tokens and len(request.tokens) != len(request.partitions):
             raise BadRequest("tokens", "expected one for each partition, or none")
-        with self._alone(request.writer):
+        with self._locked(request.writer):
             state = self._state(request.writer, principal)
             if state.publishing is not None:
                 state = self._finish(state)
@@ -217,7 +217,7 @@ class Sinks:
     def recover(self) -> None:
         """Finish interrupted publications, and remove stale rows."""
         for writer in self._files.writers():
-            with self._alone(writer):
+            with self._locked(writer):
                 try:
                     self._recover(writer)
                 except (OSError, PenstockError) as error:  # the next call of the writer tries again
@@ -272,9 +272,9 @@ def _check_owner(state: WriterState, principal: Principal) -> None:
         raise NotAllowed(principal.name, "publish as a writer of another", state.writer)
 
 
-def _judge(principal: Principal) -> Callable[[str], None]:
-    def judge(name: str) -> None:
+def _publish_check(principal: Principal) -> Callable[[str], None]:
+    def check(name: str) -> None:
         if not principal.may(Action.PUBLISH, name):
             raise NotAllowed(principal.name, Action.PUBLISH, name)
 
-    return judge
+    return check

@@ -13,13 +13,13 @@ from penstock.server.http.errors import ApiError
 from penstock.transport.addresses import Address
 from penstock.transport.origin_policy import OriginPolicy
 
-__all__ = ["HttpAuth", "may_see_everything"]
+__all__ = ["HttpAuth", "require_read_all"]
 
 EVERYTHING = "#"
 """Permission to subscribe to this pattern covers clients, subscriptions, the log and groups."""
 
 
-def may_see_everything(principal: Principal) -> None:
+def require_read_all(principal: Principal) -> None:
     """Raise NotAllowed unless a principal may read all topics."""
     if not principal.may(Action.SUBSCRIBE, EVERYTHING):
         raise NotAllowed(principal.name, Action.SUBSCRIBE, EVERYTHING)
@@ -82,11 +82,11 @@ class HttpAuth:
         verdict: asyncio.Future[Principal | PeerError]
         verdict = asyncio.get_running_loop().create_future()
 
-        def told(found: Principal | PeerError) -> None:
+        def finish(found: Principal | PeerError) -> None:
             if not verdict.done():  # else the client has disconnected
                 verdict.set_result(found)
 
-        authenticator.check_basic(username, password, told)
+        authenticator.check_basic(username, password, finish)
         found = await verdict
         if isinstance(found, Principal):
             return found

@@ -23,7 +23,7 @@ __all__ = [
     "in_slices",
     "is_slow",
     "label_of",
-    "moment",
+    "utc_time",
 ]
 
 Entry = TypeVar("Entry")
@@ -42,7 +42,7 @@ class ClientCounts:
 
 
 async def in_slices(entries: Sequence[Entry]) -> AsyncIterator[Entry]:
-    """Yield entries, giving way to the event loop after each slice."""
+    """Yield entries, and yield to the event loop after each slice."""
     for first in range(0, len(entries), HTTP_SLICE_ENTRIES):
         if first:
             await asyncio.sleep(0)
@@ -66,7 +66,7 @@ async def count_clients(broker: Broker, *, slowest_max: int = 0) -> ClientCounts
 
 
 def is_slow(session: Session) -> bool:
-    """Tell whether a client gets no live messages because it reads too slowly."""
+    """Return whether a client gets no live messages because it reads too slowly."""
     return session.feed is not None or session.slow or session.link.congested
 
 
@@ -82,7 +82,7 @@ def client_of(broker: Broker, session: Session) -> Client:
         name=session.name,
         principal=session.principal.name,
         address=session.link.peer,
-        since=moment(session.since_us),
+        since=utc_time(session.since_us),
         subscriptions=len(session.subscriptions),
         received_messages=session.messages_received,
         received_bytes=session.bytes_received,
@@ -101,6 +101,6 @@ def label_of(session: Session) -> ProtocolName:
     return label
 
 
-def moment(us: int) -> datetime:
+def utc_time(us: int) -> datetime:
     """Return the UTC time of microseconds since the epoch."""
     return datetime.fromtimestamp(us // 1_000_000, UTC).replace(microsecond=us % 1_000_000)

@@ -12,8 +12,8 @@ from penstock.limits import HTTP_RATES_CLIENTS_MAX, HTTP_RATES_MAX, HTTP_SEGMENT
 from penstock.model import Durability
 from penstock.ports import Bounds, GroupState
 from penstock.protocols import PROTOCOLS, Protocol
-from penstock.server.http.auth import may_see_everything
-from penstock.server.http.client_counts import ClientCounts, client_of, count_clients, moment
+from penstock.server.http.auth import require_read_all
+from penstock.server.http.client_counts import ClientCounts, client_of, count_clients, utc_time
 from penstock.server.http.context import HttpContext
 from penstock.server.http.errors import ApiError
 from penstock.server.http.schemas import (
@@ -40,7 +40,7 @@ _DURABILITY: Final = {
 
 async def describe_log(context: HttpContext, principal: Principal, _query: NoQuery) -> LogAnswer:
     """Return the state of the log; raise NotAllowed."""
-    may_see_everything(principal)
+    require_read_all(principal)
     storage = context.storage
     status = storage.status()
     times = status.sync_times
@@ -66,7 +66,7 @@ async def describe_log(context: HttpContext, principal: Principal, _query: NoQue
                 base_offset=segment.base_offset,
                 end_offset=segment.end_offset,
                 bytes=segment.size,
-                last_time=None if not segment.last_us else moment(segment.last_us),
+                last_time=None if not segment.last_us else utc_time(segment.last_us),
             )
             for segment in status.segments[-HTTP_SEGMENTS_MAX:]
         ],
@@ -75,7 +75,7 @@ async def describe_log(context: HttpContext, principal: Principal, _query: NoQue
 
 async def list_groups(context: HttpContext, principal: Principal, _query: NoQuery) -> Groups:
     """Return consumer groups and their lag; raise NotAllowed."""
-    may_see_everything(principal)
+    require_read_all(principal)
     return Groups(await groups_of(context))
 
 
@@ -100,7 +100,7 @@ def _group(state: GroupState, bounds: Mapping[int, Bounds]) -> Group:
         name=state.group,
         lag=sum(each.lag for each in offsets),
         lost=max(state.lost, 0),
-        updated=moment(max(state.updated_us, 0)),
+        updated=utc_time(max(state.updated_us, 0)),
         offsets=offsets,
     )
 
@@ -128,7 +128,7 @@ class RateMeter:
 
     async def rates(self, context: HttpContext, principal: Principal, query: RatesQuery) -> Rates:
         """Return the rates of the next seconds; raise NotAllowed or ApiError."""
-        may_see_everything(principal)
+        require_read_all(principal)
         if self._under_way >= HTTP_RATES_MAX:
             message = f"{HTTP_RATES_MAX} others measure already; ask again in a second"
             raise ApiError(503, "too-busy", message)

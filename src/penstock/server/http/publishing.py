@@ -127,18 +127,18 @@ def _utf8(text: str, field: str) -> bytes:
 
 
 async def _ask(context: HttpContext, event: Event) -> None:
-    """Let middleware judge a message; raise its refusal."""
+    """Ask middleware to accept a message; raise its refusal."""
     context.broker.hooks.messages_judged += 1
     inquiry = context.broker.hooks.ask(event)
     error = inquiry.error
     if not inquiry.settled:
         verdict: asyncio.Future[PeerError | None] = asyncio.get_running_loop().create_future()
 
-        def told(error: PeerError | None) -> None:
+        def finish(error: PeerError | None) -> None:
             if not verdict.done():
                 verdict.set_result(error)
 
-        inquiry.then = told
+        inquiry.then = finish
         try:
             error = await verdict
         except asyncio.CancelledError:

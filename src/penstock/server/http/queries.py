@@ -5,8 +5,8 @@ import contextlib
 from penstock.core.access import Action, Principal
 from penstock.core.sessions import Session
 from penstock.protocols import PROTOCOLS
-from penstock.server.http.auth import may_see_everything
-from penstock.server.http.client_counts import client_of, in_slices, is_slow, label_of, moment
+from penstock.server.http.auth import require_read_all
+from penstock.server.http.client_counts import client_of, in_slices, is_slow, label_of, utc_time
 from penstock.server.http.context import HttpContext
 from penstock.server.http.errors import ApiError
 from penstock.server.http.schemas import (
@@ -54,7 +54,7 @@ async def list_topics(context: HttpContext, principal: Principal, query: TopicsQ
                 messages=count.messages,
                 bytes=count.value_bytes,
                 last_offset=count.last_offset if count.messages else None,
-                last_time=moment(count.last_us) if count.messages else None,
+                last_time=utc_time(count.last_us) if count.messages else None,
                 subscribers=subscribers[route],
             )
         )
@@ -63,7 +63,7 @@ async def list_topics(context: HttpContext, principal: Principal, query: TopicsQ
 
 async def list_clients(context: HttpContext, principal: Principal, query: ClientsQuery) -> Clients:
     """Return clients, the lowest number first; raise NotAllowed."""
-    may_see_everything(principal)
+    require_read_all(principal)
     wanted = None if query.protocol is None else PROTOCOLS[query.protocol]
     sessions = _sessions(context, query.after)
     found: list[Session] = []
@@ -83,7 +83,7 @@ async def list_subscriptions(
     context: HttpContext, principal: Principal, query: SubscriptionsQuery
 ) -> Subscriptions:
     """Return subscriptions, client by client; raise NotAllowed or ApiError."""
-    may_see_everything(principal)
+    require_read_all(principal)
     after, skipped = _place(query.after)
     found: list[Subscription] = []
     async for session in in_slices(_sessions(context, after)):

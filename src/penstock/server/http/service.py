@@ -14,7 +14,7 @@ from penstock.transport.web_connection import HttpArrival
 if TYPE_CHECKING:
     from penstock.server.http.protocol import HttpConnection, HttpSettings
 
-__all__ = ["HttpKeeper", "HttpService"]
+__all__ = ["ConnectionCounter", "HttpService"]
 
 log = structlog.get_logger("penstock.http")
 
@@ -23,7 +23,7 @@ _APPLICATION = "penstock.server.http.application"
 _PROTOCOL = "penstock.server.http.protocol"
 
 
-class HttpKeeper(Protocol):
+class ConnectionCounter(Protocol):
     """Counts connections; a listener is one."""
 
     def enter(self, peer: str, *, connection: int) -> bool:
@@ -37,10 +37,14 @@ class HttpService:
     """Answers the requests of one listener."""
 
     def __init__(
-        self, context: HttpContext, keeper: HttpKeeper, address: Address, options: GatewayOptions
+        self,
+        context: HttpContext,
+        counter: ConnectionCounter,
+        address: Address,
+        options: GatewayOptions,
     ) -> None:
         self._context = context
-        self._keeper = keeper
+        self._counter = counter
         self._address = address
         self._options = options
         self._settings: HttpSettings | None = None
@@ -54,7 +58,7 @@ class HttpService:
 
     def take(self, arrival: HttpArrival) -> None:
         """Take over a connection, at once or when the libraries are imported."""
-        if not self._keeper.enter(arrival.peer, connection=arrival.connection):
+        if not self._counter.enter(arrival.peer, connection=arrival.connection):
             arrival.transport.abort()
             return
         if self._settings is not None:
@@ -73,14 +77,14 @@ class HttpService:
             log.exception("request failed", connection=None, path="")
             for arrival in self._waiting:
                 arrival.transport.abort()
-                self._keeper.leave()
+                self._counter.leave()
             self._waiting.clear()
             self._loading = None
             return
         waiting, self._waiting = self._waiting, []
         for arrival in waiting:
             if arrival.transport.is_closing():
-                self._keeper.leave()
+                self._counter.leave()
             else:
                 arrival.transport.resume_reading()
                 self._begin(arrival, settings)
@@ -107,7 +111,7 @@ class HttpService:
     def _closed(self, connection: "HttpConnection") -> None:
         if connection in self._connections:
             self._connections.discard(connection)
-            self._keeper.leave()
+            self._counter.leave()
             if not self._connections:
                 self._empty.set()
 

@@ -1,5 +1,5 @@
-"""Roles: how each side of a captured connection becomes rows."""
+"""Roles: decoders of one side of a captured connection, for each protocol."""
 
-from penstock.spark.capture_roles.role import Captured, Role, Tools, new_role
+from penstock.spark.capture_roles.role import CaptureContext, Captured, Role, new_role
 
-__all__ = ["Captured", "Role", "Tools", "new_role"]
+__all__ = ["CaptureContext", "Captured", "Role", "new_role"]

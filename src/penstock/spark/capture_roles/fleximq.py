@@ -26,13 +26,13 @@ _KINDS: Final[Mapping[MessageType, Kind]] = MappingProxyType(
 
 
 class _Fleximq(Role):
-    """Either side: the client id of a message is its sender's, whoever passes it on."""
+    """Either side: a message has the client id of its sender, also when the broker delivers it."""
 
     protocol = FLEXIMQ
     _sender = NO_SENDER
 
     def scan(self, data: memoryview, start: int) -> int:
-        """See the base class: a run is of one sender, the one at `start`."""
+        """See the base class: a run has one sender, that of the message at `start`."""
         if len(data) < start + 6 or data[start + 1] != MessageType.PUB:
             return super().scan(data, start)
         number = int.from_bytes(data[start + 2 : start + 6], "big")
@@ -41,9 +41,9 @@ class _Fleximq(Role):
         if number != self._sender.number:
             self._sender = Sender(bytes(16), number)
             self.sender = str(number)
-        tools = self.tools
+        context = self.context
         return fleximq_kernel.scan(
-            data, start, tools.batch, tools.topics, self._sender, headers=tools.headers
+            data, start, context.batch, context.topics, self._sender, headers=context.headers
         )
 
     def record(self, packet: fleximq.Message) -> Captured | None:
@@ -67,6 +67,6 @@ class _Fleximq(Role):
 
 
 def fleximq_role(side: CapturedSide) -> Role:
-    """Return how a side of a fleximq connection is read."""
+    """Return the role of a side of a fleximq connection."""
     decoder = fleximq.BrokerDecoder() if side.from_client else fleximq.ClientDecoder()
-    return _Fleximq(decoder, side.tools, side.order)
+    return _Fleximq(decoder, side.context, side.order)

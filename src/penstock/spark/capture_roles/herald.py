@@ -11,16 +11,16 @@ from penstock.wire import herald
 __all__ = ["herald_role"]
 
 _TIME_US_MAX: Final = 253_402_300_799_999_999
-"""The last microsecond of the year 9999; a later time counts as none."""
+"""The last microsecond of the year 9999; a later time is treated as missing."""
 
 
 class _HeraldFromClient(Role):
     protocol = HERALD
 
     def scan(self, data: memoryview, start: int) -> int:
-        tools = self.tools
+        context = self.context
         return herald_kernel.scan(
-            data, start, tools.batch, tools.topics, NO_SENDER, order=self.order
+            data, start, context.batch, context.topics, NO_SENDER, order=self.order
         )
 
     def record(self, packet: herald.Packet) -> Captured | None:
@@ -28,7 +28,7 @@ class _HeraldFromClient(Role):
             case herald.HandshakePub(_, client_id) | herald.HandshakeSub(_, client_id):
                 self.sender = client_id
             case herald.Publish(channel, message):
-                return Captured(self.tools.channels[channel], message, self.sender)
+                return Captured(self.context.channels[channel], message, self.sender)
             case herald.Message() | herald.HandshakeAck() | herald.Error():
                 raise OutOfSequence("from a client", type(packet).__name__)
         return None
@@ -42,7 +42,7 @@ class _HeraldFromBroker(Role):
         match packet:
             case herald.Message(channel, timestamp, message):
                 time_us = timestamp if timestamp <= _TIME_US_MAX else 0
-                topic = self.tools.channels[channel]
+                topic = self.context.channels[channel]
                 return Captured(topic, message, "", timestamp_us=time_us)
             case (
                 herald.Publish()
@@ -56,6 +56,6 @@ class _HeraldFromBroker(Role):
 
 
 def herald_role(side: CapturedSide) -> Role:
-    """Return how a side of a herald connection is read."""
+    """Return the role of a side of a herald connection."""
     role = _HeraldFromClient if side.from_client else _HeraldFromBroker
-    return role(herald.Decoder(order=side.order), side.tools, side.order)
+    return role(herald.Decoder(order=side.order), side.context, side.order)

@@ -24,7 +24,7 @@ class _Rheos1FromClient(Role):
     protocol = RHEOS1
 
     def scan(self, data: memoryview, start: int) -> int:
-        return rheos1_kernel.scan(data, start, self.tools.batch, self.tools.topics, NO_SENDER)
+        return rheos1_kernel.scan(data, start, self.context.batch, self.context.topics, NO_SENDER)
 
     def record(self, packet: rheos1.Request) -> Captured | None:
         if packet.opcode is not OpCode.PUBLISH:
@@ -40,16 +40,16 @@ class _Rheos1FromBroker(Role):
     def record(self, packet: rheos1.ClientPacket) -> Captured | None:
         if not isinstance(packet, rheos1.Response):
             return None
-        return Captured("", packet.payload, _uuid_text(packet.sender_id))  # it names no topic
+        return Captured("", packet.payload, _uuid_text(packet.sender_id))  # it carries no topic
 
 
 class _Rheos2(Role):
-    """Either side: a delivery is the very packet that was published."""
+    """Either side: a delivery is the published packet, unchanged."""
 
     protocol = RHEOS2
 
     def scan(self, data: memoryview, start: int) -> int:
-        return rheos2_kernel.scan(data, start, self.tools.batch, self.tools.topics, NO_SENDER)
+        return rheos2_kernel.scan(data, start, self.context.batch, self.context.topics, NO_SENDER)
 
     def record(self, packet: rheos2.Packet) -> Captured | None:
         if not isinstance(packet, rheos2.Event) or packet.opcode is not OpCode.PUBLISH:
@@ -59,13 +59,13 @@ class _Rheos2(Role):
 
 
 def rheos1_role(side: CapturedSide) -> Role:
-    """Return how a side of a Rheos v1 connection is read."""
+    """Return the role of a side of a Rheos v1 connection."""
     if side.from_client:
-        return _Rheos1FromClient(rheos1.BrokerDecoder(), side.tools, side.order)
-    return _Rheos1FromBroker(rheos1.ClientDecoder(), side.tools, side.order)
+        return _Rheos1FromClient(rheos1.BrokerDecoder(), side.context, side.order)
+    return _Rheos1FromBroker(rheos1.ClientDecoder(), side.context, side.order)
 
 
 def rheos2_role(side: CapturedSide) -> Role:
-    """Return how a side of a Rheos v2 connection is read."""
+    """Return the role of a side of a Rheos v2 connection."""
     decoder = rheos2.BrokerDecoder() if side.from_client else rheos2.ClientDecoder()
-    return _Rheos2(decoder, side.tools, side.order)
+    return _Rheos2(decoder, side.context, side.order)

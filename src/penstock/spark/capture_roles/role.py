@@ -1,8 +1,8 @@
 """The role of one side of a captured connection.
 
-A side is read by its protocol's kernel where that can, else by its codec. What a client sends is
-read as a broker reads it, and what a broker sends as a client does. Only messages become records:
-handshakes, subscriptions, acknowledgments and keep-alive do not.
+A role decodes with the kernel of its protocol where that is possible, else with the codec. Bytes of
+a client are decoded as a broker does, bytes of a broker as a client does. Only messages become
+records: handshakes, subscriptions, acknowledgments and keep-alive do not.
 """
 
 from abc import ABC, abstractmethod
@@ -18,13 +18,13 @@ from penstock.protocols import Protocol, load
 from penstock.wire import fleximq
 from penstock.wire.decoder import Decoder
 
-__all__ = ["NO_SENDER", "Captured", "CapturedSide", "Role", "Tools", "new_role"]
+__all__ = ["NO_SENDER", "CaptureContext", "Captured", "CapturedSide", "Role", "new_role"]
 
 NO_SENDER: Final = Sender(bytes(16), 0)
 
 
 class Captured(NamedTuple):
-    """A message as its packet tells it; a `timestamp_us` of 0 is none."""
+    """The message of a packet; a `timestamp_us` of 0 means that there is none."""
 
     topic: str
     value: bytes
@@ -37,8 +37,8 @@ class Captured(NamedTuple):
     status: int | None = None
 
 
-class Tools:
-    """What the captures of one task share. `channels` names herald's channels, else `channel/n`."""
+class CaptureContext:
+    """State that the captures of one task share. `channels` maps herald channels to topics."""
 
     def __init__(
         self, channels: Mapping[int, str] | None = None, *, topics_max: int = TOPICS_MAX
@@ -53,21 +53,21 @@ class Tools:
 
 
 class Role(ABC):
-    """One side of a connection. Without a kernel for its messages, all are read by the codec."""
+    """Decodes one side of a connection; without a kernel, the codec decodes all messages."""
 
     protocol: ClassVar[Protocol]
     has_kernel: ClassVar[bool] = True
 
-    def __init__(self, decoder: Decoder[Any], tools: Tools, order: ByteOrder) -> None:
+    def __init__(self, decoder: Decoder[Any], context: CaptureContext, order: ByteOrder) -> None:
         self.decoder = decoder
-        self.tools = tools
+        self.context = context
         self.order: ByteOrder = order
         self.sender = ""
 
     def scan(self, data: memoryview, start: int) -> int:
-        """Fill the tools' batch with a run of messages; return where the run ends."""
+        """Fill the batch of the context with a run of messages; return where the run ends."""
         del data
-        self.tools.batch.clear()
+        self.context.batch.clear()
         return start
 
     def decode_at(self, data: memoryview, start: int) -> tuple[Any, int] | None:
@@ -76,19 +76,19 @@ class Role(ABC):
 
     @abstractmethod
     def record(self, packet: Any) -> Captured | None:  # noqa: ANN401
-        """Return the message that a packet is; raise OutOfSequence if this side never sends it."""
+        """Return a packet's message, or None; raise OutOfSequence if this side never sends it."""
 
 
 class CapturedSide(NamedTuple):
-    """One side of a connection to be read; `first_bytes` are its own."""
+    """One side of a captured connection; `first_bytes` are from this side."""
 
     order: ByteOrder
-    tools: Tools
+    context: CaptureContext
     from_client: bool
     first_bytes: bytes
 
 
 def new_role(protocol: Protocol, side: CapturedSide) -> Role:
-    """Return how one side of a connection is read."""
+    """Return the role for one side of a connection."""
     role: Callable[[CapturedSide], Role] = load(protocol.capture)
     return role(side)

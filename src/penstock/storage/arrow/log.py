@@ -118,7 +118,7 @@ class ArrowLog:
             log_id=self.log_id,
             partition=partition,
             tail=Tail(recovered.previous_end, recovered.previous_crc),
-            keeper=self._catalog,
+            observer=self._catalog,
             journal=self._journal,
             done=self._done,
             segment_bytes_max=self._options.segment_bytes_max,

@@ -70,7 +70,11 @@ def test_damage_says_where_what_and_what_it_means(commands: Commands, tmp_path: 
     assert done.code == 1
     damaged, summary = done.out.splitlines()
     assert damaged.startswith("damaged: 00000000000000000000.arrows at byte ")
-    for part in ("checksum is wrong", "messages 0 to 2 cannot be read", "bring the segment back"):
+    for part in (
+        "checksum is wrong",
+        "messages 0 to 2 cannot be read",
+        "restore the segment from a backup",
+    ):
         assert part in damaged
     assert summary.startswith("1 fault: 3 messages in 1 groups of 2 segments, ")
     done = commands.run("log", "verify", "--json", "--data", tmp_path)

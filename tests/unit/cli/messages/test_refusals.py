@@ -91,8 +91,8 @@ def sent(commands: Commands, protocol: str, port: int, *more: str) -> str:
 @pytest.mark.parametrize(
     ("protocol", "told"),
     [
-        ("rheos1", "; if the broker wants credentials: "),
-        ("rheos2", "; if the broker wants credentials: "),
+        ("rheos1", "; if the broker requires credentials: "),
+        ("rheos2", "; if the broker requires credentials: "),
         ("fleximq", "refused with fleximq answer 401: "),
         ("herald", "refused with herald answer 8: UNAUTHORIZED; "),
         ("lamamq", "refused with lamamq answer 2: "),
@@ -143,7 +143,7 @@ def test_what_closes_the_handshake_is_there_and_nobody_shall_start_it(
         line = sent(commands, protocol, port)
     assert line == (
         f"no connection to tcp://127.0.0.1:{port}: closed by the other side; a server answers "
-        f"there: check port and protocol, and if it wants credentials: {REMEDIES[protocol]}"
+        f"there: check port and protocol, and if it requires credentials: {REMEDIES[protocol]}"
     )
 
 
@@ -154,7 +154,7 @@ def test_what_says_nothing_may_be_another_port_or_want_credentials(
     with answering(b"") as port:
         line = sent(commands, protocol, port, "--timeout", "0.3")
     assert line == (
-        "connect got no answer within 0.3 s; check port and protocol, and if it wants "
+        "connect got no answer within 0.3 s; check port and protocol, and if it requires "
         f"credentials: {REMEDIES[protocol]}; or increase --timeout"
     )
 

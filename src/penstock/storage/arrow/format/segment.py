@@ -229,7 +229,7 @@ class _Template:
         return found
 
     def fits(self, metadata: bytes) -> bool:
-        """Tell whether metadata differ from this template only where allowed."""
+        """Return whether metadata differ from this template only where allowed."""
         return len(metadata) == len(self.metadata) and all(
             metadata[start:end] == same for start, end, same in self._same
         )
@@ -591,7 +591,7 @@ def _placed(numbers: Sequence[int], body: int, size: int) -> tuple[int, ...]:
 
 
 def check_row_group(data: bytes | bytearray | memoryview, row_group: RowGroup) -> bool:
-    """Tell whether the checksum of a row group is correct."""
+    """Return whether the checksum of a row group is correct."""
     view = memoryview(data)
     position = row_group.crc_position
     end = row_group.start + row_group.size

@@ -102,8 +102,8 @@ class LogView:
                     raise
         raise AssertionError("the last try returns or raises")
 
-    def gone(self, offset: int, error: FileNotFoundError) -> LogError:
-        """Return the error for messages from `offset` on whose segment is gone.
+    def missing_segment(self, offset: int, error: FileNotFoundError) -> LogError:
+        """Return the error for messages from `offset` on whose segment is missing.
 
         Retention may run while a view is used.
         """
@@ -113,11 +113,11 @@ class LogView:
         return LogDamaged(offset, self.end, f"{error.filename} is not there any more")
 
     def is_sealed(self, segment: Segment) -> bool:
-        """Tell whether a segment has its end marker and its index."""
+        """Return whether a segment has its end marker and its index."""
         return not self.files.changed(segment_path(self.folder, segment.base_offset))
 
     def describe(self, segment: Segment) -> SegmentView:
-        """Describe a segment; raise FileNotFoundError if it is gone."""
+        """Describe a segment; raise FileNotFoundError if it is missing."""
         index = self.catalog.index(segment)
         counts = index.table().column("count")
         return SegmentView(
@@ -144,4 +144,4 @@ class LogView:
         try:
             return offset_at_time(self.files, self.catalog, timestamp_us, self.end)
         except FileNotFoundError as error:
-            raise self.gone(self.horizon, error) from error
+            raise self.missing_segment(self.horizon, error) from error

@@ -80,7 +80,7 @@ class ActiveSegment:
 
 
 class Catalog:
-    """The segments of a partition; a `committer.SegmentKeeper`."""
+    """The segments of a partition; a `committer.SegmentObserver`."""
 
     def __init__(
         self,
@@ -123,12 +123,12 @@ class Catalog:
     # --- Changes ----------------------------------------------------------------------------------
 
     def began(self, segment: SegmentWriter) -> None:
-        """See committer.SegmentKeeper."""
+        """See committer.SegmentObserver."""
         with self._lock:
             self._segments.append(ActiveSegment(segment))
 
     def sealed(self, segment: SegmentWriter) -> None:
-        """See committer.SegmentKeeper."""
+        """See committer.SegmentObserver."""
         with self._lock:
             closed = Segment(
                 segment.base_offset, segment.end_offset, segment.size, segment.index.last_us
@@ -137,7 +137,7 @@ class Catalog:
         self._indexes.put(segment.index)
 
     def gave_up(self, segment: SegmentWriter) -> None:
-        """See committer.SegmentKeeper: readers see the rest of it as closed."""
+        """See committer.SegmentObserver: readers see the rest of it as closed."""
         if len(segment.index):
             self.sealed(segment)
             return

@@ -1,6 +1,6 @@
 """Follows a log that a broker writes, from another process: no lock, no changes, no waiting.
 
-Closed segments are known by their indexes. The active one is walked, each time only its new part.
+Closed segments are known by their indexes. The active one is scanned, each time only its new part.
 Readable messages end at the watermark (`watermark.py`), or where a later row group says that all
 before it is on disk. So the same range always gives the same messages, through new segments,
 retention, crashes and restarts of the broker.
@@ -61,8 +61,8 @@ def partitions_of(data: Path) -> list[int]:
     return found
 
 
-class _Walked:
-    """A segment without a valid index, as far as it was walked; a `catalog.Growing`.
+class _ScannedSegment:
+    """A segment without a valid index, as far as it was scanned; a `catalog.Growing`.
 
     Its row groups say that all messages below `claim` are on disk.
     """
@@ -88,8 +88,8 @@ class _Walked:
 class LogFollower:
     """Follows one partition. Any thread may use it; `refresh` looks for new messages.
 
-    `catalog`, `files`, `horizon`, `end`, `damage` and `gone` are as those of a `browse.LogView`.
-    Raise CannotRead, LogFormatTooNew, or OSError.
+    `catalog`, `files`, `horizon`, `end`, `damage` and `missing_segment` are as those of a
+    `browse.LogView`. Raise CannotRead, LogFormatTooNew, or OSError.
     """
 
     def __init__(self, data: Path, *, partition: int = 0) -> None:
@@ -104,8 +104,9 @@ class LogFollower:
         self._listed_ns = -1
         self._closed: dict[int, Segment] = {}
         self._known_damage: dict[int, list[Damage]] = {}
-        self._left: dict[int, _Walked] = {}  # segments that were abandoned, as the next heads say
-        self._active: _Walked | None = None
+        # Segments that were abandoned, as the next heads say.
+        self._left: dict[int, _ScannedSegment] = {}
+        self._active: _ScannedSegment | None = None
         self._floor = 0
         self.refresh()
 
@@ -143,9 +144,9 @@ class LogFollower:
                 self._list(self.folder.stat().st_mtime_ns)
                 if self._active is not None and self._active is not active:
                     self._advance(self._active, safe)
-        self._show(safe)
+        self._set_bounds(safe)
 
-    def _show(self, safe: int | None) -> None:
+    def _set_bounds(self, safe: int | None) -> None:
         """Set the readable offsets from the segments found."""
         active = self._active
         end = self._floor
@@ -170,18 +171,18 @@ class LogFollower:
         self._active = self._active if self._active and self._active.base_offset in bases else None
         segments: list[Segment | ActiveSegment] = []
         damage: list[Damage] = []
-        active: _Walked | None = None
+        active: _ScannedSegment | None = None
         for base, follower in itertools.zip_longest(bases, bases[1:]):
             segment: Segment | ActiveSegment | None = self._closed.get(base)
             segment = segment or self._close(base, damaged=base in damaged)
             if segment is None and follower is not None:
-                segment = self._given_up(base, follower)
+                segment = self._abandoned(base, follower)
             if segment is None:
                 active = self._active
                 if active is None or active.base_offset != base:
-                    active = _Walked(base)
+                    active = _ScannedSegment(base)
                 segment = ActiveSegment(active)
-            damage += self._seam(segments, base)
+            damage += self._damage_before(segments, base)
             damage += self._known_damage.get(base, [])
             segments.append(segment)
         self._active = active
@@ -228,16 +229,16 @@ class LogFollower:
         segment = self._closed[base] = Segment(base, summary.end_offset, size, summary.last_us)
         return segment
 
-    def _given_up(self, base: int, follower: int) -> ActiveSegment:
+    def _abandoned(self, base: int, follower: int) -> ActiveSegment:
         """Return a segment that was never closed, up to the end that the next head gives."""
-        walked = self._left.get(base)
-        if walked is None:
-            walked = self._surveyed(base, follower)
-            self._left[base] = walked
-            self._known_damage[base] = walked.damage
-        return ActiveSegment(walked)
+        scanned = self._left.get(base)
+        if scanned is None:
+            scanned = self._surveyed(base, follower)
+            self._left[base] = scanned
+            self._known_damage[base] = scanned.damage
+        return ActiveSegment(scanned)
 
-    def _seam(self, segments: list[Segment | ActiveSegment], base: int) -> list[Damage]:
+    def _damage_before(self, segments: list[Segment | ActiveSegment], base: int) -> list[Damage]:
         """Return the damage if a segment is missing before the one at `base`."""
         if not segments or segments[-1].end_offset >= base:
             return []
@@ -258,7 +259,7 @@ class LogFollower:
 
     # --- The active segment
 
-    def _advance(self, active: _Walked, safe: int | None) -> None:
+    def _advance(self, active: _ScannedSegment, safe: int | None) -> None:
         """Walk the new part of the active segment."""
         path = segment_path(self.folder, active.base_offset)
         status = path.stat()
@@ -271,7 +272,7 @@ class LogFollower:
             return
         if not active.head_read and not self._begin(active):
             return
-        judged = False
+        damaged = False
         for step in walk(
             self.files,
             path,
@@ -285,29 +286,29 @@ class LogFollower:
                 active.size = step.position + step.row_group.size
                 active.last_crc = step.row_group.crc32c
             elif isinstance(step, Bad):
-                judged = step.first_offset < max(safe or 0, active.claim)
+                damaged = step.first_offset < max(safe or 0, active.claim)
                 break
             elif isinstance(step, End):
                 active.sealed = step.sealed
         active.seen = seen
-        if judged:
-            self._judge(active)
+        if damaged:
+            self._survey_damaged(active)
 
-    def _begin(self, active: _Walked) -> bool:
+    def _begin(self, active: _ScannedSegment) -> bool:
         """Read the head of a segment; return False if it is not written yet."""
         first = read_head(
             self.files, self.folder, active.base_offset, log_id=self.log_id,
             partition=self.partition,
         )  # fmt: skip
         if first.head is None or first.fault:
-            self._judge(active)
+            self._survey_damaged(active)
             return False
         active.head_read = True
         active.size = first.head.size
         active.last_crc = first.head.previous_crc
         return True
 
-    def _judge(self, active: _Walked) -> None:
+    def _survey_damaged(self, active: _ScannedSegment) -> None:
         """Replace a damaged segment by the result that recovery would have."""
         found = self._surveyed(active.base_offset, None)
         active.index, active.size, active.last_crc = found.index, found.size, found.last_crc
@@ -319,7 +320,7 @@ class LogFollower:
                 self.catalog.segments(), known + found.damage, horizon=self.catalog.horizon
             )
 
-    def _surveyed(self, base: int, follower: int | None) -> _Walked:
+    def _surveyed(self, base: int, follower: int | None) -> _ScannedSegment:
         first, following = (
             None if each is None else read_head(
                 self.files, self.folder, each, log_id=self.log_id, partition=self.partition
@@ -340,19 +341,19 @@ class LogFollower:
             if following is not None and following.head is not None and not following.fault
             else None,
         )
-        walked = _Walked(base)
-        walked.index = found.row_groups
-        walked.size = found.content_size
-        walked.last_crc = found.last_crc
-        walked.damage = found.damage
-        walked.sealed = found.sealed
-        walked.head_read = trusted
-        return walked
+        scanned = _ScannedSegment(base)
+        scanned.index = found.row_groups
+        scanned.size = found.content_size
+        scanned.last_crc = found.last_crc
+        scanned.damage = found.damage
+        scanned.sealed = found.sealed
+        scanned.head_read = trusted
+        return scanned
 
     # --- Looking up
 
-    def gone(self, offset: int, error: FileNotFoundError) -> LogError:
-        """Return the error for messages from `offset` on whose segment is gone."""
+    def missing_segment(self, offset: int, error: FileNotFoundError) -> LogError:
+        """Return the error for messages from `offset` on whose segment is missing."""
         state = self._state()
         if state is not None and state.horizon > offset:
             return OffsetBelowHorizon(offset, state.horizon)
@@ -363,4 +364,4 @@ class LogFollower:
         try:
             return offset_at_time(Files(), self.catalog, timestamp_us, self.end)
         except FileNotFoundError as error:
-            raise self.gone(self.horizon, error) from error
+            raise self.missing_segment(self.horizon, error) from error

@@ -175,7 +175,7 @@ class _RangeReader:
             for run in self._runs(self.view.catalog.places(self.first, self.last, wanted)):
                 yield from self._run(run)
         except FileNotFoundError as error:  # retention may run meanwhile
-            raise self.view.gone(self.cursor, error) from error
+            raise self.view.missing_segment(self.cursor, error) from error
         self._pass(self.last)
 
     def _runs(self, places: Iterable[Place]) -> Iterator[list[Place]]:
@@ -218,7 +218,7 @@ class _RangeReader:
             raise
         except OSError as error:
             if len(run) == 1:
-                self._told(run[0], error.strerror or str(error))
+                self._report(run[0], error.strerror or str(error))
             else:  # yield those that can be read
                 for place in run:
                     yield from self._run([place])
@@ -232,7 +232,7 @@ class _RangeReader:
                 yield from self._decoded(buffer, start, at, good)
                 good = []
                 start = at + place.entry.size
-                self._told(place, "its checksum is wrong")
+                self._report(place, "its checksum is wrong")
             at += place.entry.size
         yield from self._decoded(buffer, start, at, good)
 
@@ -249,7 +249,7 @@ class _RangeReader:
         return self.head
 
     def _check(self, piece: memoryview, entry: Entry) -> bool:
-        """Tell whether the checksum of a row group is correct.
+        """Return whether the checksum of a row group is correct.
 
         Its position is guessed from the row group before, because all have the same layout of
         metadata. Only if that fails is the row group parsed.
@@ -339,7 +339,7 @@ class _RangeReader:
         if self.progress is not None and self.cursor > begun:
             self.progress(self.cursor - begun)
 
-    def _told(self, place: Place, reason: str) -> None:
+    def _report(self, place: Place, reason: str) -> None:
         """Report a row group that was found damaged."""
         entry = place.entry
         self._pass(entry.base_offset)

@@ -70,7 +70,7 @@ class LogScanner:
             ):
                 yield selection.of(batch)
         except FileNotFoundError as error:
-            raise self._gone(span.start, error) from error
+            raise self._missing_segment(span.start, error) from error
         if damage is not None:
             raise LogDamaged(readable, min(damage.resumes_at, span.end), damage.reason)
 
@@ -80,7 +80,7 @@ class LogScanner:
         try:
             row_groups = plan(self._catalog, span.start, span.end, selection)
         except FileNotFoundError as error:
-            raise self._gone(span.start, error) from error
+            raise self._missing_segment(span.start, error) from error
         parts = cut(row_groups, count)
         starts = [span.start, *(part[0].first_offset for part in parts[1:]), span.end]
         return [
@@ -95,7 +95,7 @@ class LogScanner:
         try:
             return offset_at_time(self._files, self._catalog, timestamp_us, self._end())
         except FileNotFoundError as error:
-            raise self._gone(0, error) from error
+            raise self._missing_segment(0, error) from error
 
     def damage(self, span: PartitionRange) -> list[DamagedRange]:
         """See ports.Storage."""
@@ -135,7 +135,7 @@ class LogScanner:
             names.update(pc.unique(batch.column("topic")).to_pylist())
         return frozenset(names)
 
-    def _gone(self, offset: int, error: FileNotFoundError) -> LogError:
+    def _missing_segment(self, offset: int, error: FileNotFoundError) -> LogError:
         """Return the error for a segment that is not there: retention runs meanwhile."""
         if self._catalog.horizon > offset:
             return OffsetBelowHorizon(offset, self._catalog.horizon)

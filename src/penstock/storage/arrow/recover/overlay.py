@@ -22,7 +22,7 @@ class Overlay(Files):
         self._handles: dict[int, Path] = {}
 
     def changed(self, path: Path) -> bool:
-        """Tell whether a file was written to."""
+        """Return whether a file was written to."""
         return path in self._whole or path in self._sizes
 
     # --- Changes, kept in memory

@@ -49,7 +49,7 @@ def _same(files: Files, source: Path, position: int, length: int, copy: Path) ->
 
 
 def only_zeros(files: Files, path: Path, *, position: int, length: int) -> bool:
-    """Tell whether all bytes are zero: pages that were never written."""
+    """Return whether all bytes are zero: pages that were never written."""
     for start in range(position, position + length, WALK_BYTES):
         data = files.read(path, start, min(WALK_BYTES, position + length - start))
         if data.strip(b"\0"):

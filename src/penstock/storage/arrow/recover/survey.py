@@ -117,7 +117,7 @@ def _judge(
     previous_end: int | None,
     known: Collection[int],
 ) -> Survey:
-    """Tell damage from a torn tail."""
+    """Distinguish damage from a torn tail."""
     damage: list[Damage] = []
     given = max(
         [index.end_offset, *(bad.resumes_at for bad, _ in regions)]

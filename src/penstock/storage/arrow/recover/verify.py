@@ -160,12 +160,12 @@ class _Verification:
         end, crc = base, previous_crc
         bads: list[Bad] = []
         claim = base
-        told = first.head.size if first.head else 0
-        self.progress(told)
+        reported = first.head.size if first.head else 0
+        self.progress(reported)
         last = End(0, sealed=False)
         for step in walk(
             self.files, segment_path(self.folder, base),
-            position=told, base_offset=base, previous_crc=previous_crc,
+            position=reported, base_offset=base, previous_crc=previous_crc,
         ):  # fmt: skip
             if isinstance(step, Good):
                 row_group = step.row_group
@@ -181,8 +181,8 @@ class _Verification:
                     self.row_groups += 1
                     self.messages += row_group.count
                     self.bytes += row_group.size
-                self.progress(step.position + row_group.size - told)
-                told = step.position + row_group.size
+                self.progress(step.position + row_group.size - reported)
+                reported = step.position + row_group.size
             elif isinstance(step, Bad):
                 bads.append(step)
                 end, crc = max(end, step.resumes_at), None
@@ -197,7 +197,7 @@ class _Verification:
         if closed and not last.sealed and not bads:
             yield Damage(Fault.BAD_END, base, last.position, 0, end, end, "no end marker")
         size = self.files.size(segment_path(self.folder, base))
-        self.progress(size - told)
+        self.progress(size - reported)
         if previous_end is not None and bads:
             end = max(end, previous_end)
         return _Reached(end, None if bads else crc)

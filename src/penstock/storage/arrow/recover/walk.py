@@ -100,7 +100,7 @@ class _Source:
                 size = max(WALK_BYTES, 2 * available)
 
     def unreadable(self, start: int, end: int) -> bool:
-        """Tell whether the disk failed to read a part of a range."""
+        """Return whether the disk failed to read a part of a range."""
         return any(start - _PAGE_BYTES < page < end for page in self._unreadable)
 
     def _read(self, position: int, size: int) -> bytes:

@@ -82,8 +82,8 @@ class SyncHistogram:
         return SyncTimes(_SYNC_BOUNDS_SECONDS, tuple(self._buckets), self._seconds)
 
 
-class SegmentKeeper(Port):
-    """Keeps the list of segments. The writer thread calls it."""
+class SegmentObserver(Port):
+    """Receives changes of the list of segments, in the writer thread."""
 
     def began(self, segment: SegmentWriter) -> None:
         """Note a new active segment."""
@@ -111,7 +111,7 @@ class Committer:
         log_id: int,
         partition: int,
         tail: Tail,
-        keeper: SegmentKeeper,
+        observer: SegmentObserver,
         journal: TopicJournal,
         done: Callable[[Outcome], None],
         segment_bytes_max: int = SEGMENT_BYTES_MAX,
@@ -123,7 +123,7 @@ class Committer:
         self._log_id = log_id
         self._partition = partition
         self._tail = tail
-        self._keeper = keeper
+        self._observer = observer
         self._journal = journal
         self._done = done
         self._watermark = watermark
@@ -178,7 +178,7 @@ class Committer:
                 self._write(commit)
             except OSError as failure:
                 error = self._broken = failure
-            except Exception as failure:  # clients must not wait for ever
+            except Exception as failure:  # clients must not wait forever
                 log.exception("log writer failed")
                 error = self._broken = OSError(errno.EIO, repr(failure))
         durable = error is None and commit.durability is Durability.FSYNC
@@ -234,7 +234,7 @@ class Committer:
             previous_crc=self._tail.last_crc,
         )
         self._unfinished = None
-        self._keeper.began(segment)
+        self._observer.began(segment)
         return segment
 
     def seal(self) -> None:
@@ -257,7 +257,7 @@ class Committer:
             raise
         self._segment = None
         self._synced = segment.end_offset
-        self._keeper.sealed(segment)
+        self._observer.sealed(segment)
         self._cache.sealed(segment)
 
     def _give_up(self, mark: Mark | None) -> None:
@@ -267,7 +267,7 @@ class Committer:
             self._cache.wait()
         if segment is not None:
             segment.abandon(mark)
-            self._keeper.gave_up(segment)
+            self._observer.gave_up(segment)
 
     def revive(self, offset: int) -> bool:
         """Try to create a new segment after a failure; tell whether the log works again."""

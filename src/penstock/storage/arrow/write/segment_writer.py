@@ -152,7 +152,7 @@ class SegmentWriter:
         self._close()
 
     def abandon(self, mark: Mark | None) -> None:
-        """Discard what was written since `mark`, or everything, and close the file.
+        """Discard the bytes written since `mark`, or all bytes, and close the file.
 
         If the file cannot be truncated, the head of the next segment says where this one ends, and
         the next recovery truncates it. A segment without a row group is removed. A segment with its

@@ -57,7 +57,7 @@ def _parse(line: bytes) -> tuple[str, bytes]:
 
 
 def _has_lost_sector(line: bytes, position: int) -> bool:
-    """Tell whether zeros in a line touch the start of a sector: it was never written."""
+    """Return whether zeros in a line touch the start of a sector: it was never written."""
     boundaries = range(-position % _SECTOR_BYTES, len(line) + 1, _SECTOR_BYTES)
     return any(0 in line[max(0, each - 1) : each + 1] for each in boundaries)
 
