@@ -75,8 +75,8 @@ class Decoder(decoder.Decoder[Line]):
         return Line(word, tuple(map(unquote_to_bytes, rest)), value, end), end + length + 1
 
 
-def _settle(data: Buffer) -> Detected | None:
+def _recognise(data: Buffer) -> Detected | None:
     return by_magic(data, b"hello ", Detected(LINES, "big"))
 
 
-DETECTION: Final = Detection(b"h", _settle)
+DETECTION: Final = Detection(b"h", _recognise)

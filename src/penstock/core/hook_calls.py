@@ -13,10 +13,11 @@ from typing import Protocol as Port
 from penstock.core.sessions import Session
 from penstock.core.timers import Timer, Timers
 from penstock.errors import HookRefused, HookTimeout, PeerError
+from penstock.middleware import HookStrategy
 from penstock.ports import Clock
 from penstock.protocols import Source
 
-__all__ = ["Calls", "Event", "EventKind", "Hook", "HookChain", "Middleware", "Strategy"]
+__all__ = ["Calls", "Event", "EventKind", "Hook", "HookChain", "Middleware"]
 
 
 class EventKind(enum.StrEnum):
@@ -56,17 +57,6 @@ class Event:
     value: bytes = b""
     value_is_text: bool = False
     created_at: int | None = None
-
-
-class Strategy(enum.IntEnum):
-    """Whether the broker awaits a hook's answer, and what a missing answer means.
-
-    The numbers are LamaMQ's.
-    """
-
-    TELL = 0
-    WAIT_OR_REFUSE = 1
-    WAIT_OR_GO_ON = 2
 
 
 class Middleware(Port):
@@ -113,7 +103,7 @@ class Hook:
         middleware: Middleware,
         *,
         kind: EventKind,
-        strategy: Strategy,
+        strategy: HookStrategy,
         priority: int = 0,
         timeout_ms: int = 0,
         topics: frozenset[str] = frozenset(),
@@ -176,7 +166,7 @@ class HookChain:
     def unanswered(self, hook: Hook) -> None:
         """Refuse or continue, as the hook's strategy says, if no answer comes."""
         self._pending_call = None
-        if hook.strategy is Strategy.WAIT_OR_REFUSE:
+        if hook.strategy is HookStrategy.WAIT_OR_REFUSE:
             self._settle(HookTimeout(hook.name))
         else:
             self._run()
@@ -194,14 +184,14 @@ class HookChain:
         for hook in self._hooks:
             if not hook.registered or not hook.sees(event):
                 continue
-            if hook.strategy is Strategy.TELL or event.kind not in REFUSABLE:
+            if hook.strategy is HookStrategy.TELL or event.kind not in REFUSABLE:
                 self._calls.tell(hook, event)
                 continue
             identifier = self._calls.ask(hook, self)
             if identifier is not None:
                 self._pending_call = hook, identifier
                 return
-            if hook.strategy is Strategy.WAIT_OR_REFUSE:
+            if hook.strategy is HookStrategy.WAIT_OR_REFUSE:
                 self._settle(HookTimeout(hook.name))
                 return
         self._settle(None)

@@ -19,7 +19,6 @@ from penstock.core.hook_calls import (
     Hook,
     HookChain,
     Middleware,
-    Strategy,
 )
 from penstock.core.sessions import Session
 from penstock.core.timers import Timers
@@ -28,7 +27,7 @@ from penstock.limits import HOOK_TIMEOUT_MS_MAX, HOOKS_MAX
 from penstock.ports import Clock
 from penstock.protocols import SOURCES, Source
 
-__all__ = ["Event", "EventKind", "Hook", "HookChain", "Hooks", "Middleware", "Strategy"]
+__all__ = ["Event", "EventKind", "Hook", "HookChain", "Hooks", "Middleware"]
 
 _ALL_SOURCES: Final = frozenset(SOURCES.values())
 _WITH_HEADERS: Final = frozenset(source for source in _ALL_SOURCES if source.carries.headers)

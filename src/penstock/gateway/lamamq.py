@@ -27,13 +27,13 @@ from penstock.protocols.lamamq import LAMAMQ, LAMAMQ_ERROR_MESSAGE_BYTES_MAX
 from penstock.wire import lamamq
 from penstock.wire.lamamq import BrokerState, ErrorCode, PayloadType
 
-__all__ = ["LamaGateway"]
+__all__ = ["LamamqGateway"]
 
 _MESSAGE_ID_BYTES: Final = 4
 """An answer without an error is the id and one more byte."""
 
 
-class LamaGateway(Gateway):
+class LamamqGateway(Gateway):
     """One LamaMQ connection."""
 
     protocol: ClassVar[Protocol] = LAMAMQ

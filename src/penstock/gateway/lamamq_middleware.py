@@ -14,7 +14,7 @@ from collections import deque
 from typing import Final
 
 from penstock.core.broker import Broker
-from penstock.core.hooks import Event, EventKind, Hook, Strategy
+from penstock.core.hooks import Event, EventKind, Hook
 from penstock.core.sessions import Session
 from penstock.errors import FieldOutOfRange
 from penstock.limits import HOOK_CALLS_LATE_MAX
@@ -135,7 +135,7 @@ def hook_of(packet: lamamq.Register, middleware: LamaMiddleware) -> Hook:
         packet.hook_name,
         middleware,
         kind=KINDS[packet.hook_type],
-        strategy=Strategy(packet.strategy.value),
+        strategy=packet.strategy,
         priority=packet.priority,
         timeout_ms=packet.timeout_ms,
         topics=frozenset(topics),

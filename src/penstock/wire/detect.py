@@ -40,7 +40,7 @@ def detect(data: Buffer, *, bytes_max: int = DETECT_BYTES_MAX) -> Detected | Non
     """
     if len(data) > bytes_max:
         data = data[:bytes_max]
-    detected = _detection(data).settle(data) if data else None
+    detected = _detection(data).recognise(data) if data else None
     if detected is None and len(data) == bytes_max:
         raise unrecognised(data, _SHOWN_BYTES, f"{bytes_max} bytes settle no protocol")
     return detected

@@ -23,14 +23,14 @@ class Detected:
 class Detection:
     """How connections that start with one of `first_bytes` are recognised.
 
-    `settle` gets at least one byte. It returns the protocol, None if it needs more bytes, or raises
-    UnrecognisedProtocol; once a prefix is settled, every longer one gives the same. `conclude` is
-    asked when nothing follows: None if the bytes are only the start of something.
+    `recognise` gets at least one byte. It returns the protocol, None if it needs more bytes, or
+    raises UnrecognisedProtocol; every longer prefix gives the same. `conclude` is asked when
+    nothing follows: None if the bytes are only the start of something.
     Protocols that share their first bytes share a detection.
     """
 
     first_bytes: bytes
-    settle: Callable[[Buffer], Detected | None]
+    recognise: Callable[[Buffer], Detected | None]
     conclude: Callable[[Buffer], Detected | None] = lambda data: None  # noqa: ARG005
 
 

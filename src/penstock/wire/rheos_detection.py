@@ -37,7 +37,7 @@ _HEADER_BYTES: Final = 22
 _NEITHER: Final = "neither Rheos version fits"
 
 
-def _settle(data: Buffer) -> Detected | None:
+def _recognise(data: Buffer) -> Detected | None:
     if len(data) < 5:
         return None
     body_bytes = _body_bytes(data)
@@ -89,4 +89,4 @@ def _conclude(data: Buffer) -> Detected | None:
     return Detected(RHEOS1, "little") if whole else None
 
 
-DETECTION: Final = Detection(b"\xfa", _settle, _conclude)
+DETECTION: Final = Detection(b"\xfa", _recognise, _conclude)

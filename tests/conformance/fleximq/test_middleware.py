@@ -6,9 +6,10 @@ from contextlib import contextmanager
 
 from penstock.conform.fleximq import encoding as fx
 from penstock.conform.fleximq.encoding import frame
-from penstock.core.hooks import Event, EventKind, Hook, Strategy
+from penstock.core.hooks import Event, EventKind, Hook
 from penstock.core.sessions import Session
 from penstock.gateway.fleximq import FleximqShared
+from penstock.middleware import HookStrategy
 from tests.conformance.fleximq.client import Client
 from tests.support.live import LiveBroker
 
@@ -50,7 +51,7 @@ def judged(
             "judge",
             judge,
             kind=kind,
-            strategy=Strategy.WAIT_OR_REFUSE,
+            strategy=HookStrategy.WAIT_OR_REFUSE,
             timeout_ms=timeout_ms,
             topics=frozenset({topic} if topic else ()),
         )

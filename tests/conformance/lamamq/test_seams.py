@@ -3,7 +3,7 @@
 from penstock.conform.lamamq.encoding import CHOICE, OFFER, answer, authentication, push, subscribe
 from penstock.core.broker import Broker
 from penstock.core.hooks import Event, EventKind
-from penstock.gateway.lamamq import LamaGateway
+from penstock.gateway.lamamq import LamamqGateway
 from penstock.gateway.lamamq_middleware import LamaMiddleware
 from penstock.gateway.options import GatewayOptions
 from penstock.protocols.herald import HERALD
@@ -17,7 +17,7 @@ class Fed:
     def __init__(self) -> None:
         self.link = RecordingLink()
         self.broker = Broker(log=MemoryLog(), clock=FakeClock())
-        self.gateway = LamaGateway(self.broker, self.link, GatewayOptions(), order="big")
+        self.gateway = LamamqGateway(self.broker, self.link, GatewayOptions(), order="big")
         self._rest = b""
         assert self.feed(authentication()) == OFFER
         assert self.feed(CHOICE) == b""

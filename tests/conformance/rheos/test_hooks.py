@@ -5,11 +5,12 @@ import pytest
 from penstock.conform.rheos.encoding import CREATE, FAILED, PUBLISH, SUBSCRIBE, SUCCESS, Rheos
 from penstock.core.access import ANYONE
 from penstock.core.broker import Broker
-from penstock.core.hooks import Event, EventKind, Hook, Strategy
+from penstock.core.hooks import Event, EventKind, Hook
 from penstock.core.routing import Encoding
 from penstock.core.sessions import Session
 from penstock.gateway.detector import handler_for
 from penstock.gateway.options import GatewayOptions
+from penstock.middleware import HookStrategy
 from penstock.protocols.lamamq import LAMAMQ
 from penstock.storage.memory import MemoryLog
 from tests.support.fakes import FakeClock, RecordingLink
@@ -46,7 +47,7 @@ class Court:
 
     def watch(self, kind: EventKind) -> None:
         self.broker.hooks.register(
-            Hook(kind, self.judge, kind=kind, strategy=Strategy.WAIT_OR_REFUSE, timeout_ms=1000)
+            Hook(kind, self.judge, kind=kind, strategy=HookStrategy.WAIT_OR_REFUSE, timeout_ms=1000)
         )
 
     def send(self, *requests: tuple[int, bytes]) -> None:

@@ -6,17 +6,18 @@ import pytest
 
 from penstock.core.access import Action, Principal, Rule
 from penstock.core.broker import Broker
-from penstock.core.hooks import Event, EventKind, Hook, HookChain, Hooks, Strategy
+from penstock.core.hooks import Event, EventKind, Hook, HookChain, Hooks
 from penstock.core.routing import Encoding
 from penstock.core.sessions import Session
 from penstock.errors import HookRefused, HookTimeout, InvalidHook, NotAllowed, PeerError
+from penstock.middleware import HookStrategy
 from penstock.protocols import Protocol
 from penstock.protocols.herald import HERALD
 from penstock.protocols.lamamq import LAMAMQ
 from penstock.storage.memory import MemoryLog
 from tests.support.fakes import FakeClock, RecordingLink
 
-WAIT, GO_ON, TELL = Strategy.WAIT_OR_REFUSE, Strategy.WAIT_OR_GO_ON, Strategy.TELL
+WAIT, GO_ON, TELL = HookStrategy.WAIT_OR_REFUSE, HookStrategy.WAIT_OR_GO_ON, HookStrategy.TELL
 
 
 @dataclasses.dataclass
@@ -69,7 +70,7 @@ class Bench:
         self,
         name: str = "h",
         *,
-        strategy: Strategy = WAIT,
+        strategy: HookStrategy = WAIT,
         kind: EventKind = EventKind.PUSH,
         priority: int = 0,
         timeout_ms: int = 1000,
@@ -143,7 +144,7 @@ def test_a_refusal_ends_the_chain(bench: Bench) -> None:
 
 @pytest.mark.parametrize(("strategy", "refused"), [(WAIT, True), (GO_ON, False)])
 def test_no_answer_in_time_is_what_the_strategy_says(
-    bench: Bench, strategy: Strategy, *, refused: bool
+    bench: Bench, strategy: HookStrategy, *, refused: bool
 ) -> None:
     bench.hooks.register(bench.hook(strategy=strategy, timeout_ms=500))
     _, verdicts = bench.ask()
@@ -159,7 +160,7 @@ def test_no_answer_in_time_is_what_the_strategy_says(
 
 @pytest.mark.parametrize(("strategy", "refused"), [(WAIT, True), (GO_ON, False), (TELL, False)])
 def test_a_middleware_that_cannot_be_called_gives_no_answer(
-    bench: Bench, strategy: Strategy, *, refused: bool
+    bench: Bench, strategy: HookStrategy, *, refused: bool
 ) -> None:
     bench.hooks.register(bench.hook(strategy=strategy))
     bench.middleware.reads = False

@@ -11,8 +11,8 @@ __all__ = ["DETECTION"]
 _JOIN: Final = bytes.fromhex("01 00 00000000")
 
 
-def _settle(data: Buffer) -> Detected | None:
+def _recognise(data: Buffer) -> Detected | None:
     return by_magic(data, _JOIN, Detected(FLEXIMQ, "big"))
 
 
-DETECTION: Final = Detection(_JOIN[:1], _settle)
+DETECTION: Final = Detection(_JOIN[:1], _recognise)

@@ -12,10 +12,10 @@ _LITTLE: Final = bytes.fromhex("FECA")
 _BIG: Final = bytes.fromhex("CAFE")
 
 
-def _settle(data: Buffer) -> Detected | None:
+def _recognise(data: Buffer) -> Detected | None:
     if data[0] == _BIG[0]:
         return by_magic(data, _BIG, Detected(HERALD, "big"))
     return by_magic(data, _LITTLE, Detected(HERALD, "little"))
 
 
-DETECTION: Final = Detection(_LITTLE[:1] + _BIG[:1], _settle)
+DETECTION: Final = Detection(_LITTLE[:1] + _BIG[:1], _recognise)

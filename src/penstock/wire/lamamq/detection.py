@@ -9,7 +9,7 @@ from penstock.wire.detection import Detected, Detection, unrecognised
 __all__ = ["DETECTION"]
 
 
-def _settle(data: Buffer) -> Detected | None:
+def _recognise(data: Buffer) -> Detected | None:
     # The limit is below 64 KiB: no length but zero is plausible in both orders. An empty name is
     # no name; the codec refuses it, in network order.
     length = bytes(data[1:5])
@@ -24,4 +24,4 @@ def _settle(data: Buffer) -> Detected | None:
     return Detected(LAMAMQ, "big" if big else "little")
 
 
-DETECTION: Final = Detection(b"\x00", _settle)
+DETECTION: Final = Detection(b"\x00", _recognise)
