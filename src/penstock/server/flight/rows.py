@@ -17,6 +17,7 @@ from penstock.limits import (
     TOPIC_NAME_BYTES_MAX,
 )
 from penstock.model import is_publishable
+from penstock.storage.rows import check_column
 from penstock.storage.schema import ROWS_SCHEMA
 
 __all__ = ["RowCheck", "check_columns", "whole"]
@@ -34,17 +35,27 @@ def check_columns(schema: pa.Schema) -> None:
             raise BadRows(field.name, f"expected {', '.join(SINK_SCHEMA.names)}")
     if len(set(schema.names)) != len(schema.names):
         raise BadRows(schema.names[0], "a column is there twice")
+    topic = schema.field("topic").type
+    if pa.types.is_null(topic):
+        raise BadRows("topic", f"expected {SINK_SCHEMA.field('topic').type}, got {topic}")
+    for field in schema:
+        # A run of a few bytes can have any number of rows.
+        if pa.types.is_run_end_encoded(field.type):
+            kind = SINK_SCHEMA.field(field.name).type
+            raise BadRows(field.name, f"expected {kind}, got {field.type}")
 
 
 def whole(reader: pf.MetadataRecordBatchReader) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a DoPut; raise BadRequest unless its last message confirms their number.
 
-    Flight cannot tell the end of the rows from the death of the client.
+    Flight cannot tell the end of the rows from the death of the client. Raise BadRows for damaged
+    columns: Flight does not check the values of a record batch.
     """
     rows = 0
     told: int | None = None
-    for chunk in reader:
+    for chunk in _chunks(reader):
         if chunk.data is not None:
+            _check_values(chunk.data)
             rows += len(chunk.data)
             yield chunk.data
         if chunk.app_metadata is not None:
@@ -56,6 +67,25 @@ def whole(reader: pf.MetadataRecordBatchReader) -> Iterator[pa.RecordBatch]:
         raise BadRequest("rows", f"they end behind {rows} without a message of how many they are")
     if told != rows:
         raise BadRequest("rows", f"{rows} came of {told}")
+
+
+def _chunks(reader: pf.MetadataRecordBatchReader) -> Iterator[pf.FlightStreamChunk]:
+    """Yield the messages of a DoPut; raise BadRequest for one that is not Arrow IPC."""
+    try:
+        yield from reader
+    except pf.FlightError:
+        raise
+    except pa.ArrowException as error:
+        raise BadRequest("rows", str(error)[:200]) from None
+
+
+def _check_values(batch: pa.RecordBatch) -> None:
+    """Raise BadRows unless every value of every column is whole."""
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            check_column(column, len(batch))
+        except ValueError as error:
+            raise BadRows(name, str(error)) from None
 
 
 class RowCheck:
