@@ -14,6 +14,10 @@ TOPIC_NAME_BYTES_MAX: Final = 65_526
 """A topic name in UTF-8: the longest that fits all protocols, due to fleximq's header of 64 KiB."""
 PATTERN_LEVELS_MAX: Final = 128
 """Levels of a subscription with wildcards."""
+EXPRESSION_BYTES_MAX: Final = 4 * KIB
+"""A regular expression that selects topics, in UTF-8."""
+EXPRESSION_STATES_MAX: Final = 10_000
+"""States of such an expression, about: `.{1000}` has 8,000. Each may cost a step for each byte."""
 TOPICS_MAX: Final = 1_048_576
 """Topic names interned by one process."""
 
