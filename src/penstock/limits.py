@@ -254,6 +254,8 @@ FLIGHT_PUBLISH_SECONDS_MAX: Final = 600.0
 """Timeout for the publication of an epoch, and for the next rows of a range."""
 SINK_VALUE_BYTES_MAX: Final = 15 * MIB
 """A value published as a row: with its frame it fits all protocols except herald."""
+SINK_EXPANDED_BYTES_MAX: Final = 256 * MIB
+"""A column of a record batch that is sent as a dictionary, when it is expanded."""
 SINK_STAGED_BYTES_MAX: Final = 16 * GIB
 """Staged rows of one writer on disk."""
 SINK_WINDOW_BYTES: Final = 8 * MIB

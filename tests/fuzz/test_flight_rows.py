@@ -80,6 +80,34 @@ def ends_beyond() -> pa.RecordBatch:
     return found
 
 
+def nothing(count: int) -> pa.Array:
+    """Nulls without a byte of memory."""
+    return pa.Array.from_buffers(pa.null(), count, [None])
+
+
+def shared_views() -> pa.RecordBatch:
+    """Values that are views of the same megabyte. Arrow casts views of nulls unchecked, too."""
+    count = 2000
+    view = struct.pack("<iiii", 1 << 20, 0, 0, 0)
+    buffers = [None, pa.py_buffer(view * count), pa.py_buffer(bytes(1 << 20))]
+    value = pa.Array.from_buffers(pa.binary_view(), count, buffers)
+    return batch(topic=pa.array(["t"] * count), value=value)
+
+
+def expanding_headers() -> pa.RecordBatch:
+    """Headers whose keys are the same megabyte."""
+    count = 2000
+    words = pa.array(["k" * (1 << 20)])
+    keys = pa.DictionaryArray.from_arrays(pa.array([0] * count, pa.int16()), words)
+    entry = pa.StructArray.from_arrays([keys, pa.array([b""] * count)], names=["key", "value"])
+    ends = pa.array(range(count + 1), pa.int32())
+    return batch(
+        topic=pa.array(["t"] * count),
+        value=pa.array([b""] * count),
+        headers=pa.ListArray.from_arrays(ends, entry),
+    )
+
+
 ONE = entries(pa.array(["k"]), pa.array([b"v"]))
 DAMAGED = {
     "topic beyond its data": batch(topic=texts(pa.utf8(), b"ab", 0, 1 << 20, 2)),
@@ -118,6 +146,26 @@ DAMAGED = {
     ),
     "null topic": batch(topic=texts(pa.utf8(), b"ab", 0, 1, 2, valid=b"\1")),
     "topics without values": batch(topic=pa.nulls(2)),
+    "a dictionary that expands": batch(
+        topic=pa.array(["t"] * 4000),
+        value=pa.DictionaryArray.from_arrays(
+            pa.array([0] * 4000, pa.int16()), pa.array([bytes(1 << 20)])
+        ),
+    ),
+    "a dictionary in headers that expands": expanding_headers(),
+    "views that share their bytes": shared_views(),
+    "entries without bytes": batch(
+        headers=pa.Array.from_buffers(
+            pa.list_(pa.null()),
+            2,
+            [None, ints(0, 1 << 30, (1 << 31) - 1)],
+            children=[nothing(1 << 31)],
+        )
+    ),
+    "lists without bytes": batch(
+        headers=pa.FixedSizeListArray.from_arrays(nothing(1 << 30), 1 << 29)
+    ),
+    "views of lists": batch(headers=pa.array([[None], [None]], pa.list_view(pa.null()))),
     "runs": batch(value=pa.RunEndEncodedArray.from_arrays([2], pa.array([b"v"]))),
 }
 
@@ -161,7 +209,7 @@ def seeds() -> list[pa.RecordBatch]:
             {
                 "topic": plain.column("topic").dictionary_encode(),
                 "value": plain.column("value").cast(pa.large_binary()),
-                "key": plain.column("key").cast(pa.binary_view()),
+                "key": plain.column("key").cast(pa.large_binary()),
             }
         ),
     ]
