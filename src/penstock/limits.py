@@ -14,6 +14,10 @@ TOPIC_NAME_BYTES_MAX: Final = 65_526
 """A topic name in UTF-8: the longest that fits all protocols, due to fleximq's header of 64 KiB."""
 PATTERN_LEVELS_MAX: Final = 128
 """Levels of a subscription with wildcards."""
+EXPRESSION_BYTES_MAX: Final = 4 * KIB
+"""A regular expression that selects topics, in UTF-8."""
+EXPRESSION_STATES_MAX: Final = 10_000
+"""States of such an expression, about: `.{1000}` has 8,000. Each may cost a step for each byte."""
 TOPICS_MAX: Final = 1_048_576
 """Topic names interned by one process."""
 
@@ -250,6 +254,8 @@ FLIGHT_PUBLISH_SECONDS_MAX: Final = 600.0
 """Timeout for the publication of an epoch, and for the next rows of a range."""
 SINK_VALUE_BYTES_MAX: Final = 15 * MIB
 """A value published as a row: with its frame it fits all protocols except herald."""
+SINK_EXPANDED_BYTES_MAX: Final = 256 * MIB
+"""A column of a record batch that is sent as a dictionary, when it is expanded."""
 SINK_STAGED_BYTES_MAX: Final = 16 * GIB
 """Staged rows of one writer on disk."""
 SINK_WINDOW_BYTES: Final = 8 * MIB

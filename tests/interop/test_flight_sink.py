@@ -1,7 +1,8 @@
 """Rows published over Arrow Flight: to every live subscriber and to disk, each exactly once."""
 
+import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,13 @@ import penstock
 from penstock.core.access import Principal
 from penstock.errors import InvalidTopicName, LogUnavailable, NotAllowed
 from penstock.flight.client import FlightClient
-from penstock.flight.errors import BadRequest, BadRows, EpochOutOfOrder, NotStaged
+from penstock.flight.errors import (
+    BadRequest,
+    BadRows,
+    EpochOutOfOrder,
+    NotStaged,
+    StagedRowsDamaged,
+)
 from penstock.model import Durability
 from penstock.protocols import PROTOCOLS, Protocol
 from penstock.protocols.fleximq import FLEXIMQ
@@ -182,6 +189,66 @@ def test_columns_of_like_types_are_taken(client: FlightClient) -> None:
         {"topic": "a", "value": b"text", "key": None, "headers": []},
         {"topic": "b", "value": b"", "key": b"k", "headers": []},
     ]
+
+
+def _cut(data: bytes) -> bytes:
+    return data[:-200]
+
+
+def _cut_between_messages(data: bytes) -> bytes:
+    return data[:-8]
+
+
+def _other_columns(_: bytes) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, pa.schema([("topic", pa.utf8())])) as stream:
+        stream.write_batch(pa.record_batch({"topic": ["t"]}))
+    return bytes(sink.getvalue())
+
+
+def _other_offsets(data: bytes) -> bytes:
+    ends = struct.pack("<3i", 0, 5, 10)  # of two topics
+    assert data.count(ends) == 1
+    return data.replace(ends, struct.pack("<3i", 0, 1 << 28, 10))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        _cut,
+        _cut_between_messages,
+        _other_columns,
+        _other_offsets,
+        lambda _: b"",
+        lambda data: b"\xff" * (len(data) - 8) + data[-8:],
+        lambda data: data[:4] + b"\xff\xff\xff\x7f" + data[8:],
+    ],
+)
+def test_a_damaged_file_of_staged_rows_is_an_error_by_name(
+    client: FlightClient, tmp_path: Path, damage: Callable[[bytes], bytes]
+) -> None:
+    client.stage([rows([b"x", b"why"])], writer="w", epoch=0, partition=0)
+    (path,) = tmp_path.rglob("*-0.arrows")
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(StagedRowsDamaged, match=r"0-0\.arrows cannot be read"):
+        client.publish_epoch("w", 0, [0])
+    assert client.bounds()[0].end == 0
+    client.stage([rows([b"y"])], writer="another", epoch=0, partition=0)
+    client.publish_epoch("another", 0, [0])
+    assert values(client) == [b"y"]
+
+
+def test_a_principal_that_may_publish_nothing_stages_no_row(
+    live: LiveBroker, tmp_path: Path
+) -> None:
+    reader = Principal("reader", default=False)
+    endpoint = serve_tables(live, tmp_path, anonymous=reader)
+    ends = pa.array([0, 1 << 30, 2], pa.int32()).buffers()[1]
+    topic = pa.Array.from_buffers(pa.utf8(), 2, [None, ends, pa.py_buffer(b"ab")])
+    batch = pa.RecordBatch.from_arrays([topic, pa.array([b"v", b"w"])], names=["topic", "value"])
+    with FlightClient(endpoint) as client, pytest.raises(NotAllowed, match="reader may not"):
+        client.stage([batch], writer="w", epoch=0, partition=0)
+    assert not any(tmp_path.rglob("sinks/*"))
 
 
 @pytest.mark.parametrize("writer", ["", "..", "a/b", ".hidden", "a" * 129, "ä"])

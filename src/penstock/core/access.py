@@ -77,6 +77,10 @@ class Principal:
                 return rule.allow
         return self.default
 
+    def may_anywhere(self, action: Action) -> bool:
+        """Tell whether an action may be allowed on any topic at all."""
+        return self.default or any(rule.allow and action in rule.actions for rule in self.rules)
+
     def permit(self, identifier: int) -> None:
         """Mark a topic in the permit table, for the scan kernels."""
         if identifier >= len(self.permits):

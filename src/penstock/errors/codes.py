@@ -46,6 +46,7 @@ class ErrorCode(enum.StrEnum):
     NOT_STAGED = "not-staged"
     STAGING_FULL = "staging-full"
     SINK_DAMAGED = "sink-damaged"
+    STAGED_ROWS_DAMAGED = "staged-rows-damaged"
     TOO_BUSY = "too-busy"
     FLIGHT_FAILED = "flight-failed"
     # Settings and resources of the broker process

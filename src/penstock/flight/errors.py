@@ -30,6 +30,7 @@ __all__ = [
     "NoAnswer",
     "NotStaged",
     "SinkDamaged",
+    "StagedRowsDamaged",
     "StagingFull",
     "TooBusy",
     "failure_of",
@@ -107,6 +108,19 @@ class SinkDamaged(OperatorError):
     template = (
         "{path} cannot be read: {reason}; without the file the writer begins anew, "
         "and what it sends again comes twice"
+    )
+
+    path: str
+    reason: str
+
+
+class StagedRowsDamaged(OperatorError):
+    """A file of staged rows cannot be read."""
+
+    code = ErrorCode.STAGED_ROWS_DAMAGED
+    template = (
+        "{path} cannot be read: {reason}; its epoch cannot be published. "
+        "Without the folder of the writer, the writer begins anew"
     )
 
     path: str

@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
 from typing import Final
 
@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.patterns import compile_pattern
+from penstock.ports.expressions import matches
 
 __all__ = ["EVERYTHING", "Selection", "TopicTest"]
 
@@ -45,7 +46,7 @@ class Selection:
     be among `names` and pass all `tests`. The pattern `#` selects all messages, also those without
     a topic. Times are microseconds since the epoch: from `since_us`, before `until_us`.
 
-    The first use raises InvalidPattern or re.error.
+    The first use raises InvalidPattern, or ValueError for an expression that RE2 does not take.
     """
 
     topics: frozenset[str] | None = None
@@ -83,13 +84,10 @@ class Selection:
         return {name for name, is_needed in needed.items() if is_needed}
 
     @cached_property
-    def _expressions(self) -> list[re.Pattern[str]]:
-        found = [
+    def _wildcards(self) -> list[re.Pattern[str]]:
+        return [
             compile_pattern(text) or re.compile(re.escape(text)) for text in self.patterns or ()
         ]
-        if self.expression is not None:
-            found.append(re.compile(self.expression))
-        return found
 
     @cached_property
     def _verdicts(self) -> dict[str, bool]:
@@ -102,11 +100,21 @@ class Selection:
     def wanted(self, name: str) -> bool:
         """Return whether a topic is selected."""
         verdict = self._verdicts.get(name)
-        if verdict is None:
-            verdict = self._verdicts[name] = self._judge(name)
-        return verdict
+        return self.wanted_names([name])[0] if verdict is None else verdict
 
-    def _judge(self, name: str) -> bool:
+    def wanted_names(self, names: Sequence[str]) -> list[bool]:
+        """Tell for each topic whether it is selected. Each name is tested once, then remembered."""
+        verdicts = self._verdicts
+        new = [name for name in dict.fromkeys(names) if name not in verdicts]
+        if new:
+            matching: Collection[str] = ()
+            if self.expression is not None and self._subscribes:
+                hits = matches(self.expression, new)
+                matching = {name for name, hit in zip(new, hits, strict=True) if hit}
+            verdicts.update((name, self._judge(name, matching)) for name in new)
+        return [verdicts[name] for name in names]
+
+    def _judge(self, name: str, matching: Collection[str]) -> bool:
         if self.names is not None and name not in self.names:
             return False
         if not all(test(name) for test in self.tests):
@@ -115,18 +123,19 @@ class Selection:
             return True
         return name != "" and (
             (self.topics is not None and name in self.topics)
-            or any(each.fullmatch(name) is not None for each in self._expressions)
+            or name in matching
+            or any(each.fullmatch(name) is not None for each in self._wildcards)
         )
 
     def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the selected rows of a batch that has at least `columns`."""
         masks = []
         if self.by_topic:
-            masks.append(_passing(batch.column("topic"), self.wanted))
+            masks.append(_passing(batch.column("topic"), self.wanted_names))
         if self.protocols is not None:
-            masks.append(_passing(batch.column("protocol"), self.protocols.__contains__))
+            masks.append(_passing(batch.column("protocol"), _among(self.protocols)))
         if self.kinds is not None:
-            masks.append(_passing(batch.column("kind"), self.kinds.__contains__))
+            masks.append(_passing(batch.column("kind"), _among(self.kinds)))
         kind = pa.timestamp("us", tz="UTC")
         if self.since_us is not None:
             since = pa.scalar(self.since_us, kind)
@@ -143,11 +152,15 @@ class Selection:
         return batch if whole is None else batch.filter(whole)
 
 
-def _passing(column: pa.Array, passes: Callable[[str], bool]) -> pa.Array | bool:
+def _among(words: Collection[str]) -> Callable[[Sequence[str]], list[bool]]:
+    return lambda values: [value in words for value in values]
+
+
+def _passing(column: pa.Array, passes: Callable[[Sequence[str]], list[bool]]) -> pa.Array | bool:
     """Return a mask of rows whose value passes; a bool if it is the same for all rows."""
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
-    hits = [passes(word) for word in column.dictionary.to_pylist()]
+    hits = passes(column.dictionary.to_pylist())
     if all(hits) or not any(hits):
         return bool(hits) and all(hits)
     return _rare(pc.take(pa.array(hits), column.indices))

@@ -225,7 +225,8 @@ class Storage(LogWriter, LogReader, Port):
     ) -> Iterator[Prepared]:
         """Yield rows of ROWS_SCHEMA in portions for `append_prepared`. Any thread may call it.
 
-        All rows get the sender, whose number is `client`, the source and the correlation.
+        All rows get the sender, whose number is `client`, the source and the correlation. Raise
+        ValueError, and yield nothing, unless the rows are whole.
         """
 
     # --- Reading, from any thread; may block

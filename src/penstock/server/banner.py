@@ -54,8 +54,7 @@ def _protocols(address: Address) -> str:
 
 
 def _access(address: Address) -> str:
-    anonymous = address.is_loopback if address.anonymous is None else address.anonymous
-    if not anonymous:
+    if not address.accepts_anonymous:
         return "; credentials needed"
     return "" if address.is_loopback else "; open to everyone"
 

@@ -115,6 +115,7 @@ class HttpConfig(_Table, frozen=True):
     """`[http]`: the address of the HTTP API. WebSocket listeners answer HTTP, too."""
 
     address: _Text | None = None
+    anonymous: bool | None = None
 
     @property
     def place(self) -> Address | None:
@@ -122,7 +123,7 @@ class HttpConfig(_Table, frozen=True):
         if self.address is None:
             return None
         found = parse_address(f"tcp://{self.address}")
-        return Address("ws", found.host, found.port)
+        return Address("ws", found.host, found.port, anonymous=self.anonymous)
 
 
 class FlightConfig(_Table, frozen=True):

@@ -141,11 +141,28 @@ def _check_http(config: Config, problems: Problems) -> None:
         problem = f"expected HOST:PORT, such as 127.0.0.1:7080: {error.problem}"
         problems.add("http.address", problem)
         return
-    if address is None or address.is_loopback or config.principal:
+    anonymous = config.http.anonymous
+    if address is None:
+        if anonymous is not None:
+            problem = "there is no http.address; set anonymous of the ws:// and wss:// listeners"
+            problems.add("http.anonymous", problem)
         return
-    # A listener at this address reports the same problem.
     listeners = filter(None, map(_address, config.listener))
-    if not any(address.beside(each) for each in listeners):
+    shared = next((each for each in listeners if address.beside(each)), None)
+    if shared is not None:  # its own problems are reported as those of the listener
+        if anonymous is not None and shared.accepts_anonymous is not anonymous:
+            problem = f"expected the same as anonymous of {shared.location}, at the same address"
+            problems.add("http.anonymous", problem)
+        return
+    if address.accepts_anonymous or config.principal:
+        return
+    if address.is_loopback:
+        problems.add(
+            "http.address",
+            f"{config.http.address} would refuse every client: add a [[principal]], "
+            "or leave out anonymous = false",
+        )
+    else:
         problems.add(
             "http.address",
             f"{config.http.address} can be reached from other machines and there are no "
@@ -210,8 +227,7 @@ def _check_certificate(address: Address, key: str, problems: Problems) -> None:
 
 def _check_access(address: Address, key: str, config: Config, problems: Problems) -> None:
     """Reject a public listener without credentials, and a listener that refuses every client."""
-    anonymous = address.anonymous
-    if anonymous or (anonymous is None and address.is_loopback):
+    if address.accepts_anonymous:
         return
     protocol = address.protocol
     if protocol is not None and not protocol.credentials:

@@ -121,21 +121,29 @@ def _set_default_addresses(settings: dict[str, Any], problems: Problems) -> None
     if settings.get("listener") or "listener" in problems.tables:
         return
     address = settings.setdefault("http.address", DEFAULT_HTTP)
-    settings["listener"] = default_listeners(address)
+    settings["listener"] = default_listeners(address, anonymous=settings.get("http.anonymous"))
     if "http.address" in problems.sources:
         problems.set_source("listener", problems.source_of("http.address"))
     if settings.get("broker.durability") != "memory":
         settings.setdefault("flight.address", DEFAULT_FLIGHT)
 
 
-def default_listeners(http_address: str) -> tuple[ListenerConfig, ...]:
-    """Return the default listeners. The WebSocket of fleximq shares the address of HTTP."""
+def default_listeners(
+    http_address: str, *, anonymous: bool | None = None
+) -> tuple[ListenerConfig, ...]:
+    """Return the default listeners. The WebSocket of fleximq shares the address of HTTP.
+
+    `anonymous` is the setting of HTTP.
+    """
     try:
         _ = HttpConfig(address=http_address).place
     except BadAddress:  # reported as the problem of http.address
         http_address = DEFAULT_HTTP
-    urls = ("tcp://127.0.0.1:7000", "udp://127.0.0.1:7000", f"ws://{http_address}/ws")
-    return tuple(ListenerConfig(url=url) for url in urls)
+    return (
+        ListenerConfig(url="tcp://127.0.0.1:7000"),
+        ListenerConfig(url="udp://127.0.0.1:7000"),
+        ListenerConfig(url=f"ws://{http_address}/ws", anonymous=anonymous),
+    )
 
 
 def _read_file(file: Path | None, environment: Mapping[str, str]) -> TomlFile | None:

@@ -77,8 +77,6 @@ def options_for(address: Address, options: GatewayOptions | None = None) -> Gate
         given["strict"] = address.strict
     if address.anonymous is False:
         given["anonymous"] = None
-    elif address.anonymous and options.anonymous is None:
-        given["anonymous"] = GatewayOptions().anonymous
     return dataclasses.replace(options, **given)  # type: ignore[arg-type]
 
 

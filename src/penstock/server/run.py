@@ -98,9 +98,9 @@ class Running:
     def _options(self, address: Address | None) -> GatewayOptions:
         """Return the options of a listener; `address` is None for the broker's own programs."""
         limits = self.config.limits
-        welcome = address is None or address.anonymous or address.is_loopback
+        accepts = address is None or address.accepts_anonymous
         return GatewayOptions(
-            anonymous=self.authenticator.anonymous if welcome else None,
+            anonymous=self.authenticator.anonymous if accepts else None,
             authenticator=self.authenticator if self.authenticator.principals else None,
             handshake_seconds_max=limits.handshake_seconds_max,
             messages_per_second_max=limits.messages_per_second_max or None,

@@ -127,7 +127,9 @@ class Server:
             broker=self.broker,
             storage=self.storage,
             data=data,
-            auth=FlightAuth(anonymous=anonymous, verify=verify),
+            auth=FlightAuth(
+                anonymous=None if address.anonymous is False else anonymous, verify=verify
+            ),
             counts=self.http.flight_reads,
         )
         await flight.start()

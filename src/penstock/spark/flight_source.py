@@ -92,7 +92,9 @@ def _subscription(
 ) -> tuple[list[str] | None, list[str] | None, str | None]:
     """Return topics, patterns and expression of a request; the task filters the rest itself."""
     if selection.names is not None:
-        return [name for name in sorted(selection.names) if selection.wanted(name)], None, None
+        names = sorted(selection.names)
+        hits = selection.wanted_names(names)
+        return [name for name, hit in zip(names, hits, strict=True) if hit], None, None
     return (
         None if selection.topics is None else sorted(selection.topics),
         None if selection.patterns is None else list(selection.patterns),

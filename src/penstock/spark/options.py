@@ -12,6 +12,7 @@ from typing import Final
 from penstock.errors import InvalidPattern
 from penstock.limits import SPARK_TASKS_MAX
 from penstock.patterns import compile_pattern
+from penstock.ports.expressions import check_expression
 from penstock.ports.selection import Selection
 from penstock.spark.errors import InvalidOption
 from penstock.spark.offset_spec import NamedOffset, OffsetSpec, parse_offsets, parse_timestamp
@@ -206,8 +207,8 @@ def _selection(given: _OptionValues) -> Selection:
         raise InvalidOption("subscribePattern", "there is subscribe too", allowed)
     if expression is not None:
         try:
-            re.compile(expression)
-        except re.error as error:
+            check_expression(expression)
+        except ValueError as error:
             allowed = "a regular expression that is to match whole names of topics"
             raise InvalidOption("subscribePattern", f"{expression!r}: {error}", allowed) from error
         return Selection(expression=expression)

@@ -67,6 +67,14 @@ class Address:
             return False
 
     @property
+    def accepts_anonymous(self) -> bool:
+        """Whether clients without credentials are accepted: `anonymous`, or else `is_loopback`.
+
+        Every listener goes by this, whatever it serves.
+        """
+        return self.is_loopback if self.anonymous is None else self.anonymous
+
+    @property
     def is_secure(self) -> bool:
         """Whether the scheme uses TLS."""
         return self.scheme in _SECURE

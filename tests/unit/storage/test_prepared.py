@@ -9,6 +9,7 @@ from penstock.model import message_id
 from penstock.protocols import FLIGHT
 from penstock.storage.arrow.format.segment import encode_row_group, head
 from penstock.storage.arrow.write.prepared import PreparedRowGroup, prepare
+from penstock.storage.memory import MemoryLog
 from penstock.storage.schema import ROWS_SCHEMA, SCHEMA
 
 HEADERS = [[], [("a", b"1"), ("", b"")], [("b", b"\xff")]]
@@ -133,3 +134,56 @@ def test_subscribers_are_served_what_the_log_gets() -> None:
         assert batch.row_timestamp_us(row) == 77
         assert batch.sender(row).number == 1234
         assert not batch.hidden(row)
+
+
+def _replaced(batch: pa.RecordBatch, name: str, column: pa.Array) -> pa.RecordBatch:
+    columns = [column if each == name else batch.column(each) for each in batch.schema.names]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def _beyond(kind: pa.DataType, count: int) -> pa.Array:
+    """A column whose second value would begin far behind its data."""
+    ends = pa.array([0, 1 << 20, *[1] * (count - 1)], pa.int32()).buffers()[1]
+    return pa.Array.from_buffers(kind, count, [None, ends, pa.py_buffer(b"x")])
+
+
+@pytest.mark.parametrize("storage", ["arrow", "memory"])
+@pytest.mark.parametrize(
+    ("name", "column", "problem"),
+    [
+        ("topic", _beyond(pa.utf8(), 3), "damaged"),
+        ("value", _beyond(pa.binary(), 3), "damaged"),
+        ("key", _beyond(pa.binary(), 3), "damaged"),
+        ("topic", pa.array(["a", None, "b"]), "1 of 3 are null"),
+        ("value", pa.array([b"a", None, b"b"]), "1 of 3 are null"),
+        ("headers", pa.array([[], None, []], ROWS_SCHEMA.field(3).type), "1 of 3 are null"),
+        ("headers", pa.array([[], [None], []], ROWS_SCHEMA.field(3).type), "1 of 1 are null"),
+    ],
+)
+def test_rows_that_are_not_whole_are_refused(
+    storage: str, name: str, column: pa.Array, problem: str
+) -> None:
+    damaged = _replaced(rows(3), name, column)
+    given = {"sender": "w", "client": 1, "source": FLIGHT, "correlation": "w/0/0"}
+    found = (
+        prepare(damaged, **given) if storage == "arrow" else MemoryLog().prepare(damaged, **given)
+    )
+    with pytest.raises(ValueError, match=problem):
+        list(found)
+
+
+def test_rows_with_other_columns_are_refused() -> None:
+    with pytest.raises(ValueError, match="ROWS_SCHEMA"):
+        row_groups(rows(3).select(["value", "topic", "key", "headers"]))
+
+
+def test_slices_and_offsets_that_do_not_start_at_zero_give_only_their_own_bytes() -> None:
+    ends = pa.array([5, 8, 8, 11], pa.int32()).buffers()[1]
+    value = pa.Array.from_buffers(pa.binary(), 3, [None, ends, pa.py_buffer(b"hiddenotmine")])
+    batch = _replaced(rows(3), "value", value).slice(1)
+    (row_group,) = row_groups(batch)
+    assert row_group.value_bytes == 3
+    columns = row_group.finish(0, log_id=0, partition=0)
+    data = b"".join(encode_row_group(columns, previous=0, synced=0).buffers)
+    assert read(row_group, 0).column("value").to_pylist() == [b"", b"min"]
+    assert b"hidden" not in data

@@ -68,9 +68,10 @@ def print_messages(
                 while (count is None or printed < count) and (batch := take(deadline)):
                     wanted = batch if count is None else batch[: count - printed]
                     sys.stdout.buffer.write(lines(wanted))
-                    sys.stdout.buffer.flush()
+                    # Count before the flush: a reader of the lines may send a signal at once.
                     printed += len(wanted)
                     size += sum(len(each.value) for each in wanted)
+                    sys.stdout.buffer.flush()
         except KeyboardInterrupt:
             sum_up(f"{plural(printed, 'message')}, {plural(size, 'byte')}.")
             return

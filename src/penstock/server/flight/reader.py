@@ -1,7 +1,6 @@
 """Reads ranges for Flight calls, in the threads of the calls."""
 
 import dataclasses
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
@@ -14,6 +13,7 @@ from penstock.flight.protocol import Bounds, OffsetAt, OffsetRange, ReadRange, S
 from penstock.limits import FLIGHT_SPLITS_MAX, RECORDS_BYTES_MAX, RECORDS_ROWS_MAX
 from penstock.patterns import compile_pattern
 from penstock.ports import PartitionRange, Storage
+from penstock.ports.expressions import check_expression
 from penstock.ports.selection import Selection, TopicTest
 from penstock.storage.dictionaries import RECORD_SCHEMA, DictionaryDecoder
 from penstock.storage.schema import KINDS, PROTOCOLS, RECORD_COLUMNS, SCHEMA
@@ -124,8 +124,8 @@ def _selection(request: ReadRange | Splits, principal: Principal) -> Selection:
             raise NotAllowed(principal.name, Action.SUBSCRIBE, text)
     if request.expression is not None:
         try:
-            re.compile(request.expression)
-        except re.error as error:
+            check_expression(request.expression)
+        except ValueError as error:
             raise BadRequest(f"expression {request.expression[:200]!r}", str(error)) from None
     tests: tuple[TopicTest, ...] = ()
     if request.expression is not None and (principal.rules or not principal.default):

@@ -13,10 +13,12 @@ from penstock.flight.protocol import SINK_SCHEMA, Staged
 from penstock.limits import (
     MESSAGE_HEADERS_BYTES_MAX,
     MESSAGE_HEADERS_MAX,
+    SINK_EXPANDED_BYTES_MAX,
     SINK_VALUE_BYTES_MAX,
     TOPIC_NAME_BYTES_MAX,
 )
 from penstock.model import is_publishable
+from penstock.storage.rows import check_column
 from penstock.storage.schema import ROWS_SCHEMA
 
 __all__ = ["RowCheck", "check_columns", "whole"]
@@ -34,17 +36,26 @@ def check_columns(schema: pa.Schema) -> None:
             raise BadRows(field.name, f"expected {', '.join(SINK_SCHEMA.names)}")
     if len(set(schema.names)) != len(schema.names):
         raise BadRows(schema.names[0], "a column is there twice")
+    topic = schema.field("topic").type
+    if pa.types.is_null(topic):
+        raise BadRows("topic", f"expected {SINK_SCHEMA.field('topic').type}, got {topic}")
+    for field in schema:
+        if _is_refused(field.type):
+            kind = SINK_SCHEMA.field(field.name).type
+            raise BadRows(field.name, f"expected {kind}, got {field.type}")
 
 
 def whole(reader: pf.MetadataRecordBatchReader) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a DoPut; raise BadRequest unless its last message confirms their number.
 
-    Flight cannot tell the end of the rows from the death of the client.
+    Flight cannot tell the end of the rows from the death of the client. Raise BadRows for damaged
+    columns: Flight does not check the values of a record batch.
     """
     rows = 0
     announced: int | None = None
-    for chunk in reader:
+    for chunk in _chunks(reader):
         if chunk.data is not None:
+            _check_values(chunk.data)
             rows += len(chunk.data)
             yield chunk.data
         if chunk.app_metadata is not None:
@@ -56,6 +67,25 @@ def whole(reader: pf.MetadataRecordBatchReader) -> Iterator[pa.RecordBatch]:
         raise BadRequest("rows", f"they end behind {rows} without a message of how many they are")
     if announced != rows:
         raise BadRequest("rows", f"{rows} came of {announced}")
+
+
+def _chunks(reader: pf.MetadataRecordBatchReader) -> Iterator[pf.FlightStreamChunk]:
+    """Yield the messages of a DoPut; raise BadRequest for one that is not Arrow IPC."""
+    try:
+        yield from reader
+    except pf.FlightError:
+        raise
+    except pa.ArrowException as error:
+        raise BadRequest("rows", str(error)[:200]) from None
+
+
+def _check_values(batch: pa.RecordBatch) -> None:
+    """Raise BadRows unless every value of every column is whole."""
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            check_column(column, len(batch))
+        except ValueError as error:
+            raise BadRows(name, str(error)) from None
 
 
 class RowCheck:
@@ -98,10 +128,67 @@ def _cast(batch: pa.RecordBatch, name: str) -> pa.Array:
     kind = SINK_SCHEMA.field(name).type
     if column.type == kind:
         return column
+    _check_expansion(name, column, len(batch))
     try:
         return pc.cast(column, kind)
     except pa.ArrowException:
         raise BadRows(name, f"expected {kind}, got {column.type}") from None
+
+
+def _is_refused(kind: pa.DataType) -> bool:
+    """Tell whether a type has run-end encoding or views, at any level.
+
+    A few bytes of these can have any number of rows, and Arrow casts views of null values without
+    a check of where they point.
+    """
+    if pa.types.is_dictionary(kind):
+        return _is_refused(kind.value_type)
+    return bool(
+        pa.types.is_run_end_encoded(kind)
+        or pa.types.is_list_view(kind)
+        or pa.types.is_large_list_view(kind)
+        or pa.types.is_string_view(kind)
+        or pa.types.is_binary_view(kind)
+    ) or any(_is_refused(kind.field(each).type) for each in range(kind.num_fields))
+
+
+def _check_expansion(name: str, column: pa.Array, count: int) -> None:
+    """Raise BadRows if a cast would need far more memory than the column has bytes."""
+    kind = column.type
+    if pa.types.is_dictionary(kind) and _has_length(kind.value_type):
+        sizes = pc.cast(pc.binary_length(column.dictionary), pa.int64())
+        size = pc.sum(pc.take(sizes, column.indices)).as_py() or 0
+        if size > SINK_EXPANDED_BYTES_MAX:
+            problem = f"expanded it has {size} bytes, allowed are {SINK_EXPANDED_BYTES_MAX}"
+            raise BadRows(name, problem)
+    elif _has_entries(kind):
+        entries = column.values
+        if len(entries) > count * MESSAGE_HEADERS_MAX:
+            problem = f"{len(entries)} of {count} rows, allowed are {MESSAGE_HEADERS_MAX} of each"
+            raise BadRows(name, problem)
+        _check_expansion(name, entries, count)
+    elif pa.types.is_struct(kind):
+        for each in range(kind.num_fields):
+            _check_expansion(name, column.field(each), count)
+
+
+def _has_length(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_string(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_fixed_size_binary(kind)
+    )
+
+
+def _has_entries(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_list(kind)
+        or pa.types.is_large_list(kind)
+        or pa.types.is_fixed_size_list(kind)
+        or pa.types.is_map(kind)
+    )
 
 
 def _headers(batch: pa.RecordBatch) -> pa.Array:

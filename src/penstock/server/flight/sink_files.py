@@ -16,15 +16,18 @@ from typing import Final, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from penstock.flight.errors import SinkDamaged, StagingFull
+from penstock.flight.errors import SinkDamaged, StagedRowsDamaged, StagingFull
 from penstock.limits import BLOCK_BYTES_MAX, BLOCK_ROWS_MAX, SINK_STAGED_BYTES_MAX
 from penstock.storage.files import TEMPORARY, Files
+from penstock.storage.rows import check_rows
 from penstock.storage.schema import ROWS_SCHEMA
 
 __all__ = ["Publishing", "SinkFiles", "Task", "WriterState"]
 
 _STATE: Final = "writer.json"
 _STAGED: Final = re.compile(r"(\d+)-(\d+)(?:-([A-Za-z0-9]+))?\.arrows")
+_END: Final = b"\xff\xff\xff\xff\0\0\0\0"
+"""The last bytes of an Arrow IPC stream. Arrow takes a stream that is cut between two messages."""
 _STATE_BYTES_MAX: Final = 16 * 1024 * 1024
 
 
@@ -157,12 +160,23 @@ class SinkFiles:
             self._files.remove(self._path(writer, task))
 
     def read(self, writer: str, task: Task) -> Iterator[pa.RecordBatch]:
-        """Yield the staged rows of a task."""
-        with (
-            pa.OSFile(str(self._path(writer, task))) as source,
-            pa.ipc.open_stream(source) as stream,
-        ):
-            yield from stream
+        """Yield the staged rows of a task; raise StagedRowsDamaged before damaged ones."""
+        path = self._path(writer, task)
+        size = self._files.size(path)
+        if self._files.read(path, max(size - len(_END), 0), len(_END)) != _END:
+            raise StagedRowsDamaged(str(path), "it does not end as it was written")
+        with pa.OSFile(str(path)) as source:
+            try:
+                with pa.ipc.open_stream(source) as stream:
+                    for rows in stream:
+                        check_rows(rows)
+                        yield rows
+            except OSError as error:
+                if error.errno is not None:  # the disk failed; pyarrow sets none for damage
+                    raise
+                raise StagedRowsDamaged(str(path), str(error)[:200]) from error
+            except (pa.ArrowException, ValueError) as error:
+                raise StagedRowsDamaged(str(path), str(error)[:200]) from error
 
     def tidy(self, writer: str, *, seconds_max: float) -> None:
         """Remove rows that were staged more than `seconds_max` ago."""

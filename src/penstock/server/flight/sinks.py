@@ -75,6 +75,8 @@ class Sinks:
         """
         _check(request.writer, request.epoch, request.partition)
         _check_tokens([request.token])
+        if not principal.may_anywhere(Action.PUBLISH):
+            raise NotAllowed(principal.name, Action.PUBLISH, "#")
         check_columns(schema)
         with self._locked(request.writer):
             state = self._state(request.writer, principal)

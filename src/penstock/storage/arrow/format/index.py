@@ -149,6 +149,11 @@ class Index:
         """Return the number of the first row group that may have a message at or after a time."""
         return bisect_left(self._latest_us, timestamp_us, 0, self._length)
 
+    @property
+    def topics(self) -> Sequence[str]:
+        """All topics of the segment."""
+        return self._names[:]
+
     def with_topics(
         self, wanted: Callable[[str], bool], *, first: int = 0, last: int | None = None
     ) -> Sequence[int]:

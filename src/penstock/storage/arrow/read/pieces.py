@@ -124,6 +124,7 @@ def _numbers(index: Index, first: int, last: int, selection: Selection) -> Seque
     """Return the numbers of row groups that may have selected messages."""
     numbers: Sequence[int] = range(first, last)
     if selection.by_topic:
+        selection.wanted_names(index.topics)  # all at once
         numbers = index.with_topics(selection.wanted, first=first, last=last)
     if selection.since_us is None and selection.until_us is None:
         return numbers

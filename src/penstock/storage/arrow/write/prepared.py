@@ -19,6 +19,7 @@ from penstock._kernels.topics import TopicTable
 from penstock.limits import BLOCK_BYTES_MAX, BLOCK_ROWS_MAX
 from penstock.protocols import Source
 from penstock.storage.arrow.format.segment import Columns, encode_row_group, parse_row_group
+from penstock.storage.rows import check_rows
 from penstock.storage.schema import KINDS, PROTOCOLS
 
 __all__ = ["PreparedRowGroup", "prepare"]
@@ -42,8 +43,10 @@ def prepare(
 ) -> Iterator["PreparedRowGroup"]:
     """Yield rows of ROWS_SCHEMA as row groups, within the bounds or of a single row.
 
-    All rows get the sender, whose number is `client`, the source and the correlation.
+    All rows get the sender, whose number is `client`, the source and the correlation. Raise
+    ValueError, and yield nothing, unless the rows are whole.
     """
+    check_rows(rows)
     topics = rows.column(0).dictionary_encode()
     columns = [topics.indices, *rows.columns[1:]]
     indexed = pa.RecordBatch.from_arrays(columns, names=["topic", *rows.schema.names[1:]])
@@ -195,6 +198,9 @@ def _texts(column: pa.Array, count: int) -> tuple[memoryview, memoryview | int]:
 
 
 def _view(buffer: pa.Buffer, size: int) -> memoryview:
+    """Return the first `size` bytes of a buffer; raise ValueError if it has fewer."""
+    if not 0 <= size <= buffer.size:
+        raise ValueError(f"{size} of {buffer.size} bytes of a column")
     return memoryview(buffer).cast("B")[:size]
 
 
