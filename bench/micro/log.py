@@ -253,7 +253,7 @@ def misses(results: list[dict[str, Any]]) -> list[str]:
         ]
         if max(costs) > GROWTH_MAX * costs[0]:
             short.append(
-                f"an append costs {max(costs) / costs[0]:.1f} times more with {what}"
+                f"an append costs {max(costs) / (costs[0] or 1):.1f} times more with {what}"
                 f" {use or ''}".rstrip()
             )
     for row in results:
