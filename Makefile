@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 KERNELS := $(wildcard src/penstock/_kernels/*.pyx src/penstock/_kernels/*.pxd src/penstock/_kernels/*.h)
 WORKERS ?= 2
+FAST_WORKERS ?= 3
 SECONDS ?= 60
 KILLS ?= 10
 
@@ -53,7 +54,7 @@ test: setup
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
 
 test-fast: setup
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not (spark or crash or browser or slow)" $(ARGS)
+	$(BIN)/python -m pytest -n $(FAST_WORKERS) --dist loadgroup -m "not (spark or crash or browser or slow)" --ignore tests/crash $(ARGS)
 
 check: setup
 	$(BIN)/ruff check .

@@ -33,14 +33,22 @@ SLOW = (
     "interop/test_http_access.py",
     "sim/test_simulation.py",
     "sixth/test_sixth.py",
+    "spark/test_stderr_filter.py",
     "unit/cli/test_arguments.py",
     "unit/cli/bench/test_bench.py",
+    "unit/cli/messages/test_reply.py",
+    "unit/cli/messages/test_sub.py",
+    "unit/cli/monitor/test_top.py",
+    "unit/cli/test_commands.py",
     "unit/cli/test_conform.py",
     "unit/cli/test_serve.py",
+    "unit/kernels/test_agreement.py",
     "unit/kernels/test_stored.py",
     "unit/storage/test_dictionaries.py",
     "unit/storage/test_recovery.py",
     "unit/storage/test_verify.py",
+    "unit/test_layers.py",
+    "unit/transport/test_stdio.py",
 )
 """The modules that take longest without Spark or a crash run: `make test-fast` leaves them out."""
 
