@@ -130,10 +130,6 @@ class Protocol(Source):
     bench: str = ""
     """A subclass of `cli.bench.wire.Wire`: load for benchmarks."""
 
-    def limit(self, name: str) -> int:
-        """Return the default of a limit; raise KeyError if the protocol has none of that name."""
-        return {limit.name: limit.default for limit in self.limits}[name]
-
 
 @functools.cache
 def load(reference: str) -> Any:  # noqa: ANN401  (the layer that asks knows the type)

@@ -22,7 +22,7 @@ from penstock.protocols.herald import HERALD
 from penstock.protocols.lamamq import LAMAMQ
 from penstock.protocols.rheos1 import RHEOS1
 from penstock.protocols.rheos2 import RHEOS2
-from penstock.storage.arrow.format import segment as arrow_format
+from penstock.storage.arrow.format import segment
 from penstock.wire import fleximq, lamamq
 from tests.support.agreement import SENDER
 from tests.support.publishes import UUIDS, publish
@@ -60,16 +60,16 @@ def scan(frames: bytes, protocol: Protocol, order: ByteOrder, topics: TopicTable
 
 def rows_of(block: Block, base_offset: int = 0, partition: int = 0) -> list[dict[str, Any]]:
     """What Arrow reads of a segment that has only this block."""
-    head = arrow_format.head(
+    head = segment.head(
         LOG_ID,
         partition=partition,
         base_offset=base_offset,
         previous_end=base_offset,
         previous_crc=0,
     )
-    columns = arrow_format.Columns(*block.finish(base_offset, log_id=LOG_ID, partition=partition))
-    row_group = arrow_format.encode_row_group(columns, previous=0, synced=0)
-    parts = [head, *map(bytes, row_group.buffers), arrow_format.END_OF_STREAM]
+    columns = segment.Columns(*block.finish(base_offset, log_id=LOG_ID, partition=partition))
+    row_group = segment.encode_row_group(columns, previous=0, synced=0)
+    parts = [head, *map(bytes, row_group.buffers), segment.END_OF_STREAM]
     table = pa.ipc.open_stream(b"".join(parts)).read_all()
     table.validate(full=True)
     return table.to_pylist()
