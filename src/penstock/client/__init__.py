@@ -7,6 +7,7 @@ from penstock.client.errors import (
     ConnectFailed,
     ConnectionLost,
     InvalidAddress,
+    InvalidValue,
     NotAChannel,
     PartlyRefused,
     Refused,
@@ -22,11 +23,15 @@ from penstock.client.registrations import Middleware, Service
 from penstock.client.streams import Stream
 from penstock.client.sync import SyncClient, SyncStream, connect_sync
 from penstock.client.values import Delivery, HookCall, Notification, Reply, Request
+from penstock.errors import CallerError, FieldOutOfRange, InvalidTopicName, PeerError
 from penstock.middleware import HasHeader, HeaderIs, HookStrategy, HookType, TopicIs
+from penstock.wire.fleximq import InvalidMessage
+from penstock.wire.messagepack import Unencodable
 
 __all__ = [
     "Backoff",
     "BadOption",
+    "CallerError",
     "Client",
     "ClientClosed",
     "ClientEvent",
@@ -34,16 +39,21 @@ __all__ = [
     "ConnectionLost",
     "Delivery",
     "ErrorReported",
+    "FieldOutOfRange",
     "HasHeader",
     "HeaderIs",
     "HookCall",
     "HookStrategy",
     "HookType",
     "InvalidAddress",
+    "InvalidMessage",
+    "InvalidTopicName",
+    "InvalidValue",
     "Middleware",
     "NotAChannel",
     "Notification",
     "PartlyRefused",
+    "PeerError",
     "Refused",
     "Reply",
     "Request",
@@ -57,6 +67,7 @@ __all__ = [
     "TimedOut",
     "TlsFailed",
     "TopicIs",
+    "Unencodable",
     "Unreachable",
     "Unsupported",
     "Untrusted",

@@ -39,6 +39,7 @@ from penstock.client.values import (
     Headers,
     Notification,
     Reply,
+    checked_values,
     header_pairs,
     packed,
     write_batches,
@@ -171,17 +172,20 @@ class Client:
 
         `headers` is for LamaMQ only. For fleximq only: `status`, `routing` (a path for each
         receiving client id) and `payload` (any value that MessagePack can encode, instead of
-        `value`). Raise Refused, ConnectionLost or TimedOut.
+        `value`).
+
+        Raise InvalidTopicName, InvalidValue, Unencodable, FieldOutOfRange, BadOption or Unsupported
+        before anything is sent; Refused, ConnectionLost or TimedOut after that.
         """
         extras = NO_EXTRAS
         if payload is not None or headers or status is not None or routing is not None:
-            extras = Extras(header_pairs(headers), status, routing, packed=payload is not None)
+            extras = _extras(headers, status, routing, packed=payload is not None)
         if payload is not None:
             if value:
                 raise BadOption("payload", "is in place of value; only one of them is sent")
             if self.protocol.carries.messagepack:
                 value = packed(payload)
-        result = await self._publish(topic, [value], extras)
+        result = await self._publish(topic, checked_values([value]), extras)
         return uuid.UUID(bytes=result) if isinstance(result, bytes) else None
 
     async def publish_many(
@@ -196,8 +200,9 @@ class Client:
 
         Return the number of values. The timeout applies to each wait, not to the sum. Raise
         PartlyRefused if some values were refused and the others accepted, else as `publish` does.
+        If `values` is an iterator, those before an invalid one are sent.
         """
-        extras = Extras(header_pairs(headers), status)
+        extras = _extras(headers, status, None)
         name = self._names.canonical(topic)
         connection = await self._supervisor.connected("publish_many")
         waiters: list[tuple[int, int, Waiter]] = []
@@ -404,3 +409,22 @@ class Client:
             await connection.exchange(ticket, "unsubscribe", self._options.timeout)
         except (Unsupported, Refused, ConnectionLost, TimedOut):
             return  # no queue is left for further deliveries
+
+
+def _extras(
+    headers: Headers,
+    status: int | None,
+    routing: Mapping[int, str] | None,
+    *,
+    packed: bool = False,
+) -> Extras:
+    """Return the extras of a publish; raise BadOption for values of other types."""
+    if status is not None and type(status) is not int:
+        raise BadOption("status", f"is {status!r}, not a number")
+    given: Any = routing
+    if given is not None and not (
+        isinstance(given, Mapping)
+        and all(type(client) is int and isinstance(path, str) for client, path in given.items())
+    ):
+        raise BadOption("routing", f"is {routing!r}, not a mapping of client ids to paths")
+    return Extras(header_pairs(headers), status, routing, packed=packed)

@@ -9,6 +9,7 @@ __all__ = [
     "ConnectFailed",
     "ConnectionLost",
     "InvalidAddress",
+    "InvalidValue",
     "NotAChannel",
     "PartlyRefused",
     "Refused",
@@ -49,6 +50,17 @@ class BadOption(CallerError):
 
     option: str
     reason: str
+
+
+class InvalidValue(CallerError):
+    """A value to publish is not of a type that can be sent. Nothing was sent."""
+
+    code = ErrorCode.INVALID_VALUE
+    template = "value {index} is of type {type}, not bytes; {advice}"
+
+    index: int
+    type: str
+    advice: str
 
 
 class NotAChannel(CallerError):

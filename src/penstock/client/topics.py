@@ -30,12 +30,11 @@ def plain_topic(pattern: str) -> str | None:
 
 def channel_of(topic: Topic) -> int:
     """Return the number of a herald channel; raise NotAChannel."""
+    number: object = topic
     if isinstance(topic, str):
         match = _CHANNEL.fullmatch(topic)
-        number = int(match[1]) if match else -1
-    else:
-        number = topic
-    if not 0 <= number <= 255 or isinstance(topic, bool):
+        number = int(match[1]) if match else None
+    if type(number) is not int or not 0 <= number <= 255:
         raise NotAChannel(str(topic))
     return number
 

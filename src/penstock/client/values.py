@@ -2,9 +2,10 @@
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
+from penstock.client.errors import BadOption, InvalidValue
 from penstock.limits import MIB
 from penstock.protocols.fleximq import (
     FLEXIMQ_PAYLOAD_DEPTH_MAX,
@@ -19,6 +20,7 @@ __all__ = [
     "Notification",
     "Reply",
     "Request",
+    "checked_values",
     "header_pairs",
     "packed",
     "unpacked",
@@ -37,16 +39,56 @@ _CALL_HEADERS: Final = frozenset(
 )
 
 
+_ADVICE: Final = {
+    str: "encode the text: text.encode()",
+    type(None): "an empty value is b''",
+}
+
+
+def checked_values(values: Iterable[Any], *, first: int = 0) -> list[bytes]:
+    """Return values as bytes. A buffer is copied: it may change before it is sent.
+
+    Raise InvalidValue, with the index of the value; that of the first one is `first`.
+    """
+    checked: list[bytes] = []
+    for value in values:
+        if type(value) is bytes:
+            checked.append(value)
+        elif isinstance(value, bytes | bytearray | memoryview):
+            checked.append(bytes(value))
+        else:
+            advice = _ADVICE.get(type(value), "encode it, or use payload= for fleximq")
+            raise InvalidValue(first + len(checked), type(value).__name__, advice)
+    return checked
+
+
 def header_pairs(headers: Headers) -> tuple[tuple[str, bytes], ...]:
-    """Return headers in the form that the codec takes."""
-    pairs = headers.items() if isinstance(headers, Mapping) else headers
-    return tuple((key, value.encode() if isinstance(value, str) else value) for key, value in pairs)
+    """Return headers in the form that the codec takes; raise BadOption for other types."""
+    pairs: Iterable[Any] = headers.items() if isinstance(headers, Mapping) else headers
+    checked: list[tuple[str, bytes]] = []
+    for pair in pairs:
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            raise BadOption("headers", f"has {pair!r}, not a pair of key and value")
+        key, value = pair
+        if isinstance(value, str):
+            value = value.encode()
+        if not isinstance(key, str) or not isinstance(value, bytes):
+            raise BadOption("headers", f"has {pair!r}, not a key of text and a value of bytes")
+        checked.append((key, value))
+    return tuple(checked)
 
 
 def write_batches(values: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """Split values into batches of one write each."""
+    """Split values into batches of one write each; raise InvalidValue.
+
+    The values of a list or tuple are all checked before the first batch.
+    """
+    if isinstance(values, Sequence):
+        values = checked_values(values)
     source = iter(values)
-    while batch := list(itertools.islice(source, WRITE_VALUES_MAX)):
+    count = 0
+    while batch := checked_values(itertools.islice(source, WRITE_VALUES_MAX), first=count):
+        count += len(batch)
         while batch:
             size = len(batch)
             while size > 1 and sum(map(len, batch[:size])) > WRITE_BYTES_MAX:

@@ -58,6 +58,7 @@ class ErrorCode(enum.StrEnum):
     UNSUPPORTED = "unsupported"
     INVALID_ADDRESS = "invalid-address"
     BAD_OPTION = "bad-option"
+    INVALID_VALUE = "invalid-value"
     NOT_A_CHANNEL = "not-a-channel"
     REFUSED = "refused"
     PARTLY_REFUSED = "partly-refused"

@@ -61,7 +61,8 @@ class Session(ABC):
     """The client side of one connection of one protocol.
 
     Commands that a protocol does not have raise Unsupported. A value that does not fit its field
-    raises FieldOutOfRange, and nothing is sent.
+    raises FieldOutOfRange. A command that raises sends nothing and leaves the session as it was:
+    it encodes everything before it changes anything.
     """
 
     protocol: ClassVar[Protocol]

@@ -103,8 +103,10 @@ class FleximqSession(Session):
             for payload in payloads:
                 fleximq.encode(Message(MessageType.PUB, self._client_id, header, payload))
         counted = PAYLOAD_LENGTH.pack
+        parts: list[bytes] = []
         for payload in payloads:
-            self._out += common, counted(len(payload)), payload
+            parts += common, counted(len(payload)), payload
+        self._out += parts
         return range(0)
 
     def subscribe(self, topic: str) -> int:
@@ -165,9 +167,10 @@ class FleximqSession(Session):
         self._send(MessageType.BCAST, Header(status=status), payload)
 
     def _bracketed(self, message_type: MessageType, topic: str) -> int:
+        encoded = fleximq.encode(Message(message_type, self._client_id, Header(topic=topic)))
         ticket = self._ticket()
         first = self._send_ping()
-        self._send(message_type, Header(topic=topic))
+        self._out.append(encoded)
         self._pongs.expect_around(ticket, first, self._send_ping())
         return ticket
 

@@ -57,15 +57,17 @@ class HeraldSession(Session):
         channel = channel_of(topic)
         self._check_publish(topic, extras)
         check_sizes(values, HERALD_PAYLOAD_BYTES_MAX - 1)
+        pack, opcode, number = _HEADER.pack, herald.OpCode.PUBLISH, bytes((channel,))
+        parts: list[bytes] = []
+        for value in values:
+            parts += pack(MAGIC, opcode, len(value) + 1), number, value
         tickets = range(0)
         if not self._publishes:
+            self._send(herald.HandshakePub(channel, self._name))
             self._publishes = True
             tickets = self._tickets(1)
             self._roles.extend(tickets)
-            self._send(herald.HandshakePub(channel, self._name))
-        pack, opcode, number = _HEADER.pack, herald.OpCode.PUBLISH, bytes((channel,))
-        for value in values:
-            self._out += pack(MAGIC, opcode, len(value) + 1), number, value
+        self._out += parts
         return tickets
 
     def subscribe(self, topic: str) -> int:
@@ -88,10 +90,10 @@ class HeraldSession(Session):
         self._send(herald.Disconnect())
 
     def _bracketed(self, packet: herald.Packet) -> int:
+        parts = [herald.encode(part) for part in (herald.Ping(), packet, herald.Ping())]
         ticket = self._ticket()
         self._pongs.expect_around(ticket)
-        for part in (herald.Ping(), packet, herald.Ping()):
-            self._send(part)
+        self._out += parts
         return ticket
 
     def _send(self, packet: herald.Packet) -> None:

@@ -64,13 +64,15 @@ class LamamqSession(Session):
         common = lamamq.encode(lamamq.Push(0, empty))[4:-1]
         tickets = self._tickets(len(values))
         identify, counted = _LAYOUTS.u32.pack, _LAYOUTS.payload.pack
+        parts: list[bytes] = []
         for ticket, value in zip(tickets, values, strict=True):
-            self._out += (
+            parts += (
                 identify(ticket),
                 common,
                 counted(lamamq.PayloadType.BUFFER, len(value)),
                 value,
             )
+        self._out += parts
         self.decoder.awaited.update(tickets)
         return tickets
 

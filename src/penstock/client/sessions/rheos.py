@@ -62,8 +62,8 @@ class _RheosSession(Session):
         """Return one request."""
 
     @abstractmethod
-    def _publishes(self, name: bytes, values: Sequence[bytes]) -> None:
-        """Queue the requests that publish `values`."""
+    def _publishes(self, name: bytes, values: Sequence[bytes]) -> list[bytes]:
+        """Return the parts of the requests that publish `values`."""
 
     def start(self) -> None:
         """See the base class."""
@@ -74,7 +74,7 @@ class _RheosSession(Session):
         self._check_publish(topic, extras)
         name = binary_topic_name(topic)
         check("name length", len(name), U16_MAX)
-        self._publishes(name, values)
+        self._out += self._publishes(name, values)
         tickets = self._tickets(len(values))
         self._awaited.extend((ticket, OpCode.PUBLISH) for ticket in tickets)
         return tickets
@@ -124,19 +124,21 @@ class Rheos1Session(_RheosSession):
     def _encode(self, opcode: OpCode, name: bytes, payload: bytes) -> bytes:
         return rheos1.encode(rheos1.Request(self._client_id, opcode, name, payload))
 
-    def _publishes(self, name: bytes, values: Sequence[bytes]) -> None:
+    def _publishes(self, name: bytes, values: Sequence[bytes]) -> list[bytes]:
         check_sizes(values, U16_MAX)
         counted_name = len(name).to_bytes(2, "little") + name
         rest = len(counted_name) + 2
         pack, client_id, opcode = HEADER.pack, self._client_id, OpCode.PUBLISH
+        parts: list[bytes] = []
         for value in values:
             size = len(value)
-            self._out += (
+            parts += (
                 pack(MAGIC, rest + size, client_id, opcode),
                 counted_name,
                 size.to_bytes(2, "little"),
                 value,
             )
+        return parts
 
     def _received(self, packet: Any) -> Event | None:  # noqa: ANN401
         if isinstance(packet, rheos1.Acknowledgment):
@@ -159,15 +161,17 @@ class Rheos2Session(_RheosSession):
     def _encode(self, opcode: OpCode, name: bytes, payload: bytes) -> bytes:
         return rheos2.encode(rheos2.Event(self._client_id, opcode, name, payload))
 
-    def _publishes(self, name: bytes, values: Sequence[bytes]) -> None:
+    def _publishes(self, name: bytes, values: Sequence[bytes]) -> list[bytes]:
         rest = BODY_LENGTHS_BYTES + len(name)
         check_sizes(values, RHEOS_BODY_BYTES_MAX - rest)
         pack, client_id, opcode = HEADER.pack, self._client_id, OpCode.PUBLISH
         lengths, checksum = BODY_LENGTHS.pack, CHECKSUM.pack
+        parts: list[bytes] = []
         for value in values:
             size = len(value)
             head = pack(MAGIC, rest + size, client_id, opcode) + lengths(len(name), size) + name
-            self._out += head, value, checksum(crc32(value, crc32(head)))
+            parts += head, value, checksum(crc32(value, crc32(head)))
+        return parts
 
     def _received(self, packet: Any) -> Event | None:  # noqa: ANN401
         if isinstance(packet, rheos2.Acknowledgment):
