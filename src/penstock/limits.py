@@ -25,6 +25,8 @@ TOPICS_MAX: Final = 1_048_576
 DETECT_BYTES_MAX: Final = 132 * KIB
 """Bytes read to detect the protocol of a connection. The longest Rheos packet that is valid in both
 versions, and so needs its checksum for detection, has 131,100."""
+CHECKSUM_SECONDS_MAX: Final = 0.05
+"""Wait for the checksum of a Rheos packet that is valid in both versions; without it, it is v1."""
 
 # --- Headers of a message ---------------------------------------------------------------------
 MESSAGE_HEADERS_MAX: Final = 256

@@ -259,7 +259,7 @@ def test_first_bytes_are_detected_as_shown() -> None:
     shown = re.findall(
         r"^\| `([0-9a-f ]+)` \| .+ \| (.+) \| (\w+) \|$", read("README"), re.MULTILINE
     )
-    assert len(shown) == 6
+    assert len(shown) == 7
     for first, protocol, order in shown:
         found = detect(bytes.fromhex(first))
         if found is None:

@@ -22,10 +22,9 @@ from penstock.client.options import Backoff, ClientEvent, ErrorReported, State, 
 from penstock.client.registrations import Middleware, Service
 from penstock.client.streams import Stream
 from penstock.client.sync import SyncClient, SyncStream, connect_sync
-from penstock.client.values import Delivery, HookCall, Notification, Reply, Request
+from penstock.client.values import Delivery, HookCall, InvalidMessage, Notification, Reply, Request
 from penstock.errors import CallerError, FieldOutOfRange, InvalidTopicName, PeerError
 from penstock.middleware import HasHeader, HeaderIs, HookStrategy, HookType, TopicIs
-from penstock.wire.fleximq import InvalidMessage
 from penstock.wire.messagepack import Unencodable
 
 __all__ = [

@@ -12,11 +12,13 @@ from penstock.protocols.fleximq import (
     FLEXIMQ_PAYLOAD_ELEMENTS_MAX,
 )
 from penstock.wire import fleximq, messagepack
+from penstock.wire.fleximq import InvalidMessage
 
 __all__ = [
     "Delivery",
     "Headers",
     "HookCall",
+    "InvalidMessage",
     "Notification",
     "Reply",
     "Request",

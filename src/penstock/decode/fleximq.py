@@ -82,12 +82,19 @@ def _error_name(error: WireError) -> str:
     return error_code(error)
 
 
+def _is_client(data: bytes) -> bool:
+    if len(data) < 2:
+        return True
+    joins = data[1] == MessageType.JOIN
+    return data[1] not in _OF_SERVERS and not (joins and any(data[2:6]))  # JOIN has client id 0
+
+
 READING: Final = Reading(
     sides=lambda order, alone: (  # noqa: ARG005
         _Fleximq(fleximq.BrokerDecoder(message_bytes_max=FLEXIMQ_MESSAGE_BYTES_CEILING), order),
         _Fleximq(fleximq.ClientDecoder(message_bytes_max=FLEXIMQ_MESSAGE_BYTES_CEILING), order),
     ),
-    is_client=lambda data: len(data) < 2 or data[1] not in _OF_SERVERS,
+    is_client=_is_client,
     is_server=_is_server,
     order=lambda of_client, others: "big",  # noqa: ARG005
     error_name=_error_name,

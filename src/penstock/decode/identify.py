@@ -56,6 +56,8 @@ def identify(
         if found is not None:
             sent_by_client = is_client
             reading = reading_of(found.protocol)
+            if not reading.is_client(data) and _guess(data) is not None:
+                continue  # wrong for a client, and right for a server of another protocol
             if reading.sides_start_alike and from_client is None:
                 sent_by_client = is_client is reading.is_client(data)
             return Identified(found.protocol, order or found.order, sent_by_client)

@@ -61,6 +61,11 @@ VERSION_CHOICE: Final[Layout] = (
     Number("version_used_major", 1),
     Number("version_used_minor", 1),
 )
+KEY_AND_CHOICE: Final[Layout] = (
+    *_string("identity_key", LAMAMQ_IDENTITY_KEY_BYTES_MAX, Form.BYTES),
+    *VERSION_CHOICE,
+)
+"""A key that follows the offer instead of the name."""
 
 # --- Messages -------------------------------------------------------------------------------------
 
@@ -203,7 +208,8 @@ class _Client(Side):
                 return "Authentification", AUTHENTICATION_WITH_KEY
             return "Authentification", AUTHENTICATION
         if self._frames == 1:
-            return "Protocol version to use", VERSION_CHOICE
+            late_key = len(data) > len(VERSION_CHOICE)
+            return "Protocol version to use", KEY_AND_CHOICE if late_key else VERSION_CHOICE
         if self._hooks and int.from_bytes(data[:4], self.order) >= lamamq.BROKER_ID_BIT:
             return "Answer", ANSWER
         return _message_name(data), MESSAGE
@@ -286,29 +292,15 @@ def _order(of_client: bytes, others: bytes) -> ByteOrder:  # noqa: ARG001
 def keyless_name_end(data: bytes, order: ByteOrder) -> int:
     """Return where the name of a LamaMQ client ends, 0 if a key follows it.
 
-    The bytes do not say which: a server knows because a client without a key waits for the version
-    offer. No key follows if the next bytes are a valid choice of version, and are then followed by
-    a message or would be too large as the size of a key.
+    No key follows if the next bytes are an offered version, or cannot be the length of a key. Bytes
+    that can be both, in little-endian order, are taken for a version.
     """
     name_end = 5 + int.from_bytes(data[1:5], order)
     following = data[name_end : name_end + 4]
-    if len(following) == 4 and lamamq.accepts(lamamq.VersionChoice(*following[:2])):
-        size = int.from_bytes(following, order)
-        if size > LAMAMQ_IDENTITY_KEY_BYTES_MAX:
-            return name_end
-    decoder = lamamq.BrokerDecoder(order=order)
-    try:
-        decoder.feed(data[:name_end])
-        list(decoder)
-        decoder.feed(data[name_end:])
-        packets = iter(decoder)
-        choice = next(packets, None)
-        next(packets, None)
-    except WireError:
-        return 0
-    if isinstance(choice, lamamq.VersionChoice) and not lamamq.accepts(choice):
-        return 0
-    return name_end
+    if len(following) >= 2 and lamamq.accepts(lamamq.VersionChoice(*following[:2])):
+        return name_end
+    size = int.from_bytes(following, order)
+    return name_end if len(following) == 4 and size > LAMAMQ_IDENTITY_KEY_BYTES_MAX else 0
 
 
 READING: Final = Reading(

@@ -1,12 +1,14 @@
 """The first handler of a connection: detects its protocol and hands over to a gateway."""
 
 from penstock.core.broker import Broker
+from penstock.core.timers import Timer
 from penstock.errors import UnrecognisedProtocol
 from penstock.gateway.base import Gateway, refuse
 from penstock.gateway.options import GatewayOptions
+from penstock.limits import CHECKSUM_SECONDS_MAX
 from penstock.ports import Handler, Link
 from penstock.protocols import load
-from penstock.wire.detect import Detected, conclude, detect
+from penstock.wire.detect import Detected, conclude, detect, detect_order
 
 __all__ = ["ProtocolDetector", "handler_for"]
 
@@ -32,22 +34,39 @@ class ProtocolDetector:
         self._link = link
         self._options = options
         self._waiting = b""
+        self._settling: Timer | None = None
         self._deadline = broker.timers.after(options.handshake_seconds_max, self._timed_out)
 
     def received(self, data: memoryview) -> int:
         """See ports.Handler."""
+        pinned = self._options.protocol
         try:
-            detected = detect(data, bytes_max=self._options.handshake_bytes_max)
+            if pinned is not None:
+                detected = detect_order(data, pinned)
+            else:
+                detected = detect(data, bytes_max=self._options.handshake_bytes_max)
         except UnrecognisedProtocol as error:
             refuse(self._broker, self._link, error.reason)
             return len(data)
         if detected is None:
-            self._waiting = bytes(data)
+            self._wait_for_more(data)
             return 0
-        if self._options.protocol not in (None, detected.protocol):
-            refuse(self._broker, self._link, "another protocol than the listener's")
-            return len(data)
         return self._hand_over(detected).received(data)
+
+    def _wait_for_more(self, data: memoryview) -> None:
+        """Wait for more bytes, but not long for those that can only be the end of a packet."""
+        self._waiting = bytes(data)
+        if self._settling is None and conclude(self._waiting) is not None:
+            self._settling = self._broker.timers.after(CHECKSUM_SECONDS_MAX, self._settle)
+
+    def _settle(self) -> None:
+        """Hand over: no more bytes came, and those that are there are whole."""
+        detected = conclude(self._waiting)
+        if detected is not None:
+            self._hand_over(detected)
+            # The link offers the waiting bytes again when it resumes.
+            self._link.pause()
+            self._link.resume()
 
     def drained(self) -> None:
         """See ports.Handler: nothing was written yet."""
@@ -65,6 +84,8 @@ class ProtocolDetector:
     def lost(self, reason: str) -> None:  # noqa: ARG002
         """See ports.Handler."""
         self._deadline.cancel()
+        if self._settling is not None:
+            self._settling.cancel()
 
     def _timed_out(self) -> None:
         detected = conclude(self._waiting)
@@ -78,6 +99,8 @@ class ProtocolDetector:
         gateway.handshake_timed_out()
 
     def _hand_over(self, detected: Detected) -> Gateway:
+        if self._settling is not None:
+            self._settling.cancel()
         gateway = self.new_gateway(detected)
         self._link.set_handler(gateway)
         return gateway

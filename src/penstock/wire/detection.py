@@ -25,13 +25,15 @@ class Detection:
 
     `recognise` gets at least one byte. It returns the protocol, None if it needs more bytes, or
     raises UnrecognisedProtocol; every longer prefix gives the same. `conclude` is asked when
-    nothing follows: None if the bytes are only the start of something.
+    nothing follows: None if the bytes are only the start of something. One detection may take
+    other bytes: it is asked about first bytes of no protocol.
     Protocols that share their first bytes share a detection.
     """
 
     first_bytes: bytes
     recognise: Callable[[Buffer], Detected | None]
     conclude: Callable[[Buffer], Detected | None] = lambda data: None  # noqa: ARG005
+    takes_other_bytes: bool = False
 
 
 def by_magic(data: Buffer, magic: bytes, detected: Detected) -> Detected | None:

@@ -15,9 +15,10 @@ Both versions of Rheos share a header, and differ in the body of L bytes behind 
     └────────┴────────────────┴───────────────────┴─────────┘
     22       24               28                  28+N      22+L
 
-Where both fit, the four bytes behind the packet decide: v2 if they are its CRC32, else v1. Only
-these may lie beyond what the client sends before it waits for an answer, and they keep no ordinary
-v1 client waiting. For both to fit, v2's M must be v1's M less 2, so bytes 26 and 27 are zero. With
+Where both fit, the bytes behind the packet decide: v1 if they start the next packet (FA), else v2,
+whose CRC32 they are, right or wrong. If none follow within CHECKSUM_SECONDS_MAX, it is v1. A
+version that the length alone excludes leaves the other one, which then answers for what else is
+wrong. For both to fit, v2's M must be v1's M less 2, so bytes 26 and 27 are zero. With
 N = 0 the two Ms are then equal; with N = 2 v1's is 0; with N = 1 v1's is byte 25, and v2's at least
 256 times that. So N >= 3, and byte 26 is a NUL in the name that v1 reads. (A v2 packet fits both
 by accident when two bytes of its name spell the length of its data plus 2; its checksum follows.)
@@ -27,24 +28,32 @@ import zlib
 from typing import Final
 
 from penstock.protocols.rheos1 import RHEOS1
-from penstock.protocols.rheos2 import RHEOS2, RHEOS_BODY_BYTES_MAX
+from penstock.protocols.rheos2 import RHEOS2
 from penstock.wire.decoder import Buffer
 from penstock.wire.detection import Detected, Detection, unrecognised
 
 __all__ = ["DETECTION"]
 
 _HEADER_BYTES: Final = 22
+_MAGIC: Final = 0xFA
+_V1_BODY_BYTES: Final = (4, 4 + 2 * 0xFFFF)
+_V2_BODY_BYTES_MIN: Final = 6
 _NEITHER: Final = "neither Rheos version fits"
+_RHEOS1: Final = Detected(RHEOS1, "little")
+_RHEOS2: Final = Detected(RHEOS2, "little")
 
 
 def _recognise(data: Buffer) -> Detected | None:
     if len(data) < 5:
         return None
     body_bytes = _body_bytes(data)
-    if body_bytes > RHEOS_BODY_BYTES_MAX:
-        raise unrecognised(data, 5, f"a Rheos body of {body_bytes} bytes exceeds the limit")
-    if body_bytes < 4:
-        raise unrecognised(data, 5, _NEITHER)
+    least, most = _V1_BODY_BYTES
+    if body_bytes > most:
+        return _RHEOS2
+    if body_bytes < _V2_BODY_BYTES_MIN:
+        if body_bytes < least:
+            raise unrecognised(data, 5, _NEITHER)
+        return _RHEOS1
     name_bytes = int.from_bytes(data[22:24], "little")  # of what is there: at least this
     if name_bytes > body_bytes - 4:
         raise unrecognised(data, _HEADER_BYTES, _NEITHER)
@@ -60,7 +69,7 @@ def _recognise(data: Buffer) -> Detected | None:
         fits_2 = _checksum_follows(data, _HEADER_BYTES + body_bytes)
         if fits_2 is None:
             return None
-    return Detected(RHEOS2 if fits_2 else RHEOS1, "little")
+    return _RHEOS2 if fits_2 else _RHEOS1
 
 
 def _body_bytes(data: Buffer) -> int:
@@ -70,6 +79,8 @@ def _body_bytes(data: Buffer) -> int:
 def _checksum_follows(data: Buffer, end: int) -> bool | None:
     if len(data) <= end:
         return None
+    if data[end] != _MAGIC:
+        return True
     return _holds(data, end, size=4, value=zlib.crc32(memoryview(data)[:end]))
 
 
@@ -86,7 +97,7 @@ def _holds(data: Buffer, start: int, *, size: int, value: int) -> bool | None:
 def _conclude(data: Buffer) -> Detected | None:
     # A whole packet settles which versions fit, so this one fits both and lacks its checksum.
     whole = len(data) >= _HEADER_BYTES + _body_bytes(data)
-    return Detected(RHEOS1, "little") if whole else None
+    return _RHEOS1 if whole else None
 
 
 DETECTION: Final = Detection(b"\xfa", _recognise, _conclude)

@@ -28,7 +28,7 @@ CLIENT = "00112233445566778899AABBCCDDEEFF"
 GOLDEN = [
     ("herald HANDSHAKE_PUB, little", "FECA 01 07000000 05 05 6465762D31", 2, HERALD_LITTLE),
     ("herald HANDSHAKE_PUB, big", "CAFE 01 00000007 05 05 6465762D31", 2, HERALD_BIG),
-    ("fleximq JOIN", "01 00 00000000" + "00" * 16 + "00000001 80 0000000000000000", 6, FLEXIMQ),
+    ("fleximq JOIN", "01 00 00000000" + "00" * 16 + "00000001 80 0000000000000000", 1, FLEXIMQ),
     ("LamaMQ, network order", "00 00000004 6C616D61 00000001 6B", 5, LAMAMQ_BIG),
     ("LamaMQ, little", "00 04000000 6C616D61 01000000 6B", 5, LAMAMQ_LITTLE),
     ("LamaMQ, 1024 bytes, network order", "00 00000400 6161", 5, LAMAMQ_BIG),
@@ -38,19 +38,34 @@ GOLDEN = [
     ("LamaMQ, empty name", "00 00000000", 5, LAMAMQ_BIG),
     ("Rheos v1 PUBLISH", f"FA 0B000000 {CLIENT} 02 0300 616263 0400 64617461", 29, RHEOS1),
     ("Rheos v1 SUBSCRIBE", f"FA 07000000 {CLIENT} 01 0300 616263 0000", 29, RHEOS1),
-    ("Rheos v1, empty name and payload", f"FA 04000000 {CLIENT} 00 0000 0000", 26, RHEOS1),
-    ("Rheos v1, body of 5, payload", f"FA 05000000 {CLIENT} 00 0000 0100 61", 26, RHEOS1),
-    ("Rheos v1, body of 5, name", f"FA 05000000 {CLIENT} 00 0100 61 0000", 27, RHEOS1),
+    ("Rheos v1, empty name and payload", f"FA 04000000 {CLIENT} 00 0000 0000", 5, RHEOS1),
+    ("Rheos v1, body of 5, payload", f"FA 05000000 {CLIENT} 00 0000 0100 61", 5, RHEOS1),
+    ("Rheos v1, body of 5, name", f"FA 05000000 {CLIENT} 00 0100 61 0000", 5, RHEOS1),
     ("Rheos v1, body of 6, payload", f"FA 06000000 {CLIENT} 00 0000 0200 6161", 26, RHEOS1),
     ("Rheos v1, body of 6, name", f"FA 06000000 {CLIENT} 00 0200 6161 0000", 28, RHEOS1),
-    ("Rheos v1, unknown opcode", f"FA 04000000 {CLIENT} 63 0000 0000", 26, RHEOS1),
+    ("Rheos v1, unknown opcode", f"FA 04000000 {CLIENT} 63 0000 0000", 5, RHEOS1),
     ("Rheos v2 PUBLISH", f"FA 0D000000 {CLIENT} 02 0300 04000000 616263 64617461", 28, RHEOS2),
     ("Rheos v2 SUBSCRIBE", f"FA 09000000 {CLIENT} 01 0300 00000000 616263 00000000", 28, RHEOS2),
     ("Rheos v2, empty name and data", f"FA 06000000 {CLIENT} 00 0000 00000000", 28, RHEOS2),
     ("Rheos v2, unknown opcode", f"FA 06000000 {CLIENT} 63 0000 00000000", 28, RHEOS2),
     ("Rheos v2, long name", f"FA 0F000000 {CLIENT} 02 0900 00000000 " + "61" * 9, 34, RHEOS2),
-    # 0xFFFFFF bytes of body: too many for v1's 16-bit lengths, so nothing of it is waited for
-    ("Rheos v2, long data", f"FA FFFFFF00 {CLIENT} 02 0300 F6FFFF00 616263", 28, RHEOS2),
+    # too many bytes of body for v1's 16-bit lengths, so nothing of it is waited for
+    ("Rheos v2, long data", f"FA FFFFFF00 {CLIENT} 02 0300 F6FFFF00 616263", 5, RHEOS2),
+]  # fmt: skip
+
+# Bytes that are wrong, in the one protocol that they can belong to.
+GOLDEN += [
+    ("fleximq, not JOIN", "01 05 00000000", 1, FLEXIMQ),
+    ("fleximq, client id", "01 00 00000001", 1, FLEXIMQ),
+    ("fleximq, JOIN of version 2", "02 00 00000000", 6, FLEXIMQ),
+    ("fleximq, JOIN of version 255", "FF 00 00000000", 6, FLEXIMQ),
+    ("LamaMQ, 1025 bytes, network order", "00 00000401 61", 5, LAMAMQ_BIG),
+    ("LamaMQ, 1025 bytes, little", "00 01040000 61", 3, LAMAMQ_BIG),
+    ("LamaMQ, long in both orders", "00 00050000 61", 3, LAMAMQ_BIG),
+    ("LamaMQ, text", "00 48545450", 3, LAMAMQ_BIG),
+    ("LamaMQ, one byte too many for little", "00 01000001", 5, LAMAMQ_BIG),
+    ("Rheos v2, body above the limit", f"FA 01000001 {CLIENT}", 5, RHEOS2),
+    ("Rheos v1, body of 4, payload length", f"FA 04000000 {CLIENT} 00 0000 0100", 5, RHEOS1),
 ]  # fmt: skip
 
 # name, first bytes, how many of them rule out every protocol
@@ -58,20 +73,15 @@ UNRECOGNISED = [
     ("herald, second byte", "FE CB", 2),
     ("herald, both orders mixed", "FE FE", 2),
     ("herald, big, second byte", "CA CA", 2),
-    ("fleximq, not JOIN", "01 05 00000000", 2),
-    ("fleximq, client id, first byte", "01 00 01000000", 3),
-    ("fleximq, client id, last byte", "01 00 00000001", 6),
-    ("LamaMQ, 1025 bytes, network order", "00 00000401 61", 5),
-    ("LamaMQ, 1025 bytes, little", "00 01040000 61", 3),
-    ("LamaMQ, long in both orders", "00 00050000 61", 3),
-    ("LamaMQ, text", "00 48545450", 3),
-    ("LamaMQ, one byte too many for little", "00 01000001", 5),
-    ("Rheos, body above the limit", f"FA 01000001 {CLIENT}", 5),
+    ("fleximq 2, not JOIN", "02 05 00000000", 2),
+    ("fleximq 2, client id, first byte", "02 00 01000000", 3),
+    ("fleximq 2, client id, last byte", "02 00 00000001", 6),
+    ("HTTP", "47 45 54 20 2F", 2),
+    ("TLS", "16 03 01 02 00", 2),
     ("Rheos, body of 0", f"FA 00000000 {CLIENT}", 5),
     ("Rheos, body of 3", f"FA 03000000 {CLIENT} 00 0000 00", 5),
     ("Rheos, name longer than the body", f"FA 06000000 {CLIENT} 00 0300 00000000", 23),
     ("Rheos, name far longer than the body", f"FA 06000000 {CLIENT} 00 0001 00000000", 24),
-    ("Rheos, body of 4, payload length", f"FA 04000000 {CLIENT} 00 0000 0100", 25),
     ("Rheos, lengths of neither", f"FA 0B000000 {CLIENT} 02 0300 616263 0500 64617461", 28),
     ("Rheos, v2 data one too long", f"FA 0D000000 {CLIENT} 02 0300 05000000 616263", 28),
     ("Rheos, v2 data high byte", f"FA 0D000000 {CLIENT} 02 0300 04000001 616263", 28),
@@ -143,13 +153,16 @@ def test_near_misses_are_unrecognised_at_the_byte_that_shows_it(
         assert data.startswith(caught.value.first_bytes)
 
 
-def test_every_other_first_byte_is_unrecognised_at_once() -> None:
+def test_every_other_first_byte_is_a_join_of_another_version_or_unrecognised() -> None:
     for byte in range(256):
-        if byte in (0xFE, 0xCA, 0x01, 0x00, 0xFA):
-            assert detect(bytes([byte])) is None
+        if byte == 0x01:
+            assert detect(bytes([byte])) == FLEXIMQ
         else:
+            assert detect(bytes([byte])) is None
+        if byte not in (0xFE, 0xCA, 0x01, 0x00, 0xFA):
+            assert detect(bytes([byte]) + bytes(5)) == FLEXIMQ
             with pytest.raises(UnrecognisedProtocol):
-                detect(bytes([byte]))
+                detect(bytes([byte, 1]))
 
 
 def test_nothing_is_settled_by_nothing() -> None:
@@ -157,9 +170,11 @@ def test_nothing_is_settled_by_nothing() -> None:
     assert conclude(b"") is None
 
 
-def test_the_body_limit_itself_is_allowed() -> None:
-    header = b"\xfa" + RHEOS_BODY_BYTES_MAX.to_bytes(4, "little")
-    assert detect(header) is None
+def test_a_body_that_v1_cannot_have_is_v2() -> None:
+    longest = 4 + 2 * 65_535
+    assert detect(b"\xfa" + longest.to_bytes(4, "little")) is None
+    for size in (longest + 1, RHEOS_BODY_BYTES_MAX, RHEOS_BODY_BYTES_MAX + 1):
+        assert detect(b"\xfa" + size.to_bytes(4, "little")) == RHEOS2
 
 
 def test_the_longest_v1_packet_is_recognised() -> None:
@@ -173,16 +188,28 @@ def test_the_longest_v1_packet_is_recognised() -> None:
 
 
 def test_both_fit_and_the_checksum_follows_is_v2() -> None:
-    assert assert_monotone(BOTH_FIT + CHECKSUM + b"more") == len(BOTH_FIT) + 4
+    assert CHECKSUM[0] != 0xFA
+    assert assert_monotone(BOTH_FIT + CHECKSUM + b"more") == len(BOTH_FIT) + 1
     assert detect(BOTH_FIT + CHECKSUM) == RHEOS2
 
 
-def test_both_fit_and_any_byte_of_the_checksum_differs_is_v1() -> None:
+def test_both_fit_and_any_byte_of_the_checksum_differs_is_a_damaged_v2_packet() -> None:
     for position in range(4):
         wrong = bytearray(CHECKSUM)
         wrong[position] ^= 1
-        assert assert_monotone(BOTH_FIT + wrong) == len(BOTH_FIT) + position + 1
-        assert detect(BOTH_FIT + wrong) == RHEOS1
+        assert detect(BOTH_FIT + wrong) == RHEOS2
+
+
+def test_a_checksum_that_starts_like_a_packet_is_compared_to_its_end() -> None:
+    payloads = (b"%03d" % number + b"x" * 253 for number in range(1000))
+    packet, checksum = next(
+        (both, found)
+        for both in (rheos1(b"\xfe\x00\x00", payload) for payload in payloads)
+        if (found := zlib.crc32(both).to_bytes(4, "little"))[0] == 0xFA
+    )
+    assert assert_monotone(packet + checksum) == len(packet) + 4
+    assert detect(packet + checksum) == RHEOS2
+    assert detect(packet + packet) == RHEOS1
 
 
 def test_both_fit_and_a_second_v1_packet_follows_is_v1() -> None:
@@ -190,11 +217,9 @@ def test_both_fit_and_a_second_v1_packet_follows_is_v1() -> None:
     assert detect(BOTH_FIT + BOTH_FIT) == RHEOS1
 
 
-def test_both_fit_and_the_checksum_is_missing_is_v1_at_the_deadline_only() -> None:
-    for size in range(4):
-        data = BOTH_FIT + CHECKSUM[:size]
-        assert detect(data) is None
-        assert conclude(data) == RHEOS1
+def test_both_fit_and_the_checksum_is_missing_is_v1_if_nothing_follows() -> None:
+    assert detect(BOTH_FIT) is None
+    assert conclude(BOTH_FIT) == RHEOS1
     assert conclude(BOTH_FIT + CHECKSUM) == RHEOS2
     assert conclude(BOTH_FIT[:-1]) is None
 
@@ -221,10 +246,10 @@ def test_both_fitting_needs_a_nul_in_the_name_that_v1_reads() -> None:
 
 
 def test_the_byte_cap_settles_what_would_wait_for_more() -> None:
-    size = len(BOTH_FIT) + 3
-    assert detect(BOTH_FIT + CHECKSUM[:2], bytes_max=size) is None
+    size = len(BOTH_FIT)
+    assert detect(BOTH_FIT[:-1], bytes_max=size) is None
     for judge in (detect, conclude):
-        for data in (BOTH_FIT + CHECKSUM[:3], BOTH_FIT + CHECKSUM + b"more"):
+        for data in (BOTH_FIT, BOTH_FIT + CHECKSUM + b"more"):
             with pytest.raises(UnrecognisedProtocol):
                 judge(data, bytes_max=size)
     assert assert_monotone(BOTH_FIT + CHECKSUM, bytes_max=size) == size

@@ -182,7 +182,6 @@ def a_join_with_a_forbidden_field_gets_400(context: CaseContext) -> None:
 @cases.profile(
     "4.2",
     "JOIN under an id other than 0 gets status 400 and may be sent again",
-    requires=Setup.PINNED,
 )
 def a_join_under_another_id_gets_400(context: CaseContext) -> None:
     peer = context.open(FleximqPeer).send(frame(JOIN, 7))
@@ -190,33 +189,27 @@ def a_join_under_another_id_gets_400(context: CaseContext) -> None:
     equal(peer.join().header, status(200))
 
 
-@cases.profile("3.2", "A message before JOIN gets status 401 and closes", requires=Setup.PINNED)
+@cases.profile("3.2", "A message before JOIN gets status 401 and closes")
 def a_message_before_join_gets_401(context: CaseContext) -> None:
     peer = context.open(FleximqPeer).send(frame(PUB, 1000, topic("t")))
     peer.expect_notice(401)
     peer.expect_close()
 
 
-@cases.profile(
-    "3.2", "A request before JOIN gets a REP with status 401 and closes", requires=Setup.PINNED
-)
+@cases.profile("3.2", "A request before JOIN gets a REP with status 401 and closes")
 def a_request_before_join_gets_401(context: CaseContext) -> None:
     data = frame(REQ, 1000, routing((1, "/time")) | request("q-1"))
     refused_join(context, data, correlation("q-1") | status(401)).expect_close()
 
 
-@cases.profile(
-    "3.2", "A malformed message before JOIN gets its status and closes", requires=Setup.PINNED
-)
+@cases.profile("3.2", "A malformed message before JOIN gets its status and closes")
 def a_malformed_message_before_join_gets_400(context: CaseContext) -> None:
     peer = context.open(FleximqPeer).send(frame(SUB, 1000))
     peer.expect_notice(400)
     peer.expect_close()
 
 
-@cases.profile(
-    "1.1", "Another version before JOIN gets status 501 and closes", requires=Setup.PINNED
-)
+@cases.profile("1.1", "Another version before JOIN gets status 501 and closes")
 def another_version_before_join_gets_501(context: CaseContext) -> None:
     refused_join(context, frame(JOIN, 0, version=2), status(501)).expect_close()
 
@@ -245,6 +238,14 @@ def a_message_under_id_0_gets_400(context: CaseContext) -> None:
     peer = joined(context)
     peer.send(frame(PUB, 0, topic("t"))).expect_notice(400)
     peer.settle()
+
+
+@cases.profile(
+    "4.2", "A connection without a JOIN gets status 408 and closes", requires=Setup.SHORT_HANDSHAKE
+)
+def a_join_that_does_not_come_gets_408(context: CaseContext) -> None:
+    for start in context.each((frame(JOIN, 0)[:1], frame(JOIN, 0)[:-1])):
+        refused_join(context, start, status(408)).expect_close()
 
 
 @cases.profile("4.2", "JOIN and the next message may come in one write", requires=Setup.PINNED)

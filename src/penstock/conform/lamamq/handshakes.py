@@ -85,6 +85,27 @@ def a_client_may_have_a_key(context: CaseContext) -> None:
         peer.join(b"meter-3", key).settle()
 
 
+@cases.profile("Authentification", "A key may arrive after the name, in either byte order")
+def a_key_may_arrive_after_the_name(context: CaseContext) -> None:
+    for order, key in context.each(
+        [(order, key) for order in (BIG, LITTLE) for key in (b"", b"k3y", bytes(4096))]
+    ):
+        peer = context.open(LamaPeer)
+        peer.order = order
+        peer.send(authentication(b"abc", order=order)).expect(OFFER)
+        peer.send(counted(key, order=order)).expect_silence("no answer to a key")
+        peer.send(CHOICE).settle()
+
+
+@cases.profile("Authentification", "A key may arrive byte by byte, in either byte order")
+def a_key_arrives_byte_by_byte(context: CaseContext) -> None:
+    for order in context.each((BIG, LITTLE)):
+        peer = context.open(LamaPeer)
+        peer.order = order
+        peer.send_each(authentication(b"abc", b"k3y", order=order)).expect(OFFER)
+        peer.send_each(CHOICE).settle()
+
+
 @cases.profile("Authentification", "A handshake may arrive byte by byte, in either byte order")
 def a_handshake_arrives_byte_by_byte(context: CaseContext) -> None:
     for order in context.each((BIG, LITTLE)):
@@ -107,16 +128,25 @@ def a_version_not_offered_is_refused(context: CaseContext) -> None:
 
 
 @cases.profile(
-    "Authentification", "A wrong authentification gets error 2 and closes", requires=Setup.PINNED
+    "Authentification", "An unknown method gets error 2 and closes", requires=Setup.PINNED
 )
+def an_unknown_method_is_refused(context: CaseContext) -> None:
+    for first in context.each((b"\x07" + counted(b"c"), b"\xfe\xca\x01", b"\xfa", b"GET / ")):
+        peer = context.open(LamaPeer).send(first)
+        check(peer.expect_answer(0, BAD_REQUEST), "a text that says what is wrong", "no text")
+        peer.expect_close()
+
+
+@cases.profile("Authentification", "A wrong authentification gets error 2 and closes")
 def a_wrong_authentification_is_refused(context: CaseContext) -> None:
     for first in context.each(
         (
-            b"\x07" + counted(b"c"),
             b"\x00" + counted(b""),
             b"\x00" + counted(b"\xff"),
             b"\x00" + counted(b"c") + struct.pack(">I", 4097),
             b"\x00" + struct.pack(">I", 1025),
+            b"\x00" + struct.pack(">I", 0xFFFF_FFFF),
+            b"\x00HTTP",
         )
     ):
         peer = context.open(LamaPeer).send(first)

@@ -1,6 +1,8 @@
 """Cases of both Rheos versions on one port; the first packet identifies the version."""
 
 import struct
+import time
+import zlib
 from typing import Final
 
 from penstock.conform.case import CaseCollector, Setup
@@ -22,6 +24,9 @@ __all__ = ["cases"]
 
 OVERVIEW: Final = "Overview"
 PAIRS: Final = [(sends, receives) for sends in (RHEOS1, RHEOS2) for receives in (RHEOS1, RHEOS2)]
+
+WAIT_SECONDS_MAX: Final = 1.0
+"""More than the 50 ms a packet may wait, and far less than a handshake may take."""
 
 cases: Final[CaseCollector[[]]] = CaseCollector()
 
@@ -132,6 +137,49 @@ def an_ambiguous_packet_is_v1_at_the_end(context: CaseContext) -> None:
     peer.request(CREATE, ambiguous_name(context, 4), b"abcd").half_close()
     peer.acknowledged()
     peer.expect_close()
+
+
+@cases.profile(
+    OVERVIEW,
+    "A first packet that fits both versions is v1 if nothing follows for 50 ms",
+    requires=Setup.SHARED,
+)
+def an_ambiguous_packet_is_v1_after_a_short_wait(context: CaseContext) -> None:
+    peer = client(context, RHEOS1)
+    peer.request(CREATE, ambiguous_name(context, 5), b"12345")
+    peer.acknowledged()
+    equal(time.monotonic() - peer.sent_at < WAIT_SECONDS_MAX, True, "an answer in time:")  # noqa: FBT003
+
+
+@cases.profile(
+    OVERVIEW,
+    "A first packet that fits both versions with a wrong checksum is FAILED and closes",
+    requires=Setup.SHARED,
+)
+def a_damaged_packet_is_not_read_as_v1(context: CaseContext) -> None:
+    name = ambiguous_name(context, 5)
+    request = RHEOS1.request(CREATE, name, b"12345")
+    for position in context.each(range(4)):
+        checksum = bytearray(struct.pack("<I", zlib.crc32(request)))
+        checksum[position] ^= 0x10
+        if checksum[0] == request[0]:
+            checksum[0] ^= 1
+        peer = client(context, RHEOS2).send(request + bytes(checksum))
+        peer.expect_failed()
+        peer.expect_close()
+    client(context, RHEOS1).refused(SUBSCRIBE, name)
+
+
+@cases.profile(
+    OVERVIEW,
+    "A body that only v2 can have is answered in v2, if it is too large",
+    requires=Setup.SHARED,
+)
+def a_body_too_large_is_answered_in_v2(context: CaseContext) -> None:
+    for size in context.each((16 * 1024 * 1024 + 1, 2**32 - 1)):
+        peer = client(context, RHEOS2).send(struct.pack("<BI", 0xFA, size))
+        peer.expect_failed()
+        peer.expect_close()
 
 
 @cases.profile(OVERVIEW, "A connection does not change its version", requires=Setup.SHARED)

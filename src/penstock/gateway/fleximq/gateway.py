@@ -300,6 +300,10 @@ class FleximqGateway(Gateway):
         self._replies.refuse_join(status, str(error), self._join_id)
         self.close()
 
+    def answer_handshake_timeout(self) -> None:
+        """See the base class."""
+        self._replies.refuse_join(StatusCode.REQUEST_TIMEOUT, "no JOIN in time", self._join_id)
+
     def _out_of_sequence(self, message: Message, error: OutOfSequence) -> None:
         if self.session is not None:
             self._replies.refuse(message, StatusCode.CONFLICT, str(error))

@@ -38,6 +38,10 @@ class Cursor:
         """Whether unread bytes are left."""
         return self.position < len(self._data)
 
+    def peek(self, size: int) -> bytes:
+        """Return the next `size` bytes, or what there is of them, without reading them."""
+        return bytes(self._data[self.position : self.position + size])
+
     def unpack(self, layout: struct.Struct) -> tuple[Any, ...]:
         """Read consecutive fields of fixed size."""
         end = self.position + layout.size

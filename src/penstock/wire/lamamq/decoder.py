@@ -26,6 +26,7 @@ from penstock.wire.lamamq.packets import (
     MessageType,
     VersionChoice,
     VersionOffer,
+    accepts,
 )
 from penstock.wire.lamamq.states import BrokerState, ClientState
 
@@ -34,6 +35,8 @@ __all__ = ["BrokerDecoder", "ClientDecoder"]
 Received = TypeVar("Received")
 
 _AWAITING_AUTHENTICATION, _AWAITING_VERSION_CHOICE, _OPEN = BrokerState
+_ONE_BYTE_KEY: Final = bytes.fromhex("01 00 00 00")
+"""The length of a key of one byte, in little-endian order."""
 _ERROR_CODES: Final = {code.value: code for code in ErrorCode}
 
 
@@ -85,10 +88,11 @@ class _RoleDecoder(decoder.Decoder[Received]):
 class BrokerDecoder(_RoleDecoder[FromClient]):
     """Decodes packets from a client: authentication, version choice, then messages.
 
-    `key_required` says whether a key must follow the name. Otherwise a key is read only if its
-    first byte has arrived when the name is complete. This is the one case in which the result
-    depends on the chunks of the stream; a client that sends its version choice before the offer is
-    misread.
+    `key_required` says whether a key must follow the name. Otherwise the authentication ends with
+    the name, so that the version is offered, unless a key has arrived with it. Behind the name and
+    the offer, two bytes that are an offered version are the choice; other bytes are the length of a
+    key, if they can be one. In little-endian order the length 1 starts like the choice of 1.0: a
+    key of one byte is read only if its length has arrived with the name.
 
     `awaited` holds the ids of hook calls: a packet with such an id is its answer.
     """
@@ -101,7 +105,9 @@ class BrokerDecoder(_RoleDecoder[FromClient]):
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         super().__init__(order, limits)
+        self._order = order
         self._key_required = key_required
+        self._has_key = False
         self._phase = _AWAITING_AUTHENTICATION
 
     def _read(self, cursor: Cursor) -> FromClient:
@@ -117,6 +123,8 @@ class BrokerDecoder(_RoleDecoder[FromClient]):
             authentication = self._authentication(cursor)
             self._phase = _AWAITING_VERSION_CHOICE
             return authentication
+        if not self._has_key and self._key_follows(cursor):
+            self._key(cursor)  # not required, so not looked at
         choice = VersionChoice(cursor.byte(), cursor.byte())
         self._phase = _OPEN
         return choice
@@ -130,11 +138,38 @@ class BrokerDecoder(_RoleDecoder[FromClient]):
             raise BadRequest(0, cursor.fault)
         if not name:
             raise BadRequest(0, "the identity name is empty")
-        key = None
         required = self._key_required
-        if (required(name) if callable(required) else required) or cursor.has_more:
-            key = cursor.buffer("identity key", self._limits.identity_key_bytes_max)
-        return Authentication(name, key, method)
+        required = required(name) if callable(required) else required
+        self._has_key = required or self._key_came_with_name(cursor)
+        return Authentication(name, self._key(cursor) if self._has_key else None, method)
+
+    def _key(self, cursor: Cursor) -> bytes:
+        return cursor.buffer("identity key", self._limits.identity_key_bytes_max)
+
+    def _key_came_with_name(self, cursor: Cursor) -> bool:
+        if self._order == "little" and cursor.peek(4) == _ONE_BYTE_KEY:
+            return True
+        try:
+            return self._key_follows(cursor)
+        except Incomplete:
+            return False
+
+    def _key_follows(self, cursor: Cursor) -> bool:
+        """Return whether the next bytes are the length of a key, not a version choice.
+
+        No key is as long as 64 KiB, so two of the four bytes of its length are zero: the first two
+        in network order.
+        """
+        start = cursor.peek(4)
+        if len(start) < 2:
+            raise Incomplete(cursor.position + 2)
+        if accepts(VersionChoice(start[0], start[1])):
+            return False
+        if self._order == "big":
+            return start[:2] == bytes(2)
+        if len(start) < 4:
+            raise Incomplete(cursor.position + 4)
+        return start[2:] == bytes(2)
 
 
 class ClientDecoder(_RoleDecoder[FromBroker]):

@@ -1,11 +1,13 @@
 """Cuts, limits, the optional key and the awaited ids: what only a stream can show."""
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from penstock.limits import TOPIC_NAME_BYTES_MAX
+from penstock.model import ByteOrder
 from penstock.wire import lamamq
 from penstock.wire.decoder import Decoder
 from penstock.wire.lamamq import decoder as decoder_module
@@ -95,17 +97,46 @@ def test_where_no_key_is_required_a_name_alone_is_an_authentication() -> None:
     assert decode_all(decoder, [b"\x01", b"\x00"]) == [lamamq.VersionChoice(1, 0)]
 
 
-def test_where_no_key_is_required_one_is_read_if_any_byte_of_it_came_with_the_name() -> None:
-    with_key = [lamamq.Authentication("n", b"kk"), lamamq.VersionChoice(1, 0)]
-    stream = NAME + KEY + b"\x01\x00"
-    for cut in set(range(len(stream) + 1)) - {len(NAME)}:
-        assert decode_all(lamamq.BrokerDecoder(), [stream[:cut], stream[cut:]]) == with_key
+def handshake(order: ByteOrder, key: bytes | None) -> bytes:
+    authentication = lamamq.Authentication("n", key)
+    return lamamq.encode(authentication, order=order) + b"\x01\x00"
 
 
-def test_where_no_key_is_required_a_cut_behind_the_name_ends_the_authentication() -> None:
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("key", [None, b"", b"kk", b"k3y", bytes(4096)])
+def test_where_no_key_is_required_every_cut_ends_in_the_choice(
+    order: ByteOrder, key: bytes | None
+) -> None:
+    """Once broken: a key that came after the name was read as the choice of version 0.0."""
+    stream = handshake(order, key)
+    for cut in range(0, len(stream) + 1, 1 if len(stream) < 100 else 97):
+        decoder = lamamq.BrokerDecoder(order=order)
+        authentication, choice = decode_all(decoder, [stream[:cut], stream[cut:]])
+        assert authentication in (lamamq.Authentication("n", key), lamamq.Authentication("n"))
+        assert choice == lamamq.VersionChoice(1, 0)
+
+
+def test_a_key_of_one_byte_comes_with_the_name_in_little_endian_order() -> None:
+    with_key = [lamamq.Authentication("n", b"k"), lamamq.VersionChoice(1, 0)]
+    assert decode_all(lamamq.BrokerDecoder(order="little"), [handshake("little", b"k")]) == with_key
+    assert decode_all(lamamq.BrokerDecoder(), [handshake("big", b"k")]) == with_key
+
+
+def test_a_choice_that_cannot_be_a_key_is_a_choice() -> None:
+    for order, choice in itertools.product(ORDERS, [b"\x02\x00", b"\x00\x01", b"\xff\xff"]):
+        decoder = lamamq.BrokerDecoder(order=order)
+        items = decode_all(decoder, [NAME if order == "big" else b"\x00\x01\x00\x00\x00n"])
+        items += decode_all(decoder, [choice])
+        if order == "little":  # the length of a key, until four bytes are there
+            assert len(items) == 1
+            items += decode_all(decoder, [b"\x00\x07"])
+        assert items[1] == lamamq.VersionChoice(*choice)
+
+
+def test_where_no_key_is_required_a_name_is_offered_versions_before_the_key_is_whole() -> None:
     decoder = lamamq.BrokerDecoder()
-    items = decode_all(decoder, [NAME, KEY[:2]])
-    assert items == [lamamq.Authentication("n"), lamamq.VersionChoice(0, 0)]
+    assert decode_all(decoder, [NAME, KEY[:2]]) == [lamamq.Authentication("n")]
+    assert decode_all(decoder, [KEY[2:] + b"\x01\x00"]) == [lamamq.VersionChoice(1, 0)]
 
 
 def test_where_a_key_is_required_it_is_waited_for() -> None:
