@@ -29,8 +29,9 @@ CHECKSUM_SECONDS_MAX: Final = 0.05
 """Wait for the checksum of a Rheos packet that is valid in both versions; without it, it is v1."""
 
 # --- Headers of a message ---------------------------------------------------------------------
-MESSAGE_HEADERS_MAX: Final = 256
-MESSAGE_HEADERS_BYTES_MAX: Final = 64 * KIB
+MESSAGE_HEADERS_MAX: Final = 65_535
+"""What the count of LamaMQ can say; the limit of their bytes is what holds."""
+MESSAGE_HEADERS_BYTES_MAX: Final = 1 * MIB
 """All headers of one message together, lengths included."""
 
 # --- Batches ----------------------------------------------------------------------------------
@@ -232,8 +233,16 @@ HOOKS_MAX: Final = 1024
 """Hooks of all middleware together."""
 HOOK_TIMEOUT_MS_MAX: Final = 60_000
 """Longest timeout that a hook may set."""
+HOOK_TIMEOUT_MS_DEFAULT: Final = 1000
+"""Timeout of a hook that sets 0."""
+HOOK_CALLS_OPEN_MAX: Final = 16_384
+"""Calls of one middleware whose answers are awaited; further events wait for one of them."""
 HOOK_CALLS_LATE_MAX: Final = 16_384
 """Expired calls of one middleware remembered to recognise late answers."""
+HOOK_GRACE_SECONDS: Final = 60.0
+"""Time for which a hook that must consent outlives its connection."""
+FORWARDS_RECALLED_MAX: Final = 1 << 20
+"""Forwards of a broker that are remembered, so that answers to them are recognised and ignored."""
 
 # --- Arrow Flight -----------------------------------------------------------------------------
 FLIGHT_READS_MAX: Final = 32

@@ -6,12 +6,14 @@ from typing import Final, Literal
 
 __all__ = [
     "NO_MESSAGE_OFFSET",
+    "RESERVED_HEADER_PREFIX",
     "ByteOrder",
     "Durability",
     "Form",
     "Kind",
     "binary_topic_name",
     "is_publishable",
+    "is_reserved_header",
     "message_id",
     "split_message_id",
     "topic_name_from_binary",
@@ -19,6 +21,9 @@ __all__ = [
 
 
 ByteOrder = Literal["little", "big"]
+
+RESERVED_HEADER_PREFIX: Final = "penstock-"
+"""Headers whose names begin so are set by the broker alone: they mark hook calls."""
 
 
 class Kind(enum.IntEnum):
@@ -99,6 +104,11 @@ def binary_topic_name(name: str) -> bytes:
 def is_publishable(name: str) -> bool:
     """Return whether `name` can be published to: it is not empty and has no wildcard level."""
     return bool(name) and _WILDCARD_LEVELS.isdisjoint(_LEVEL.split(name))
+
+
+def is_reserved_header(key: str) -> bool:
+    """Return whether only the broker may set a header of this name."""
+    return key.startswith(RESERVED_HEADER_PREFIX)
 
 
 # --- Message ids ------------------------------------------------------------------------------

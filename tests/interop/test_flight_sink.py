@@ -153,11 +153,20 @@ def test_rows_are_on_disk_whatever_their_topics_ask_for(tmp_path: Path) -> None:
         (rows([b"x"], topics=["a" * 65_527]), InvalidTopicName, "no topic can be named"),
         (rows([b"x"], topics=[None]), BadRows, "1 of 1 rows have none"),
         (rows([bytes((15 << 20) + 1)]), BadRows, "allowed are 15728640"),
-        (rows([b"x"], headers=[[{"key": "k", "value": b""}] * 257]), BadRows, "allowed are 256"),
         (
-            rows([b"x", b"y"], headers=[[], [{"key": "k", "value": bytes(40_000)}] * 2]),
+            rows([b"x"], headers=[[{"key": "k", "value": b""}] * 65_536]),
             BadRows,
-            "more than 65536 bytes",
+            "allowed are 65535",
+        ),
+        (
+            rows([b"x"], headers=[[{"key": "penstock-hook", "value": b"h"}]]),
+            BadRows,
+            "penstock- are the broker's",
+        ),
+        (
+            rows([b"x", b"y"], headers=[[], [{"key": "k", "value": bytes(600_000)}] * 2]),
+            BadRows,
+            "more than 1048576 bytes",
         ),
         (pa.record_batch({"topic": ["t"]}), BadRows, "column 'value'"),
         (pa.record_batch({"topic": ["t"], "value": [b"x"], "size": [1]}), BadRows, "'size'"),

@@ -44,6 +44,13 @@ def broker(tmp_path: Path) -> Iterator[HttpBroker]:
         yield live
 
 
+def test_headers_that_only_the_broker_sets_are_refused(broker: HttpBroker) -> None:
+    answer = broker.publish(topic="a", text="v", headers={"penstock-hook": "h"})
+    status, code, message = answer.error()
+    assert (status, code) == (400, "reserved-header")
+    assert "penstock-hook" in message
+
+
 # --- Health ---------------------------------------------------------------------------------------
 
 

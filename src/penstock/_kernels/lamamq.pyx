@@ -17,6 +17,7 @@ unchanged, except for message id and type.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.string cimport memcmp
 
 from penstock._kernels.batch cimport (
     HAS_CREATED,
@@ -52,6 +53,7 @@ from penstock._kernels.scanning cimport Scan
 from penstock._kernels.topics cimport Topic, TopicTable, topic_at
 
 from penstock.limits import TOPIC_NAME_BYTES_MAX
+from penstock.model import RESERVED_HEADER_PREFIX
 from penstock.protocols.lamamq import (
     LAMAMQ,
     LAMAMQ_HEADERS_BYTES_MAX,
@@ -74,6 +76,10 @@ cdef enum:
 cdef uint8_t[3] FORM_OF_TYPE = [FORM_EMPTY, FORM_TEXT, FORM_PLAIN]
 cdef uint32_t BROKER_ID_BIT = 0x80000000
 cdef uint32_t ROUTING_KEY_BYTES_MAX = TOPIC_NAME_BYTES_MAX
+
+cdef bytes _reserved = RESERVED_HEADER_PREFIX.encode()
+cdef const uint8_t *RESERVED = _reserved
+cdef size_t RESERVED_BYTES = len(_reserved)
 
 if LAMAMQ.number != NUMBER:
     raise ImportError("the number of LamaMQ is not the kernel's")
@@ -184,10 +190,18 @@ cdef size_t run_pushes(LamaScan scan, size_t start) noexcept nogil:
     return start
 
 
+cdef inline bint is_reserved(const uint8_t *key, size_t length) noexcept nogil:
+    """Return whether only the broker may set a header: its key begins with RESERVED."""
+    return length >= RESERVED_BYTES and memcmp(key, RESERVED, RESERVED_BYTES) == 0
+
+
 cdef size_t headers_length(
     LamaScan scan, const uint8_t *headers, size_t available, bint big
 ) noexcept nogil:
-    """Return the bytes of a header array, its count included; 0 if it is cut short or not valid."""
+    """Return the bytes of a header array, its count included; 0 if it is for the plain codec.
+
+    That is one that is cut short, not valid, or has a reserved key.
+    """
     cdef size_t at = 2
     cdef uint32_t count, length, part
     if available < 2:
@@ -202,7 +216,9 @@ cdef size_t headers_length(
         at += 4
         if at - 2 + length > scan.headers_bytes_max or available - at < length:
             return 0
-        if part % 2 == 0 and not utf8_valid(headers + at, length):
+        if part % 2 == 0 and (
+            is_reserved(headers + at, length) or not utf8_valid(headers + at, length)
+        ):
             return 0
         at += length
     return at

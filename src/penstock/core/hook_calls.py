@@ -6,18 +6,20 @@ hook is enough.
 
 import dataclasses
 import enum
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Final
 from typing import Protocol as Port
 
 from penstock.core.sessions import Session
 from penstock.core.timers import Timer, Timers
-from penstock.errors import HookRefused, HookTimeout, PeerError
+from penstock.errors import HookRefused, HookTimeout, MiddlewareMissing, PeerError
+from penstock.limits import HOOK_CALLS_OPEN_MAX, HOOK_TIMEOUT_MS_DEFAULT
 from penstock.middleware import HookStrategy
 from penstock.ports import Clock
 from penstock.protocols import Source
 
-__all__ = ["Calls", "Event", "EventKind", "Hook", "HookChain", "Middleware"]
+__all__ = ["REFUSABLE", "Calls", "Event", "EventKind", "Hook", "HookChain", "Middleware"]
 
 
 class EventKind(enum.StrEnum):
@@ -43,7 +45,8 @@ class Event:
     """An action of a client, in any protocol.
 
     `subject` is the topic of a message, the pattern of a subscription, the name of a hook, or else
-    the client's name. `session` is None while the client is connecting. The last four fields
+    the client's name. `principal` is the name of the client's principal, "" if it has none.
+    `session` is None while the client is connecting. The last four fields
     belong to messages; `created_at` is in seconds since the epoch, None if the protocol has no
     such time.
     """
@@ -53,6 +56,7 @@ class Event:
     client: str
     protocol: Source
     session: Session | None = None
+    principal: str = ""
     headers: tuple[tuple[str, bytes], ...] = ()
     value: bytes = b""
     value_is_text: bool = False
@@ -80,7 +84,10 @@ class Hook:
     """A middleware's registration for events of one kind.
 
     A message must meet all conditions: its topic must equal each of `topics`, and it must have each
-    of `headers`, with that value, or with any value for None.
+    of `headers`, with that value, or with any value for None. A `timeout_ms` of 0 is the default.
+
+    A hook that must consent outlives its connection for a while: then it has no `middleware`, and
+    refuses what it would judge, except that its own client connects again.
     """
 
     __slots__ = (
@@ -88,6 +95,7 @@ class Hook:
         "kind",
         "middleware",
         "name",
+        "owner",
         "priority",
         "registered",
         "strategy",
@@ -96,6 +104,8 @@ class Hook:
         "topics",
         "waiting",
     )
+
+    middleware: Middleware | None
 
     def __init__(
         self,
@@ -111,10 +121,12 @@ class Hook:
     ) -> None:
         self.name = name
         self.middleware = middleware
+        session = middleware.session
+        self.owner = session.name, session.principal.name
         self.kind = kind
         self.strategy = strategy
         self.priority = priority
-        self.timeout_seconds = timeout_ms / 1000
+        self.timeout_seconds = (timeout_ms or HOOK_TIMEOUT_MS_DEFAULT) / 1000
         self.topics = topics
         self.headers = headers
         self.registered = False
@@ -127,7 +139,10 @@ class Hook:
 
     def sees(self, event: Event) -> bool:
         """Return whether it sees an event of its kind; never one of its own middleware."""
-        if event.session is self.middleware.session:
+        if self.middleware is None:
+            if event.session is None and (event.client, event.principal) == self.owner:
+                return False
+        elif event.session is self.middleware.session:
             return False
         return self.watches(event.subject) and all(
             any(name == header and value in (None, found) for header, found in event.headers)
@@ -139,15 +154,30 @@ class HookChain:
     """Runs the hooks of one event in order, until one refuses.
 
     Once `settled`, `error` is the result: None lets the event happen. If a chain is not settled
-    yet, the caller sets `then`, which is called once with the result.
+    yet, the caller sets `then`, which is called once with the result. If consent is `required`, at
+    least one hook must give it.
     """
 
-    __slots__ = ("_calls", "_hooks", "_pending_call", "error", "event", "settled", "then")
+    __slots__ = (
+        "_calls",
+        "_hooks",
+        "_lacks_consent",
+        "_pending_call",
+        "_queued_at",
+        "error",
+        "event",
+        "settled",
+        "then",
+    )
 
-    def __init__(self, calls: "Calls", hooks: Iterator[Hook], event: Event) -> None:
+    def __init__(
+        self, calls: "Calls", hooks: Iterator[Hook], event: Event, *, required: bool = False
+    ) -> None:
         self._calls = calls
         self._hooks = hooks
+        self._lacks_consent = required
         self._pending_call: tuple[Hook, int] | None = None  # its answer is awaited
+        self._queued_at: Hook | None = None  # its middleware has too many open calls
         self.event = event
         self.settled = False
         self.error: PeerError | None = None
@@ -158,6 +188,7 @@ class HookChain:
         """Process an answer: None lets the event pass, a text refuses it."""
         self._pending_call = None
         if refusal is None:
+            self._lacks_consent = False
             self._run()
         else:
             self._calls.refusals += 1
@@ -165,10 +196,18 @@ class HookChain:
 
     def unanswered(self, hook: Hook) -> None:
         """Refuse or continue, as the hook's strategy says, if no answer comes."""
-        self._pending_call = None
+        self._pending_call = self._queued_at = None
         if hook.strategy is HookStrategy.WAIT_OR_REFUSE:
             self._settle(HookTimeout(hook.name))
         else:
+            self._run()
+
+    def unqueued(self, hook: Hook) -> None:
+        """Make the call that had to wait for others to be answered."""
+        self._queued_at = None
+        if not hook.registered:
+            self.unanswered(hook)
+        elif self._ask(hook):
             self._run()
 
     def cancel(self) -> None:
@@ -178,6 +217,9 @@ class HookChain:
         if self._pending_call is not None:
             self._calls.give_up(*self._pending_call)
             self._pending_call = None
+        if self._queued_at is not None:
+            self._calls.unqueue(self._queued_at, self)
+            self._queued_at = None
 
     def _run(self) -> None:
         event = self.event
@@ -186,15 +228,24 @@ class HookChain:
                 continue
             if hook.strategy is HookStrategy.TELL or event.kind not in REFUSABLE:
                 self._calls.tell(hook, event)
-                continue
-            identifier = self._calls.ask(hook, self)
-            if identifier is not None:
-                self._pending_call = hook, identifier
+            elif not self._ask(hook):
                 return
-            if hook.strategy is HookStrategy.WAIT_OR_REFUSE:
-                self._settle(HookTimeout(hook.name))
-                return
-        self._settle(None)
+        self._settle(MiddlewareMissing(event.subject) if self._lacks_consent else None)
+
+    def _ask(self, hook: Hook) -> bool:
+        """Call a hook; return whether the next one may be called at once."""
+        if self._calls.is_full(hook):
+            self._queued_at = hook
+            self._calls.queue(hook, self)
+            return False
+        identifier = self._calls.ask(hook, self)
+        if identifier is not None:
+            self._pending_call = hook, identifier
+            return False
+        if hook.strategy is HookStrategy.WAIT_OR_REFUSE:
+            self._settle(HookTimeout(hook.name))
+            return False
+        return True
 
     def _settle(self, error: PeerError | None) -> None:
         self.settled = True
@@ -205,31 +256,92 @@ class HookChain:
 
 
 class Calls:
-    """All calls to middleware, with their answers and timeouts."""
+    """All calls to middleware, with their answers and timeouts.
 
-    def __init__(self, timers: Timers, clock: Clock, next_identifier: Callable[[], int]) -> None:
+    A middleware has at most `open_max` open calls. Further events wait until one is answered or
+    times out; hooks that need not consent are not told.
+    """
+
+    def __init__(
+        self,
+        timers: Timers,
+        clock: Clock,
+        next_identifier: Callable[[], int],
+        *,
+        open_max: int = HOOK_CALLS_OPEN_MAX,
+    ) -> None:
         self._timers = timers
         self._clock = clock
         self._next_identifier = next_identifier
+        self._open_max = open_max
         self._hooks: dict[int, Hook] = {}  # by call, while its answer is awaited
+        self._open: Counter[Middleware] = Counter()
+        self._queues: dict[Middleware, dict[HookChain, Hook]] = {}
         self.made = 0
         self.refusals = 0
         self.unanswered = 0
+        self.untold = 0
+
+    def __len__(self) -> int:
+        return len(self._hooks) + len(self._queues)
+
+    def is_full(self, hook: Hook) -> bool:
+        """Return whether the middleware of a hook has as many open calls as it may have."""
+        return hook.middleware is not None and self._open[hook.middleware] >= self._open_max
+
+    def queue(self, hook: Hook, chain: HookChain) -> None:
+        """Let a chain wait until the middleware of a hook has fewer open calls."""
+        if hook.middleware is not None:
+            self._queues.setdefault(hook.middleware, {})[chain] = hook
+
+    def unqueue(self, hook: Hook, chain: HookChain) -> None:
+        """Let a chain wait no longer: its event is not of interest any more."""
+        if hook.middleware is not None:
+            queue = self._queues.get(hook.middleware, {})
+            queue.pop(chain, None)
+            if not queue:
+                self._queues.pop(hook.middleware, None)
+
+    def leave(self, middleware: Middleware) -> None:
+        """Forget a middleware that disconnected; events that wait for its calls are unanswered."""
+        self._open.pop(middleware, None)
+        for chain, hook in self._queues.pop(middleware, {}).items():
+            self.unanswered += 1
+            chain.unanswered(hook)
+
+    def _closed(self, middleware: Middleware) -> None:
+        """Count the end of a call, and make the next one that waits for it."""
+        self._open[middleware] -= 1
+        if not self._open[middleware]:
+            del self._open[middleware]
+        queue = self._queues.get(middleware)
+        if queue:
+            chain = next(iter(queue))
+            hook = queue.pop(chain)
+            if not queue:
+                del self._queues[middleware]
+            chain.unqueued(hook)
 
     def tell(self, hook: Hook, event: Event) -> None:
-        """Make a call without awaiting an answer."""
+        """Make a call without awaiting an answer, unless too many calls are open."""
+        middleware = hook.middleware
+        if middleware is None or self.is_full(hook):
+            self.untold += 1
+            return
         identifier = self._next_identifier()
-        if hook.middleware.call(identifier, hook.name, event):
+        if middleware.call(identifier, hook.name, event):
             self.made += 1
-            hook.middleware.given_up(identifier)
+            middleware.given_up(identifier)
 
     def ask(self, hook: Hook, chain: HookChain) -> int | None:
         """Make a call and await its answer; return its identifier, None if it cannot be made."""
+        middleware = hook.middleware
         identifier = self._next_identifier()
-        if not hook.middleware.call(identifier, hook.name, chain.event):
+        if middleware is None or not middleware.call(identifier, hook.name, chain.event):
             self.unanswered += 1
             return None
         self.made += 1
+        self._open[middleware] += 1
         self._hooks[identifier] = hook
         hook.waiting[identifier] = self._clock.monotonic() + hook.timeout_seconds, chain
         self._start_timer(hook)
@@ -241,17 +353,28 @@ class Calls:
         if hook is not None:
             _, chain = hook.waiting.pop(identifier)
             chain.answered(hook, refusal)
+            if hook.middleware is not None:
+                self._closed(hook.middleware)
 
     def give_up(self, hook: Hook, identifier: int) -> None:
         """Stop awaiting the answer to a call."""
         del self._hooks[identifier], hook.waiting[identifier]
-        hook.middleware.given_up(identifier)
+        if hook.middleware is not None:
+            hook.middleware.given_up(identifier)
+            self._closed(hook.middleware)
 
     def end(self, hook: Hook) -> None:
-        """End all calls of a removed hook as unanswered."""
+        """End all calls of a hook, also those that wait, as unanswered."""
         if hook.timer is not None:
             hook.timer.cancel()
             hook.timer = None
+        if hook.middleware is not None:
+            waiting = self._queues.get(hook.middleware, {})
+            for chain in [chain for chain, wanted in waiting.items() if wanted is hook]:
+                if chain in waiting:
+                    self.unqueue(hook, chain)
+                    self.unanswered += 1
+                    chain.unanswered(hook)
         self._leave_unanswered(hook, list(hook.waiting))
 
     def _start_timer(self, hook: Hook) -> None:

@@ -7,12 +7,14 @@ Messages that no hook may see stay on the batch path. While there are hooks on m
 at the watched topics, by permit tables like those of principals.
 """
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Iterable
 from typing import Final
 from weakref import WeakKeyDictionary
 
 from penstock.core.access import Action, Principal
 from penstock.core.hook_calls import (
+    REFUSABLE,
     Calls,
     Event,
     EventKind,
@@ -21,9 +23,16 @@ from penstock.core.hook_calls import (
     Middleware,
 )
 from penstock.core.sessions import Session
-from penstock.core.timers import Timers
+from penstock.core.timers import Timer, Timers
 from penstock.errors import InvalidHook, NotAllowed
-from penstock.limits import HOOK_TIMEOUT_MS_MAX, HOOKS_MAX
+from penstock.limits import (
+    HOOK_CALLS_OPEN_MAX,
+    HOOK_GRACE_SECONDS,
+    HOOK_TIMEOUT_MS_MAX,
+    HOOKS_MAX,
+)
+from penstock.middleware import HookStrategy
+from penstock.patterns import compile_pattern, covers
 from penstock.ports import Clock
 from penstock.protocols import SOURCES, Source
 
@@ -35,7 +44,12 @@ _WITH_HEADERS: Final = frozenset(source for source in _ALL_SOURCES if source.car
 
 
 class Hooks:
-    """All hooks of a broker."""
+    """All hooks of a broker.
+
+    A hook that must consent (strategy WAIT_OR_REFUSE) outlives its connection for `grace_seconds`:
+    until it is registered again or unregistered by its principal, what it would judge is refused.
+    `required` are patterns of topics whose messages need the consent of some hook.
+    """
 
     def __init__(
         self,
@@ -45,8 +59,13 @@ class Hooks:
         *,
         hooks_max: int = HOOKS_MAX,
         timeout_ms_max: int = HOOK_TIMEOUT_MS_MAX,
+        calls_open_max: int = HOOK_CALLS_OPEN_MAX,
     ) -> None:
-        self.calls = Calls(timers, clock, next_identifier)
+        self.calls = Calls(timers, clock, next_identifier, open_max=calls_open_max)
+        self.grace_seconds = HOOK_GRACE_SECONDS
+        self._timers = timers
+        self._graces: dict[Hook, Timer] = {}
+        self._required: tuple[str, ...] = ()
         self._hooks_max = hooks_max
         self._timeout_ms_max = timeout_ms_max
         self._by_name: dict[str, Hook] = {}
@@ -68,9 +87,14 @@ class Hooks:
         A hook on messages of a topic needs permission to subscribe to it. All other hooks need
         permission to subscribe to everything.
         """
-        if hook.name in self._by_name:
+        if hook.middleware is None:
+            raise AssertionError("a hook without a middleware")
+        former = self._by_name.get(hook.name)
+        if former is not None and (
+            former.middleware is not None or former.owner[1] != hook.owner[1]
+        ):
             raise InvalidHook(hook.name, "the name is taken")
-        if len(self._by_name) >= self._hooks_max:
+        if former is None and len(self._by_name) >= self._hooks_max:
             raise InvalidHook(hook.name, f"the limit of {self._hooks_max} hooks is reached")
         if hook.timeout_seconds * 1000 > self._timeout_ms_max:
             raise InvalidHook(hook.name, f"no timeout may be above {self._timeout_ms_max} ms")
@@ -84,6 +108,9 @@ class Hooks:
     def register(self, hook: Hook) -> None:
         """Register a hook; raise InvalidHook or NotAllowed as `check` does."""
         self.check(hook)
+        former = self._by_name.get(hook.name)
+        if former is not None:
+            self._remove(former)
         hook.registered = True
         self._by_name[hook.name] = hook
         # Sorting is stable: equal priorities stay in the order of registration.
@@ -98,21 +125,58 @@ class Hooks:
         Events that await an answer of the hook continue as if it timed out.
         """
         hook = self._by_name.get(name)
-        if hook is None or hook.middleware.session is not session:
+        if hook is None or not _owns(session, hook):
             raise InvalidHook(name, "not registered by this client")
         self._remove(hook)
         self.calls.end(hook)
 
     def closed(self, session: Session) -> None:
-        """Remove all hooks of a client that disconnected, then notify DISCONNECT hooks."""
-        mine = [hook for hook in self._by_name.values() if hook.middleware.session is session]
+        """End the hooks of a client that disconnected, then notify DISCONNECT hooks.
+
+        Hooks that must consent stay without a middleware, for the time of grace.
+        """
+        mine = [
+            hook
+            for hook in self._by_name.values()
+            if hook.middleware is not None and hook.middleware.session is session
+        ]
+        gone = {hook.middleware for hook in mine if hook.middleware is not None}
         for hook in mine:
-            self._remove(hook)
+            hook.middleware = None
+            if self._outlives(hook):
+                self._graces[hook] = self._timers.after(
+                    self.grace_seconds, functools.partial(self._remove, hook)
+                )
+            else:
+                self._remove(hook)
+        for middleware in gone:
+            self.calls.leave(middleware)
         for hook in mine:
             self.calls.end(hook)
         self.tell(EventKind.DISCONNECT, session.name, session)
 
+    def _outlives(self, hook: Hook) -> bool:
+        return (
+            self.grace_seconds > 0
+            and hook.strategy is HookStrategy.WAIT_OR_REFUSE
+            and hook.kind in REFUSABLE
+        )
+
+    def require(self, patterns: Iterable[str]) -> None:
+        """Set the patterns of topics whose messages need consent; raise InvalidPattern."""
+        required = tuple(patterns)
+        for pattern in required:
+            compile_pattern(pattern)
+        self._required = required
+        self._update_watched()
+
+    def _requires(self, topic: str) -> bool:
+        return any(covers(pattern, topic) for pattern in self._required)
+
     def _remove(self, hook: Hook) -> None:
+        grace = self._graces.pop(hook, None)
+        if grace is not None:
+            grace.cancel()
         hook.registered = False
         del self._by_name[hook.name]
         self._by_kind[hook.kind] = tuple(
@@ -129,7 +193,8 @@ class Hooks:
 
     def ask(self, event: Event) -> HookChain:
         """Run the hooks of an event; the chain may be settled on return."""
-        return HookChain(self.calls, iter(self._by_kind[event.kind]), event)
+        required = event.kind is EventKind.PUSH and self._requires(event.subject)
+        return HookChain(self.calls, iter(self._by_kind[event.kind]), event, required=required)
 
     def tell(self, kind: EventKind, subject: str, session: Session) -> None:
         """Notify hooks of an event that cannot be refused."""
@@ -140,9 +205,12 @@ class Hooks:
 
     def watch(self, protocol: Source, topic: str) -> bool:
         """Return whether a hook may see messages of `topic` from clients of `protocol`."""
-        return protocol in self.watched and any(
-            hook.watches(topic) and (protocol in _WITH_HEADERS or not hook.headers)
-            for hook in self._by_kind[EventKind.PUSH]
+        return protocol in self.watched and (
+            self._requires(topic)
+            or any(
+                hook.watches(topic) and (protocol in _WITH_HEADERS or not hook.headers)
+                for hook in self._by_kind[EventKind.PUSH]
+            )
         )
 
     def permits(self, session: Session) -> bytearray:
@@ -165,7 +233,9 @@ class Hooks:
     def _update_watched(self) -> None:
         """Update `watched` and discard the permit tables."""
         pushes = self._by_kind[EventKind.PUSH]
-        if not pushes:
+        if self._required:
+            self.watched = _ALL_SOURCES
+        elif not pushes:
             self.watched = frozenset()
         elif all(hook.headers for hook in pushes):
             self.watched = _WITH_HEADERS
@@ -176,6 +246,12 @@ class Hooks:
     def rules_changed(self) -> None:
         """Discard the permit tables, after access rules have changed."""
         self._tables = {protocol: WeakKeyDictionary() for protocol in self.watched}
+
+
+def _owns(session: Session, hook: Hook) -> bool:
+    if hook.middleware is None:
+        return hook.owner[1] == session.principal.name
+    return hook.middleware.session is session
 
 
 def _may_see_all(principal: Principal) -> bool:

@@ -27,6 +27,8 @@ class ErrorCode(enum.StrEnum):
     INVALID_HOOK = "invalid-hook"
     HOOK_REFUSED = "hook-refused"
     HOOK_TIMEOUT = "hook-timeout"
+    MIDDLEWARE_MISSING = "middleware-missing"
+    RESERVED_HEADER = "reserved-header"
     AUTHENTICATION_FAILED = "authentication-failed"
     # The log
     LOG_UNAVAILABLE = "log-unavailable"

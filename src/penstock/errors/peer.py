@@ -15,12 +15,14 @@ __all__ = [
     "LogDamaged",
     "LogError",
     "LogUnavailable",
+    "MiddlewareMissing",
     "NoHistory",
     "NotAllowed",
     "NotSubscribed",
     "OffsetBelowHorizon",
     "OffsetPastEnd",
     "OutOfSequence",
+    "ReservedHeader",
     "TooManyMessages",
     "TooManySubscriptions",
     "UnrecognisedProtocol",
@@ -223,6 +225,15 @@ class HookRefused(PeerError):
         return self.reason or f"refused by hook {self.hook!r}"
 
 
+class ReservedHeader(PeerError):
+    """A message brings a header that only the broker may set."""
+
+    code = ErrorCode.RESERVED_HEADER
+    template = "header {header!r} is reserved for the broker; choose a name without penstock-"
+
+    header: str
+
+
 class HookTimeout(PeerError):
     """A middleware that must consent gave no answer in time."""
 
@@ -230,3 +241,12 @@ class HookTimeout(PeerError):
     template = "hook {hook!r} gave no answer"
 
     hook: str
+
+
+class MiddlewareMissing(PeerError):
+    """No middleware consented to a message whose topic requires one, by the configuration."""
+
+    code = ErrorCode.MIDDLEWARE_MISSING
+    template = "messages to {topic!r} need the consent of a middleware, and none gave it"
+
+    topic: str

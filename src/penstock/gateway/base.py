@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Final
 
 import structlog
 
+from penstock.core.access import Principal
 from penstock.core.broker import Broker
 from penstock.core.hooks import Event, EventKind, HookChain
 from penstock.core.rates import RateLimit
@@ -351,7 +352,7 @@ class Gateway(ABC):
         self._hook_chain = None
         self.continue_with(lambda: then(error))
 
-    def run_connect_hooks(self, name: str, then: Callable[[], None]) -> None:
+    def run_connect_hooks(self, name: str, principal: Principal, then: Callable[[], None]) -> None:
         """Run the hooks on a connecting client; call `then`, or `refuse_connection`."""
         if not self.broker.hooks.has(EventKind.CONNECT):
             then()
@@ -364,7 +365,8 @@ class Gateway(ABC):
                 self.broker.counters.connections_failed["refused by middleware"] += 1
                 self.refuse_connection(error)
 
-        self.run_hooks(Event(EventKind.CONNECT, name, name, self.protocol), decided)
+        event = Event(EventKind.CONNECT, name, name, self.protocol, principal=principal.name)
+        self.run_hooks(event, decided)
 
     def run_message_hooks(self, event: Event, packet: Any, then: Callable[[], None]) -> None:  # noqa: ANN401
         """Run the hooks on a message; call `then`, or refuse the publish."""

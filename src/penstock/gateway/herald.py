@@ -12,6 +12,7 @@ from penstock.errors import (
     HookTimeout,
     LogError,
     LogUnavailable,
+    MiddlewareMissing,
     NotAllowed,
     OutOfSequence,
     PeerError,
@@ -117,7 +118,7 @@ class HeraldGateway(Gateway):
         if isinstance(error, TooManyMessages):
             self._error(ErrorCode.RATE_LIMIT_EXCEEDED)
             return
-        refused = isinstance(error, NotAllowed | HookRefused | HookTimeout)
+        refused = isinstance(error, NotAllowed | HookRefused | HookTimeout | MiddlewareMissing)
         self._error(ErrorCode.UNAUTHORIZED if refused else ErrorCode.CHANNEL_NOT_FOUND)
 
     def rejected(self, error: WireError) -> None:
@@ -142,12 +143,14 @@ class HeraldGateway(Gateway):
         error = self._channels_error(channels, subscribe=subscribe)
         if error is not None:
             self._refuse_handshake(error)
-        elif self.session is None:
-            self.run_connect_hooks(
-                client_id, lambda: self._new_session(client_id, channels if subscribe else b"")
-            )
-        else:
+        elif self.session is not None:
             self._acknowledge_handshake(self.session, channels if subscribe else b"")
+        elif self.options.anonymous is not None:
+            self.run_connect_hooks(
+                client_id,
+                self.options.anonymous,
+                lambda: self._new_session(client_id, channels if subscribe else b""),
+            )
 
     def _channels_error(self, channels: bytes, *, subscribe: bool) -> ErrorCode | None:
         principal = self.options.anonymous

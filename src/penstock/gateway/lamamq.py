@@ -13,24 +13,34 @@ from penstock.errors import (
     HookRefused,
     HookTimeout,
     LogUnavailable,
+    MiddlewareMissing,
     NotSubscribed,
-    OutOfSequence,
     PeerError,
+    ReservedHeader,
     TopicTableFull,
     WireError,
 )
 from penstock.gateway.base import NOT_WRITTEN, Gateway
 from penstock.gateway.lamamq_middleware import LamaMiddleware, hook_of
+from penstock.model import is_reserved_header
 from penstock.ports import Receipt
 from penstock.protocols import Protocol
 from penstock.protocols.lamamq import LAMAMQ, LAMAMQ_ERROR_MESSAGE_BYTES_MAX
 from penstock.wire import lamamq
-from penstock.wire.lamamq import BrokerState, ErrorCode, PayloadType
+from penstock.wire.lamamq import (
+    BROKER_ID_BIT,
+    BrokerState,
+    ErrorCode,
+    MessageType,
+    PayloadType,
+)
 
 __all__ = ["LamamqGateway"]
 
 _MESSAGE_ID_BYTES: Final = 4
 """An answer without an error is the id and one more byte."""
+_TYPE: Final = 4
+"""Where the type of a message is, behind its id."""
 
 
 class LamamqGateway(Gateway):
@@ -49,6 +59,7 @@ class LamamqGateway(Gateway):
         return lamamq.BrokerDecoder(
             order=self.order,
             key_required=self._key_required,
+            recalls=self._was_forwarded,
             limits=lamamq.Limits(
                 headers_max=self.limits["headers_max"],
                 headers_bytes_max=self.limits["headers_bytes_max"],
@@ -63,17 +74,34 @@ class LamamqGateway(Gateway):
             self.options.anonymous is None or authenticator.requires_key(name)
         )
 
+    def _was_forwarded(self, message_id: int) -> bool:
+        """Return whether a message id is that of a message that this client may have got."""
+        return (
+            bool(message_id & BROKER_ID_BIT)
+            and self._gets_forwards
+            and self.broker.encoders.forward_ids.is_recent(message_id & ~BROKER_ID_BIT)
+        )
+
+    @property
+    def _gets_forwards(self) -> bool:
+        session = self.session
+        return session is not None and (self._middleware is not None or bool(session.subscriptions))
+
     # --- Pushes -----------------------------------------------------------------------------------
 
     def scan(
         self, session: Session, data: memoryview, start: int, *, permits: bytearray | None
     ) -> int:
         """See the base class: stop at ids that may belong to answers, for the decoder."""
-        awaited = bool(self.decoder.awaited)
+        awaited = self._gets_forwards or bool(self.decoder.awaited)
         return self._scan(session, data, start, permits=permits, answers_awaited=awaited)
 
     def scan_decoded(self, session: Session, frame: memoryview) -> int:
-        """See the base class: a decoded push is a push, with any id."""
+        """See the base class: a decoded push is a push, with any id, and so is a forward."""
+        if frame[_TYPE] == MessageType.FORWARD:
+            pushed = bytearray(frame)
+            pushed[_TYPE] = MessageType.PUSH
+            frame = memoryview(bytes(pushed))
         return self._scan(session, frame, 0, permits=None, answers_awaited=False)
 
     def _scan(
@@ -126,11 +154,13 @@ class LamamqGateway(Gateway):
         )
 
     def topic_of(self, packet: lamamq.FromClient) -> str | None:
-        """See the base class."""
-        return packet.message.routing_key if isinstance(packet, lamamq.Push) else None
+        """See the base class: not for a message with a header that only the broker may set."""
+        if isinstance(packet, lamamq.Push | lamamq.Forward) and not _reserved(packet.message):
+            return packet.message.routing_key
+        return None
 
     def message_event(
-        self, session: Session, packet: lamamq.Push, topic: str, value: bytes
+        self, session: Session, packet: lamamq.Push | lamamq.Forward, topic: str, value: bytes
     ) -> Event:
         """See the base class: adds headers, time and payload type."""
         message = packet.message
@@ -146,7 +176,9 @@ class LamamqGateway(Gateway):
             created_at=message.created_at,
         )
 
-    def refuse_publish(self, packet: lamamq.Push, error: PeerError | CallerError) -> None:
+    def refuse_publish(
+        self, packet: lamamq.Push | lamamq.Forward, error: PeerError | CallerError
+    ) -> None:
         """See the base class."""
         self._answer(packet.message_id, error)
 
@@ -154,14 +186,7 @@ class LamamqGateway(Gateway):
 
     def handle(self, packet: lamamq.FromClient) -> None:
         """See the base class."""
-        try:
-            self.state = lamamq.BROKER.advance(self.state, packet)
-        except OutOfSequence as error:
-            if not isinstance(packet, lamamq.Forward):
-                raise
-            self.broker.counters.frames_rejected[self.protocol] += 1
-            self._answer(packet.message_id, error)
-            return
+        self.state = lamamq.BROKER.advance(self.state, packet)
         match packet:
             case lamamq.Authentication(name, key):
                 self._handle_authentication(name, key)
@@ -183,6 +208,9 @@ class LamamqGateway(Gateway):
                 self._register(session, packet)
             case lamamq.Unregister(message_id, hook_name):
                 self._unregister(session, message_id, hook_name)
+            case lamamq.Push(message_id, message) | lamamq.Forward(message_id, message):
+                self.broker.counters.messages_refused[self.protocol] += 1
+                self._answer(message_id, ReservedHeader(_reserved(message) or ""))
             case lamamq.Answer(message_id, error, text):
                 if self._middleware is not None:
                     refusal = None if error is None else text
@@ -193,7 +221,9 @@ class LamamqGateway(Gateway):
     def rejected(self, error: WireError) -> None:
         """See the base class: a malformed answer to a hook call refuses the event."""
         message_id = error.message_id if isinstance(error, lamamq.LamaError) else 0
-        if self._middleware is None or not self._middleware.answered(message_id, str(error)):
+        if self._middleware is not None and self._middleware.answered(message_id, str(error)):
+            return
+        if not self._was_forwarded(message_id):
             self._answer(message_id, error)
 
     def framing_lost(self, error: WireError) -> None:
@@ -222,8 +252,10 @@ class LamamqGateway(Gateway):
             self._send(lamamq.VERSIONS_OFFERED)
 
     def _handle_version(self, choice: lamamq.VersionChoice) -> None:
+        if self._principal is None:
+            raise AssertionError("a version choice without a principal")
         if lamamq.accepts(choice):
-            self.run_connect_hooks(self._name, self._open)
+            self.run_connect_hooks(self._name, self._principal, self._open)
         else:
             text = f"version {choice.major}.{choice.minor} was not offered"
             self._refuse_handshake(ErrorCode.BAD_REQUEST, text)
@@ -306,6 +338,11 @@ class LamamqGateway(Gateway):
             self.session.reply(data)
 
 
+def _reserved(message: lamamq.Message) -> str | None:
+    """Return the first header of a message that only the broker may set."""
+    return next((key for key, _ in message.headers if is_reserved_header(key)), None)
+
+
 def _text(error: PeerError | CallerError) -> str:
     """Return the text of an error, cut to the length that an answer holds."""
     return str(error).encode()[:LAMAMQ_ERROR_MESSAGE_BYTES_MAX].decode(errors="ignore")
@@ -315,7 +352,7 @@ def _code(error: PeerError | CallerError) -> ErrorCode:
     match error:
         case HookRefused():
             return ErrorCode.MIDDLEWARE_REFUSED
-        case HookTimeout():
+        case HookTimeout() | MiddlewareMissing():
             return ErrorCode.MIDDLEWARE_TIMEOUT
         case TopicTableFull() | LogUnavailable():
             return ErrorCode.SERVER_EXCEPTION

@@ -77,7 +77,9 @@ class RheosGateway(Gateway):
             self._refuse_client()
             return
         name = str(uuid.UUID(bytes=client_id))
-        self.run_connect_hooks(name, lambda: self._open(client_id, name=name, principal=principal))
+        self.run_connect_hooks(
+            name, principal, lambda: self._open(client_id, name=name, principal=principal)
+        )
 
     def _open(self, client_id: bytes, *, name: str, principal: Principal) -> None:
         try:

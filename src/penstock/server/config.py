@@ -30,6 +30,7 @@ __all__ = [
     "Durability",
     "FlightConfig",
     "HeraldConfig",
+    "HooksConfig",
     "HttpConfig",
     "IdentityConfig",
     "LimitsConfig",
@@ -37,6 +38,7 @@ __all__ = [
     "LogConfig",
     "PrincipalConfig",
     "ProgramConfig",
+    "RequiredHookConfig",
     "RuleConfig",
     "TopicDurabilityConfig",
     "Verdict",
@@ -182,6 +184,19 @@ class HeraldConfig(_Table, frozen=True):
     replay: dict[str, str] = {}
 
 
+class RequiredHookConfig(_Table, frozen=True):
+    """`[[hooks.required]]`: topics whose messages need the consent of a middleware."""
+
+    topics: Annotated[tuple[_Text, ...], Meta(min_length=1)]
+
+
+class HooksConfig(_Table, frozen=True):
+    """`[hooks]`: hooks of middleware."""
+
+    grace_seconds: Annotated[float, Meta(ge=0, le=86_400)] = bounds.HOOK_GRACE_SECONDS
+    required: tuple[RequiredHookConfig, ...] = ()
+
+
 class ListenerConfig(_Table, frozen=True):
     """`[[listener]]`: an address where clients connect. Options are keys or part of the URL."""
 
@@ -274,6 +289,7 @@ class Config(_Table, frozen=True):
     data: DataConfig = DataConfig()
     log: LogConfig = LogConfig()
     herald: HeraldConfig = HeraldConfig()
+    hooks: HooksConfig = HooksConfig()
     anonymous: AnonymousConfig = AnonymousConfig()
     listener: tuple[ListenerConfig, ...] = ()
     principal: tuple[PrincipalConfig, ...] = ()
@@ -316,6 +332,11 @@ class Config(_Table, frozen=True):
                 bytes_max=self.log.bytes_max or None,
             ),
         )
+
+    @property
+    def topics_judged(self) -> list[str]:
+        """The patterns of topics whose messages need the consent of a middleware."""
+        return [topic for each in self.hooks.required for topic in each.topics]
 
     @property
     def herald_replay(self) -> dict[int, str]:

@@ -57,6 +57,11 @@ def _check_replay(config: Config, problems: Problems) -> None:
             problems.add(key, 'there is no history with broker.durability = "memory"')
 
 
+def _check_hooks(config: Config, problems: Problems) -> None:
+    for index, required in enumerate(config.hooks.required):
+        _check_patterns(required.topics, f"hooks.required[{index}].topics", problems)
+
+
 def _check_log(config: Config, problems: Problems) -> None:
     for index, rule in enumerate(config.log.durability):
         key = f"log.durability[{index}]"
@@ -255,6 +260,7 @@ def _check_access(address: Address, key: str, config: Config, problems: Problems
 _CHECKS: Final[tuple[Check[Config], ...]] = (
     (_check_channels, frozenset({"herald"})),
     (_check_replay, frozenset({"herald", "broker"})),
+    (_check_hooks, frozenset({"hooks"})),
     (_check_log, frozenset({"log", "broker"})),
     (_check_anonymous, frozenset({"anonymous"})),
     (_check_principals, frozenset({"principal"})),

@@ -14,6 +14,8 @@ RELOADABLE: Final = frozenset(
         "broker.subscriptions_max",
         "broker.hold_seconds_max",
         "broker.slow_consumer",
+        "hooks.grace_seconds",
+        "hooks.required",
         "limits.stop_seconds_max",
         "principal",
         "anonymous.default",

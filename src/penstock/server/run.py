@@ -45,6 +45,7 @@ class Running:
         """Start all listeners and programs; raise OperatorError."""
         self.server.http.starting = True
         await self.server.start()
+        self._apply_hooks()
         for each in self.config.listener:
             address = each.address
             self.addresses += (await self.server.listen(address, options=self._options(address)),)
@@ -60,6 +61,13 @@ class Running:
         if address is None or any(address.beside(each.address) for each in self.config.listener):
             return
         self.http = await self.server.listen(address, options=self._options(address))
+
+    def _apply_hooks(self) -> None:
+        """Apply the settings of hooks, and new access rules to them."""
+        hooks = self.server.broker.hooks
+        hooks.grace_seconds = self.config.hooks.grace_seconds
+        hooks.require(self.config.topics_judged)
+        hooks.rules_changed()
 
     async def _serve_flight(self) -> None:
         """Listen for Flight, if the configuration says so."""
@@ -87,8 +95,8 @@ class Running:
         reloaded, waiting = reload(self.config, new)
         self.config = reloaded.config
         gone = self.authenticator.update(reloaded.config)
-        self.server.broker.hooks.rules_changed()
         broker = self.server.broker
+        self._apply_hooks()
         broker.settings = reloaded.config.broker_settings
         for session in broker.sessions:
             if session.principal.name in gone:

@@ -9,7 +9,14 @@ from penstock.core.broker import Broker
 from penstock.core.hooks import Event, EventKind, Hook, HookChain, Hooks
 from penstock.core.routing import Encoding
 from penstock.core.sessions import Session
-from penstock.errors import HookRefused, HookTimeout, InvalidHook, NotAllowed, PeerError
+from penstock.errors import (
+    HookRefused,
+    HookTimeout,
+    InvalidHook,
+    MiddlewareMissing,
+    NotAllowed,
+    PeerError,
+)
 from penstock.middleware import HookStrategy
 from penstock.protocols import Protocol
 from penstock.protocols.herald import HERALD
@@ -20,7 +27,7 @@ from tests.support.fakes import FakeClock, RecordingLink
 WAIT, GO_ON, TELL = HookStrategy.WAIT_OR_REFUSE, HookStrategy.WAIT_OR_GO_ON, HookStrategy.TELL
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(eq=False)
 class FakeMiddleware:
     """Keeps the calls it gets."""
 
@@ -386,3 +393,115 @@ def test_rules_that_change_while_hooks_watch_hold_at_once() -> None:
     table = broker.permits(session)
     assert table is not None
     assert not any(table)
+
+
+# --- Hooks that outlive their connection ----------------------------------------------------------
+
+
+def test_a_hook_that_must_consent_refuses_after_its_connection_until_its_grace_is_over(
+    bench: Bench,
+) -> None:
+    """Once broken: with the connection of a guard went its hooks, and everything passed."""
+    bench.hooks.register(bench.hook("guard"))
+    bench.hooks.register(bench.hook("ear", strategy=GO_ON))
+    bench.broker.close(bench.middleware.session)
+    _, verdicts = bench.ask()
+    assert repr(verdicts) == repr([HookTimeout("guard")])
+    assert len(bench.hooks) == 1
+    bench.pass_time(59)
+    assert repr(bench.ask()[1]) == repr([HookTimeout("guard")])
+    bench.pass_time(2)
+    assert bench.ask()[1] == [None]
+    assert not len(bench.hooks)
+
+
+def test_only_the_principal_of_a_hook_takes_it_over(bench: Bench) -> None:
+    bench.hooks.register(bench.hook("guard"))
+    bench.broker.close(bench.middleware.session)
+    stranger = FakeMiddleware(bench.open("middleware", principal=Principal("stranger")))
+    with pytest.raises(InvalidHook, match="taken"):
+        bench.hooks.register(bench.hook("guard", middleware=stranger))
+    with pytest.raises(InvalidHook, match="not registered by this client"):
+        bench.hooks.unregister(stranger.session, "guard")
+    again = FakeMiddleware(bench.open("another connection"))
+    bench.hooks.register(bench.hook("guard", middleware=again))
+    _, verdicts = bench.ask()
+    bench.hooks.calls.answered(again.calls[0][0], None)
+    assert verdicts == [None]
+    bench.pass_time(120)
+    assert len(bench.hooks) == 1
+
+
+def test_without_grace_hooks_end_with_their_connection(bench: Bench) -> None:
+    bench.hooks.grace_seconds = 0
+    bench.hooks.register(bench.hook("guard"))
+    bench.broker.close(bench.middleware.session)
+    assert bench.ask()[1] == [None]
+
+
+# --- Topics that need consent ---------------------------------------------------------------------
+
+
+def test_a_required_topic_needs_the_consent_of_some_hook(bench: Bench) -> None:
+    bench.hooks.require(["orders/#"])
+    assert bench.hooks.watch(LAMAMQ, "orders/1")
+    assert bench.hooks.watch(HERALD, "orders/1")
+    assert not bench.hooks.watch(HERALD, "other")
+    assert bench.ask(bench.event("other"))[1] == [None]
+    assert repr(bench.ask(bench.event("orders/1"))[1]) == repr([MiddlewareMissing("orders/1")])
+    bench.hooks.register(bench.hook("ear", strategy=TELL))
+    assert repr(bench.ask(bench.event("orders/1"))[1]) == repr([MiddlewareMissing("orders/1")])
+    bench.hooks.register(bench.hook("guard", strategy=GO_ON, priority=1))
+    _, verdicts = bench.ask(bench.event("orders/1"))
+    assert verdicts == []
+    bench.hooks.calls.answered(bench.middleware.calls[-1][0], None)
+    assert verdicts == [None]
+    _, verdicts = bench.ask(bench.event("orders/1"))
+    bench.pass_time(1.1)
+    assert repr(verdicts) == repr([MiddlewareMissing("orders/1")])
+    bench.hooks.require([])
+    assert bench.ask(bench.event("orders/1"))[1] == []
+
+
+# --- Open calls -----------------------------------------------------------------------------------
+
+
+def few_calls(bench: Bench, count: int) -> Hooks:
+    numbers = iter(range(1000))
+    clock, timers = bench.clock, bench.broker.timers
+    bench.hooks = Hooks(timers, clock, lambda: next(numbers), calls_open_max=count)
+    return bench.hooks
+
+
+def test_events_wait_while_a_middleware_has_too_many_open_calls(bench: Bench) -> None:
+    hooks = few_calls(bench, 2)
+    hooks.register(bench.hook("guard"))
+    hooks.register(bench.hook("ear", strategy=TELL, priority=-1))
+    asked = [bench.ask(bench.event(str(number))) for number in range(5)]
+    guards = [event.subject for _, name, event in bench.middleware.calls if name == "guard"]
+    assert guards == ["0", "1"]
+    assert hooks.calls.untold == 3
+    asked[2][0].cancel()
+    calls = {event.subject: number for number, name, event in bench.middleware.calls}
+    hooks.calls.answered(calls["0"], None)
+    assert asked[0][1] == [None]
+    guards = [event.subject for _, name, event in bench.middleware.calls if name == "guard"]
+    assert guards == ["0", "1", "3"]
+    bench.pass_time(1.1)
+    assert repr(asked[1][1]) == repr(asked[3][1]) == repr([HookTimeout("guard")])
+    guards = [event.subject for _, name, event in bench.middleware.calls if name == "guard"]
+    assert guards == ["0", "1", "3", "4"]
+    hooks.closed(bench.middleware.session)
+    assert repr(asked[4][1]) == repr([HookTimeout("guard")])
+    assert asked[2][1] == []
+    assert not len(hooks.calls)
+
+
+def test_events_that_wait_for_a_call_end_with_the_middleware(bench: Bench) -> None:
+    hooks = few_calls(bench, 1)
+    for name in ("one", "two"):
+        hooks.register(bench.hook(name, strategy=GO_ON))
+    asked = [bench.ask(bench.event(str(number)))[1] for number in range(4)]
+    hooks.closed(bench.middleware.session)
+    assert asked == [[None]] * 4
+    assert not len(hooks.calls)

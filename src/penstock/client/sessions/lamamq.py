@@ -26,10 +26,10 @@ from penstock.protocols.lamamq import LAMAMQ, LAMAMQ_PAYLOAD_BYTES_MAX
 from penstock.wire import lamamq
 from penstock.wire.lamamq.layouts import LAYOUTS
 
-__all__ = ["HOOK_HEADER", "LamamqSession"]
+__all__ = ["CALL_HEADERS", "LamamqSession"]
 
-HOOK_HEADER: Final = "penstock-hook"
-"""First header of a Forward that is a hook call; its value is the name of the hook."""
+CALL_HEADERS: Final = ("penstock-hook", "penstock-event", "penstock-client", "penstock-protocol")
+"""First headers of a Forward that is a hook call; the first value is the name of the hook."""
 
 _LAYOUTS: Final = LAYOUTS["big"]
 _WANTED: Final = (1, 0)
@@ -149,7 +149,7 @@ class LamamqSession(Session):
                 return None
 
     def _forwarded(self, packet: lamamq.Forward, message: lamamq.Message) -> Event:
-        if self._strategies and message.headers and message.headers[0][0] == HOOK_HEADER:
+        if self._strategies and tuple(key for key, _ in message.headers[:4]) == CALL_HEADERS:
             name = message.headers[0][1].decode("utf-8", "replace")
             if name in self._strategies:
                 return HookCalled(HookCall(name, packet))

@@ -9,6 +9,7 @@ from penstock.conform.lamamq.encoding import (
     BAD_REQUEST,
     BIG,
     LITTLE,
+    answer,
     counted,
     forward,
     header,
@@ -17,7 +18,7 @@ from penstock.conform.lamamq.encoding import (
     unsubscribe,
 )
 from penstock.conform.lamamq.peer import LamaPeer, client, subscriber
-from penstock.conform.peer import check
+from penstock.conform.peer import check, equal
 
 __all__ = ["cases"]
 
@@ -52,15 +53,60 @@ def a_broken_client_disturbs_no_other(context: CaseContext) -> None:
 # --- Penstock's profile ---------------------------------------------------------------------------
 
 
-@cases.profile("Forward message", "A forward from a client gets error 2 and is not delivered")
-def a_forward_from_a_client_is_refused(context: CaseContext) -> None:
+@cases.profile("Forward message", "A forward from a client is taken like a push")
+def a_forward_from_a_client_is_taken(context: CaseContext) -> None:
     topic = context.topic()
     for order in context.each((BIG, LITTLE)):
         receiver, peer = subscriber(context, topic), client(context, order=order)
-        text = peer.send(forward(9, topic, b"x", order=order)).expect_answer(9, BAD_REQUEST)
-        check(b"Forward is not allowed" in text, "a text with 'Forward is not allowed'", text)
+        peer.send(forward(9, topic, b"x", order=order)).expect_answer(9)
         peer.request(push(0, topic, b"y", order=order))
-        receiver.expect_payloads(b"y")
+        receiver.expect_payloads(b"x", b"y")
+
+
+@cases.profile("Structure - Message", "A message may have 65,535 headers")
+def a_message_may_have_65535_headers(context: CaseContext) -> None:
+    topic, headers = context.topic(), [(b"", b"")] * 65_535
+    receiver, peer = subscriber(context, topic), client(context)
+    peer.send(push(1, topic, b"x", headers=headers)).expect_answer(1)
+    found = receiver.forwarded()
+    equal(len(found.headers), len(headers), "headers")
+    equal(found.payload, b"x", "payload")
+
+
+@cases.profile("Structure - Message", "A header that begins with penstock- gets error 2")
+def a_reserved_header_is_refused(context: CaseContext) -> None:
+    topic = context.topic()
+    receiver = subscriber(context, topic)
+    for order, make in context.each(
+        [(order, make) for order in (BIG, LITTLE) for make in (push, forward)]
+    ):
+        peer = client(context, order=order)
+        for headers in (
+            [(b"penstock-hook", b"h")],
+            [(b"a", b""), (b"penstock-", b"")],
+        ):
+            peer.send(make(7, topic, b"no", headers=headers, order=order))
+            text = peer.expect_answer(7, BAD_REQUEST)
+            check(b"penstock-" in text, "a text with the name of the header", text)
+        peer.request(push(0, topic, b"yes", headers=[(b"Penstock-", b"")], order=order))
+        receiver.expect_payloads(b"yes")
+
+
+@cases.profile("Forward message", "An answer to a forward is ignored")
+def an_answer_to_a_forward_is_ignored(context: CaseContext) -> None:
+    topic = context.topic()
+    for order in context.each((BIG, LITTLE)):
+        receiver, peer = subscriber(context, topic, order=order), client(context)
+        for error, text in ((0, b""), (1, b"fail"), (2, b""), (4, b"no"), (9, b"unknown")):
+            peer.request(push(0, topic, b"x"))
+            got = receiver.forwarded()
+            receiver.send(answer(got.identifier, error, text, order=order)).settle()
+            peer.request(push(0, topic, b"y"))
+            got = receiver.forwarded()
+            receiver.send(
+                answer(got.identifier, error, text, order=order)
+                + push(5, context.topic(b"other"), b"z", order=order)
+            ).expect_answer(5)
 
 
 @cases.profile("Errors: Bad request", "A wrong field gets error 2 and the connection goes on")
@@ -94,8 +140,7 @@ def a_message_without_an_end_closes(context: CaseContext) -> None:
         (
             ("message type", header(5, 2)),
             ("payload type", topic + b"\x00\x00" + b"\x03"),
-            ("number of headers", topic + struct.pack(">H", 257)),
-            ("header size", topic + b"\x00\x01" + struct.pack(">I", 65536)),
+            ("header size", topic + b"\x00\x01" + struct.pack(">I", 1048576)),
             ("topic size", start + struct.pack(">I", 65527)),
             ("payload size", topic + b"\x00\x00\x02" + struct.pack(">I", 16777217)),
             ("pattern size", header(5, 32) + struct.pack(">I", 65527)),

@@ -11,6 +11,7 @@ from penstock.conform.lamamq.encoding import (
     BIG,
     BROKER_BIT,
     BUFFER,
+    CHOICE,
     CONNECT,
     DISCONNECT,
     EMPTY,
@@ -27,6 +28,7 @@ from penstock.conform.lamamq.encoding import (
     WAIT_OR_GO_ON,
     WAIT_OR_REFUSE,
     answer,
+    authentication,
     has_header,
     header_is,
     push,
@@ -34,7 +36,7 @@ from penstock.conform.lamamq.encoding import (
     topic_is,
     unregister,
 )
-from penstock.conform.lamamq.peer import client, middleware, subscriber
+from penstock.conform.lamamq.peer import LamaPeer, client, middleware, subscriber
 from penstock.conform.peer import check, equal
 
 __all__ = ["cases"]
@@ -277,14 +279,63 @@ def a_hook_sees_accepted_messages(context: CaseContext) -> None:
 
 @hook_case("Errors: Timeout", "A message with no room for the headers of a call gets error 3")
 def a_message_with_too_many_headers_gets_error_3(context: CaseContext) -> None:
-    full = [(b"h", b"%d" % number) for number in range(253)]
+    full = [(b"h", b"")] * 65_532
     hooking, peer = middleware(context, register(0, b"h", PUSHED)), client(context)
-    peer.send(push(1, b"t", headers=full) + push(2, b"t", headers=full[:252]))
+    peer.send(push(1, b"t", headers=full) + push(2, b"t", headers=full[:-1]))
     peer.expect_answer(1, TIMEOUT)
     call = hooking.called(b"h", b"push")
-    equal(call.headers[4:], full[:252], "headers")
+    equal(len(call.headers[4:]), len(full) - 1, "headers")
     hooking.answer(call)
     peer.expect_answer(2)
+
+
+@hook_case("Middleware register", "A hook that must consent outlives its connection")
+def a_hook_outlives_its_connection(context: CaseContext) -> None:
+    hooking, peer = middleware(context, register(0, b"guard", PUSHED)), client(context)
+    hooking.send(register(1, b"ear", PUSHED, strategy=WAIT_OR_GO_ON)).expect_answer(1)
+    peer.send(push(1, b"t"))
+    hooking.called(b"guard", b"push")
+    hooking.close()
+    peer.expect_answer(1, TIMEOUT)
+    peer.send(push(2, b"t")).expect_answer(2, TIMEOUT)
+    again = middleware(context, register(0, b"guard", PUSHED))
+    peer.send(push(3, b"t"))
+    again.answer(again.called(b"guard", b"push"))
+    peer.expect_answer(3)
+    again.send(unregister(4, b"guard")).expect_answer(4)
+    peer.send(push(4, b"t")).expect_answer(4)
+
+
+@hook_case("Middleware register", "A hook without its connection can be unregistered")
+def a_hook_without_its_connection_can_be_unregistered(context: CaseContext) -> None:
+    hooking, peer = middleware(context, register(0, b"guard", PUSHED)), client(context)
+    hooking.close()
+    peer.send(push(1, b"t")).expect_answer(1, TIMEOUT)
+    peer.send(unregister(2, b"guard")).expect_answer(2)
+    peer.send(push(3, b"t")).expect_answer(3)
+
+
+@hook_case("Middleware register", "A middleware that guards connections can connect again")
+def a_guard_of_connections_can_connect_again(context: CaseContext) -> None:
+    hooking = context.open(LamaPeer).join(b"doorkeeper")
+    hooking.send(register(1, b"door", CONNECT)).expect_answer(1)
+    hooking.close()
+    refused = context.open(LamaPeer).send(authentication(b"visitor"))
+    refused.offered()
+    refused.send(CHOICE).expect_answer(0, TIMEOUT)
+    again = context.open(LamaPeer).join(b"doorkeeper").settle()
+    again.send(unregister(2, b"door")).expect_answer(2)
+    client(context).settle()
+
+
+@hook_case("Middleware register", "A timeout of 0 is the default of one second")
+def a_timeout_of_0_is_the_default(context: CaseContext) -> None:
+    hooking = middleware(context, register(0, b"h", PUSHED, timeout_ms=0))
+    peer = client(context).send(push(1, b"t"))
+    call = hooking.called(b"h", b"push")
+    hooking.answer(call)
+    peer.expect_answer(1)
+    peer.send(push(2, b"t")).expect_answer(2, TIMEOUT)
 
 
 # --- Conditions -----------------------------------------------------------------------------------

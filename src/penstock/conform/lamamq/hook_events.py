@@ -282,9 +282,12 @@ def a_hook_that_is_removed_gives_no_answer(context: CaseContext) -> None:
             hooking.close()
         else:
             hooking.send(unregister(9, name))
+        stays = leaves and strategy == WAIT_OR_REFUSE
         for peer in (one, two):
             peer.expect_answer(1, error)
-            peer.expect_answer(2)
+            peer.expect_answer(2, TIMEOUT if stays else 0)
+        if stays:
+            one.send(unregister(3, name)).expect_answer(3)
         if not leaves:
             hooking.expect_answer(9)
             hooking.answer(calls[0], REFUSED, b"late")

@@ -1,32 +1,46 @@
 """The encoder of one protocol, and what all encoders of a broker share."""
 
 import dataclasses
+import secrets
 from abc import ABC, abstractmethod
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from penstock._kernels.batch import Batch
 from penstock._kernels.topics import TopicTable
 from penstock.core.counters import Counters
 from penstock.core.routing import Router
+from penstock.limits import FORWARDS_RECALLED_MAX
 from penstock.model import ByteOrder
 
 __all__ = ["Encoder", "EncoderContext", "ForwardIds", "Rows"]
+
+_NUMBERS: Final = 0x7FFF_FFFF
 
 Rows: TypeAlias = "memoryview[int] | None"
 """Row numbers of a batch, None for all of them."""
 
 
 class ForwardIds:
-    """Message ids of the broker's own messages: 31 bits, wrapping around."""
+    """Message ids of the broker's own messages: 31 bits, wrapping around.
+
+    The first one is random, so that clients that count their own ids do not meet them by accident.
+    """
 
     def __init__(self) -> None:
-        self._next = 0
+        self._next = secrets.randbits(31)
+        self._taken = 0
 
     def take(self, count: int = 1) -> int:
         """Return the first of `count` numbers."""
         first = self._next
-        self._next = (first + count) & 0x7FFFFFFF
+        self._next = (first + count) & _NUMBERS
+        self._taken += count
         return first
+
+    def is_recent(self, number: int) -> bool:
+        """Return whether a number is one of the last FORWARDS_RECALLED_MAX that were taken."""
+        age = (self._next - number - 1) & _NUMBERS
+        return age < min(self._taken, FORWARDS_RECALLED_MAX)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

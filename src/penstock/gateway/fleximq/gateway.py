@@ -15,6 +15,7 @@ from penstock.errors import (
     HookRefused,
     HookTimeout,
     LogUnavailable,
+    MiddlewareMissing,
     NotAllowed,
     OutOfSequence,
     PeerError,
@@ -55,6 +56,7 @@ _PUBLISH_STATUS: Final[Mapping[type[Exception], StatusCode]] = MappingProxyType(
         NotAllowed: StatusCode.FORBIDDEN,
         HookRefused: StatusCode.FORBIDDEN,
         HookTimeout: StatusCode.GATEWAY_TIMEOUT,
+        MiddlewareMissing: StatusCode.GATEWAY_TIMEOUT,
         TooManyMessages: StatusCode.TOO_MANY_REQUESTS,
         TopicTableFull: StatusCode.SERVICE_UNAVAILABLE,
     }
@@ -252,7 +254,7 @@ class FleximqGateway(Gateway):
 
     def _identified(self, found: Principal | PeerError) -> None:
         if isinstance(found, Principal):
-            self.run_connect_hooks(found.name, lambda: self._complete_join(found))
+            self.run_connect_hooks(found.name, found, lambda: self._complete_join(found))
             return
         self.log_refused_client(
             found.reason if isinstance(found, AuthenticationFailed) else str(found)

@@ -17,7 +17,7 @@ from penstock.limits import (
     SINK_VALUE_BYTES_MAX,
     TOPIC_NAME_BYTES_MAX,
 )
-from penstock.model import is_publishable
+from penstock.model import RESERVED_HEADER_PREFIX, is_publishable
 from penstock.storage.rows import check_column
 from penstock.storage.schema import ROWS_SCHEMA
 
@@ -204,6 +204,8 @@ def _headers(batch: pa.RecordBatch) -> pa.Array:
         raise BadRows("headers", f"a row has {most}, allowed are {MESSAGE_HEADERS_MAX}")
     entries = pc.list_flatten(column)
     keys = pc.fill_null(pc.struct_field(entries, "key"), "")
+    if pc.any(pc.starts_with(keys, RESERVED_HEADER_PREFIX)).as_py():
+        raise BadRows("headers", f"names that begin with {RESERVED_HEADER_PREFIX} are the broker's")
     values = pc.fill_null(pc.struct_field(entries, "value"), b"")
     longest = pc.max(pc.add(pc.binary_length(keys), pc.binary_length(values))).as_py() or 0
     if longest * most > MESSAGE_HEADERS_BYTES_MAX and _largest(lengths, keys, values) > (

@@ -9,8 +9,10 @@ from penstock.errors import (
     InvalidPattern,
     InvalidTopicName,
     LogUnavailable,
+    MiddlewareMissing,
     NotAllowed,
     PenstockError,
+    ReservedHeader,
     TooManyMessages,
     TopicTableFull,
 )
@@ -41,6 +43,8 @@ _STATUS: Final[dict[type[PenstockError], int]] = {
     TopicTableFull: 503,
     LogUnavailable: 503,
     HookTimeout: 503,
+    MiddlewareMissing: 503,
+    ReservedHeader: 400,
 }
 
 

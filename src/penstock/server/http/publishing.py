@@ -12,13 +12,19 @@ import msgspec
 
 from penstock.core.access import Action, Principal
 from penstock.core.hooks import Event, EventKind
-from penstock.errors import InvalidTopicName, LogUnavailable, NotAllowed, PeerError
+from penstock.errors import (
+    InvalidTopicName,
+    LogUnavailable,
+    NotAllowed,
+    PeerError,
+    ReservedHeader,
+)
 from penstock.limits import (
     MESSAGE_HEADERS_BYTES_MAX,
     MESSAGE_HEADERS_MAX,
     TOPIC_NAME_BYTES_MAX,
 )
-from penstock.model import is_publishable, message_id
+from penstock.model import is_publishable, is_reserved_header, message_id
 from penstock.ports import Prepared, Storage
 from penstock.protocols import HTTP
 from penstock.server.http.context import HttpContext
@@ -33,8 +39,9 @@ CORRELATION: Final = "http"
 async def publish(context: HttpContext, principal: Principal, message: Message) -> Published:
     """Publish a message; return when it is on disk, or at once if the storage keeps no history.
 
-    Raise ApiError, InvalidTopicName, NotAllowed, HookRefused, HookTimeout, TopicTableFull or
-    LogUnavailable; then it is not delivered, unless the disk failed after delivery.
+    Raise ApiError, ReservedHeader, InvalidTopicName, NotAllowed, HookRefused, HookTimeout,
+    MiddlewareMissing, TopicTableFull or LogUnavailable; then it is not delivered, unless the disk
+    failed after delivery.
     """
     broker = context.broker
     value, is_text = _value(message)
@@ -115,6 +122,9 @@ def _headers(message: Message) -> list[tuple[str, bytes]]:
             f"{MESSAGE_HEADERS_BYTES_MAX} bytes together"
         )
         raise ApiError(400, "bad-request", problem)
+    for key, _ in headers:
+        if is_reserved_header(key):
+            raise ReservedHeader(key)
     return headers
 
 

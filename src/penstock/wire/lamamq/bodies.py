@@ -114,10 +114,11 @@ def _condition(cursor: Cursor, limits: Limits) -> Condition:
         case ConditionType.TOPIC_IS:
             return TopicIs(cursor.string("condition's topic", limits.routing_key_bytes_max))
         case ConditionType.HEADER_IS:
-            header = cursor.string("condition's header", limits.headers_bytes_max)
-            return HeaderIs(header, cursor.buffer("condition's value", limits.headers_bytes_max))
+            size_max = limits.hook_condition_bytes_max
+            header = cursor.string("condition's header", size_max)
+            return HeaderIs(header, cursor.buffer("condition's value", size_max))
         case ConditionType.HAS_HEADER:
-            return HasHeader(cursor.string("condition's header", limits.headers_bytes_max))
+            return HasHeader(cursor.string("condition's header", limits.hook_condition_bytes_max))
         case number:
             raise BadRequest(cursor.message_id, f"unknown condition type {number}")
 

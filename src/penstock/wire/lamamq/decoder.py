@@ -18,6 +18,7 @@ from penstock.wire.lamamq.errors import BadRequest
 from penstock.wire.lamamq.layouts import LAYOUTS
 from penstock.wire.lamamq.limits import DEFAULT_LIMITS, Limits
 from penstock.wire.lamamq.packets import (
+    BROKER_ID_BIT,
     Answer,
     Authentication,
     ErrorCode,
@@ -37,6 +38,9 @@ Received = TypeVar("Received")
 _AWAITING_AUTHENTICATION, _AWAITING_VERSION_CHOICE, _OPEN = BrokerState
 _ONE_BYTE_KEY: Final = bytes.fromhex("01 00 00 00")
 """The length of a key of one byte, in little-endian order."""
+_MESSAGES: Final = (MessageType.PUSH, MessageType.FORWARD)
+"""Types that can also be the error of an answer: 0 is none."""
+_MESSAGE_START_BYTES: Final = 8
 _ERROR_CODES: Final = {code.value: code for code in ErrorCode}
 
 
@@ -94,7 +98,10 @@ class BrokerDecoder(_RoleDecoder[FromClient]):
     key, if they can be one. In little-endian order the length 1 starts like the choice of 1.0: a
     key of one byte is read only if its length has arrived with the name.
 
-    `awaited` holds the ids of hook calls: a packet with such an id is its answer.
+    `awaited` holds the ids of hook calls: a packet with such an id is its answer. `recalls` says
+    whether an id was that of a plain Forward: a packet with such an id is its answer. A client that
+    uses ids of the broker's range for its own messages may meet such an id by accident: then it is
+    an answer only if it does not read as a message.
     """
 
     def __init__(
@@ -102,10 +109,13 @@ class BrokerDecoder(_RoleDecoder[FromClient]):
         *,
         order: ByteOrder = "big",
         key_required: bool | Callable[[str], bool] = False,
+        recalls: Callable[[int], bool] = lambda message_id: False,  # noqa: ARG005
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         super().__init__(order, limits)
         self._order = order
+        self._recalls = recalls
+        self._has_high_ids = False
         self._key_required = key_required
         self._has_key = False
         self._phase = _AWAITING_AUTHENTICATION
@@ -116,6 +126,11 @@ class BrokerDecoder(_RoleDecoder[FromClient]):
             if cursor.message_id in self.awaited:
                 return self._answer(cursor, kind)
             body = BODIES.get(kind)
+            if cursor.message_id & BROKER_ID_BIT and (body is None or kind in _MESSAGES):
+                if not self._recalls(cursor.message_id):
+                    self._has_high_ids = True
+                elif not (body and self._has_high_ids and self._reads_as_message(cursor)):
+                    return self._answer(cursor, kind)
             if body is None:
                 raise BadRequest(cursor.message_id, f"unknown message type {kind}")
             return body(cursor, self._limits)
@@ -128,6 +143,14 @@ class BrokerDecoder(_RoleDecoder[FromClient]):
         choice = VersionChoice(cursor.byte(), cursor.byte())
         self._phase = _OPEN
         return choice
+
+    def _reads_as_message(self, cursor: Cursor) -> bool:
+        """Return whether a creation time and the length of a routing key follow."""
+        start = cursor.peek(_MESSAGE_START_BYTES)
+        if len(start) < _MESSAGE_START_BYTES:
+            return False
+        (length,) = self._layouts.u32.unpack_from(start, 4)
+        return bool(0 < length <= self._limits.routing_key_bytes_max)
 
     def _authentication(self, cursor: Cursor) -> Authentication:
         method = cursor.byte()

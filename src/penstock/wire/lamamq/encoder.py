@@ -148,14 +148,14 @@ def _condition(condition: Condition, layouts: Layouts, limits: Limits) -> Iterab
                 *_routing_key(topic, layouts, limits),
             )
         case HeaderIs(header, value):
-            size_max = limits.headers_bytes_max
+            size_max = limits.hook_condition_bytes_max
             return (
                 _byte("condition type", ConditionType.HEADER_IS),
                 *_counted("condition's header", header.encode(), size_max, layouts),
                 *_counted("condition's value", value, size_max, layouts),
             )
         case HasHeader(header):
-            size_max = limits.headers_bytes_max
+            size_max = limits.hook_condition_bytes_max
             return (
                 _byte("condition type", ConditionType.HAS_HEADER),
                 *_counted("condition's header", header.encode(), size_max, layouts),

@@ -34,11 +34,11 @@ BROKER: Final = StateTable(
         (BrokerState.AWAITING_VERSION_CHOICE, VersionChoice): BrokerState.OPEN,
         **{
             (BrokerState.OPEN, packet): BrokerState.OPEN
-            for packet in (Push, Subscribe, Unsubscribe, Register, Unregister, Answer)
+            for packet in (Push, Forward, Subscribe, Unsubscribe, Register, Unregister, Answer)
         },
     }
 )
-"""Packets the broker receives: a client may not forward."""
+"""Packets the broker receives. A Forward is taken like a Push."""
 
 
 class ClientState(enum.Enum):
