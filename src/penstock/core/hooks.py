@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from penstock.core.access import Action, Principal
+from penstock.core.access import EVERYTHING, Action, Principal, authorize
 from penstock.core.hook_calls import (
     Calls,
     Event,
@@ -65,8 +65,8 @@ class Hooks:
     def check(self, hook: Hook) -> None:
         """Raise InvalidHook or NotAllowed if a hook cannot be registered.
 
-        A hook on messages of a topic needs permission to subscribe to it. All other hooks need
-        permission to subscribe to everything.
+        A hook on messages of a topic needs the rights to hook and to subscribe to it. All other
+        hooks need both for everything.
         """
         if hook.name in self._by_name:
             raise InvalidHook(hook.name, "the name is taken")
@@ -74,12 +74,7 @@ class Hooks:
             raise InvalidHook(hook.name, f"the limit of {self._hooks_max} hooks is reached")
         if hook.timeout_seconds * 1000 > self._timeout_ms_max:
             raise InvalidHook(hook.name, f"no timeout may be above {self._timeout_ms_max} ms")
-        principal = hook.middleware.session.principal
-        if not hook.topics and not _may_see_all(principal):
-            raise NotAllowed(principal.name, f"hook {hook.kind}", "#")
-        for topic in hook.topics:
-            if not principal.may(Action.SUBSCRIBE, topic):
-                raise NotAllowed(principal.name, f"hook {hook.kind}", topic)
+        _authorize(hook)
 
     def register(self, hook: Hook) -> None:
         """Register a hook; raise InvalidHook or NotAllowed as `check` does."""
@@ -111,6 +106,21 @@ class Hooks:
         for hook in mine:
             self.calls.end(hook)
         self.tell(EventKind.DISCONNECT, session.name, session)
+
+    def remove_forbidden(self) -> set[Session]:
+        """Remove the hooks that the rules of their clients no longer allow; return the clients.
+
+        Events that await their answers continue as if they timed out.
+        """
+        losers = set()
+        for hook in list(self._by_name.values()):
+            try:
+                _authorize(hook)
+            except NotAllowed:
+                self._remove(hook)
+                self.calls.end(hook)
+                losers.add(hook.middleware.session)
+        return losers
 
     def _remove(self, hook: Hook) -> None:
         hook.registered = False
@@ -178,7 +188,9 @@ class Hooks:
         self._tables = {protocol: WeakKeyDictionary() for protocol in self.watched}
 
 
-def _may_see_all(principal: Principal) -> bool:
-    return principal.may(Action.SUBSCRIBE, "#") and all(
-        rule.allow or Action.SUBSCRIBE not in rule.actions for rule in principal.rules
-    )
+def _authorize(hook: Hook) -> None:
+    """Raise NotAllowed unless the hook's client may register it."""
+    principal = hook.middleware.session.principal
+    for topic in hook.topics or (EVERYTHING,):
+        authorize(principal, Action.HOOK, topic)
+        authorize(principal, Action.SUBSCRIBE, topic)  # it sees messages, or who uses which topic

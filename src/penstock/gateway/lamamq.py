@@ -13,6 +13,7 @@ from penstock.errors import (
     HookRefused,
     HookTimeout,
     LogUnavailable,
+    NotAllowed,
     NotSubscribed,
     OutOfSequence,
     PeerError,
@@ -206,6 +207,7 @@ class LamamqGateway(Gateway):
         """Return the principal of a name and an optional key; raise AuthenticationFailed."""
         authenticator = self.options.authenticator
         if authenticator is not None and self._key_required(name):
+            self.method = "identity-key"
             return authenticator.verify_identity_key(name, key or b"")
         if self.options.anonymous is None:
             raise AuthenticationFailed("identity", "nobody is known by name")
@@ -238,6 +240,7 @@ class LamamqGateway(Gateway):
                 name=self._name,
                 principal=self._principal,
                 echo=self.options.echo,
+                method=self.method,
             )
         except BrokerFull as error:
             self._refuse_handshake(ErrorCode.SERVER_EXCEPTION, str(error))
@@ -273,6 +276,8 @@ class LamamqGateway(Gateway):
         try:
             hooks.check(hook)
         except PeerError as error:
+            if isinstance(error, NotAllowed):
+                self.record_refusal(error)
             self._answer(packet.message_id, error)
             return
         self.run_hooks(

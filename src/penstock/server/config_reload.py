@@ -15,8 +15,10 @@ RELOADABLE: Final = frozenset(
         "broker.hold_seconds_max",
         "broker.slow_consumer",
         "limits.stop_seconds_max",
+        "role",
         "principal",
         "anonymous.default",
+        "anonymous.roles",
         "anonymous.rule",
     }
 )
