@@ -8,9 +8,10 @@ WORKERS ?= 2
 FAST_WORKERS ?= 3
 SECONDS ?= 60
 KILLS ?= 10
+SEQUENCES ?= 10000
 
 .PHONY: help setup demo serve test test-fast check format figures bench bench-broker bench-log bench-spark \
-	fuzz crash crash-pipeline story clean
+	fuzz fuzz-rights crash crash-pipeline story clean
 
 help:
 	@echo "make demo            run clients of all five protocols, their Spark tables, and a broker to try"
@@ -20,6 +21,7 @@ help:
 	@echo "make check           run ruff, mypy and the layering test"
 	@echo "make format          format the code"
 	@echo "make fuzz            fuzz each codec for SECONDS=60"
+	@echo "make fuzz-rights     compare access rules with a model in SEQUENCES=10000 random sequences"
 	@echo "make crash           kill brokers under load for SECONDS=60, and cut their power"
 	@echo "make crash-pipeline  kill the driver of each pipeline job KILLS=10 times, and its broker"
 	@echo "make story           send two million messages through broker and pipeline, and count them"
@@ -85,6 +87,9 @@ bench-log: setup
 	$(BIN)/python -m bench.macro.topics $(ARGS)
 	$(BIN)/python -m bench.macro.log_latency $(ARGS)
 	$(BIN)/python -m bench.macro.opening $(ARGS)
+
+fuzz-rights: setup
+	$(BIN)/python -m tests.fuzz.rights_run --sequences $(SEQUENCES) $(ARGS)
 
 fuzz: $(VENV)/fuzz-installed
 	$(BIN)/python -m tests.fuzz.run --seconds $(SECONDS) $(ARGS)

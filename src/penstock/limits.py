@@ -111,6 +111,27 @@ length read in the wrong byte order is never plausible."""
 SESSIONS_MAX: Final = 100_000
 SUBSCRIPTIONS_MAX: Final = 10_000
 """Subscriptions of one client."""
+AUDIT_BYTES_MAX: Final = 16 * MIB
+"""The file of the audit log; then it is renamed, and a new one begins."""
+AUDIT_FILES_MAX: Final = 5
+"""Files of the audit log, the current one among them; the oldest is removed."""
+AUDIT_TEXT_CHARACTERS_MAX: Final = 256
+"""Text of one field in the audit log; the rest is cut."""
+AUDIT_LIST_ENTRIES_MAX: Final = 256
+"""Entries of a list in the audit log."""
+AUDIT_WAITING_EVENTS_MAX: Final = 4096
+"""Events that wait for the disk; further ones are counted, not written."""
+AUDIT_WINDOW_SECONDS: Final = 60.0
+AUDIT_REPEATS_MAX: Final = 5
+"""Like events, from one address and principal, that are written in each AUDIT_WINDOW_SECONDS. Their
+number is written when the time is over."""
+AUDIT_KINDS_MAX: Final = 256
+"""Kinds of like events that are told apart in that time, for each event; all others count as one
+kind. So clients cause at most about 90 lines a second."""
+ACCESS_DECISIONS_MAX: Final = 4096
+"""Cached decisions of the rules of one principal; then the cache starts again."""
+ACCESS_NAME_CHARACTERS_MAX: Final = 256
+"""A name in that cache, so that it takes at most about 2 MiB; longer ones are decided each time."""
 OUT_BUFFER_BYTES_MAX: Final = 32 * MIB
 """Unsent bytes of one client; the last batch may exceed it."""
 HOLD_SECONDS_MAX: Final = 1.0

@@ -15,6 +15,8 @@ __all__ = ["PatternTree", "compile_pattern", "covers", "overlaps"]
 _SEPARATOR: Final = re.compile(r"[/.]")
 _ONE_LEVEL: Final = frozenset({"+", "*"})
 _THE_REST: Final = frozenset({"#", ">"})
+_WILD: Final = re.compile(r"(?:\A|[/.])[+*#>](?:\Z|[/.])")
+"""A level that is a wildcard."""
 
 
 def compile_pattern(text: str) -> re.Pattern[str] | None:
@@ -42,10 +44,14 @@ def compile_pattern(text: str) -> re.Pattern[str] | None:
 
 
 def covers(pattern: str, other: str) -> bool:
-    """Return whether `pattern` matches every topic that `other` matches."""
-    if compile_pattern(pattern) is None:
+    """Return whether `pattern` matches every topic that `other` matches.
+
+    `pattern` must be valid; `other` may be any text. Time is linear in their lengths.
+    """
+    if _WILD.search(pattern) is None:
         return pattern == other
-    mine, theirs = _SEPARATOR.split(pattern), _SEPARATOR.split(other)
+    mine = _SEPARATOR.split(pattern)
+    theirs = _SEPARATOR.split(other, maxsplit=len(mine))  # levels behind are not looked at
     for level, their_level in zip(mine, theirs, strict=False):
         if level in _THE_REST:
             return True
@@ -57,10 +63,11 @@ def covers(pattern: str, other: str) -> bool:
 
 
 def overlaps(pattern: str, other: str) -> bool:
-    """Return whether both patterns may match the same topic."""
-    if compile_pattern(pattern) is None and compile_pattern(other) is None:
+    """Return whether both patterns may match the same topic; see `covers`."""
+    if _WILD.search(pattern) is None and _WILD.search(other) is None:
         return pattern == other
-    mine, theirs = _SEPARATOR.split(pattern), _SEPARATOR.split(other)
+    mine = _SEPARATOR.split(pattern)
+    theirs = _SEPARATOR.split(other, maxsplit=len(mine) + 1)
     for level, their_level in zip(mine, theirs, strict=False):
         if level in _THE_REST or their_level in _THE_REST:
             return True

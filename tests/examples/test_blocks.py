@@ -30,7 +30,10 @@ CLAIMS: dict[str, Claims] = {
         "console": [(9, f"{EXAMPLES}test_command_line.py")],
         "text": [(1, f"{EXAMPLES}test_command_line.py")],
     },
-    "docs/configuration.md": {"": [(3, f"{EXAMPLES}test_configuration.py")]},
+    "docs/configuration.md": {
+        "": [(3, f"{EXAMPLES}test_configuration.py")],
+        "toml": [(1, f"{EXAMPLES}test_configuration.py")],
+    },
     "docs/flight.md": {"": [(1, f"{EXAMPLES}test_flight_page.py")]},
     "docs/http.md": {
         "": [(1, "tests/interop/test_http.py")],
@@ -44,6 +47,7 @@ CLAIMS: dict[str, Claims] = {
     "docs/operating.md": {
         "toml": [(1, f"{EXAMPLES}test_operating.py")],
         "text": [(1, f"{EXAMPLES}test_operating.py")],
+        "json": [(1, f"{EXAMPLES}test_operating.py")],
         "": [(1, f"{EXAMPLES}test_operating.py")],
     },
     "docs/pipeline.md": {

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.main import command_line
+from penstock.core.access import Action
 from penstock.server.config import Config
 from penstock.server.config_loading import load
+from penstock.server.credentials import Authenticator
 from tests.support.running import run
 
 ROOT = Path(__file__).parents[2]
@@ -83,3 +85,13 @@ def test_an_error_is_the_line_shown(
 def test_every_command_that_is_shown_exists() -> None:
     names = set(command_line().commands)
     assert set(re.findall(r"`penstock (\w[\w-]*)", PAGE)) <= names
+
+
+def test_the_role_gives_its_rights(tmp_path: Path) -> None:
+    (text,) = re.findall(r"^```toml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    (tmp_path / "penstock.toml").write_text(text)
+    authenticator = Authenticator(load(tmp_path / "penstock.toml", environment={}))
+    ann = authenticator.principals["ann"]
+    assert ann.may(Action.ADMINISTER, "clients")
+    assert not ann.may(Action.PUBLISH, "a")
+    authenticator.close()

@@ -1,6 +1,7 @@
 """The page for operators tells the truth: its file is right, its limits and events are the code's."""
 
 import hashlib
+import json
 import re
 import shlex
 import shutil
@@ -14,6 +15,9 @@ import pytest
 
 from penstock import limits
 from penstock.core.access import Action
+from penstock.limits import AUDIT_REPEATS_MAX
+from penstock.ports import AuditEvent
+from penstock.server.audit_log import AuditLog
 from penstock.server.banner import banner
 from penstock.server.config import Config
 from penstock.server.config_loading import load
@@ -123,6 +127,38 @@ def test_the_rules_do_what_the_page_says(folder: Path) -> None:
         assert authenticator.principals["historian"].may(Action.SUBSCRIBE, "#")
     finally:
         authenticator.close()
+
+
+def test_every_right_is_on_the_page() -> None:
+    shown = [cells[0].strip("`") for cells in rows(r"`[a-z]+`") if cells[0].strip("`") in [*Action]]
+    assert shown == [str(action) for action in Action]
+
+
+def test_the_audit_log_is_as_shown(tmp_path: Path) -> None:
+    (shown,) = re.findall(r"^```json\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    audit = AuditLog(tmp_path / "audit.jsonl")
+    fields = {"principal": "panel", "protocol": "fleximq", "action": "request"}
+    for number in range(AUDIT_REPEATS_MAX + 4132):
+        peer = f"10.0.0.7:{(49152 + number) % 65536}"
+        name = f"lights/{number + 3}"
+        audit.record(AuditEvent.REFUSED, **fields, peer=peer, name=name)
+    audit.close()
+    lines = [json.loads(line) for line in audit.path.read_text().splitlines()]
+    first, last = (json.loads(line) for line in shown.splitlines())
+    for expected, found in ((first, lines[0]), (last, lines[-1])):
+        assert expected | {"time": ""} == found | {"time": ""}
+        assert len(expected["time"]) == len(found["time"])
+
+
+def test_every_audit_event_is_on_the_page() -> None:
+    (section,) = re.findall(r"^## Audit log\n(.*?)^## ", PAGE, re.MULTILINE | re.DOTALL)
+    named = {
+        name
+        for line in section.splitlines()
+        if line.startswith("| `")
+        for name in re.findall(r"`([a-z-]+)`", line.split("|")[1])
+    }
+    assert named == {str(event) for event in AuditEvent}
 
 
 def test_the_listeners_are_announced_as_shown(folder: Path) -> None:

@@ -19,7 +19,12 @@ from tests.support.http_live import JSON, Answer, HttpBroker
 
 CONFIG = Config(
     principal=(
-        PrincipalConfig(name="all", token="open sesame"),  # noqa: S106
+        PrincipalConfig(
+            name="all",
+            token="open sesame",  # noqa: S106
+            default="allow",
+            rule=(RuleConfig(allow=("administer",), topics=("#",)),),
+        ),
         PrincipalConfig(
             name="ann", basic=BasicConfig(username="ann", password_hash=hash_password("right"))
         ),
@@ -33,7 +38,7 @@ CONFIG = Config(
 SOURCE = Path(__file__).parents[2] / "src" / "penstock"
 ALL = {"Authorization": "Bearer open sesame"}
 PLANT = {"Authorization": "Bearer k-1"}
-SEES_ALL = ("/api/clients", "/api/subscriptions", "/api/log", "/api/groups", "/api/rates")
+ADMINISTRATIVE = ("/api/clients", "/api/subscriptions", "/api/log", "/api/rates")
 
 
 def basic(name: str, password: str) -> dict[str, str]:
@@ -75,7 +80,7 @@ def test_the_right_credentials_let_a_caller_in(broker: HttpBroker, headers: dict
     ],
 )
 def test_no_others_do(broker: HttpBroker, headers: dict[str, str]) -> None:
-    for path in ("/api/", "/metrics", "/api/topics", *SEES_ALL):
+    for path in ("/api/", "/metrics", "/api/topics", *ADMINISTRATIVE, "/api/groups"):
         answer = broker.get(path, **headers)
         status, code, message = answer.error()
         assert (status, code) == (401, "authentication-failed")
@@ -90,8 +95,8 @@ def test_health_needs_no_credentials(broker: HttpBroker) -> None:
         assert broker.get(path).status == 200
 
 
-def test_clients_and_the_log_are_for_who_may_read_everything(broker: HttpBroker) -> None:
-    for path in SEES_ALL:
+def test_clients_and_the_log_need_the_right_to_administer(broker: HttpBroker) -> None:
+    for path in ADMINISTRATIVE:
         query = "?seconds=0.1" if path == "/api/rates" else ""
         assert broker.get(path + query, **ALL).status == 200
         status, code, message = broker.get(path, **PLANT).error()

@@ -206,3 +206,26 @@ def test_kernels_that_all_protocols_share_name_none() -> None:
         if path.suffix in {".pyx", ".pxd"} and not any(label in path.name for label in labels):
             code = re.sub(r'""".*?"""|#[^\n]*', "", path.read_text(), flags=re.DOTALL).lower()
             assert not [label for label in labels if label in code], path
+
+
+# One place evaluates access rules; everything else asks `authorize` or `is_allowed`.
+RULES = "core/access.py"
+EVALUATES = re.compile(r"\.may(_anywhere)?\(|\.matches\(|NotAllowed\(")
+MAY_REFUSE = {
+    "errors/peer.py",  # declares it
+    "server/flight/reader.py",  # an expression whose topics were selected by old rules
+    "server/flight/sinks.py",  # a writer of another principal
+}
+
+
+def test_one_module_evaluates_access_rules() -> None:
+    evaluating = {}
+    for path in files():
+        if path.suffix != ".py":
+            continue
+        found = EVALUATES.findall(path.read_text())
+        if found:
+            evaluating[path.relative_to(SOURCE).as_posix()] = path.read_text()
+    assert evaluating.keys() == {RULES, *MAY_REFUSE}
+    for name in MAY_REFUSE:
+        assert not re.search(r"\.may(_anywhere)?\(|\.matches\(", evaluating[name]), name

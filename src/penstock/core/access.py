@@ -1,21 +1,48 @@
-"""Access rules: which principal may publish and subscribe to which topics.
+"""Access rules: which principal may do what, and the one function that decides it.
 
 A principal is the authenticated identity of a client, or the anonymous one. Its rules are tried in
-order and the first match decides; without a match, the principal's default does. Allowed topics are
-marked in a table that the scan kernels read, so a rule is evaluated once for each principal and
-topic, not for each message.
+order and the first match decides; without a match, the principal's default does. `authorize` is
+asked by every gateway, by HTTP and by Flight; `is_allowed` is the same question for lists. No other
+module evaluates a rule.
+
+    action       name                                   needed to
+    publish      topic                                  publish to it, or create it
+    subscribe    topic or pattern                       receive its messages, live or from the log
+    request      path, see `path_name`; `#` for all     send a message to clients directly
+    serve        the same                               receive such a message
+    hook         topic; `#` for all events              register middleware
+    group        consumer group                         read or store its offsets
+    administer   area, such as `clients` or `log`       see or change the broker and other clients
+
+Allowed topics are marked in a table that the scan kernels read, so a rule is evaluated once for
+each principal and topic, not for each message. All other decisions are cached by principal.
 """
 
 import dataclasses
 import enum
-import re
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
-from penstock.errors import PeerError
+from penstock.errors import InvalidPattern, NotAllowed, PeerError
+from penstock.limits import ACCESS_DECISIONS_MAX, ACCESS_NAME_CHARACTERS_MAX
 from penstock.patterns import compile_pattern, covers, overlaps
 
-__all__ = ["ANYONE", "Action", "Authenticator", "Principal", "Rule"]
+__all__ = [
+    "ANYONE",
+    "EVERYTHING",
+    "Action",
+    "Authenticator",
+    "Principal",
+    "Rule",
+    "authorize",
+    "authorize_anywhere",
+    "is_allowed",
+    "path_name",
+]
+
+EVERYTHING: Final = "#"
+"""The name of an act that concerns all names."""
+_NAME_CHARACTERS_SHOWN: Final = 200
 
 
 class Action(enum.StrEnum):
@@ -23,69 +50,159 @@ class Action(enum.StrEnum):
 
     PUBLISH = "publish"
     SUBSCRIBE = "subscribe"
+    REQUEST = "request"
+    SERVE = "serve"
+    HOOK = "hook"
+    GROUP = "group"
+    ADMINISTER = "administer"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rule:
-    """Allow or deny actions on the topics that a pattern matches.
+    """Allow or deny actions on the names that a pattern matches.
 
-    A subscription with wildcards stands for many topics: an allowing rule matches it only if the
-    rule covers them all, a denying rule if it covers any of them.
+    A name with wildcards stands for many: an allowing rule matches it only if the rule covers them
+    all, a denying rule if it covers any of them.
     """
 
     allow: bool
     actions: frozenset[Action]
     pattern: str
-    expression: re.Pattern[str] | None = dataclasses.field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "expression", compile_pattern(self.pattern))
+        compile_pattern(self.pattern)  # raises InvalidPattern
 
-    def matches(self, action: Action, topic: str) -> bool:
-        """Return whether this rule decides `action` on `topic`."""
+    def __str__(self) -> str:
+        verdict = "allow" if self.allow else "deny"
+        actions = " ".join(action for action in Action if action in self.actions)
+        return f"{verdict} {actions} on {self.pattern}"
+
+    def matches(self, action: Action, name: str) -> bool:
+        """Return whether this rule decides `action` on `name`; raise InvalidPattern."""
         if action not in self.actions:
             return False
-        if action is Action.SUBSCRIBE:
-            return covers(self.pattern, topic) if self.allow else overlaps(self.pattern, topic)
-        if self.expression is None:
-            return topic == self.pattern
-        return self.expression.fullmatch(topic) is not None
+        return covers(self.pattern, name) if self.allow else overlaps(self.pattern, name)
+
+
+class _Rights:
+    """The rules of a principal and their cached decisions. Replaced as a whole, never changed.
+
+    A thread that decides by old rules while they are replaced stores its decision with them.
+    """
+
+    __slots__ = ("administers", "decisions", "default", "rules")
+
+    def __init__(self, rules: Sequence[Rule], *, default: bool, administers: bool) -> None:
+        self.rules = tuple(rules)
+        self.default = default
+        self.administers = administers
+        self.decisions: dict[tuple[Action, str], bool] = {}
+
+    def decide(self, action: Action, name: str) -> bool:
+        """Return the verdict of the first rule that matches, or the default.
+
+        A name that is no valid pattern is denied, but for subscriptions, where InvalidPattern is
+        raised.
+        """
+        for rule in self.rules:
+            try:
+                matches = rule.matches(action, name)
+            except InvalidPattern:
+                if action is Action.SUBSCRIBE:
+                    raise
+                return False
+            if matches:
+                return rule.allow
+        return self.administers if action is Action.ADMINISTER else self.default
 
 
 class Principal:
-    """An identity: its name, its rules, and the permit table of topics it may publish to."""
+    """An identity: its name, its rules, and the permit table of topics it may publish to.
 
-    def __init__(self, name: str, rules: Sequence[Rule] = (), *, default: bool = True) -> None:
+    `default` is the verdict where no rule matches, except for `administer`: there it is
+    `administers`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        rules: Sequence[Rule] = (),
+        *,
+        default: bool = True,
+        administers: bool = False,
+    ) -> None:
         self.name = name
         self.permits = bytearray()
-        self.set_rules(rules, default=default)
+        self.set_rules(rules, default=default, administers=administers)
 
-    def set_rules(self, rules: Sequence[Rule], *, default: bool) -> None:
-        """Replace the rules, and clear the permit table."""
-        self.rules = tuple(rules)
-        self.default = default
+    def set_rules(self, rules: Sequence[Rule], *, default: bool, administers: bool = False) -> None:
+        """Replace the rules, and clear the permit table and all cached decisions."""
+        self.rights = _Rights(rules, default=default, administers=administers)
+        """The current rules. Another object after every change, so that a change can be noticed."""
         self.restricted = not default or any(
             not rule.allow and Action.PUBLISH in rule.actions for rule in rules
         )
         """Whether publishing to some topic is denied."""
         self.permits[:] = bytes(len(self.permits))
 
-    def may(self, action: Action, topic: str) -> bool:
-        """Return whether an action on a topic or subscription pattern is allowed."""
-        for rule in self.rules:
-            if rule.matches(action, topic):
-                return rule.allow
-        return self.default
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """The rules, in order."""
+        return self.rights.rules
+
+    @property
+    def default(self) -> bool:
+        """The verdict where no rule matches."""
+        return self.rights.default
+
+    def may(self, action: Action, name: str) -> bool:
+        """Return whether an action on a name or pattern is allowed. Ask by `is_allowed`."""
+        rights = self.rights
+        if not rights.rules and action is not Action.ADMINISTER:
+            return rights.default
+        key = (action, name)
+        found = rights.decisions.get(key)
+        if found is None:
+            found = rights.decide(action, name)
+            if len(name) <= ACCESS_NAME_CHARACTERS_MAX:
+                if len(rights.decisions) >= ACCESS_DECISIONS_MAX:
+                    rights.decisions.clear()
+                rights.decisions[key] = found
+        return found
 
     def may_anywhere(self, action: Action) -> bool:
-        """Tell whether an action may be allowed on any topic at all."""
-        return self.default or any(rule.allow and action in rule.actions for rule in self.rules)
+        """Return whether an action may be allowed on any name at all."""
+        rights = self.rights
+        default = rights.administers if action is Action.ADMINISTER else rights.default
+        return default or any(rule.allow and action in rule.actions for rule in rights.rules)
 
     def permit(self, identifier: int) -> None:
         """Mark a topic in the permit table, for the scan kernels."""
         if identifier >= len(self.permits):
             self.permits.extend(bytes(identifier + 1 - len(self.permits)))
         self.permits[identifier] = 1
+
+
+def authorize(principal: Principal, action: Action, name: str) -> None:
+    """Raise NotAllowed unless a principal may do this; InvalidPattern for a bad subscription."""
+    if not principal.may(action, name):
+        raise NotAllowed(principal.name, action, name[:_NAME_CHARACTERS_SHOWN])
+
+
+def is_allowed(principal: Principal, action: Action, name: str) -> bool:
+    """Return whether `authorize` would pass, for lists that show only what is allowed."""
+    return principal.may(action, name)
+
+
+def authorize_anywhere(principal: Principal, *actions: Action) -> None:
+    """Raise NotAllowed unless a principal may do one of these actions on some name."""
+    if not any(principal.may_anywhere(action) for action in actions):
+        raise NotAllowed(principal.name, actions[0], EVERYTHING)
+
+
+def path_name(path: str) -> str:
+    """Return the name of a path in rules: `/lights/3` is `lights/3`; without a path, EVERYTHING."""
+    return path.removeprefix("/") or EVERYTHING
 
 
 class Authenticator(Protocol):
@@ -109,5 +226,5 @@ class Authenticator(Protocol):
         """Return whether an identity name is configured, so that its key is required."""
 
 
-ANYONE = Principal("anyone")
+ANYONE = Principal("anyone", administers=True)
 """The default anonymous principal: no rules, everything allowed."""

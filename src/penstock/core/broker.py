@@ -9,7 +9,7 @@ import structlog
 
 from penstock._kernels.batch import Batch
 from penstock._kernels.topics import TopicTable
-from penstock.core.access import Action, Principal
+from penstock.core.access import Action, Principal, authorize, authorize_anywhere, is_allowed
 from penstock.core.answers import FailureEncoder, is_safe
 from penstock.core.catch_up import CatchUp
 from penstock.core.counters import Counters, TopicCounts
@@ -35,7 +35,18 @@ from penstock.limits import (
     SUBSCRIPTIONS_MAX,
 )
 from penstock.model import is_publishable
-from penstock.ports import Clock, Link, LogReader, LogWriter, Prepared, Receipt, Record
+from penstock.ports import (
+    NO_AUDIT,
+    Audit,
+    AuditEvent,
+    Clock,
+    Link,
+    LogReader,
+    LogWriter,
+    Prepared,
+    Receipt,
+    Record,
+)
 from penstock.replay import AtOffset, Start, split_replay
 
 __all__ = ["Broker", "BrokerSettings"]
@@ -72,8 +83,10 @@ class Broker:
         reader: LogReader | None = None,
         clock: Clock,
         settings: BrokerSettings | None = None,
+        audit: Audit = NO_AUDIT,
     ) -> None:
         self.settings = settings or BrokerSettings()
+        self.audit = audit
         self.log = log
         self.reader = reader
         self.clock = clock
@@ -126,10 +139,12 @@ class Broker:
         name: str = "",
         principal: Principal,
         echo: bool = True,
+        method: str = "anonymous",
     ) -> Session:
         """Open the session of a client after its handshake; raise BrokerFull at the limit.
 
-        Without a name, the session's number is its name.
+        Without a name, the session's number is its name. `method` is how the client proved its
+        identity, for the audit log.
         """
         if self.sessions.full:
             raise BrokerFull(len(self.sessions))
@@ -146,6 +161,15 @@ class Broker:
         )
         self.sessions.add(session)
         self.counters.sessions_opened[encoding.protocol] += 1
+        self.audit.record(
+            AuditEvent.LOGIN,
+            principal=principal.name,
+            peer=link.peer,
+            protocol=encoding.protocol.label,
+            method=method,
+            connection=link.connection,
+            client=session.name,
+        )
         return session
 
     def close(self, session: Session) -> None:
@@ -161,6 +185,58 @@ class Broker:
         self._awaiting_answers.pop(session, None)
         self._paused_publishers.pop(session, None)
         self.hooks.closed(session)
+
+    # --- Rights -----------------------------------------------------------------------------------
+
+    def authorize(self, session: Session, action: Action, name: str) -> None:
+        """Raise NotAllowed, and record it, unless a client may do this; see core.access."""
+        try:
+            authorize(session.principal, action, name)
+        except NotAllowed as error:
+            self._record_refusal(session, error)
+            raise
+
+    def authorize_anywhere(self, session: Session, *actions: Action) -> None:
+        """Raise NotAllowed, and record it, unless a client may do one of these on some name."""
+        try:
+            authorize_anywhere(session.principal, *actions)
+        except NotAllowed as error:
+            self._record_refusal(session, error)
+            raise
+
+    def _record_refusal(self, session: Session, error: NotAllowed) -> None:
+        protocol = session.encoding.protocol.label
+        self.record_refusal(error, peer=session.link.peer, protocol=protocol)
+
+    def record_refusal(self, error: NotAllowed, *, peer: str, protocol: str) -> None:
+        """Record in the audit log that the rules of a principal refused an act."""
+        self.audit.record(
+            AuditEvent.REFUSED,
+            principal=error.principal,
+            peer=peer,
+            protocol=protocol,
+            action=str(error.action),
+            name=error.topic,
+        )
+
+    def rules_changed(self) -> None:
+        """Enforce changed access rules on open sessions.
+
+        A client with a subscription or hook that is no longer allowed loses it at once, and is
+        disconnected: it would not notice otherwise, and gets the refusal when it tries again.
+        """
+        self.hooks.rules_changed()
+        losers = self.hooks.remove_forbidden()
+        for session in self.sessions:
+            forbidden = [
+                pattern
+                for pattern in session.subscriptions
+                if not is_allowed(session.principal, Action.SUBSCRIBE, pattern)
+            ]
+            for pattern in forbidden:
+                self.unsubscribe(session, pattern)
+            if forbidden or session in losers:
+                session.link.close()
 
     # --- Subscriptions ----------------------------------------------------------------------------
 
@@ -217,8 +293,7 @@ class Broker:
 
     def check_subscription(self, session: Session, pattern: str) -> None:
         """Raise NotAllowed or TooManySubscriptions if a session may not add a pattern."""
-        if not session.principal.may(Action.SUBSCRIBE, pattern):
-            raise NotAllowed(session.principal.name, Action.SUBSCRIBE, pattern)
+        self.authorize(session, Action.SUBSCRIBE, pattern)
         if len(session.subscriptions) >= self.settings.subscriptions_max:
             raise TooManySubscriptions(self.settings.subscriptions_max)
 
@@ -257,8 +332,7 @@ class Broker:
         """
         if not is_publishable(name):
             raise InvalidTopicName(name[:200])
-        if not session.principal.may(Action.PUBLISH, name):
-            raise NotAllowed(session.principal.name, Action.PUBLISH, name)
+        self.authorize(session, Action.PUBLISH, name)
         identifier = self.topics.intern(name)
         session.principal.permit(identifier)
         if session.encoding.protocol in self.hooks.watched:

@@ -91,11 +91,12 @@ class Hook:
     """
 
     __slots__ = (
+        "client",
         "headers",
         "kind",
         "middleware",
         "name",
-        "owner",
+        "principal",
         "priority",
         "registered",
         "strategy",
@@ -121,8 +122,8 @@ class Hook:
     ) -> None:
         self.name = name
         self.middleware = middleware
-        session = middleware.session
-        self.owner = session.name, session.principal.name
+        self.client = middleware.session.name
+        self.principal = middleware.session.principal
         self.kind = kind
         self.strategy = strategy
         self.priority = priority
@@ -140,7 +141,8 @@ class Hook:
     def sees(self, event: Event) -> bool:
         """Return whether it sees an event of its kind; never one of its own middleware."""
         if self.middleware is None:
-            if event.session is None and (event.client, event.principal) == self.owner:
+            owner = self.client, self.principal.name
+            if event.session is None and (event.client, event.principal) == owner:
                 return False
         elif event.session is self.middleware.session:
             return False

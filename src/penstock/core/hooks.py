@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from penstock.core.access import Action, Principal
+from penstock.core.access import EVERYTHING, Action, Principal, authorize
 from penstock.core.hook_calls import (
     REFUSABLE,
     Calls,
@@ -84,26 +84,21 @@ class Hooks:
     def check(self, hook: Hook) -> None:
         """Raise InvalidHook or NotAllowed if a hook cannot be registered.
 
-        A hook on messages of a topic needs permission to subscribe to it. All other hooks need
-        permission to subscribe to everything.
+        A hook on messages of a topic needs the rights to hook and to subscribe to it. All other
+        hooks need both for everything.
         """
         if hook.middleware is None:
             raise AssertionError("a hook without a middleware")
         former = self._by_name.get(hook.name)
         if former is not None and (
-            former.middleware is not None or former.owner[1] != hook.owner[1]
+            former.middleware is not None or former.principal is not hook.principal
         ):
             raise InvalidHook(hook.name, "the name is taken")
         if former is None and len(self._by_name) >= self._hooks_max:
             raise InvalidHook(hook.name, f"the limit of {self._hooks_max} hooks is reached")
         if hook.timeout_seconds * 1000 > self._timeout_ms_max:
             raise InvalidHook(hook.name, f"no timeout may be above {self._timeout_ms_max} ms")
-        principal = hook.middleware.session.principal
-        if not hook.topics and not _may_see_all(principal):
-            raise NotAllowed(principal.name, f"hook {hook.kind}", "#")
-        for topic in hook.topics:
-            if not principal.may(Action.SUBSCRIBE, topic):
-                raise NotAllowed(principal.name, f"hook {hook.kind}", topic)
+        _authorize(hook)
 
     def register(self, hook: Hook) -> None:
         """Register a hook; raise InvalidHook or NotAllowed as `check` does."""
@@ -172,6 +167,22 @@ class Hooks:
 
     def _requires(self, topic: str) -> bool:
         return any(covers(pattern, topic) for pattern in self._required)
+
+    def remove_forbidden(self) -> set[Session]:
+        """Remove the hooks that the rules of their clients no longer allow; return the clients.
+
+        Events that await their answers continue as if they timed out.
+        """
+        losers = set()
+        for hook in list(self._by_name.values()):
+            try:
+                _authorize(hook)
+            except NotAllowed:
+                self._remove(hook)
+                self.calls.end(hook)
+                if hook.middleware is not None:
+                    losers.add(hook.middleware.session)
+        return losers
 
     def _remove(self, hook: Hook) -> None:
         grace = self._graces.pop(hook, None)
@@ -250,11 +261,14 @@ class Hooks:
 
 def _owns(session: Session, hook: Hook) -> bool:
     if hook.middleware is None:
-        return hook.owner[1] == session.principal.name
+        return hook.principal is session.principal
     return hook.middleware.session is session
 
 
-def _may_see_all(principal: Principal) -> bool:
-    return principal.may(Action.SUBSCRIBE, "#") and all(
-        rule.allow or Action.SUBSCRIBE not in rule.actions for rule in principal.rules
-    )
+def _authorize(hook: Hook) -> None:
+    """Raise NotAllowed unless the hook's client may register it."""
+    for topic in hook.topics or (EVERYTHING,):
+        authorize(hook.principal, Action.HOOK, topic)
+        authorize(
+            hook.principal, Action.SUBSCRIBE, topic
+        )  # it sees messages, or who uses which topic

@@ -16,6 +16,7 @@ from penstock.errors.caller import (
 from penstock.errors.codes import ErrorCode
 from penstock.errors.operator import (
     BadAddress,
+    CannotAudit,
     CannotExport,
     CannotKeep,
     CannotListen,
@@ -57,6 +58,7 @@ __all__ = [
     "BadMagic",
     "BrokerFull",
     "CallerError",
+    "CannotAudit",
     "CannotExport",
     "CannotKeep",
     "CannotListen",

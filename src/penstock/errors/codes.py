@@ -56,6 +56,7 @@ class ErrorCode(enum.StrEnum):
     CANNOT_LISTEN = "cannot-listen"
     BAD_ADDRESS = "bad-address"
     CERTIFICATE_UNUSABLE = "certificate-unusable"
+    CANNOT_AUDIT = "cannot-audit"
     # The client library
     UNSUPPORTED = "unsupported"
     INVALID_ADDRESS = "invalid-address"

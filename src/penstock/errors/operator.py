@@ -7,6 +7,7 @@ from penstock.errors.codes import ErrorCode
 
 __all__ = [
     "BadAddress",
+    "CannotAudit",
     "CannotExport",
     "CannotKeep",
     "CannotListen",
@@ -121,6 +122,16 @@ class CannotExport(OperatorError):
     path: str
     reason: str
     remedy: str = "give a file in a folder that is there"
+
+
+class CannotAudit(OperatorError):
+    """The file of the audit log cannot be opened."""
+
+    code = ErrorCode.CANNOT_AUDIT
+    template = "cannot write the audit log {path}: {reason}; set audit.file"
+
+    path: str
+    reason: str
 
 
 class LogInUse(OperatorError):

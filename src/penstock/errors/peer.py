@@ -88,11 +88,15 @@ class NotAllowed(PeerError):
     """The access rules of the principal do not allow this action."""
 
     code = ErrorCode.NOT_ALLOWED
-    template = "{principal} may not {action} to {topic!r}"
 
     principal: str
     action: str
-    topic: str
+    topic: str  # or another name, see core.access
+
+    def __str__(self) -> str:
+        words = {"publish": "publish to", "subscribe": "subscribe to", "group": "use group"}
+        action = words.get(self.action, self.action)
+        return f"{self.principal} may not {action} {self.topic!r}"
 
 
 class BrokerFull(PeerError):

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Final
 
 import structlog
 
-from penstock.core.access import Principal
+from penstock.core.access import Action, Principal
 from penstock.core.broker import Broker
 from penstock.core.hooks import Event, EventKind, HookChain
 from penstock.core.rates import RateLimit
@@ -16,6 +16,7 @@ from penstock.core.timers import Timer
 from penstock.errors import (
     CallerError,
     LogUnavailable,
+    NotAllowed,
     OutOfSequence,
     PeerError,
     TooManyMessages,
@@ -25,7 +26,7 @@ from penstock.gateway.options import GatewayOptions
 from penstock.limits import BATCH_ROWS_MAX, LINGER_SECONDS_MAX, TURN_SECONDS_MAX
 from penstock.model import ByteOrder
 from penstock.patterns import compile_pattern
-from penstock.ports import Link, Receipt
+from penstock.ports import AuditEvent, Link, Receipt
 from penstock.protocols import Protocol
 from penstock.replay import split_replay
 from penstock.wire.decoder import Decoder, Rejected
@@ -56,6 +57,9 @@ class Gateway(ABC):
     protocol: ClassVar[Protocol]
     refuses_above_rate: ClassVar[bool] = False
     """Whether a publish above the rate limit is refused; otherwise reading pauses."""
+
+    method = "anonymous"
+    """How the client proves its identity, for the audit log."""
 
     def __init__(
         self, broker: Broker, link: Link, options: GatewayOptions, *, order: ByteOrder
@@ -372,6 +376,8 @@ class Gateway(ABC):
         """Run the hooks on a message; call `then`, or refuse the publish."""
 
         def decided(error: PeerError | None) -> None:
+            if error is None and event.session is not None:
+                error = self.still_allowed(event.session, event.subject)
             if error is None:
                 then()
             else:
@@ -379,6 +385,14 @@ class Gateway(ABC):
 
         self.broker.hooks.messages_judged += 1
         self.run_hooks(event, decided)
+
+    def still_allowed(self, session: Session, topic: str) -> PeerError | None:
+        """Return the refusal if rules changed while hooks judged a message, else None."""
+        try:
+            self.broker.authorize(session, Action.PUBLISH, topic)
+        except NotAllowed as error:
+            return error
+        return None
 
     def _publish_after_hooks(
         self,
@@ -454,6 +468,18 @@ class Gateway(ABC):
             protocol=self.protocol.label,
             reason=reason,
         )
+        self.broker.audit.record(
+            AuditEvent.LOGIN_FAILED,
+            peer=self.link.peer,
+            protocol=self.protocol.label,
+            method=self.method,
+            reason=reason,
+            connection=self.link.connection,
+        )
+
+    def record_refusal(self, error: NotAllowed) -> None:
+        """Record in the audit log what the rules of this client refused."""
+        self.broker.record_refusal(error, peer=self.link.peer, protocol=self.protocol.label)
 
     def close(self) -> None:
         """Close the connection after all pending answers, at most LINGER_SECONDS_MAX later."""

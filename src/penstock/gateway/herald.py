@@ -3,7 +3,7 @@
 from typing import ClassVar, Final
 
 from penstock._kernels import herald as kernel
-from penstock.core.access import Action
+from penstock.core.access import Action, authorize
 from penstock.core.sessions import Session
 from penstock.errors import (
     BrokerFull,
@@ -162,7 +162,10 @@ class HeraldGateway(Gateway):
             topic = self._topic(channel)
             if topic is None:
                 return ErrorCode.CHANNEL_NOT_FOUND
-            if not principal.may(action, topic):
+            try:
+                authorize(principal, action, topic)
+            except NotAllowed as error:
+                self.record_refusal(error)
                 return ErrorCode.UNAUTHORIZED
         return None
 

@@ -14,6 +14,7 @@ from penstock.errors import (
     HookTimeout,
     LogUnavailable,
     MiddlewareMissing,
+    NotAllowed,
     NotSubscribed,
     PeerError,
     ReservedHeader,
@@ -236,6 +237,7 @@ class LamamqGateway(Gateway):
         """Return the principal of a name and an optional key; raise AuthenticationFailed."""
         authenticator = self.options.authenticator
         if authenticator is not None and self._key_required(name):
+            self.method = "identity-key"
             return authenticator.verify_identity_key(name, key or b"")
         if self.options.anonymous is None:
             raise AuthenticationFailed("identity", "nobody is known by name")
@@ -270,6 +272,7 @@ class LamamqGateway(Gateway):
                 name=self._name,
                 principal=self._principal,
                 echo=self.options.echo,
+                method=self.method,
             )
         except BrokerFull as error:
             self._refuse_handshake(ErrorCode.SERVER_EXCEPTION, str(error))
@@ -305,6 +308,8 @@ class LamamqGateway(Gateway):
         try:
             hooks.check(hook)
         except PeerError as error:
+            if isinstance(error, NotAllowed):
+                self.record_refusal(error)
             self._answer(packet.message_id, error)
             return
         self.run_hooks(

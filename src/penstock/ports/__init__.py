@@ -1,5 +1,6 @@
-"""Interfaces between the broker and the outside: clock, connections, storage."""
+"""Interfaces between the broker and the outside: clock, connections, storage, audit log."""
 
+from penstock.ports.audit import NO_AUDIT, Audit, AuditEvent
 from penstock.ports.connection import Clock, Handler, Link
 from penstock.ports.log import LogReader, LogWriter, Prepared, Receipt, Record, Stored
 from penstock.ports.storage import (
@@ -16,6 +17,9 @@ from penstock.ports.storage import (
 )
 
 __all__ = [
+    "NO_AUDIT",
+    "Audit",
+    "AuditEvent",
     "Bounds",
     "Clock",
     "ConsumerGroups",

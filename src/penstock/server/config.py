@@ -6,6 +6,7 @@ in unit and bound. The types state which values are valid. Use `config_loading.l
 """
 
 import dataclasses
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 from urllib.parse import quote
 
@@ -14,6 +15,7 @@ from msgspec import Meta, Struct
 
 from penstock import limits as bounds
 from penstock import model
+from penstock.core.access import Action
 from penstock.core.broker import BrokerSettings
 from penstock.protocols import PROTOCOLS
 from penstock.storage.options import DurabilityRules, LogOptions, Retention
@@ -23,6 +25,7 @@ __all__ = [
     "IDENTITY_TABLE",
     "PROTOCOL_LIMITS",
     "AnonymousConfig",
+    "AuditConfig",
     "BasicConfig",
     "BrokerConfig",
     "Config",
@@ -39,6 +42,7 @@ __all__ = [
     "PrincipalConfig",
     "ProgramConfig",
     "RequiredHookConfig",
+    "RoleConfig",
     "RuleConfig",
     "TopicDurabilityConfig",
     "Verdict",
@@ -48,12 +52,16 @@ Durability = Literal["fsync", "os", "memory"]
 Verdict = Literal["allow", "deny"]
 if TYPE_CHECKING:
     _ProtocolName = str
+    _Right = str
 else:
     _ProtocolName = Literal[PROTOCOLS.labels]
+    _Right = Literal[tuple(str(action) for action in Action)]
 
 IDENTITY_TABLE: Final = next(each.label for each in PROTOCOLS if each.identity_key)
 """The table of a principal for the protocol that authenticates by identity name and key."""
 
+AUDIT_FILE: Final = "audit.jsonl"
+"""The audit log in the data folder."""
 _DURABILITY = {
     "memory": model.Durability.MEMORY,
     "os": model.Durability.OS,
@@ -227,12 +235,29 @@ class ListenerConfig(_Table, frozen=True):
         return parse_address(self.url + separator + "&".join(given) if given else self.url)
 
 
+class AuditConfig(_Table, frozen=True):
+    """`[audit]`: the file of the audit log; empty turns it off.
+
+    Without `file` it is AUDIT_FILE in the data folder, if there is a log.
+    """
+
+    file: str | None = None
+    bytes_max: Annotated[int, Meta(ge=64 * bounds.KIB)] = bounds.AUDIT_BYTES_MAX
+
+
 class RuleConfig(_Table, frozen=True):
-    """`[[principal.rule]]` and `[[anonymous.rule]]`: the first that matches a topic applies."""
+    """`rule` of a principal, a role or `[anonymous]`: the first that matches a name applies."""
 
     topics: Annotated[tuple[_Text, ...], Meta(min_length=1)]
-    allow: Annotated[tuple[Literal["publish", "subscribe"], ...], Meta(min_length=1)] | None = None
-    deny: Annotated[tuple[Literal["publish", "subscribe"], ...], Meta(min_length=1)] | None = None
+    allow: Annotated[tuple[_Right, ...], Meta(min_length=1)] | None = None
+    deny: Annotated[tuple[_Right, ...], Meta(min_length=1)] | None = None
+
+
+class RoleConfig(_Table, frozen=True):
+    """`[[role]]`: rules that several principals share."""
+
+    name: _Text
+    rule: Annotated[tuple[RuleConfig, ...], Meta(min_length=1)]
 
 
 class BasicConfig(_Table, frozen=True):
@@ -260,6 +285,7 @@ class PrincipalConfig(_Table, frozen=True):
     api_key_sha256: _Sha256 | None = None
     identity_key: IdentityConfig | None = msgspec.field(name=IDENTITY_TABLE, default=None)
     default: Verdict | None = None
+    roles: tuple[_Text, ...] = ()
     rule: tuple[RuleConfig, ...] = ()
 
 
@@ -267,6 +293,7 @@ class AnonymousConfig(_Table, frozen=True):
     """`[anonymous]`: rules for clients without credentials, on listeners that accept them."""
 
     default: Verdict | None = None
+    roles: tuple[_Text, ...] = ()
     rule: tuple[RuleConfig, ...] = ()
 
 
@@ -290,7 +317,9 @@ class Config(_Table, frozen=True):
     log: LogConfig = LogConfig()
     herald: HeraldConfig = HeraldConfig()
     hooks: HooksConfig = HooksConfig()
+    audit: AuditConfig = AuditConfig()
     anonymous: AnonymousConfig = AnonymousConfig()
+    role: tuple[RoleConfig, ...] = ()
     listener: tuple[ListenerConfig, ...] = ()
     principal: tuple[PrincipalConfig, ...] = ()
     program: tuple[ProgramConfig, ...] = ()
@@ -305,6 +334,15 @@ class Config(_Table, frozen=True):
             hold_seconds_max=self.broker.hold_seconds_max,
             disconnect_slow_consumers=self.broker.slow_consumer == "disconnect",
         )
+
+    @property
+    def audit_file(self) -> str | None:
+        """The path of the audit log; None if there is none."""
+        if self.audit.file is not None:
+            return self.audit.file or None
+        if self.broker.durability == "memory":
+            return None
+        return str(PurePath(self.data.folder) / AUDIT_FILE)
 
     @property
     def channels(self) -> dict[int, str] | None:

@@ -88,6 +88,24 @@ def _check_patterns(topics: tuple[str, ...], key: str, problems: Problems) -> No
 
 def _check_anonymous(config: Config, problems: Problems) -> None:
     _check_rules(config.anonymous.rule, "anonymous", problems)
+    _check_role_names(config, config.anonymous.roles, "anonymous", problems)
+
+
+def _check_roles(config: Config, problems: Problems) -> None:
+    taken: dict[str, int] = {}
+    for index, role in enumerate(config.role):
+        key = f"role[{index}]"
+        owner = taken.setdefault(role.name, index)
+        if owner != index:
+            problems.add(f"{key}.name", f"role[{owner}] has the same; expected another")
+        _check_rules(role.rule, key, problems)
+
+
+def _check_role_names(config: Config, roles: tuple[str, ...], key: str, problems: Problems) -> None:
+    known = {role.name for role in config.role}
+    for name in roles:
+        if name not in known:
+            problems.add(f"{key}.roles", f'there is no [[role]] named "{name[:40]}"')
 
 
 def _check_rules(rules: tuple[RuleConfig, ...], key: str, problems: Problems) -> None:
@@ -113,6 +131,7 @@ def _check_principals(config: Config, problems: Problems) -> None:
         if principal.basic is not None:
             _check_password_hash(principal.basic.password_hash, key, problems)
         _check_rules(principal.rule, key, problems)
+        _check_role_names(config, principal.roles, key, problems)
 
 
 def _credentials(principal: PrincipalConfig) -> dict[str, str]:
@@ -262,8 +281,9 @@ _CHECKS: Final[tuple[Check[Config], ...]] = (
     (_check_replay, frozenset({"herald", "broker"})),
     (_check_hooks, frozenset({"hooks"})),
     (_check_log, frozenset({"log", "broker"})),
-    (_check_anonymous, frozenset({"anonymous"})),
-    (_check_principals, frozenset({"principal"})),
+    (_check_roles, frozenset({"role"})),
+    (_check_anonymous, frozenset({"anonymous", "role"})),
+    (_check_principals, frozenset({"principal", "role"})),
     (_check_http, frozenset({"http", "listener", "principal"})),
     (_check_flight, frozenset({"flight", "broker", "principal"})),
     (_check_listeners, frozenset({"listener", "principal"})),

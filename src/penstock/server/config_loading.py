@@ -162,6 +162,7 @@ def _anchored(values: dict[str, Any], folder: Path) -> dict[str, Any]:
     values = copy.deepcopy(values)
     tables: list[tuple[object, tuple[str, ...]]] = [
         (values.get("data"), ("folder",)),
+        (values.get("audit"), ("file",)),
         (values.get("flight"), ("certificate", "key")),
     ]
     for key, names in (("listener", ("certificate", "key")), ("program", ("folder",))):

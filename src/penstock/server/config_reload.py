@@ -17,8 +17,10 @@ RELOADABLE: Final = frozenset(
         "hooks.grace_seconds",
         "hooks.required",
         "limits.stop_seconds_max",
+        "role",
         "principal",
         "anonymous.default",
+        "anonymous.roles",
         "anonymous.rule",
     }
 )

@@ -16,7 +16,13 @@ import argon2
 
 from penstock.core.access import Action, Principal, Rule
 from penstock.errors import AuthenticationFailed, PeerError
-from penstock.server.config import Config, RuleConfig, Verdict
+from penstock.server.config import (
+    AnonymousConfig,
+    Config,
+    PrincipalConfig,
+    RuleConfig,
+    Verdict,
+)
 
 __all__ = ["Authenticator", "hash_key", "hash_password"]
 
@@ -45,6 +51,8 @@ class Authenticator:
 
     def __init__(self, config: Config) -> None:
         self.anonymous = Principal("anonymous")
+        self.local_anonymous = Principal("anonymous")
+        """Anonymous clients of listeners that no other machine can reach."""
         self._principals: dict[str, Principal] = {}
         self._tokens: list[tuple[bytes, Principal]] = []
         self._api_keys: list[tuple[bytes, Principal]] = []
@@ -66,8 +74,11 @@ class Authenticator:
             each.name: before.get(each.name) or Principal(each.name) for each in config.principal
         }
         for each in config.principal:
-            _set_rules(self._principals[each.name], each.rule, each.default)
-        _set_rules(self.anonymous, config.anonymous.rule, config.anonymous.default)
+            _set_rules(self._principals[each.name], _rules(config, each), each.default)
+        rules, default = _rules(config, config.anonymous), config.anonymous.default
+        _set_rules(self.anonymous, rules, default)
+        # As long as nothing is configured, clients on this machine may administer the broker.
+        _set_rules(self.local_anonymous, rules, default, administers=not rules and default is None)
         gone = before.keys() - self._principals.keys()
         for name in gone:
             _set_rules(before[name], (), "deny")
@@ -208,10 +219,22 @@ def _is_password(encoded: str, password: str) -> bool:
         return False
 
 
-def _set_rules(principal: Principal, rules: Sequence[RuleConfig], default: Verdict | None) -> None:
-    """Set the rules of a principal and clear its cached decisions.
+def _rules(config: Config, owner: PrincipalConfig | AnonymousConfig) -> tuple[RuleConfig, ...]:
+    """Return the rules of a principal: its own, then those of its roles in their order."""
+    roles = {role.name: role.rule for role in config.role}
+    return owner.rule + tuple(rule for name in owner.roles for rule in roles.get(name, ()))
 
-    Without a default, a topic that no rule matches is denied if any rule allows something, else
+
+def _set_rules(
+    principal: Principal,
+    rules: Sequence[RuleConfig],
+    default: Verdict | None,
+    *,
+    administers: bool = False,
+) -> None:
+    """Set the rules of a principal and clear its cached decisions, if they have changed.
+
+    Without a default, a name that no rule matches is denied if any rule allows something, else
     allowed.
     """
     made = tuple(
@@ -225,4 +248,10 @@ def _set_rules(principal: Principal, rules: Sequence[RuleConfig], default: Verdi
     )
     if default is None:
         default = "deny" if any(rule.allow for rule in made) else "allow"
-    principal.set_rules(made, default=default == "allow")
+    rights = principal.rights
+    if (rights.rules, rights.default, rights.administers) != (
+        made,
+        default == "allow",
+        administers,
+    ):
+        principal.set_rules(made, default=default == "allow", administers=administers)

@@ -10,8 +10,12 @@ from typing import Final
 
 import structlog
 
+import penstock
 from penstock.errors import OperatorError
 from penstock.gateway.options import GatewayOptions
+from penstock.ports import NO_AUDIT, AuditEvent
+from penstock.server.audit_changes import record_changes
+from penstock.server.audit_log import AuditLog
 from penstock.server.config import PROTOCOL_LIMITS, Config
 from penstock.server.config_reload import reload
 from penstock.server.credentials import Authenticator
@@ -38,6 +42,7 @@ class Running:
     authenticator: Authenticator
     addresses: tuple[Address, ...] = ()
     flight: Address | None = None
+    audit: AuditLog | None = None
     http: Address | None = None
     """Address of the extra HTTP listener, where no WebSocket listener has it."""
 
@@ -54,6 +59,12 @@ class Running:
         if self.config.program:
             await self.server.run_programs(_programs(self.config), options=self._options(None))
         self.server.http.starting = False
+        self.server.broker.audit.record(
+            AuditEvent.STARTED,
+            version=penstock.__version__,
+            principals=len(self.config.principal),
+            listeners=[address.location for address in self.addresses],
+        )
 
     async def _serve_http(self) -> None:
         """Listen for HTTP where no WebSocket listener does, if the configuration says so."""
@@ -86,29 +97,45 @@ class Running:
         """Stop accepting, drain and close, within `limits.stop_seconds_max`."""
         await self.server.stop(seconds_max=self.config.limits.stop_seconds_max)
         self.authenticator.close()
+        if self.audit is not None:
+            self.audit.record(AuditEvent.STOPPED)
+            await asyncio.to_thread(self.audit.close)
 
     def reload(self, new: Config) -> None:
         """Apply the settings of a new configuration that need no restart; log the others.
 
-        Clients whose principal was removed are disconnected.
+        Clients whose principal was removed, or that have a subscription or hook which is no longer
+        allowed, are disconnected.
         """
+        old = self.config
         reloaded, waiting = reload(self.config, new)
         self.config = reloaded.config
         gone = self.authenticator.update(reloaded.config)
         broker = self.server.broker
         self._apply_hooks()
+        broker.rules_changed()
         broker.settings = reloaded.config.broker_settings
         for session in broker.sessions:
             if session.principal.name in gone:
                 session.link.close()
+        record_changes(
+            broker.audit,
+            old,
+            reloaded.config,
+            changed=reloaded.changed,
+            needs_restart=waiting,
+        )
         log.info("reloaded", changed=list(reloaded.changed), needs_restart=waiting)
 
     def _options(self, address: Address | None) -> GatewayOptions:
         """Return the options of a listener; `address` is None for the broker's own programs."""
         limits = self.config.limits
         accepts = address is None or address.accepts_anonymous
+        known = self.authenticator
+        local = address is None or address.is_loopback
+        anonymous = known.local_anonymous if local else known.anonymous
         return GatewayOptions(
-            anonymous=self.authenticator.anonymous if accepts else None,
+            anonymous=anonymous if accepts else None,
             authenticator=self.authenticator if self.authenticator.principals else None,
             handshake_seconds_max=limits.handshake_seconds_max,
             messages_per_second_max=limits.messages_per_second_max or None,
@@ -133,13 +160,16 @@ async def serve(
     sys.setswitchinterval(SWITCH_SECONDS)
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
+    storage = open_storage(config)
+    audit = _open_audit(config)
     server = Server(
         settings=config.broker_settings,
         channels=config.channels,
         connections_max=config.limits.connections_max,
-        storage=open_storage(config),
+        storage=storage,
+        audit=audit or NO_AUDIT,
     )
-    running = Running(config, server, Authenticator(config))
+    running = Running(config, server, Authenticator(config), audit=audit)
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopping.set)
     loop.add_signal_handler(signal.SIGHUP, _reread, running, reread)
@@ -155,13 +185,23 @@ async def serve(
         await running.stop()
 
 
+def _open_audit(config: Config) -> AuditLog | None:
+    """Open the audit log, if the configuration has one; raise CannotAudit."""
+    if config.audit_file is None:
+        return None
+    return AuditLog(Path(config.audit_file), bytes_max=config.audit.bytes_max)
+
+
 def _reread(running: Running, reread: Callable[[], Config] | None) -> None:
+    if running.audit is not None:
+        running.audit.reopen()
     if reread is None:
         return
     try:
         new = reread()
     except OperatorError as error:
         log.warning("not reloaded", error=str(error), code=error.code)
+        running.server.broker.audit.record(AuditEvent.CONFIGURATION_REJECTED, code=str(error.code))
         return
     running.reload(new)
 

@@ -13,7 +13,7 @@ from penstock.core.broker import Broker, BrokerSettings
 from penstock.errors import CallerError, CannotListen
 from penstock.gateway.options import GatewayOptions
 from penstock.limits import SESSIONS_MAX
-from penstock.ports import Storage
+from penstock.ports import NO_AUDIT, Audit, Storage
 from penstock.server.clock import SystemClock
 from penstock.server.connections import ConnectionLimit
 from penstock.server.http.context import HttpContext
@@ -44,6 +44,7 @@ class Server:
         storage: Storage | None = None,
         channels: Mapping[int, str] | None = None,
         connections_max: int = SESSIONS_MAX,
+        audit: Audit = NO_AUDIT,
     ) -> None:
         """Without a storage, messages are kept in memory only until they are delivered."""
         self.storage = storage or MemoryLog()
@@ -52,6 +53,7 @@ class Server:
             reader=self.storage if self.storage.keeps_history else None,
             clock=SystemClock(),
             settings=settings,
+            audit=audit,
         )
         names = channels or {channel: f"channel/{channel}" for channel in range(256)}
         for channel, name in names.items():

@@ -290,3 +290,32 @@ def test_each_broker_shares_one_instance_of_a_kind_among_its_connections() -> No
     broker, other = new_broker(), new_broker()
     assert broker.shared(Shared) is broker.shared(Shared)
     assert broker.shared(Shared) is not other.shared(Shared)
+
+
+def test_a_subscription_is_resumed_only_if_the_rules_still_allow_it() -> None:
+    broker = new_broker()
+    principal = Principal("p")
+    session = broker.open(HERALD, RecordingLink(), principal=principal)
+    principal.set_rules([deny(Action.SUBSCRIBE, "channel/1")], default=True)
+    with pytest.raises(NotAllowed):
+        broker.resume(session, "channel/1", 0)
+    assert not session.subscriptions
+    assert broker.resume(session, "channel/2", 0)
+
+
+def test_changed_rules_end_only_sessions_with_something_forbidden() -> None:
+    broker = new_broker()
+    principal = Principal("p")
+    links = [RecordingLink() for _ in range(3)]
+    sessions = [broker.open(HERALD, link, principal=principal) for link in links]
+    broker.subscribe(sessions[0], "channel/1")
+    broker.subscribe(sessions[0], "channel/2")
+    broker.subscribe(sessions[1], "channel/2")
+    principal.set_rules([deny(Action.SUBSCRIBE, "channel/1")], default=True)
+    broker.rules_changed()
+    assert [list(session.subscriptions) for session in sessions] == [
+        ["channel/2"],
+        ["channel/2"],
+        [],
+    ]
+    assert [link.closed for link in links] == [True, False, False]

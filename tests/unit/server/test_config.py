@@ -239,6 +239,27 @@ def test_every_table_is_read(tmp_path: Path) -> None:
             '[[listener]]\nurl = "tls://127.0.0.1:1"',
             "listener[0]: tls:// needs certificate and key, each the path of a PEM file",
         ),
+        # Roles
+        (
+            '[[role]]\nname = "r"\n[[role.rule]]\ntopics = ["a"]',
+            "role[0].rule[0]: expected either allow or deny",
+        ),
+        (
+            2 * '[[role]]\nname = "r"\n[[role.rule]]\ntopics = ["a"]\nallow = ["hook"]\n',
+            "role[1].name: role[0] has the same; expected another",
+        ),
+        (
+            '[anonymous]\nroles = ["r"]',
+            'anonymous.roles: there is no [[role]] named "r"',
+        ),
+        (
+            '[[principal]]\nname = "p"\ntoken = "t"\nroles = ["r"]',
+            'principal[0].roles: there is no [[role]] named "r"',
+        ),
+        (
+            '[[role]]\nname = "r"\nrule = []',
+            "role[0].rule: expected a list of tables, not empty, got an empty list",
+        ),
         # Rules
         (
             '[[anonymous.rule]]\ntopics = ["a"]',
@@ -254,7 +275,10 @@ def test_every_table_is_read(tmp_path: Path) -> None:
         ),
         (
             '[[anonymous.rule]]\ntopics = ["a"]\nallow = ["write"]',
-            'anonymous.rule[0].allow[0]: expected "publish" or "subscribe", got "write"',
+            (
+                'anonymous.rule[0].allow[0]: expected "administer", "group", "hook", "publish", '
+                '"request", "serve" or "subscribe", got "write"'
+            ),
         ),
         (
             "[[anonymous.rule]]\ntopics = []\nallow = ['publish']",

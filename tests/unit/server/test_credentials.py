@@ -19,6 +19,7 @@ from penstock.server.config import (
     Config,
     IdentityConfig,
     PrincipalConfig,
+    RoleConfig,
     RuleConfig,
 )
 from penstock.server.credentials import Authenticator, hash_key, hash_password
@@ -264,3 +265,86 @@ def test_a_password_hash_is_argon2id_and_salted() -> None:
 def test_a_key_hash_is_its_sha256() -> None:
     # The digest of "abc" in FIPS 180-2, appendix B.1
     assert hash_key(b"abc") == ("ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad")
+
+
+@pytest.mark.parametrize(
+    "becomes",
+    [
+        (),
+        (PrincipalConfig(name="user", token="t"),),  # noqa: S106
+        (
+            PrincipalConfig(
+                name="user", basic=BasicConfig(username="ada", password_hash=CHEAP.hash("new"))
+            ),
+        ),
+        (PrincipalConfig(name="other", basic=CONFIG.principal[2].basic),),
+    ],
+    ids=["removed", "without one", "new password", "new owner"],
+)
+def test_a_password_that_changes_while_it_is_checked_is_refused(
+    authenticator: Authenticator, becomes: tuple[PrincipalConfig, ...]
+) -> None:
+    async def check() -> None:
+        checking = asyncio.ensure_future(authenticator.verify_basic("ada", "pässword"))
+        await asyncio.sleep(0)  # the thread has the old hash
+        authenticator.update(Config(principal=becomes))
+        with pytest.raises(AuthenticationFailed) as refused:
+            await checking
+        assert refused.value.reason == "changed meanwhile"
+
+    asyncio.run(check())
+
+
+def test_roles_add_their_rules_behind_those_of_the_principal() -> None:
+    config = Config(
+        role=(
+            RoleConfig(name="readers", rule=(RuleConfig(topics=("#",), allow=("subscribe",)),)),
+            RoleConfig(name="plant", rule=(RuleConfig(topics=("plant/#",), allow=("publish",)),)),
+        ),
+        principal=(
+            with_token("both", "1", roles=("readers", "plant"), rule=(NO_SECRETS,)),
+            with_token("one", "2", roles=("plant",)),
+            with_token("admits", "3", roles=("plant",), default="allow"),
+        ),
+        anonymous=AnonymousConfig(roles=("readers",)),
+    )
+    made = Authenticator(config)
+    both, one, admits = (made.principals[name] for name in ("both", "one", "admits"))
+    assert both.may(Action.SUBSCRIBE, "office")
+    assert both.may(Action.PUBLISH, "plant/1")
+    assert not both.may(Action.SUBSCRIBE, "secret/x")
+    assert not one.may(Action.SUBSCRIBE, "plant/1")
+    assert one.may(Action.PUBLISH, "plant/1")
+    assert not one.may(Action.REQUEST, "plant/1")
+    assert admits.may(Action.REQUEST, "x")
+    assert made.anonymous.may(Action.SUBSCRIBE, "#")
+    assert not made.anonymous.may(Action.PUBLISH, "plant/1")
+    made.close()
+
+
+def test_only_unconfigured_clients_of_this_machine_administer_without_a_rule() -> None:
+    made = Authenticator(Config(principal=(with_token("free", "1"),)))
+    may = {
+        who.name + str(who is made.local_anonymous): who.may(Action.ADMINISTER, "clients")
+        for who in (made.anonymous, made.local_anonymous, made.principals["free"])
+    }
+    assert may == {"anonymousFalse": False, "anonymousTrue": True, "freeFalse": False}
+    for anonymous in (
+        AnonymousConfig(default="allow"),
+        AnonymousConfig(rule=(NO_SECRETS,)),
+    ):
+        made.update(Config(anonymous=anonymous))
+        assert not made.local_anonymous.may(Action.ADMINISTER, "clients")
+    allowed = RuleConfig(topics=("clients",), allow=("administer",))
+    made.update(Config(principal=(with_token("free", "1", rule=(allowed,), default="allow"),)))
+    assert made.principals["free"].may(Action.ADMINISTER, "clients")
+    assert not made.principals["free"].may(Action.ADMINISTER, "log")
+    made.close()
+
+
+def test_rules_that_stay_the_same_keep_their_cached_decisions() -> None:
+    made = Authenticator(CONFIG)
+    before = {name: principal.rights for name, principal in made.principals.items()}
+    made.update(CONFIG)
+    assert {name: principal.rights for name, principal in made.principals.items()} == before
+    made.close()

@@ -6,10 +6,12 @@ import msgspec
 import pytest
 
 from penstock.server.config import (
+    AuditConfig,
     Config,
     ListenerConfig,
     PrincipalConfig,
     ProgramConfig,
+    RoleConfig,
     RuleConfig,
 )
 from penstock.server.config_environment import variables
@@ -37,7 +39,9 @@ def test_the_page_has_every_setting_with_its_default(name: str) -> None:
         assert any(row in PAGE for row in rows), rows
 
 
-@pytest.mark.parametrize("kind", [ListenerConfig, PrincipalConfig, ProgramConfig, RuleConfig])
+@pytest.mark.parametrize(
+    "kind", [AuditConfig, ListenerConfig, PrincipalConfig, ProgramConfig, RoleConfig, RuleConfig]
+)
 def test_the_page_has_every_key_of_a_list(kind: type[msgspec.Struct]) -> None:
     for field in msgspec.structs.fields(kind):
         assert f"`{field.encode_name}`" in PAGE, field.encode_name
@@ -51,7 +55,12 @@ def test_a_listener_has_a_key_for_every_option_of_a_url() -> None:
 def test_what_is_reloaded_exists_and_is_on_the_page() -> None:
     known = {".".join(path) for path, _ in variables().values()}
     assert known >= RELOADABLE
-    for key in RELOADABLE - {"principal", "anonymous.default", "anonymous.rule"}:
+    for key in RELOADABLE - {
+        "principal",
+        "anonymous.default",
+        "anonymous.roles",
+        "anonymous.rule",
+    }:
         assert f"`{key}`" in PAGE.split("## Reloading")[1], key
 
 

@@ -88,7 +88,7 @@ def test_anonymous_clients_are_the_anonymous_principal_where_they_are_let_in() -
         try:
             assert all(address.port for address in broker.addresses)
             options = [listener._options for listener in broker.server._listeners]  # type: ignore[attr-defined]
-            assert options[0].anonymous is broker.authenticator.anonymous
+            assert options[0].anonymous is broker.authenticator.local_anonymous
             return [each.anonymous for each in options]
         finally:
             await broker.stop()

@@ -1,6 +1,7 @@
 """The index: which row groups may hold an offset, a time, a topic; never one too few."""
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -92,6 +93,26 @@ def test_cutting_forgets_the_groups_behind() -> None:
     ]
     index.cut(0)
     assert (len(index), index.end_offset, index.last_us) == (0, 100, None)
+
+
+def test_a_table_is_whole_while_a_row_group_is_added() -> None:
+    index = Index(0)
+    index.add(Entry(0, 1, 0, 1, 0, 0), ["a"])
+    before = index.table().to_pylist()
+    seen = []
+
+    class Topics(list[str]):
+        """Another thread asks for the table while `add` reads these."""
+
+        def __iter__(self) -> Iterator[str]:
+            for name in super().__iter__():
+                seen.append(index.table().to_pylist())
+                yield name
+
+    index.add(Entry(1, 1, 1, 1, 1, 1), Topics(["b", "c"]))
+    assert seen == [before] * len(seen)
+    assert len(seen) == 4
+    assert index.table().column("topics").to_pylist() == [["a"], ["b", "c"]]
 
 
 def test_an_index_file_is_a_plain_arrow_stream(tmp_path: Path) -> None:

@@ -1,5 +1,9 @@
 """Messages between fleximq clients by number: REQ, REP, NOTIF, BCAST, and PUB with `routing`.
 
+The sender needs the right to request the path, and the receiver the right to serve it. A BCAST has
+no path: it needs `request` for all paths, and reaches the clients that may serve all paths. A REP
+needs no right, but a pending REQ.
+
 REQ, REP and BCAST are forwarded unchanged. Each receiver of a NOTIF or PUB gets it with its own
 routing entry only. Clients of other protocols have numbers too, but cannot be addressed.
 
@@ -13,14 +17,15 @@ from collections.abc import Iterable
 from types import MappingProxyType
 from typing import Final
 
+from penstock.core.access import EVERYTHING, Action, is_allowed, path_name
 from penstock.core.broker import Broker
 from penstock.core.requests import Failure, Match, Refusal
 from penstock.core.sessions import Session
-from penstock.errors import LogUnavailable
+from penstock.errors import LogUnavailable, NotAllowed
 from penstock.gateway.fleximq import frames
 from penstock.gateway.fleximq.records import broker_reply, record_of
 from penstock.gateway.fleximq.replies import Replies
-from penstock.gateway.fleximq.services import SERVICES
+from penstock.gateway.fleximq.services import ADMINISTRATIVE, SERVICES
 from penstock.protocols.fleximq import FLEXIMQ
 from penstock.wire import messagepack
 from penstock.wire.fleximq import ClientId, Message, MessageType, Routing, StatusCode
@@ -59,12 +64,19 @@ class Exchange:
         """Forward a REQ to its target, or answer it if that is the broker."""
         identifier, entry = _correlated(message)
         if entry.client_id == ClientId.BROKER:
-            if self._append(session, message):
+            if self._may_ask_broker(session, message, entry.path) and self._append(
+                session, message
+            ):
                 self._serve(session, identifier=identifier, path=entry.path)
+            return
+        if not self._may(session, message, Action.REQUEST, path_name(entry.path)):
             return
         target = self._client(entry.client_id)
         if target is None:
             self._refuse_unknown(message, [entry.client_id])
+            return
+        if not _serves(target, entry.path):
+            self._refuse_unserved(message, [entry.client_id])
             return
         refusal = self._broker.requests.ask(
             identifier, requester=session, target=target, callback=self
@@ -143,6 +155,9 @@ class Exchange:
     def notify(self, session: Session, message: Message) -> None:
         """Deliver a NOTIF to each client it names; the broker itself ignores it."""
         entries = [entry for entry in _entries(message) if entry.client_id != ClientId.BROKER]
+        for path in {entry.path for entry in _entries(message)}:
+            if not self._may(session, message, Action.REQUEST, path_name(path)):
+                return
         if self._append(session, message):
             self._deliver_routed(message, entries, among=None)
 
@@ -156,30 +171,66 @@ class Exchange:
 
     def broadcast(self, session: Session, message: Message, frame_view: memoryview) -> None:
         """Deliver a BCAST to every fleximq client, and to the sender if it has `echo`."""
+        if not self._may(session, message, Action.REQUEST, EVERYTHING):
+            return
         if not self._append(session, message):
             return
         sessions: Iterable[Session] = self._broker.sessions
         receivers = [
             client
             for client in sessions
-            if client.encoding.protocol is FLEXIMQ and (client is not session or session.echo)
+            if client.encoding.protocol is FLEXIMQ
+            and (client is not session or session.echo)
+            and is_allowed(client.principal, Action.SERVE, EVERYTHING)
         ]
         self._deliver(receivers, frames.as_sent(frame_view))
 
     def _deliver_routed(
         self, message: Message, entries: Iterable[Routing], *, among: set[Session] | None
     ) -> None:
-        unknown = []
+        """Deliver to clients in `among`, or for None to those that may serve their path."""
+        unknown, unserved = [], []
         for entry in entries:
             target = self._client(entry.client_id)
             if target is None:
                 unknown.append(entry.client_id)
+            elif among is None and not _serves(target, entry.path):
+                unserved.append(entry.client_id)
             elif among is None or target in among:
                 self._broker.send(target, frames.routed(message, entry), 1)
         if unknown:
             self._refuse_unknown(message, unknown)
+        if unserved:
+            self._refuse_unserved(message, unserved)
 
     # --- Common parts -------------------------------------------------------------------------
+
+    def _may(self, session: Session, message: Message, action: Action, name: str) -> bool:
+        """Return whether a client has a right; if not, refuse its message."""
+        try:
+            self._broker.authorize(session, action, name)
+        except NotAllowed as error:
+            self._forbid(message, error)
+            return False
+        return True
+
+    def _may_ask_broker(self, session: Session, message: Message, path: str) -> bool:
+        """Return whether a client may request a path of the broker; if not, refuse its message."""
+        area = ADMINISTRATIVE.get(path)
+        if area is not None:
+            return self._may(session, message, Action.ADMINISTER, area)
+        try:
+            self._broker.authorize_anywhere(
+                session, Action.REQUEST, Action.SUBSCRIBE, Action.PUBLISH
+            )
+        except NotAllowed as error:
+            self._forbid(message, error)
+            return False
+        return True
+
+    def _forbid(self, message: Message, error: NotAllowed) -> None:
+        self._broker.counters.messages_refused[FLEXIMQ] += 1
+        self._replies.refuse(message, StatusCode.FORBIDDEN, str(error))
 
     def _client(self, number: int) -> Session | None:
         session = self._broker.sessions.get(number)
@@ -208,6 +259,14 @@ class Exchange:
     def _refuse_unknown(self, message: Message, numbers: list[int]) -> None:
         text = f"no client {', '.join(map(str, numbers))}"
         self._replies.refuse(message, StatusCode.CLIENT_NOT_FOUND, text)
+
+    def _refuse_unserved(self, message: Message, numbers: list[int]) -> None:
+        text = f"rules do not let client {', '.join(map(str, numbers))} serve this path"
+        self._replies.refuse(message, StatusCode.FORBIDDEN, text)
+
+
+def _serves(target: Session, path: str) -> bool:
+    return is_allowed(target.principal, Action.SERVE, path_name(path))
 
 
 def _entries(message: Message) -> tuple[Routing, ...]:

@@ -241,10 +241,13 @@ class FleximqGateway(Gateway):
             return self.options.anonymous
         match auth:
             case fleximq.TokenAuth(token):
+                self.method = "token"
                 return authenticator.verify_token(token)
             case fleximq.ApiKeyAuth(api_key):
+                self.method = "api-key"
                 return authenticator.verify_api_key(api_key)
             case fleximq.BasicAuth(username, password):
+                self.method = "password"
                 self.suspend()
                 authenticator.check_basic(username, password, self._password_checked)
                 return None
@@ -264,7 +267,11 @@ class FleximqGateway(Gateway):
     def open(self, principal: Principal) -> Session:
         """Open the session; programs need no JOIN for it (section 6.4). Raise BrokerFull."""
         session = self.session = self._replies.session = self.broker.open(
-            self.encoding, self.link, principal=principal, echo=self.options.echo
+            self.encoding,
+            self.link,
+            principal=principal,
+            echo=self.options.echo,
+            method=self.method,
         )
         self.state = BrokerState.JOINED
         self._keepalive = KeepAliveTimer(
@@ -358,6 +365,8 @@ class FleximqGateway(Gateway):
 
     def _publish_routed(self, session: Session, message: Message, topic: str) -> None:
         def decided(error: PeerError | None) -> None:
+            if error is None:
+                error = self.still_allowed(session, topic)
             if error is None:
                 self._exchange.publish_routed(session, message)
             else:

@@ -9,13 +9,13 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Final
 
-from penstock.core.access import Action
+from penstock.core.access import Action, is_allowed
 from penstock.core.broker import Broker
 from penstock.core.sessions import Session
 from penstock.limits import FLEXIMQ_LISTING_BYTES_MAX, FLEXIMQ_LISTING_ENTRIES_MAX
 from penstock.protocols import PROTOCOLS, Protocol
 
-__all__ = ["SERVICES"]
+__all__ = ["ADMINISTRATIVE", "SERVICES"]
 
 
 def _topics(broker: Broker, session: Session) -> object:
@@ -23,8 +23,13 @@ def _topics(broker: Broker, session: Session) -> object:
     table = broker.topics
     count = len(table)
     names = (table.name(number) for number in range(min(count, FLEXIMQ_LISTING_ENTRIES_MAX)))
-    may = session.principal.may
-    allowed = (name for name in names if may(Action.SUBSCRIBE, name) or may(Action.PUBLISH, name))
+    principal = session.principal
+    allowed = (
+        name
+        for name in names
+        if is_allowed(principal, Action.SUBSCRIBE, name)
+        or is_allowed(principal, Action.PUBLISH, name)
+    )
     return {"count": count, "topics": list(_within_bytes(allowed))}
 
 
@@ -79,3 +84,7 @@ def _time(broker: Broker, session: Session) -> object:  # noqa: ARG001
 SERVICES: Final[Mapping[str, Callable[[Broker, Session], object]]] = MappingProxyType(
     {"/topics": _topics, "/clients": _clients, "/stats": _stats, "/time": _time}
 )
+ADMINISTRATIVE: Final[Mapping[str, str]] = MappingProxyType(
+    {"/clients": "clients", "/stats": "stats"}
+)
+"""Paths that need the right to administer, with the name that rules match."""

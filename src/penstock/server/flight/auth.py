@@ -8,7 +8,7 @@ import structlog
 from penstock.core.access import Principal
 from penstock.errors import AuthenticationFailed, PeerError
 
-__all__ = ["AUTH", "AuthMiddlewareFactory", "FlightAuth", "principal_of"]
+__all__ = ["AUTH", "AuthMiddlewareFactory", "FlightAuth", "method_of", "principal_of"]
 
 AUTH = "penstock"
 """Key of the middleware that holds the result of authentication."""
@@ -50,8 +50,9 @@ class FlightAuth:
 class _AuthResult(pf.ServerMiddleware):  # type: ignore[misc]  # pyarrow has no types
     """The principal of a call, or the error that refuses it."""
 
-    def __init__(self, found: Principal | PeerError) -> None:
+    def __init__(self, found: Principal | PeerError, method: str) -> None:
         self.found = found
+        self.method = method
 
 
 class AuthMiddlewareFactory(pf.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow has no types
@@ -65,11 +66,13 @@ class AuthMiddlewareFactory(pf.ServerMiddlewareFactory):  # type: ignore[misc]  
         self, info: pf.CallInfo, headers: Mapping[str, list[str]]
     ) -> pf.ServerMiddleware:
         """Authenticate a call; the handler raises the error, because it can send its details."""
+        has_token = any(key.lower() == "authorization" for key in headers)
+        method = "token" if has_token else "anonymous"
         try:
-            return _AuthResult(self._auth.authenticate(headers))
+            return _AuthResult(self._auth.authenticate(headers), method)
         except AuthenticationFailed as error:
             log.info("call refused", method=str(info.method), reason=error.reason)
-            return _AuthResult(error)
+            return _AuthResult(error, method)
 
 
 def principal_of(context: pf.ServerCallContext) -> Principal:
@@ -78,3 +81,9 @@ def principal_of(context: pf.ServerCallContext) -> Principal:
     if isinstance(found, Principal):
         return found
     raise found
+
+
+def method_of(context: pf.ServerCallContext) -> str:
+    """Return how a call proves its identity, for the audit log."""
+    method: str = context.get_middleware(AUTH).method
+    return method

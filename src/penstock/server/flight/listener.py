@@ -78,6 +78,7 @@ class FlightListener:
                 groups=self._storage.groups,
                 tls_certificates=self._certificates(),
                 counts=self._counts,
+                audit=self._broker.audit,
             )
         except (pa.ArrowException, OSError) as error:
             url = f"{scheme}://{host}:{self.address.port}"

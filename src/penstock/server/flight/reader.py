@@ -6,7 +6,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from penstock.core.access import ANYONE, Action, Principal
+from penstock.core.access import ANYONE, EVERYTHING, Action, Principal, authorize, is_allowed
 from penstock.errors import LogError, NotAllowed, OffsetBelowHorizon, OffsetPastEnd
 from penstock.flight.errors import BadRequest
 from penstock.flight.protocol import Bounds, OffsetAt, OffsetRange, ReadRange, Splits
@@ -20,8 +20,6 @@ from penstock.storage.schema import KINDS, PROTOCOLS, RECORD_COLUMNS, SCHEMA
 
 __all__ = ["FlightReader"]
 
-_EVERYTHING: Final = "#"
-"""The pattern of a range that names no topics."""
 _COLUMNS: Final = tuple(SCHEMA.names[:RECORD_COLUMNS])
 _WIDE_SCHEMA: Final = pa.schema(
     [
@@ -46,9 +44,14 @@ class FlightReader:
         return {partition: Bounds(each.horizon, each.end) for partition, each in found.items()}
 
     def topics(self, principal: Principal) -> list[str]:
-        """Return the topics of stored messages that a principal may read."""
+        """Return the topics of stored messages that a principal may read.
+
+        The empty name stands for messages without a topic, for those that may read everything.
+        """
         names = self._storage.stored_topics()
-        return sorted(name for name in names if principal.may(Action.SUBSCRIBE, name))
+        return sorted(
+            name for name in names if is_allowed(principal, Action.SUBSCRIBE, name or EVERYTHING)
+        )
 
     def offset_at(self, request: OffsetAt) -> int:
         """Return the first offset taken at or after a time, or the end."""
@@ -79,6 +82,23 @@ class FlightReader:
         schema = pa.schema([fields.field(name) for name in columns])
         found = self._storage.scan(span, selection, columns=columns)
         return schema, _coalesced(_shaped(found, schema))
+
+    @staticmethod
+    def while_allowed(
+        batches: Iterator[pa.RecordBatch], request: ReadRange, principal: Principal
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield batches; raise NotAllowed if the rules change and forbid the range.
+
+        A range by `expression` ends at any change: its topics were selected by the old rules.
+        """
+        rights = principal.rights
+        for batch in batches:
+            if principal.rights is not rights:
+                if request.expression is not None:
+                    raise NotAllowed(principal.name, Action.SUBSCRIBE, request.expression)
+                _selection(request, principal)
+                rights = principal.rights
+            yield batch
 
     def _span(self, request: ReadRange | Splits) -> PartitionRange:
         """Return the range of a request; raise BadRequest, OffsetBelowHorizon or OffsetPastEnd."""
@@ -118,10 +138,9 @@ def _selection(request: ReadRange | Splits, principal: Principal) -> Selection:
     """
     asked = [*(request.topics or ()), *(request.patterns or ())]
     if request.topics is None and request.patterns is None and request.expression is None:
-        asked = [_EVERYTHING]
+        asked = [EVERYTHING]
     for text in asked:
-        if not principal.may(Action.SUBSCRIBE, text):
-            raise NotAllowed(principal.name, Action.SUBSCRIBE, text)
+        authorize(principal, Action.SUBSCRIBE, text)
     if request.expression is not None:
         try:
             check_expression(request.expression)
@@ -159,7 +178,7 @@ class _Permitted(TopicTest):
     principal: Principal = ANYONE
 
     def __call__(self, name: str) -> bool:
-        return self.principal.may(Action.SUBSCRIBE, name)
+        return is_allowed(self.principal, Action.SUBSCRIBE, name)
 
 
 def _words(key: str, words: Sequence[str] | None, known: Sequence[str]) -> frozenset[str] | None:

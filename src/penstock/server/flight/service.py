@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.flight as pf
 import structlog
 
-from penstock.core.access import Principal
+from penstock.core.access import Action, Principal, authorize, authorize_anywhere, is_allowed
 from penstock.errors import (
     AuthenticationFailed,
     LogUnavailable,
@@ -37,8 +37,15 @@ from penstock.limits import (
     FLIGHT_REQUEST_BYTES_MAX,
     FLIGHT_WAIT_SECONDS_MAX,
 )
-from penstock.ports import ConsumerGroups
-from penstock.server.flight.auth import AUTH, AuthMiddlewareFactory, FlightAuth, principal_of
+from penstock.ports import NO_AUDIT, Audit, AuditEvent, ConsumerGroups
+from penstock.protocols import FLIGHT
+from penstock.server.flight.auth import (
+    AUTH,
+    AuthMiddlewareFactory,
+    FlightAuth,
+    method_of,
+    principal_of,
+)
 from penstock.server.flight.read_counts import ReadCounts
 from penstock.server.flight.reader import FlightReader
 from penstock.server.flight.rows import whole
@@ -62,7 +69,7 @@ _SUMMARIES: Final = {
     ActionName.PUBLISH_EPOCH: "publish the staged rows of an epoch",
     ActionName.ABORT_EPOCH: "remove the staged rows of an epoch",
     ActionName.COMMIT_GROUP: "store the offsets of a consumer group",
-    ActionName.GROUPS: "the offsets of all consumer groups",
+    ActionName.GROUPS: "the offsets of consumer groups",
 }
 
 Request = TypeVar("Request", bound=msgspec.Struct)
@@ -81,7 +88,9 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
         groups: ConsumerGroups,
         tls_certificates: list[tuple[bytes, bytes]] | None = None,
         counts: ReadCounts | None = None,
+        audit: Audit = NO_AUDIT,
     ) -> None:
+        self._audit = audit
         self._reader = reader
         self._sinks = sinks
         self._groups = groups
@@ -91,7 +100,7 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
         self._actions: dict[str, Callable[[bytes, Principal], object]] = {
             ActionName.BOUNDS: self._bounds,
             ActionName.TOPICS: lambda _, principal: reader.topics(principal),
-            ActionName.OFFSET_AT: lambda body, _: reader.offset_at(_decoded(body, OffsetAt)),
+            ActionName.OFFSET_AT: self._offset_at,
             ActionName.SPLITS: lambda body, principal: reader.splits(
                 _decoded(body, Splits), principal
             ),
@@ -118,12 +127,13 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
 
     def do_get(self, context: pf.ServerCallContext, ticket: pf.Ticket) -> pf.FlightDataStream:
         """Read a range."""
-        with _flight_errors():
-            principal = principal_of(context)
+        with self._errors(context):
+            principal = self._principal(context)
             request = _decoded(ticket.ticket, ReadRange)
             schema, batches = self._reader.read(request, principal)
         # Not a GeneratorStream: that cannot send dictionaries.
-        reader = pa.RecordBatchReader.from_batches(schema, self._limited(batches))
+        allowed = self._reader.while_allowed(batches, request, principal)
+        reader = pa.RecordBatchReader.from_batches(schema, self._limited(allowed))
         return pf.RecordBatchStream(reader)
 
     def do_put(
@@ -134,16 +144,16 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
         writer: pf.FlightMetadataWriter,
     ) -> None:
         """Stage rows."""
-        with _flight_errors():
-            principal = principal_of(context)
+        with self._errors(context):
+            principal = self._principal(context)
             request = _decoded(descriptor.command or b"", Stage)
             staged = self._sinks.stage(request, reader.schema, whole(reader), principal)
             writer.write(pa.py_buffer(msgspec.json.encode(staged)))
 
     def do_action(self, context: pf.ServerCallContext, action: pf.Action) -> Iterator[pf.Result]:
         """Run an action."""
-        with _flight_errors():
-            principal = principal_of(context)
+        with self._errors(context):
+            principal = self._principal(context)
             done = self._actions.get(action.type)
             if done is None:
                 raise BadRequest(
@@ -151,13 +161,56 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
                 )
             body = action.body.to_pybytes() if action.body is not None else b""
             answer = done(body, principal)
+            if action.type == ActionName.COMMIT_GROUP:
+                self._audit.record(
+                    AuditEvent.ADMINISTERED,
+                    principal=principal.name,
+                    peer=context.peer(),
+                    protocol=FLIGHT.label,
+                    act=action.type,
+                    name=_decoded(body, CommitGroup).group,
+                )
         return iter([pf.Result(pa.py_buffer(msgspec.json.encode(answer)))])
 
     def list_actions(self, context: pf.ServerCallContext) -> list[tuple[str, str]]:
         """Return all actions."""
-        with _flight_errors():
-            principal_of(context)
+        with self._errors(context):
+            self._principal(context)
         return [(str(name), summary) for name, summary in _SUMMARIES.items()]
+
+    # --- Rights -----------------------------------------------------------------------------------
+
+    def _principal(self, context: pf.ServerCallContext) -> Principal:
+        """Return the principal of a call; raise AuthenticationFailed."""
+        common = {
+            "peer": context.peer(),
+            "protocol": FLIGHT.label,
+            "method": method_of(context),
+        }
+        try:
+            principal = principal_of(context)
+        except AuthenticationFailed as error:
+            self._audit.record(AuditEvent.LOGIN_FAILED, **common, reason=error.reason)
+            raise
+        self._audit.record(AuditEvent.LOGIN, principal=principal.name, **common)
+        return principal
+
+    @contextmanager
+    def _errors(self, context: pf.ServerCallContext) -> Iterator[None]:
+        """Convert errors to FlightErrors, and record refusals."""
+        with _flight_errors():
+            try:
+                yield
+            except NotAllowed as error:
+                self._audit.record(
+                    AuditEvent.REFUSED,
+                    principal=error.principal,
+                    peer=context.peer(),
+                    protocol=FLIGHT.label,
+                    action=str(error.action),
+                    name=error.topic,
+                )
+                raise
 
     # --- Actions ----------------------------------------------------------------------------------
 
@@ -185,14 +238,20 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
         if self._stopping:
             raise LogUnavailable("the broker is stopping")
 
-    def _bounds(self, _body: bytes, _principal: Principal) -> object:
+    def _bounds(self, _body: bytes, principal: Principal) -> object:
+        authorize_anywhere(principal, Action.SUBSCRIBE, Action.PUBLISH)
         return self._reader.bounds()
 
-    def _commit_group(self, body: bytes, _principal: Principal) -> None:
+    def _offset_at(self, body: bytes, principal: Principal) -> object:
+        authorize_anywhere(principal, Action.SUBSCRIBE)
+        return self._reader.offset_at(_decoded(body, OffsetAt))
+
+    def _commit_group(self, body: bytes, principal: Principal) -> None:
         request = _decoded(body, CommitGroup)
+        authorize(principal, Action.GROUP, request.group)
         self._groups.commit(request.group, request.offsets, lost=max(request.lost, 0))
 
-    def _list_groups(self, _body: bytes, _principal: Principal) -> object:
+    def _list_groups(self, _body: bytes, principal: Principal) -> object:
         bounds = self._reader.bounds()
         return {
             group: {
@@ -204,6 +263,7 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
                 for number, offset in state.offsets.items()
             }
             for group, state in self._groups.all().items()
+            if is_allowed(principal, Action.GROUP, group)
         }
 
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
 
-from penstock.core.access import Action, Principal
+from penstock.core.access import Action, Principal, authorize, authorize_anywhere
 from penstock.errors import NotAllowed, PenstockError
 from penstock.flight.errors import BadRequest, EpochOutOfOrder, NotStaged, StagingFull
 from penstock.flight.protocol import AbortEpoch, Published, PublishEpoch, Stage, Staged
@@ -52,6 +52,8 @@ class Sinks:
         self._lock = threading.Lock()
         self._locks: dict[str, threading.Lock] = {}
         self._clients: dict[str, int] = {}
+        self._checked: dict[str, dict[Task, object]] = {}
+        """By writer and task: the rights of its principal when its staged rows were checked."""
 
     @contextmanager
     def _locked(self, writer: str) -> Iterator[None]:
@@ -75,13 +77,13 @@ class Sinks:
         """
         _check(request.writer, request.epoch, request.partition)
         _check_tokens([request.token])
-        if not principal.may_anywhere(Action.PUBLISH):
-            raise NotAllowed(principal.name, Action.PUBLISH, "#")
+        authorize_anywhere(principal, Action.PUBLISH)
         check_columns(schema)
         with self._locked(request.writer):
             state = self._state(request.writer, principal)
         if request.epoch < state.epoch:
             raise EpochOutOfOrder(request.writer, request.epoch, state.epoch)
+        rights = principal.rights
         check = RowCheck(_publish_check(principal))
         path, rows = self._files.write(request.writer, (check.rows(each) for each in batches))
         with self._locked(request.writer):
@@ -92,6 +94,7 @@ class Sinks:
             else:
                 task = Task(request.epoch, request.partition, request.token)
                 self._files.keep(request.writer, task, path)
+                self._checked.setdefault(request.writer, {})[task] = rights
         log.debug("rows staged", rows=rows, **msgspec.structs.asdict(request))
         return Staged(rows)
 
@@ -138,9 +141,11 @@ class Sinks:
                 raise EpochOutOfOrder(request.writer, request.epoch, state.epoch)
             if request.epoch == state.epoch:
                 return Published(state.rows, again=True)
-            return Published(self._finish(self._begin(request, state)).rows)
+            return Published(self._finish(self._begin(request, state, principal)).rows)
 
-    def _begin(self, request: PublishEpoch, state: WriterState) -> WriterState:
+    def _begin(
+        self, request: PublishEpoch, state: WriterState, principal: Principal
+    ) -> WriterState:
         tokens = request.tokens or [""] * len(request.partitions)
         parts = dict(zip(request.partitions, tokens, strict=True))
         publishing = Publishing(
@@ -154,9 +159,20 @@ class Sinks:
         for task in publishing.tasks:
             if task not in staged:
                 raise NotStaged(request.writer, request.epoch, task.partition)
+        self._check_rights(request.writer, publishing.tasks, principal)
         begun = msgspec.structs.replace(state, publishing=publishing)
         self._files.save(begun)
         return begun
+
+    def _check_rights(self, writer: str, tasks: Sequence[Task], principal: Principal) -> None:
+        """Raise NotAllowed if rules changed after rows were staged, and now forbid some."""
+        checked = self._checked.get(writer, {})
+        for task in tasks:
+            if checked.get(task) is principal.rights:
+                continue
+            for rows in self._files.read(writer, task):
+                for name in pc.unique(rows.column("topic")).to_pylist():
+                    authorize(principal, Action.PUBLISH, name)
 
     def _finish(self, state: WriterState) -> WriterState:
         """Publish the rows of a begun epoch that the log does not have yet."""
@@ -171,6 +187,10 @@ class Sinks:
         self._files.save(finished)
         tasks = self._files.tasks(state.writer)
         self._files.remove(state.writer, [task for task in tasks if task.epoch <= publishing.epoch])
+        checked = self._checked.pop(state.writer, {})
+        later = {task: found for task, found in checked.items() if task.epoch > publishing.epoch}
+        if later:
+            self._checked[state.writer] = later
         log.debug("epoch published", writer=state.writer, epoch=publishing.epoch, rows=rows)
         return finished
 
@@ -276,7 +296,6 @@ def _check_owner(state: WriterState, principal: Principal) -> None:
 
 def _publish_check(principal: Principal) -> Callable[[str], None]:
     def check(name: str) -> None:
-        if not principal.may(Action.PUBLISH, name):
-            raise NotAllowed(principal.name, Action.PUBLISH, name)
+        authorize(principal, Action.PUBLISH, name)
 
     return check

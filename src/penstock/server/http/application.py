@@ -14,10 +14,12 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.core.access import Principal
-from penstock.errors import AuthenticationFailed, PenstockError
+from penstock.errors import AuthenticationFailed, NotAllowed, PenstockError
 from penstock.gateway.options import GatewayOptions
 from penstock.limits import HTTP_BODY_BYTES_MAX, HTTP_REQUEST_SECONDS_MAX
-from penstock.server.http.auth import HttpAuth
+from penstock.ports import AuditEvent
+from penstock.protocols import HTTP
+from penstock.server.http.auth import HttpAuth, method_of
 from penstock.server.http.context import HttpContext
 from penstock.server.http.errors import ApiError, api_error
 from penstock.server.http.metrics import exposition
@@ -73,6 +75,17 @@ class _Application:
             except PenstockError as error:
                 if isinstance(error, AuthenticationFailed):
                     log.info("request refused", **_peer(request), reason=error.reason)
+                    self._context.broker.audit.record(
+                        AuditEvent.LOGIN_FAILED,
+                        **_peer(request),
+                        protocol=HTTP.label,
+                        method=method_of(request),
+                        reason=error.reason,
+                    )
+                if isinstance(error, NotAllowed):
+                    self._context.broker.record_refusal(
+                        error, peer=_peer(request)["peer"], protocol=HTTP.label
+                    )
                 return _failure(api_error(error))
             except TimeoutError:
                 message = f"no answer within {HTTP_REQUEST_SECONDS_MAX:g} s; ask again"
@@ -91,12 +104,29 @@ class _Application:
             return self._health(operation)
         self._auth.check_origin(request)
         principal = await self._auth.authenticate(request)
+        self._context.broker.audit.record(
+            AuditEvent.LOGIN,
+            principal=principal.name,
+            **_peer(request),
+            protocol=HTTP.label,
+            method=method_of(request),
+        )
         if operation.run is None:
             accept = request.headers.get("accept", "")
             text, content_type = await exposition(self._context, accept)
             return Response(text, headers={"Content-Type": content_type})
         asked = await self._decoded(operation, request)
-        return await self._run(operation.run, principal, asked)
+        answer = await self._run(operation.run, principal, asked)
+        if operation.access is Access.ADMINISTERS and operation.method != "GET":
+            self._context.broker.audit.record(
+                AuditEvent.ADMINISTERED,
+                principal=principal.name,
+                peer=_peer(request)["peer"],
+                protocol=HTTP.label,
+                act=operation.name,
+                name=str(getattr(asked, "name", "")),
+            )
+        return answer
 
     async def _run(
         self,

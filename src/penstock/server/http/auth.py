@@ -6,23 +6,20 @@ import binascii
 
 from starlette.requests import Request
 
-from penstock.core.access import Action, Principal
-from penstock.errors import AuthenticationFailed, NotAllowed, PeerError
+from penstock.core.access import Principal
+from penstock.errors import AuthenticationFailed, PeerError
 from penstock.gateway.options import GatewayOptions
 from penstock.server.http.errors import ApiError
 from penstock.transport.addresses import Address
 from penstock.transport.origin_policy import OriginPolicy
 
-__all__ = ["HttpAuth", "require_read_all"]
-
-EVERYTHING = "#"
-"""Permission to subscribe to this pattern covers clients, subscriptions, the log and groups."""
+__all__ = ["HttpAuth", "method_of"]
 
 
-def require_read_all(principal: Principal) -> None:
-    """Raise NotAllowed unless a principal may read all topics."""
-    if not principal.may(Action.SUBSCRIBE, EVERYTHING):
-        raise NotAllowed(principal.name, Action.SUBSCRIBE, EVERYTHING)
+def method_of(request: Request) -> str:
+    """Return how a request proves its identity, for the audit log."""
+    scheme, _, _ = request.headers.get("authorization", "anonymous").partition(" ")
+    return {"bearer": "token", "basic": "password"}.get(scheme.lower(), scheme[:20].lower())
 
 
 class HttpAuth:

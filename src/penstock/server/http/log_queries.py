@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
 
-from penstock.core.access import Principal
+from penstock.core.access import Action, Principal, authorize, is_allowed
 from penstock.limits import HTTP_RATES_CLIENTS_MAX, HTTP_RATES_MAX, HTTP_SEGMENTS_MAX
 from penstock.model import Durability
 from penstock.ports import Bounds, GroupState
 from penstock.protocols import PROTOCOLS, Protocol
-from penstock.server.http.auth import require_read_all
 from penstock.server.http.client_counts import ClientCounts, client_of, count_clients, utc_time
 from penstock.server.http.context import HttpContext
 from penstock.server.http.errors import ApiError
@@ -40,7 +39,7 @@ _DURABILITY: Final = {
 
 async def describe_log(context: HttpContext, principal: Principal, _query: NoQuery) -> LogAnswer:
     """Return the state of the log; raise NotAllowed."""
-    require_read_all(principal)
+    authorize(principal, Action.ADMINISTER, "log")
     storage = context.storage
     status = storage.status()
     times = status.sync_times
@@ -74,9 +73,14 @@ async def describe_log(context: HttpContext, principal: Principal, _query: NoQue
 
 
 async def list_groups(context: HttpContext, principal: Principal, _query: NoQuery) -> Groups:
-    """Return consumer groups and their lag; raise NotAllowed."""
-    require_read_all(principal)
-    return Groups(await groups_of(context))
+    """Return the consumer groups that a principal may read, and their lag."""
+    return Groups(
+        [
+            group
+            for group in await groups_of(context)
+            if is_allowed(principal, Action.GROUP, group.name)
+        ]
+    )
 
 
 async def groups_of(context: HttpContext) -> list[Group]:
@@ -128,7 +132,7 @@ class RateMeter:
 
     async def rates(self, context: HttpContext, principal: Principal, query: RatesQuery) -> Rates:
         """Return the rates of the next seconds; raise NotAllowed or ApiError."""
-        require_read_all(principal)
+        authorize(principal, Action.ADMINISTER, "rates")
         if self._under_way >= HTTP_RATES_MAX:
             message = f"{HTTP_RATES_MAX} others measure already; ask again in a second"
             raise ApiError(503, "too-busy", message)

@@ -10,12 +10,11 @@ from uuid import UUID
 
 import msgspec
 
-from penstock.core.access import Action, Principal
+from penstock.core.access import Action, Principal, authorize
 from penstock.core.hooks import Event, EventKind
 from penstock.errors import (
     InvalidTopicName,
     LogUnavailable,
-    NotAllowed,
     PeerError,
     ReservedHeader,
 )
@@ -49,8 +48,7 @@ async def publish(context: HttpContext, principal: Principal, message: Message) 
     topic = message.topic
     if not is_publishable(topic) or len(_utf8(topic, "topic")) > TOPIC_NAME_BYTES_MAX:
         raise InvalidTopicName(topic[:200])
-    if not principal.may(Action.PUBLISH, topic):
-        raise NotAllowed(principal.name, Action.PUBLISH, topic)
+    authorize(principal, Action.PUBLISH, topic)
     if broker.hooks.watch(HTTP, topic):
         event = Event(
             EventKind.PUSH,
@@ -77,6 +75,7 @@ async def publish(context: HttpContext, principal: Principal, message: Message) 
         sender=principal.name,
         client=context.client,
     )
+    authorize(principal, Action.PUBLISH, topic)  # the rules may have changed meanwhile
     receipt = broker.publish_prepared(rows)
     broker.counters.messages_received_by_http += 1
     settled: asyncio.Future[bool] = asyncio.get_running_loop().create_future()

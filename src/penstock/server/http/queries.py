@@ -2,10 +2,9 @@
 
 import contextlib
 
-from penstock.core.access import Action, Principal
+from penstock.core.access import Action, Principal, authorize, is_allowed
 from penstock.core.sessions import Session
 from penstock.protocols import PROTOCOLS
-from penstock.server.http.auth import require_read_all
 from penstock.server.http.client_counts import client_of, in_slices, is_slow, label_of, utc_time
 from penstock.server.http.context import HttpContext
 from penstock.server.http.errors import ApiError
@@ -37,7 +36,7 @@ async def list_topics(context: HttpContext, principal: Principal, query: TopicsQ
     following = None
     async for identifier in in_slices(range(min(query.after, known), known)):
         name = names.name(identifier)
-        if not name.startswith(query.prefix) or not principal.may(Action.SUBSCRIBE, name):
+        if not name.startswith(query.prefix) or not is_allowed(principal, Action.SUBSCRIBE, name):
             continue
         route = router.route_of_topic[identifier]
         if route not in subscribers:
@@ -63,7 +62,7 @@ async def list_topics(context: HttpContext, principal: Principal, query: TopicsQ
 
 async def list_clients(context: HttpContext, principal: Principal, query: ClientsQuery) -> Clients:
     """Return clients, the lowest number first; raise NotAllowed."""
-    require_read_all(principal)
+    authorize(principal, Action.ADMINISTER, "clients")
     wanted = None if query.protocol is None else PROTOCOLS[query.protocol]
     sessions = _sessions(context, query.after)
     found: list[Session] = []
@@ -83,7 +82,7 @@ async def list_subscriptions(
     context: HttpContext, principal: Principal, query: SubscriptionsQuery
 ) -> Subscriptions:
     """Return subscriptions, client by client; raise NotAllowed or ApiError."""
-    require_read_all(principal)
+    authorize(principal, Action.ADMINISTER, "subscriptions")
     after, skipped = _place(query.after)
     found: list[Subscription] = []
     async for session in in_slices(_sessions(context, after)):

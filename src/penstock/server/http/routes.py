@@ -41,7 +41,7 @@ class Access(enum.Enum):
     PUBLIC = "anybody, without credentials"
     AUTHENTICATED = "every client that the listener accepts"
     BY_RULES = "every client that the listener accepts, within its rules"
-    READS_ALL = "clients that may subscribe to all topics"
+    ADMINISTERS = "clients with the right to administer"
 
 
 class Operation(NamedTuple):
@@ -120,7 +120,7 @@ def operations(document: Callable[[], Document]) -> Sequence[Operation]:
             "/api/clients",
             "listClients",
             "Clients that are connected.",
-            Access.READS_ALL,
+            Access.ADMINISTERS,
             Clients,
             ClientsQuery,
             run=list_clients,
@@ -130,7 +130,7 @@ def operations(document: Callable[[], Document]) -> Sequence[Operation]:
             "/api/subscriptions",
             "listSubscriptions",
             "Subscriptions of clients.",
-            Access.READS_ALL,
+            Access.ADMINISTERS,
             Subscriptions,
             SubscriptionsQuery,
             run=list_subscriptions,
@@ -140,7 +140,7 @@ def operations(document: Callable[[], Document]) -> Sequence[Operation]:
             "/api/log",
             "describeLog",
             "The log and its segments.",
-            Access.READS_ALL,
+            Access.ADMINISTERS,
             LogAnswer,
             run=describe_log,
         ),
@@ -149,7 +149,7 @@ def operations(document: Callable[[], Document]) -> Sequence[Operation]:
             "/api/groups",
             "listGroups",
             "Consumer groups and their lag.",
-            Access.READS_ALL,
+            Access.BY_RULES,
             Groups,
             run=list_groups,
         ),
@@ -158,7 +158,7 @@ def operations(document: Callable[[], Document]) -> Sequence[Operation]:
             "/api/rates",
             "measureRates",
             "Rates, measured in the next second.",
-            Access.READS_ALL,
+            Access.ADMINISTERS,
             Rates,
             RatesQuery,
             run=RateMeter().rates,

@@ -181,11 +181,17 @@ class Index:
     # --- As Arrow
 
     def table(self) -> pa.RecordBatch:
-        """Return the index as Arrow columns."""
-        names = pa.array(self._names, pa.utf8())
-        ids = pa.DictionaryArray.from_arrays(_column(self._topic_ids, pa.int32()), names)
-        starts = pc.cast(_column(self._topic_starts, pa.int64()), pa.int32())
-        mask = [each in self._any_topic for each in range(self._length)] if self._any_topic else []
+        """Return the index as Arrow columns. Another thread may `add` meanwhile.
+
+        All columns have the first `_length` entries: `add` changes that last.
+        """
+        length = self._length
+        topic_starts = self._topic_starts[: length + 1]
+        topic_ids = _column(self._topic_ids[: topic_starts[-1]], pa.int32())
+        names = pa.array(self._names[:], pa.utf8())
+        ids = pa.DictionaryArray.from_arrays(topic_ids, names)
+        starts = pc.cast(_column(topic_starts, pa.int64()), pa.int32())
+        mask = [each in self._any_topic for each in range(length)] if self._any_topic else []
         topics = pa.ListArray.from_arrays(
             starts, ids, mask=pa.array(mask, pa.bool_()) if mask else None
         )
@@ -194,7 +200,7 @@ class Index:
             self._last_us,
         )  # fmt: skip
         return pa.RecordBatch.from_arrays(
-            [*(_column(column, pa.int64()) for column in columns), topics], schema=SCHEMA
+            [*(_column(column[:length], pa.int64()) for column in columns), topics], schema=SCHEMA
         )
 
     @classmethod
