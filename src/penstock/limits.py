@@ -156,6 +156,24 @@ UDP_SESSION_SECONDS_MAX: Final = 60
 """Idle time after which a session ends."""
 UDP_SESSIONS_MAX: Final = 10_000
 """Addresses with a session on one listener; further ones are ignored."""
+UDP_SESSIONS_PER_ADDRESS_MAX: Final = 256
+"""Sessions of one IP address on one listener, so that one machine cannot take all of them; many
+machines may share an address."""
+UDP_UNPROVEN_SECONDS: Final = 10.0
+"""Silence after which a session without a proof of its address gives way, if all are in use."""
+UDP_PROOF_BITS: Final = 20
+"""Bits that an address shows before it is sent more than it sent: a guess in a million."""
+UDP_PROOF_PINGS_MAX: Final = 16
+"""PINGs of one round of the proof."""
+UDP_PROOF_WINDOW_SECONDS: Final = 0.1
+"""From the first PONG of a round to its last."""
+UDP_PROOF_SECONDS_MAX: Final = 2.0
+"""From the PINGs of a round to the first PONG; then another round begins."""
+UDP_UNPROVEN_BYTES_MAX: Final = 1 * KIB
+"""Answers that wait until more may be sent to an address; further ones are dropped."""
+UDP_UNPROVEN_REQUESTS_MAX: Final = 512
+"""Requests that wait for the proof of an address; further ones are dropped. A client may subscribe
+to all 256 channels."""
 UDP_BATCH_BYTES_MAX: Final = 1_400
 """Bytes of frames combined in a datagram: below the usual MTU, to avoid fragmentation."""
 UDP_DATAGRAM_BYTES_MAX: Final = 65_507

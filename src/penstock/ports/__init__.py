@@ -1,6 +1,6 @@
 """Interfaces between the broker and the outside: clock, connections, storage."""
 
-from penstock.ports.connection import Clock, Handler, Link
+from penstock.ports.connection import Clock, Handler, Link, UnprovenLink
 from penstock.ports.log import LogReader, LogWriter, Prepared, Receipt, Record, Stored
 from penstock.ports.storage import (
     Bounds,
@@ -35,4 +35,5 @@ __all__ = [
     "StorageStatus",
     "Stored",
     "SyncTimes",
+    "UnprovenLink",
 ]

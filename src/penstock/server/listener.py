@@ -224,7 +224,7 @@ class DatagramListener(BaseListener):
         self.address = address
         self._session_seconds_max = session_seconds_max
         self._sessions_max = sessions_max
-        self._endpoint: DatagramEndpoint | None = None
+        self.endpoint: DatagramEndpoint | None = None
 
     @property
     def url(self) -> str:
@@ -233,24 +233,24 @@ class DatagramListener(BaseListener):
 
     async def start(self) -> None:
         """See Listener."""
-        self._endpoint = DatagramEndpoint(
+        self.endpoint = DatagramEndpoint(
             self, session_seconds_max=self._session_seconds_max, sessions_max=self._sessions_max
         )
         try:
-            host, port = await self._endpoint.listen(self.address.host, self.address.port)
+            host, port = await self.endpoint.listen(self.address.host, self.address.port)
         except OSError as error:
             raise cannot_listen(self.url, error) from None
         self.address = dataclasses.replace(self.address, host=host, port=port)
 
     def stop_accepting(self) -> None:
         """See Listener."""
-        if self._endpoint is not None:
-            self._endpoint.stop_accepting()
+        if self.endpoint is not None:
+            self.endpoint.stop_accepting()
 
     async def close(self, *, seconds_max: float) -> None:
         """See Listener: every session gets DISCONNECT."""
-        if self._endpoint is not None:
-            await self._endpoint.close(seconds_max=seconds_max)
+        if self.endpoint is not None:
+            await self.endpoint.close(seconds_max=seconds_max)
             await self.emptied()
 
     def opened(self, session: DatagramSession) -> Handler:
