@@ -26,6 +26,17 @@ DETECT_BYTES_MAX: Final = 132 * KIB
 """Bytes read to detect the protocol of a connection. The longest Rheos packet that is valid in both
 versions, and so needs its checksum for detection, has 131,100."""
 
+# --- Connections and descriptors --------------------------------------------------------------
+DESCRIPTORS_MAX: Final = 1_048_576
+"""Open files that the broker asks the system for."""
+DESCRIPTORS_RESERVED: Final = 128
+"""Open files that connections do not use: segments that are written, read and rolled, indexes,
+listeners, Flight, event loop."""
+DESCRIPTORS_PER_PROGRAM: Final = 8
+"""Pipes of a program that the broker runs, and those of its start."""
+EVICTION_SEARCH_MAX: Final = 1024
+"""Connections that are checked for one that may give way to a new one."""
+
 # --- Headers of a message ---------------------------------------------------------------------
 MESSAGE_HEADERS_MAX: Final = 256
 MESSAGE_HEADERS_BYTES_MAX: Final = 64 * KIB
@@ -165,7 +176,7 @@ UDP_PROOF_BITS: Final = 20
 """Bits that an address shows before it is sent more than it sent: a guess in a million."""
 UDP_PROOF_PINGS_MAX: Final = 16
 """PINGs of one round of the proof."""
-UDP_PROOF_WINDOW_SECONDS: Final = 0.1
+UDP_PROOF_WINDOW_MS: Final = 100
 """From the first PONG of a round to its last."""
 UDP_PROOF_SECONDS_MAX: Final = 2.0
 """From the PINGs of a round to the first PONG; then another round begins."""
@@ -210,6 +221,10 @@ HTTP_BODY_BYTES_MAX: Final = 4 * MIB
 """Body of a request: a message in JSON."""
 HTTP_CONNECTIONS_MAX: Final = 1024
 """HTTP connections of one listener; requests of further ones are answered with 503."""
+HTTP_HEALTH_CONNECTIONS: Final = 16
+"""Connections of one listener beyond the limit of connections, for health checks."""
+HTTP_HEALTH_SECONDS_MAX: Final = 2.0
+"""From such a connection to the end of its first line."""
 HTTP_IDLE_SECONDS_MAX: Final = 30.0
 """Time that a connection stays open without a request."""
 HTTP_REQUEST_SECONDS_MAX: Final = 30.0

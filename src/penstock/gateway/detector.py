@@ -49,6 +49,11 @@ class ProtocolDetector:
             return len(data)
         return self._hand_over(detected).received(data)
 
+    @property
+    def established(self) -> bool:
+        """See ports.Handler."""
+        return False
+
     def drained(self) -> None:
         """See ports.Handler: nothing was written yet."""
 

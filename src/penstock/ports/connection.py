@@ -78,6 +78,10 @@ class Handler(Port):
         The rest is offered again, with more bytes. `data` is borrowed for the call.
         """
 
+    @property
+    def established(self) -> bool:
+        """Whether the peer has a session; without one it gives way if there are too many peers."""
+
     def drained(self) -> None:
         """Continue sending: the link is no longer congested."""
 

@@ -12,9 +12,11 @@ import structlog
 
 from penstock.errors import OperatorError
 from penstock.gateway.options import GatewayOptions
+from penstock.limits import SESSIONS_MAX
 from penstock.server.config import PROTOCOL_LIMITS, Config
 from penstock.server.config_reload import reload
 from penstock.server.credentials import Authenticator
+from penstock.server.descriptors import Descriptors, raise_descriptor_limit
 from penstock.server.server import Server
 from penstock.server.storages import open_storage
 from penstock.transport.addresses import Address
@@ -125,10 +127,16 @@ async def serve(
     sys.setswitchinterval(SWITCH_SECONDS)
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
+    descriptors = raise_descriptor_limit(programs=len(config.program))
+    connections_max = _connections_max(config, descriptors)
     server = Server(
         settings=config.broker_settings,
         channels=config.channels,
-        connections_max=config.limits.connections_max,
+        connections_max=connections_max,
+        connections_per_address_max=(
+            config.limits.connections_per_address_max or max(1, connections_max * 3 // 4)
+        ),
+        descriptors_max=descriptors.connections_max,
         storage=open_storage(config),
     )
     running = Running(config, server, Authenticator(config))
@@ -145,6 +153,20 @@ async def serve(
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
         await running.stop()
+
+
+def _connections_max(config: Config, descriptors: Descriptors) -> int:
+    """Return `limits.connections_max`, or what the limit of open files allows, if that is less."""
+    wanted, allowed = config.limits.connections_max, descriptors.connections_max
+    if allowed < wanted and wanted != SESSIONS_MAX:
+        log.warning(
+            "connections_max lowered",
+            wanted=wanted,
+            connections_max=allowed,
+            open_files_max=descriptors.limit,
+            reserved=descriptors.reserved,
+        )
+    return min(wanted, allowed)
 
 
 def _reread(running: Running, reread: Callable[[], Config] | None) -> None:

@@ -44,6 +44,8 @@ class Server:
         storage: Storage | None = None,
         channels: Mapping[int, str] | None = None,
         connections_max: int = SESSIONS_MAX,
+        connections_per_address_max: int | None = None,
+        descriptors_max: int | None = None,
     ) -> None:
         """Without a storage, messages are kept in memory only until they are delivered."""
         self.storage = storage or MemoryLog()
@@ -58,7 +60,11 @@ class Server:
             self.broker.topics.bind_channel(channel, name)
         self._restore_topics()
         self._buffer = ReceiveBuffer()
-        self._connection_limit = ConnectionLimit(connections_max)
+        self._connection_limit = ConnectionLimit(
+            connections_max,
+            per_address_max=connections_per_address_max,
+            descriptors_max=descriptors_max,
+        )
         self.http = HttpContext(
             self.broker, self.storage, lambda: self._connection_limit.connections
         )

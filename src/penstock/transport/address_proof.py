@@ -19,7 +19,7 @@ from penstock.limits import (
     UDP_PROOF_BITS,
     UDP_PROOF_PINGS_MAX,
     UDP_PROOF_SECONDS_MAX,
-    UDP_PROOF_WINDOW_SECONDS,
+    UDP_PROOF_WINDOW_MS,
 )
 
 __all__ = ["AddressProof"]
@@ -114,7 +114,7 @@ class AddressProof:
             return
         if not self._pongs:
             self._stop_timer()
-            self._timer = self._loop.call_later(UDP_PROOF_WINDOW_SECONDS, self._judge)
+            self._timer = self._loop.call_later(UDP_PROOF_WINDOW_MS / 1000, self._judge)
         self._pongs += count
 
     def _judge(self) -> None:
