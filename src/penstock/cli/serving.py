@@ -16,6 +16,7 @@ from penstock.server.banner import banner
 from penstock.server.config import Config
 from penstock.server.config_loading import load
 from penstock.server.run import Running, serve
+from penstock.server.stop_watchdog import StopWatchdog
 
 __all__ = ["check_configuration", "run_broker"]
 
@@ -36,7 +37,16 @@ def run_broker(file: Path | None, options: dict[str, Any]) -> None:
     found = read()
     _log_to_stderr()
     _hide_numpy_and_pandas()
-    uvloop.run(serve(found, announce=_announce, reread=read))
+    uvloop.run(serve(found, announce=_announce, stopping=_limit_stop, reread=read))
+
+
+def _limit_stop(running: Running) -> None:
+    """End the process after `stop_seconds_max`, whatever hangs."""
+    StopWatchdog(
+        seconds_max=running.config.limits.stop_seconds_max,
+        stopped=lambda: running.stopped,
+        kill=running.kill_programs,
+    ).start()
 
 
 def _announce(running: Running) -> None:

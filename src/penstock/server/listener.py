@@ -417,6 +417,11 @@ class StdioListener(BaseListener):
         stops = [supervisor.stop(seconds_max=seconds_max) for supervisor in self._supervisors]
         await asyncio.gather(*stops)
 
+    def kill(self) -> None:
+        """Kill all programs; any thread may call this."""
+        for supervisor in self._supervisors:
+            supervisor.kill()
+
     def opened(self, link: Link, program: Program) -> tuple[Handler, int]:
         """See transport.stdio.ProgramOwner."""
         if self._connection_limit.full:

@@ -31,6 +31,10 @@ SWITCH_SECONDS: Final = 0.0005
 """How long the event loop may hold the interpreter lock while a thread of the storage waits."""
 
 
+DRAIN_SHARE_OF_STOP: Final = 0.8
+"""Part of `stop_seconds_max` for clients; the rest is for closing the log and ending threads."""
+
+
 @dataclasses.dataclass(slots=True)
 class Running:
     """A broker, its configuration, and the addresses it listens at, with their real ports."""
@@ -40,6 +44,8 @@ class Running:
     authenticator: Authenticator
     addresses: tuple[Address, ...] = ()
     flight: Address | None = None
+    stopped: bool = False
+    """Whether all connections are closed and the log is closed."""
     http: Address | None = None
     """Address of the extra HTTP listener, where no WebSocket listener has it."""
 
@@ -78,8 +84,15 @@ class Running:
 
     async def stop(self) -> None:
         """Stop accepting, drain and close, within `limits.stop_seconds_max`."""
-        await self.server.stop(seconds_max=self.config.limits.stop_seconds_max)
+        await self.server.stop(
+            seconds_max=self.config.limits.stop_seconds_max * DRAIN_SHARE_OF_STOP
+        )
         self.authenticator.close()
+        self.stopped = True
+
+    def kill_programs(self) -> None:
+        """Kill all programs; any thread may call this."""
+        self.server.kill_programs()
 
     def reload(self, new: Config) -> None:
         """Apply the settings of a new configuration that need no restart; log the others.
@@ -116,17 +129,19 @@ async def serve(
     config: Config,
     *,
     announce: Callable[[Running], None] | None = None,
+    stopping: Callable[[Running], None] | None = None,
     reread: Callable[[], Config] | None = None,
 ) -> None:
     """Run a broker until SIGINT or SIGTERM, then drain it; raise OperatorError if it cannot start.
 
-    `announce` is called once, when every listener accepts clients. On SIGHUP `reread` returns the
+    `announce` is called once, when every listener accepts clients, and `stopping` when the first
+    signal comes. On SIGHUP `reread` returns the
     new configuration; if it raises OperatorError, the error is logged and nothing changes. A second
     SIGINT or SIGTERM ends the process without waiting for the drain.
     """
     sys.setswitchinterval(SWITCH_SECONDS)
     loop = asyncio.get_running_loop()
-    stopping = asyncio.Event()
+    signalled = asyncio.Event()
     descriptors = raise_descriptor_limit(programs=len(config.program))
     connections_max = _connections_max(config, descriptors)
     server = Server(
@@ -141,14 +156,16 @@ async def serve(
     )
     running = Running(config, server, Authenticator(config))
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopping.set)
+        loop.add_signal_handler(number, signalled.set)
     loop.add_signal_handler(signal.SIGHUP, _reread, running, reread)
     try:
         await running.start()
         if announce is not None:
             announce(running)
-        await stopping.wait()
+        await signalled.wait()
         log.info("stopping")
+        if stopping is not None:
+            stopping(running)
     finally:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)

@@ -155,18 +155,33 @@ class Server:
     async def stop(self, *, seconds_max: float = 5.0) -> None:
         """Stop accepting, flush the storage, drain connections, close.
 
-        Bytes that are not sent within `seconds_max` are dropped.
+        Bytes that are not sent within `seconds_max` are dropped. Calls of Flight and the storage
+        have half of that time; then connections have the rest.
         """
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + seconds_max
         self.http.stopping = True
         for listener in self._listeners:
             listener.stop_accepting()
-        await asyncio.gather(*(each.close(seconds_max=seconds_max) for each in self._flights))
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.storage.flush(), seconds_max)
-        await asyncio.gather(*(each.close(seconds_max=seconds_max) for each in self._listeners))
+        await asyncio.gather(
+            *(each.close(seconds_max=seconds_max / 2) for each in self._flights),
+            self._flush(seconds_max / 2),
+        )
+        left = max(0.0, ends - loop.time())
+        await asyncio.gather(*(each.close(seconds_max=left) for each in self._listeners))
         if self._ticking is not None:
             self._ticking.cancel()
         self.storage.close()
+
+    async def _flush(self, seconds_max: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.storage.flush(), seconds_max)
+
+    def kill_programs(self) -> None:
+        """Kill all programs; any thread may call this."""
+        for listener in self._listeners:
+            if isinstance(listener, StdioListener):
+                listener.kill()
 
     def _tick(self) -> None:
         try:

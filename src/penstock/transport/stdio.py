@@ -6,6 +6,7 @@ restarted after a delay, which doubles while the program keeps exiting early.
 """
 
 import asyncio
+import contextlib
 import dataclasses
 import os
 import signal
@@ -385,6 +386,13 @@ class Supervisor:
         _, pending = await asyncio.wait([self._task], timeout=seconds_max + 1)
         for task in pending:
             task.cancel()
+
+    def kill(self) -> None:
+        """Kill the program, if it runs; any thread may call this."""
+        link = self._link
+        if link is not None:
+            with contextlib.suppress(ProcessLookupError):
+                link.abort()
 
     async def _keep_running(self) -> None:
         loop = asyncio.get_running_loop()
