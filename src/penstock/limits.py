@@ -221,6 +221,10 @@ HTTP_BODY_BYTES_MAX: Final = 4 * MIB
 """Body of a request: a message in JSON."""
 HTTP_CONNECTIONS_MAX: Final = 1024
 """HTTP connections of one listener; requests of further ones are answered with 503."""
+HTTP_ANONYMOUS_REQUESTS_PER_SECOND_MAX: Final = 500
+"""Requests without credentials of one address; further ones are answered with 429."""
+HTTP_CALLERS_MAX: Final = 10_000
+"""Callers whose rates are counted; above it the one that was idle for longest is forgotten."""
 HTTP_HEALTH_CONNECTIONS: Final = 16
 """Connections of one listener beyond the limit of connections, for health checks."""
 HTTP_HEALTH_SECONDS_MAX: Final = 2.0

@@ -132,6 +132,9 @@ def test_idle_clients_leave_descriptors_to_the_log_and_to_health_checks(tmp_path
             assert time.monotonic() < deadline, list(tmp_path.rglob("*"))
             honest.publish(bytes(500_000), count=3)  # until a segment is rolled
         assert idle
+        for path in [tmp_path / "data", *(tmp_path / "data").rglob("*")]:
+            mode = path.stat().st_mode & 0o777
+            assert mode == (0o700 if path.is_dir() else 0o600), (path, oct(mode))
     text = events.read_text()
     assert "connections_max lowered" in text
     assert "too many connections of one address" in text

@@ -15,6 +15,8 @@ import penstock
 from penstock.server.banner import banner
 from penstock.server.config import Config
 from penstock.server.config_loading import load
+from penstock.server.folder_access import warn_of_open_folder
+from penstock.server.log_escapes import escape_controls
 from penstock.server.run import Running, serve
 from penstock.server.stop_watchdog import StopWatchdog
 
@@ -36,6 +38,8 @@ def run_broker(file: Path | None, options: dict[str, Any]) -> None:
 
     found = read()
     _log_to_stderr()
+    os.umask(0o077)  # all that the broker creates is for its user alone
+    warn_of_open_folder(found)
     _hide_numpy_and_pandas()
     uvloop.run(serve(found, announce=_announce, stopping=_limit_stop, reread=read))
 
@@ -69,6 +73,7 @@ def _log_to_stderr() -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso"),
             structlog.processors.format_exc_info,
+            escape_controls,
             structlog.processors.LogfmtRenderer(
                 key_order=["timestamp", "level", "event"], drop_missing=True
             ),

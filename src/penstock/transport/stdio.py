@@ -35,6 +35,12 @@ _OUTPUT_DRAIN_SECONDS: Final = 0.5
 """Time to read the output of a program that exited; its children may keep the pipe open."""
 
 
+INHERITED_VARIABLES: Final = frozenset(
+    {"HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TMPDIR", "TZ", "USER"}
+)
+"""Variables of the broker's environment that programs get, and those that begin with `LC_`."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Program:
     """A program to run. `command` is the executable and its arguments; no shell is involved."""
@@ -43,6 +49,15 @@ class Program:
     command: tuple[str, ...]
     directory: str | None = None
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+def _inherited(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that programs get: the broker's own may hold secrets."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if name in INHERITED_VARIABLES or name.startswith("LC_")
+    }
 
 
 class ProgramOwner(Protocol):
@@ -119,7 +134,12 @@ class ProgramLink:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             cwd=program.directory,
-            env={**os.environ, **program.environment, CLIENT_ID_VARIABLE: str(client_id)},
+            env={
+                **_inherited(os.environ),
+                **program.environment,
+                CLIENT_ID_VARIABLE: str(client_id),
+            },
+            close_fds=True,
             # A session of its own, so that terminal signals reach the broker only.
             start_new_session=True,
         )
