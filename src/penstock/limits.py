@@ -28,6 +28,17 @@ versions, and so needs its checksum for detection, has 131,100."""
 CHECKSUM_SECONDS_MAX: Final = 0.05
 """Wait for the checksum of a Rheos packet that is valid in both versions; without it, it is v1."""
 
+# --- Connections and descriptors --------------------------------------------------------------
+DESCRIPTORS_MAX: Final = 1_048_576
+"""Open files that the broker asks the system for."""
+DESCRIPTORS_RESERVED: Final = 128
+"""Open files that connections do not use: segments that are written, read and rolled, indexes,
+listeners, Flight, event loop."""
+DESCRIPTORS_PER_PROGRAM: Final = 8
+"""Pipes of a program that the broker runs, and those of its start."""
+EVICTION_SEARCH_MAX: Final = 1024
+"""Connections that are checked for one that may give way to a new one."""
+
 # --- Headers of a message ---------------------------------------------------------------------
 MESSAGE_HEADERS_MAX: Final = 65_535
 """What the count of LamaMQ can say; the limit of their bytes is what holds."""
@@ -180,6 +191,24 @@ UDP_SESSION_SECONDS_MAX: Final = 60
 """Idle time after which a session ends."""
 UDP_SESSIONS_MAX: Final = 10_000
 """Addresses with a session on one listener; further ones are ignored."""
+UDP_SESSIONS_PER_ADDRESS_MAX: Final = 256
+"""Sessions of one IP address on one listener, so that one machine cannot take all of them; many
+machines may share an address."""
+UDP_UNPROVEN_SECONDS: Final = 10.0
+"""Silence after which a session without a proof of its address gives way, if all are in use."""
+UDP_PROOF_BITS: Final = 20
+"""Bits that an address shows before it is sent more than it sent: a guess in a million."""
+UDP_PROOF_PINGS_MAX: Final = 16
+"""PINGs of one round of the proof."""
+UDP_PROOF_WINDOW_MS: Final = 100
+"""From the first PONG of a round to its last."""
+UDP_PROOF_SECONDS_MAX: Final = 2.0
+"""From the PINGs of a round to the first PONG; then another round begins."""
+UDP_UNPROVEN_BYTES_MAX: Final = 1 * KIB
+"""Answers that wait until more may be sent to an address; further ones are dropped."""
+UDP_UNPROVEN_REQUESTS_MAX: Final = 512
+"""Requests that wait for the proof of an address; further ones are dropped. A client may subscribe
+to all 256 channels."""
 UDP_BATCH_BYTES_MAX: Final = 1_400
 """Bytes of frames combined in a datagram: below the usual MTU, to avoid fragmentation."""
 UDP_DATAGRAM_BYTES_MAX: Final = 65_507
@@ -216,6 +245,14 @@ HTTP_BODY_BYTES_MAX: Final = 4 * MIB
 """Body of a request: a message in JSON."""
 HTTP_CONNECTIONS_MAX: Final = 1024
 """HTTP connections of one listener; requests of further ones are answered with 503."""
+HTTP_ANONYMOUS_REQUESTS_PER_SECOND_MAX: Final = 500
+"""Requests without credentials of one address; further ones are answered with 429."""
+HTTP_CALLERS_MAX: Final = 10_000
+"""Callers whose rates are counted; above it the one that was idle for longest is forgotten."""
+HTTP_HEALTH_CONNECTIONS: Final = 16
+"""Connections of one listener beyond the limit of connections, for health checks."""
+HTTP_HEALTH_SECONDS_MAX: Final = 2.0
+"""From such a connection to the end of its first line."""
 HTTP_IDLE_SECONDS_MAX: Final = 30.0
 """Time that a connection stays open without a request."""
 HTTP_REQUEST_SECONDS_MAX: Final = 30.0

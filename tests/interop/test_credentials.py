@@ -1,10 +1,12 @@
 """Clients prove who they are, and may do what their rules say, through a broker that checks."""
 
+import socket
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
+from websockets.sync.client import connect
 
 import penstock
 from penstock.client.errors import ConnectionLost, Refused, TimedOut
@@ -17,6 +19,8 @@ from penstock.server.config import (
     RuleConfig,
 )
 from penstock.server.credentials import Authenticator, hash_key, hash_password
+from tests.support import fleximq_bytes as fleximq
+from tests.support.http_live import HttpBroker
 from tests.support.live import LiveBroker
 
 CONFIG = Config(
@@ -140,3 +144,29 @@ def test_a_lamamq_client_that_sends_no_key_is_told_when_its_time_is_up() -> None
     authenticator.close()
     (event,) = (each for each in events if each["event"] == "connection refused")
     assert event["reason"] == "no handshake in time"
+
+
+@pytest.mark.parametrize("scheme", ["tcp", "ws"])
+def test_a_client_that_leaves_while_its_password_is_verified_gets_no_session(scheme: str) -> None:
+    authenticator = Authenticator(CONFIG)
+    options = GatewayOptions(anonymous=None, authenticator=authenticator)
+    auth = {"type": "basic", "username": "ann", "password": "right"}
+    join = fleximq.frame(fleximq.JOIN, 0, {"auth": auth})
+    with HttpBroker(options=options, web_options=options) as broker:
+        sessions = broker.server.broker.sessions
+        for _ in range(5):
+            if scheme == "tcp":
+                leaving: Any = socket.create_connection(broker.address, 5)
+                leaving.sendall(join)
+            else:
+                url = f"ws://127.0.0.1:{broker.web.port}/ws"
+                leaving = connect(url, compression=None).__enter__()
+                leaving.send(join)
+                leaving = leaving.socket
+            broker.until(lambda: authenticator._checks)
+            leaving.shutdown(socket.SHUT_RDWR)
+            leaving.close()
+            broker.until(lambda: not authenticator._checks)
+            broker.until(lambda: broker.server.http.connections() == 0)
+            assert broker.call(lambda: len(sessions)) == 0
+    authenticator.close()

@@ -162,14 +162,16 @@ def test_http_connections_count_and_are_let_go(broker: HttpBroker) -> None:
     broker.until(lambda: context.connections() == 0)
 
 
-def test_beyond_the_limit_a_connection_is_cut_off(tmp_path: Path) -> None:
+def test_beyond_the_limit_only_health_is_answered(tmp_path: Path) -> None:
     with HttpBroker(data=tmp_path, connections_max=1) as broker:
-        first = http.client.HTTPConnection("127.0.0.1", broker.web.port, timeout=5)
-        first.request("GET", "/healthz")
-        assert first.getresponse().read() == b"ok\n"
-        with pytest.raises((http.client.HTTPException, ConnectionError)):
-            broker.get("/healthz")
-        first.close()
+        first = herald_bytes.subscriber(broker)  # has a session, so it does not give way
+        assert broker.get("/healthz").status == 200
+        assert broker.get("/readyz").status == 200
+        assert broker.get("/api/").status == 503
+        broker.server.http.stopping = True
+        assert broker.get("/readyz").status == 503
+        assert broker.get("/healthz").status == 200
+        first.socket.close()
         broker.until(lambda: broker.server.http.connections() == 0)
         assert broker.get("/healthz").status == 200
 
@@ -195,7 +197,7 @@ def test_a_stop_lets_answers_that_are_under_way_be_sent(tmp_path: Path) -> None:
         connection = http.client.HTTPConnection("127.0.0.1", broker.web.port, timeout=5)
         connection.request("GET", "/api/rates?seconds=0.3")
         (service,) = [each._http for each in broker.server._listeners if hasattr(each, "_http")]
-        broker.until(lambda: any(not each._idle for each in service._connections))
+        broker.until(lambda: any(not each.idle for each in service._connections))
         broker._loop.call_soon_threadsafe(broker._done.set)
         answer = connection.getresponse()
         assert answer.status == 200

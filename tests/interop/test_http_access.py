@@ -226,3 +226,42 @@ def _is_event(node: ast.AST) -> TypeGuard[ast.Call]:
         and isinstance(node.func.value, ast.Name)
         and node.func.value.id in {"log", "logger"}
     )
+
+
+# --- Rates and hostile bodies ---------------------------------------------------------------------
+
+
+def test_messages_above_the_rate_are_answered_429(tmp_path: Path) -> None:
+    options = GatewayOptions(messages_per_second_max=3)
+    with HttpBroker(data=tmp_path, web_options=options) as broker:
+        answers = [publish(broker, "t", {}) for _ in range(12)]
+        refused = [each for each in answers if each.status == 429]
+        assert {each.status for each in answers} == {200, 429}
+        assert len(refused) >= 4
+        assert refused[0].error()[1] == "too-many-messages"
+        assert int(refused[0].headers["Retry-After"]) >= 1
+        assert broker.get("/api/").status == 200  # other requests are not counted
+
+
+def test_requests_without_credentials_have_a_rate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "penstock.server.http.application.HTTP_ANONYMOUS_REQUESTS_PER_SECOND_MAX", 5
+    )
+    authenticator = Authenticator(CONFIG)
+    options = GatewayOptions(authenticator=authenticator)
+    with HttpBroker(data=tmp_path, web_options=options) as broker:
+        answers = [broker.get("/api/") for _ in range(20)]
+        assert {each.status for each in answers} == {200, 429}
+        assert broker.get("/api/", **ALL).status == 200
+        assert all(broker.get("/healthz").status == 200 for _ in range(20))
+    authenticator.close()
+
+
+def test_json_that_is_nested_deeply_is_a_bad_request(tmp_path: Path) -> None:
+    with HttpBroker(data=tmp_path) as broker:
+        for depth in (10_000, 1_000_000):
+            for body in (b'{"topic": "t", "json": ' + b"[" * depth, b"[" * depth, b'{"a":' * depth):
+                answer = broker.ask("POST", "/api/publish", body=body[:4_000_000], headers=JSON)
+                assert answer.error()[:2] == (400, "bad-request")

@@ -1,6 +1,5 @@
 """Every transport to every other, through one live broker; what is cut leaves nothing behind."""
 
-import asyncio
 import contextlib
 import socket
 import ssl
@@ -10,7 +9,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +35,6 @@ SECONDS = 5.0
 
 class Everywhere(LiveBroker):
     """A live broker that also listens at any address."""
-
-    def run(self, make: Callable[[], Any]) -> Any:
-        """Run a coroutine in the broker's loop; return what it returns."""
-        return asyncio.run_coroutine_threadsafe(make(), self._loop).result(10)
 
     def add(self, listener: Listener) -> Any:
         async def start() -> None:
@@ -105,6 +100,29 @@ class Datagrams(Stream):
     def send(self, data: bytes) -> None:
         self.socket.send(data)
 
+    def join(self, handshake: bytes, listener: Any, *, order: str) -> bytes:
+        """Send a handshake until it is acknowledged and, for a subscriber, the address is proven.
+
+        Return the acknowledgment. Every PING is answered.
+        """
+        ping, pong = herald.frame(0x20, order=order), herald.frame(0x21, order=order)
+        name, ack, due = self.socket.getsockname(), b"", 0.0
+        ends = time.monotonic() + SECONDS
+        while not ack or (handshake[2] == 2 and not listener.endpoint.is_proven(name)):
+            assert time.monotonic() < ends, "the broker does not acknowledge the handshake"
+            if not ack and time.monotonic() > due:
+                self.send(handshake)
+                due = time.monotonic() + 0.3
+            self.socket.settimeout(0.05)
+            with contextlib.suppress(TimeoutError):
+                data = self.more()
+                if data.startswith(ping):
+                    self.send(pong * (len(data) // len(ping)))
+                else:
+                    ack = data
+        self.socket.settimeout(SECONDS)
+        return ack
+
 
 class Messages:
     """Bytes over a WebSocket, in messages of three bytes."""
@@ -162,8 +180,11 @@ class Peer:
         self.order = order
         self.link = dial(listener)
         self._rest = b""
-        self.send(handshake)
-        ack = self.frame()
+        if isinstance(self.link, Datagrams):
+            ack = self.link.join(handshake, listener, order=order)
+        else:
+            self.send(handshake)
+            ack = self.frame()
         assert ack[:8] == struct.pack(f"{order}HBIB", 0xCAFE, 0x03, 9, 0), ack.hex(" ")
 
     def send(self, data: bytes) -> None:
@@ -318,7 +339,7 @@ def test_a_partial_udp_frame_is_malformed_and_the_session_goes_on(live: Any) -> 
 def test_an_idle_udp_session_ends_and_is_told(live: Any) -> None:
     async def make() -> DatagramListener:
         address = parse_address("udp://127.0.0.1:0")
-        return DatagramListener(live.server.broker, address, session_seconds_max=0.3)
+        return DatagramListener(live.server.broker, address, session_seconds_max=1.0)
 
     listener = live.add(live.run(make))
     before = live.sessions
@@ -533,8 +554,9 @@ def test_one_connection_too_many_is_not_let_in(live: Any, scheme: str) -> None:
         f"{scheme}://127.0.0.1:0?protocol=herald", connection_limit=connection_limit
     )
     first = Peer(listener, herald.handshake_pub())
-    second = dial(listener)
+    second = None
     with contextlib.suppress(Exception):
+        second = dial(listener)
         second.send(herald.handshake_pub())
     failed = live.server.broker.counters.connections_failed
     live.until(lambda: failed["too many connections"] > 0)
@@ -544,7 +566,7 @@ def test_one_connection_too_many_is_not_let_in(live: Any, scheme: str) -> None:
     live.until(lambda: connection_limit.connections == 0)
     with peer(listener, herald.handshake_pub()) as third:
         third.settle()
-    with contextlib.suppress(Exception):
+    if second is not None:
         second.cut()
     first.link.cut()
     live.call(failed.clear)

@@ -69,6 +69,10 @@ class LiveBroker:
 
         return asyncio.run_coroutine_threadsafe(run(), self._loop).result(10)
 
+    def run(self, make: Callable[[], Any]) -> Any:
+        """Run a coroutine in the broker's loop; return what it returns."""
+        return asyncio.run_coroutine_threadsafe(make(), self._loop).result(10)
+
     def until(self, condition: Callable[[], Any], *, seconds_max: float = 5.0) -> None:
         """Wait for a condition, asked in the broker's thread; it must come true in time."""
         deadline = time.monotonic() + seconds_max

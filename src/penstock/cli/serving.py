@@ -15,7 +15,10 @@ import penstock
 from penstock.server.banner import banner
 from penstock.server.config import Config
 from penstock.server.config_loading import load
+from penstock.server.folder_access import warn_of_open_folder
+from penstock.server.log_escapes import escape_controls
 from penstock.server.run import Running, serve
+from penstock.server.stop_watchdog import StopWatchdog
 
 __all__ = ["check_configuration", "run_broker"]
 
@@ -35,8 +38,19 @@ def run_broker(file: Path | None, options: dict[str, Any]) -> None:
 
     found = read()
     _log_to_stderr()
+    os.umask(0o077)  # all that the broker creates is for its user alone
+    warn_of_open_folder(found)
     _hide_numpy_and_pandas()
-    uvloop.run(serve(found, announce=_announce, reread=read))
+    uvloop.run(serve(found, announce=_announce, stopping=_limit_stop, reread=read))
+
+
+def _limit_stop(running: Running) -> None:
+    """End the process after `stop_seconds_max`, whatever hangs."""
+    StopWatchdog(
+        seconds_max=running.config.limits.stop_seconds_max,
+        stopped=lambda: running.stopped,
+        kill=running.kill_programs,
+    ).start()
 
 
 def _announce(running: Running) -> None:
@@ -59,6 +73,7 @@ def _log_to_stderr() -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso"),
             structlog.processors.format_exc_info,
+            escape_controls,
             structlog.processors.LogfmtRenderer(
                 key_order=["timestamp", "level", "event"], drop_missing=True
             ),

@@ -91,7 +91,7 @@ class Hooks:
             raise AssertionError("a hook without a middleware")
         former = self._by_name.get(hook.name)
         if former is not None and (
-            former.middleware is not None or former.principal is not hook.principal
+            former.middleware is not None or former.principal.name != hook.principal.name
         ):
             raise InvalidHook(hook.name, "the name is taken")
         if former is None and len(self._by_name) >= self._hooks_max:
@@ -261,7 +261,7 @@ class Hooks:
 
 def _owns(session: Session, hook: Hook) -> bool:
     if hook.middleware is None:
-        return hook.principal is session.principal
+        return hook.principal.name == session.principal.name
     return hook.middleware.session is session
 
 

@@ -495,6 +495,11 @@ class Gateway(ABC):
         """See ports.Handler: answers that wait for the disk are still sent."""
         self.close()
 
+    @property
+    def established(self) -> bool:
+        """See ports.Handler."""
+        return self.session is not None
+
     def drained(self) -> None:
         """See ports.Handler."""
         if self.session is not None:

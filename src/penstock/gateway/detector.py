@@ -68,6 +68,11 @@ class ProtocolDetector:
             self._link.pause()
             self._link.resume()
 
+    @property
+    def established(self) -> bool:
+        """See ports.Handler."""
+        return False
+
     def drained(self) -> None:
         """See ports.Handler: nothing was written yet."""
 

@@ -1,5 +1,6 @@
 """herald clients: publishers and subscribers on channels."""
 
+from collections.abc import Callable
 from typing import ClassVar, Final
 
 from penstock._kernels import herald as kernel
@@ -21,7 +22,7 @@ from penstock.errors import (
     WireError,
 )
 from penstock.gateway.base import NO_CREDENTIALS, Gateway
-from penstock.ports import Receipt
+from penstock.ports import Receipt, UnprovenLink
 from penstock.protocols import Protocol
 from penstock.protocols.herald import HERALD
 from penstock.wire import herald
@@ -97,13 +98,9 @@ class HeraldGateway(Gateway):
             case herald.HandshakeSub(channels, client_id):
                 self._open(client_id, channels, subscribe=True)
             case herald.Subscribe(channel):
-                self._subscribe(bytes((channel,)))
+                self._when_proven(lambda: self._subscribe(bytes((channel,))))
             case herald.Unsubscribe(channel):
-                topic = self._topic(channel)
-                if topic is None:
-                    self._error(ErrorCode.CHANNEL_NOT_FOUND)
-                elif self.session is not None:
-                    self.broker.unsubscribe(self.session, topic)
+                self._when_proven(lambda: self._unsubscribe(channel))
             case herald.Publish():
                 self._error(ErrorCode.CHANNEL_NOT_FOUND)
             case herald.Ping():
@@ -198,10 +195,25 @@ class HeraldGateway(Gateway):
     def _acknowledge_handshake(self, session: Session, channels: bytes) -> None:
         self._send(herald.HandshakeAck(session.number))
         if self.state is not BrokerState.PUBLISHER:
+            self._when_proven(lambda: self._resume(session, channels))
+
+    def _when_proven(self, action: Callable[[], None]) -> None:
+        """Do what may send messages; over UDP, wait until the address has shown that it receives.
+
+        A sender of datagrams can be forged, and its victim would get the messages.
+        """
+        if isinstance(self.link, UnprovenLink):
+            self.link.when_proven(action)
+        else:
+            action()
+
+    def _resume(self, session: Session, channels: bytes) -> None:
+        """Subscribe to the channels of an earlier connection, and of the handshake."""
+        if self.session is session:
             offsets = self.broker.resumption.take(session.principal.name, session.name)
             self._resume_offsets = offsets
             channels = bytes(n for n in range(256) if self._topic(n) in offsets) + channels
-        self._subscribe(channels)
+            self._subscribe(channels)
 
     def lost(self, reason: str) -> None:
         """See the base class: a client that sent no DISCONNECT may resume its subscriptions."""
@@ -220,6 +232,13 @@ class HeraldGateway(Gateway):
             if self._hook_chain is not None:
                 self._pending_channels = channels[index + 1 :]
                 return
+
+    def _unsubscribe(self, channel: int) -> None:
+        topic = self._topic(channel)
+        if topic is None:
+            self._error(ErrorCode.CHANNEL_NOT_FOUND)
+        elif self.session is not None:
+            self.broker.unsubscribe(self.session, topic)
 
     def _subscribe_to(self, session: Session, channel: int, topic: str) -> None:
         """Subscribe from the client's resume offset, else from the listener's `herald_replay`."""

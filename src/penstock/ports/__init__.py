@@ -1,7 +1,7 @@
 """Interfaces between the broker and the outside: clock, connections, storage, audit log."""
 
 from penstock.ports.audit import NO_AUDIT, Audit, AuditEvent
-from penstock.ports.connection import Clock, Handler, Link
+from penstock.ports.connection import Clock, Handler, Link, UnprovenLink
 from penstock.ports.log import LogReader, LogWriter, Prepared, Receipt, Record, Stored
 from penstock.ports.storage import (
     Bounds,
@@ -39,4 +39,5 @@ __all__ = [
     "StorageStatus",
     "Stored",
     "SyncTimes",
+    "UnprovenLink",
 ]

@@ -1,8 +1,10 @@
 """The two ends of a connection, and the clock."""
 
+from collections.abc import Callable
 from typing import Protocol as Port
+from typing import runtime_checkable
 
-__all__ = ["Clock", "Handler", "Link"]
+__all__ = ["Clock", "Handler", "Link", "UnprovenLink"]
 
 
 class Clock(Port):
@@ -56,6 +58,17 @@ class Link(Port):
         """Close the connection at once."""
 
 
+@runtime_checkable
+class UnprovenLink(Port):
+    """A link whose peer may be forged until it has shown that it receives."""
+
+    def when_proven(self, action: Callable[[], None]) -> None:
+        """Call `action` when the peer has shown that it receives, at once if it has already.
+
+        Until then the link sends no more bytes than it received.
+        """
+
+
 class Handler(Port):
     """Processes a connection's input. Gateways implement it, transports call it."""
 
@@ -64,6 +77,10 @@ class Handler(Port):
 
         The rest is offered again, with more bytes. `data` is borrowed for the call.
         """
+
+    @property
+    def established(self) -> bool:
+        """Whether the peer has a session; without one it gives way if there are too many peers."""
 
     def drained(self) -> None:
         """Continue sending: the link is no longer congested."""

@@ -92,6 +92,7 @@ class CommonLimitsConfig(_Table, frozen=True):
     """`[limits]`: times, rates and frame sizes. No size exceeds the protocol's specification."""
 
     connections_max: _Count = bounds.SESSIONS_MAX
+    connections_per_address_max: Annotated[int, Meta(ge=0)] = 0
     handshake_seconds_max: _Seconds = float(bounds.HANDSHAKE_SECONDS_MAX)
     handshake_bytes_max: Annotated[int, Meta(ge=64, le=bounds.DETECT_BYTES_MAX)] = (
         bounds.DETECT_BYTES_MAX

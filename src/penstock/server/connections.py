@@ -1,18 +1,20 @@
 """The connections of a listener: how many there may be, and how they are closed."""
 
 import asyncio
+import itertools
+from collections import Counter
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 
 from penstock.core.broker import Broker
 from penstock.gateway.detector import handler_for
 from penstock.gateway.options import GatewayOptions
-from penstock.limits import SESSIONS_MAX
+from penstock.limits import EVICTION_SEARCH_MAX, SESSIONS_MAX
 from penstock.ports import Handler, Link
 
-__all__ = ["BaseListener", "ConnectionLimit"]
+__all__ = ["BaseListener", "ConnectionLimit", "Holder", "SocketLink"]
 
 log = structlog.get_logger("penstock.listener")
 
@@ -20,28 +22,124 @@ _ABORT_SECONDS: Final = 1.0
 """Time for the event loop to report aborted connections as closed."""
 
 
-class ConnectionLimit:
-    """Limits the number of connections; all listeners of a process may share one."""
+class Holder(Protocol):
+    """A socket that is counted."""
 
-    def __init__(self, connections_max: int = SESSIONS_MAX) -> None:
+    @property
+    def connection(self) -> int:
+        """The connection's number in logs."""
+
+    @property
+    def peer(self) -> str:
+        """The peer for logs."""
+
+    @property
+    def host(self) -> str:
+        """Its IP address, empty for a socket file."""
+
+    @property
+    def descriptor(self) -> int:
+        """Its number in the table of open files, -1 if it was compared with the limit before."""
+
+    @property
+    def established(self) -> bool:
+        """Whether it has a session or a request; if not, it may give way to a new connection."""
+
+    def abort(self) -> None:
+        """Close it at once."""
+
+
+class SocketLink(Link, Holder, Protocol):
+    """A link over a socket."""
+
+
+class ConnectionLimit:
+    """Limits the number of connections; all listeners of a process may share one.
+
+    `per_address_max` limits the connections of one IP address. A socket whose descriptor is not
+    below `descriptors_max` is refused: the descriptors above are for the log and other work. The
+    system gives out the lowest free number, so this counts all descriptors of the process.
+
+    At a limit, the oldest connection without a session gives way to a new one.
+    """
+
+    def __init__(
+        self,
+        connections_max: int = SESSIONS_MAX,
+        *,
+        per_address_max: int | None = None,
+        descriptors_max: int | None = None,
+    ) -> None:
         self.connections_max = connections_max
+        self.per_address_max = per_address_max
+        self.descriptors_max = descriptors_max
         self.connections = 0
+        self._by_host: Counter[str] = Counter()
+        self._strangers: dict[Holder, None] = {}  # in the order of their arrival
 
     @property
     def full(self) -> bool:
         """Whether the limit is reached."""
         return self.connections >= self.connections_max
 
-    def acquire(self) -> bool:
-        """Count a new connection; return False if the limit is reached."""
-        if self.full:
-            return False
-        self.connections += 1
-        return True
+    def acquire(
+        self,
+        host: str = "",
+        *,
+        descriptor: int = -1,
+        refused: Callable[[Holder, str], None] | None = None,
+    ) -> str | None:
+        """Count a new connection; return None, or the reason why there may not be another.
 
-    def release(self) -> None:
+        `refused` gets a connection that gives way, and the reason. Then that is aborted.
+        """
+        crowd = ""
+        if host and self.per_address_max and self._by_host[host] >= self.per_address_max:
+            reason, crowd = "too many connections of one address", host
+        elif self.full or (self.descriptors_max and descriptor >= self.descriptors_max):
+            reason = "too many connections"
+        else:
+            reason = ""
+        if reason:
+            oldest = self._oldest_stranger(crowd)
+            if oldest is None:
+                return reason
+            del self._strangers[oldest]
+            if refused is not None:
+                refused(oldest, reason)
+            oldest.abort()
+        self.connections += 1
+        if host:
+            self._by_host[host] += 1
+        return None
+
+    def watch(self, holder: Holder) -> None:
+        """Let a counted connection give way to others until it has a session."""
+        self._strangers[holder] = None
+
+    def release(self, host: str = "", holder: Holder | None = None) -> None:
         """Count a closed connection."""
         self.connections -= 1
+        if holder is not None:
+            self._strangers.pop(holder, None)
+        if host:
+            self._by_host[host] -= 1
+            if self._by_host[host] <= 0:
+                del self._by_host[host]
+
+    def _oldest_stranger(self, host: str) -> Holder | None:
+        """Return the oldest connection without a session, of an address if one is given."""
+        established = []
+        found = None
+        for holder in itertools.islice(self._strangers, EVICTION_SEARCH_MAX):
+            if holder.established:
+                established.append(holder)
+            elif not host or host == holder.host:
+                found = holder
+                break
+        for holder in established:
+            del self._strangers[holder]
+        return found
 
 
 class BaseListener:
@@ -57,7 +155,7 @@ class BaseListener:
         self._broker = broker
         self._options = options or GatewayOptions()
         self._connection_limit = connection_limit or ConnectionLimit()
-        self._links: set[Link] = set()
+        self._links: dict[Link, Holder | None] = {}
         self._empty = asyncio.Event()
 
     @property
@@ -68,8 +166,11 @@ class BaseListener:
     def closed(self, link: Link) -> None:
         """Count a closed connection. Transports call this; see their owner protocols."""
         if link in self._links:
-            self._links.discard(link)
-            self._connection_limit.release()
+            holder = self._links.pop(link)
+            if holder is None:
+                self._connection_limit.release()
+            else:
+                self.release(holder)
             if not self._links:
                 self._empty.set()
 
@@ -83,19 +184,48 @@ class BaseListener:
         self._broker.counters.connections_failed[reason] += 1
         log.info("connection refused", connection=connection, peer=peer, reason=reason)
 
-    def admit(self, link: Link, new_handler: Callable[[], Handler]) -> Handler:
-        """Return the handler of a new connection; abort it if the limit is reached."""
-        if not self._connection_limit.acquire():
-            self.refused(link.peer, "too many connections", connection=link.connection)
+    def acquire(self, holder: Holder) -> bool:
+        """Count a socket; log it and return False if there may not be another."""
+        reason = self._connection_limit.acquire(
+            holder.host, descriptor=holder.descriptor, refused=self._gave_way
+        )
+        if reason is not None:
+            self.refused(holder.peer, reason, connection=holder.connection)
+            return False
+        self._connection_limit.watch(holder)
+        return True
+
+    def release(self, holder: Holder) -> None:
+        """Count the end of a socket."""
+        self._connection_limit.release(holder.host, holder)
+
+    def _gave_way(self, holder: Holder, reason: str) -> None:
+        self.refused(holder.peer, reason, connection=holder.connection)
+
+    def admit(
+        self, link: Link, new_handler: Callable[[], Handler], *, holder: Holder | None = None
+    ) -> Handler:
+        """Return the handler of a new connection; abort it if the limit is reached.
+
+        `holder` is the link, if it is a socket.
+        """
+        if holder is not None:
+            admitted = self.acquire(holder)
+        else:
+            reason = self._connection_limit.acquire()
+            admitted = reason is None
+            if reason is not None:
+                self.refused(link.peer, reason, connection=link.connection)
+        if not admitted:
             link.abort()
             return _REFUSED
-        self._links.add(link)
+        self._links[link] = holder
         self._empty.clear()
         return new_handler()
 
-    def connected(self, link: Link) -> Handler:
+    def connected(self, link: SocketLink) -> Handler:
         """Count a new connection; return its first handler."""
-        return self.admit(link, lambda: handler_for(self._broker, link, self._options))
+        return self.admit(link, lambda: handler_for(self._broker, link, self._options), holder=link)
 
     async def end_all(self, seconds_max: float) -> None:
         """Close all connections; abort those that are still open after `seconds_max`."""
@@ -122,6 +252,10 @@ class _RefusedHandler:
 
     def received(self, data: memoryview) -> int:
         return len(data)
+
+    @property
+    def established(self) -> bool:
+        return False
 
     def ended(self) -> None:
         pass

@@ -12,12 +12,13 @@ from penstock.errors import BadAddress, BrokerFull
 from penstock.gateway.detector import handler_for
 from penstock.gateway.fleximq import FleximqGateway
 from penstock.gateway.options import GatewayOptions
-from penstock.limits import UDP_SESSION_SECONDS_MAX, UDP_SESSIONS_MAX
+from penstock.limits import HTTP_HEALTH_CONNECTIONS, UDP_SESSION_SECONDS_MAX, UDP_SESSIONS_MAX
 from penstock.ports import Handler, Link
 from penstock.protocols.herald import HERALD
 from penstock.server.cannot_listen import cannot_listen
 from penstock.server.connections import BaseListener, ConnectionLimit
 from penstock.server.http.context import HttpContext
+from penstock.server.http.health import answer_when_crowded
 from penstock.server.http.service import HttpService
 from penstock.transport.addresses import Address
 from penstock.transport.ipc import SOCKET_MODE, ClaimedPath, claim_path, resolve_path
@@ -25,9 +26,10 @@ from penstock.transport.origin_policy import OriginPolicy
 from penstock.transport.stdio import Program, Supervisor
 from penstock.transport.stream import ReceiveBuffer, StreamConnection
 from penstock.transport.tls import server_context
+from penstock.transport.tls_handshake import TlsHandshake
 from penstock.transport.udp import DatagramEndpoint, DatagramSession
-from penstock.transport.web_connection import HttpArrival
-from penstock.transport.websocket import WebSocketEndpoint
+from penstock.transport.web_connection import HttpArrival, WebConnection
+from penstock.transport.websocket import WebSocketEndpoint, WebSocketLink
 
 __all__ = [
     "DatagramListener",
@@ -40,7 +42,6 @@ __all__ = [
 ]
 
 _ANY_PORT: Final = Address("tcp", "127.0.0.1", 0)
-_TLS_SHUTDOWN_SECONDS_MAX: Final = 2.0
 
 
 class Listener(Protocol):
@@ -146,6 +147,7 @@ class StreamListener(BaseListener):
         self._tls = tls
         self._server: asyncio.Server | None = None
         self._claimed: ClaimedPath | None = None
+        self._handshakes: set[TlsHandshake] = set()
 
     @property
     def url(self) -> str:
@@ -166,18 +168,34 @@ class StreamListener(BaseListener):
         """Start to listen; return host and port, with the actual port for port 0."""
         try:
             self._server = await asyncio.get_running_loop().create_server(
-                lambda: StreamConnection(self),
+                self._new_connection if tls is None else lambda: self._new_handshake(tls),
                 host,
                 port,
-                ssl=tls,
                 backlog=1024,
-                ssl_handshake_timeout=self._options.handshake_seconds_max if tls else None,
-                ssl_shutdown_timeout=_TLS_SHUTDOWN_SECONDS_MAX if tls else None,
             )
         except OSError as error:
             raise cannot_listen(f"{'tls' if tls else 'tcp'}://{host}:{port}", error) from None
         name = self._server.sockets[0].getsockname()
         return name[0], name[1]
+
+    def _new_connection(self) -> StreamConnection:
+        return StreamConnection(self)
+
+    def _new_handshake(self, tls: ssl.SSLContext) -> TlsHandshake:
+        seconds_max = self._options.handshake_seconds_max
+        return TlsHandshake(self, self._new_connection, tls, seconds_max=seconds_max)
+
+    def handshake_begun(self, handshake: TlsHandshake) -> bool:
+        """See transport.tls_handshake.TlsHandshakeOwner."""
+        if not self.acquire(handshake):
+            return False
+        self._handshakes.add(handshake)
+        return True
+
+    def handshake_ended(self, handshake: TlsHandshake) -> None:
+        """See transport.tls_handshake.TlsHandshakeOwner."""
+        self._handshakes.discard(handshake)
+        self.release(handshake)
 
     async def _start_ipc(self) -> None:
         path = resolve_path(self.address.path)
@@ -198,6 +216,8 @@ class StreamListener(BaseListener):
     async def close(self, *, seconds_max: float) -> None:
         """See Listener."""
         self.stop_accepting()
+        for handshake in list(self._handshakes):
+            handshake.abort()
         await self.end_all(seconds_max)
 
     def opened(self, connection: StreamConnection) -> Handler:
@@ -224,7 +244,7 @@ class DatagramListener(BaseListener):
         self.address = address
         self._session_seconds_max = session_seconds_max
         self._sessions_max = sessions_max
-        self._endpoint: DatagramEndpoint | None = None
+        self.endpoint: DatagramEndpoint | None = None
 
     @property
     def url(self) -> str:
@@ -233,24 +253,24 @@ class DatagramListener(BaseListener):
 
     async def start(self) -> None:
         """See Listener."""
-        self._endpoint = DatagramEndpoint(
+        self.endpoint = DatagramEndpoint(
             self, session_seconds_max=self._session_seconds_max, sessions_max=self._sessions_max
         )
         try:
-            host, port = await self._endpoint.listen(self.address.host, self.address.port)
+            host, port = await self.endpoint.listen(self.address.host, self.address.port)
         except OSError as error:
             raise cannot_listen(self.url, error) from None
         self.address = dataclasses.replace(self.address, host=host, port=port)
 
     def stop_accepting(self) -> None:
         """See Listener."""
-        if self._endpoint is not None:
-            self._endpoint.stop_accepting()
+        if self.endpoint is not None:
+            self.endpoint.stop_accepting()
 
     async def close(self, *, seconds_max: float) -> None:
         """See Listener: every session gets DISCONNECT."""
-        if self._endpoint is not None:
-            await self._endpoint.close(seconds_max=seconds_max)
+        if self.endpoint is not None:
+            await self.endpoint.close(seconds_max=seconds_max)
             await self.emptied()
 
     def opened(self, session: DatagramSession) -> Handler:
@@ -289,7 +309,10 @@ class WebSocketListener(BaseListener):
         self.address = address
         self.out_bytes_max = 2 * broker.settings.out_buffer_bytes_max
         self._tls = tls
-        self._http = HttpService(context or HttpContext(broker), self, address, self._options)
+        self._context = context or HttpContext(broker)
+        self._http = HttpService(self._context, self, address, self._options)
+        self._entered: set[WebConnection] = set()
+        self._health_checks: dict[WebConnection, None] = {}  # in the order of their arrival
         self._endpoint = WebSocketEndpoint(self, path=address.path, origins=OriginPolicy(address))
 
     @property
@@ -320,24 +343,37 @@ class WebSocketListener(BaseListener):
             self._endpoint.close(seconds_max=seconds_max),
         )
 
-    def opened(self, link: Link) -> Handler:
+    def opened(self, link: WebSocketLink) -> Handler:
         """See transport.websocket.WebSocketOwner."""
         return self.connected(link)
+
+    def entered(self, connection: WebConnection) -> bool:
+        """See transport.websocket.WebSocketOwner.
+
+        Connections beyond the limit may ask for health. The oldest of them gives way to a new one.
+        """
+        if self.acquire(connection):
+            self._entered.add(connection)
+            return True
+        if len(self._health_checks) >= HTTP_HEALTH_CONNECTIONS:
+            next(iter(self._health_checks)).abort()
+        self._health_checks[connection] = None
+        return False
+
+    def left(self, connection: WebConnection) -> None:
+        """See transport.websocket.WebSocketOwner."""
+        self._health_checks.pop(connection, None)
+        if connection in self._entered:
+            self._entered.discard(connection)
+            self.release(connection)
+
+    def health(self, request_line: bytes) -> bytes:
+        """See transport.websocket.WebSocketOwner."""
+        return answer_when_crowded(self._context, request_line)
 
     def http(self, arrival: HttpArrival) -> None:
         """See transport.websocket.WebSocketOwner."""
         self._http.take(arrival)
-
-    def enter(self, peer: str, *, connection: int) -> bool:
-        """See server.http.service.ConnectionCounter."""
-        if self._connection_limit.acquire():
-            return True
-        self.refused(peer, "too many connections", connection=connection)
-        return False
-
-    def leave(self) -> None:
-        """See server.http.service.ConnectionCounter."""
-        self._connection_limit.release()
 
 
 class StdioListener(BaseListener):
@@ -380,6 +416,11 @@ class StdioListener(BaseListener):
         """See Listener."""
         stops = [supervisor.stop(seconds_max=seconds_max) for supervisor in self._supervisors]
         await asyncio.gather(*stops)
+
+    def kill(self) -> None:
+        """Kill all programs; any thread may call this."""
+        for supervisor in self._supervisors:
+            supervisor.kill()
 
     def opened(self, link: Link, program: Program) -> tuple[Handler, int]:
         """See transport.stdio.ProgramOwner."""

@@ -13,12 +13,14 @@ import structlog
 import penstock
 from penstock.errors import OperatorError
 from penstock.gateway.options import GatewayOptions
+from penstock.limits import SESSIONS_MAX
 from penstock.ports import NO_AUDIT, AuditEvent
 from penstock.server.audit_changes import record_changes
 from penstock.server.audit_log import AuditLog
 from penstock.server.config import PROTOCOL_LIMITS, Config
 from penstock.server.config_reload import reload
 from penstock.server.credentials import Authenticator
+from penstock.server.descriptors import Descriptors, raise_descriptor_limit
 from penstock.server.server import Server
 from penstock.server.storages import open_storage
 from penstock.transport.addresses import Address
@@ -33,6 +35,10 @@ SWITCH_SECONDS: Final = 0.0005
 """How long the event loop may hold the interpreter lock while a thread of the storage waits."""
 
 
+DRAIN_SHARE_OF_STOP: Final = 0.8
+"""Part of `stop_seconds_max` for clients; the rest is for closing the log and ending threads."""
+
+
 @dataclasses.dataclass(slots=True)
 class Running:
     """A broker, its configuration, and the addresses it listens at, with their real ports."""
@@ -43,6 +49,8 @@ class Running:
     addresses: tuple[Address, ...] = ()
     flight: Address | None = None
     audit: AuditLog | None = None
+    stopped: bool = False
+    """Whether all connections are closed and the log is closed."""
     http: Address | None = None
     """Address of the extra HTTP listener, where no WebSocket listener has it."""
 
@@ -95,11 +103,18 @@ class Running:
 
     async def stop(self) -> None:
         """Stop accepting, drain and close, within `limits.stop_seconds_max`."""
-        await self.server.stop(seconds_max=self.config.limits.stop_seconds_max)
+        await self.server.stop(
+            seconds_max=self.config.limits.stop_seconds_max * DRAIN_SHARE_OF_STOP
+        )
         self.authenticator.close()
         if self.audit is not None:
             self.audit.record(AuditEvent.STOPPED)
             await asyncio.to_thread(self.audit.close)
+        self.stopped = True
+
+    def kill_programs(self) -> None:
+        """Kill all programs; any thread may call this."""
+        self.server.kill_programs()
 
     def reload(self, new: Config) -> None:
         """Apply the settings of a new configuration that need no restart; log the others.
@@ -149,36 +164,46 @@ async def serve(
     config: Config,
     *,
     announce: Callable[[Running], None] | None = None,
+    stopping: Callable[[Running], None] | None = None,
     reread: Callable[[], Config] | None = None,
 ) -> None:
     """Run a broker until SIGINT or SIGTERM, then drain it; raise OperatorError if it cannot start.
 
-    `announce` is called once, when every listener accepts clients. On SIGHUP `reread` returns the
+    `announce` is called once, when every listener accepts clients, and `stopping` when the first
+    signal comes. On SIGHUP `reread` returns the
     new configuration; if it raises OperatorError, the error is logged and nothing changes. A second
     SIGINT or SIGTERM ends the process without waiting for the drain.
     """
     sys.setswitchinterval(SWITCH_SECONDS)
     loop = asyncio.get_running_loop()
-    stopping = asyncio.Event()
+    signalled = asyncio.Event()
     storage = open_storage(config)
     audit = _open_audit(config)
+    descriptors = raise_descriptor_limit(programs=len(config.program))
+    connections_max = _connections_max(config, descriptors)
     server = Server(
         settings=config.broker_settings,
         channels=config.channels,
-        connections_max=config.limits.connections_max,
+        connections_max=connections_max,
+        connections_per_address_max=(
+            config.limits.connections_per_address_max or max(1, connections_max * 3 // 4)
+        ),
+        descriptors_max=descriptors.connections_max,
         storage=storage,
         audit=audit or NO_AUDIT,
     )
     running = Running(config, server, Authenticator(config), audit=audit)
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopping.set)
+        loop.add_signal_handler(number, signalled.set)
     loop.add_signal_handler(signal.SIGHUP, _reread, running, reread)
     try:
         await running.start()
         if announce is not None:
             announce(running)
-        await stopping.wait()
+        await signalled.wait()
         log.info("stopping")
+        if stopping is not None:
+            stopping(running)
     finally:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
@@ -190,6 +215,20 @@ def _open_audit(config: Config) -> AuditLog | None:
     if config.audit_file is None:
         return None
     return AuditLog(Path(config.audit_file), bytes_max=config.audit.bytes_max)
+
+
+def _connections_max(config: Config, descriptors: Descriptors) -> int:
+    """Return `limits.connections_max`, or what the limit of open files allows, if that is less."""
+    wanted, allowed = config.limits.connections_max, descriptors.connections_max
+    if allowed < wanted and wanted != SESSIONS_MAX:
+        log.warning(
+            "connections_max lowered",
+            wanted=wanted,
+            connections_max=allowed,
+            open_files_max=descriptors.limit,
+            reserved=descriptors.reserved,
+        )
+    return min(wanted, allowed)
 
 
 def _reread(running: Running, reread: Callable[[], Config] | None) -> None:

@@ -45,6 +45,8 @@ class Server:
         channels: Mapping[int, str] | None = None,
         connections_max: int = SESSIONS_MAX,
         audit: Audit = NO_AUDIT,
+        connections_per_address_max: int | None = None,
+        descriptors_max: int | None = None,
     ) -> None:
         """Without a storage, messages are kept in memory only until they are delivered."""
         self.storage = storage or MemoryLog()
@@ -60,7 +62,11 @@ class Server:
             self.broker.topics.bind_channel(channel, name)
         self._restore_topics()
         self._buffer = ReceiveBuffer()
-        self._connection_limit = ConnectionLimit(connections_max)
+        self._connection_limit = ConnectionLimit(
+            connections_max,
+            per_address_max=connections_per_address_max,
+            descriptors_max=descriptors_max,
+        )
         self.http = HttpContext(
             self.broker, self.storage, lambda: self._connection_limit.connections
         )
@@ -151,18 +157,33 @@ class Server:
     async def stop(self, *, seconds_max: float = 5.0) -> None:
         """Stop accepting, flush the storage, drain connections, close.
 
-        Bytes that are not sent within `seconds_max` are dropped.
+        Bytes that are not sent within `seconds_max` are dropped. Calls of Flight and the storage
+        have half of that time; then connections have the rest.
         """
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + seconds_max
         self.http.stopping = True
         for listener in self._listeners:
             listener.stop_accepting()
-        await asyncio.gather(*(each.close(seconds_max=seconds_max) for each in self._flights))
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.storage.flush(), seconds_max)
-        await asyncio.gather(*(each.close(seconds_max=seconds_max) for each in self._listeners))
+        await asyncio.gather(
+            *(each.close(seconds_max=seconds_max / 2) for each in self._flights),
+            self._flush(seconds_max / 2),
+        )
+        left = max(0.0, ends - loop.time())
+        await asyncio.gather(*(each.close(seconds_max=left) for each in self._listeners))
         if self._ticking is not None:
             self._ticking.cancel()
         self.storage.close()
+
+    async def _flush(self, seconds_max: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.storage.flush(), seconds_max)
+
+    def kill_programs(self) -> None:
+        """Kill all programs; any thread may call this."""
+        for listener in self._listeners:
+            if isinstance(listener, StdioListener):
+                listener.kill()
 
     def _tick(self) -> None:
         try:

@@ -69,7 +69,7 @@ class Files:
     def create(self, path: Path) -> int:
         """Create an empty file for appending; it must not exist."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
-        return os.open(path, flags, 0o640)
+        return os.open(path, flags, 0o600)
 
     def open(self, path: Path) -> int:
         """Open an existing file for appending."""

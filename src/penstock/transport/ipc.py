@@ -63,7 +63,7 @@ async def claim_path(
         reason = f"the path has {size} bytes, the system takes {IPC_PATH_BYTES_MAX}"
         raise _path_error(path, reason, "choose a shorter one")
     try:
-        _make_directory(path)
+        _make_directory(path, mode)
         directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
         raise _system_error(path, error) from None
@@ -75,9 +75,14 @@ async def claim_path(
         os.close(directory)  # releases the lock
 
 
-def _make_directory(path: Path) -> None:
+def _make_directory(path: Path, mode: int) -> None:
     try:
-        path.parent.mkdir(exist_ok=True)
+        if not path.parent.exists():
+            path.parent.mkdir()
+            if mode & 0o077:  # other users must be able to enter it
+                path.parent.chmod(0o755)
+    except FileExistsError:  # another broker was faster
+        pass
     except FileNotFoundError:
         remedy = f"make {path.parent.parent} first: only the last directory is made for you"
         raise _path_error(path, f"{path.parent.parent} does not exist", remedy) from None

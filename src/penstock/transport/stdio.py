@@ -6,6 +6,7 @@ restarted after a delay, which doubles while the program keeps exiting early.
 """
 
 import asyncio
+import contextlib
 import dataclasses
 import os
 import signal
@@ -34,6 +35,12 @@ _OUTPUT_DRAIN_SECONDS: Final = 0.5
 """Time to read the output of a program that exited; its children may keep the pipe open."""
 
 
+INHERITED_VARIABLES: Final = frozenset(
+    {"HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TMPDIR", "TZ", "USER"}
+)
+"""Variables of the broker's environment that programs get, and those that begin with `LC_`."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Program:
     """A program to run. `command` is the executable and its arguments; no shell is involved."""
@@ -42,6 +49,15 @@ class Program:
     command: tuple[str, ...]
     directory: str | None = None
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+def _inherited(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that programs get: the broker's own may hold secrets."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if name in INHERITED_VARIABLES or name.startswith("LC_")
+    }
 
 
 class ProgramOwner(Protocol):
@@ -118,7 +134,12 @@ class ProgramLink:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             cwd=program.directory,
-            env={**os.environ, **program.environment, CLIENT_ID_VARIABLE: str(client_id)},
+            env={
+                **_inherited(os.environ),
+                **program.environment,
+                CLIENT_ID_VARIABLE: str(client_id),
+            },
+            close_fds=True,
             # A session of its own, so that terminal signals reach the broker only.
             start_new_session=True,
         )
@@ -385,6 +406,13 @@ class Supervisor:
         _, pending = await asyncio.wait([self._task], timeout=seconds_max + 1)
         for task in pending:
             task.cancel()
+
+    def kill(self) -> None:
+        """Kill the program, if it runs; any thread may call this."""
+        link = self._link
+        if link is not None:
+            with contextlib.suppress(ProcessLookupError):
+                link.abort()
 
     async def _keep_running(self) -> None:
         loop = asyncio.get_running_loop()

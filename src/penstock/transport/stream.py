@@ -11,7 +11,7 @@ from typing import Final, Protocol, cast
 
 from penstock.limits import LINGER_SECONDS_MAX, RECEIVE_BUFFER_BYTES
 from penstock.ports import Handler
-from penstock.transport.links import next_connection_number, peer_name
+from penstock.transport.links import next_connection_number, peer_host, peer_name
 
 __all__ = ["ConnectionOwner", "ReceiveBuffer", "StreamConnection"]
 
@@ -63,6 +63,8 @@ class StreamConnection(asyncio.BufferedProtocol):
         "_transport",
         "congested",
         "connection",
+        "descriptor",
+        "host",
         "peer",
     )
 
@@ -79,6 +81,8 @@ class StreamConnection(asyncio.BufferedProtocol):
         self.congested = False
         self.connection = next_connection_number()
         self.peer = ""
+        self.host = ""
+        self.descriptor = -1
 
     # --- asyncio.BufferedProtocol -----------------------------------------------------------------
 
@@ -86,13 +90,20 @@ class StreamConnection(asyncio.BufferedProtocol):
         """Set socket options and create the handler."""
         self._transport = cast("asyncio.Transport", transport)
         self.peer = peer_name(transport)
+        self.host = peer_host(transport)
         high = self._owner.congested_bytes
         self._transport.set_write_buffer_limits(high=high, low=high // 4)
         connected = transport.get_extra_info("socket")
+        if connected is not None:
+            self.descriptor = connected.fileno()
         if connected is not None and connected.family != socket.AF_UNIX:
             # The system detects peers that vanish without closing the connection.
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._handler = self._owner.opened(self)
+        waiting = self.waiting()
+        if waiting:
+            self._rest, self._own_buffer = b"", None
+            self._take(memoryview(waiting))
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
         """Return the buffer for the next read, behind the bytes of an incomplete frame."""
@@ -176,8 +187,8 @@ class StreamConnection(asyncio.BufferedProtocol):
 
     def _offer(self, view: memoryview) -> int:
         """Offer `view` to the handler; return the bytes taken, all of them once closing."""
-        if self._handler is None:
-            return len(view)
+        if self._handler is None:  # closed, or TLS has not finished its handshake
+            return len(view) if self._closing else 0
         try:
             taken = 0 if self._pauses else self._handler.received(view)
         except Exception as error:  # noqa: BLE001
@@ -210,6 +221,11 @@ class StreamConnection(asyncio.BufferedProtocol):
     def buffered(self) -> int:
         """See ports.Link."""
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
+
+    @property
+    def established(self) -> bool:
+        """Whether the handler has a session."""
+        return self._handler is not None and self._handler.established
 
     def set_handler(self, handler: Handler) -> None:
         """See ports.Link."""

@@ -3,11 +3,16 @@
 Delivery is at most once: lost, oversized or excess messages are not sent again. A session starts
 with the first datagram of an address that begins with herald's magic, in either byte order. It ends
 with DISCONNECT, with an error that would close a stream, or after `session_seconds_max` of silence.
+
+A sender can be forged. Until an address has shown that it receives (transport/address_proof.py), it
+is sent no more bytes than it sent, and no messages.
 """
 
 import asyncio
+import itertools
 import socket
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Callable
 from typing import Any, Final, Protocol, cast
 
 from penstock._kernels.herald import group_frames
@@ -15,15 +20,21 @@ from penstock.limits import (
     UDP_BATCH_BYTES_MAX,
     UDP_DATAGRAM_BYTES_MAX,
     UDP_OUT_BUFFER_BYTES_MAX,
+    UDP_PROOF_BITS,
     UDP_SESSION_SECONDS_MAX,
     UDP_SESSIONS_MAX,
+    UDP_SESSIONS_PER_ADDRESS_MAX,
     UDP_SOCKET_BUFFER_BYTES,
+    UDP_UNPROVEN_BYTES_MAX,
+    UDP_UNPROVEN_REQUESTS_MAX,
+    UDP_UNPROVEN_SECONDS,
     UDP_WAITING_BYTES_MAX,
 )
 from penstock.model import ByteOrder
 from penstock.ports import Handler
+from penstock.transport.address_proof import AddressProof
 from penstock.transport.links import next_connection_number
-from penstock.wire.herald import Disconnect, Error, ErrorCode, OpCode, encode
+from penstock.wire.herald import Disconnect, Error, ErrorCode, OpCode, Ping, encode
 
 __all__ = ["DatagramEndpoint", "DatagramOwner", "DatagramSession", "split_frames"]
 
@@ -31,6 +42,8 @@ _ORDERS: Final[dict[bytes, ByteOrder]] = {b"\xfe\xca": "little", b"\xca\xfe": "b
 _HEADER_BYTES: Final = 7
 _HANDSHAKES: Final = frozenset({OpCode.HANDSHAKE_PUB, OpCode.HANDSHAKE_SUB})
 _ACCEPTED: Final = bytes((0,))
+_EVICTION_SEARCH_MAX: Final = 64
+"""Sessions that are checked for one that may give way to a new one."""
 
 
 def split_frames(data: bytes, *, order: ByteOrder) -> tuple[list[bytes], int]:
@@ -72,11 +85,15 @@ class DatagramSession:
     """
 
     __slots__ = (
+        "_actions",
         "_closing",
         "_endpoint",
         "_handshake",
         "_handshake_acks",
+        "_held",
+        "_held_bytes",
         "_pauses",
+        "_proof",
         "_receiving",
         "_waiting",
         "_waiting_bytes",
@@ -101,6 +118,16 @@ class DatagramSession:
         self._waiting_bytes = 0
         self._handshake: bytes | None = None
         self._handshake_acks: dict[bytes, bytes] = {}
+        self._proof: AddressProof | None = None
+        if endpoint.proof_bits:
+            self._proof = AddressProof(
+                send_pings=self._send_pings,
+                advanced=self._proof_advanced,
+                bits_needed=endpoint.proof_bits,
+            )
+        self._held: deque[bytes] = deque()  # answers that may not be sent yet
+        self._held_bytes = 0
+        self._actions: list[Callable[[], None]] = []
         self.address = address
         self.order: ByteOrder = order
         self.connection = next_connection_number()
@@ -114,6 +141,11 @@ class DatagramSession:
         """Pass a datagram to the handler, or keep it while paused."""
         if self._closing:
             return
+        proof = self._proof
+        if proof is not None:
+            proof.received += len(datagram)
+            if proof.listening:
+                proof.took_pongs(_frame_count(datagram, self.order, OpCode.PONG))
         if self._pauses or self._receiving:
             if self._waiting_bytes + len(datagram) > UDP_WAITING_BYTES_MAX:
                 self._endpoint.owner.datagram_dropped("session is paused")
@@ -148,6 +180,7 @@ class DatagramSession:
         elif taken < len(view):
             # An incomplete frame is an error: the next datagram need not continue it.
             self.write(encode(Error(ErrorCode.MALFORMED_MESSAGE), order=self.order))
+        self._send_held()
 
     def _answer_repeated_handshake(self, datagram: bytes) -> int:
         """Send the acknowledgment of a repeated handshake again; return the bytes it used.
@@ -162,8 +195,79 @@ class DatagramSession:
         if answer is None:
             self._handshake = handshake
             return 0
-        self.write(answer)
+        if answer not in self._held:
+            self.write(answer)
+        self._send_held()
         return end
+
+    # --- Proof of the address ---------------------------------------------------------------------
+
+    @property
+    def proven(self) -> bool:
+        """Whether the address has shown that it receives."""
+        return self._proof is None
+
+    def when_proven(self, action: Callable[[], None]) -> None:
+        """See ports.UnprovenLink; drop the action if too many wait already."""
+        if self._proof is None:
+            action()
+        elif len(self._actions) >= UDP_UNPROVEN_REQUESTS_MAX:
+            self._endpoint.owner.datagram_dropped("address not proven")
+        else:
+            self._actions.append(action)
+            self._proof.want()
+
+    def _send_pings(self, count: int) -> None:
+        self._endpoint.send(count * encode(Ping(), order=self.order), self)
+
+    def _send_held(self) -> None:
+        """Send the held answers that may be sent; begin a round of the proof if there is room."""
+        proof = self._proof
+        if proof is None or self._closing:
+            return
+        while self._held and (
+            len(self._held[0]) + proof.reserve <= proof.room
+            or (proof.room < proof.reserve and len(self._held[0]) <= proof.room)
+        ):
+            data = self._held.popleft()
+            self._held_bytes -= len(data)
+            proof.sent += len(data)
+            self._endpoint.send(data, self)
+        proof.proceed()
+
+    def _proof_advanced(self) -> None:
+        """Send more after a round; do all that waited if it was the last."""
+        proof = self._proof
+        if proof is None or self._closing:
+            return
+        if not proof.complete:
+            self._send_held()
+            return
+        proof.cancel()
+        self._proof = None
+        for data in self._held:
+            self._endpoint.send(data, self)
+        self._held.clear()
+        actions, self._actions = self._actions, []
+        for action in actions:
+            try:
+                action()
+            except Exception as error:  # noqa: BLE001
+                # A failing handler ends its own session only.
+                self._endpoint.owner.failed(self, error)
+                self.abort()
+                return
+
+    def _hold(self, data: bytes) -> None:
+        """Keep an answer until it may be sent."""
+        if self._held_bytes + len(data) > UDP_UNPROVEN_BYTES_MAX:
+            frames = _frame_count(data, self.order)
+            self._endpoint.owner.frames_dropped(messages=frames, too_large=0)
+            return
+        self._held.append(data)
+        self._held_bytes += len(data)
+        if not self._receiving:  # else at the end of the datagram
+            self._send_held()
 
     # --- ports.Link -------------------------------------------------------------------------------
 
@@ -184,7 +288,10 @@ class DatagramSession:
             if data[7:8] == _ACCEPTED:
                 self._handshake_acks[self._handshake] = data[:16]
             self._handshake = None
-        self._endpoint.send(data, self)
+        if self._proof is None:
+            self._endpoint.send(data, self)
+        else:
+            self._hold(data)
 
     def pause(self) -> None:
         """See ports.Link."""
@@ -210,8 +317,13 @@ class DatagramSession:
         """See ports.Link."""
         if self._closing:
             return
+        if self._receiving:
+            self._send_held()
         self._closing = True
         self._waiting.clear()
+        self._actions.clear()
+        if self._proof is not None:
+            self._proof.cancel()
         if not self._receiving:
             self._endpoint.end_soon(self)
 
@@ -225,10 +337,18 @@ class DatagramEndpoint(asyncio.DatagramProtocol):
         *,
         session_seconds_max: float = UDP_SESSION_SECONDS_MAX,
         sessions_max: int = UDP_SESSIONS_MAX,
+        sessions_per_address_max: int = UDP_SESSIONS_PER_ADDRESS_MAX,
+        unproven_seconds: float = UDP_UNPROVEN_SECONDS,
+        proof_bits: int = UDP_PROOF_BITS,
     ) -> None:
+        """`proof_bits` is what an address must show; 0 trusts all addresses."""
         self.owner = owner
+        self.proof_bits = proof_bits
         self._session_seconds_max = session_seconds_max
         self._sessions_max = sessions_max
+        self._sessions_per_address_max = sessions_per_address_max
+        self._unproven_seconds = unproven_seconds
+        self._sessions_by_host: Counter[str] = Counter()
         self._accepting = True
         # Ordered by the last datagram: the session that is idle for longest comes first.
         self._sessions: dict[tuple[Any, ...], DatagramSession] = {}
@@ -283,13 +403,28 @@ class DatagramEndpoint(asyncio.DatagramProtocol):
             self.owner.datagram_dropped("not a herald frame")
         elif not self._accepting:
             self.owner.datagram_dropped("the broker is stopping")
-        elif len(self._sessions) >= self._sessions_max:
+        elif self._sessions_by_host[address[0]] >= self._sessions_per_address_max:
+            self.owner.datagram_dropped("too many sessions of one address")
+        elif len(self._sessions) >= self._sessions_max and not self._evict():
             self.owner.datagram_dropped("too many sessions")
         else:
             session = DatagramSession(self, address, order)
+            self._sessions_by_host[address[0]] += 1
             session.handler = self.owner.opened(session)
             return session
         return None
+
+    def _evict(self) -> bool:
+        """End a session without proof that is silent for longest; return False if there is none."""
+        before = self._loop.time() - self._unproven_seconds
+        for session in itertools.islice(self._sessions.values(), _EVICTION_SEARCH_MAX):
+            if session.last_received > before:
+                return False
+            if not session.proven:
+                session.abort()
+                self.end(session, "replaced")
+                return True
+        return False
 
     def _end_idle(self) -> None:
         """Close the sessions that are idle for too long; schedule the next check."""
@@ -340,11 +475,18 @@ class DatagramEndpoint(asyncio.DatagramProtocol):
     def end(self, session: DatagramSession, reason: str) -> None:
         """Remove a session and report the reason to its handler; do nothing if it was removed."""
         handler, session.handler = session.handler, None
+        if handler is not None:
+            self._forget_host(session.address[0])
         if self._sessions.get(session.address) is session:
             del self._sessions[session.address]
         if handler is not None:
             handler.lost(reason)
             self.owner.closed(session)
+
+    def _forget_host(self, host: str) -> None:
+        self._sessions_by_host[host] -= 1
+        if self._sessions_by_host[host] <= 0:
+            del self._sessions_by_host[host]
 
     # --- Called by the owner ----------------------------------------------------------------------
 
@@ -363,6 +505,11 @@ class DatagramEndpoint(asyncio.DatagramProtocol):
         name = bound.getsockname()
         return name[0], name[1]
 
+    def is_proven(self, address: tuple[Any, ...]) -> bool:
+        """Return whether an address has a session and has shown that it receives."""
+        session = self._sessions.get(address)
+        return session is not None and session.proven
+
     def stop_accepting(self) -> None:
         """Open no more sessions."""
         self._accepting = False
@@ -380,9 +527,11 @@ class DatagramEndpoint(asyncio.DatagramProtocol):
             self._transport.abort()
 
 
-def _frame_count(datagram: bytes, order: ByteOrder) -> int:
+def _frame_count(datagram: bytes, order: ByteOrder, opcode: OpCode | None = None) -> int:
+    """Return the number of frames of a datagram, or of those with one opcode."""
     count = position = 0
     while position < len(datagram):
+        if opcode is None or datagram[position + 2 : position + 3] == bytes((opcode,)):
+            count += 1
         position += _HEADER_BYTES + int.from_bytes(datagram[position + 3 : position + 7], order)
-        count += 1
     return count

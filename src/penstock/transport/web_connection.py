@@ -1,12 +1,18 @@
 """A connection to a web port: the first line of its request selects WebSocket or HTTP."""
 
 import asyncio
+import ssl
 from typing import Any, NamedTuple, Protocol, cast
 
 from websockets.asyncio.server import ServerConnection
 
-from penstock.limits import HANDSHAKE_SECONDS_MAX, HTTP_REQUEST_LINE_BYTES_MAX
-from penstock.transport.links import next_connection_number, peer_name
+from penstock.limits import (
+    HANDSHAKE_SECONDS_MAX,
+    HTTP_HEALTH_SECONDS_MAX,
+    HTTP_REQUEST_LINE_BYTES_MAX,
+)
+from penstock.transport.links import next_connection_number, peer_host, peer_name
+from penstock.transport.tls_handshake import secured
 
 __all__ = ["HttpArrival", "WebConnection", "WebConnectionOwner"]
 
@@ -19,6 +25,7 @@ class HttpArrival(NamedTuple):
 
     connection: int
     peer: str
+    host: str
     transport: asyncio.Transport
     received: bytearray
 
@@ -29,6 +36,19 @@ class WebConnectionOwner(Protocol):
     @property
     def unidentified(self) -> set["WebConnection"]:
         """Connections whose first line is not complete."""
+
+    @property
+    def tls(self) -> ssl.SSLContext | None:
+        """The context of TLS, None without."""
+
+    def entered(self, connection: "WebConnection") -> bool:
+        """Count a new connection; return False if it may only ask for health."""
+
+    def left(self, connection: "WebConnection") -> None:
+        """Count the end of a connection; do nothing if it is not counted."""
+
+    def health(self, request_line: bytes) -> bytes:
+        """Return the whole answer to a request beyond the limit of connections."""
 
     def is_websocket(self, request_line: bytes | bytearray) -> bool:
         """Return whether a request with this first line is for the WebSocket."""
@@ -48,30 +68,82 @@ class WebConnection(ServerConnection):
         self._unidentified: asyncio.Transport | None = None  # the transport until the first line
         self._deadline: asyncio.TimerHandle | None = None
         self._is_websocket = False
+        self._tls_task: asyncio.Task[None] | None = None
+        self._securing = False
+        self._early: bytearray | None = None
+        self._health_only = False
+        self.connection = self.number
+        self.peer = ""
+        self.host = ""
+        self.descriptor = -1
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the connection is closed or handed on."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Wait for the first line before the library sees the connection."""
-        self._unidentified = cast("asyncio.Transport", transport)
+        """Do the TLS handshake, if any; wait for the first line before the library sees more."""
+        loop = asyncio.get_running_loop()
+        self._unidentified = accepted = cast("asyncio.Transport", transport)
+        self.peer = peer_name(transport)
+        self.host = peer_host(transport)
+        self.descriptor = transport.get_extra_info("socket").fileno()
         self._owner.unidentified.add(self)
-        self._deadline = asyncio.get_running_loop().call_later(
-            HANDSHAKE_SECONDS_MAX, self.abort_unidentified
+        self._health_only = not self._owner.entered(self)
+        seconds_max = HTTP_HEALTH_SECONDS_MAX if self._health_only else HANDSHAKE_SECONDS_MAX
+        self._deadline = loop.call_later(seconds_max, self.abort_unidentified)
+        if self._owner.tls is not None and not accepted.is_closing():
+            self._securing = True
+            self._early = bytearray()
+            self._tls_task = loop.create_task(self._secure(accepted, self._owner.tls))
+
+    async def _secure(self, accepted: asyncio.Transport, context: ssl.SSLContext) -> None:
+        made = await secured(
+            accepted,
+            self,
+            context,
+            early=self._end_early,
+            seconds_max=HANDSHAKE_SECONDS_MAX,
         )
+        self._securing = False
+        if made is None:
+            self.connection_lost(None)
+        elif not self.ended.done():
+            self._unidentified = made
+            self.data_received(b"")  # process what came with the end of the handshake
+
+    def _end_early(self) -> bytes:
+        """Return what was received before TLS took over; all that follows is decrypted."""
+        early, self._early = bytes(self._early or b""), None
+        return early
+
+    @property
+    def established(self) -> bool:
+        """Whether the first request is complete; if not, the connection gives way to a new one."""
+        return False
+
+    def abort(self) -> None:
+        """Close the connection now."""
+        self.abort_all()
 
     def data_received(self, data: bytes) -> None:
         """Read the first line and pass all bytes on."""
         if self._is_websocket:
             super().data_received(data)
             return
+        if self._early is not None:
+            self._early += data
+            return
         self._received += data
         transport = self._unidentified
-        if transport is None:
+        if transport is None or self._securing:
             return
         line, end, _ = self._received.partition(b"\n")
         if not end and len(line) <= HTTP_REQUEST_LINE_BYTES_MAX:
             return
         self._stop_waiting()
+        if self._health_only:
+            transport.write(self._owner.health(bytes(line)))
+            transport.close()
+            return
         if self._owner.is_websocket(line):
             self._is_websocket = True
             received, self._received = bytes(self._received), bytearray()
@@ -79,7 +151,8 @@ class WebConnection(ServerConnection):
             super().data_received(received)
             return
         self.ended.set_result(None)
-        arrival = HttpArrival(self.number, peer_name(transport), transport, self._received)
+        self._owner.left(self)  # from here on the HTTP connection counts
+        arrival = HttpArrival(self.number, self.peer, self.host, transport, self._received)
         self._owner.http(arrival)
 
     def eof_received(self) -> None:
@@ -90,6 +163,7 @@ class WebConnection(ServerConnection):
     def connection_lost(self, exc: Exception | None) -> None:
         """Release the connection."""
         self._stop_waiting()
+        self._owner.left(self)
         if self._is_websocket:
             super().connection_lost(exc)
         if not self.ended.done():

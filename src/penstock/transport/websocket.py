@@ -26,7 +26,7 @@ from penstock.limits import (
     WEBSOCKET_SENT_MESSAGE_BYTES_MAX,
 )
 from penstock.ports import Handler
-from penstock.transport.links import InputBuffer, peer_name
+from penstock.transport.links import InputBuffer, peer_host, peer_name
 from penstock.transport.origin_policy import OriginPolicy
 from penstock.transport.web_connection import HttpArrival, WebConnection
 
@@ -70,6 +70,15 @@ class WebSocketOwner(Protocol):
     def http(self, arrival: HttpArrival) -> None:
         """Take over a connection: give its transport another protocol, or close it."""
 
+    def entered(self, connection: WebConnection) -> bool:
+        """Count a new connection; return False if it may only ask for health."""
+
+    def left(self, connection: WebConnection) -> None:
+        """Count the end of a connection, or of its first line or handshake."""
+
+    def health(self, request_line: bytes) -> bytes:
+        """Return the whole answer to a request beyond the limit of connections."""
+
 
 class WebSocketLink:
     """One connection; to its handler it is a `ports.Link`."""
@@ -87,6 +96,8 @@ class WebSocketLink:
         self.congested = False
         self.connection = connection.number
         self.peer = peer_name(connection.transport)
+        self.host = peer_host(connection.transport)
+        self.descriptor = -1  # the connection was counted before its handshake
 
     # --- The connection ---------------------------------------------------------------------------
 
@@ -190,6 +201,11 @@ class WebSocketLink:
         """See ports.Link."""
         return self._queued_bytes + self._connection.transport.get_write_buffer_size()
 
+    @property
+    def established(self) -> bool:
+        """Whether the handler has a session."""
+        return self._input.handler is not None and self._input.handler.established
+
     def set_handler(self, handler: Handler) -> None:
         """See ports.Link."""
         self._input.handler = handler
@@ -247,6 +263,8 @@ class WebSocketEndpoint:
         self._links: set[WebSocketLink] = set()
         self._connections: weakref.WeakSet[WebConnection] = weakref.WeakSet()
         self._server: Server | None = None
+        self.tls: ssl.SSLContext | None = None
+        """See transport.web_connection.WebConnectionOwner."""
 
     def __len__(self) -> int:
         return len(self._links)
@@ -261,11 +279,11 @@ class WebSocketEndpoint:
             self._connections.add(made)
             return made
 
+        self.tls = tls  # connections do the handshake themselves, so that it is counted
         self._server = await serve(
             self._run,
             host,
             port,
-            ssl=tls,
             process_request=self._process_request,
             compression=None,
             server_header=None,
@@ -306,8 +324,10 @@ class WebSocketEndpoint:
             waiting.cancel()
 
     async def _run(self, connection: ServerConnection) -> None:
-        link = WebSocketLink(self._owner, cast("WebConnection", connection))
+        web = cast("WebConnection", connection)
+        link = WebSocketLink(self._owner, web)
         self._links.add(link)
+        self._owner.left(web)  # from here on the link counts
         try:
             await link.run()
         finally:
@@ -334,6 +354,18 @@ class WebSocketEndpoint:
     def http(self, arrival: HttpArrival) -> None:
         """See transport.web_connection.WebConnectionOwner."""
         self._owner.http(arrival)
+
+    def entered(self, connection: WebConnection) -> bool:
+        """See transport.web_connection.WebConnectionOwner."""
+        return self._owner.entered(connection)
+
+    def left(self, connection: WebConnection) -> None:
+        """See transport.web_connection.WebConnectionOwner."""
+        self._owner.left(connection)
+
+    def health(self, request_line: bytes) -> bytes:
+        """See transport.web_connection.WebConnectionOwner."""
+        return self._owner.health(request_line)
 
     def is_websocket(self, request_line: bytes | bytearray) -> bool:
         """See transport.web_connection.WebConnectionOwner."""

@@ -142,3 +142,23 @@ def test_any_mix_of_changes_agrees_with_a_plain_search() -> None:
 def pattern_matches(pattern: str, name: str) -> bool:
     expression = compile_pattern(pattern)
     return name == pattern if expression is None else bool(expression.fullmatch(name))
+
+
+def test_numbers_of_routes_are_used_again_after_clients_leave() -> None:
+    topics = TopicTable()
+    router = Router(topics)
+    for number in range(20):
+        topics.intern(f"t/{number}")
+    counts = set()
+    for visit in range(50):
+        sessions = [new_session(100 * visit + each) for each in range(5)]
+        for place, session in enumerate(sessions):
+            router.subscribe(session, f"t/{place}")
+            router.subscribe(session, f"t/{place + 1}")
+        router.learn_topics()
+        counts.add(len(router._routes))
+        for place, session in enumerate(sessions):
+            router.unsubscribe(session, f"t/{place}")
+            router.unsubscribe(session, f"t/{place + 1}")
+    assert len(counts) == 1, sorted(counts)
+    assert len(router._free_numbers) == len(router._routes) - 1

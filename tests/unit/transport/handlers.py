@@ -22,6 +22,8 @@ class Echo:
         self.drained_count = 0
         self.lost_for: list[str] = []
 
+    established = True
+
     def received(self, data: memoryview) -> int:
         assert not self.lost_for
         size = len(data) - len(data) % self.step
@@ -93,6 +95,12 @@ class Owner:
 
     def frames_dropped(self, *, messages: int, too_large: int) -> None:
         self.unsent = (self.unsent[0] + messages, self.unsent[1] + too_large)
+
+    def entered(self, connection: Any) -> bool:  # noqa: ARG002
+        return True
+
+    def left(self, connection: Any) -> None:
+        pass
 
     def http(self, arrival: Any) -> None:
         """Send back what was received, and close."""

@@ -1,9 +1,11 @@
 """Programs that are started, spoken to by their pipes, started again and stopped."""
 
+import ast
 import asyncio
 import itertools
 import os
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from penstock.errors import BrokerFull
-from penstock.transport.stdio import CLIENT_ID_VARIABLE, Program, Supervisor
+from penstock.transport.stdio import (
+    CLIENT_ID_VARIABLE,
+    INHERITED_VARIABLES,
+    Program,
+    Supervisor,
+)
 from tests.unit.transport.conftest import Run
 from tests.unit.transport.handlers import Broken, Echo, Owner, until
 
@@ -125,6 +132,30 @@ def test_directory_and_environment_are_given(run: Run, tmp_path: Path) -> None:
         await until(lambda: owner.handlers and owner.handlers[0].taken)
         assert owner.handlers[0].taken.decode() == f"{tmp_path} red"
         await made.stop(seconds_max=5)
+
+    run(check())
+
+
+def test_a_program_gets_no_secrets_of_the_broker(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_PRINCIPAL__TOKEN", "secret")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("LC_TIME", "C")
+    source = (
+        "import os; os.write(1, repr((sorted(os.environ), os.listdir('/proc/self/fd'))).encode());"
+        "os.read(0, 1)"
+    )
+
+    async def check() -> None:
+        owner = Programs(Keeper)
+        with tempfile.TemporaryFile() as file:
+            os.set_inheritable(file.fileno(), True)  # noqa: FBT003
+            made = supervisor(owner, python(source))
+            await until(lambda: owner.handlers and owner.handlers[0].taken.endswith(b")"))
+            names, descriptors = ast.literal_eval(bytes(owner.handlers[0].taken).decode())
+            assert str(file.fileno()) not in descriptors
+            await made.stop(seconds_max=5)
+        allowed = INHERITED_VARIABLES | {CLIENT_ID_VARIABLE, "LC_TIME", "LC_CTYPE", "LC_ALL"}
+        assert {"PATH", "LC_TIME", CLIENT_ID_VARIABLE} <= set(names) <= allowed
 
     run(check())
 

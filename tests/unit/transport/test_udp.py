@@ -69,7 +69,7 @@ class Endpoint(DatagramEndpoint):
 
 @asynccontextmanager
 async def endpoint(owner: Owner, **options: Any) -> AsyncIterator[Endpoint]:
-    made = Endpoint(owner, **options)
+    made = Endpoint(owner, **{"proof_bits": 0, **options})  # trusts addresses, unless a test says
     made.local_address = await made.listen("127.0.0.1", 0)
     try:
         yield made
@@ -205,6 +205,68 @@ def test_at_the_limit_further_addresses_are_not_heard(run: Run) -> None:
             await until(lambda: not made)
             two.send(frame(0x20))
             assert await two.receive() == frame(0x20)
+
+    run(check())
+
+
+def test_sessions_end_also_after_a_time_without_any(run: Run) -> None:
+    async def check() -> None:
+        owner = Owner(Frames)
+        async with endpoint(owner, session_seconds_max=0.05) as made:
+            for count in (1, 2, 3):
+                async with caller(made) as one:
+                    one.send(DISCONNECT)
+                    await until(lambda: made)
+                    await until(lambda: not made and not owner.links)
+                    assert len(owner.handlers) == count
+
+    run(check())
+
+
+def test_one_address_cannot_take_all_sessions(run: Run) -> None:
+    async def check() -> None:
+        owner = Owner(Frames)
+        async with (
+            endpoint(owner, sessions_per_address_max=2) as made,
+            caller(made) as one,
+            caller(made) as two,
+            caller(made) as three,
+        ):
+            for each in (one, two, three):
+                each.send(frame(0x20))
+            await until(lambda: owner.refusals)
+            assert owner.refusals == ["too many sessions of one address"]
+            assert len(made) == 2
+            for link in list(owner.links):  # the count is given back
+                link.close()
+            await until(lambda: not made)
+            three.send(frame(0x20))
+            assert await three.receive() == frame(0x20)
+
+    run(check())
+
+
+def test_a_silent_session_without_proof_gives_way_to_a_new_one(run: Run) -> None:
+    async def check() -> None:
+        owner = Owner(Frames)
+        options = {"sessions_max": 2, "unproven_seconds": 0.05, "proof_bits": 20}
+        async with (
+            endpoint(owner, **options) as made,
+            caller(made) as one,
+            caller(made) as two,
+            caller(made) as three,
+        ):
+            one.send(frame(0x20))
+            two.send(frame(0x20))
+            await until(lambda: len(made) == 2)
+            three.send(frame(0x20))  # too early: both others were active just now
+            await until(lambda: owner.refusals == ["too many sessions"])
+            await asyncio.sleep(0.1)
+            two.send(frame(0x20))
+            assert await two.receive() == frame(0x20)
+            three.send(frame(0x20))
+            assert await three.receive() == frame(0x20)
+            assert [bool(each.lost_for) for each in owner.handlers] == [True, False, False]
 
     run(check())
 

@@ -11,7 +11,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from penstock.cli.common.text import text_of
+from penstock.cli.common.text import printable, text_of
 
 __all__ = [
     "Json",
@@ -83,5 +83,5 @@ def sum_up(text: str) -> None:
 
 def tell(text: str) -> None:
     """Print a message on standard error."""
-    sys.stderr.write(f"penstock: {' '.join(text.split())}\n")
+    sys.stderr.write(f"penstock: {printable(' '.join(text.split()))}\n")
     sys.stderr.flush()

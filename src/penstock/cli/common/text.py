@@ -1,6 +1,16 @@
 """Text for a terminal. Control characters are escaped, so no message can control the terminal."""
 
-__all__ = ["shown", "text_of"]
+__all__ = ["printable", "shown", "text_of"]
+
+
+def printable(text: str) -> str:
+    r"""Return text with characters that are not printable as escapes (`\x1b`)."""
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in text
+    )
 
 
 def shown(text: str) -> str:

@@ -14,16 +14,22 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.core.access import Principal
-from penstock.errors import AuthenticationFailed, NotAllowed, PenstockError
+from penstock.errors import AuthenticationFailed, NotAllowed, PenstockError, TooManyMessages
 from penstock.gateway.options import GatewayOptions
-from penstock.limits import HTTP_BODY_BYTES_MAX, HTTP_REQUEST_SECONDS_MAX
+from penstock.limits import (
+    HTTP_ANONYMOUS_REQUESTS_PER_SECOND_MAX,
+    HTTP_BODY_BYTES_MAX,
+    HTTP_REQUEST_SECONDS_MAX,
+)
 from penstock.ports import AuditEvent
 from penstock.protocols import HTTP
+from penstock.server.http import schemas
 from penstock.server.http.auth import HttpAuth, method_of
 from penstock.server.http.context import HttpContext
 from penstock.server.http.errors import ApiError, api_error
 from penstock.server.http.metrics import exposition
 from penstock.server.http.openapi import describe
+from penstock.server.http.rates import CallerRates
 from penstock.server.http.routes import Access, Operation, operations
 from penstock.server.http.schemas import Failure, Fault
 from penstock.transport.addresses import Address
@@ -43,7 +49,7 @@ Answering = Callable[[Request], Awaitable[Response]]
 def new_application(context: HttpContext, address: Address, options: GatewayOptions) -> ASGIApp:
     """Return the application of one listener."""
     table = operations(lambda: describe(table))
-    application = _Application(context, HttpAuth(address, options))
+    application = _Application(context, HttpAuth(address, options), options)
     routes = [
         Route(each.path, application.endpoint(each), methods=[each.method], name=each.name)
         for each in table
@@ -59,9 +65,19 @@ def new_application(context: HttpContext, address: Address, options: GatewayOpti
 class _Application:
     """Runs operations: authenticates the caller, decodes the request, encodes the answer."""
 
-    def __init__(self, context: HttpContext, auth: HttpAuth) -> None:
+    def __init__(self, context: HttpContext, auth: HttpAuth, options: GatewayOptions) -> None:
         self._context = context
         self._auth = auth
+        self._requests = CallerRates(
+            HTTP_ANONYMOUS_REQUESTS_PER_SECOND_MAX,
+            code="too-many-requests",
+            noun="requests without credentials",
+        )
+        self._messages: CallerRates | None = None
+        if options.messages_per_second_max is not None:
+            self._messages = CallerRates(
+                options.messages_per_second_max, code=TooManyMessages.code, noun="messages"
+            )
 
     def endpoint(self, operation: Operation) -> Answering:
         """Return the handler of an operation."""
@@ -103,6 +119,9 @@ class _Application:
         if operation.access is Access.PUBLIC:
             return self._health(operation)
         self._auth.check_origin(request)
+        host = request.client.host if request.client is not None else ""
+        if "authorization" not in request.headers:
+            self._requests.take(host)
         principal = await self._auth.authenticate(request)
         self._context.broker.audit.record(
             AuditEvent.LOGIN,
@@ -116,6 +135,8 @@ class _Application:
             text, content_type = await exposition(self._context, accept)
             return Response(text, headers={"Content-Type": content_type})
         asked = await self._decoded(operation, request)
+        if self._messages is not None and operation.body is schemas.Message:
+            self._messages.take(f"{principal.name} {host}")
         answer = await self._run(operation.run, principal, asked)
         if operation.access is Access.ADMINISTERS and operation.method != "GET":
             self._context.broker.audit.record(
@@ -156,6 +177,8 @@ class _Application:
             return msgspec.json.decode(body, type=operation.body)
         except msgspec.MsgspecError as error:
             raise ApiError(400, "bad-request", _problem(error)) from None
+        except RecursionError:
+            raise ApiError(400, "bad-request", "the JSON is nested too deeply") from None
         except UnicodeDecodeError:
             raise ApiError(400, "bad-request", "expected JSON in UTF-8") from None
 
@@ -204,6 +227,8 @@ def _failure(error: ApiError) -> Response:
     response = _json(error.status, Failure(Fault(error.code, error.message)))
     if error.status == 401:
         response.headers["WWW-Authenticate"] = 'Bearer, Basic realm="penstock", charset="UTF-8"'
+    if error.retry_seconds is not None:
+        response.headers["Retry-After"] = str(error.retry_seconds)
     if error.status == 413:
         response.headers["Connection"] = "close"  # the rest of the body is not read
     return response

@@ -27,6 +27,8 @@ class HttpContext:
     """Seconds since the epoch."""
     requests: dict[int, int] = dataclasses.field(default_factory=dict)
     """Answered HTTP requests, by the first digit of their status."""
+    readiness_checks: list[Callable[[], str | None]] = dataclasses.field(default_factory=list)
+    """Further checks of other parts, such as memory; each returns a problem, or None."""
     client: int = 0
     """Client number of messages published over HTTP; 0 until the first one."""
 
@@ -37,4 +39,7 @@ class HttpContext:
         if self.stopping:
             return "the broker is stopping"
         problem = self.storage.problem
-        return None if problem is None else f"messages cannot be kept: {problem}"
+        if problem is not None:
+            return f"messages cannot be kept: {problem}"
+        found = (check() for check in self.readiness_checks)
+        return next((each for each in found if each is not None), None)

@@ -23,9 +23,13 @@ __all__ = ["ApiError", "api_error"]
 class ApiError(Exception):
     """A request that is answered with a status other than 200; `code` is stable, for programs."""
 
-    def __init__(self, status: int, code: str, message: str) -> None:
+    def __init__(
+        self, status: int, code: str, message: str, *, retry_seconds: int | None = None
+    ) -> None:
+        """`retry_seconds` is for the header Retry-After."""
         super().__init__(status, code, message)
         self.status = status
+        self.retry_seconds = retry_seconds
         self.code = code
         self.message = message
 

@@ -68,7 +68,7 @@ class HttpConnection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Process bytes; abort if the head of a request is not complete in time."""
         super().data_received(data)
-        if not self._idle:
+        if not self.idle:
             self._forget_deadline()
         elif self._deadline is None:
             self._deadline = self.loop.call_later(HANDSHAKE_SECONDS_MAX, self.abort)
@@ -80,7 +80,7 @@ class HttpConnection(H11Protocol):
 
     def eof_received(self) -> Any:  # noqa: ANN401
         """On half-close, finish the response. TLS connections cannot half-close."""
-        if self._idle or self.transport.get_extra_info("sslcontext") is not None:
+        if self.idle or self.transport.get_extra_info("sslcontext") is not None:
             return None
         self.cycle.keep_alive = False
         return True
@@ -94,7 +94,8 @@ class HttpConnection(H11Protocol):
             self._closed(self)
 
     @property
-    def _idle(self) -> bool:
+    def idle(self) -> bool:
+        """Whether no request is being answered."""
         cycle: Any = self.cycle  # None before the first request, although its type does not say so
         return cycle is None or bool(cycle.response_complete)
 

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Protocol
 import structlog
 
 from penstock.gateway.options import GatewayOptions
+from penstock.limits import HTTP_CONNECTIONS_MAX
 from penstock.server.http.context import HttpContext
+from penstock.server.http.health import answer_when_crowded
 from penstock.transport.addresses import Address
 from penstock.transport.web_connection import HttpArrival
 
@@ -26,11 +28,33 @@ _PROTOCOL = "penstock.server.http.protocol"
 class ConnectionCounter(Protocol):
     """Counts connections; a listener is one."""
 
-    def enter(self, peer: str, *, connection: int) -> bool:
+    def acquire(self, holder: "HttpHolder") -> bool:
         """Count a new connection; return False at the limit."""
 
-    def leave(self) -> None:
+    def release(self, holder: "HttpHolder") -> None:
         """Count the end of a connection."""
+
+
+class HttpHolder:
+    """A counted connection; see server.connections.Holder."""
+
+    descriptor = -1  # it was compared with the limit when the connection was accepted
+
+    def __init__(self, arrival: HttpArrival) -> None:
+        self._transport = arrival.transport
+        self.connection = arrival.connection
+        self.peer = arrival.peer
+        self.host = arrival.host
+        self.made: HttpConnection | None = None
+
+    @property
+    def established(self) -> bool:
+        """Whether a request is being answered, or the libraries are being imported."""
+        return self.made is None or not self.made.idle
+
+    def abort(self) -> None:
+        """Close the connection now."""
+        self._transport.abort()
 
 
 class HttpService:
@@ -49,8 +73,8 @@ class HttpService:
         self._options = options
         self._settings: HttpSettings | None = None
         self._loading: asyncio.Task[None] | None = None
-        self._waiting: list[HttpArrival] = []
-        self._connections: set[HttpConnection] = set()
+        self._waiting: list[tuple[HttpArrival, HttpHolder]] = []
+        self._connections: dict[HttpConnection, HttpHolder] = {}
         self._empty = asyncio.Event()
 
     def __len__(self) -> int:
@@ -58,14 +82,20 @@ class HttpService:
 
     def take(self, arrival: HttpArrival) -> None:
         """Take over a connection, at once or when the libraries are imported."""
-        if not self._counter.enter(arrival.peer, connection=arrival.connection):
+        if len(self._connections) + len(self._waiting) >= HTTP_CONNECTIONS_MAX - 1:
+            line = bytes(arrival.received).partition(b"\n")[0]
+            arrival.transport.write(answer_when_crowded(self._context, line))
+            arrival.transport.close()
+            return
+        holder = HttpHolder(arrival)
+        if not self._counter.acquire(holder):
             arrival.transport.abort()
             return
         if self._settings is not None:
-            self._begin(arrival, self._settings)
+            self._begin(arrival, holder, self._settings)
             return
         arrival.transport.pause_reading()
-        self._waiting.append(arrival)
+        self._waiting.append((arrival, holder))
         if self._loading is None:
             self._loading = asyncio.create_task(self._load())
 
@@ -75,19 +105,19 @@ class HttpService:
             self._settings = settings = await asyncio.to_thread(self._new_settings)
         except Exception:
             log.exception("request failed", connection=None, path="")
-            for arrival in self._waiting:
+            for arrival, holder in self._waiting:
                 arrival.transport.abort()
-                self._counter.leave()
+                self._counter.release(holder)
             self._waiting.clear()
             self._loading = None
             return
         waiting, self._waiting = self._waiting, []
-        for arrival in waiting:
+        for arrival, holder in waiting:
             if arrival.transport.is_closing():
-                self._counter.leave()
+                self._counter.release(holder)
             else:
                 arrival.transport.resume_reading()
-                self._begin(arrival, settings)
+                self._begin(arrival, holder, settings)
 
     def _new_settings(self) -> "HttpSettings":
         application = importlib.import_module(_APPLICATION)
@@ -96,22 +126,23 @@ class HttpService:
         settings: HttpSettings = protocol.HttpSettings(app)
         return settings
 
-    def _begin(self, arrival: HttpArrival, settings: "HttpSettings") -> None:
+    def _begin(self, arrival: HttpArrival, holder: HttpHolder, settings: "HttpSettings") -> None:
         from penstock.server.http.protocol import HttpConnection  # noqa: PLC0415
 
         made = HttpConnection(
             settings, connection=arrival.connection, peer=arrival.peer, closed=self._closed
         )
-        self._connections.add(made)
+        holder.made = made
+        self._connections[made] = holder
         self._empty.clear()
         arrival.transport.set_protocol(made)
         made.connection_made(arrival.transport)
         made.data_received(bytes(arrival.received))
 
     def _closed(self, connection: "HttpConnection") -> None:
-        if connection in self._connections:
-            self._connections.discard(connection)
-            self._counter.leave()
+        holder = self._connections.pop(connection, None)
+        if holder is not None:
+            self._counter.release(holder)
             if not self._connections:
                 self._empty.set()
 

@@ -66,6 +66,7 @@ CLIENT: Final = StateTable(
     {
         (ClientState.AWAITING_ACK, HandshakeAck): ClientState.OPEN,
         (ClientState.AWAITING_ACK, Error): ClientState.AWAITING_ACK,
+        (ClientState.AWAITING_ACK, Ping): ClientState.AWAITING_ACK,  # proof of a UDP address
         (ClientState.AWAITING_ACK, Disconnect): ClientState.CLOSED,
         (ClientState.OPEN, HandshakeAck): ClientState.OPEN,  # of the second role
         (ClientState.OPEN, Message): ClientState.OPEN,

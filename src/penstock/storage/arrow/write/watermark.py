@@ -43,7 +43,7 @@ class Watermark:
         self._path = folder / WATERMARK
         self._handle: int | None = None
         try:
-            self._handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o640)
+            self._handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             log.warning("readers of the folder will lag", path=str(self._path), error=str(error))
         self.advance(end)

@@ -1,0 +1,89 @@
+"""Peers that vanish, or do not read: keep-alive, linger and abort end their connections."""
+
+import asyncio
+import base64
+import os
+import socket
+from typing import Any
+
+import pytest
+
+from tests.unit.transport.conftest import Run
+from tests.unit.transport.handlers import Echo, Owner, until
+from tests.unit.transport.test_half_close import Streams, checked
+from tests.unit.transport.test_websocket import endpoint
+
+LARGE = bytes(32 << 20)
+
+
+def test_the_system_looks_for_peers_that_vanish(run: Run) -> None:
+    async def check(owner: Streams, _reader: Any, _writer: Any) -> None:
+        made = owner.links[0]._transport.get_extra_info("socket")
+        assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+
+    checked(run, Echo, check)
+
+
+def test_a_closing_peer_that_reads_nothing_is_cut_off(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.transport.stream.LINGER_SECONDS_MAX", 0.1)
+
+    async def check(owner: Streams, reader: Any, _writer: Any) -> None:
+        reader._transport.pause_reading()
+        owner.links[0].write(LARGE)
+        owner.links[0].close()
+        await until(lambda: not owner.links)
+        assert len(owner.handlers[0].lost_for) == 1
+
+    checked(run, Echo, check)
+
+
+def test_a_closing_peer_that_reads_slowly_gets_everything(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.transport.stream.LINGER_SECONDS_MAX", 0.2)
+
+    async def check(owner: Streams, reader: Any, _writer: Any) -> None:
+        owner.links[0].write(LARGE)
+        owner.links[0].close()
+        size = 0
+        while data := await reader.read(1 << 20):
+            size += len(data)
+            await asyncio.sleep(0.02)
+        assert size == len(LARGE)
+
+    checked(run, Echo, check)
+
+
+def test_an_abort_drops_what_is_not_sent(run: Run) -> None:
+    async def check(owner: Streams, reader: Any, _writer: Any) -> None:
+        reader._transport.pause_reading()
+        owner.links[0].write(LARGE)
+        owner.links[0].abort()
+        await until(lambda: not owner.links, seconds_max=1.0)
+
+    checked(run, Echo, check)
+
+
+def test_a_websocket_that_answers_no_ping_is_closed(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.transport.websocket.WEBSOCKET_PING_SECONDS", 0.1)
+
+    async def check() -> None:
+        owner = Owner()
+        async with endpoint(owner) as url:
+            host, _, port = url.removeprefix("ws://").partition("/")[0].partition(":")
+            _reader, writer = await asyncio.open_connection(host, int(port))
+            key = base64.b64encode(os.urandom(16)).decode()
+            writer.write(
+                "GET /ws HTTP/1.1\r\nHost: {host}:{port}\r\nUpgrade: websocket\r\n"
+                f"Connection: Upgrade\r\nSec-WebSocket-Key: {key}\r\n"
+                "Sec-WebSocket-Version: 13\r\n\r\n".encode()
+            )
+            await until(lambda: owner.links)
+            await until(lambda: not owner.links)
+            writer.close()
+
+    run(check())
