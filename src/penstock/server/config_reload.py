@@ -15,7 +15,9 @@ RELOADABLE: Final = frozenset(
         "broker.hold_seconds_max",
         "broker.slow_consumer",
         "limits.stop_seconds_max",
+        "auth.users",
         "principal",
+        "jwt",
         "anonymous.default",
         "anonymous.rule",
     }

@@ -6,7 +6,7 @@ from typing import Final
 
 from penstock.ports import Handler
 
-__all__ = ["InputBuffer", "next_connection_number", "peer_name"]
+__all__ = ["InputBuffer", "next_connection_number", "peer_host", "peer_name"]
 
 _NUMBERS: Final = itertools.count(1)
 
@@ -20,6 +20,12 @@ def peer_name(transport: asyncio.BaseTransport) -> str:
     """Return the peer's address for logs: host and port, or the path of a socket file."""
     name = transport.get_extra_info("peername")
     return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else str(name or "")
+
+
+def peer_host(transport: asyncio.BaseTransport) -> str:
+    """Return the peer's IP address; empty for a socket file."""
+    name = transport.get_extra_info("peername")
+    return str(name[0]) if isinstance(name, tuple) else ""
 
 
 class InputBuffer:

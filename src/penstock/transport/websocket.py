@@ -26,7 +26,8 @@ from penstock.limits import (
     WEBSOCKET_SENT_MESSAGE_BYTES_MAX,
 )
 from penstock.ports import Handler
-from penstock.transport.links import InputBuffer, peer_name
+from penstock.transport.certificate_names import certificate_names
+from penstock.transport.links import InputBuffer, peer_host, peer_name
 from penstock.transport.origin_policy import OriginPolicy
 from penstock.transport.web_connection import HttpArrival, WebConnection
 
@@ -87,6 +88,8 @@ class WebSocketLink:
         self.congested = False
         self.connection = connection.number
         self.peer = peer_name(connection.transport)
+        self.host = peer_host(connection.transport)
+        self.certificate_names = certificate_names(connection.transport)
 
     # --- The connection ---------------------------------------------------------------------------
 
@@ -119,7 +122,8 @@ class WebSocketLink:
                 self._refused("text message")
                 await self._connection.close(CloseCode.UNSUPPORTED_DATA, "binary messages only")
                 return
-            self._take(message)
+            if not self._closing:
+                self._take(message)
 
     async def _wait_for_resume(self) -> None:
         """Wait until `resume` is called or the connection is closed."""
@@ -184,6 +188,11 @@ class WebSocketLink:
                 self._input.handler.drained()
 
     # --- ports.Link -------------------------------------------------------------------------------
+
+    @property
+    def has_left(self) -> bool:
+        """See ports.Link."""
+        return self._closing or self._connection.transport.is_closing()
 
     @property
     def buffered(self) -> int:

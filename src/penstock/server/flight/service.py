@@ -38,7 +38,14 @@ from penstock.limits import (
     FLIGHT_WAIT_SECONDS_MAX,
 )
 from penstock.ports import ConsumerGroups
-from penstock.server.flight.auth import AUTH, AuthMiddlewareFactory, FlightAuth, principal_of
+from penstock.server.flight.auth import (
+    AUTH,
+    AuthMiddlewareFactory,
+    FlightAuth,
+    Login,
+    login_of,
+    principal_of,
+)
 from penstock.server.flight.read_counts import ReadCounts
 from penstock.server.flight.reader import FlightReader
 from penstock.server.flight.rows import whole
@@ -80,6 +87,7 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
         sinks: Sinks,
         groups: ConsumerGroups,
         tls_certificates: list[tuple[bytes, bytes]] | None = None,
+        client_authorities: bytes | None = None,
         counts: ReadCounts | None = None,
     ) -> None:
         self._reader = reader
@@ -108,6 +116,8 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
             location,
             middleware={AUTH: AuthMiddlewareFactory(auth)},
             tls_certificates=tls_certificates,
+            verify_client=client_authorities is not None,
+            root_certificates=client_authorities,
         )
 
     def stop_reading(self) -> None:
@@ -119,11 +129,11 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
     def do_get(self, context: pf.ServerCallContext, ticket: pf.Ticket) -> pf.FlightDataStream:
         """Read a range."""
         with _flight_errors():
-            principal = principal_of(context)
+            login = login_of(context)
             request = _decoded(ticket.ticket, ReadRange)
-            schema, batches = self._reader.read(request, principal)
+            schema, batches = self._reader.read(request, login.principal)
         # Not a GeneratorStream: that cannot send dictionaries.
-        reader = pa.RecordBatchReader.from_batches(schema, self._limited(batches))
+        reader = pa.RecordBatchReader.from_batches(schema, self._limited(batches, login))
         return pf.RecordBatchStream(reader)
 
     def do_put(
@@ -135,9 +145,10 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
     ) -> None:
         """Stage rows."""
         with _flight_errors():
-            principal = principal_of(context)
+            login = login_of(context)
             request = _decoded(descriptor.command or b"", Stage)
-            staged = self._sinks.stage(request, reader.schema, whole(reader), principal)
+            rows = _checked(whole(reader), login)
+            staged = self._sinks.stage(request, reader.schema, rows, login.principal)
             writer.write(pa.py_buffer(msgspec.json.encode(staged)))
 
     def do_action(self, context: pf.ServerCallContext, action: pf.Action) -> Iterator[pf.Result]:
@@ -161,7 +172,7 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
 
     # --- Actions ----------------------------------------------------------------------------------
 
-    def _limited(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _limited(self, batches: Iterator[pa.RecordBatch], login: Login) -> Iterator[pa.RecordBatch]:
         """Yield batches; at most FLIGHT_READS_MAX calls do so at a time."""
         try:
             if not self._read_slots.acquire(timeout=FLIGHT_WAIT_SECONDS_MAX):
@@ -170,6 +181,7 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
             try:
                 for batch in batches:
                     self._check_stopping()
+                    login.check()
                     self._counts.sent(batch.num_rows, batch.nbytes)
                     yield batch
             finally:
@@ -205,6 +217,13 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
             }
             for group, state in self._groups.all().items()
         }
+
+
+def _checked(batches: Iterator[pa.RecordBatch], login: Login) -> Iterator[pa.RecordBatch]:
+    """Yield batches as long as the caller's credentials are valid; raise AuthenticationFailed."""
+    for batch in batches:
+        login.check()
+        yield batch
 
 
 def _decoded(data: bytes, kind: type[Request]) -> Request:
