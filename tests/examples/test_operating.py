@@ -47,6 +47,7 @@ def folder(tmp_path: Path) -> Path:
     """Where the page's file has the certificate that it names."""
     shutil.copy(TLS / "localhost.pem", tmp_path / "broker.pem")
     shutil.copy(TLS / "localhost.key", tmp_path / "broker.key")
+    shutil.copy(TLS / "client-ca.pem", tmp_path / "plant-ca.pem")
     return tmp_path
 
 
@@ -100,7 +101,7 @@ def test_the_file_needs_its_certificate(tmp_path: Path) -> None:
 
 
 def test_the_secrets_are_those_it_says() -> None:
-    panel, historian = tomllib.loads(BLOCKS[0])["principal"]
+    panel, historian, *_ = tomllib.loads(BLOCKS[0])["principal"]
     assert re.findall(r'# The (\w+) is "([^"]+)"', BLOCKS[0]) == [
         ("password", "change-me"),
         ("key", "change-me-too"),

@@ -1,0 +1,99 @@
+"""Many wrong passwords of one address delay its own clients, and no others."""
+
+import base64
+import socket
+import time
+from collections.abc import Iterator
+
+import argon2
+import pytest
+
+from penstock.conform.fleximq.encoding import JOIN, frame
+from penstock.server.config import (
+    BasicConfig,
+    BrokerConfig,
+    Config,
+    LimitsConfig,
+    ListenerConfig,
+    PrincipalConfig,
+)
+from tests.support.configured import ConfiguredBroker
+
+ATTACKERS = 400
+PASSWORD = "correct horse"  # noqa: S105
+
+
+@pytest.fixture
+def broker() -> Iterator[ConfiguredBroker]:
+    encoded = argon2.PasswordHasher(time_cost=2, memory_cost=19 * 1024, parallelism=1).hash(
+        PASSWORD
+    )
+    user = BasicConfig(username="ada", password_hash=encoded)
+    config = Config(
+        broker=BrokerConfig(durability="memory"),
+        limits=LimitsConfig(handshake_seconds_max=60),
+        listener=(
+            ListenerConfig(url="tcp://127.0.0.1:0", anonymous=False),
+            ListenerConfig(url="ws://127.0.0.1:0/ws", anonymous=False),
+        ),
+        principal=(PrincipalConfig(name="a", basic=user),),
+    )
+    with ConfiguredBroker(config) as made:
+        yield made
+
+
+def connected(broker: ConfiguredBroker, index: int, source: str) -> socket.socket:
+    made = socket.socket()
+    made.settimeout(30)
+    made.bind((source, 0))
+    made.connect(("127.0.0.1", broker.port(index)))
+    return made
+
+
+def join(username: str, password: str) -> bytes:
+    auth = {"type": "basic", "username": username, "password": password}
+    return frame(JOIN, 0, {"auth": auth})
+
+
+def checks(broker: ConfiguredBroker) -> int:
+    waiting: int = broker.call(lambda: broker.running.authenticator.password_checks)
+    return waiting
+
+
+def test_an_honest_client_logs_in_while_400_attackers_wait(broker: ConfiguredBroker) -> None:
+    attackers = [connected(broker, 0, "127.0.0.1") for _ in range(ATTACKERS)]
+    try:
+        for number, attacker in enumerate(attackers):
+            attacker.sendall(join(f"user-{number}", "wrong"))
+        broker.until(lambda: checks(broker) > 200)
+        started = time.monotonic()
+        with connected(broker, 0, "127.0.0.2") as honest:
+            honest.sendall(join("ada", PASSWORD))
+            honest.recv(100)
+            assert broker.principals() == ["a"]
+        with connected(broker, 1, "127.0.0.3") as honest:
+            given = base64.b64encode(f"ada:{PASSWORD}".encode()).decode()
+            request = f"GET /api/topics HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic {given}\r\n\r\n"
+            honest.sendall(request.encode())
+            assert honest.recv(100).startswith(b"HTTP/1.1 200")
+        assert checks(broker) > 100, "they did not have to wait for the attackers"
+        assert time.monotonic() - started < 5
+    finally:
+        for attacker in attackers:
+            attacker.close()
+    # Those that left are not verified: they take no more time than to find that out.
+    broker.until(lambda: checks(broker) == 0, seconds_max=3)
+
+
+def test_wrong_passwords_by_http_are_delayed_too(broker: ConfiguredBroker) -> None:
+    def status(password: str, source: str) -> bytes:
+        with connected(broker, 1, source) as client:
+            given = base64.b64encode(f"ada:{password}".encode()).decode()
+            request = f"GET /api/topics HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic {given}\r\n\r\n"
+            client.sendall(request.encode())
+            return client.recv(100)[9:12]
+
+    for number in range(6):
+        assert status(f"wrong-{number}", "127.0.0.1") == b"401"
+    assert status(PASSWORD, "127.0.0.1") == b"401", "for a while"
+    assert status(PASSWORD, "127.0.0.2") == b"200"
