@@ -5,10 +5,9 @@ import socket
 import time
 from collections.abc import Iterator
 
-import argon2
 import pytest
 
-from penstock.conform.fleximq.encoding import JOIN, frame
+from penstock.conform.fleximq.encoding import JOIN, frame, parse
 from penstock.server.config import (
     BasicConfig,
     BrokerConfig,
@@ -17,6 +16,7 @@ from penstock.server.config import (
     ListenerConfig,
     PrincipalConfig,
 )
+from penstock.server.credentials import hash_password
 from tests.support.configured import ConfiguredBroker
 
 ATTACKERS = 400
@@ -25,10 +25,7 @@ PASSWORD = "correct horse"  # noqa: S105
 
 @pytest.fixture
 def broker() -> Iterator[ConfiguredBroker]:
-    encoded = argon2.PasswordHasher(time_cost=2, memory_cost=19 * 1024, parallelism=1).hash(
-        PASSWORD
-    )
-    user = BasicConfig(username="ada", password_hash=encoded)
+    user = BasicConfig(username="ada", password_hash=hash_password(PASSWORD))
     config = Config(
         broker=BrokerConfig(durability="memory"),
         limits=LimitsConfig(handshake_seconds_max=60),
@@ -65,7 +62,7 @@ def test_an_honest_client_logs_in_while_400_attackers_wait(broker: ConfiguredBro
     try:
         for number, attacker in enumerate(attackers):
             attacker.sendall(join(f"user-{number}", "wrong"))
-        broker.until(lambda: checks(broker) > 200)
+        broker.until(lambda: checks(broker) > 200, seconds_max=20)
         started = time.monotonic()
         with connected(broker, 0, "127.0.0.2") as honest:
             honest.sendall(join("ada", PASSWORD))
@@ -77,12 +74,12 @@ def test_an_honest_client_logs_in_while_400_attackers_wait(broker: ConfiguredBro
             honest.sendall(request.encode())
             assert honest.recv(100).startswith(b"HTTP/1.1 200")
         assert checks(broker) > 100, "they did not have to wait for the attackers"
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < 10
     finally:
         for attacker in attackers:
             attacker.close()
     # Those that left are not verified: they take no more time than to find that out.
-    broker.until(lambda: checks(broker) == 0, seconds_max=3)
+    broker.until(lambda: checks(broker) == 0, seconds_max=5)
 
 
 def test_wrong_passwords_by_http_are_delayed_too(broker: ConfiguredBroker) -> None:
@@ -97,3 +94,10 @@ def test_wrong_passwords_by_http_are_delayed_too(broker: ConfiguredBroker) -> No
         assert status(f"wrong-{number}", "127.0.0.1") == b"401"
     assert status(PASSWORD, "127.0.0.1") == b"401", "for a while"
     assert status(PASSWORD, "127.0.0.2") == b"200"
+
+
+def test_a_client_that_closes_its_sending_side_gets_its_answer(broker: ConfiguredBroker) -> None:
+    with connected(broker, 0, "127.0.0.1") as client:
+        client.sendall(join("ada", PASSWORD))
+        client.shutdown(socket.SHUT_WR)
+        assert parse(client.recv(4096)).header["status"] == 200

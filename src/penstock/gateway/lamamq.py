@@ -212,7 +212,10 @@ class LamamqGateway(Gateway):
     def _authenticate(self, name: str, key: bytes | None) -> Principal:
         """Return the principal of a name and an optional key; raise AuthenticationFailed."""
         if not self._key_required(name):
-            return self.options.identify(self.link)
+            try:
+                return self.options.identify(self.link)
+            except AuthenticationFailed as error:
+                raise AuthenticationFailed("identity", error.reason) from None
         authenticator = self.options.active_authenticator(kind="key")
         if authenticator is None:
             raise AuthenticationFailed("identity", NO_CREDENTIALS)

@@ -19,18 +19,17 @@ import argon2
 from penstock.core.access import Action, Peer, Principal, Rule
 from penstock.errors import AuthenticationFailed, ConfigError, PeerError
 from penstock.limits import PASSWORD_BYTES_MAX
-from penstock.server.config import (
-    CertificateConfig,
-    Config,
-    PrincipalConfig,
-    RuleConfig,
-    Verdict,
+from penstock.server.config import Config, RuleConfig, Verdict
+from penstock.server.credential_table import (
+    CredentialTable,
+    digest_of,
+    fingerprint,
+    read_credentials,
 )
-from penstock.server.jwt_tokens import JwtIssuer, JwtVerifier, UnusableKey, read_issuer
+from penstock.server.jwt_tokens import UnusableKey, read_issuer
 from penstock.server.login_throttle import GuessLimit, PasswordThrottle
-from penstock.server.networks import Network, NetworkTable, contains, parse_network
+from penstock.server.networks import contains
 from penstock.server.password_queue import BASIC, PasswordQueue
-from penstock.transport.certificate_names import SUBJECT_PREFIX
 
 __all__ = ["ANONYMOUS", "NO_PEER", "Authenticator", "KnownPeer", "hash_key", "hash_password"]
 
@@ -60,22 +59,6 @@ class KnownPeer:
 NO_PEER: Final = KnownPeer()
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Credentials:
-    """All credentials of a configuration. It is replaced as a whole: threads of Flight read it."""
-
-    tokens: Sequence[tuple[bytes, Principal]]
-    api_keys: Sequence[tuple[bytes, Principal]]
-    identities: Mapping[str, tuple[bytes, Principal]]
-    users: Mapping[str, tuple[str, Principal]]
-    decoys: Sequence[str]
-    subjects: Mapping[tuple[str, str], Principal]
-    jwt: JwtVerifier
-    certificates: Mapping[str, Principal]
-    networks: NetworkTable[Principal]
-    only_from: Mapping[str, Sequence[Network]]
-
-
 class Authenticator:
     """Finds the principal of credentials. `update` replaces the configuration in place.
 
@@ -87,7 +70,7 @@ class Authenticator:
         self.anonymous = Principal(ANONYMOUS, is_anonymous=True)
         self._principals: dict[str, Principal] = {}
         self._fingerprints: dict[str, object] = {}
-        self._credentials: _Credentials
+        self._credentials: CredentialTable
         self._decoy_secret = secrets.token_bytes(16)
         self._throttle = PasswordThrottle()
         self._guesses = GuessLimit()
@@ -115,16 +98,16 @@ class Authenticator:
         for name in before.keys() - self._principals.keys():
             _set_rules(before[name], (), "deny")
         ranges = tuple((each.name, each.networks) for each in config.principal if each.networks)
-        fingerprints = {each.name: _fingerprint(each, issuers, ranges) for each in config.principal}
+        fingerprints = {each.name: fingerprint(each, issuers, ranges) for each in config.principal}
         void = {
             name
-            for name, fingerprint in self._fingerprints.items()
-            if fingerprints.get(name) != fingerprint
+            for name, before_update in self._fingerprints.items()
+            if fingerprints.get(name) != before_update
         }
+        self._fingerprints = fingerprints
+        self._credentials = read_credentials(config, self._principals, issuers)
         for name in void:
             before[name].credentials_version += 1
-        self._fingerprints = fingerprints
-        self._credentials = _read_credentials(config, self._principals, issuers)
         return frozenset(void)
 
     def revoke(self, names: frozenset[str]) -> None:
@@ -177,7 +160,7 @@ class Authenticator:
 
     def verify_token(self, token: str, peer: Peer = NO_PEER) -> Principal:
         """Return the principal of a token or JSON Web Token; raise AuthenticationFailed."""
-        digest = _digest(token)
+        digest = digest_of(token)
         with self._guess(peer, digest, "token"):
             if self._credentials.jwt.accepts(token):
                 try:
@@ -204,12 +187,12 @@ class Authenticator:
         try:
             return max(known.jwt.verify(token).expires_at - time.time(), 0.0)
         except AuthenticationFailed:  # a static token that looks like one, or it has just expired
-            static = any(hmac.compare_digest(each, _digest(token)) for each, _ in known.tokens)
+            static = any(hmac.compare_digest(each, digest_of(token)) for each, _ in known.tokens)
             return None if static else 0.0
 
     def verify_api_key(self, api_key: str, peer: Peer = NO_PEER) -> Principal:
         """Return the principal of an API key; raise AuthenticationFailed."""
-        digest = _digest(api_key)
+        digest = digest_of(api_key)
         with self._guess(peer, digest, "API key"):
             found = _find("API key", digest, self._credentials.api_keys)
             return self._allowed_from(found, peer, "API key")
@@ -219,7 +202,7 @@ class Authenticator:
 
         Threads may call this.
         """
-        digest = _digest(secret)
+        digest = digest_of(secret)
         try:
             found = _find("token", digest, self._credentials.api_keys)
         except AuthenticationFailed:
@@ -252,8 +235,6 @@ class Authenticator:
             raise AuthenticationFailed(BASIC, f"longer than {PASSWORD_BYTES_MAX} bytes")
 
         def admit() -> None:
-            if peer.has_left:
-                raise AuthenticationFailed(BASIC, "the client has left")
             seconds = self._throttle.seconds_left(peer.host, username)
             if seconds:
                 reason = f"too many wrong passwords, wait {seconds:.1f} s"
@@ -270,7 +251,7 @@ class Authenticator:
                 self._throttle.succeeded(peer.host, username)
 
         right = await self._queue.run(
-            peer.host,
+            peer,
             admit=admit,
             verify=lambda: _is_password(encoded, encoded_password),
             count=count,
@@ -348,82 +329,6 @@ class Authenticator:
     def close(self) -> None:
         """Stop the threads."""
         self._queue.close()
-
-
-def _fingerprint(
-    principal: PrincipalConfig, issuers: Mapping[str, JwtIssuer], ranges: object
-) -> object:
-    """Return a value that differs if any credential of a principal differs.
-
-    `ranges` are the networks of all principals: an address may have another owner now.
-    """
-    issuer = issuers.get(principal.jwt.issuer) if principal.jwt is not None else None
-    return (
-        principal.token,
-        principal.token_sha256,
-        principal.basic,
-        principal.api_key_sha256,
-        principal.identity_key,
-        principal.jwt,
-        issuer and issuer.fingerprint,
-        principal.certificate,
-        principal.networks and ranges,
-        principal.only_from,
-    )
-
-
-def _read_credentials(
-    config: Config, principals: Mapping[str, Principal], issuers: Mapping[str, JwtIssuer]
-) -> _Credentials:
-    tokens: list[tuple[bytes, Principal]] = []
-    api_keys: list[tuple[bytes, Principal]] = []
-    identities: dict[str, tuple[bytes, Principal]] = {}
-    users: dict[str, tuple[str, Principal]] = {}
-    subjects: dict[tuple[str, str], Principal] = {}
-    certificates: dict[str, Principal] = {}
-    networks: list[tuple[Network, Principal]] = []
-    only_from: dict[str, Sequence[Network]] = {}
-    for each in config.principal:
-        principal = principals[each.name]
-        if each.token is not None:
-            tokens.append((_digest(each.token), principal))
-        if each.token_sha256 is not None:
-            tokens.append((bytes.fromhex(each.token_sha256), principal))
-        if each.api_key_sha256 is not None:
-            api_keys.append((bytes.fromhex(each.api_key_sha256), principal))
-        if each.identity_key is not None:
-            digest = bytes.fromhex(each.identity_key.key_sha256)
-            identities[each.identity_key.identity] = (digest, principal)
-        if each.basic is not None:
-            users[each.basic.username] = (each.basic.password_hash, principal)
-        if each.jwt is not None:
-            subjects[each.jwt.issuer, each.jwt.subject or each.name] = principal
-        if each.certificate is not None:
-            certificates[certificate_name(each.certificate)] = principal
-        networks += [(parse_network(text), principal) for text in each.networks or ()]
-        if each.only_from is not None:
-            only_from[each.name] = [parse_network(text) for text in each.only_from]
-    return _Credentials(
-        tokens=tokens,
-        api_keys=api_keys,
-        identities=identities,
-        users=users,
-        decoys=[encoded for encoded, _ in users.values()],
-        subjects=subjects,
-        jwt=JwtVerifier(issuers),
-        certificates=certificates,
-        networks=NetworkTable(networks),
-        only_from=only_from,
-    )
-
-
-def certificate_name(config: CertificateConfig) -> str:
-    """Return the configured name of a certificate, as in core.access.Peer."""
-    return config.san if config.san is not None else f"{SUBJECT_PREFIX}{config.subject}"
-
-
-def _digest(secret: str) -> bytes:
-    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
 
 
 def _find(kind: str, digest: bytes, known: Sequence[tuple[bytes, Principal]]) -> Principal:

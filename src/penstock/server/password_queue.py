@@ -7,6 +7,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+from penstock.core.access import Peer
 from penstock.errors import AuthenticationFailed
 from penstock.limits import (
     VERIFICATIONS_AT_ONCE_MAX,
@@ -28,6 +29,8 @@ class _Job:
     admit: Callable[[], None]
     verify: Callable[[], bool]
     count: Callable[[bool], None]
+    peer: Peer
+    has_waited: bool = False
 
 
 class PasswordQueue:
@@ -57,7 +60,7 @@ class PasswordQueue:
 
     async def run(
         self,
-        host: str,
+        peer: Peer,
         *,
         admit: Callable[[], None],
         verify: Callable[[], bool],
@@ -66,13 +69,15 @@ class PasswordQueue:
         """Return the result of `verify`, which runs in a thread when it is its turn.
 
         `admit` is called first, at that time, and raises AuthenticationFailed to refuse. Raise it
-        also if too many wait. `count` gets the result before the next turn, even if the client has
-        left. If the caller is cancelled, the job is removed from the queue.
+        also if too many wait, or if the client has closed its side while it waited. (A client that
+        does so earlier may still read its answer.) `count` gets the result before the next turn,
+        even if the client has left. If the caller is cancelled, the job is removed.
         """
         result: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        job = _Job(throttled_as(host), result, admit, verify, count)
+        job = _Job(throttled_as(peer.host), result, admit, verify, count, peer)
         self._add(job)
         self._start()
+        job.has_waited = True
         try:
             return await job.result
         finally:
@@ -109,6 +114,8 @@ class PasswordQueue:
             if host in self._waiting:
                 self._waiting.move_to_end(host)
             try:
+                if job.has_waited and job.peer.has_left:
+                    raise AuthenticationFailed(BASIC, "the client has left")  # noqa: TRY301
                 job.admit()
             except AuthenticationFailed as error:
                 job.result.set_exception(error)

@@ -8,6 +8,7 @@ import pytest
 
 from penstock.errors import AuthenticationFailed
 from penstock.limits import VERIFICATIONS_AT_ONCE_MAX
+from penstock.server.credentials import KnownPeer
 from penstock.server.password_queue import PasswordQueue
 
 
@@ -26,7 +27,9 @@ class Verifications:
             self.order.append(name or host)
             return True
 
-        run = self.queue.run(host, admit=lambda: None, verify=verify, count=self.counted.append)
+        run = self.queue.run(
+            KnownPeer(host), admit=lambda: None, verify=verify, count=self.counted.append
+        )
         return asyncio.get_running_loop().create_task(run)
 
 

@@ -101,10 +101,13 @@ def login_of(context: pf.ServerCallContext) -> Login:
     given: _Credentials = context.get_middleware(AUTH)
     peer = _peer(context)
     try:
-        return Login(given.auth.authenticate(given.authorization, peer))
+        login = Login(given.auth.authenticate(given.authorization, peer))
+        # Again: a reload may have come between, since calls run in threads.
+        given.auth.authenticate(given.authorization, peer)
     except AuthenticationFailed as error:
         log.info("call refused", method=given.method, address=peer.host, reason=error.reason)
         raise
+    return login
 
 
 def principal_of(context: pf.ServerCallContext) -> Principal:
