@@ -17,6 +17,7 @@ from structlog.testing import capture_logs
 import penstock
 from penstock.client.errors import Refused
 from penstock.conform.herald.encoding import frame, handshake_sub
+from penstock.conform.lamamq.encoding import CHOICE, OFFER, authentication
 from penstock.errors import AuthenticationFailed, ConfigError
 from penstock.flight.client import FlightClient
 from penstock.flight.protocol import ReadRange
@@ -183,6 +184,26 @@ def test_the_first_principal_takes_effect_at_once() -> None:
             statuses.append(request.getresponse().status)
             request.close()
         assert statuses == [200, 401]
+
+
+def test_a_handshake_under_way_is_refused() -> None:
+    """The client has proved its old key, and has not chosen a version yet."""
+    config = Config(
+        broker=MEMORY,
+        listener=(ListenerConfig(url="tcp://127.0.0.1:0"),),
+        principal=(principal("goes", TOKEN),),
+    )
+    with (
+        ConfiguredBroker(config) as broker,
+        socket.create_connection(("127.0.0.1", broker.port(0)), timeout=10) as peer,
+    ):
+        peer.sendall(authentication(b"goes-id", TOKEN.encode()))
+        assert peer.recv(100) == OFFER
+        broker.reload(replace(config, principal=(principal("goes", "another"),)))
+        peer.sendall(CHOICE)
+        assert b"credentials refused" in peer.recv(100)
+        assert closed(peer)
+        assert broker.principals() == []
 
 
 def test_keep_alive_requests_are_authenticated_each() -> None:
