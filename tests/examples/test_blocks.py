@@ -44,6 +44,7 @@ CLAIMS: dict[str, Claims] = {
     "docs/operating.md": {
         "toml": [(1, f"{EXAMPLES}test_operating.py")],
         "text": [(1, f"{EXAMPLES}test_operating.py")],
+        "console": [(1, f"{EXAMPLES}test_operating.py")],
         "": [(1, f"{EXAMPLES}test_operating.py")],
     },
     "docs/pipeline.md": {
