@@ -114,6 +114,53 @@ CAPTURE_ERRORS_MAX: Final = 10_000
 """Errors of a capture combined into one batch for Spark."""
 
 # --- Credentials ------------------------------------------------------------------------------
+ARGON2_MEMORY_KIB_MIN: Final = 19 * 1024
+ARGON2_TIME_MIN: Final = 2
+"""Least cost of a password hash: the smallest parameters of argon2id that OWASP recommends."""
+ARGON2_MEMORY_KIB_MAX: Final = 1024 * 1024
+"""Memory of one verification: clients without credentials can cause it."""
+ARGON2_SALT_BYTES_MIN: Final = 8
+ARGON2_HASH_BYTES_MIN: Final = 16
+"""RFC 9106, section 3.1: salt. Section 4: a tag of 128 bits or more."""
+PASSWORD_CHARACTERS_MIN: Final = 8
+"""A new password of `penstock user`."""
+PASSWORD_BYTES_MAX: Final = 1024
+"""A password from a client; a longer one is wrong."""
+VERIFICATIONS_AT_ONCE_MAX: Final = 2
+"""Passwords verified at the same time. Each needs a core and, by default, 64 MiB."""
+VERIFICATIONS_WAITING_MAX: Final = 1024
+VERIFICATIONS_WAITING_PER_HOST_MAX: Final = 256
+"""Passwords that wait for verification, of all clients and of one address. Addresses take turns, so
+the queue of one does not delay another."""
+LOGIN_FAILURES_FREE: Final = 5
+"""Wrong passwords for one user name from one address before the first delay."""
+LOGIN_DELAY_SECONDS: Final = 1.0
+LOGIN_DELAY_SECONDS_MAX: Final = 30.0
+"""Delay after the next wrong password, doubled with each further one up to the second value."""
+LOGIN_MEMORY_SECONDS: Final = 300.0
+"""Time without a failure after which the failures of an address are forgotten."""
+LOGIN_RECORDS_MAX: Final = 10_000
+"""Addresses with user names, and addresses, whose failures are remembered. At the limit the oldest
+is forgotten."""
+GUESSES_MAX: Final = 64
+"""Different wrong tokens or keys from one address in LOGIN_MEMORY_SECONDS. One that is repeated
+counts once, so that a client with an outdated token does not shut out others at its address."""
+JWT_BYTES_MAX: Final = 8 * KIB
+"""A JSON Web Token."""
+JWT_KEYS_MAX: Final = 8
+"""Keys of one issuer: each is tried for a token."""
+JWT_SECRET_BYTES_MIN: Final = 32
+"""RFC 7518, section 3.2: a secret has at least the size of the hash."""
+JWT_RSA_BITS_MIN: Final = 2048
+"""RFC 7518, section 3.3."""
+JWT_LEEWAY_SECONDS: Final = 30.0
+"""Difference between the clocks of issuer and broker."""
+USERS_FILE_BYTES_MAX: Final = 64 * MIB
+"""The file of `penstock user`."""
+USERS_LOCK_SECONDS_MAX: Final = 10.0
+"""Time that `penstock user` waits for another one that changes the file."""
+PRINCIPAL_NAME_CHARACTERS_MAX: Final = 200
+"""The name of a principal."""
 IDENTITY_NAME_BYTES_MAX: Final = 1024
 """The name of an identity, in a handshake and in the configuration. It is below 64 KiB, so that a
 length read in the wrong byte order is never plausible."""

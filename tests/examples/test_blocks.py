@@ -48,6 +48,7 @@ CLAIMS: dict[str, Claims] = {
         "toml": [(1, f"{EXAMPLES}test_operating.py")],
         "text": [(1, f"{EXAMPLES}test_operating.py")],
         "json": [(1, f"{EXAMPLES}test_operating.py")],
+        "console": [(1, f"{EXAMPLES}test_operating.py")],
         "": [(1, f"{EXAMPLES}test_operating.py")],
     },
     "docs/pipeline.md": {

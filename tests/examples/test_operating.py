@@ -1,6 +1,7 @@
 """The page for operators tells the truth: its file is right, its limits and events are the code's."""
 
 import hashlib
+import io
 import json
 import re
 import shlex
@@ -23,6 +24,8 @@ from penstock.server.config import Config
 from penstock.server.config_loading import load
 from penstock.server.config_reload import RELOADABLE
 from penstock.server.credentials import Authenticator
+from penstock.server.users_file import read_users
+from tests.support.commands import Commands
 from tests.support.running import environment
 
 ROOT = Path(__file__).parents[2]
@@ -51,6 +54,7 @@ def folder(tmp_path: Path) -> Path:
     """Where the page's file has the certificate that it names."""
     shutil.copy(TLS / "localhost.pem", tmp_path / "broker.pem")
     shutil.copy(TLS / "localhost.key", tmp_path / "broker.key")
+    shutil.copy(TLS / "client-ca.pem", tmp_path / "plant-ca.pem")
     return tmp_path
 
 
@@ -103,8 +107,24 @@ def test_the_file_needs_its_certificate(tmp_path: Path) -> None:
     assert "broker.pem" in result.stderr
 
 
+def test_users_are_managed_as_shown(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (block,) = re.findall(r"^```console\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    (tmp_path / "penstock.toml").write_text('[auth]\nusers = "users.toml"\n')
+    monkeypatch.chdir(tmp_path)
+    commands = Commands(capfd, monkeypatch)
+    lines = [shlex.split(line.removeprefix("$ "), comments=True) for line in block.splitlines()]
+    assert [line[0] for line in lines] == ["penstock"] * 6 + ["kill"]
+    for line in lines[:-1]:
+        monkeypatch.setattr(sys, "stdin", io.StringIO("correct horse\n"))
+        done = commands.run(*line[1:])
+        assert done.code == 0, done
+    assert [each.name for each in read_users(tmp_path / "users.toml")] == ["press-4"]
+
+
 def test_the_secrets_are_those_it_says() -> None:
-    panel, historian = tomllib.loads(BLOCKS[0])["principal"]
+    panel, historian, *_ = tomllib.loads(BLOCKS[0])["principal"]
     assert re.findall(r'# The (\w+) is "([^"]+)"', BLOCKS[0]) == [
         ("password", "change-me"),
         ("key", "change-me-too"),

@@ -109,7 +109,7 @@ def test_rules_go_with_the_principal(address: str) -> None:
         ("rheos1", {}, "no credentials"),
         ("rheos2", {}, "no credentials"),
         ("herald", {}, "no credentials"),
-        ("fleximq", {}, "none are let in"),
+        ("fleximq", {}, "no credentials"),
         ("fleximq", {"username": "ann", "password": "wrong"}, "wrong password"),
         ("lamamq", {"name": "meter-3", "key": b"k-1"}, "wrong key"),
     ],

@@ -307,7 +307,7 @@ def test_two_epochs_of_one_writer_at_the_same_time_wait_for_each_other(
 
 def test_a_writer_belongs_to_whom_it_came_with(live: LiveBroker, tmp_path: Path) -> None:
     known = {"a": Principal("ann"), "b": Principal("bob")}
-    endpoint = serve_tables(live, tmp_path, anonymous=None, verify=known.__getitem__)
+    endpoint = serve_tables(live, tmp_path, anonymous=None, verify=lambda token, _: known[token])
     with FlightClient(endpoint, token="a") as ann, FlightClient(endpoint, token="b") as bob:  # noqa: S106
         ann.stage([rows([b"x"])], writer="w", epoch=0, partition=0)
         for call in (

@@ -640,6 +640,10 @@ def test_other_machines_reach_http_only_where_somebody_has_credentials(tmp_path:
     with pytest.raises(ConfigError, match=r"http.address: 0.0.0.0:1 can be reached from other"):
         load(listen=["tcp://127.0.0.1:1"], http="0.0.0.0:1", durability="memory")
     file = tmp_path / "penstock.toml"
-    file.write_text('[[principal]]\nname = "a"\ntoken = "b"\n')
+    text = '[[principal]]\nname = "a"\ntoken = "b"\n'
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=r"--http: http.address: credentials sent to 0.0.0.0:1"):
+        load(file, listen=["tcp://127.0.0.1:1"], http="0.0.0.0:1", durability="memory")
+    file.write_text(text + "[http]\ncleartext_credentials = true\n")
     config = load(file, listen=["tcp://127.0.0.1:1"], http="0.0.0.0:1", durability="memory")
     assert config.http.address == "0.0.0.0:1"

@@ -17,6 +17,9 @@ class SimulatedLink:
     def __init__(self, randomness: random.Random, peer: str, *, congested_bytes: int) -> None:
         self.connection = 7
         self.peer = peer
+        self.host = ""
+        self.certificate_names: frozenset[str] = frozenset()
+        self.has_left = False
         self.handler: Handler | None = None
         self.on_write: Callable[[bytes], None] = lambda _: None
         self.outbound = bytearray()

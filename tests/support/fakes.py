@@ -21,9 +21,14 @@ class RecordingLink:
 
     handler: Handler
 
-    def __init__(self, peer: str = "test") -> None:
+    def __init__(
+        self, peer: str = "test", *, host: str = "", certificate_names: frozenset[str] = frozenset()
+    ) -> None:
         self.connection = 7
         self.peer = peer
+        self.host = host
+        self.certificate_names = certificate_names
+        self.has_left = False
         self.written: list[bytes] = []
         self.buffered = 0
         self.congested = False

@@ -4,12 +4,11 @@ Secrets are typed or piped in, never given as arguments: other users can read a 
 """
 
 import secrets
-import sys
 from typing import Annotated, Final
 
 import typer
 
-from penstock.cli.common.arguments import is_utf8
+from penstock.cli.common.secret_input import read_secret
 from penstock.cli.lazy_command import examples
 
 __all__ = ["HASH_KEY_EXAMPLES", "HASH_PASSWORD_EXAMPLES", "hash_key", "hash_password"]
@@ -22,7 +21,7 @@ def hash_password() -> None:
     """Print the argon2id hash of a password, for basic.password_hash in penstock.toml."""
     from penstock.server import credentials  # noqa: PLC0415  (--help stays fast)
 
-    typer.echo(credentials.hash_password(_read_secret("Password")))
+    typer.echo(credentials.hash_password(read_secret("Password")))
 
 
 def hash_key(
@@ -34,19 +33,7 @@ def hash_key(
     """Print the SHA-256 of a key, for api_key_sha256 or key_sha256 in penstock.toml."""
     from penstock.server import credentials  # noqa: PLC0415  (--help stays fast)
 
-    key = secrets.token_urlsafe(32) if new else _read_secret("Key")
+    key = secrets.token_urlsafe(32) if new else read_secret("Key")
     if new:
         typer.echo(key)
     typer.echo(credentials.hash_key(key.encode()))
-
-
-def _read_secret(what: str) -> str:
-    """Ask for a secret twice on a terminal; else return the first line of standard input."""
-    if sys.stdin.isatty():
-        return str(typer.prompt(what, hide_input=True, confirmation_prompt=True, err=True))
-    secret = sys.stdin.readline().rstrip("\r\n")
-    if not secret:
-        raise typer.BadParameter(f"Expected the {what.lower()} on standard input.")
-    if not is_utf8(secret):
-        raise typer.BadParameter(f"The {what.lower()} on standard input is not UTF-8.")
-    return secret

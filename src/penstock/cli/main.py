@@ -107,6 +107,16 @@ def command_line() -> TyperGroup:
         ("show", "Print every setting.", "penstock.cli.config.commands"),
         ("check", "Print every problem.", "penstock.cli.config.commands"),
     )
+    user = _group(group, "user", "Manage users.", "Credentials in a file of their own.")
+    add_commands(
+        user,
+        ("add", "Add a user with a password.", "penstock.cli.users.commands"),
+        ("passwd", "Change a password.", "penstock.cli.users.commands"),
+        ("token", "Replace a token.", "penstock.cli.users.commands"),
+        ("key", "Replace a key.", "penstock.cli.users.commands"),
+        ("list", "List users.", "penstock.cli.users.commands"),
+        ("remove", "Remove a user.", "penstock.cli.users.commands"),
+    )
     return group
 
 

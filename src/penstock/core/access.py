@@ -32,6 +32,7 @@ __all__ = [
     "EVERYTHING",
     "Action",
     "Authenticator",
+    "Peer",
     "Principal",
     "Rule",
     "authorize",
@@ -120,7 +121,7 @@ class Principal:
     """An identity: its name, its rules, and the permit table of topics it may publish to.
 
     `default` is the verdict where no rule matches, except for `administer`: there it is
-    `administers`.
+    `administers`. `is_anonymous` is true for the principal of clients without credentials.
     """
 
     def __init__(
@@ -130,8 +131,12 @@ class Principal:
         *,
         default: bool = True,
         administers: bool = False,
+        is_anonymous: bool = False,
     ) -> None:
         self.name = name
+        self.is_anonymous = is_anonymous
+        self.credentials_version = 0
+        """Grows when credentials change or the principal is removed: earlier log-ins are void."""
         self.permits = bytearray()
         self.set_rules(rules, default=default, administers=administers)
 
@@ -205,26 +210,69 @@ def path_name(path: str) -> str:
     return path.removeprefix("/") or EVERYTHING
 
 
-class Authenticator(Protocol):
-    """Verifies credentials and returns their principal; raises AuthenticationFailed."""
+class Peer(Protocol):
+    """The client's end of a connection, as far as it identifies the client."""
 
-    def verify_token(self, token: str) -> Principal:
+    @property
+    def host(self) -> str:
+        """The IP address; empty for a socket file or a program."""
+
+    @property
+    def certificate_names(self) -> frozenset[str]:
+        """The names in the verified client certificate; empty if there is none.
+
+        `subject:` and the subject as in RFC 4514, and a subject alternative name with its type:
+        `DNS:press-4.example`.
+        """
+
+    @property
+    def has_left(self) -> bool:
+        """Whether the client has closed its side, even if the broker does not read from it."""
+
+
+class Authenticator(Protocol):
+    """Verifies credentials and returns their principal; raises AuthenticationFailed.
+
+    `peer` is the client. Its address counts failures, and may be all that a principal needs.
+    """
+
+    @property
+    def active(self) -> bool:
+        """Whether there are principals; if there are none, credentials are ignored."""
+
+    def identify(self, peer: Peer) -> Principal | None:
+        """Return the principal of a certificate or address, None if it belongs to none."""
+
+    def verify_token(self, token: str, peer: Peer) -> Principal:
         """Return the principal of a token."""
 
-    def verify_api_key(self, api_key: str) -> Principal:
+    def seconds_left(self, token: str) -> float | None:
+        """Return the seconds until a verified token expires, None if it does not."""
+
+    def verify_api_key(self, api_key: str, peer: Peer) -> Principal:
         """Return the principal of an API key."""
 
-    def check_basic(
-        self, username: str, password: str, then: Callable[[Principal | PeerError], None]
-    ) -> None:
-        """Verify a password in the background; call `then` later with the principal or an error."""
+    def verify_bearer(self, secret: str, peer: Peer) -> Principal:
+        """Return the principal of a token or an API key."""
 
-    def verify_identity_key(self, identity: str, key: bytes) -> Principal:
+    def check_basic(
+        self,
+        username: str,
+        password: str,
+        peer: Peer,
+        then: Callable[[Principal | PeerError], None],
+    ) -> Callable[[], None]:
+        """Verify a password in the background; call `then` later with the principal or an error.
+
+        Return a function that cancels the verification; `then` is not called after it.
+        """
+
+    def verify_identity_key(self, identity: str, key: bytes, peer: Peer) -> Principal:
         """Return the principal of an identity name and key."""
 
     def requires_key(self, identity: str) -> bool:
         """Return whether an identity name is configured, so that its key is required."""
 
 
-ANYONE = Principal("anyone", administers=True)
+ANYONE = Principal("anyone", administers=True, is_anonymous=True)
 """The default anonymous principal: no rules, everything allowed."""

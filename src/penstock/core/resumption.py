@@ -1,16 +1,27 @@
 """Subscriptions of disconnected clients, stored for a while in case they reconnect."""
 
+from typing import TypeAlias
+
 from penstock.core.sessions import Session
 from penstock.core.timers import Timer, Timers
 from penstock.limits import RESUME_SECONDS_MAX, RESUMES_MAX
 
 __all__ = ["Resumption"]
 
+_Key: TypeAlias = tuple[str, str, str]
+
+
+def _key(session: Session) -> _Key:
+    principal = session.principal
+    address = session.link.host if principal.is_anonymous else ""
+    return principal.name, address, session.name
+
 
 class Resumption:
     """Subscriptions of disconnected clients, by principal and client name.
 
-    Clients without a name of their own are not stored: they cannot be recognised.
+    Anonymous clients are also told apart by their address: any client can choose any name. Clients
+    without a name of their own are not stored: they cannot be recognised.
     """
 
     def __init__(
@@ -23,7 +34,7 @@ class Resumption:
         self._timers = timers
         self._seconds_max = seconds_max
         self._clients_max = clients_max
-        self._kept: dict[tuple[str, str], tuple[dict[str, int], Timer]] = {}
+        self._kept: dict[_Key, tuple[dict[str, int], Timer]] = {}
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -35,19 +46,22 @@ class Resumption:
         """
         if not positions or session.name == str(session.number):
             return
-        key = (session.principal.name, session.name)
-        self.take(*key)
+        key = _key(session)
+        self._take(key)
         if len(self._kept) >= self._clients_max:
-            self.take(*next(iter(self._kept)))
+            self._take(next(iter(self._kept)))
         timer = self._timers.after(self._seconds_max, lambda: self._forget(key))
         self._kept[key] = (positions, timer)
 
-    def _forget(self, key: tuple[str, str]) -> None:
+    def _forget(self, key: _Key) -> None:
         self._kept.pop(key, None)
 
-    def take(self, principal: str, name: str) -> dict[str, int]:
-        """Return and remove a client's stored subscriptions: patterns and their next offsets."""
-        positions, timer = self._kept.pop((principal, name), ({}, None))
+    def take(self, session: Session) -> dict[str, int]:
+        """Return and remove what the client of a session had: patterns and their next offsets."""
+        return self._take(_key(session))
+
+    def _take(self, key: _Key) -> dict[str, int]:
+        positions, timer = self._kept.pop(key, ({}, None))
         if timer is not None:
             timer.cancel()
         return positions

@@ -14,6 +14,7 @@ from penstock.core.routing import Encoding
 from penstock.core.sessions import Session
 from penstock.core.timers import Timer
 from penstock.errors import (
+    AuthenticationFailed,
     CallerError,
     LogUnavailable,
     NotAllowed,
@@ -31,14 +32,12 @@ from penstock.protocols import Protocol
 from penstock.replay import split_replay
 from penstock.wire.decoder import Decoder, Rejected
 
-__all__ = ["NOT_WRITTEN", "NO_CREDENTIALS", "Gateway", "refuse"]
+__all__ = ["NOT_WRITTEN", "Gateway", "refuse"]
 
 log = structlog.get_logger("penstock.gateway")
 
 NOT_WRITTEN: Final = "it could not be written"
 """Reason in the failure answer of a message whose commit failed."""
-NO_CREDENTIALS: Final = "no credentials"
-"""Reason in the log if a listener requires credentials and the protocol has none."""
 
 
 def refuse(broker: Broker, link: Link, reason: str) -> None:
@@ -83,6 +82,8 @@ class Gateway(ABC):
         self._hook_chain: HookChain | None = None
         self._handshake_deadline: Timer | None = None
         self._close_deadline: Timer | None = None
+        self._login_deadline: Timer | None = None
+        self._principal_version = 0
 
     # --- For subclasses ---------------------------------------------------------------------------
 
@@ -440,6 +441,33 @@ class Gateway(ABC):
             self.broker.batch.clear()
         self.proceed()
 
+    # --- The session ------------------------------------------------------------------------------
+
+    def authenticated(self, principal: Principal, *, seconds_max: float | None = None) -> None:
+        """Note that the client has logged in; call this before `open_session`.
+
+        The connection closes after `seconds_max`, when the client's token expires.
+        """
+        self._principal_version = principal.credentials_version
+        if seconds_max is not None:
+            self._login_deadline = self.broker.timers.after(seconds_max, self._login_expired)
+
+    def _login_expired(self) -> None:
+        self.log_refused_client("token expired")
+        self.close()
+
+    def open_session(self, principal: Principal, *, name: str = "") -> Session:
+        """Open the session of a client that has logged in as `principal`.
+
+        Raise BrokerFull, or AuthenticationFailed if its credentials have changed since.
+        """
+        if principal.credentials_version != self._principal_version:
+            raise AuthenticationFailed("credentials", "changed meanwhile")
+        self.session = self.broker.open(
+            self.encoding, self.link, name=name, principal=principal, echo=self.options.echo
+        )
+        return self.session
+
     # --- Connection -------------------------------------------------------------------------------
 
     @property
@@ -511,10 +539,10 @@ class Gateway(ABC):
     def lost(self, reason: str) -> None:  # noqa: ARG002
         """See ports.Handler."""
         self._closed = True
-        for deadline in (self._handshake_deadline, self._close_deadline):
+        for deadline in (self._handshake_deadline, self._close_deadline, self._login_deadline):
             if deadline is not None:
                 deadline.cancel()
-        self._handshake_deadline = self._close_deadline = None
+        self._handshake_deadline = self._close_deadline = self._login_deadline = None
         if self._hook_chain is not None:
             self._hook_chain.cancel()
             self._hook_chain = None

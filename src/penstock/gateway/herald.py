@@ -4,9 +4,10 @@ from collections.abc import Callable
 from typing import ClassVar, Final
 
 from penstock._kernels import herald as kernel
-from penstock.core.access import Action, authorize
+from penstock.core.access import Action, Principal, authorize
 from penstock.core.sessions import Session
 from penstock.errors import (
+    AuthenticationFailed,
     BrokerFull,
     CallerError,
     HookRefused,
@@ -21,7 +22,7 @@ from penstock.errors import (
     TooManySubscriptions,
     WireError,
 )
-from penstock.gateway.base import NO_CREDENTIALS, Gateway
+from penstock.gateway.base import Gateway
 from penstock.ports import Receipt, UnprovenLink
 from penstock.protocols import Protocol
 from penstock.protocols.herald import HERALD
@@ -44,6 +45,7 @@ class HeraldGateway(Gateway):
     state = BrokerState.AWAITING_HANDSHAKE
     _pending_channels = b""  # of a handshake, while a hook on one of them is awaited
     _resume_offsets: dict[str, int] | None = None  # by topic, of a client that reconnected
+    _principal: Principal | None = None
 
     def new_decoder(self) -> herald.Decoder:
         """See the base class."""
@@ -142,17 +144,18 @@ class HeraldGateway(Gateway):
             self._refuse_handshake(error)
         elif self.session is not None:
             self._acknowledge_handshake(self.session, channels if subscribe else b"")
-        elif self.options.anonymous is not None:
+        else:
             self.run_connect_hooks(
                 client_id,
-                self.options.anonymous,
+                self._identify(),
                 lambda: self._new_session(client_id, channels if subscribe else b""),
             )
 
     def _channels_error(self, channels: bytes, *, subscribe: bool) -> ErrorCode | None:
-        principal = self.options.anonymous
-        if principal is None:
-            self.log_refused_client(NO_CREDENTIALS)
+        try:
+            principal = self._identify()
+        except AuthenticationFailed as error:
+            self.log_refused_client(error.reason)
             return ErrorCode.UNAUTHORIZED
         action = Action.SUBSCRIBE if subscribe else Action.PUBLISH
         for channel in channels:
@@ -166,6 +169,14 @@ class HeraldGateway(Gateway):
                 return ErrorCode.UNAUTHORIZED
         return None
 
+    def _identify(self) -> Principal:
+        """Return the principal of the client; raise AuthenticationFailed."""
+        if self.session is not None:
+            return self.session.principal
+        self._principal = principal = self.options.identify(self.link)
+        self.authenticated(principal)
+        return principal
+
     def refuse_connection(self, error: PeerError) -> None:  # noqa: ARG002
         """See the base class."""
         self._refuse_handshake(ErrorCode.UNAUTHORIZED)
@@ -176,21 +187,17 @@ class HeraldGateway(Gateway):
 
     def _new_session(self, client_id: str, channels: bytes) -> None:
         """Open a session with subscriptions to `channels`."""
-        principal = self.options.anonymous
-        if principal is None:
+        if self._principal is None:
             raise AssertionError("a handshake without a principal")
         try:
-            self.session = self.broker.open(
-                self.encoding,
-                self.link,
-                name=client_id,
-                principal=principal,
-                echo=self.options.echo,
-            )
+            session = self.open_session(self._principal, name=client_id)
         except BrokerFull:
             self._refuse_handshake(ErrorCode.RATE_LIMIT_EXCEEDED)
-            return
-        self._acknowledge_handshake(self.session, channels)
+        except AuthenticationFailed as error:
+            self.log_refused_client(error.reason)
+            self._refuse_handshake(ErrorCode.UNAUTHORIZED)
+        else:
+            self._acknowledge_handshake(session, channels)
 
     def _acknowledge_handshake(self, session: Session, channels: bytes) -> None:
         self._send(herald.HandshakeAck(session.number))
@@ -210,7 +217,7 @@ class HeraldGateway(Gateway):
     def _resume(self, session: Session, channels: bytes) -> None:
         """Subscribe to the channels of an earlier connection, and of the handshake."""
         if self.session is session:
-            offsets = self.broker.resumption.take(session.principal.name, session.name)
+            offsets = self.broker.resumption.take(session)
             self._resume_offsets = offsets
             channels = bytes(n for n in range(256) if self._topic(n) in offsets) + channels
             self._subscribe(channels)

@@ -23,6 +23,7 @@ from penstock.errors import (
 )
 from penstock.gateway.base import NOT_WRITTEN, Gateway
 from penstock.gateway.lamamq_middleware import LamaMiddleware, hook_of
+from penstock.gateway.options import NO_CREDENTIALS
 from penstock.model import is_reserved_header
 from penstock.ports import Receipt
 from penstock.protocols import Protocol
@@ -71,9 +72,15 @@ class LamamqGateway(Gateway):
     def _key_required(self, name: str) -> bool:
         """Return whether a client of this name must send a key."""
         authenticator = self.options.authenticator
-        return authenticator is not None and (
-            self.options.anonymous is None or authenticator.requires_key(name)
-        )
+        if authenticator is None or not authenticator.active:
+            return False
+        if authenticator.requires_key(name):
+            return True
+        try:
+            self.options.identify(self.link)
+        except AuthenticationFailed:
+            return True
+        return False
 
     def _was_forwarded(self, message_id: int) -> bool:
         """Return whether a message id is that of a message that this client may have got."""
@@ -235,18 +242,22 @@ class LamamqGateway(Gateway):
 
     def _authenticate(self, name: str, key: bytes | None) -> Principal:
         """Return the principal of a name and an optional key; raise AuthenticationFailed."""
-        authenticator = self.options.authenticator
-        if authenticator is not None and self._key_required(name):
-            self.method = "identity-key"
-            return authenticator.verify_identity_key(name, key or b"")
-        if self.options.anonymous is None:
-            raise AuthenticationFailed("identity", "nobody is known by name")
-        return self.options.anonymous
+        if not self._key_required(name):
+            try:
+                return self.options.identify(self.link)
+            except AuthenticationFailed as error:
+                raise AuthenticationFailed("identity", error.reason) from None
+        authenticator = self.options.active_authenticator(kind="key")
+        if authenticator is None:
+            raise AuthenticationFailed("identity", NO_CREDENTIALS)
+        self.method = "identity-key"
+        return authenticator.verify_identity_key(name, key or b"", self.link)
 
     def _handle_authentication(self, name: str, key: bytes | None) -> None:
         self._name = name
         try:
             self._principal = self._authenticate(name, key)
+            self.authenticated(self._principal)
         except AuthenticationFailed as error:
             self.log_refused_client(error.reason)
             self._refuse_handshake(ErrorCode.BAD_REQUEST, str(error))
@@ -266,16 +277,12 @@ class LamamqGateway(Gateway):
         if self._principal is None:
             raise AssertionError("a version choice without a principal")
         try:
-            self.session = self.broker.open(
-                self.encoding,
-                self.link,
-                name=self._name,
-                principal=self._principal,
-                echo=self.options.echo,
-                method=self.method,
-            )
+            self.open_session(self._principal, name=self._name)
         except BrokerFull as error:
             self._refuse_handshake(ErrorCode.SERVER_EXCEPTION, str(error))
+        except AuthenticationFailed as error:
+            self.log_refused_client(error.reason)
+            self._refuse_handshake(ErrorCode.BAD_REQUEST, str(error))
 
     def answer_handshake_timeout(self) -> None:
         """See the base class: the client may not know that a key is required."""

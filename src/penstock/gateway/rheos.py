@@ -7,8 +7,15 @@ from typing import TypeAlias
 from penstock._kernels.batch import Sender
 from penstock.core.access import Principal
 from penstock.core.sessions import Session
-from penstock.errors import BrokerFull, CallerError, LogUnavailable, PeerError, WireError
-from penstock.gateway.base import NO_CREDENTIALS, Gateway
+from penstock.errors import (
+    AuthenticationFailed,
+    BrokerFull,
+    CallerError,
+    LogUnavailable,
+    PeerError,
+    WireError,
+)
+from penstock.gateway.base import Gateway
 from penstock.model import (
     NO_MESSAGE_OFFSET,
     binary_topic_name,
@@ -70,12 +77,14 @@ class RheosGateway(Gateway):
         return super()._process_packet(packet, data, start, end)
 
     def _open_session(self, client_id: bytes) -> None:
-        """Open a session, if the listener allows anonymous clients."""
-        principal = self.options.anonymous
-        if principal is None:
-            self.log_refused_client(NO_CREDENTIALS)
+        """Open a session, if the client's certificate or address, or the listener, allows it."""
+        try:
+            principal = self.options.identify(self.link)
+        except AuthenticationFailed as error:
+            self.log_refused_client(error.reason)
             self._refuse_client()
             return
+        self.authenticated(principal)
         name = str(uuid.UUID(bytes=client_id))
         self.run_connect_hooks(
             name, principal, lambda: self._open(client_id, name=name, principal=principal)
@@ -83,13 +92,14 @@ class RheosGateway(Gateway):
 
     def _open(self, client_id: bytes, *, name: str, principal: Principal) -> None:
         try:
-            self.session = self.broker.open(
-                self.encoding, self.link, name=name, principal=principal, echo=self.options.echo
-            )
+            session = self.open_session(principal, name=name)
         except BrokerFull:
             self._refuse_client()
-            return
-        self.session.sender = Sender(client_id, self.session.number)
+        except AuthenticationFailed as error:
+            self.log_refused_client(error.reason)
+            self._refuse_client()
+        else:
+            session.sender = Sender(client_id, session.number)
 
     def refuse_connection(self, error: PeerError) -> None:  # noqa: ARG002
         """See the base class."""

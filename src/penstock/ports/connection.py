@@ -29,6 +29,18 @@ class Link(Port):
         """The peer for logs: an address, a path or a process."""
 
     @property
+    def host(self) -> str:
+        """The peer's IP address; empty for a socket file or a program."""
+
+    @property
+    def certificate_names(self) -> frozenset[str]:
+        """The names in the peer's verified certificate; empty if there is none."""
+
+    @property
+    def has_left(self) -> bool:
+        """Whether the peer has closed its side. It is known while the link is paused, too."""
+
+    @property
     def buffered(self) -> int:
         """Bytes written that the system has not taken yet."""
 

@@ -20,14 +20,17 @@ from penstock.core.broker import BrokerSettings
 from penstock.protocols import PROTOCOLS
 from penstock.storage.options import DurabilityRules, LogOptions, Retention
 from penstock.transport.addresses import OPTIONS, Address, parse_address
+from penstock.transport.tls import ClientCertificate
 
 __all__ = [
     "IDENTITY_TABLE",
     "PROTOCOL_LIMITS",
     "AnonymousConfig",
     "AuditConfig",
+    "AuthConfig",
     "BasicConfig",
     "BrokerConfig",
+    "CertificateConfig",
     "Config",
     "DataConfig",
     "Durability",
@@ -36,6 +39,8 @@ __all__ = [
     "HooksConfig",
     "HttpConfig",
     "IdentityConfig",
+    "JwtConfig",
+    "JwtIssuerConfig",
     "LimitsConfig",
     "ListenerConfig",
     "LogConfig",
@@ -44,12 +49,17 @@ __all__ = [
     "RequiredHookConfig",
     "RoleConfig",
     "RuleConfig",
+    "Sha256",
     "TopicDurabilityConfig",
     "Verdict",
 ]
 
 Durability = Literal["fsync", "os", "memory"]
 Verdict = Literal["allow", "deny"]
+JwtAlgorithm = Literal[
+    "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA",
+    "HS256", "HS384", "HS512",
+]  # fmt: skip
 if TYPE_CHECKING:
     _ProtocolName = str
     _Right = str
@@ -70,7 +80,7 @@ _DURABILITY = {
 _Text = Annotated[str, Meta(min_length=1)]
 _Count = Annotated[int, Meta(ge=1)]
 _Seconds = Annotated[float, Meta(gt=0, le=86_400)]
-_Sha256 = Annotated[str, Meta(pattern="^[0-9a-fA-F]{64}$", title="64 hexadecimal digits")]
+Sha256 = Annotated[str, Meta(pattern="^[0-9a-fA-F]{64}$", title="64 hexadecimal digits")]
 
 
 class _Table(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -127,6 +137,7 @@ class HttpConfig(_Table, frozen=True):
 
     address: _Text | None = None
     anonymous: bool | None = None
+    cleartext_credentials: bool | None = None
 
     @property
     def place(self) -> Address | None:
@@ -134,7 +145,13 @@ class HttpConfig(_Table, frozen=True):
         if self.address is None:
             return None
         found = parse_address(f"tcp://{self.address}")
-        return Address("ws", found.host, found.port, anonymous=self.anonymous)
+        return Address(
+            "ws",
+            found.host,
+            found.port,
+            anonymous=self.anonymous,
+            cleartext_credentials=self.cleartext_credentials,
+        )
 
 
 class FlightConfig(_Table, frozen=True):
@@ -142,8 +159,10 @@ class FlightConfig(_Table, frozen=True):
 
     address: str = ""
     anonymous: bool | None = None
+    cleartext_credentials: bool | None = None
     certificate: _Text | None = None
     key: _Text | None = None
+    client_ca: _Text | None = None
 
     @property
     def place(self) -> Address | None:
@@ -153,7 +172,12 @@ class FlightConfig(_Table, frozen=True):
         secure = self.certificate is not None or self.key is not None
         address = parse_address(f"{'tls' if secure else 'tcp'}://{self.address}")
         return dataclasses.replace(
-            address, anonymous=self.anonymous, certificate=self.certificate, key=self.key
+            address,
+            anonymous=self.anonymous,
+            cleartext_credentials=self.cleartext_credentials,
+            certificate=self.certificate,
+            key=self.key,
+            client_ca=self.client_ca,
         )
 
 
@@ -215,8 +239,11 @@ class ListenerConfig(_Table, frozen=True):
     echo: bool | None = None
     strict: bool | None = None
     anonymous: bool | None = None
+    cleartext_credentials: bool | None = None
     certificate: _Text | None = None
     key: _Text | None = None
+    client_ca: _Text | None = None
+    client_certificate: ClientCertificate | None = None
     mode: _Text | None = None
     origins: Annotated[tuple[_Text, ...], Meta(min_length=1)] | None = None
 
@@ -274,7 +301,24 @@ class IdentityConfig(_Table, frozen=True):
     identity: Annotated[
         str, Meta(min_length=1, extra={"bytes_max": bounds.IDENTITY_NAME_BYTES_MAX})
     ]
-    key_sha256: _Sha256
+    key_sha256: Sha256
+
+
+class CertificateConfig(_Table, frozen=True):
+    """`certificate` of a principal: a name in client certificates, exactly as it stands there.
+
+    Either the whole `subject` as in RFC 4514, or one subject alternative name with its type.
+    """
+
+    subject: _Text | None = None
+    san: _Text | None = None
+
+
+class JwtConfig(_Table, frozen=True):
+    """`jwt` of a principal: tokens of an issuer for a subject, by default the principal's name."""
+
+    issuer: _Text
+    subject: _Text | None = None
 
 
 class PrincipalConfig(_Table, frozen=True):
@@ -282,12 +326,34 @@ class PrincipalConfig(_Table, frozen=True):
 
     name: _Text
     token: _Text | None = None
+    token_sha256: Sha256 | None = None
     basic: BasicConfig | None = None
-    api_key_sha256: _Sha256 | None = None
+    api_key_sha256: Sha256 | None = None
     identity_key: IdentityConfig | None = msgspec.field(name=IDENTITY_TABLE, default=None)
+    jwt: JwtConfig | None = None
+    certificate: CertificateConfig | None = None
+    networks: Annotated[tuple[_Text, ...], Meta(min_length=1)] | None = None
+    only_from: Annotated[tuple[_Text, ...], Meta(min_length=1)] | None = None
     default: Verdict | None = None
     roles: tuple[_Text, ...] = ()
     rule: tuple[RuleConfig, ...] = ()
+
+
+class JwtIssuerConfig(_Table, frozen=True):
+    """`[[jwt]]`: an issuer of JSON Web Tokens, whose signatures are verified with `keys`."""
+
+    issuer: _Text
+    audience: _Text
+    algorithms: Annotated[tuple[JwtAlgorithm, ...], Meta(min_length=1)]
+    keys: Annotated[tuple[_Text, ...], Meta(min_length=1, max_length=bounds.JWT_KEYS_MAX)]
+    claim: _Text = "sub"
+    leeway_seconds: Annotated[float, Meta(ge=0, le=300)] = bounds.JWT_LEEWAY_SECONDS
+
+
+class AuthConfig(_Table, frozen=True):
+    """`[auth]`: the file that `penstock user` maintains."""
+
+    users: _Text | None = None
 
 
 class AnonymousConfig(_Table, frozen=True):
@@ -319,10 +385,12 @@ class Config(_Table, frozen=True):
     herald: HeraldConfig = HeraldConfig()
     hooks: HooksConfig = HooksConfig()
     audit: AuditConfig = AuditConfig()
+    auth: AuthConfig = AuthConfig()
     anonymous: AnonymousConfig = AnonymousConfig()
     role: tuple[RoleConfig, ...] = ()
     listener: tuple[ListenerConfig, ...] = ()
     principal: tuple[PrincipalConfig, ...] = ()
+    jwt: tuple[JwtIssuerConfig, ...] = ()
     program: tuple[ProgramConfig, ...] = ()
 
     @property

@@ -2,27 +2,18 @@
 
 from typing import Final
 
-import argon2
-
 from penstock.errors import BadAddress, CertificateUnusable, InvalidPattern
 from penstock.limits import TOPIC_NAME_BYTES_MAX
 from penstock.model import is_publishable
 from penstock.patterns import compile_pattern
 from penstock.replay import split_replay
-from penstock.server.config import (
-    IDENTITY_TABLE,
-    Config,
-    ListenerConfig,
-    PrincipalConfig,
-    RuleConfig,
-)
+from penstock.server.config import Config, ListenerConfig, RuleConfig
+from penstock.server.config_principals import check_issuers, check_principals, has_secrets
 from penstock.settings import Check, Problems, run_checks
 from penstock.transport.addresses import Address
 from penstock.transport.tls import server_context
 
 __all__ = ["check"]
-
-ARGON2_MEMORY_KIB_MAX = 1024 * 1024
 
 
 def check(config: Config, problems: Problems) -> None:
@@ -117,45 +108,11 @@ def _check_rules(rules: tuple[RuleConfig, ...], key: str, problems: Problems) ->
 
 
 def _check_principals(config: Config, problems: Problems) -> None:
-    taken: dict[tuple[str, str], int] = {}
+    check_principals(config, problems)
     for index, principal in enumerate(config.principal):
         key = f"principal[{index}]"
-        credentials = _credentials(principal)
-        if not credentials:
-            names = f"token, basic, api_key_sha256 or {IDENTITY_TABLE}"
-            problems.add(key, f"expected at least one of {names}")
-        for name, value in (("name", principal.name), *credentials.items()):
-            owner = taken.setdefault((name, value), index)
-            if owner != index:
-                problems.add(f"{key}.{name}", f"principal[{owner}] has the same; expected another")
-        if principal.basic is not None:
-            _check_password_hash(principal.basic.password_hash, key, problems)
         _check_rules(principal.rule, key, problems)
         _check_role_names(config, principal.roles, key, problems)
-
-
-def _credentials(principal: PrincipalConfig) -> dict[str, str]:
-    """Return the credentials that must be unique among principals, by key."""
-    found = {
-        "token": principal.token,
-        "basic.username": principal.basic and principal.basic.username,
-        "api_key_sha256": principal.api_key_sha256 and principal.api_key_sha256.lower(),
-        f"{IDENTITY_TABLE}.identity": principal.identity_key and principal.identity_key.identity,
-    }
-    return {key: value for key, value in found.items() if value}
-
-
-def _check_password_hash(encoded: str, key: str, problems: Problems) -> None:
-    try:
-        parameters = argon2.extract_parameters(encoded)
-    except argon2.exceptions.InvalidHashError:
-        parameters = None
-    if parameters is None or parameters.type is not argon2.Type.ID:
-        problem = "expected an argon2id hash; `penstock hash-password` prints one"
-        problems.add(f"{key}.basic.password_hash", problem)
-    elif parameters.memory_cost > ARGON2_MEMORY_KIB_MAX:
-        problem = f"expected a hash that takes at most {ARGON2_MEMORY_KIB_MAX} KiB of memory"
-        problems.add(f"{key}.basic.password_hash", problem)
 
 
 def _check_http(config: Config, problems: Problems) -> None:
@@ -174,10 +131,15 @@ def _check_http(config: Config, problems: Problems) -> None:
     listeners = filter(None, map(_address, config.listener))
     shared = next((each for each in listeners if address.beside(each)), None)
     if shared is not None:  # its own problems are reported as those of the listener
+        same = f"of {shared.location}, at the same address"
         if anonymous is not None and shared.accepts_anonymous is not anonymous:
-            problem = f"expected the same as anonymous of {shared.location}, at the same address"
-            problems.add("http.anonymous", problem)
+            problems.add("http.anonymous", f"expected the same as anonymous {same}")
+        cleartext = config.http.cleartext_credentials
+        if cleartext not in {None, shared.cleartext_credentials}:
+            problem = f"expected the same as cleartext_credentials {same}"
+            problems.add("http.cleartext_credentials", problem)
         return
+    _check_cleartext(address, "http.address", config, problems)
     if address.accepts_anonymous or config.principal:
         return
     if address.is_loopback:
@@ -208,9 +170,12 @@ def _check_flight(config: Config, problems: Problems) -> None:
         problems.add("flight.address", problem)
     if (address.certificate is None) is not (address.key is None):
         problems.add("flight", "expected both certificate and key, or neither")
+    elif address.client_ca is not None and address.certificate is None:
+        problems.add("flight", "client_ca needs certificate and key")
     else:
         _check_certificate(address, "flight", problems)
     _check_access(address, "flight", config, problems)
+    _check_cleartext(address, "flight.address", config, problems)
 
 
 def _check_listeners(config: Config, problems: Problems) -> None:
@@ -227,6 +192,8 @@ def _check_listeners(config: Config, problems: Problems) -> None:
             problems.add(f"{key}.url", f"listener[{first}] is at the same address")
         _check_certificate(address, key, problems)
         _check_access(address, key, config, problems)
+        if address.protocol is None or address.protocol.credentials:
+            _check_cleartext(address, key, config, problems)
 
 
 def _address(listener: ListenerConfig) -> Address | None:
@@ -244,7 +211,12 @@ def _check_certificate(address: Address, key: str, problems: Problems) -> None:
         problems.add(key, problem)
         return
     try:
-        server_context(address.certificate, address.key)
+        server_context(
+            address.certificate,
+            address.key,
+            client_ca=address.client_ca,
+            client_certificate=address.client_certificate or "required",
+        )
     except CertificateUnusable as error:
         problems.add(key, str(error))
 
@@ -254,11 +226,12 @@ def _check_access(address: Address, key: str, config: Config, problems: Problems
     if address.accepts_anonymous:
         return
     protocol = address.protocol
-    if protocol is not None and not protocol.credentials:
+    if protocol is not None and not protocol.credentials and not _identifies(address, config):
         problems.add(
             key,
             f"{address.location} would refuse every client: {protocol.label} clients have no "
-            "credentials; set anonymous = true, or listen on 127.0.0.1",
+            "credentials; give principals networks, or client certificates with tls:// and "
+            "client_ca; or set anonymous = true, or listen on 127.0.0.1",
         )
     elif config.principal:
         return
@@ -276,6 +249,28 @@ def _check_access(address: Address, key: str, config: Config, problems: Problems
         )
 
 
+def _identifies(address: Address, config: Config) -> bool:
+    """Return whether a connection to a listener can identify a client, without credentials."""
+    return any(
+        each.networks is not None
+        or (each.certificate is not None and address.client_ca is not None)
+        for each in config.principal
+    )
+
+
+def _check_cleartext(address: Address, key: str, config: Config, problems: Problems) -> None:
+    """Reject a public listener without TLS, unless it says what becomes of credentials."""
+    if address.accepts_credentials or address.cleartext_credentials is not None:
+        return
+    if any(map(has_secrets, config.principal)):
+        problems.add(
+            key,
+            f"credentials sent to {address.host}:{address.port} could be read on their way: use "
+            "TLS or 127.0.0.1, or set cleartext_credentials: true on a closed network, false to "
+            "refuse them here",
+        )
+
+
 _CHECKS: Final[tuple[Check[Config], ...]] = (
     (_check_channels, frozenset({"herald"})),
     (_check_replay, frozenset({"herald", "broker"})),
@@ -283,7 +278,8 @@ _CHECKS: Final[tuple[Check[Config], ...]] = (
     (_check_log, frozenset({"log", "broker"})),
     (_check_roles, frozenset({"role"})),
     (_check_anonymous, frozenset({"anonymous", "role"})),
-    (_check_principals, frozenset({"principal", "role"})),
+    (_check_principals, frozenset({"principal", "role", "jwt", "auth"})),
+    (check_issuers, frozenset({"jwt"})),
     (_check_http, frozenset({"http", "listener", "principal"})),
     (_check_flight, frozenset({"flight", "broker", "principal"})),
     (_check_listeners, frozenset({"listener", "principal"})),

@@ -16,6 +16,7 @@ from penstock.errors import BadAddress
 from penstock.server.config import Config, Durability, HttpConfig, ListenerConfig
 from penstock.server.config_checks import check
 from penstock.server.config_environment import CONFIG_VARIABLE, read_environment
+from penstock.server.users_file import merge_users
 from penstock.settings import (
     Problems,
     TomlFile,
@@ -95,6 +96,9 @@ def load_sources(
     settings |= read_environment(environment, problems)
     settings |= _read_options(options or {}, problems)
     _set_default_addresses(settings, problems)
+    if "auth.users" in settings and "principal" not in problems.tables:
+        users = Path(settings["auth.users"])
+        settings["principal"] = merge_users(settings.get("principal", ()), users, problems)
     config = build(Config, settings)
     check(config, problems)
     problems.raise_found()
@@ -163,9 +167,13 @@ def _anchored(values: dict[str, Any], folder: Path) -> dict[str, Any]:
     tables: list[tuple[object, tuple[str, ...]]] = [
         (values.get("data"), ("folder",)),
         (values.get("audit"), ("file",)),
-        (values.get("flight"), ("certificate", "key")),
+        (values.get("flight"), ("certificate", "key", "client_ca")),
+        (values.get("auth"), ("users",)),
     ]
-    for key, names in (("listener", ("certificate", "key")), ("program", ("folder",))):
+    for key, names in (
+        ("listener", ("certificate", "key", "client_ca")),
+        ("program", ("folder",)),
+    ):
         lists = values.get(key)
         if isinstance(lists, list):
             tables += [(each, names) for each in lists]
@@ -173,4 +181,11 @@ def _anchored(values: dict[str, Any], folder: Path) -> dict[str, Any]:
         for name in paths:
             if isinstance(table, dict) and isinstance(table.get(name), str) and table[name]:
                 table[name] = str(folder / table[name])
+    issuers = values.get("jwt")
+    for issuer in issuers if isinstance(issuers, list) else ():
+        keys = issuer.get("keys") if isinstance(issuer, dict) else None
+        if isinstance(keys, list):
+            issuer["keys"] = [
+                str(folder / each) if isinstance(each, str) else each for each in keys
+            ]
     return values

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import ssl
 from collections import Counter
 from collections.abc import Callable
 from typing import Final, Protocol
@@ -13,6 +14,7 @@ from penstock.gateway.detector import handler_for
 from penstock.gateway.options import GatewayOptions
 from penstock.limits import EVICTION_SEARCH_MAX, SESSIONS_MAX
 from penstock.ports import Handler, Link
+from penstock.transport.tls import TlsSettings
 
 __all__ = ["BaseListener", "ConnectionLimit", "Holder", "SocketLink"]
 
@@ -150,11 +152,14 @@ class BaseListener:
         broker: Broker,
         options: GatewayOptions | None,
         connection_limit: ConnectionLimit | None,
+        *,
+        tls: TlsSettings | None = None,
     ) -> None:
         self.congested_bytes = broker.settings.out_buffer_bytes_max // 4
         self._broker = broker
         self._options = options or GatewayOptions()
         self._connection_limit = connection_limit or ConnectionLimit()
+        self._tls = tls
         self._links: dict[Link, Holder | None] = {}
         self._empty = asyncio.Event()
 
@@ -162,6 +167,15 @@ class BaseListener:
     def connections(self) -> int:
         """See Listener."""
         return len(self._links)
+
+    @property
+    def tls_context(self) -> ssl.SSLContext | None:
+        """The TLS context of all connections; None without TLS."""
+        return None if self._tls is None else self._tls.context
+
+    def reload_certificate(self) -> bool:
+        """See Listener."""
+        return False if self._tls is None else self._tls.reload()
 
     def closed(self, link: Link) -> None:
         """Count a closed connection. Transports call this; see their owner protocols."""

@@ -5,17 +5,20 @@ verification of a password, so response times do not reveal which names exist.
 """
 
 import asyncio
+import contextlib
+import dataclasses
 import hashlib
 import hmac
 import secrets
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 import argon2
 
-from penstock.core.access import Action, Principal, Rule
-from penstock.errors import AuthenticationFailed, PeerError
+from penstock.core.access import Action, Peer, Principal, Rule
+from penstock.errors import AuthenticationFailed, ConfigError, PeerError
+from penstock.limits import PASSWORD_BYTES_MAX
 from penstock.server.config import (
     AnonymousConfig,
     Config,
@@ -23,13 +26,21 @@ from penstock.server.config import (
     RuleConfig,
     Verdict,
 )
+from penstock.server.credential_table import (
+    CredentialTable,
+    digest_of,
+    fingerprint,
+    read_credentials,
+)
+from penstock.server.jwt_tokens import UnusableKey, read_issuer
+from penstock.server.login_throttle import GuessLimit, PasswordThrottle
+from penstock.server.networks import contains
+from penstock.server.password_queue import BASIC, PasswordQueue
 
-__all__ = ["Authenticator", "hash_key", "hash_password"]
+__all__ = ["ANONYMOUS", "NO_PEER", "Authenticator", "KnownPeer", "hash_key", "hash_password"]
 
-VERIFICATIONS_AT_ONCE_MAX: Final = 2
-"""Passwords verified at the same time. Each needs a core and, by default, 64 MiB."""
-VERIFICATIONS_WAITING_MAX: Final = 256
-"""Passwords that wait for verification; further clients are refused."""
+ANONYMOUS: Final = "anonymous"
+"""The name of the principal of clients without credentials; no other may have it."""
 
 
 def hash_password(password: str) -> str:
@@ -42,6 +53,18 @@ def hash_key(key: bytes) -> str:
     return hashlib.sha256(key).hexdigest()
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class KnownPeer:
+    """The peer of a connection that is not a link, see core.access.Peer."""
+
+    host: str = ""
+    certificate_names: frozenset[str] = frozenset()
+    has_left: bool = False
+
+
+NO_PEER: Final = KnownPeer()
+
+
 class Authenticator:
     """Finds the principal of credentials. `update` replaces the configuration in place.
 
@@ -50,26 +73,30 @@ class Authenticator:
     """
 
     def __init__(self, config: Config) -> None:
-        self.anonymous = Principal("anonymous")
-        self.local_anonymous = Principal("anonymous")
+        self.anonymous = Principal(ANONYMOUS, is_anonymous=True)
+        self.local_anonymous = Principal(ANONYMOUS, is_anonymous=True)
         """Anonymous clients of listeners that no other machine can reach."""
         self._principals: dict[str, Principal] = {}
-        self._tokens: list[tuple[bytes, Principal]] = []
-        self._api_keys: list[tuple[bytes, Principal]] = []
-        self._identities: dict[str, tuple[bytes, Principal]] = {}
-        self._users: dict[str, tuple[str, Principal]] = {}
-        self._decoys: list[str] = []
+        self._fingerprints: dict[str, object] = {}
+        self._credentials: CredentialTable
         self._decoy_secret = secrets.token_bytes(16)
-        self._verifying = 0
+        self._throttle = PasswordThrottle()
+        self._guesses = GuessLimit()
+        self._queue = PasswordQueue()
         self._checks: set[asyncio.Task[None]] = set()
-        self._threads = ThreadPoolExecutor(
-            VERIFICATIONS_AT_ONCE_MAX, thread_name_prefix="penstock-passwords"
-        )
         self.update(config)
 
     def update(self, config: Config) -> frozenset[str]:
-        """Replace the principals; return the names of those that were removed."""
+        """Replace the principals; return the names of those whose log-ins are void.
+
+        Those are the removed ones, and those whose credentials differ in any way. Raise ConfigError
+        and change nothing if a key file cannot be used.
+        """
         before = self._principals
+        try:
+            issuers = {each.issuer: read_issuer(each) for each in config.jwt}
+        except UnusableKey as error:
+            raise ConfigError("jwt", "keys", str(error)) from None
         self._principals = {
             each.name: before.get(each.name) or Principal(each.name) for each in config.principal
         }
@@ -79,91 +106,202 @@ class Authenticator:
         _set_rules(self.anonymous, rules, default)
         # As long as nothing is configured, clients on this machine may administer the broker.
         _set_rules(self.local_anonymous, rules, default, administers=not rules and default is None)
-        gone = before.keys() - self._principals.keys()
-        for name in gone:
+        for name in before.keys() - self._principals.keys():
             _set_rules(before[name], (), "deny")
-        self._read_credentials(config)
-        return frozenset(gone)
+        ranges = tuple((each.name, each.networks) for each in config.principal if each.networks)
+        fingerprints = {each.name: fingerprint(each, issuers, ranges) for each in config.principal}
+        void = {
+            name
+            for name, before_update in self._fingerprints.items()
+            if fingerprints.get(name) != before_update
+        }
+        self._fingerprints = fingerprints
+        self._credentials = read_credentials(config, self._principals, issuers)
+        for name in void:
+            before[name].credentials_version += 1
+        return frozenset(void)
 
-    def _read_credentials(self, config: Config) -> None:
-        self._tokens.clear()
-        self._api_keys.clear()
-        self._identities.clear()
-        self._users.clear()
-        for each in config.principal:
-            principal = self._principals[each.name]
-            if each.token is not None:
-                self._tokens.append((_digest(each.token), principal))
-            if each.api_key_sha256 is not None:
-                self._api_keys.append((bytes.fromhex(each.api_key_sha256), principal))
-            if each.identity_key is not None:
-                digest = bytes.fromhex(each.identity_key.key_sha256)
-                self._identities[each.identity_key.identity] = (digest, principal)
-            if each.basic is not None:
-                self._users[each.basic.username] = (each.basic.password_hash, principal)
-        self._decoys = [encoded for encoded, _ in self._users.values()]
+    def revoke(self, names: frozenset[str]) -> None:
+        """Void the log-ins of principals whose credentials are the same."""
+        for name in names & self._principals.keys():
+            self._principals[name].credentials_version += 1
 
     @property
     def principals(self) -> Mapping[str, Principal]:
         """All principals with credentials, by name."""
         return self._principals
 
+    @property
+    def active(self) -> bool:
+        """See core.access.Authenticator."""
+        return bool(self._principals)
+
+    @property
+    def password_checks(self) -> int:
+        """Number of passwords that wait for verification."""
+        return len(self._queue)
+
+    # --- Certificates and addresses ---------------------------------------------------------------
+
+    def identify(self, peer: Peer) -> Principal | None:
+        """See core.access.Authenticator: a certificate counts before an address."""
+        known = self._credentials
+        found = {
+            principal.name: principal
+            for name in peer.certificate_names
+            if (principal := known.certificates.get(name)) is not None
+        }
+        if len(found) > 1:
+            raise AuthenticationFailed("certificate", f"of several: {', '.join(sorted(found))}")
+        for principal in found.values():
+            return self._allowed_from(principal, peer, "certificate")
+        by_address = known.networks.find(peer.host)
+        if by_address is None:
+            return None
+        return self._allowed_from(by_address, peer, "address")
+
+    def _allowed_from(self, principal: Principal, peer: Peer, kind: str) -> Principal:
+        networks = self._credentials.only_from.get(principal.name)
+        if networks is not None and not contains(networks, peer.host):
+            reason = f"{principal.name} is not accepted from {peer.host or 'this machine'}"
+            raise AuthenticationFailed(kind, reason)
+        return principal
+
     # --- fleximq, section 5.2 ---------------------------------------------------------------------
 
-    def verify_token(self, token: str) -> Principal:
-        """Return the principal of a token; raise AuthenticationFailed."""
-        return _find("token", _digest(token), self._tokens)
+    def verify_token(self, token: str, peer: Peer = NO_PEER) -> Principal:
+        """Return the principal of a token or JSON Web Token; raise AuthenticationFailed."""
+        digest = digest_of(token)
+        with self._guess(peer, digest, "token"):
+            if self._credentials.jwt.accepts(token):
+                try:
+                    found = _find("token", digest, self._credentials.tokens)
+                except AuthenticationFailed:
+                    found = self._verify_jwt(token)
+            else:
+                found = _find("token", digest, self._credentials.tokens)
+            return self._allowed_from(found, peer, "token")
 
-    def verify_api_key(self, api_key: str) -> Principal:
-        """Return the principal of an API key; raise AuthenticationFailed."""
-        return _find("API key", _digest(api_key), self._api_keys)
+    def _verify_jwt(self, token: str) -> Principal:
+        known = self._credentials
+        verified = known.jwt.verify(token)
+        found = known.subjects.get((verified.issuer, verified.subject))
+        if found is None:
+            raise AuthenticationFailed("token", "its subject is no principal")
+        return found
 
-    def verify_bearer(self, secret: str) -> Principal:
-        """Return the principal of a token or an API key; raise AuthenticationFailed."""
+    def seconds_left(self, token: str) -> float | None:
+        """See core.access.Authenticator."""
+        known = self._credentials
+        if not known.jwt.accepts(token):
+            return None
         try:
-            return self.verify_token(secret)
-        except AuthenticationFailed:
-            return _find("token", _digest(secret), self._api_keys)
+            return max(known.jwt.verify(token).expires_at - time.time(), 0.0)
+        except AuthenticationFailed:  # a static token that looks like one, or it has just expired
+            static = any(hmac.compare_digest(each, digest_of(token)) for each, _ in known.tokens)
+            return None if static else 0.0
 
-    async def verify_basic(self, username: str, password: str) -> Principal:
+    def verify_api_key(self, api_key: str, peer: Peer = NO_PEER) -> Principal:
+        """Return the principal of an API key; raise AuthenticationFailed."""
+        digest = digest_of(api_key)
+        with self._guess(peer, digest, "API key"):
+            found = _find("API key", digest, self._credentials.api_keys)
+            return self._allowed_from(found, peer, "API key")
+
+    def verify_bearer(self, secret: str, peer: Peer = NO_PEER) -> Principal:
+        """Return the principal of a token or an API key; raise AuthenticationFailed.
+
+        Threads may call this.
+        """
+        digest = digest_of(secret)
+        try:
+            found = _find("token", digest, self._credentials.api_keys)
+        except AuthenticationFailed:
+            return self.verify_token(secret, peer)
+        with self._guess(peer, digest, "API key"):
+            return self._allowed_from(found, peer, "API key")
+
+    @contextlib.contextmanager
+    def _guess(self, peer: Peer, digest: bytes, kind: str) -> Iterator[None]:
+        """Refuse an address that has made too many guesses; count one that fails."""
+        if self._guesses.reached(peer.host):
+            raise AuthenticationFailed(kind, "too many wrong ones from this address")
+        try:
+            yield
+        except AuthenticationFailed:
+            self._guesses.failed(peer.host, digest)
+            raise
+
+    async def verify_basic(self, username: str, password: str, peer: Peer = NO_PEER) -> Principal:
         """Return the principal of a user name and password; raise AuthenticationFailed.
 
-        The verification takes tens of milliseconds and runs in a thread.
+        The verification takes tens of milliseconds and runs in a thread. After some wrong passwords
+        for a user name, further ones from the same address are refused for a while.
         """
-        if not self._users:
-            raise AuthenticationFailed("user name and password", "nobody has a password")
-        if self._verifying >= VERIFICATIONS_WAITING_MAX:
-            raise AuthenticationFailed("user name and password", "too many wait for theirs")
-        known = self._users.get(username)
+        users = self._credentials.users
+        if not users:
+            raise AuthenticationFailed(BASIC, "nobody has a password")
+        encoded_password = password.encode("utf-8", "surrogatepass")
+        if len(encoded_password) > PASSWORD_BYTES_MAX:
+            raise AuthenticationFailed(BASIC, f"longer than {PASSWORD_BYTES_MAX} bytes")
+
+        def admit() -> None:
+            seconds = self._throttle.seconds_left(peer.host, username)
+            if seconds:
+                reason = f"too many wrong passwords, wait {seconds:.1f} s"
+                raise AuthenticationFailed(BASIC, reason)
+
+        admit()
+        known = users.get(username)
         encoded = known[0] if known is not None else self._decoy(username)
-        self._verifying += 1
-        try:
-            right = await asyncio.get_running_loop().run_in_executor(
-                self._threads, _is_password, encoded, password
-            )
-        finally:
-            self._verifying -= 1
-        if known is None:
-            raise AuthenticationFailed("user name and password", "unknown user name")
-        if not right:
-            raise AuthenticationFailed("user name and password", "wrong password")
-        if self._users.get(username) != known:
-            raise AuthenticationFailed("user name and password", "changed meanwhile")
-        return known[1]
+
+        def count(right: bool) -> None:  # noqa: FBT001
+            if known is None or not right:
+                self._throttle.failed(peer.host, username)
+            else:
+                self._throttle.succeeded(peer.host, username)
+
+        right = await self._queue.run(
+            peer,
+            admit=admit,
+            verify=lambda: _is_password(encoded, encoded_password),
+            count=count,
+        )
+        if known is None or not right:
+            reason = "unknown user name" if known is None else "wrong password"
+            raise AuthenticationFailed(BASIC, reason)
+        if self._credentials.users.get(username) != known:
+            raise AuthenticationFailed(BASIC, "changed meanwhile")
+        return self._allowed_from(known[1], peer, BASIC)
 
     def check_basic(
-        self, username: str, password: str, then: Callable[[Principal | PeerError], None]
-    ) -> None:
+        self,
+        username: str,
+        password: str,
+        peer: Peer,
+        then: Callable[[Principal | PeerError], None],
+    ) -> Callable[[], None]:
         """See core.access.Authenticator."""
-        task = asyncio.get_running_loop().create_task(self._check_basic(username, password, then))
+        check = self._check_basic(username, password, peer, then)
+        task = asyncio.get_running_loop().create_task(check)
         self._checks.add(task)
         task.add_done_callback(self._checks.discard)
 
+        def cancel() -> None:
+            if task is not asyncio.current_task():
+                task.cancel()
+
+        return cancel
+
     async def _check_basic(
-        self, username: str, password: str, then: Callable[[Principal | PeerError], None]
+        self,
+        username: str,
+        password: str,
+        peer: Peer,
+        then: Callable[[Principal | PeerError], None],
     ) -> None:
         try:
-            found: Principal | PeerError = await self.verify_basic(username, password)
+            found: Principal | PeerError = await self.verify_basic(username, password, peer)
         except AuthenticationFailed as error:
             found = error
         then(found)
@@ -173,33 +311,35 @@ class Authenticator:
 
         It is one of the configured hashes, so it takes the same time as a known name.
         """
-        mark = hmac.digest(self._decoy_secret, username.encode(), "sha256")
-        return self._decoys[int.from_bytes(mark[:8], "big") % len(self._decoys)]
+        decoys = self._credentials.decoys
+        mark = hmac.digest(self._decoy_secret, username.encode("utf-8", "surrogatepass"), "sha256")
+        return decoys[int.from_bytes(mark[:8], "big") % len(decoys)]
 
     # --- Identity names and keys ------------------------------------------------------------------
 
     def requires_key(self, identity: str) -> bool:
         """Return whether an identity name belongs to a principal and so requires a key."""
-        return identity in self._identities
+        return identity in self._credentials.identities
 
-    def verify_identity_key(self, identity: str, key: bytes) -> Principal:
+    def verify_identity_key(self, identity: str, key: bytes, peer: Peer = NO_PEER) -> Principal:
         """Return the principal of an identity name and key; raise AuthenticationFailed."""
         found = hashlib.sha256(key).digest()
-        digest, principal = self._identities.get(identity, (bytes(len(found)), None))
-        right = hmac.compare_digest(found, digest)
-        if principal is None:
-            raise AuthenticationFailed("identity", "unknown identity name")
-        if not right:
-            raise AuthenticationFailed("identity", "wrong key")
-        return principal
+        with self._guess(
+            peer, hashlib.sha256(identity.encode() + b"\0" + key).digest(), "identity"
+        ):
+            digest, principal = self._credentials.identities.get(
+                identity, (bytes(len(found)), None)
+            )
+            right = hmac.compare_digest(found, digest)
+            if principal is None:
+                raise AuthenticationFailed("identity", "unknown identity name")
+            if not right:
+                raise AuthenticationFailed("identity", "wrong key")
+            return self._allowed_from(principal, peer, "identity")
 
     def close(self) -> None:
         """Stop the threads."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
-
-
-def _digest(secret: str) -> bytes:
-    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
+        self._queue.close()
 
 
 def _find(kind: str, digest: bytes, known: Sequence[tuple[bytes, Principal]]) -> Principal:
@@ -212,9 +352,9 @@ def _find(kind: str, digest: bytes, known: Sequence[tuple[bytes, Principal]]) ->
     return found
 
 
-def _is_password(encoded: str, password: str) -> bool:
+def _is_password(encoded: str, password: bytes) -> bool:
     try:
-        return argon2.PasswordHasher().verify(encoded, password.encode("utf-8", "surrogatepass"))
+        return argon2.PasswordHasher().verify(encoded, password)
     except argon2.exceptions.VerificationError:
         return False
 

@@ -25,7 +25,7 @@ from penstock.transport.ipc import SOCKET_MODE, ClaimedPath, claim_path, resolve
 from penstock.transport.origin_policy import OriginPolicy
 from penstock.transport.stdio import Program, Supervisor
 from penstock.transport.stream import ReceiveBuffer, StreamConnection
-from penstock.transport.tls import server_context
+from penstock.transport.tls import TlsSettings
 from penstock.transport.tls_handshake import TlsHandshake
 from penstock.transport.udp import DatagramEndpoint, DatagramSession
 from penstock.transport.web_connection import HttpArrival, WebConnection
@@ -58,6 +58,12 @@ class Listener(Protocol):
     async def start(self) -> None:
         """Accept clients; raise an OperatorError if the address cannot be used."""
 
+    def reload_certificate(self) -> bool:
+        """Read the certificate again, for new connections; raise CertificateUnusable.
+
+        Return whether the authorities of client certificates changed.
+        """
+
     def stop_accepting(self) -> None:
         """Accept no more clients."""
 
@@ -78,6 +84,8 @@ def options_for(address: Address, options: GatewayOptions | None = None) -> Gate
         given["strict"] = address.strict
     if address.anonymous is False:
         given["anonymous"] = None
+    if not address.accepts_credentials:
+        given["accepts_credentials"] = False
     return dataclasses.replace(options, **given)  # type: ignore[arg-type]
 
 
@@ -120,12 +128,17 @@ def new_listener(
             )
 
 
-def _tls(address: Address) -> ssl.SSLContext | None:
+def _tls(address: Address) -> TlsSettings | None:
     if not address.is_secure:
         return None
     if address.certificate is None or address.key is None:
         raise BadAddress(str(address), f"{address.scheme}:// needs certificate and key")
-    return server_context(address.certificate, address.key)
+    return TlsSettings(
+        address.certificate,
+        address.key,
+        client_ca=address.client_ca,
+        client_certificate=address.client_certificate or "required",
+    )
 
 
 class StreamListener(BaseListener):
@@ -138,13 +151,12 @@ class StreamListener(BaseListener):
         address: Address = _ANY_PORT,
         *,
         options: GatewayOptions | None = None,
-        tls: ssl.SSLContext | None = None,
+        tls: TlsSettings | None = None,
         connection_limit: ConnectionLimit | None = None,
     ) -> None:
-        super().__init__(broker, options, connection_limit)
+        super().__init__(broker, options, connection_limit, tls=tls)
         self.buffer = buffer
         self.address = address
-        self._tls = tls
         self._server: asyncio.Server | None = None
         self._claimed: ClaimedPath | None = None
         self._handshakes: set[TlsHandshake] = set()
@@ -159,7 +171,9 @@ class StreamListener(BaseListener):
         if self.address.scheme == "ipc":
             await self._start_ipc()
             return
-        host, port = await self.listen_tcp(self.address.host, self.address.port, tls=self._tls)
+        host, port = await self.listen_tcp(
+            self.address.host, self.address.port, tls=self.tls_context
+        )
         self.address = dataclasses.replace(self.address, host=host, port=port)
 
     async def listen_tcp(
@@ -301,14 +315,13 @@ class WebSocketListener(BaseListener):
         address: Address,
         *,
         options: GatewayOptions | None = None,
-        tls: ssl.SSLContext | None = None,
+        tls: TlsSettings | None = None,
         connection_limit: ConnectionLimit | None = None,
         context: HttpContext | None = None,
     ) -> None:
-        super().__init__(broker, options, connection_limit)
+        super().__init__(broker, options, connection_limit, tls=tls)
         self.address = address
         self.out_bytes_max = 2 * broker.settings.out_buffer_bytes_max
-        self._tls = tls
         self._context = context or HttpContext(broker)
         self._http = HttpService(self._context, self, address, self._options)
         self._entered: set[WebConnection] = set()
@@ -325,7 +338,7 @@ class WebSocketListener(BaseListener):
         """See Listener."""
         try:
             host, port = await self._endpoint.listen(
-                self.address.host, self.address.port, tls=self._tls
+                self.address.host, self.address.port, tls=self.tls_context
             )
         except OSError as error:
             raise cannot_listen(self.url, error) from None

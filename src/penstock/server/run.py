@@ -1,7 +1,9 @@
 """A broker process: started from a configuration, reloaded, stopped."""
 
 import asyncio
+import contextlib
 import dataclasses
+import hashlib
 import signal
 import sys
 from collections.abc import Callable
@@ -11,7 +13,9 @@ from typing import Final
 import structlog
 
 import penstock
-from penstock.errors import OperatorError
+from penstock.core.access import Peer, Principal
+from penstock.core.sessions import Session
+from penstock.errors import AuthenticationFailed, OperatorError
 from penstock.gateway.options import GatewayOptions
 from penstock.limits import SESSIONS_MAX
 from penstock.ports import NO_AUDIT, AuditEvent
@@ -51,6 +55,8 @@ class Running:
     audit: AuditLog | None = None
     stopped: bool = False
     """Whether all connections are closed and the log is closed."""
+    flight_files: bytes = b""
+    """Digest of the certificates of Flight, which cannot change while it runs."""
     http: Address | None = None
     """Address of the extra HTTP listener, where no WebSocket listener has it."""
 
@@ -94,11 +100,13 @@ class Running:
         if address is None:
             return
         options = self._options(address)
+        self.flight_files = _contents(address)
         self.flight = await self.server.listen_flight(
             address,
             data=Path(self.config.data.folder),
             anonymous=options.anonymous,
-            verify=self.authenticator.verify_bearer if options.authenticator else None,
+            verify=lambda token, peer: _verify_bearer(options, token, peer),
+            identify=self.authenticator.identify,
         )
 
     async def stop(self) -> None:
@@ -119,20 +127,33 @@ class Running:
     def reload(self, new: Config) -> None:
         """Apply the settings of a new configuration that need no restart; log the others.
 
-        Clients whose principal was removed, or that have a subscription or hook which is no longer
-        allowed, are disconnected.
+        Clients are disconnected if their principal was removed, if its credentials changed, if they
+        are anonymous and would now be another principal, or if they have a subscription or hook
+        that is no longer allowed. New connections get the certificates
+        that are in the files now. Raise OperatorError and change nothing.
         """
         old = self.config
         reloaded, waiting = reload(self.config, new)
+        void = self.authenticator.update(reloaded.config)
         self.config = reloaded.config
-        gone = self.authenticator.update(reloaded.config)
+        if self.server.reload_certificates():
+            by_certificate = frozenset(
+                each.name for each in reloaded.config.principal if each.certificate is not None
+            )
+            self.authenticator.revoke(by_certificate - void)
+            void |= by_certificate
+        if self.flight is not None and _contents(self.flight) != self.flight_files:
+            waiting.append("flight.certificate")
         broker = self.server.broker
         self._apply_hooks()
         broker.rules_changed()
         broker.settings = reloaded.config.broker_settings
+        disconnected = 0
         for session in broker.sessions:
-            if session.principal.name in gone:
+            if self._is_void(session, void):
+                disconnected += 1
                 session.link.close()
+                session.link.abort()  # at once, even if the client does not read
         record_changes(
             broker.audit,
             old,
@@ -140,7 +161,23 @@ class Running:
             changed=reloaded.changed,
             needs_restart=waiting,
         )
-        log.info("reloaded", changed=list(reloaded.changed), needs_restart=waiting)
+        log.info(
+            "reloaded",
+            changed=list(reloaded.changed),
+            needs_restart=waiting,
+            disconnected=disconnected,
+        )
+
+    def _is_void(self, session: Session, void: frozenset[str]) -> bool:
+        """Return whether a client would have to log in again."""
+        if not session.principal.is_anonymous:
+            return session.principal.name in void
+        if session.encoding.protocol.identity_key and self.authenticator.requires_key(session.name):
+            return True
+        try:
+            return self.authenticator.identify(session.link) is not None
+        except AuthenticationFailed:
+            return True
 
     def _options(self, address: Address | None) -> GatewayOptions:
         """Return the options of a listener; `address` is None for the broker's own programs."""
@@ -151,7 +188,8 @@ class Running:
         anonymous = known.local_anonymous if local else known.anonymous
         return GatewayOptions(
             anonymous=anonymous if accepts else None,
-            authenticator=self.authenticator if self.authenticator.principals else None,
+            authenticator=self.authenticator,
+            accepts_credentials=address is None or address.accepts_credentials,
             handshake_seconds_max=limits.handshake_seconds_max,
             messages_per_second_max=limits.messages_per_second_max or None,
             handshake_bytes_max=limits.handshake_bytes_max,
@@ -231,18 +269,33 @@ def _connections_max(config: Config, descriptors: Descriptors) -> int:
     return min(wanted, allowed)
 
 
+def _contents(address: Address) -> bytes:
+    """Return a digest of the certificate files of an address; an unreadable one counts as empty."""
+    digest = hashlib.sha256()
+    for path in (address.certificate, address.key, address.client_ca):
+        with contextlib.suppress(OSError):
+            digest.update(hashlib.sha256(Path(path).read_bytes() if path else b"").digest())
+    return digest.digest()
+
+
+def _verify_bearer(options: GatewayOptions, token: str, peer: Peer) -> Principal:
+    """Return the principal of a token of a Flight call; raise AuthenticationFailed."""
+    authenticator = options.active_authenticator(kind="token")
+    if authenticator is None:
+        raise AuthenticationFailed("token", "nobody has credentials")
+    return authenticator.verify_bearer(token, peer)
+
+
 def _reread(running: Running, reread: Callable[[], Config] | None) -> None:
     if running.audit is not None:
         running.audit.reopen()
     if reread is None:
         return
     try:
-        new = reread()
+        running.reload(reread())
     except OperatorError as error:
         log.warning("not reloaded", error=str(error), code=error.code)
         running.server.broker.audit.record(AuditEvent.CONFIGURATION_REJECTED, code=str(error.code))
-        return
-    running.reload(new)
 
 
 def _programs(config: Config) -> list[Program]:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from penstock.core.access import ANYONE, Principal
+from penstock.core.access import ANYONE, Peer, Principal
 from penstock.core.broker import Broker, BrokerSettings
-from penstock.errors import CallerError, CannotListen
+from penstock.errors import CallerError, CannotListen, CertificateUnusable
 from penstock.gateway.options import GatewayOptions
 from penstock.limits import SESSIONS_MAX
 from penstock.ports import NO_AUDIT, Audit, Storage
@@ -118,12 +118,13 @@ class Server:
         *,
         data: Path,
         anonymous: Principal | None = ANYONE,
-        verify: Callable[[str], Principal] | None = None,
+        verify: Callable[[str, Peer], Principal] | None = None,
+        identify: Callable[[Peer], Principal | None] | None = None,
     ) -> Address:
         """Serve Arrow Flight at an address; return it, with the port that replaced port 0.
 
-        `data` is the folder for rows that sinks stage. `verify` returns the principal of a token,
-        or raises AuthenticationFailed. Raise OperatorError, also if the storage keeps no history.
+        `data` is the folder for rows that sinks stage. `anonymous`, `verify` and `identify` are
+        those of FlightAuth. Raise OperatorError, also if the storage keeps no history.
         """
         if not self.storage.keeps_history:
             raise CannotListen(address.location, "there is no log", "set broker.durability")
@@ -136,7 +137,9 @@ class Server:
             storage=self.storage,
             data=data,
             auth=FlightAuth(
-                anonymous=None if address.anonymous is False else anonymous, verify=verify
+                anonymous=None if address.anonymous is False else anonymous,
+                verify=verify,
+                identify=identify,
             ),
             counts=self.http.flight_reads,
         )
@@ -153,6 +156,21 @@ class Server:
         )
         self._listeners.append(listener)
         await listener.start()
+
+    def reload_certificates(self) -> frozenset[str]:
+        """Read the certificates of all listeners again, for new connections.
+
+        Return the URLs of listeners whose client authorities changed. A certificate that cannot be
+        used is logged, and the listener keeps the old one.
+        """
+        changed = set()
+        for listener in self._listeners:
+            try:
+                if listener.reload_certificate():
+                    changed.add(listener.url)
+            except CertificateUnusable as error:
+                logger.warning("certificate not reloaded", listener=listener.url, error=str(error))
+        return frozenset(changed)
 
     async def stop(self, *, seconds_max: float = 5.0) -> None:
         """Stop accepting, flush the storage, drain connections, close.

@@ -20,6 +20,7 @@ from urllib.parse import quote, unquote
 from penstock.errors import BadAddress
 from penstock.model import ByteOrder
 from penstock.protocols import PROTOCOLS, Protocol
+from penstock.transport.tls import ClientCertificate
 
 __all__ = ["OPTIONS", "Address", "Scheme", "parse_address"]
 
@@ -29,6 +30,7 @@ _SCHEMES: Final = frozenset(get_args(Scheme))
 _STREAMS: Final = frozenset({"tcp", "tls", "ipc"})
 _WEB: Final = frozenset({"ws", "wss"})
 _SECURE: Final = frozenset({"tls", "wss"})
+_CLEARTEXT: Final = frozenset({"tcp", "ws"})
 _HOST: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 _NUMERIC: Final = re.compile(r"[0-9.]+")
 _BOOLEANS: Final = {"true": True, "false": False}
@@ -51,8 +53,11 @@ class Address:
     echo: bool | None = None
     strict: bool | None = None
     anonymous: bool | None = None
+    cleartext_credentials: bool | None = None
     certificate: str | None = None
     key: str | None = None
+    client_ca: str | None = None
+    client_certificate: ClientCertificate | None = None
     mode: int | None = None
     origins: tuple[str, ...] = ()
 
@@ -73,6 +78,15 @@ class Address:
         Every listener goes by this, whatever it serves.
         """
         return self.is_loopback if self.anonymous is None else self.anonymous
+
+    @property
+    def accepts_credentials(self) -> bool:
+        """Whether clients may send passwords, tokens and keys.
+
+        They may over TLS and on this machine, and where `cleartext_credentials` says so. Every
+        listener goes by this, whatever it serves.
+        """
+        return self.is_secure or self.is_loopback or self.cleartext_credentials is True
 
     @property
     def is_secure(self) -> bool:
@@ -132,6 +146,10 @@ def _mode(value: str) -> int:
 
 
 _ORDERS: Final[Mapping[str, ByteOrder]] = {"little": "little", "big": "big"}
+_CLIENT_CERTIFICATES: Final[Mapping[str, ClientCertificate]] = {
+    "required": "required",
+    "optional": "optional",
+}
 
 OPTIONS: Final[Mapping[str, _Option]] = MappingProxyType(
     {
@@ -142,8 +160,15 @@ OPTIONS: Final[Mapping[str, _Option]] = MappingProxyType(
         "echo": _Option(_SCHEMES, _BOOLEANS.__getitem__, _boolean, "true or false"),
         "strict": _Option(_STREAMS | _WEB, _BOOLEANS.__getitem__, _boolean, "true or false"),
         "anonymous": _Option(_SCHEMES, _BOOLEANS.__getitem__, _boolean, "true or false"),
+        "cleartext_credentials": _Option(
+            _CLEARTEXT, _BOOLEANS.__getitem__, _boolean, "true or false"
+        ),
         "certificate": _Option(_SECURE, _text, str, "the path of a PEM file"),
         "key": _Option(_SECURE, _text, str, "the path of a PEM file"),
+        "client_ca": _Option(_SECURE, _text, str, "the path of a PEM file"),
+        "client_certificate": _Option(
+            _SECURE, _CLIENT_CERTIFICATES.__getitem__, str, "required or optional"
+        ),
         "mode": _Option(frozenset({"ipc"}), _mode, "{:04o}".format, "permissions in octal"),
         "origins": _Option(
             _WEB,
@@ -256,4 +281,6 @@ def _checked(url: str, address: Address) -> Address:
         raise BadAddress(url, f"order needs {ordered}: others have one")
     if (address.certificate is None) != (address.key is None):
         raise BadAddress(url, "certificate and key are given together")
+    if address.client_certificate is not None and address.client_ca is None:
+        raise BadAddress(url, "client_certificate needs client_ca, the authorities of clients")
     return dataclasses.replace(address, protocol=protocol)

@@ -23,7 +23,7 @@ def peer_name(transport: asyncio.BaseTransport) -> str:
 
 
 def peer_host(transport: asyncio.BaseTransport) -> str:
-    """Return the peer's IP address, empty for a socket file."""
+    """Return the peer's IP address; empty for a socket file."""
     name = transport.get_extra_info("peername")
     return str(name[0]) if isinstance(name, tuple) else ""
 

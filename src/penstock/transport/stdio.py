@@ -104,6 +104,9 @@ class ProgramLink:
         self.ended: asyncio.Future[int | None] = self._loop.create_future()
         self.connection = next_connection_number()
         self.peer = f"stdio:{program.name}"
+        self.host = ""
+        self.certificate_names: frozenset[str] = frozenset()
+        self.has_left = False
 
     # --- Called by the supervisor -----------------------------------------------------------------
 

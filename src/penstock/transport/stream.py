@@ -6,11 +6,13 @@ incomplete frame is read into a buffer of the connection's own until it is compl
 """
 
 import asyncio
+import select
 import socket
 from typing import Final, Protocol, cast
 
 from penstock.limits import LINGER_SECONDS_MAX, RECEIVE_BUFFER_BYTES
 from penstock.ports import Handler
+from penstock.transport.certificate_names import certificate_names
 from penstock.transport.links import next_connection_number, peer_host, peer_name
 
 __all__ = ["ConnectionOwner", "ReceiveBuffer", "StreamConnection"]
@@ -61,6 +63,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         "_pauses",
         "_rest",
         "_transport",
+        "certificate_names",
         "congested",
         "connection",
         "descriptor",
@@ -80,9 +83,9 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._ended = False  # half-closed: the peer sends nothing more, but may still read
         self.congested = False
         self.connection = next_connection_number()
-        self.peer = ""
-        self.host = ""
+        self.peer = self.host = ""
         self.descriptor = -1
+        self.certificate_names: frozenset[str] = frozenset()
 
     # --- asyncio.BufferedProtocol -----------------------------------------------------------------
 
@@ -91,6 +94,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         self.peer = peer_name(transport)
         self.host = peer_host(transport)
+        self.certificate_names = certificate_names(transport)
         high = self._owner.congested_bytes
         self._transport.set_write_buffer_limits(high=high, low=high // 4)
         connected = transport.get_extra_info("socket")
@@ -216,6 +220,18 @@ class StreamConnection(asyncio.BufferedProtocol):
         return self._closing or self._ended
 
     # --- ports.Link -------------------------------------------------------------------------------
+
+    @property
+    def has_left(self) -> bool:
+        """See ports.Link: a paused transport does not report it."""
+        if self._transport is None:
+            return True
+        connected = self._transport.get_extra_info("socket")
+        if connected is None:
+            return False
+        poll = select.poll()
+        poll.register(connected.fileno(), select.POLLRDHUP)
+        return bool(poll.poll(0))
 
     @property
     def buffered(self) -> int:

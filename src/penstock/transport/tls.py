@@ -1,21 +1,81 @@
-"""TLS for listeners: an SSL context from a certificate and its key."""
+"""TLS for listeners: contexts from PEM files, which can be replaced while a listener runs."""
 
 import ssl
 from pathlib import Path
+from typing import Literal
 
 from penstock.errors import CertificateUnusable
 
-__all__ = ["server_context"]
+__all__ = ["ClientCertificate", "TlsSettings", "server_context"]
+
+ClientCertificate = Literal["required", "optional"]
 
 
-def server_context(certificate: str | Path, key: str | Path) -> ssl.SSLContext:
-    """Return a server context for TLS 1.2 and 1.3 without client certificates.
+class TlsSettings:
+    """The TLS context of a listener, made of files that `reload` reads again.
+
+    A listener keeps `context` for all its connections. Each handshake gets the certificate and the
+    authorities of the last `reload`.
+    """
+
+    def __init__(
+        self,
+        certificate: str | Path,
+        key: str | Path,
+        *,
+        client_ca: str | Path | None = None,
+        client_certificate: ClientCertificate = "required",
+    ) -> None:
+        """Raise CertificateUnusable."""
+        self._certificate = certificate
+        self._key = key
+        self._client_ca = client_ca
+        self._client_certificate: ClientCertificate = client_certificate
+        self._current = self._read()
+        self._authorities = self._current.get_ca_certs(binary_form=True)
+        self.context = self._read()
+        self.context.sni_callback = self._choose
+
+    def reload(self) -> bool:
+        """Read the files again, for new connections; return whether the authorities changed.
+
+        Raise CertificateUnusable and change nothing.
+        """
+        self._current = self._read()
+        before, self._authorities = self._authorities, self._current.get_ca_certs(binary_form=True)
+        return before != self._authorities
+
+    def _read(self) -> ssl.SSLContext:
+        return server_context(
+            self._certificate,
+            self._key,
+            client_ca=self._client_ca,
+            client_certificate=self._client_certificate,
+        )
+
+    def _choose(
+        self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext
+    ) -> None:
+        # OpenSSL calls this for every client, also for one that sends no server name.
+        connection.context = self._current
+
+
+def server_context(
+    certificate: str | Path,
+    key: str | Path,
+    *,
+    client_ca: str | Path | None = None,
+    client_certificate: ClientCertificate = "required",
+) -> ssl.SSLContext:
+    """Return a server context for TLS 1.2 and 1.3.
 
     `certificate` is a PEM file with the certificate chain, `key` a PEM file with the unencrypted
-    private key. Raise CertificateUnusable with the file and the problem.
+    private key. `client_ca` is a PEM file with the authorities of client certificates; without it
+    none are requested. Raise CertificateUnusable with the file and the problem.
     """
-    for path in (certificate, key):
-        _check_readable(Path(path))
+    for path in (certificate, key, client_ca):
+        if path is not None:
+            _check_readable(Path(path))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
@@ -26,7 +86,23 @@ def server_context(certificate: str | Path, key: str | Path) -> ssl.SSLContext:
         raise CertificateUnusable(str(key), problem) from None
     except ssl.SSLError as error:
         raise CertificateUnusable(*_fault(str(certificate), str(key), error)) from None
+    if client_ca is not None:
+        _request_certificates(context, client_ca, client_certificate)
     return context
+
+
+def _request_certificates(
+    context: ssl.SSLContext, client_ca: str | Path, wanted: ClientCertificate
+) -> None:
+    try:
+        context.load_verify_locations(client_ca)
+    except ssl.SSLError:
+        problem = "holds no certificate of an authority in PEM form"
+        raise CertificateUnusable(str(client_ca), problem) from None
+    context.verify_mode = ssl.CERT_REQUIRED if wanted == "required" else ssl.CERT_OPTIONAL
+    # A resumed session would skip the verification of the client's certificate.
+    context.options |= ssl.OP_NO_TICKET
+    context.num_tickets = 0
 
 
 class _Encrypted(Exception):

@@ -100,12 +100,15 @@ class DatagramSession:
         "address",
         "connection",
         "handler",
+        "host",
         "last_received",
         "order",
         "peer",
     )
 
     congested: Final = False
+    certificate_names: Final[frozenset[str]] = frozenset()
+    has_left: Final = False
 
     def __init__(
         self, endpoint: "DatagramEndpoint", address: tuple[Any, ...], order: ByteOrder
@@ -132,6 +135,7 @@ class DatagramSession:
         self.order: ByteOrder = order
         self.connection = next_connection_number()
         self.peer = f"{address[0]}:{address[1]}"
+        self.host = str(address[0])
         self.handler: Handler | None = None
         self.last_received = 0.0
 

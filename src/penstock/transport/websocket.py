@@ -26,6 +26,7 @@ from penstock.limits import (
     WEBSOCKET_SENT_MESSAGE_BYTES_MAX,
 )
 from penstock.ports import Handler
+from penstock.transport.certificate_names import certificate_names
 from penstock.transport.links import InputBuffer, peer_host, peer_name
 from penstock.transport.origin_policy import OriginPolicy
 from penstock.transport.web_connection import HttpArrival, WebConnection
@@ -98,6 +99,7 @@ class WebSocketLink:
         self.peer = peer_name(connection.transport)
         self.host = peer_host(connection.transport)
         self.descriptor = -1  # the connection was counted before its handshake
+        self.certificate_names = certificate_names(connection.transport)
 
     # --- The connection ---------------------------------------------------------------------------
 
@@ -130,7 +132,8 @@ class WebSocketLink:
                 self._refused("text message")
                 await self._connection.close(CloseCode.UNSUPPORTED_DATA, "binary messages only")
                 return
-            self._take(message)
+            if not self._closing:
+                self._take(message)
 
     async def _wait_for_resume(self) -> None:
         """Wait until `resume` is called or the connection is closed."""
@@ -195,6 +198,11 @@ class WebSocketLink:
                 self._input.handler.drained()
 
     # --- ports.Link -------------------------------------------------------------------------------
+
+    @property
+    def has_left(self) -> bool:
+        """See ports.Link."""
+        return self._closing or self._connection.transport.is_closing()
 
     @property
     def buffered(self) -> int:

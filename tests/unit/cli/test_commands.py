@@ -111,7 +111,7 @@ def test_a_closed_standard_output_is_no_accident() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("group", [[], ["log"], ["pipeline"], ["config"]], ids=str)
+@pytest.mark.parametrize("group", [[], ["log"], ["pipeline"], ["config"], ["user"]], ids=str)
 def test_without_a_command_the_help_is_shown(group: list[str]) -> None:
     done = run(*group)
     assert (done.returncode, done.stdout) == (2, "")

@@ -739,7 +739,7 @@ def test_a_client_that_is_back_gets_what_it_missed() -> None:
     desk.send("x", channel=2)
     desk.log.commit()
     back = desk.join(name="c")
-    kept = desk.broker.resumption.take("anyone", "c")
+    kept = desk.broker.resumption.take(back.session)
     assert kept == {"channel/1": 1}
     for pattern, offset in kept.items():
         assert desk.broker.resume(back.session, pattern, offset)
@@ -759,7 +759,7 @@ def test_also_what_it_had_not_been_sent_when_it_was_cut_off() -> None:
     client.subscribe("channel/2")
     desk.broker.keep_for_resume(client.session)
     desk.broker.close(client.session)
-    assert desk.broker.resumption.take("anyone", "c") == {"channel/1": 0, "channel/2": 1}
+    assert desk.broker.resumption.take(client.session) == {"channel/1": 0, "channel/2": 1}
 
 
 def test_what_is_no_longer_kept_is_left_out_of_what_it_missed() -> None:

@@ -287,7 +287,7 @@ def test_every_table_is_read(tmp_path: Path) -> None:
         # Principals
         (
             principal(""),
-            "principal[0]: expected at least one of token, basic, api_key_sha256 or lamamq",
+            "principal[0]: expected at least one of token, token_sha256, basic, api_key_sha256, lamamq, jwt, certificate or networks",
         ),
         ('[[principal]]\ntoken = "t"', "principal[0].name: missing; expected a string, not empty"),
         (

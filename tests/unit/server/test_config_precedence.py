@@ -202,7 +202,7 @@ def test_loopback_or_an_explicit_anonymous_needs_no_principals(url: str) -> None
 def test_one_principal_is_enough(tmp_path: Path) -> None:
     path = tmp_path / "penstock.toml"
     path.write_text('[[principal]]\nname = "a"\ntoken = "t"')
-    assert load(path, listen=["tcp://0.0.0.0:7000"]).listener
+    assert load(path, listen=["tcp://0.0.0.0:7000?cleartext_credentials=true"]).listener
 
 
 @pytest.mark.parametrize(

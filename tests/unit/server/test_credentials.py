@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import itertools
 import statistics
 import time
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ import pytest
 
 from penstock.core.access import Action
 from penstock.errors import AuthenticationFailed, ErrorCode, PeerError
-from penstock.server import credentials
+from penstock.limits import GUESSES_MAX, LOGIN_FAILURES_FREE, VERIFICATIONS_AT_ONCE_MAX
 from penstock.server.config import (
     AnonymousConfig,
     BasicConfig,
@@ -22,7 +23,7 @@ from penstock.server.config import (
     RoleConfig,
     RuleConfig,
 )
-from penstock.server.credentials import Authenticator, hash_key, hash_password
+from penstock.server.credentials import Authenticator, KnownPeer, hash_key, hash_password
 
 CHEAP = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
 PUBLISH_ONLY = RuleConfig(topics=("plant/#",), allow=("publish",))
@@ -144,10 +145,13 @@ def test_an_unknown_user_costs_what_a_known_one_costs() -> None:
     user = BasicConfig(username="ada", password_hash=slow.hash("p"))
     authenticator = Authenticator(Config(principal=(PrincipalConfig(name="a", basic=user),)))
 
+    hosts = itertools.count(1)
+
     async def seconds(username: str) -> float:
+        peer = KnownPeer(f"192.0.2.{next(hosts)}")  # another each time: none is delayed
         started = time.perf_counter()
         with pytest.raises(AuthenticationFailed):
-            await authenticator.verify_basic(username, "wrong")
+            await authenticator.verify_basic(username, "wrong", peer)
         return time.perf_counter() - started
 
     async def measure() -> tuple[float, float]:
@@ -179,18 +183,66 @@ def test_the_event_loop_goes_on_while_a_password_is_verified() -> None:
     authenticator.close()
 
 
-def test_too_many_passwords_at_once_are_refused(
-    authenticator: Authenticator, monkeypatch: pytest.MonkeyPatch
+def test_the_right_password_many_times_at_once_is_right(authenticator: Authenticator) -> None:
+    async def run() -> list[str]:
+        attempts = [authenticator.verify_basic("ada", "pässword") for _ in range(20)]
+        return [each.name for each in await asyncio.gather(*attempts)]
+
+    assert asyncio.run(run()) == ["user"] * 20
+
+
+def test_wrong_passwords_delay_their_address_and_user_name_alone(
+    authenticator: Authenticator,
 ) -> None:
-    monkeypatch.setattr(credentials, "VERIFICATIONS_WAITING_MAX", 3)
+    async def attempt(username: str, password: str, host: str) -> str:
+        try:
+            found = await authenticator.verify_basic(username, password, KnownPeer(host))
+        except AuthenticationFailed as error:
+            return error.reason
+        return found.name
 
-    async def run() -> list[object]:
-        attempts = [authenticator.verify_basic("ada", "pässword") for _ in range(5)]
-        return await asyncio.gather(*attempts, return_exceptions=True)
+    async def run() -> None:
+        wrong = [attempt("ada", f"wrong-{n}", "192.0.2.1") for n in range(40)]
+        reasons = await asyncio.gather(*wrong)
+        verified = LOGIN_FAILURES_FREE + VERIFICATIONS_AT_ONCE_MAX - 1
+        assert reasons.count("wrong password") <= verified
+        assert sum("too many wrong" in reason for reason in reasons) >= 40 - verified
+        assert "too many wrong" in await attempt("ada", "pässword", "192.0.2.1")
+        assert await attempt("ada", "pässword", "192.0.2.2") == "user"
+        assert await attempt("bob", "pässword", "192.0.2.1") == "unknown user name"
 
-    results = asyncio.run(run())
-    assert sum(isinstance(result, AuthenticationFailed) for result in results) == 2
-    assert basic(authenticator, "ada", "pässword") == "user"
+    asyncio.run(run())
+
+
+def test_a_login_forgets_earlier_failures(authenticator: Authenticator) -> None:
+    for _ in range(4):
+        for _ in range(LOGIN_FAILURES_FREE - 1):
+            with pytest.raises(AuthenticationFailed):
+                basic(authenticator, "ada", "wrong")
+        assert basic(authenticator, "ada", "pässword") == "user"
+
+
+def test_a_password_that_is_too_long_is_not_verified(authenticator: Authenticator) -> None:
+    with pytest.raises(AuthenticationFailed) as caught:
+        basic(authenticator, "ada", "x" * 1025)
+    assert caught.value.reason == "longer than 1024 bytes"
+
+
+def test_many_guesses_of_one_address_are_refused_and_a_repeated_one_counts_once(
+    authenticator: Authenticator,
+) -> None:
+    guessing, outdated = KnownPeer("192.0.2.1"), KnownPeer("192.0.2.2")
+    for number in range(GUESSES_MAX):
+        for peer, token in ((guessing, f"guess-{number}"), (outdated, "old")):
+            with pytest.raises(AuthenticationFailed):
+                authenticator.verify_token(token, peer)
+    assert authenticator.verify_token("token-1", outdated).name == "first"
+    for attempt in (authenticator.verify_token, authenticator.verify_bearer):
+        with pytest.raises(AuthenticationFailed) as caught:
+            attempt("token-1", guessing)
+        assert caught.value.reason == "too many wrong ones from this address"
+    with pytest.raises(AuthenticationFailed):
+        authenticator.verify_identity_key("press-4", b"iron", guessing)
 
 
 # --- Rules ------------------------------------------------------------------------------------
@@ -241,7 +293,7 @@ def test_after_an_update_open_sessions_go_by_the_new_rules(authenticator: Authen
             principal=(with_token("second", "token-3", rule=(NO_SECRETS,)),),
         )
     )
-    assert left == {"first", "user", "service", "press"}
+    assert left == {"first", "second", "user", "service", "press"}, "removed or changed"
     assert authenticator.verify_token("token-3") is second
     assert second.may(Action.PUBLISH, "office")
     assert not any(second.permits), "what was allowed is judged again"

@@ -37,6 +37,8 @@ __all__ = [
 ]
 
 URL_DEFAULT: Final = "tcp://127.0.0.1:7000"
+CERTIFICATE_VARIABLE: Final = "PENSTOCK_CERTIFICATE"
+"""The path of a PEM file with the client's certificate and key."""
 
 Url = Annotated[
     str,
@@ -122,8 +124,9 @@ def find_broker(
         variable = credential_variable(option)
         if secret := os.environ.get(variable):
             options[option] = os.fsencode(secret) if option == "key" else utf8(secret, variable)
-    if ca is not None:
-        options["tls"] = _trusting(ca)
+    certificate = os.environ.get(CERTIFICATE_VARIABLE)
+    if ca is not None or certificate:
+        options["tls"] = _tls_context(ca, certificate or None)
     return Broker(url, cast("ConnectOptions", options))
 
 
@@ -134,12 +137,26 @@ def utf8(secret: str, variable: str) -> str:
     return secret
 
 
-def _trusting(ca: Path) -> ssl.SSLContext:
+def _tls_context(ca: Path | None, certificate: str | None) -> ssl.SSLContext:
+    """Return a context with trusted certificates and the client's own; raise CommandFailed."""
     try:
-        return ssl.create_default_context(cafile=ca)
+        context = ssl.create_default_context(cafile=ca)
     except OSError as error:  # an SSLError is one
         reason = error.strerror or str(error)
         raise CommandFailed(f"{ca}: {reason}", "give --ca a file of PEM certificates") from None
+    if certificate is not None:
+        try:
+            context.load_cert_chain(certificate, password=_no_password)
+        except (OSError, CommandFailed) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            remedy = f"set {CERTIFICATE_VARIABLE} to a PEM file with certificate and key"
+            raise CommandFailed(f"{certificate}: {reason}", remedy) from None
+    return context
+
+
+def _no_password() -> str:
+    # Without this callback OpenSSL would prompt on the terminal.
+    raise CommandFailed("the key is protected by a password")
 
 
 @contextlib.contextmanager

@@ -15,7 +15,16 @@ __all__ = ["HIDDEN", "Setting", "settings", "toml_line"]
 
 HIDDEN: Final = "(hidden)"
 _SECRETS: Final = frozenset(
-    {"token", "password", "password_hash", "api_key", "api_key_sha256", "key_sha256", "secret"}
+    {
+        "token",
+        "password",
+        "password_hash",
+        "api_key",
+        "api_key_sha256",
+        "key_sha256",
+        "secret",
+        "token_sha256",
+    }
 )
 """Keys whose values are hidden: secrets, and hashes that can be searched for secrets."""
 _SECRET_TABLES: Final = frozenset({"env"})

@@ -1,6 +1,6 @@
 """fleximq connections: processes each message of a client and sends the replies."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
@@ -96,6 +96,8 @@ class FleximqGateway(Gateway):
         self._exchange = Exchange(broker, self._replies)
         self._keepalive: KeepAliveTimer | None = None
         self._join_id: str | None = None
+        self._token_seconds: float | None = None
+        self._cancel_check: Callable[[], None] | None = None
         self._frame_view = _NO_FRAME
 
     # --- Gateway ------------------------------------------------------------------------------
@@ -212,6 +214,9 @@ class FleximqGateway(Gateway):
 
     def lost(self, reason: str) -> None:
         """See the base class: end the requests that await this client's answers."""
+        if self._cancel_check is not None:
+            self._cancel_check()
+            self._cancel_check = None
         if self._keepalive is not None:
             self._keepalive.stop()
             self._keepalive = None
@@ -232,31 +237,39 @@ class FleximqGateway(Gateway):
     def _identify(self, auth: fleximq.Auth | None) -> Principal | None:
         """Return the client's principal, None if the check continues in the background.
 
-        Without an authenticator, credentials are ignored. Raise AuthenticationFailed.
+        Without principals, credentials are ignored. Raise AuthenticationFailed.
         """
-        authenticator = self.options.authenticator
-        if auth is None or authenticator is None:
-            if self.options.anonymous is None:
-                raise AuthenticationFailed("a client without credentials", "none are let in")
-            return self.options.anonymous
+        authenticator = None
+        if auth is not None:
+            authenticator = self.options.active_authenticator(kind="credentials")
+        if authenticator is None:
+            return self.options.identify(self.link)
         match auth:
             case fleximq.TokenAuth(token):
                 self.method = "token"
-                return authenticator.verify_token(token)
+                principal = authenticator.verify_token(token, self.link)
+                self._token_seconds = authenticator.seconds_left(token)
+                return principal
             case fleximq.ApiKeyAuth(api_key):
                 self.method = "api-key"
-                return authenticator.verify_api_key(api_key)
+                return authenticator.verify_api_key(api_key, self.link)
             case fleximq.BasicAuth(username, password):
                 self.method = "password"
                 self.suspend()
-                authenticator.check_basic(username, password, self._password_checked)
+                self._cancel_check = authenticator.check_basic(
+                    username, password, self.link, self._password_checked
+                )
                 return None
+            case _:
+                raise AssertionError(f"unknown credentials {type(auth).__name__}")
 
     def _password_checked(self, found: Principal | PeerError) -> None:
+        self._cancel_check = None
         self.continue_with(lambda: self._identified(found))
 
     def _identified(self, found: Principal | PeerError) -> None:
         if isinstance(found, Principal):
+            self.authenticated(found, seconds_max=self._token_seconds)
             self.run_connect_hooks(found.name, found, lambda: self._complete_join(found))
             return
         self.log_refused_client(
@@ -265,14 +278,11 @@ class FleximqGateway(Gateway):
         self.refuse_connection(found)
 
     def open(self, principal: Principal) -> Session:
-        """Open the session; programs need no JOIN for it (section 6.4). Raise BrokerFull."""
-        session = self.session = self._replies.session = self.broker.open(
-            self.encoding,
-            self.link,
-            principal=principal,
-            echo=self.options.echo,
-            method=self.method,
-        )
+        """Open the session; programs need no JOIN for it (section 6.4).
+
+        Raise BrokerFull, or AuthenticationFailed if the credentials have changed since.
+        """
+        session = self._replies.session = self.open_session(principal)
         self.state = BrokerState.JOINED
         self._keepalive = KeepAliveTimer(
             self.broker,
@@ -297,6 +307,9 @@ class FleximqGateway(Gateway):
         try:
             session = self.open(principal)
         except BrokerFull as error:
+            self.refuse_connection(error)
+        except AuthenticationFailed as error:
+            self.log_refused_client(error.reason)
             self.refuse_connection(error)
         else:
             self._replies.write(

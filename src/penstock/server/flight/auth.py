@@ -1,62 +1,93 @@
-"""Authentication of Flight calls: bearer tokens, as on every other listener."""
+"""Authentication of Flight calls: by bearer token, client certificate or address."""
 
+import ipaddress
 from collections.abc import Callable, Mapping
+from typing import Final
+from urllib.parse import unquote
 
 import pyarrow.flight as pf
 import structlog
 
-from penstock.core.access import Principal
-from penstock.errors import AuthenticationFailed, PeerError
+from penstock.core.access import Peer, Principal
+from penstock.errors import AuthenticationFailed
+from penstock.server.credentials import KnownPeer
+from penstock.transport.certificate_names import SAN_TYPES
 
-__all__ = ["AUTH", "AuthMiddlewareFactory", "FlightAuth", "method_of", "principal_of"]
+__all__ = [
+    "AUTH",
+    "AuthMiddlewareFactory",
+    "FlightAuth",
+    "Login",
+    "login_of",
+    "method_of",
+]
 
 AUTH = "penstock"
-"""Key of the middleware that holds the result of authentication."""
+"""Key of the middleware that holds the credentials of a call."""
 
 log = structlog.get_logger("penstock.flight")
 
-_SCHEME = "bearer "
+_SCHEME: Final = "bearer "
 
 
 class FlightAuth:
-    """Authenticates calls by their headers.
+    """Authenticates calls by their header, or by certificate or address if they have none.
 
-    `anonymous` is the principal of calls without a token; None refuses them. `verify` returns the
-    principal of a token, or raises AuthenticationFailed.
+    `anonymous` is the principal of calls without any of them; None refuses them. `verify` returns
+    the principal of a token, `identify` that of a certificate or address, or None. Both raise
+    AuthenticationFailed.
     """
 
     def __init__(
-        self, *, anonymous: Principal | None, verify: Callable[[str], Principal] | None
+        self,
+        *,
+        anonymous: Principal | None,
+        verify: Callable[[str, Peer], Principal] | None,
+        identify: Callable[[Peer], Principal | None] | None = None,
     ) -> None:
         self._anonymous = anonymous
         self._verify = verify
+        self._identify = identify
 
-    def authenticate(self, headers: Mapping[str, list[str]]) -> Principal:
+    def authenticate(self, authorization: str | None, peer: Peer) -> Principal:
         """Return the principal of a call; raise AuthenticationFailed."""
-        given = next(
-            (values[0] for key, values in headers.items() if key.lower() == "authorization"), None
-        )
-        if given is None:
-            if self._anonymous is None:
+        if authorization is None:
+            found = self._identify(peer) if self._identify is not None else None
+            found = found or self._anonymous
+            if found is None:
                 raise AuthenticationFailed("call without a token", "no token")
-            return self._anonymous
-        if not given.lower().startswith(_SCHEME):
+            return found
+        if not authorization.lower().startswith(_SCHEME):
             raise AuthenticationFailed("authorization", "not a bearer token")
         if self._verify is None:
             raise AuthenticationFailed("token", "nobody has credentials")
-        return self._verify(given[len(_SCHEME) :].strip())
+        return self._verify(authorization[len(_SCHEME) :].strip(), peer)
 
 
-class _AuthResult(pf.ServerMiddleware):  # type: ignore[misc]  # pyarrow has no types
-    """The principal of a call, or the error that refuses it."""
+class Login:
+    """The principal of a call, as long as its credentials are valid."""
 
-    def __init__(self, found: Principal | PeerError, method: str) -> None:
-        self.found = found
+    def __init__(self, principal: Principal) -> None:
+        self.principal = principal
+        self._version = principal.credentials_version
+
+    def check(self) -> None:
+        """Raise AuthenticationFailed if the credentials have changed since the call began."""
+        if self.principal.credentials_version != self._version:
+            raise AuthenticationFailed("call", "changed meanwhile")
+
+
+class _Credentials(pf.ServerMiddleware):  # type: ignore[misc]  # pyarrow has no types
+    """The credentials of a call."""
+
+    def __init__(self, auth: FlightAuth, authorization: str | None, method: str) -> None:
+        self.auth = auth
+        self.authorization = authorization
         self.method = method
 
 
 class AuthMiddlewareFactory(pf.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow has no types
-    """Authenticates each call when it starts."""
+    """Reads the header of each call. Its peer is known later, in the handler."""
 
     def __init__(self, auth: FlightAuth) -> None:
         super().__init__()
@@ -65,25 +96,48 @@ class AuthMiddlewareFactory(pf.ServerMiddlewareFactory):  # type: ignore[misc]  
     def start_call(
         self, info: pf.CallInfo, headers: Mapping[str, list[str]]
     ) -> pf.ServerMiddleware:
-        """Authenticate a call; the handler raises the error, because it can send its details."""
-        has_token = any(key.lower() == "authorization" for key in headers)
-        method = "token" if has_token else "anonymous"
-        try:
-            return _AuthResult(self._auth.authenticate(headers), method)
-        except AuthenticationFailed as error:
-            log.info("call refused", method=str(info.method), reason=error.reason)
-            return _AuthResult(error, method)
+        """Keep the credentials of a call; `login_of` verifies them."""
+        given = next(
+            (values[0] for key, values in headers.items() if key.lower() == "authorization"), None
+        )
+        return _Credentials(self._auth, given, str(info.method))
 
 
-def principal_of(context: pf.ServerCallContext) -> Principal:
-    """Return the principal of a call; raise AuthenticationFailed."""
-    found = context.get_middleware(AUTH).found
-    if isinstance(found, Principal):
-        return found
-    raise found
+def login_of(context: pf.ServerCallContext) -> Login:
+    """Authenticate a call; raise AuthenticationFailed."""
+    given: _Credentials = context.get_middleware(AUTH)
+    peer = _peer(context)
+    try:
+        login = Login(given.auth.authenticate(given.authorization, peer))
+        # Again: a reload may have come between, since calls run in threads.
+        given.auth.authenticate(given.authorization, peer)
+    except AuthenticationFailed as error:
+        log.info("call refused", method=given.method, address=peer.host, reason=error.reason)
+        raise
+    return login
 
 
 def method_of(context: pf.ServerCallContext) -> str:
     """Return how a call proves its identity, for the audit log."""
-    method: str = context.get_middleware(AUTH).method
-    return method
+    given: _Credentials = context.get_middleware(AUTH)
+    return "anonymous" if given.authorization is None else "token"
+
+
+def _peer(context: pf.ServerCallContext) -> KnownPeer:
+    """Return the peer of a call.
+
+    pyarrow tells the first subject alternative name of a verified certificate, without its type.
+    """
+    identity = context.peer_identity()
+    name = identity.decode() if isinstance(identity, bytes) else str(identity)
+    names = frozenset(f"{kind}:{name}" for kind in SAN_TYPES) if name else frozenset()
+    return KnownPeer(_host(context.peer()), names)
+
+
+def _host(peer: str) -> str:
+    """Return the address in gRPC's name of a peer, such as `ipv6:%5B::1%5D:7090`."""
+    host = unquote(peer).partition(":")[2].rpartition(":")[0].strip("[]")
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        return ""

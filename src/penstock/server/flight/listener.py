@@ -77,6 +77,7 @@ class FlightListener:
                 sinks=sinks,
                 groups=self._storage.groups,
                 tls_certificates=self._certificates(),
+                client_authorities=self._client_authorities(),
                 counts=self._counts,
                 audit=self._broker.audit,
             )
@@ -101,13 +102,11 @@ class FlightListener:
         certificate, key = self.address.certificate, self.address.key
         if certificate is None or key is None:
             return None
-        pair = []
-        for path in (certificate, key):
-            try:
-                pair.append(Path(path).read_bytes())
-            except OSError as error:
-                raise CertificateUnusable(path, error.strerror or str(error)) from error
-        return [(pair[0], pair[1])]
+        return [(_read(certificate), _read(key))]
+
+    def _client_authorities(self) -> bytes | None:
+        path = self.address.client_ca
+        return None if path is None else _read(path)
 
     def _recover(self, sinks: Sinks) -> None:
         try:
@@ -136,6 +135,13 @@ class FlightListener:
         threading.Thread(target=shut, name="penstock-flight-stop", daemon=True).start()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(done.wait(), seconds_max)
+
+
+def _read(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise CertificateUnusable(path, error.strerror or str(error)) from error
 
 
 def _reason(error: Exception) -> str:

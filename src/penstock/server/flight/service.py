@@ -43,8 +43,9 @@ from penstock.server.flight.auth import (
     AUTH,
     AuthMiddlewareFactory,
     FlightAuth,
+    Login,
+    login_of,
     method_of,
-    principal_of,
 )
 from penstock.server.flight.read_counts import ReadCounts
 from penstock.server.flight.reader import FlightReader
@@ -87,6 +88,7 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
         sinks: Sinks,
         groups: ConsumerGroups,
         tls_certificates: list[tuple[bytes, bytes]] | None = None,
+        client_authorities: bytes | None = None,
         counts: ReadCounts | None = None,
         audit: Audit = NO_AUDIT,
     ) -> None:
@@ -117,6 +119,8 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
             location,
             middleware={AUTH: AuthMiddlewareFactory(auth)},
             tls_certificates=tls_certificates,
+            verify_client=client_authorities is not None,
+            root_certificates=client_authorities,
         )
 
     def stop_reading(self) -> None:
@@ -128,12 +132,12 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
     def do_get(self, context: pf.ServerCallContext, ticket: pf.Ticket) -> pf.FlightDataStream:
         """Read a range."""
         with self._errors(context):
-            principal = self._principal(context)
+            login = self._login(context)
             request = _decoded(ticket.ticket, ReadRange)
-            schema, batches = self._reader.read(request, principal)
+            schema, batches = self._reader.read(request, login.principal)
         # Not a GeneratorStream: that cannot send dictionaries.
-        allowed = self._reader.while_allowed(batches, request, principal)
-        reader = pa.RecordBatchReader.from_batches(schema, self._limited(allowed))
+        allowed = self._reader.while_allowed(batches, request, login.principal)
+        reader = pa.RecordBatchReader.from_batches(schema, self._limited(allowed, login))
         return pf.RecordBatchStream(reader)
 
     def do_put(
@@ -145,15 +149,16 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
     ) -> None:
         """Stage rows."""
         with self._errors(context):
-            principal = self._principal(context)
+            login = self._login(context)
             request = _decoded(descriptor.command or b"", Stage)
-            staged = self._sinks.stage(request, reader.schema, whole(reader), principal)
+            rows = _checked(whole(reader), login)
+            staged = self._sinks.stage(request, reader.schema, rows, login.principal)
             writer.write(pa.py_buffer(msgspec.json.encode(staged)))
 
     def do_action(self, context: pf.ServerCallContext, action: pf.Action) -> Iterator[pf.Result]:
         """Run an action."""
         with self._errors(context):
-            principal = self._principal(context)
+            principal = self._login(context).principal
             done = self._actions.get(action.type)
             if done is None:
                 raise BadRequest(
@@ -175,25 +180,25 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
     def list_actions(self, context: pf.ServerCallContext) -> list[tuple[str, str]]:
         """Return all actions."""
         with self._errors(context):
-            self._principal(context)
+            self._login(context)
         return [(str(name), summary) for name, summary in _SUMMARIES.items()]
 
     # --- Rights -----------------------------------------------------------------------------------
 
-    def _principal(self, context: pf.ServerCallContext) -> Principal:
-        """Return the principal of a call; raise AuthenticationFailed."""
+    def _login(self, context: pf.ServerCallContext) -> Login:
+        """Authenticate a call and record it; raise AuthenticationFailed."""
         common = {
             "peer": context.peer(),
             "protocol": FLIGHT.label,
             "method": method_of(context),
         }
         try:
-            principal = principal_of(context)
+            login = login_of(context)
         except AuthenticationFailed as error:
             self._audit.record(AuditEvent.LOGIN_FAILED, **common, reason=error.reason)
             raise
-        self._audit.record(AuditEvent.LOGIN, principal=principal.name, **common)
-        return principal
+        self._audit.record(AuditEvent.LOGIN, principal=login.principal.name, **common)
+        return login
 
     @contextmanager
     def _errors(self, context: pf.ServerCallContext) -> Iterator[None]:
@@ -214,7 +219,7 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
 
     # --- Actions ----------------------------------------------------------------------------------
 
-    def _limited(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _limited(self, batches: Iterator[pa.RecordBatch], login: Login) -> Iterator[pa.RecordBatch]:
         """Yield batches; at most FLIGHT_READS_MAX calls do so at a time."""
         try:
             if not self._read_slots.acquire(timeout=FLIGHT_WAIT_SECONDS_MAX):
@@ -223,6 +228,7 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
             try:
                 for batch in batches:
                     self._check_stopping()
+                    login.check()
                     self._counts.sent(batch.num_rows, batch.nbytes)
                     yield batch
             finally:
@@ -265,6 +271,13 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
             for group, state in self._groups.all().items()
             if is_allowed(principal, Action.GROUP, group)
         }
+
+
+def _checked(batches: Iterator[pa.RecordBatch], login: Login) -> Iterator[pa.RecordBatch]:
+    """Yield batches as long as the caller's credentials are valid; raise AuthenticationFailed."""
+    for batch in batches:
+        login.check()
+        yield batch
 
 
 def _decoded(data: bytes, kind: type[Request]) -> Request:

@@ -134,10 +134,14 @@ class _Application:
             accept = request.headers.get("accept", "")
             text, content_type = await exposition(self._context, accept)
             return Response(text, headers={"Content-Type": content_type})
+        version = principal.credentials_version
         asked = await self._decoded(operation, request)
+        _check_version(principal, version)
         if self._messages is not None and operation.body is schemas.Message:
             self._messages.take(f"{principal.name} {host}")
         answer = await self._run(operation.run, principal, asked)
+        if operation.body is None:  # else it has taken effect
+            _check_version(principal, version)
         if operation.access is Access.ADMINISTERS and operation.method != "GET":
             self._context.broker.audit.record(
                 AuditEvent.ADMINISTERED,
@@ -181,6 +185,12 @@ class _Application:
             raise ApiError(400, "bad-request", "the JSON is nested too deeply") from None
         except UnicodeDecodeError:
             raise ApiError(400, "bad-request", "expected JSON in UTF-8") from None
+
+
+def _check_version(principal: Principal, version: int) -> None:
+    """Raise AuthenticationFailed if a principal's credentials have changed since the request."""
+    if principal.credentials_version != version:
+        raise AuthenticationFailed("request", "changed meanwhile")
 
 
 async def _body(request: Request) -> bytes:

@@ -6,7 +6,7 @@ import binascii
 
 from starlette.requests import Request
 
-from penstock.core.access import Principal
+from penstock.core.access import Authenticator, Peer, Principal
 from penstock.errors import AuthenticationFailed, PeerError
 from penstock.gateway.options import GatewayOptions
 from penstock.server.http.errors import ApiError
@@ -20,6 +20,12 @@ def method_of(request: Request) -> str:
     """Return how a request proves its identity, for the audit log."""
     scheme, _, _ = request.headers.get("authorization", "anonymous").partition(" ")
     return {"bearer": "token", "basic": "password"}.get(scheme.lower(), scheme[:20].lower())
+
+
+def peer_of(request: Request) -> Peer:
+    """Return the peer of the connection of a request."""
+    peer: Peer = request.scope["state"]["peer"]
+    return peer
 
 
 class HttpAuth:
@@ -42,35 +48,23 @@ class HttpAuth:
         """Return the principal of a request; raise AuthenticationFailed or ApiError."""
         given = request.headers.get("authorization")
         if given is None:
-            if self._options.anonymous is None:
-                raise AuthenticationFailed("request", "no credentials")
+            principal = self._options.identify(peer_of(request))
             if not self._origins.allows_host(request.headers.get("host")):
                 message = "ask for localhost or 127.0.0.1, or send credentials"
                 raise ApiError(403, "host-not-allowed", message)
-            return self._options.anonymous
-        if self._options.authenticator is None:
+            return principal
+        authenticator = self._options.active_authenticator(kind="authorization")
+        if authenticator is None:
             raise AuthenticationFailed("request", "nobody has credentials")
         scheme, _, rest = given.partition(" ")
         match scheme.lower():
             case "bearer":
-                return self._bearer(rest.strip())
+                return authenticator.verify_bearer(rest.strip(), peer_of(request))
             case "basic":
-                return await self._basic(rest.strip())
+                return await self._basic(authenticator, rest.strip(), peer_of(request))
         raise AuthenticationFailed("authorization", "neither Bearer nor Basic")
 
-    def _bearer(self, secret: str) -> Principal:
-        authenticator = self._options.authenticator
-        if authenticator is None:
-            raise AssertionError("no authenticator")
-        try:
-            return authenticator.verify_token(secret)
-        except AuthenticationFailed:
-            return authenticator.verify_api_key(secret)
-
-    async def _basic(self, encoded: str) -> Principal:
-        authenticator = self._options.authenticator
-        if authenticator is None:
-            raise AssertionError("no authenticator")
+    async def _basic(self, authenticator: Authenticator, encoded: str, peer: Peer) -> Principal:
         try:
             text = base64.b64decode(encoded, validate=True).decode()
         except (binascii.Error, UnicodeDecodeError):
@@ -83,8 +77,11 @@ class HttpAuth:
             if not verdict.done():  # else the client has disconnected
                 verdict.set_result(found)
 
-        authenticator.check_basic(username, password, finish)
-        found = await verdict
+        cancel = authenticator.check_basic(username, password, peer, finish)
+        try:
+            found = await verdict
+        finally:
+            cancel()
         if isinstance(found, Principal):
             return found
         raise found

@@ -16,6 +16,8 @@ from penstock.limits import (
     HTTP_HEAD_BYTES_MAX,
     HTTP_IDLE_SECONDS_MAX,
 )
+from penstock.transport.certificate_names import certificate_names
+from penstock.transport.links import peer_host
 
 __all__ = ["HttpConnection", "HttpSettings"]
 
@@ -49,7 +51,7 @@ class HttpSettings:
 
 
 class HttpConnection(H11Protocol):
-    """One HTTP connection."""
+    """One HTTP connection; to the authenticator it is a `core.access.Peer`."""
 
     def __init__(
         self,
@@ -59,11 +61,25 @@ class HttpConnection(H11Protocol):
         peer: str,
         closed: Callable[["HttpConnection"], None],
     ) -> None:
-        super().__init__(settings.config, settings.state, {"connection": connection})
+        state = {"connection": connection, "peer": self}
+        super().__init__(settings.config, settings.state, state)
         self.connection = connection
         self.peer = peer
+        self.host = ""
+        self.certificate_names: frozenset[str] = frozenset()
         self._closed = closed
         self._deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Note how the transport identifies the client."""
+        self.host = peer_host(transport)
+        self.certificate_names = certificate_names(transport)
+        super().connection_made(transport)
+
+    @property
+    def has_left(self) -> bool:
+        """See core.access.Peer."""
+        return bool(self.transport.is_closing())
 
     def data_received(self, data: bytes) -> None:
         """Process bytes; abort if the head of a request is not complete in time."""

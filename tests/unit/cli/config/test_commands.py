@@ -214,13 +214,13 @@ def test_everything_that_does_not_fit_together_is_told(commands: Commands, tmp_p
     found = json.loads(done.out)
     assert found["right"] is False
     assert [each["source"] for each in found["problems"]] == [
-        f"{file}:{line}" for line in (3, 3, 3, 4, 8, 14, 24, 26, 30, 31, 36, 6, 19, 20, 23)
+        f"{file}:{line}" for line in (3, 3, 3, 4, 8, 14, 24, 26, 30, 36, 31, 6, 19, 20, 23)
     ]
     assert [each["key"] for each in found["problems"]] == [
         "herald.channels.300", "herald.channels.7", "herald.channels.9", "herald.replay.3",
         "log.durability[0].topics", "log.durability[2].topics", "anonymous.rule[0]",
-        "principal[0]", "principal[1].basic.password_hash", "principal[1].rule[0]",
-        "principal[2].name", "http.address", "listener[1].url", "listener[2]", "listener[3].url",
+        "principal[0]", "principal[1].basic.password_hash", "principal[2].name",
+        "principal[1].rule[0]", "http.address", "listener[1].url", "listener[2]", "listener[3].url",
     ]  # fmt: skip
 
 

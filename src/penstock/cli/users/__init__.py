@@ -1,0 +1,1 @@
+"""`penstock user`: the credentials of users, in a file of their own."""

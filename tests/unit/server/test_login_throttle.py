@@ -1,0 +1,82 @@
+"""Wrong credentials cost their address a delay, which ends, in tables that are bounded."""
+
+from itertools import pairwise
+
+import pytest
+
+from penstock import limits
+from penstock.server.login_throttle import GuessLimit, PasswordThrottle
+from tests.support.fakes import FakeClock
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+def test_the_delay_doubles_up_to_its_limit(clock: FakeClock) -> None:
+    throttle = PasswordThrottle(clock=clock.monotonic)
+    delays = []
+    for _ in range(20):
+        throttle.failed("192.0.2.1", "ada")
+        delays.append(throttle.seconds_left("192.0.2.1", "ada"))
+    free, delayed = (
+        delays[: limits.LOGIN_FAILURES_FREE - 1],
+        delays[limits.LOGIN_FAILURES_FREE - 1 :],
+    )
+    assert free == [0.0] * (limits.LOGIN_FAILURES_FREE - 1)
+    assert delayed[0] == limits.LOGIN_DELAY_SECONDS
+    assert all(
+        after in {2 * before, limits.LOGIN_DELAY_SECONDS_MAX} for before, after in pairwise(delayed)
+    )
+    assert delayed[-1] == limits.LOGIN_DELAY_SECONDS_MAX
+    clock.seconds += limits.LOGIN_DELAY_SECONDS_MAX
+    assert throttle.seconds_left("192.0.2.1", "ada") == 0.0
+
+
+def test_other_names_and_addresses_are_not_delayed(clock: FakeClock) -> None:
+    throttle = PasswordThrottle(clock=clock.monotonic)
+    for _ in range(20):
+        throttle.failed("192.0.2.1", "ada")
+    assert throttle.seconds_left("192.0.2.1", "bob") == 0.0
+    assert throttle.seconds_left("192.0.2.2", "ada") == 0.0
+
+
+def test_an_ipv6_site_is_one_address(clock: FakeClock) -> None:
+    throttle = PasswordThrottle(clock=clock.monotonic)
+    for number in range(20):
+        throttle.failed(f"2001:db8::{number:x}", "ada")
+    assert throttle.seconds_left("2001:db8::ffff", "ada") > 0
+    assert throttle.seconds_left("2001:db8:0:1::1", "ada") == 0.0
+
+
+def test_failures_are_forgotten_after_a_while(clock: FakeClock) -> None:
+    throttle = PasswordThrottle(clock=clock.monotonic)
+    for _ in range(20):
+        throttle.failed("192.0.2.1", "ada")
+    clock.seconds += limits.LOGIN_MEMORY_SECONDS
+    assert throttle.seconds_left("192.0.2.1", "ada") == 0.0
+    assert len(throttle) == 0
+    throttle.failed("192.0.2.1", "ada")
+    assert throttle.seconds_left("192.0.2.1", "ada") == 0.0
+
+
+def test_the_tables_are_bounded(clock: FakeClock) -> None:
+    throttle = PasswordThrottle(clock=clock.monotonic, records_max=5)
+    guesses = GuessLimit(clock=clock.monotonic, records_max=5)
+    for number in range(20):
+        throttle.failed("192.0.2.1", f"user-{number}")
+        guesses.failed(f"192.0.2.{number}", b"guess")
+    assert (len(throttle), len(guesses)) == (5, 5)
+
+
+def test_guesses_are_counted_by_address_and_forgotten(clock: FakeClock) -> None:
+    guesses = GuessLimit(clock=clock.monotonic)
+    for number in range(limits.GUESSES_MAX):
+        assert not guesses.reached("192.0.2.1")
+        guesses.failed("192.0.2.1", number.to_bytes(8, "big"))
+        guesses.failed("192.0.2.2", b"the same")
+    assert guesses.reached("192.0.2.1")
+    assert not guesses.reached("192.0.2.2")
+    clock.seconds += limits.LOGIN_MEMORY_SECONDS
+    assert not guesses.reached("192.0.2.1")
