@@ -50,6 +50,7 @@ class Hooks:
         self._hooks_max = hooks_max
         self._timeout_ms_max = timeout_ms_max
         self._by_name: dict[str, Hook] = {}
+        self._by_session: dict[Session, dict[str, Hook]] = {}
         self._by_kind: dict[EventKind, tuple[Hook, ...]] = dict.fromkeys(EventKind, ())
         self._tables: dict[Source, WeakKeyDictionary[Principal, bytearray]] = {}
         self.watched: frozenset[Source] = frozenset()
@@ -86,6 +87,7 @@ class Hooks:
         self.check(hook)
         hook.registered = True
         self._by_name[hook.name] = hook
+        self._by_session.setdefault(hook.middleware.session, {})[hook.name] = hook
         # Sorting is stable: equal priorities stay in the order of registration.
         hooks = sorted((*self._by_kind[hook.kind], hook), key=lambda each: each.priority)
         self._by_kind[hook.kind] = tuple(hooks)
@@ -105,16 +107,25 @@ class Hooks:
 
     def closed(self, session: Session) -> None:
         """Remove all hooks of a client that disconnected, then notify DISCONNECT hooks."""
-        mine = [hook for hook in self._by_name.values() if hook.middleware.session is session]
-        for hook in mine:
-            self._remove(hook)
-        for hook in mine:
+        mine = self._by_session.pop(session, {})
+        for hook in mine.values():
+            hook.registered = False
+            del self._by_name[hook.name]
+        for kind in {hook.kind for hook in mine.values()}:
+            self._by_kind[kind] = tuple(each for each in self._by_kind[kind] if each.registered)
+            if kind is EventKind.PUSH:
+                self._update_watched()
+        for hook in mine.values():
             self.calls.end(hook)
         self.tell(EventKind.DISCONNECT, session.name, session)
 
     def _remove(self, hook: Hook) -> None:
         hook.registered = False
         del self._by_name[hook.name]
+        own = self._by_session[hook.middleware.session]
+        del own[hook.name]
+        if not own:
+            del self._by_session[hook.middleware.session]
         self._by_kind[hook.kind] = tuple(
             each for each in self._by_kind[hook.kind] if each is not hook
         )

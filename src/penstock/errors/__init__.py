@@ -45,6 +45,7 @@ from penstock.errors.peer import (
     OffsetPastEnd,
     OutOfSequence,
     TooManyMessages,
+    TooManyPatternShapes,
     TooManySubscriptions,
     UnrecognisedProtocol,
 )
@@ -85,6 +86,7 @@ __all__ = [
     "PeerError",
     "PenstockError",
     "TooManyMessages",
+    "TooManyPatternShapes",
     "TooManySubscriptions",
     "TopicTableFull",
     "UnrecognisedProtocol",

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import gc
 import signal
 import sys
 from collections.abc import Callable
@@ -27,6 +28,11 @@ log = structlog.get_logger("penstock.run")
 
 SWITCH_SECONDS: Final = 0.0005
 """How long the event loop may hold the interpreter lock while a thread of the storage waits."""
+
+
+COLLECTOR_THRESHOLDS: Final = (10_000, 20, 1_000)
+"""See `gc.set_threshold`. A full collection takes about a microsecond for each object, and stops
+the event loop. Closed connections leave no cycles, so that it may be rare."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -123,20 +129,31 @@ async def serve(
     SIGINT or SIGTERM ends the process without waiting for the drain.
     """
     sys.setswitchinterval(SWITCH_SECONDS)
+    gc.set_threshold(*COLLECTOR_THRESHOLDS)
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     server = Server(
         settings=config.broker_settings,
         channels=config.channels,
         connections_max=config.limits.connections_max,
+        stall_seconds=config.limits.stall_seconds_min,
         storage=open_storage(config),
     )
     running = Running(config, server, Authenticator(config))
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopping.set)
-    loop.add_signal_handler(signal.SIGHUP, _reread, running, reread)
+    reloads: set[asyncio.Task[None]] = set()
+
+    def reload() -> None:
+        task = loop.create_task(_reread(running, reread))
+        reloads.add(task)
+        task.add_done_callback(reloads.discard)
+
+    loop.add_signal_handler(signal.SIGHUP, reload)
     try:
         await running.start()
+        gc.collect()
+        gc.freeze()  # modules and listeners stay: the collector need not look at them again
         if announce is not None:
             announce(running)
         await stopping.wait()
@@ -147,11 +164,12 @@ async def serve(
         await running.stop()
 
 
-def _reread(running: Running, reread: Callable[[], Config] | None) -> None:
+async def _reread(running: Running, reread: Callable[[], Config] | None) -> None:
+    """Apply a new configuration, which a thread reads: a long one takes seconds."""
     if reread is None:
         return
     try:
-        new = reread()
+        new = await asyncio.to_thread(reread)
     except OperatorError as error:
         log.warning("not reloaded", error=str(error), code=error.code)
         return
