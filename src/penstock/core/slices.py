@@ -35,10 +35,11 @@ class Slices:
         self._seconds_max = seconds_max
         self._first_steps = first_steps
         self._work: deque[Iterator[None]] = deque()
+        self._callbacks: deque[Callable[[], None]] = deque()
         self._scheduled = False
 
     def __len__(self) -> int:
-        return len(self._work)
+        return len(self._work) + len(self._callbacks)
 
     def add(self, work: Iterator[None]) -> None:
         """Do work in later turns of the loop."""
@@ -54,19 +55,24 @@ class Slices:
 
     def later(self, callback: Callable[[], None]) -> None:
         """Call `callback` in a later turn of the loop."""
-        self.add(_once(callback))
+        self._callbacks.append(callback)
+        self._schedule()
 
     def run(self) -> None:
         """Do steps until the time of a slice is over."""
         self._scheduled = False
         ends = self._clock.monotonic() + self._seconds_max
+        for _ in range(len(self._callbacks)):  # those that are added meanwhile run later
+            self._step(_once(self._callbacks.popleft()))
+            if self._clock.monotonic() >= ends:
+                break
         while self._work:
             work = self._work.popleft()
             if self._step(work):
                 self._work.append(work)
             if self._clock.monotonic() >= ends:
                 break
-        if self._work:
+        if self._work or self._callbacks:
             self._schedule()
 
     def _step(self, work: Iterator[None]) -> bool:

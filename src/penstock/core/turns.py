@@ -26,11 +26,15 @@ class LoopTurn:
         self._seconds_max = seconds_max
         self._deferred_bytes_max = deferred_bytes_max
         self._started: float | None = None
+        self.number = 0
+        """Number of the turn."""
 
     def defers(self, now: float, size: int) -> bool:
         """Return whether `size` received bytes have to wait, because the turn took too long."""
         if self._started is None:
-            if self.schedule is not None:
+            if self.schedule is None:
+                self.number += 1  # each call is a turn
+            else:
                 self._started = now
                 self.schedule(self.end)
             return False
@@ -42,3 +46,4 @@ class LoopTurn:
     def end(self) -> None:
         """End the turn: the next one starts with the next read."""
         self._started = None
+        self.number += 1

@@ -90,6 +90,8 @@ class Gateway(ABC):
             self.rate_limit = RateLimit(options.messages_per_second_max, now)
         self._suspended = False
         self._deferred_bytes = 0
+        self._turn = -1
+        self._turn_ends = 0.0
         self._paused_until_drained = False
         self._closed = False
         self._hook_chain: HookChain | None = None
@@ -176,12 +178,19 @@ class Gateway(ABC):
         monotonic = self.broker.clock.monotonic
         self.received_at = monotonic()
         self._forget_deferred()
-        if self.broker.turn.defers(self.received_at, size):
+        turn = self.broker.turn
+        # A connection may be read many times in one turn of the loop: its time is for all of them.
+        if turn.defers(self.received_at, size) or (
+            self._turn == turn.number and self.received_at > self._turn_ends
+        ):
             self._deferred_bytes = size
-            self.broker.turn.deferred_bytes += size
+            turn.deferred_bytes += size
             self._yield_to_loop()
             return 0
-        turn_ends = self.received_at + TURN_SECONDS_MAX
+        if self._turn != turn.number:
+            self._turn = turn.number
+            self._turn_ends = self.received_at + TURN_SECONDS_MAX
+        turn_ends = self._turn_ends
         try:
             while position < size and not self._suspended and not self._closed:
                 if self.session is not None and self.may_publish:
