@@ -13,7 +13,11 @@ GIB: Final = 1024 * MIB
 TOPIC_NAME_BYTES_MAX: Final = 65_526
 """A topic name in UTF-8: the longest that fits all protocols, due to fleximq's header of 64 KiB."""
 PATTERN_LEVELS_MAX: Final = 128
-"""Levels of a subscription with wildcards."""
+PATTERN_BYTES_MAX: Final = 4 * KIB
+"""Levels and UTF-8 bytes of a subscription with wildcards: each costs time for each topic."""
+PATTERN_SHAPES_MAX: Final = 64
+"""Different places of wildcards in the subscriptions of one client. At most one pattern of each
+shape matches a topic, so this bounds the patterns of a client that match the same topic."""
 EXPRESSION_BYTES_MAX: Final = 4 * KIB
 """A regular expression that selects topics, in UTF-8."""
 EXPRESSION_STATES_MAX: Final = 10_000
@@ -46,6 +50,8 @@ MESSAGE_HEADERS_BYTES_MAX: Final = 1 * MIB
 """All headers of one message together, lengths included."""
 
 # --- Batches ----------------------------------------------------------------------------------
+SCAN_NEW_NAMES_MAX: Final = 256
+"""New topics or headers that one scan adds, about 20 µs each; then the caller may yield."""
 BATCH_ROWS_MAX: Final = 65_536
 BATCH_SENDERS_MAX: Final = 64
 """Distinct Rheos client ids in one batch; the next one starts a new batch."""
@@ -205,8 +211,12 @@ JOIN_QUEUE_BYTES_MAX: Final = 8 * MIB
 """Live messages buffered for a client until it has caught up."""
 RECEIVE_BUFFER_BYTES: Final = 256 * KIB
 """The read buffer shared by all connections of an event loop."""
-TURN_SECONDS_MAX: Final = 0.2
-"""Time for the requests of one client before others are served; runs of publishes do not count."""
+TURN_SECONDS_MAX: Final = 0.02
+"""Time for the frames of one client before others are served."""
+LOOP_TURN_SECONDS_MAX: Final = 0.1
+"""Time for the frames of all clients in one turn of the event loop; further ones wait."""
+DEFERRED_BYTES_MAX: Final = 32 * MIB
+"""Received bytes that wait for a later turn; above it nothing is put off."""
 LINGER_SECONDS_MAX: Final = 10.0
 """Time without reads after which a closing peer loses its unsent data."""
 RESUME_SECONDS_MAX: Final = 60.0
@@ -215,6 +225,37 @@ RESUMES_MAX: Final = 10_000
 """Disconnected clients whose subscriptions are kept."""
 HANDSHAKE_SECONDS_MAX: Final = 10
 """From the connection to the end of the handshake."""
+
+# --- Stalls of the event loop -----------------------------------------------------------------
+STALL_SECONDS_MIN: Final = 0.05
+"""Delay of the event loop that counts as a stall."""
+WATCHDOG_INTERVAL_SECONDS: Final = 0.03
+"""Interval at which the watchdog measures the delay: about 30 wake-ups a second."""
+STALL_LOG_SECONDS: Final = 10.0
+"""At most one stall is logged in this time; the next log event says how many were not."""
+LOG_EVENTS_PER_SECOND_MAX: Final = 100
+"""Log events of one name in a second; the next one says how many were left out."""
+LOG_LINES_WAITING_MAX: Final = 10_000
+"""Lines of the broker's log that wait for the reader of standard error."""
+TIMERS_SECONDS_MAX: Final = 0.02
+"""Time for timers that are due together; the others wait for the next turn of the loop."""
+SLICE_SECONDS_MAX: Final = 0.005
+"""Background work of the event loop before others are served."""
+SLICE_FIRST_STEPS: Final = 4
+"""Steps of such work that are done at once, before the rest waits for later turns."""
+ROUTING_STEPS: Final = 256
+"""Topics that a subscription is applied to in one step: about 0.3 ms."""
+ROUTES_SWEPT_MAX: Final = 5_000
+"""Unused patterns that are removed from the routes together."""
+PLANS_MAX: Final = 4_096
+PLANS_BYTES_MAX: Final = 32 * MIB
+"""Combinations of routes whose audiences are cached, and their bytes, about."""
+ROUTED_ROWS_MAX: Final = 20_000
+ROUTED_ROWS_MIN: Final = 256
+"""Messages of one batch: the first, divided by the number of patterns that may match each, but not
+less than the second. Each message may have a route of its own, which takes some microseconds."""
+ROUTE_PATTERNS_MAX: Final = 500_000
+"""Patterns of routes that are cached."""
 
 # --- fleximq sessions -------------------------------------------------------------------------
 FLEXIMQ_KEEPALIVE_SECONDS: Final = 30
@@ -232,6 +273,12 @@ REQUEST_ID_BYTES_MAX: Final = 1024
 FLEXIMQ_LISTING_ENTRIES_MAX: Final = 10_000
 FLEXIMQ_LISTING_BYTES_MAX: Final = 1 * MIB
 """Entries that the broker's own services read for one answer, and bytes of their names."""
+FLEXIMQ_LISTING_STEP: Final = 200
+"""Entries that are read before others are served."""
+FLEXIMQ_LISTING_SECONDS: Final = 1.0
+"""Time for which an unchanged list is given again to clients of the same principal."""
+FLEXIMQ_LISTINGS_MAX: Final = 16
+"""Answers that are kept for that time."""
 
 # --- UDP --------------------------------------------------------------------------------------
 UDP_SESSION_SECONDS_MAX: Final = 60
@@ -307,8 +354,10 @@ HTTP_REQUEST_SECONDS_MAX: Final = 30.0
 HTTP_PAGE_ENTRIES: Final = 100
 HTTP_PAGE_ENTRIES_MAX: Final = 1000
 """Default and maximum number of entries on one page of a list."""
-HTTP_SLICE_ENTRIES: Final = 500
-"""Topics, clients or subscriptions processed before yielding to the event loop."""
+HTTP_SLICE_SECONDS: Final = 0.002
+"""Time for the entries of a list before yielding to the event loop."""
+HTTP_LISTS_MAX: Final = 8
+"""Requests that read lists at the same time; further ones wait."""
 HTTP_RATES_SECONDS_MAX: Final = 10.0
 """Longest measurement of rates for one answer."""
 HTTP_RATES_MAX: Final = 8

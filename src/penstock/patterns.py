@@ -5,53 +5,52 @@ and `>` match zero or more levels at the end: `a/#` matches `a`, `a/b` and `a.b.
 """
 
 import re
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from penstock.errors import InvalidPattern
-from penstock.limits import PATTERN_LEVELS_MAX, TOPIC_NAME_BYTES_MAX
+from penstock.limits import PATTERN_BYTES_MAX, PATTERN_LEVELS_MAX, TOPIC_NAME_BYTES_MAX
 
-__all__ = ["PatternTree", "compile_pattern", "covers", "overlaps"]
+__all__ = [
+    "CanonicalPattern",
+    "PatternNode",
+    "PatternTree",
+    "canonical_pattern",
+    "children",
+    "compile_pattern",
+    "covers",
+    "overlaps",
+    "split_levels",
+]
 
-_SEPARATOR: Final = re.compile(r"[/.]")
 _ONE_LEVEL: Final = frozenset({"+", "*"})
 _THE_REST: Final = frozenset({"#", ">"})
-_WILD: Final = re.compile(r"(?:\A|[/.])[+*#>](?:\Z|[/.])")
-"""A level that is a wildcard."""
+_WILDCARDS: Final = _ONE_LEVEL | _THE_REST
+_ANY: Final = "+"
 
 
 def compile_pattern(text: str) -> re.Pattern[str] | None:
     """Return a regular expression for the topics of a pattern, None if it has no wildcards.
 
     Raise InvalidPattern if it is empty or too long, has levels after `#` or `>`, or has wildcards
-    and more than PATTERN_LEVELS_MAX levels.
+    and more than PATTERN_LEVELS_MAX levels or PATTERN_BYTES_MAX bytes. Compiling takes about a
+    microsecond for each byte: the event loop uses `canonical_pattern`.
     """
-    if not text or len(text.encode()) > TOPIC_NAME_BYTES_MAX:
-        raise InvalidPattern(text[:200])
-    levels = _SEPARATOR.split(text)
-    if (_ONE_LEVEL | _THE_REST).isdisjoint(levels):
+    pattern = canonical_pattern(text)
+    if pattern.levels is None:
         return None
-    if not _THE_REST.isdisjoint(levels[:-1]) or len(levels) > PATTERN_LEVELS_MAX:
-        raise InvalidPattern(text[:200])
-    last_is_rest = levels[-1] in _THE_REST
-    if last_is_rest:
-        levels.pop()
-        if not levels:
-            return re.compile(r".+", re.DOTALL)
-    expression = r"[/.]".join(
-        r"[^/.]*" if level in _ONE_LEVEL else re.escape(level) for level in levels
-    )
-    return re.compile(expression + (r"(?:[/.].*)?" if last_is_rest else ""), re.DOTALL)
+    levels = pattern.levels
+    if pattern.takes_rest and not levels:
+        return re.compile(r".+", re.DOTALL)
+    expression = r"[/.]".join(r"[^/.]*" if level == _ANY else re.escape(level) for level in levels)
+    return re.compile(expression + (r"(?:[/.].*)?" if pattern.takes_rest else ""), re.DOTALL)
 
 
 def covers(pattern: str, other: str) -> bool:
-    """Return whether `pattern` matches every topic that `other` matches.
-
-    `pattern` must be valid; `other` may be any text. Time is linear in their lengths.
-    """
-    if _WILD.search(pattern) is None:
+    """Return whether `pattern` matches every topic that `other` matches."""
+    mine = split_levels(pattern)
+    if not _has_wildcard(pattern, mine):
         return pattern == other
-    mine = _SEPARATOR.split(pattern)
-    theirs = _SEPARATOR.split(other, maxsplit=len(mine))  # levels behind are not looked at
+    theirs = split_levels(other)
     for level, their_level in zip(mine, theirs, strict=False):
         if level in _THE_REST:
             return True
@@ -63,11 +62,10 @@ def covers(pattern: str, other: str) -> bool:
 
 
 def overlaps(pattern: str, other: str) -> bool:
-    """Return whether both patterns may match the same topic; see `covers`."""
-    if _WILD.search(pattern) is None and _WILD.search(other) is None:
+    """Return whether both patterns may match the same topic."""
+    mine, theirs = split_levels(pattern), split_levels(other)
+    if not _has_wildcard(pattern, mine) and not _has_wildcard(other, theirs):
         return pattern == other
-    mine = _SEPARATOR.split(pattern)
-    theirs = _SEPARATOR.split(other, maxsplit=len(mine) + 1)
     for level, their_level in zip(mine, theirs, strict=False):
         if level in _THE_REST or their_level in _THE_REST:
             return True
@@ -77,75 +75,144 @@ def overlaps(pattern: str, other: str) -> bool:
     return not longer or (len(longer) == 1 and longer[0] in _THE_REST)
 
 
+class CanonicalPattern(NamedTuple):
+    """A pattern in the one form that all patterns of the same meaning have.
+
+    `levels` are the levels before `#`, with `+` for any level; None if there are no wildcards.
+    `shape` says which levels are wildcards: of one shape, at most one pattern matches a topic.
+    """
+
+    text: str
+    levels: tuple[str, ...] | None
+    takes_rest: bool
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The number of levels, whether it takes the rest, and the places of `+`."""
+        levels = self.levels or ()
+        places = (place for place, level in enumerate(levels) if level == _ANY)
+        return (len(levels), int(self.takes_rest), *places)
+
+
+def canonical_pattern(text: str) -> CanonicalPattern:
+    """Return the canonical form of a pattern; raise InvalidPattern, see `compile_pattern`."""
+    if not text or len(text.encode()) > TOPIC_NAME_BYTES_MAX:
+        raise InvalidPattern(text[:200])
+    levels = split_levels(text)
+    if not _has_wildcard(text, levels):
+        return CanonicalPattern(text, None, takes_rest=False)
+    if (
+        not _THE_REST.isdisjoint(levels[:-1])
+        or len(levels) > PATTERN_LEVELS_MAX
+        or len(text.encode()) > PATTERN_BYTES_MAX
+    ):
+        raise InvalidPattern(text[:200])
+    levels = [_ANY if level in _ONE_LEVEL else level for level in levels]
+    takes_rest = levels[-1] in _THE_REST
+    if takes_rest:
+        levels.pop()
+        if levels == [_ANY]:  # every topic has a level
+            levels.clear()
+    return CanonicalPattern(
+        "/".join([*levels, "#"] if takes_rest else levels), tuple(levels), takes_rest
+    )
+
+
+def split_levels(name: str) -> list[str]:
+    """Return the levels of a topic; one entry has all levels beyond PATTERN_LEVELS_MAX."""
+    return name.replace(".", "/").split("/", PATTERN_LEVELS_MAX)
+
+
+def _has_wildcard(text: str, levels: list[str]) -> bool:
+    """Return whether any level of a pattern is a wildcard; `levels` are its first ones."""
+    if not _WILDCARDS.isdisjoint(levels):
+        return True
+    if len(levels) <= PATTERN_LEVELS_MAX or not any(each in text for each in _WILDCARDS):
+        return False
+    return not _WILDCARDS.isdisjoint(text.replace(".", "/").split("/"))
+
+
 Value = TypeVar("Value")
 
 
-class _Node(Generic[Value]):
+class PatternNode(Generic[Value]):
     """A level: values of patterns that end here, of those that match the rest, and child levels."""
 
     __slots__ = ("below", "here", "rest")
 
     def __init__(self) -> None:
-        self.below: dict[str, _Node[Value]] = {}
-        self.here: dict[str, Value] = {}
-        self.rest: dict[str, Value] = {}
+        self.below: dict[str, PatternNode[Value]] = {}
+        self.here: Value | None = None
+        self.rest: Value | None = None
 
     def __bool__(self) -> bool:
-        return bool(self.below or self.here or self.rest)
+        return bool(self.below) or self.here is not None or self.rest is not None
 
 
 class PatternTree(Generic[Value]):
-    """Values by wildcard pattern; a search walks the levels of a topic.
+    """Values by canonical pattern with wildcards; a search walks the levels of a topic.
 
-    The cost of a search depends on the levels of the topic, not on the number of patterns.
+    The cost of a search depends on the levels of the topic and the shapes of the patterns, not on
+    the number of patterns.
     """
 
     def __init__(self) -> None:
-        self._root: _Node[Value] = _Node()
+        self.root: PatternNode[Value] = PatternNode()
 
     def __bool__(self) -> bool:
-        return bool(self._root)
+        return bool(self.root)
 
-    def add(self, pattern: str, value: Value) -> None:
-        """Add a pattern with its value."""
-        node = self._root
-        levels, takes_rest = _levels(pattern)
-        for level in levels:
-            node = node.below.setdefault(level, _Node())
-        (node.rest if takes_rest else node.here)[pattern] = value
+    def add(self, pattern: CanonicalPattern, value: Value) -> None:
+        """Set the value of a pattern."""
+        node = self.root
+        for level in pattern.levels or ():
+            found = node.below.get(level)
+            if found is None:
+                found = node.below[level] = PatternNode()
+            node = found
+        if pattern.takes_rest:
+            node.rest = value
+        else:
+            node.here = value
 
-    def remove(self, pattern: str) -> None:
-        """Remove an added pattern and the levels that become empty."""
-        path = [self._root]
-        levels, takes_rest = _levels(pattern)
+    def remove(self, pattern: CanonicalPattern, value: Value) -> None:
+        """Remove a pattern, if it has this value, and the levels that become empty."""
+        path = [self.root]
+        levels = list(pattern.levels or ())
         for level in levels:
             path.append(path[-1].below[level])
-        del (path[-1].rest if takes_rest else path[-1].here)[pattern]
+        last = path[-1]
+        if pattern.takes_rest and last.rest is value:
+            last.rest = None
+        elif not pattern.takes_rest and last.here is value:
+            last.here = None
         while levels and not path.pop():
             del path[-1].below[levels.pop()]
 
     def find(self, topic: str) -> list[Value]:
         """Return the values of all patterns that match a topic."""
         found: list[Value] = []
-        nodes = [self._root]
-        for level in _SEPARATOR.split(topic):
-            for node in nodes:
-                found += node.rest.values()
-            nodes = [
-                node.below[name] for node in nodes for name in (level, _ANY) if name in node.below
-            ]
+        nodes = [self.root]
+        for level in split_levels(topic):
+            if not nodes:
+                break
+            found += [node.rest for node in nodes if node.rest is not None]
+            nodes = children(nodes, level)
         for node in nodes:
-            found += node.rest.values()
-            found += node.here.values()
+            if node.rest is not None:
+                found.append(node.rest)
+            if node.here is not None:
+                found.append(node.here)
         return found
 
 
-_ANY: Final = "+"
-
-
-def _levels(pattern: str) -> tuple[list[str], bool]:
-    """Return the normalised levels of a pattern, and whether it ends with `#` or `>`."""
-    levels = [_ANY if level in _ONE_LEVEL else level for level in _SEPARATOR.split(pattern)]
-    if levels[-1] in _THE_REST:
-        return levels[:-1], True
-    return levels, False
+def children(nodes: list[PatternNode[Value]], level: str) -> list[PatternNode[Value]]:
+    """Return the nodes one level below `nodes` that match a level of a topic."""
+    found = []
+    for node in nodes:
+        below = node.below
+        if level in below:
+            found.append(below[level])
+        if _ANY in below:
+            found.append(below[_ANY])
+    return found

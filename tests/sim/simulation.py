@@ -10,6 +10,7 @@ prefix.
 """
 
 import random
+from collections.abc import Callable
 
 from penstock._kernels.batch import Batch
 from penstock.core.broker import Broker, BrokerSettings
@@ -210,9 +211,11 @@ class ObservedBroker(Broker):
         super().__init__(log=log, reader=reader, clock=simulation.clock, settings=settings)
         self._simulation = simulation
 
-    def subscribe(self, session: Session, text: str) -> bool:
+    def subscribe(
+        self, session: Session, text: str, then: Callable[[], None] | None = None
+    ) -> bool:
         end = self.log.next_offset
-        if not super().subscribe(session, text):
+        if not super().subscribe(session, text, then):
             return False
         pattern, start = split_replay(text)
         kept = self._simulation.kept
@@ -238,9 +241,15 @@ class ObservedBroker(Broker):
         self._simulation.oracle.disconnected(session, self.log.next_offset)
         super().keep_for_resume(session)
 
-    def resume(self, session: Session, pattern: str, offset: int) -> bool:
+    def resume(
+        self,
+        session: Session,
+        pattern: str,
+        offset: int,
+        then: Callable[[], None] | None = None,
+    ) -> bool:
         end = self.log.next_offset
-        if not super().resume(session, pattern, offset):
+        if not super().resume(session, pattern, offset, then):
             return False
         if self.reader is not None:
             self._simulation.oracle.resumed(session, pattern, end)

@@ -2,10 +2,14 @@
 
 A protocol's run function scans without the GIL up to the first frame that it cannot take, and
 returns where that frame starts. If it stopped only at an unknown name, the name is added and the run
-resumes.
+resumes, up to SCAN_NEW_NAMES_MAX times.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+
+from penstock.limits import SCAN_NEW_NAMES_MAX as _SCAN_NEW_NAMES_MAX
+
+cdef uint32_t SCAN_NEW_NAMES_MAX = _SCAN_NEW_NAMES_MAX
 
 
 cdef class Scan:
@@ -39,15 +43,18 @@ cdef class Scan:
         Run run,
     ) except? 0:
         cdef size_t position = <size_t>start
+        cdef uint32_t learned = 0
         self.batch.begin(data, start, source, features, big, sender)
         try:
             while True:
                 self.unknown_length = 0
                 with nogil:
                     position = run(self, position)
-                if not self.unknown_length or not self.learn(
+                # The caller may yield to others before it continues: new names take time.
+                if not self.unknown_length or learned == SCAN_NEW_NAMES_MAX or not self.learn(
                     self.batch.data[self.unknown_start:self.unknown_start + self.unknown_length]
                 ):
                     return position
+                learned += 1
         finally:
             self.batch.finish()

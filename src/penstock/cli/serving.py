@@ -12,6 +12,7 @@ import typer
 import uvloop
 
 import penstock
+from penstock.cli.common.log_output import EventRateLimit, LineWriter
 from penstock.server.banner import banner
 from penstock.server.config import Config
 from penstock.server.config_loading import load
@@ -37,11 +38,15 @@ def run_broker(file: Path | None, options: dict[str, Any]) -> None:
         return load(file, environment=os.environ, **options)
 
     found = read()
-    _log_to_stderr()
+    output = LineWriter(sys.stderr.fileno())
+    _log_to(output)
     os.umask(0o077)  # all that the broker creates is for its user alone
     warn_of_open_folder(found)
     _hide_numpy_and_pandas()
-    uvloop.run(serve(found, announce=_announce, stopping=_limit_stop, reread=read))
+    try:
+        uvloop.run(serve(found, announce=_announce, stopping=_limit_stop, reread=read))
+    finally:
+        output.close()
 
 
 def _limit_stop(running: Running) -> None:
@@ -65,10 +70,11 @@ def _announce(running: Running) -> None:
     )
 
 
-def _log_to_stderr() -> None:
-    """Write log events to standard error, one line of `key=value` each."""
+def _log_to(output: LineWriter) -> None:
+    """Write log events, one line of `key=value` each."""
     structlog.configure(
         processors=[
+            EventRateLimit(),
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso"),
@@ -79,7 +85,7 @@ def _log_to_stderr() -> None:
             ),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(output),  # type: ignore[arg-type]
         cache_logger_on_first_use=True,
     )
 

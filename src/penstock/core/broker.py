@@ -19,12 +19,16 @@ from penstock.core.requests import Requests
 from penstock.core.resumption import Resumption
 from penstock.core.routing import Audience, Encoding, Router
 from penstock.core.sessions import Session, Sessions
+from penstock.core.slices import Slices
+from penstock.core.stalls import Stalls
 from penstock.core.timers import Timers
+from penstock.core.turns import LoopTurn
 from penstock.errors import (
     BrokerFull,
     InvalidTopicName,
     NoHistory,
     NotAllowed,
+    PeerError,
     TooManySubscriptions,
 )
 from penstock.limits import (
@@ -91,14 +95,17 @@ class Broker:
         self.reader = reader
         self.clock = clock
         self.topics = TopicTable()
-        self.router = Router(self.topics)
         self.sessions = Sessions(sessions_max=self.settings.sessions_max)
         self.batch = Batch()
         self.counters = Counters()
+        self.stalls = Stalls()
         self.topic_counts = TopicCounts(self.topics)
         self.timers = Timers(clock)
+        self.slices = Slices(self.timers, clock)
+        self.turn = LoopTurn()
+        self.router = Router(self.topics, self.slices)
         self.resumption = Resumption(self.timers, seconds_max=self.settings.resume_seconds_max)
-        self.requests = Requests(self.timers, clock)
+        self.requests = Requests(self.timers, self.slices, clock)
         self.encoders = Encoders(self.topics, self.router, self.counters)
         self.hooks = Hooks(self.timers, clock, self.encoders.forward_ids.take)
         self._shared: dict[type[Any], Any] = {}
@@ -176,8 +183,7 @@ class Broker:
         """Remove a session and all its subscriptions."""
         if self.catch_up is not None:
             self.catch_up.forget(session)
-        for pattern in session.subscriptions:
-            self.router.unsubscribe(session, pattern)
+        self.router.leave(session)
         session.subscriptions.clear()
         self._release_held(session)
         self.requests.leave(session)
@@ -240,39 +246,54 @@ class Broker:
 
     # --- Subscriptions ----------------------------------------------------------------------------
 
-    def subscribe(self, session: Session, text: str) -> bool:
+    def subscribe(
+        self, session: Session, text: str, then: Callable[[], None] | None = None
+    ) -> bool:
         """Subscribe a session to a pattern; return False if it has the subscription already.
+
+        `then` is called when the subscription has taken effect: before this returns, or later if
+        the pattern is new and many topics may match.
 
         `text` may end in a start position in history, see `penstock.replay`. Then the session is
         served from the log until it has caught up, and live messages wait. The start position is
         not part of the subscription's identity. A time before the retained log means its start, a
         time in the future means now.
 
-        Raise InvalidPattern, NotAllowed, TooManySubscriptions, NoHistory, OffsetBelowHorizon or
-        OffsetPastEnd, and change nothing.
+        Raise InvalidPattern, NotAllowed, TooManySubscriptions, TooManyPatternShapes, NoHistory,
+        OffsetBelowHorizon or OffsetPastEnd, and change nothing.
         """
         pattern, start = split_replay(text)
         if pattern in session.subscriptions:
+            if then is not None:
+                then()
             return False
         self.check_subscription(session, pattern)
         if start is not None:
             if self.catch_up is None:
                 raise NoHistory
             self.catch_up.check(start)
-        self._subscribe(session, pattern, start)
+        self._subscribe(session, pattern, start, then)
         return True
 
-    def resume(self, session: Session, pattern: str, offset: int) -> bool:
-        """Subscribe a client that reconnected, from `offset` on.
+    def resume(
+        self,
+        session: Session,
+        pattern: str,
+        offset: int,
+        then: Callable[[], None] | None = None,
+    ) -> bool:
+        """Subscribe a client that reconnected, from `offset` on; see `subscribe` for `then`.
 
         Messages that are no longer retained are skipped; without a log reader, all missed ones.
         Return False if it has the subscription already; raise InvalidPattern, NotAllowed or
         TooManySubscriptions.
         """
         if pattern in session.subscriptions:
+            if then is not None:
+                then()
             return False
         self.check_subscription(session, pattern)
-        self._subscribe(session, pattern, AtOffset(offset))
+        self._subscribe(session, pattern, AtOffset(offset), then)
         return True
 
     def keep_for_resume(self, session: Session) -> None:
@@ -285,11 +306,25 @@ class Broker:
             positions = self.catch_up.positions(session)
         self.resumption.keep(session, positions)
 
-    def _subscribe(self, session: Session, pattern: str, start: Start | None) -> None:
-        self.router.subscribe(session, pattern)
-        session.subscriptions[pattern] = None
-        if self.catch_up is not None:
-            self.catch_up.subscribed(session, pattern, start)
+    def _subscribe(
+        self,
+        session: Session,
+        pattern: str,
+        start: Start | None,
+        then: Callable[[], None] | None,
+    ) -> None:
+        def routed() -> None:
+            if self.catch_up is not None and pattern in session.subscriptions:
+                self.catch_up.subscribed(session, pattern, start)
+            if then is not None:
+                then()
+
+        session.subscriptions[pattern] = None  # also while it is not yet in effect
+        try:
+            self.router.subscribe(session, pattern, routed)
+        except PeerError:
+            del session.subscriptions[pattern]
+            raise
 
     def check_subscription(self, session: Session, pattern: str) -> None:
         """Raise NotAllowed or TooManySubscriptions if a session may not add a pattern."""

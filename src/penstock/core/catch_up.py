@@ -299,7 +299,7 @@ class CatchUp:
                 self._skip_unreadable(session, feed, end, str(error))
                 return
             reached = end if feed.limit is None else min(end, feed.limit)
-            wanted = self._router.wanted(batch, feed.wants(feed.cursors[0]))
+            wanted = self._router.wanted(batch, session, feed.wants(feed.cursors[0]))
             row, last_row = max(feed.position - base, 0), max(reached - base, 0)
             while wanted and row < last_row:
                 row = self._write_piece(session, batch, wanted, base=base, row=row, end=last_row)

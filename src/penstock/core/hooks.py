@@ -69,6 +69,7 @@ class Hooks:
         self._hooks_max = hooks_max
         self._timeout_ms_max = timeout_ms_max
         self._by_name: dict[str, Hook] = {}
+        self._by_session: dict[Session, dict[str, Hook]] = {}
         self._by_kind: dict[EventKind, tuple[Hook, ...]] = dict.fromkeys(EventKind, ())
         self._tables: dict[Source, WeakKeyDictionary[Principal, bytearray]] = {}
         self.watched: frozenset[Source] = frozenset()
@@ -108,6 +109,8 @@ class Hooks:
             self._remove(former)
         hook.registered = True
         self._by_name[hook.name] = hook
+        if hook.middleware is not None:
+            self._by_session.setdefault(hook.middleware.session, {})[hook.name] = hook
         # Sorting is stable: equal priorities stay in the order of registration.
         hooks = sorted((*self._by_kind[hook.kind], hook), key=lambda each: each.priority)
         self._by_kind[hook.kind] = tuple(hooks)
@@ -130,11 +133,7 @@ class Hooks:
 
         Hooks that must consent stay without a middleware, for the time of grace.
         """
-        mine = [
-            hook
-            for hook in self._by_name.values()
-            if hook.middleware is not None and hook.middleware.session is session
-        ]
+        mine = list(self._by_session.pop(session, {}).values())
         gone = {hook.middleware for hook in mine if hook.middleware is not None}
         for hook in mine:
             hook.middleware = None
@@ -143,7 +142,12 @@ class Hooks:
                     self.grace_seconds, functools.partial(self._remove, hook)
                 )
             else:
-                self._remove(hook)
+                hook.registered = False
+                del self._by_name[hook.name]
+        for kind in {hook.kind for hook in mine if not hook.registered}:
+            self._by_kind[kind] = tuple(each for each in self._by_kind[kind] if each.registered)
+            if kind is EventKind.PUSH:
+                self._update_watched()
         for middleware in gone:
             self.calls.leave(middleware)
         for hook in mine:
@@ -190,6 +194,11 @@ class Hooks:
             grace.cancel()
         hook.registered = False
         del self._by_name[hook.name]
+        if hook.middleware is not None:
+            own = self._by_session[hook.middleware.session]
+            del own[hook.name]
+            if not own:
+                del self._by_session[hook.middleware.session]
         self._by_kind[hook.kind] = tuple(
             each for each in self._by_kind[hook.kind] if each is not hook
         )

@@ -2,17 +2,38 @@
 
 Topics that the same patterns match share a *route*. A batch has a few distinct routes at most;
 subscribers that get the same routes of it share one encoded buffer.
+
+Patterns of the same meaning are one entry. A route is identified by the XOR of the random tokens of
+its patterns, so that a topic moves from one route to another in constant time. A new pattern is
+applied to its topics in slices, and takes effect when all of them have it. Subscriptions that end
+take effect at once; patterns that are no longer used leave the routes in slices, many together.
 """
 
-import re
+import secrets
 from array import array
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock._kernels.batch import Batch
 from penstock._kernels.topics import TopicTable
+from penstock.core.slices import Slices
+from penstock.core.topic_index import TopicIndex
+from penstock.errors import TooManyPatternShapes
+from penstock.limits import (
+    BATCH_ROWS_MAX,
+    PATTERN_SHAPES_MAX,
+    PLANS_BYTES_MAX,
+    PLANS_MAX,
+    ROUTE_PATTERNS_MAX,
+    ROUTED_ROWS_MAX,
+    ROUTED_ROWS_MIN,
+    ROUTES_SWEPT_MAX,
+    ROUTING_STEPS,
+)
 from penstock.model import ByteOrder
-from penstock.patterns import PatternTree, compile_pattern
+from penstock.patterns import CanonicalPattern, PatternTree, canonical_pattern
 from penstock.protocols import Protocol
 
 if TYPE_CHECKING:
@@ -40,118 +61,333 @@ class Audience(NamedTuple):
 
 
 class _Pattern:
-    """A subscribed pattern: its sessions and the topics it matches."""
+    """A subscribed pattern and its sessions, with the texts by which each has subscribed.
 
-    __slots__ = ("expression", "sessions", "text", "topics")
+    `waiting` are subscriptions that take effect when the pattern is `applied` to all topics.
+    """
 
-    def __init__(self, text: str, expression: re.Pattern[str] | None) -> None:
-        self.text = text
-        self.expression = expression
-        self.sessions: dict[Session, None] = {}
-        self.topics: list[int] = []
+    __slots__ = ("applied", "canonical", "removed", "sessions", "token", "waiting")
+
+    def __init__(self, canonical: CanonicalPattern) -> None:
+        self.canonical = canonical
+        self.token = secrets.randbits(128) | 1
+        self.applied = False
+        self.removed = False
+        self.sessions: dict[Session, tuple[str, ...]] = {}
+        self.waiting: dict[tuple[Session, str], Callable[[], None]] = {}
+
+    @property
+    def unused(self) -> bool:
+        return self.applied and not self.sessions and not self.waiting
 
 
 class _Route:
-    """A set of patterns, and the number of topics that exactly these match."""
+    """A set of patterns, known by its key, and the number of topics that exactly these match."""
 
-    __slots__ = ("number", "patterns", "topic_count")
+    __slots__ = ("key", "number", "topic_count")
 
-    def __init__(self, number: int, patterns: frozenset[_Pattern]) -> None:
+    def __init__(self, number: int, key: int) -> None:
         self.number = number
-        self.patterns = patterns
+        self.key = key
         self.topic_count = 0
-
-    def sessions(self) -> Iterable["Session"]:
-        """Return each subscriber once, however many of its patterns match."""
-        return dict.fromkeys(session for pattern in self.patterns for session in pattern.sessions)
 
 
 class Router:
     """Maps topics to their subscribers."""
 
-    def __init__(self, topics: TopicTable) -> None:
+    def __init__(
+        self, topics: TopicTable, slices: Slices, *, shapes_max: int = PATTERN_SHAPES_MAX
+    ) -> None:
         self._topics = topics
-        self._patterns: dict[str, _Pattern] = {}
+        self._slices = slices
+        self._shapes_max = shapes_max
+        self._index = TopicIndex(topics.name)
+        self._patterns: dict[str, _Pattern] = {}  # by canonical text
         self._wildcards: PatternTree[_Pattern] = PatternTree()
-        unrouted = _Route(0, frozenset())
+        self._held: dict[Session, dict[str, _Pattern]] = {}  # by the session's own text
+        self._shapes: dict[Session, Counter[tuple[int, ...]]] = {}
+        self._tree_shapes: Counter[tuple[int, ...]] = Counter()
+        self._unused: dict[_Pattern, None] = {}
+        self._sweeping = False
+        unrouted = _Route(0, 0)
         self._routes: list[_Route | None] = [unrouted]
+        self._route_of_key: dict[int, _Route] = {0: unrouted}
         self._free_numbers: list[int] = []
-        self._route_of_patterns: dict[frozenset[_Pattern], _Route] = {frozenset(): unrouted}
+        self._retired_numbers: list[int] = []  # free once no plan has them
+        self._route_patterns: dict[int, tuple[_Pattern, ...]] = {}  # by number, those asked for
+        self._route_patterns_count = 0
         self._plans: dict[tuple[int, ...], list[Audience]] = {}
+        self._plans_bytes = 0
         self.route_of_topic = array("I")
+        self.changes = 0
+        """Number of changes of subscriptions."""
+        self.rows_max = 0
+        """Rows of a batch whose audiences can be found in a few milliseconds."""
+        self._limit_rows()
 
-    def subscribe(self, session: "Session", text: str) -> bool:
-        """Add a subscription; return False if the session has this pattern already.
+    # --- Subscriptions ----------------------------------------------------------------------------
 
-        Raise InvalidPattern.
+    def subscribe(
+        self, session: "Session", text: str, then: Callable[[], None] | None = None
+    ) -> bool:
+        """Add a subscription; return False if the session has this text already.
+
+        `then` is called when it takes effect: before this returns, or later if the pattern is new
+        and has wildcards that many topics may match. Raise InvalidPattern or TooManyPatternShapes.
         """
-        pattern = self._patterns.get(text)
-        if pattern is None:
-            pattern = self._add_pattern(text)
-        elif session in pattern.sessions:
+        held = self._held.get(session, {})
+        if text in held:
             return False
-        pattern.sessions[session] = None
-        self._plans.clear()
+        canonical = canonical_pattern(text)
+        if canonical.levels is not None:
+            self._count_shape(session, canonical)
+        pattern = self._patterns.get(canonical.text)
+        is_new = pattern is None
+        if pattern is None:
+            self.learn_topics()  # without this pattern
+            pattern = self._patterns[canonical.text] = _Pattern(canonical)
+        self._held.setdefault(session, held)[text] = pattern
+        self.changes += 1
+        self._unused.pop(pattern, None)
+        if pattern.applied:
+            self._activate(pattern, session, text)
+            if then is not None:
+                then()
+            return True
+        pattern.waiting[session, text] = then or _do_nothing
+        if is_new:
+            self._start(pattern)
         return True
 
     def unsubscribe(self, session: "Session", text: str) -> bool:
         """Remove a subscription; return False if the session did not have it."""
-        pattern = self._patterns.get(text)
-        if pattern is None or session not in pattern.sessions:
+        held = self._held.get(session)
+        pattern = held.pop(text, None) if held is not None else None
+        if held is None or pattern is None:
             return False
-        del pattern.sessions[session]
-        if not pattern.sessions:
-            self._remove_pattern(pattern)
-        self._plans.clear()
+        self.changes += 1
+        if not held:
+            del self._held[session]
+        if pattern.canonical.levels is not None:
+            self._discount_shape(session, pattern.canonical)
+        then = pattern.waiting.pop((session, text), None)
+        if then is None:
+            rest = tuple(each for each in pattern.sessions[session] if each != text)
+            if rest:
+                pattern.sessions[session] = rest
+            else:
+                del pattern.sessions[session]
+            self._clear_plans()
+        self._release(pattern)
+        if then is not None:
+            then()
         return True
+
+    def leave(self, session: "Session") -> None:
+        """Remove all subscriptions of a session; those that wait never take effect."""
+        self._shapes.pop(session, None)
+        held = self._held.pop(session, None)
+        if not held:
+            return
+        self.changes += 1
+        for text, pattern in held.items():
+            pattern.waiting.pop((session, text), None)
+            pattern.sessions.pop(session, None)
+            self._release(pattern)
+        self._clear_plans()
+
+    def _activate(self, pattern: _Pattern, session: "Session", text: str) -> None:
+        pattern.sessions[session] = (*pattern.sessions.get(session, ()), text)
+        self._clear_plans()
+
+    def _count_shape(self, session: "Session", canonical: CanonicalPattern) -> None:
+        shapes = self._shapes.get(session)
+        shape = canonical.shape
+        if shapes is None:
+            shapes = self._shapes[session] = Counter()
+        elif len(shapes) >= self._shapes_max and shape not in shapes:
+            raise TooManyPatternShapes(self._shapes_max)
+        shapes[shape] += 1
+
+    def _discount_shape(self, session: "Session", canonical: CanonicalPattern) -> None:
+        shapes = self._shapes[session]
+        _decrement(shapes, canonical.shape)
+        if not shapes:
+            del self._shapes[session]
+
+    # --- Patterns and their topics ----------------------------------------------------------------
+
+    def _start(self, pattern: _Pattern) -> None:
+        """Apply a new pattern to the topics it matches."""
+        if pattern.canonical.levels is None:
+            identifier = self._topics.find(pattern.canonical.text)
+            if identifier is not None:
+                self._move(identifier, pattern.token)
+            self._applied(pattern)
+            return
+        self._wildcards.add(pattern.canonical, pattern)
+        self._tree_shapes[pattern.canonical.shape] += 1
+        self._limit_rows()
+        self._slices.start(self._apply(pattern, len(self.route_of_topic)))
+
+    def _apply(self, pattern: _Pattern, known: int) -> Iterator[None]:
+        """Apply a pattern to the topics below `known`; later ones get it when they are learned."""
+        tree: PatternTree[int] = PatternTree()
+        tree.add(pattern.canonical, pattern.token)
+        yield from self._move_all(tree, known)
+        self._applied(pattern)
+
+    def _applied(self, pattern: _Pattern) -> None:
+        pattern.applied = True
+        waiting, pattern.waiting = pattern.waiting, {}
+        for session, text in waiting:
+            self._activate(pattern, session, text)
+        self._release(pattern)
+        for then in waiting.values():
+            then()
+
+    def _release(self, pattern: _Pattern) -> None:
+        """Have a pattern removed if it is not used."""
+        if pattern.unused:
+            self._unused[pattern] = None
+            if not self._sweeping:
+                self._sweeping = True
+                self._slices.add(self._sweep())
+
+    def _sweep(self) -> Iterator[None]:
+        """Remove unused patterns, many with one walk over the topics."""
+        while self._unused:
+            swept = list(islice(self._unused, ROUTES_SWEPT_MAX))
+            for pattern in swept:
+                del self._unused[pattern]
+                del self._patterns[pattern.canonical.text]
+                pattern.removed = True  # topics that are learned from now on do not get it
+            known = len(self.route_of_topic)
+            yield
+            tree: PatternTree[int] = PatternTree()
+            for done, pattern in enumerate(swept, 1):
+                if pattern.canonical.levels is not None:
+                    self._wildcards.remove(pattern.canonical, pattern)
+                    _decrement(self._tree_shapes, pattern.canonical.shape)
+                    tree.add(pattern.canonical, pattern.token)
+                else:
+                    identifier = self._topics.find(pattern.canonical.text)
+                    if identifier is not None and identifier < known:
+                        self._move(identifier, pattern.token)
+                if not done % ROUTING_STEPS:
+                    yield
+            self._limit_rows()
+            if tree:
+                yield from self._move_all(tree, known)
+        self._sweeping = False
+
+    def _move_all(self, tree: PatternTree[int], known: int) -> Iterator[None]:
+        """Add the patterns of a tree to the routes of their topics, or remove them."""
+        steps = 0
+        while self._index.count < known:
+            self._index.add_next()
+            steps += 1
+            if not steps % ROUTING_STEPS:
+                yield
+        for identifier, token in self._index.walk(tree, below=known):
+            if token:
+                self._move(identifier, token)
+            steps += 1
+            if not steps % ROUTING_STEPS:
+                yield
 
     def learn_topics(self) -> None:
         """Assign routes to the topics interned since the last call."""
-        for identifier in range(len(self.route_of_topic), len(self._topics)):
-            name = self._topics.name(identifier)
-            patterns = self._wildcards.find(name)
-            exact = self._patterns.get(name)
-            if exact is not None and exact.expression is None:
-                patterns.append(exact)
-            for pattern in patterns:
-                pattern.topics.append(identifier)
-            route = self._route(frozenset(patterns))
+        routes = self.route_of_topic
+        if not self._patterns:
+            self._routes[0].topic_count += len(self._topics) - len(routes)  # type: ignore[union-attr]
+            routes.frombytes(bytes(routes.itemsize * (len(self._topics) - len(routes))))
+            return
+        for identifier in range(len(routes), len(self._topics)):
+            route = self._route(_key(self._find(self._topics.name(identifier))))
             route.topic_count += 1
-            self.route_of_topic.append(route.number)
+            routes.append(route.number)
+
+    def _find(self, name: str) -> list[_Pattern]:
+        """Return the patterns that match a topic."""
+        found = [each for each in self._wildcards.find(name) if not each.removed]
+        exact = self._patterns.get(name)
+        if exact is not None:
+            found.append(exact)
+        return found
+
+    def _move(self, identifier: int, token: int) -> None:
+        """Move a topic to the route with a pattern more, or less."""
+        old = self._routes[self.route_of_topic[identifier]]
+        if old is None:
+            raise AssertionError(f"topic {identifier} is on a route that was removed")
+        new = self._route(old.key ^ token)
+        new.topic_count += 1
+        self.route_of_topic[identifier] = new.number
+        old.topic_count -= 1
+        if not old.topic_count and old.number:
+            self._remove_route(old)
+
+    def _route(self, key: int) -> _Route:
+        route = self._route_of_key.get(key)
+        if route is None:
+            number = self._free_numbers.pop() if self._free_numbers else len(self._routes)
+            route = _Route(number, key)
+            if number == len(self._routes):
+                self._routes.append(route)
+            else:
+                self._routes[number] = route
+            self._route_of_key[key] = route
+        return route
+
+    def _remove_route(self, route: _Route) -> None:
+        self._routes[route.number] = None
+        del self._route_of_key[route.key]
+        self._route_patterns_count -= len(self._route_patterns.pop(route.number, ()))
+        self._retired_numbers.append(route.number)
+        if len(self._retired_numbers) > PLANS_MAX:
+            self._clear_plans()
+
+    def _limit_rows(self) -> None:
+        """Set `rows_max`: of each shape, one pattern may match a topic."""
+        rows = ROUTED_ROWS_MAX // (1 + len(self._tree_shapes))
+        self.rows_max = min(max(rows, ROUTED_ROWS_MIN), BATCH_ROWS_MAX)
+
+    # --- Delivery ---------------------------------------------------------------------------------
 
     def audiences(self, batch: Batch) -> list[Audience]:
         """Return the audiences of `batch`; each subscriber is in one of them."""
         numbers = self._numbers(batch)
         plan = self._plans.get(numbers)
         if plan is None:
-            if len(self._plans) >= PLANS_MAX:
-                self._plans.clear()
-            plan = self._plans[numbers] = self._plan(numbers)
+            plan = self._plan(batch, numbers)
+            size = 8 * len(numbers) + sum(
+                len(each.wanted or b"") + 8 * len(each.sessions) for each in plan
+            )
+            if len(self._plans) >= PLANS_MAX or self._plans_bytes + size > PLANS_BYTES_MAX:
+                self._clear_plans()
+            self._plans[numbers] = plan
+            self._plans_bytes += size
         return plan
 
-    def wanted(self, batch: Batch, chosen: Callable[[str], bool]) -> bytes:
-        """Mark the routes of `batch` that have a chosen pattern; empty if none has."""
+    def wanted(self, batch: Batch, session: "Session", chosen: Callable[[str], bool]) -> bytes:
+        """Mark the routes of `batch` that have a chosen pattern of a session; empty if none has."""
         found = []
-        for number in self._numbers(batch):
-            route = self._routes[number]
-            if route is not None and any(chosen(pattern.text) for pattern in route.patterns):
+        for number, patterns in self._patterns_of(batch, self._numbers(batch)).items():
+            if any(
+                chosen(text) for pattern in patterns for text in pattern.sessions.get(session, ())
+            ):
                 found.append(number)
         return _marks(found) if found else b""
 
     def subscribers(self, name: str) -> list["Session"]:
-        """Return all subscribers of topic `name`."""
-        identifier = self._topics.find(name)
-        if len(self._topics) != len(self.route_of_topic):
-            self.learn_topics()
-        if identifier is None:
-            return []
-        route = self._routes[self.route_of_topic[identifier]]
-        return list(route.sessions()) if route is not None else []
+        """Return all subscribers of topic `name`, each once."""
+        patterns = self._find(name) if self._topics.find(name) is not None else ()
+        return list(dict.fromkeys(each for pattern in patterns for each in pattern.sessions))
 
-    def subscriber_count(self, route: int) -> int:
-        """Return the number of subscribers of a route, a number of `route_of_topic`."""
-        found = self._routes[route]
-        return sum(1 for _ in found.sessions()) if found is not None else 0
+    def subscriber_count(self, identifier: int) -> int:
+        """Return the number of subscribers of a topic."""
+        return len(self.subscribers(self._topics.name(identifier)))
 
     def _numbers(self, batch: Batch) -> tuple[int, ...]:
         """Return the distinct routes of a batch."""
@@ -159,78 +395,82 @@ class Router:
             self.learn_topics()
         return tuple(batch.routes(self.route_of_topic, route_count=len(self._routes)))
 
-    def _plan(self, numbers: tuple[int, ...]) -> list[Audience]:
-        seen: dict[Session, list[int]] = {}
+    def _patterns_of(self, batch: Batch, numbers: Iterable[int]) -> dict[int, Iterable[_Pattern]]:
+        """Return the patterns of the routes of a batch.
+
+        They are found by a topic of the route, which the batch has. While a pattern is being
+        applied or removed, the result may have it or not: it has no sessions then.
+        """
+        found: dict[int, Iterable[_Pattern]] = {}
+        unknown: set[int] = set()
         for number in numbers:
-            route = self._routes[number]
-            if route is not None:
-                for session in route.sessions():
-                    seen.setdefault(session, []).append(number)
+            patterns = self._route_patterns.get(number)
+            if patterns is not None:
+                found[number] = patterns
+            elif number:
+                found[number] = ()  # keeps the order of the routes
+                unknown.add(number)
+        row = 0
+        while unknown:
+            identifier = batch.topic_id(row)
+            row += 1
+            if identifier >= len(self.route_of_topic):
+                continue
+            number = self.route_of_topic[identifier]
+            if number in unknown:
+                unknown.discard(number)
+                patterns = tuple(self._find(self._topics.name(identifier)))
+                found[number] = patterns
+                route = self._routes[number]
+                if route is not None and _key(patterns) == route.key:
+                    self._keep_patterns(number, patterns)
+        return found
+
+    def _keep_patterns(self, number: int, patterns: tuple[_Pattern, ...]) -> None:
+        if self._route_patterns_count > ROUTE_PATTERNS_MAX:
+            self._route_patterns.clear()
+            self._route_patterns_count = 0
+        self._route_patterns[number] = patterns
+        self._route_patterns_count += len(patterns)
+
+    def _plan(self, batch: Batch, numbers: tuple[int, ...]) -> list[Audience]:
+        routes_of_pattern: dict[_Pattern, list[int]] = {}
+        for number, patterns in self._patterns_of(batch, numbers).items():
+            for pattern in patterns:
+                routes_of_pattern.setdefault(pattern, []).append(number)
+        patterns_of_session: dict[Session, list[_Pattern]] = {}
+        for pattern in routes_of_pattern:
+            for session in pattern.sessions:
+                patterns_of_session.setdefault(session, []).append(pattern)
+        # Most sessions share their patterns with others: find the routes of each set once.
+        routes_of_patterns: dict[tuple[_Pattern, ...], tuple[int, ...]] = {}
         groups: dict[tuple[Encoding, tuple[int, ...]], list[Session]] = {}
-        for session, routes in seen.items():
-            groups.setdefault((session.encoding, tuple(routes)), []).append(session)
+        for session, matching in patterns_of_session.items():
+            routes = routes_of_patterns.get(tuple(matching))
+            if routes is None:
+                routes = tuple(
+                    sorted({number for each in matching for number in routes_of_pattern[each]})
+                )
+                routes_of_patterns[tuple(matching)] = routes
+            groups.setdefault((session.encoding, routes), []).append(session)
         return [
             Audience(encoding, None if len(routes) == len(numbers) else _marks(routes), sessions)
             for (encoding, routes), sessions in groups.items()
         ]
 
-    def _add_pattern(self, text: str) -> _Pattern:
-        pattern = _Pattern(text, compile_pattern(text))
-        self.learn_topics()
-        if pattern.expression is None:
-            identifier = self._topics.find(text)
-            if identifier is not None:
-                pattern.topics.append(identifier)
-        else:
-            matches = pattern.expression.fullmatch
-            pattern.topics.extend(
-                identifier
-                for identifier in range(len(self.route_of_topic))
-                if matches(self._topics.name(identifier))
-            )
-            self._wildcards.add(text, pattern)
-        self._patterns[text] = pattern
-        self._reroute(pattern, add=True)
-        return pattern
-
-    def _remove_pattern(self, pattern: _Pattern) -> None:
-        del self._patterns[pattern.text]
-        if pattern.expression is not None:
-            self._wildcards.remove(pattern.text)
-        self._reroute(pattern, add=False)
-
-    def _reroute(self, pattern: _Pattern, *, add: bool) -> None:
-        """Move the topics of `pattern` to routes with it or without it."""
-        for identifier in pattern.topics:
-            old = self._routes[self.route_of_topic[identifier]]
-            if old is None:
-                raise AssertionError(f"topic {identifier} is on a route that was removed")
-            patterns = old.patterns | {pattern} if add else old.patterns - {pattern}
-            new = self._route(patterns)
-            new.topic_count += 1
-            self.route_of_topic[identifier] = new.number
-            old.topic_count -= 1
-            if not old.topic_count and old.number:
-                self._routes[old.number] = None
-                self._free_numbers.append(old.number)
-                del self._route_of_patterns[old.patterns]
-
-    def _route(self, patterns: frozenset[_Pattern]) -> _Route:
-        route = self._route_of_patterns.get(patterns)
-        if route is None:
-            number = self._free_numbers.pop() if self._free_numbers else len(self._routes)
-            route = _Route(number, patterns)
-            if number == len(self._routes):
-                self._routes.append(route)
-            else:
-                self._routes[number] = route
-            self._route_of_patterns[patterns] = route
-            self._plans.clear()
-        return route
+    def _clear_plans(self) -> None:
+        self._plans.clear()
+        self._plans_bytes = 0
+        if self._retired_numbers:
+            self._free_numbers += self._retired_numbers
+            self._retired_numbers.clear()
 
 
-PLANS_MAX = 4096
-"""Combinations of routes whose audiences are cached."""
+def _key(patterns: Iterable[_Pattern]) -> int:
+    key = 0
+    for pattern in patterns:
+        key ^= pattern.token
+    return key
 
 
 def _marks(numbers: Iterable[int]) -> bytes:
@@ -238,3 +478,13 @@ def _marks(numbers: Iterable[int]) -> bytes:
     for number in numbers:
         marks[number] = 1
     return bytes(marks)
+
+
+def _decrement(counts: Counter[tuple[int, ...]], shape: tuple[int, ...]) -> None:
+    counts[shape] -= 1
+    if not counts[shape]:
+        del counts[shape]
+
+
+def _do_nothing() -> None:
+    pass

@@ -4,6 +4,7 @@ import heapq
 import itertools
 from collections.abc import Callable
 
+from penstock.limits import TIMERS_SECONDS_MAX
 from penstock.ports import Clock
 
 __all__ = ["Timer", "Timers"]
@@ -37,10 +38,15 @@ class Timers:
         heapq.heappush(self._heap, (timer.when, next(self._order), timer))
         return timer
 
-    def run_due(self) -> float | None:
-        """Run all timers that are due; return the seconds until the next, None if there is none."""
+    def run_due(self, *, seconds_max: float = TIMERS_SECONDS_MAX) -> float | None:
+        """Run the timers that are due; return the seconds until the next, None if there is none.
+
+        After `seconds_max`, return 0: the others run in the next call.
+        """
         now = self._clock.monotonic()
         while self._heap:
+            if self._clock.monotonic() - now > seconds_max:
+                return 0.0
             when, _, timer = self._heap[0]
             if timer.callback is not None and when > now:
                 return when - now

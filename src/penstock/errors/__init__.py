@@ -48,6 +48,7 @@ from penstock.errors.peer import (
     OutOfSequence,
     ReservedHeader,
     TooManyMessages,
+    TooManyPatternShapes,
     TooManySubscriptions,
     UnrecognisedProtocol,
 )
@@ -91,6 +92,7 @@ __all__ = [
     "PenstockError",
     "ReservedHeader",
     "TooManyMessages",
+    "TooManyPatternShapes",
     "TooManySubscriptions",
     "TopicTableFull",
     "UnrecognisedProtocol",

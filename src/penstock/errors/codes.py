@@ -22,6 +22,7 @@ class ErrorCode(enum.StrEnum):
     NOT_ALLOWED = "not-allowed"
     BROKER_FULL = "broker-full"
     TOO_MANY_SUBSCRIPTIONS = "too-many-subscriptions"
+    TOO_MANY_PATTERN_SHAPES = "too-many-pattern-shapes"
     TOO_MANY_MESSAGES = "too-many-messages"
     NOT_SUBSCRIBED = "not-subscribed"
     INVALID_HOOK = "invalid-hook"

@@ -24,6 +24,7 @@ __all__ = [
     "OutOfSequence",
     "ReservedHeader",
     "TooManyMessages",
+    "TooManyPatternShapes",
     "TooManySubscriptions",
     "UnrecognisedProtocol",
 ]
@@ -76,7 +77,7 @@ class UnrecognisedProtocol(WireError):
 
 
 class InvalidPattern(PeerError):
-    """A subscription pattern that is empty, too long, or has levels after `#` or `>`."""
+    """A subscription pattern that is empty or too long, or has levels after `#` or too many."""
 
     code = ErrorCode.INVALID_PATTERN
     template = "nothing can be subscribed to by {pattern!r}"
@@ -124,6 +125,18 @@ class TooManySubscriptions(PeerError):
     template = "the limit of {subscriptions_max} subscriptions is reached"
 
     subscriptions_max: int
+
+
+class TooManyPatternShapes(PeerError):
+    """The client has reached its limit of different places of wildcards in its subscriptions."""
+
+    code = ErrorCode.TOO_MANY_PATTERN_SHAPES
+    template = (
+        "the subscriptions of a client may have wildcards in {shapes_max} different places; "
+        "use fewer, wider patterns"
+    )
+
+    shapes_max: int
 
 
 class AuthenticationFailed(PeerError):

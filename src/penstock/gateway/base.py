@@ -24,9 +24,9 @@ from penstock.errors import (
     WireError,
 )
 from penstock.gateway.options import GatewayOptions
-from penstock.limits import BATCH_ROWS_MAX, LINGER_SECONDS_MAX, TURN_SECONDS_MAX
+from penstock.limits import LINGER_SECONDS_MAX, TURN_SECONDS_MAX
 from penstock.model import ByteOrder
-from penstock.patterns import compile_pattern
+from penstock.patterns import canonical_pattern
 from penstock.ports import AuditEvent, Link, Receipt
 from penstock.protocols import Protocol
 from penstock.replay import split_replay
@@ -45,6 +45,22 @@ def refuse(broker: Broker, link: Link, reason: str) -> None:
     broker.counters.connections_failed[reason] += 1
     log.info("connection refused", connection=link.connection, peer=link.peer, reason=reason)
     link.close()
+
+
+class _Pending:
+    """Work that may end later."""
+
+    __slots__ = ("ended", "then")
+
+    def __init__(self) -> None:
+        self.ended = False
+        self.then: Callable[[], None] | None = None
+
+    def end(self) -> None:
+        """Mark the work as done, and call `then` if it was awaited."""
+        self.ended = True
+        if self.then is not None:
+            self.then()
 
 
 class Gateway(ABC):
@@ -77,9 +93,13 @@ class Gateway(ABC):
             now = broker.clock.monotonic()
             self.rate_limit = RateLimit(options.messages_per_second_max, now)
         self._suspended = False
+        self._deferred_bytes = 0
+        self._turn = -1
+        self._turn_ends = 0.0
         self._paused_until_drained = False
         self._closed = False
         self._hook_chain: HookChain | None = None
+        self._awaited_work: _Pending | None = None
         self._handshake_deadline: Timer | None = None
         self._close_deadline: Timer | None = None
         self._login_deadline: Timer | None = None
@@ -163,12 +183,28 @@ class Gateway(ABC):
         size = len(data)
         monotonic = self.broker.clock.monotonic
         self.received_at = monotonic()
-        turn_ends = self.received_at + TURN_SECONDS_MAX
+        self._forget_deferred()
+        turn = self.broker.turn
+        # A connection may be read many times in one turn of the loop: its time is for all of them.
+        if turn.defers(self.received_at, size) or (
+            self._turn == turn.number and self.received_at > self._turn_ends
+        ):
+            self._deferred_bytes = size
+            turn.deferred_bytes += size
+            self._yield_to_loop()
+            return 0
+        if self._turn != turn.number:
+            self._turn = turn.number
+            self._turn_ends = self.received_at + TURN_SECONDS_MAX
+        turn_ends = self._turn_ends
         try:
             while position < size and not self._suspended and not self._closed:
                 if self.session is not None and self.may_publish:
                     position = self._publish_run(self.session, data, position)
                     if position == size:
+                        break
+                    if monotonic() > turn_ends:
+                        self._yield_to_loop()
                         break
                 step = self.decoder.decode_at(data, position)
                 if step is None:
@@ -197,16 +233,21 @@ class Gateway(ABC):
         """Yield to the event loop after TURN_SECONDS_MAX; take the remaining input afterwards."""
         if not self._suspended and not self._closed:
             self.suspend()
-            self.broker.timers.after(0.0, self.proceed)
+            self.broker.slices.later(self.proceed)
+
+    def _forget_deferred(self) -> None:
+        if self._deferred_bytes:
+            self.broker.turn.deferred_bytes -= self._deferred_bytes
+            self._deferred_bytes = 0
 
     def _publish_run(self, session: Session, data: memoryview, start: int) -> int:
         """Scan and publish a run of publish frames; return where it ends."""
         batch = self.broker.batch
         if self.rate_limit is None:
-            batch.rows_max = BATCH_ROWS_MAX
+            batch.rows_max = self.broker.router.rows_max
         else:
             now = self.broker.clock.monotonic()
-            batch.rows_max = self.rate_limit.available(now, most=BATCH_ROWS_MAX)
+            batch.rows_max = self.rate_limit.available(now, most=self.broker.router.rows_max)
         end = self.scan(session, data, start, permits=self.broker.permits(session))
         if len(batch):
             self._publish(session)
@@ -307,19 +348,25 @@ class Gateway(ABC):
         `text` is the pattern, optionally with a start in history, which hooks do not see. With
         `resume_at` it is the pattern alone, and that offset is the start.
         `then` gets None for a success, also if the session had the subscription before, or
-        InvalidPattern, NotAllowed, TooManySubscriptions, HookRefused, HookTimeout or a LogError.
+        InvalidPattern, NotAllowed, TooManySubscriptions, TooManyPatternShapes, HookRefused,
+        HookTimeout or a LogError. While the topics of a new pattern are routed, the client stays
+        suspended.
         """
 
         def decided(error: PeerError | None) -> None:
-            if error is None:
-                try:
-                    if resume_at is None:
-                        self.broker.subscribe(session, text)
-                    else:
-                        self.broker.resume(session, text, resume_at)
-                except PeerError as raised:
-                    error = raised
-            then(error)
+            if error is not None:
+                then(error)
+                return
+            try:
+                self.await_work(subscribe, lambda: then(None))
+            except PeerError as raised:
+                then(raised)
+
+        def subscribe(done: Callable[[], None]) -> None:
+            if resume_at is None:
+                self.broker.subscribe(session, text, done)
+            else:
+                self.broker.resume(session, text, resume_at, done)
 
         pattern, _ = (text, None) if resume_at is not None else split_replay(text)
         hooks = self.broker.hooks
@@ -327,13 +374,35 @@ class Gateway(ABC):
             decided(None)
             return
         try:
-            compile_pattern(pattern)
+            canonical_pattern(pattern)
             self.broker.check_subscription(session, pattern)
         except PeerError as error:
             then(error)
             return
         event = Event(EventKind.SUBSCRIBE, pattern, session.name, self.protocol, session)
         self.run_hooks(event, decided)
+
+    def await_work(
+        self, start: Callable[[Callable[[], None]], None], then: Callable[[], None]
+    ) -> None:
+        """Start work and call `then` when it is done; raise PeerError if `start` does.
+
+        `start` gets a function that it calls at the end of the work. If that is not at once, the
+        client stays suspended until `then` has returned. If the connection is lost meanwhile,
+        `then` is not called.
+        """
+        pending = _Pending()
+        start(pending.end)
+        if pending.ended:
+            then()
+            return
+        self._awaited_work = pending
+        pending.then = lambda: self._work_done(then)
+        self.suspend()
+
+    def _work_done(self, then: Callable[[], None]) -> None:
+        self._awaited_work = None
+        self.continue_with(then)
 
     # --- Hooks ------------------------------------------------------------------------------------
 
@@ -416,8 +485,8 @@ class Gateway(ABC):
             self.link.pause()
 
     def proceed(self) -> None:
-        """Process packets again, unless a hook is still awaited."""
-        if self._suspended and self._hook_chain is None:
+        """Process packets again, unless a hook or other work is still awaited."""
+        if self._suspended and self._hook_chain is None and self._awaited_work is None:
             self._suspended = False
             self.link.resume()
 
@@ -539,6 +608,7 @@ class Gateway(ABC):
     def lost(self, reason: str) -> None:  # noqa: ARG002
         """See ports.Handler."""
         self._closed = True
+        self._forget_deferred()
         for deadline in (self._handshake_deadline, self._close_deadline, self._login_deadline):
             if deadline is not None:
                 deadline.cancel()
@@ -549,3 +619,5 @@ class Gateway(ABC):
         if self.session is not None:
             self.broker.close(self.session)
             self.session = None
+        # It may refer to this gateway: without a cycle, memory is free without the collector.
+        del self.decoder

@@ -83,6 +83,7 @@ class ProtocolDetector:
             self._link.close()
             return
         gateway = self._hand_over(detected)
+        self._broker.turn.end()  # these bytes cannot wait for a later turn
         gateway.received(memoryview(self._waiting))
         gateway.ended()
 
@@ -98,6 +99,7 @@ class ProtocolDetector:
             refuse(self._broker, self._link, "no protocol recognised in time")
             return
         gateway = self._hand_over(detected)
+        self._broker.turn.end()
         # The link offers the waiting bytes again when it resumes.
         self._link.pause()
         self._link.resume()

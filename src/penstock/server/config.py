@@ -109,6 +109,7 @@ class CommonLimitsConfig(_Table, frozen=True):
     )
     stop_seconds_max: _Seconds = 5.0
     messages_per_second_max: Annotated[int, Meta(ge=0)] = 0
+    stall_seconds_min: Annotated[float, Meta(ge=0, le=60)] = bounds.STALL_SECONDS_MIN
 
 
 _PROTOCOL_LIMITS: Final = tuple(

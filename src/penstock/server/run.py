@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import dataclasses
+import gc
 import hashlib
 import signal
 import sys
@@ -41,6 +42,9 @@ SWITCH_SECONDS: Final = 0.0005
 
 DRAIN_SHARE_OF_STOP: Final = 0.8
 """Part of `stop_seconds_max` for clients; the rest is for closing the log and ending threads."""
+COLLECTOR_THRESHOLDS: Final = (10_000, 20, 1_000)
+"""See `gc.set_threshold`. A full collection takes about a microsecond for each object, and stops
+the event loop. Closed connections leave no cycles, so that it may be rare."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -213,6 +217,7 @@ async def serve(
     SIGINT or SIGTERM ends the process without waiting for the drain.
     """
     sys.setswitchinterval(SWITCH_SECONDS)
+    gc.set_threshold(*COLLECTOR_THRESHOLDS)
     loop = asyncio.get_running_loop()
     signalled = asyncio.Event()
     storage = open_storage(config)
@@ -227,15 +232,25 @@ async def serve(
             config.limits.connections_per_address_max or max(1, connections_max * 3 // 4)
         ),
         descriptors_max=descriptors.connections_max,
+        stall_seconds=config.limits.stall_seconds_min,
         storage=storage,
         audit=audit or NO_AUDIT,
     )
     running = Running(config, server, Authenticator(config), audit=audit)
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, signalled.set)
-    loop.add_signal_handler(signal.SIGHUP, _reread, running, reread)
+    reloads: set[asyncio.Task[None]] = set()
+
+    def reload() -> None:
+        task = loop.create_task(_reread(running, reread))
+        reloads.add(task)
+        task.add_done_callback(reloads.discard)
+
+    loop.add_signal_handler(signal.SIGHUP, reload)
     try:
         await running.start()
+        gc.collect()
+        gc.freeze()  # modules and listeners stay: the collector need not look at them again
         if announce is not None:
             announce(running)
         await signalled.wait()
@@ -286,13 +301,14 @@ def _verify_bearer(options: GatewayOptions, token: str, peer: Peer) -> Principal
     return authenticator.verify_bearer(token, peer)
 
 
-def _reread(running: Running, reread: Callable[[], Config] | None) -> None:
+async def _reread(running: Running, reread: Callable[[], Config] | None) -> None:
+    """Apply a new configuration, which a thread reads: a long one takes seconds."""
     if running.audit is not None:
         running.audit.reopen()
     if reread is None:
         return
     try:
-        running.reload(reread())
+        running.reload(await asyncio.to_thread(reread))
     except OperatorError as error:
         log.warning("not reloaded", error=str(error), code=error.code)
         running.server.broker.audit.record(AuditEvent.CONFIGURATION_REJECTED, code=str(error.code))

@@ -12,12 +12,13 @@ from penstock.core.access import ANYONE, Peer, Principal
 from penstock.core.broker import Broker, BrokerSettings
 from penstock.errors import CallerError, CannotListen, CertificateUnusable
 from penstock.gateway.options import GatewayOptions
-from penstock.limits import SESSIONS_MAX
+from penstock.limits import SESSIONS_MAX, STALL_SECONDS_MIN
 from penstock.ports import NO_AUDIT, Audit, Storage
 from penstock.server.clock import SystemClock
 from penstock.server.connections import ConnectionLimit
 from penstock.server.http.context import HttpContext
 from penstock.server.listener import Listener, StdioListener, new_listener
+from penstock.server.watchdog import Watchdog
 from penstock.storage.memory import MemoryLog
 from penstock.transport.addresses import Address
 from penstock.transport.stdio import Program
@@ -47,8 +48,12 @@ class Server:
         audit: Audit = NO_AUDIT,
         connections_per_address_max: int | None = None,
         descriptors_max: int | None = None,
+        stall_seconds: float = STALL_SECONDS_MIN,
     ) -> None:
-        """Without a storage, messages are kept in memory only until they are delivered."""
+        """Without a storage, messages are kept in memory only until they are delivered.
+
+        A delay of the event loop by `stall_seconds` is counted and logged; 0 turns that off.
+        """
         self.storage = storage or MemoryLog()
         self.broker = Broker(
             log=self.storage,
@@ -73,6 +78,7 @@ class Server:
         self._listeners: list[Listener] = []
         self._flights: list[FlightListener] = []
         self._ticking: asyncio.TimerHandle | None = None
+        self._watchdog = Watchdog(self.broker.stalls, stall_seconds=stall_seconds)
 
     def _restore_topics(self) -> None:
         """Intern the topics that the storage knows from earlier runs."""
@@ -84,9 +90,13 @@ class Server:
                 logger.warning("topic not restored", topic=name, error=str(error))
 
     async def start(self) -> None:
-        """Start the storage and the timers."""
+        """Start the storage, the timers and the watchdog."""
         self.storage.attach(self.broker.topics, self.broker.settle)
+        loop = asyncio.get_running_loop()
+        self.broker.slices.schedule = loop.call_soon
+        self.broker.turn.schedule = loop.call_soon
         self._tick()
+        self._watchdog.start()
 
     async def listen(self, address: Address, *, options: GatewayOptions | None = None) -> Address:
         """Accept clients at an address; return it, with the port that replaced port 0.
@@ -191,6 +201,7 @@ class Server:
         await asyncio.gather(*(each.close(seconds_max=left) for each in self._listeners))
         if self._ticking is not None:
             self._ticking.cancel()
+        self._watchdog.stop()
         self.storage.close()
 
     async def _flush(self, seconds_max: float) -> None:
@@ -204,8 +215,10 @@ class Server:
                 listener.kill()
 
     def _tick(self) -> None:
+        wait: float | None = None
         try:
-            self.broker.timers.run_due()
+            wait = self.broker.timers.run_due()
         except Exception:  # one broken timer must not stop the others
             logger.exception("timer failed")
-        self._ticking = asyncio.get_running_loop().call_later(TICK_SECONDS, self._tick)
+        seconds = 0.001 if wait == 0.0 else TICK_SECONDS
+        self._ticking = asyncio.get_running_loop().call_later(seconds, self._tick)

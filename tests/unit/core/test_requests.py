@@ -8,6 +8,7 @@ from penstock.core.access import ANYONE
 from penstock.core.requests import Failure, Match, Refusal, Requests
 from penstock.core.routing import Encoding
 from penstock.core.sessions import Session
+from penstock.core.slices import Slices
 from penstock.core.timers import Timers
 from penstock.protocols.fleximq import FLEXIMQ
 
@@ -52,7 +53,9 @@ class World:
     def __init__(self, **limits: int) -> None:
         self.clock = FakeClock()
         self.timers = Timers(self.clock)
-        self.requests = Requests(self.timers, self.clock, seconds_max=30, **limits)
+        self.requests = Requests(
+            self.timers, Slices(self.timers, self.clock), self.clock, seconds_max=30, **limits
+        )
         self.asker, self.other, self.target = map(self.session, (1000, 1001, 1002))
         self.told = Told()
 

@@ -2,16 +2,21 @@
 
 import random
 
+import pytest
+
 from penstock._kernels import rheos1 as rheos1_kernel
 from penstock._kernels.batch import Batch
 from penstock._kernels.topics import TopicTable
+from penstock.core import routing, topic_index
 from penstock.core.access import ANYONE
 from penstock.core.routing import Encoding, Router
 from penstock.core.sessions import Session
+from penstock.core.slices import Slices
+from penstock.core.timers import Timers
 from penstock.patterns import compile_pattern
 from penstock.protocols import PROTOCOLS
 from tests.support.agreement import SENDER
-from tests.support.fakes import RecordingLink
+from tests.support.fakes import FakeClock, RecordingLink
 from tests.support.publishes import publish
 
 HERALD = Encoding(PROTOCOLS["herald"], "little")
@@ -22,6 +27,11 @@ def new_session(number: int, encoding: Encoding = HERALD) -> Session:
     return Session(
         number, encoding=encoding, link=RecordingLink(), name=str(number), principal=ANYONE
     )
+
+
+def new_router(topics: TopicTable) -> Router:
+    clock = FakeClock()
+    return Router(topics, Slices(Timers(clock), clock))
 
 
 def batch_of(topics: TopicTable, names: list[str]) -> Batch:
@@ -47,7 +57,7 @@ def rows_of(router: Router, batch: Batch) -> dict[int, list[int]]:
 
 def test_one_topic_one_audience_for_each_encoding() -> None:
     topics = TopicTable()
-    router = Router(topics)
+    router = new_router(topics)
     one, two, three = new_session(1), new_session(2), new_session(3, RHEOS)
     for session in (one, two, three):
         assert router.subscribe(session, "a")
@@ -61,7 +71,7 @@ def test_one_topic_one_audience_for_each_encoding() -> None:
 
 def test_topics_that_come_after_the_subscription_are_routed_too() -> None:
     topics = TopicTable()
-    router = Router(topics)
+    router = new_router(topics)
     router.subscribe(new_session(1), "s/+")
     router.subscribe(new_session(2), "s/1")
     router.subscribe(new_session(3), "#")
@@ -71,7 +81,7 @@ def test_topics_that_come_after_the_subscription_are_routed_too() -> None:
 
 def test_a_session_with_overlapping_patterns_gets_one_copy() -> None:
     topics = TopicTable()
-    router = Router(topics)
+    router = new_router(topics)
     session = new_session(1)
     for pattern in ("a/+", "a/b", "#", "a/#"):
         router.subscribe(session, pattern)
@@ -87,7 +97,7 @@ def test_a_session_with_overlapping_patterns_gets_one_copy() -> None:
 
 
 def test_subscribing_twice_and_unsubscribing_what_is_not_there_say_so() -> None:
-    router = Router(TopicTable())
+    router = new_router(TopicTable())
     session = new_session(1)
     assert router.subscribe(session, "a")
     assert not router.subscribe(session, "a")
@@ -97,11 +107,14 @@ def test_subscribing_twice_and_unsubscribing_what_is_not_there_say_so() -> None:
 
 def test_thousands_of_topics_of_one_wildcard_share_one_route() -> None:
     topics = TopicTable()
-    router = Router(topics)
+    router = new_router(topics)
     names = [f"t/{n}" for n in range(3000)]
     for name in names[:1500]:
         topics.intern(name)
     router.subscribe(new_session(1), "t/#")
+    router._slices.run()
+    for name in names[1500:]:
+        topics.intern(name)
     batch = batch_of(topics, names)
     [audience] = router.audiences(batch)
     assert audience.wanted is None
@@ -112,7 +125,7 @@ def test_any_mix_of_changes_agrees_with_a_plain_search() -> None:
     for seed in range(40):
         randomness = random.Random(seed)
         topics = TopicTable()
-        router = Router(topics)
+        router = new_router(topics)
         names = [f"{a}/{b}" for a in "xyz" for b in "123"] + ["x", "y.1.z"]
         patterns = [*names[:5], "x/+", "+/1", "#", "y/#", "+", "z/2"]
         sessions = [new_session(n, randomness.choice([HERALD, RHEOS])) for n in range(5)]
@@ -162,3 +175,194 @@ def test_numbers_of_routes_are_used_again_after_clients_leave() -> None:
             router.unsubscribe(session, f"t/{place + 1}")
     assert len(counts) == 1, sorted(counts)
     assert len(router._free_numbers) == len(router._routes) - 1
+
+
+# --- Slices ---------------------------------------------------------------------------------------
+
+
+class SteppedSlices(Slices):
+    """Work that goes on only when the test says so."""
+
+    def __init__(self) -> None:
+        clock = FakeClock()
+        super().__init__(Timers(clock), clock, first_steps=0)
+
+    def step(self) -> None:
+        if self._work:
+            work = self._work.popleft()
+            if self._step(work):
+                self._work.append(work)
+
+    def finish(self) -> None:
+        while self._work:
+            self.step()
+
+
+LEVELS = ["x", "y", "z", ""]
+WILD = [*LEVELS, "+", "*"]
+
+
+def random_name(randomness: random.Random) -> str:
+    while True:
+        name = randomness.choice(LEVELS)
+        for _ in range(randomness.randrange(4)):
+            name += randomness.choice("/.") + randomness.choice(LEVELS)
+        if name:
+            return name
+
+
+def random_pattern(randomness: random.Random) -> str:
+    if randomness.random() < 0.3:
+        return random_name(randomness)
+    pattern = randomness.choice(WILD)
+    for _ in range(randomness.randrange(4)):
+        pattern += randomness.choice("/.") + randomness.choice(WILD)
+    if randomness.random() < 0.4:
+        pattern += randomness.choice("/.") + randomness.choice("#>")
+    return pattern or randomness.choice("#>")
+
+
+class RoutingOracle:
+    """A router whose work is done in single steps, beside a plain list of its subscriptions."""
+
+    def __init__(self, seed: int) -> None:
+        self.randomness = random.Random(seed)
+        self.topics = TopicTable()
+        self.slices = SteppedSlices()
+        self.router = Router(self.topics, self.slices)
+        self.sessions = [new_session(n, self.randomness.choice([HERALD, RHEOS])) for n in range(6)]
+        self.held: dict[tuple[int, str], bool] = {}  # and whether it is in effect
+        for _ in range(self.randomness.randrange(60)):
+            self.topics.intern(random_name(self.randomness))
+
+    def subscribe(self) -> None:
+        session, text = self.randomness.choice(self.sessions), random_pattern(self.randomness)
+        key = (session.number, text)
+        is_new = key not in self.held
+
+        def takes_effect() -> None:
+            if key in self.held:
+                self.held[key] = True
+
+        self.held.setdefault(key, False)
+        assert self.router.subscribe(session, text, takes_effect) is is_new
+
+    def unsubscribe(self) -> None:
+        if self.held:
+            number, text = self.randomness.choice(list(self.held))
+            del self.held[number, text]
+            assert self.router.unsubscribe(self.sessions[number], text)
+
+    def leave(self) -> None:
+        session = self.randomness.choice(self.sessions)
+        self.held = {key: value for key, value in self.held.items() if key[0] != session.number}
+        self.router.leave(session)
+
+    def step(self) -> None:
+        for _ in range(self.randomness.randrange(8)):
+            self.slices.step()
+
+    def publish(self) -> None:
+        names = [random_name(self.randomness) for _ in range(self.randomness.randrange(1, 6))]
+        expected: dict[int, list[int]] = {}
+        for row, name in enumerate(names):
+            for number in self.subscribers(name):
+                expected.setdefault(number, []).append(row)
+        batch = batch_of(self.topics, names)
+        assert rows_of(self.router, batch) == expected
+        session = self.randomness.choice(self.sessions)
+        chosen = {text for n, text in self.held if n == session.number and "x" in text}
+        marks = self.router.wanted(batch, session, chosen.__contains__)
+        rows = list(batch.select(self.router.route_of_topic, marks)) if marks else []
+        assert rows == [
+            row
+            for row, name in enumerate(names)
+            if any(
+                self.held[session.number, text] and pattern_matches(text, name) for text in chosen
+            )
+        ]
+        for name in names:
+            found = {session.number for session in self.router.subscribers(name)}
+            assert found == self.subscribers(name)
+
+    def subscribers(self, name: str) -> set[int]:
+        return {
+            number
+            for (number, text), in_effect in self.held.items()
+            if in_effect and pattern_matches(text, name)
+        }
+
+
+def test_changes_in_any_order_while_slices_are_pending_agree_with_a_plain_search(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(routing, "ROUTING_STEPS", 3)
+    monkeypatch.setattr(routing, "ROUTES_SWEPT_MAX", 4)
+    monkeypatch.setattr(topic_index, "BUCKET_MAX", 2)
+    for seed in range(60):
+        oracle = RoutingOracle(seed)
+        acts = [oracle.subscribe, oracle.unsubscribe, oracle.leave, oracle.step, oracle.publish]
+        for act in oracle.randomness.choices(acts, weights=[8, 4, 1, 6, 6], k=120):
+            act()
+        oracle.slices.finish()
+        assert all(oracle.held.values()), "every subscription takes effect in the end"
+        oracle.publish()
+        for session in oracle.sessions:
+            oracle.router.leave(session)
+        oracle.slices.finish()
+        router = oracle.router
+        assert not any(router.route_of_topic), "no topic has a subscriber left"
+        assert not router._patterns
+        assert not router._wildcards
+        assert not router._shapes
+        assert not router._tree_shapes
+        assert [route for route in router._routes if route is not None] == [router._routes[0]]
+
+
+def test_patterns_of_the_same_meaning_are_one_entry() -> None:
+    router = new_router(TopicTable())
+    session = new_session(1)
+    for text in ("a/+", "a.+", "a/*", "a.*"):
+        assert router.subscribe(session, text)
+    assert len(router._patterns) == 1
+    for text in ("a/+", "a.+", "a/*"):
+        assert router.unsubscribe(session, text)
+    assert not router.unsubscribe(session, "a/+")
+    topics = router._topics
+    assert rows_of(router, batch_of(topics, ["a/b"])) == {1: [0]}
+    assert router.unsubscribe(session, "a.*")
+    assert rows_of(router, batch_of(topics, ["a/b"])) == {}
+
+
+def test_a_session_that_leaves_is_not_delivered_to_while_its_routes_are_swept() -> None:
+    topics, slices = TopicTable(), SteppedSlices()
+    router = Router(topics, slices)
+    for number in range(2000):
+        topics.intern(f"t/{number}")
+    staying, leaving = new_session(1), new_session(2)
+    router.subscribe(staying, "#")
+    router.subscribe(leaving, "t/+")
+    slices.finish()
+    batch = batch_of(topics, ["t/5", "t/1999"])
+    assert rows_of(router, batch) == {1: [0, 1], 2: [0, 1]}
+    router.leave(leaving)
+    while slices:
+        assert rows_of(router, batch) == {1: [0, 1]}
+        slices.step()
+    assert len(set(router.route_of_topic)) == 1
+
+
+def test_names_with_more_levels_than_patterns_may_have_are_matched() -> None:
+    topics = TopicTable()
+    deep = "/".join(["a"] * 300)
+    for name in (deep, f"{deep}/b", f"{'a' * 100}/b", *(f"{deep}/{n}" for n in range(40))):
+        topics.intern(name)
+    router = new_router(topics)
+    router.subscribe(new_session(1), "/".join(["+"] * 127 + ["#"]))
+    router.subscribe(new_session(2), "/".join(["+"] * 128))
+    router.subscribe(new_session(3), f"{'a' * 100}/+")
+    for identifier in range(len(topics)):
+        name = topics.name(identifier)
+        expected = {3} if name.startswith("aa") else {1}
+        assert {each.number for each in router.subscribers(name)} == expected
+        assert set(rows_of(router, batch_of(topics, [name]))) == expected

@@ -15,6 +15,7 @@ from penstock._kernels import rheos2 as rheos2_kernel
 from penstock._kernels.batch import Batch
 from penstock._kernels.block import Block, TopicSlots
 from penstock._kernels.topics import TopicTable
+from penstock.limits import SCAN_NEW_NAMES_MAX
 from penstock.model import ByteOrder, Form, Kind, message_id
 from penstock.protocols import PROTOCOLS, Protocol
 from penstock.protocols.fleximq import FLEXIMQ
@@ -280,9 +281,11 @@ def test_the_strongest_durability_of_the_topics_is_told(topics: TopicTable) -> N
 
 def test_as_many_topics_as_rows(topics: TopicTable) -> None:
     names = [f"device/{n}" for n in range(3000)]
-    frames = b"".join(publish(FLEXIMQ, "big", topic=n, value=n.encode()) for n in names)
     block = new_block()
-    block.append(scan(frames, FLEXIMQ, "big", topics), topics, 0, b"s", durability=2)
+    for first in range(0, len(names), SCAN_NEW_NAMES_MAX):
+        some = names[first : first + SCAN_NEW_NAMES_MAX]
+        frames = b"".join(publish(FLEXIMQ, "big", topic=n, value=n.encode()) for n in some)
+        block.append(scan(frames, FLEXIMQ, "big", topics), topics, 0, b"s", durability=2)
     rows = rows_of(block)
     assert [row["topic"] for row in rows] == names
     assert [row["value"].decode() for row in rows] == names

@@ -13,7 +13,7 @@ mistaken for the answer.
 """
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import MappingProxyType
 from typing import Final
 
@@ -25,7 +25,7 @@ from penstock.errors import LogUnavailable, NotAllowed
 from penstock.gateway.fleximq import frames
 from penstock.gateway.fleximq.records import broker_reply, record_of
 from penstock.gateway.fleximq.replies import Replies
-from penstock.gateway.fleximq.services import ADMINISTRATIVE, SERVICES
+from penstock.gateway.fleximq.services import ADMINISTRATIVE, SERVICES, Listings
 from penstock.protocols.fleximq import FLEXIMQ
 from penstock.wire import messagepack
 from penstock.wire.fleximq import ClientId, Message, MessageType, Routing, StatusCode
@@ -52,11 +52,18 @@ class Exchange:
     `frame_view` is the whole frame of the message beside it, borrowed for the call.
     """
 
-    __slots__ = ("_broker", "_replies")
+    __slots__ = ("_await_work", "_broker", "_replies")
 
-    def __init__(self, broker: Broker, replies: Replies) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        replies: Replies,
+        await_work: Callable[[Callable[[Callable[[], None]], None], Callable[[], None]], None],
+    ) -> None:
+        """`await_work` is that of the gateway."""
         self._broker = broker
         self._replies = replies
+        self._await_work = await_work
 
     # --- Request and response -----------------------------------------------------------------
 
@@ -126,13 +133,24 @@ class Exchange:
             self._broker.send(requester, frame, 0)
 
     def _serve(self, session: Session, *, identifier: str, path: str) -> None:
-        service = SERVICES.get(path)
-        if service is None:
+        if path not in SERVICES:
             payload = messagepack.encode("the broker has no such path")
             self._reply(session, StatusCode.NOT_FOUND, payload, identifier=identifier)
-        else:
-            payload = messagepack.encode(service(self._broker, session))
-            self._reply(session, StatusCode.OK, payload, identifier=identifier)
+            return
+
+        def answered(payload: bytes) -> None:
+            if self._replies.session is session:
+                self._reply(session, StatusCode.OK, payload, identifier=identifier)
+
+        def start(done: Callable[[], None]) -> None:
+            def given(payload: bytes) -> None:
+                found.append(payload)
+                done()
+
+            self._broker.shared(Listings).give(self._broker, session, path, given)
+
+        found: list[bytes] = []
+        self._await_work(start, lambda: answered(found[0]))
 
     def _reply(
         self, session: Session, status: StatusCode, payload: bytes, *, identifier: str

@@ -93,7 +93,7 @@ class FleximqGateway(Gateway):
         self.state = BrokerState.AWAITING_JOIN
         self._shared = broker.shared(FleximqShared)
         self._replies = Replies(broker, link)
-        self._exchange = Exchange(broker, self._replies)
+        self._exchange = Exchange(broker, self._replies, self.await_work)
         self._keepalive: KeepAliveTimer | None = None
         self._join_id: str | None = None
         self._token_seconds: float | None = None
@@ -223,6 +223,7 @@ class FleximqGateway(Gateway):
         if self.session is not None:
             self.broker.requests.leave(self.session)
         super().lost(reason)
+        del self._exchange  # it refers to this gateway
 
     def _process_packet(self, packet: Any, data: memoryview, start: int, end: int) -> int:  # noqa: ANN401
         """See the base class: keep the frame, for messages that are forwarded unchanged."""

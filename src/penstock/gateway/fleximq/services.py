@@ -1,63 +1,131 @@
 """Requests to client 1, the broker, by path.
 
 Every answer is one MessagePack map. Lists are cut at their limits; `count` is the full number.
+Lists are read in steps, so that the event loop serves others in between. As long as nothing has
+changed, a list is given again to later requests of the same principal, for FLEXIMQ_LISTING_SECONDS.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from itertools import islice
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeAlias
 
-from penstock.core.access import Action, is_allowed
+from penstock.core.access import Action, Principal, is_allowed
 from penstock.core.broker import Broker
 from penstock.core.sessions import Session
-from penstock.limits import FLEXIMQ_LISTING_BYTES_MAX, FLEXIMQ_LISTING_ENTRIES_MAX
+from penstock.limits import (
+    FLEXIMQ_LISTING_BYTES_MAX,
+    FLEXIMQ_LISTING_ENTRIES_MAX,
+    FLEXIMQ_LISTING_SECONDS,
+    FLEXIMQ_LISTING_STEP,
+    FLEXIMQ_LISTINGS_MAX,
+)
 from penstock.protocols import PROTOCOLS, Protocol
+from penstock.wire import messagepack
 
-__all__ = ["ADMINISTRATIVE", "SERVICES"]
+__all__ = ["ADMINISTRATIVE", "SERVICES", "Listings"]
+
+Answer: TypeAlias = Generator[None, None, object]
+"""Reads an answer in steps and returns it."""
 
 
-def _topics(broker: Broker, session: Session) -> object:
+class _Listing:
+    """An answer that is being read, or was read at a time."""
+
+    __slots__ = ("payload", "read_at", "waiting")
+
+    def __init__(self) -> None:
+        self.payload: bytes | None = None
+        self.read_at = 0.0
+        self.waiting: list[Callable[[bytes], None]] = []
+
+
+class Listings:
+    """Answers of the services, by path and principal."""
+
+    def __init__(self) -> None:
+        self._listings: dict[tuple[str, Principal, object], _Listing] = {}
+
+    def give(
+        self, broker: Broker, session: Session, path: str, then: Callable[[bytes], None]
+    ) -> None:
+        """Call `then` with the encoded answer of a service, now or in a later turn."""
+        key = (path, session.principal, _version(broker, path))
+        found = self._listings.get(key)
+        now = broker.clock.monotonic()
+        if found is not None and found.payload is not None:
+            if path in _LISTS and now - found.read_at < FLEXIMQ_LISTING_SECONDS:
+                then(found.payload)
+                return
+            found = None
+        if found is None:
+            self._listings.pop(key, None)
+            while len(self._listings) >= FLEXIMQ_LISTINGS_MAX:
+                del self._listings[next(iter(self._listings))]
+            found = self._listings[key] = _Listing()
+            found.waiting.append(then)
+            broker.slices.start(self._read(broker, session, path, found))
+        else:
+            found.waiting.append(then)
+
+    def _read(
+        self, broker: Broker, session: Session, path: str, listing: _Listing
+    ) -> Generator[None, None, None]:
+        answer = yield from SERVICES[path](broker, session)
+        payload = listing.payload = messagepack.encode(answer)
+        listing.read_at = broker.clock.monotonic()
+        waiting, listing.waiting = listing.waiting, []
+        for then in waiting:
+            then(payload)
+            yield
+
+
+def _version(broker: Broker, path: str) -> object:
+    """Return a value that is another one after each change that a list shows."""
+    if path == "/topics":
+        return len(broker.topics)
+    opened = sum(broker.counters.sessions_opened.values())
+    return (opened, len(broker.sessions), broker.router.changes)
+
+
+def _topics(broker: Broker, session: Session) -> Answer:
     """Return the topics that the client may publish or subscribe to, oldest first."""
     table = broker.topics
-    count = len(table)
-    names = (table.name(number) for number in range(min(count, FLEXIMQ_LISTING_ENTRIES_MAX)))
     principal = session.principal
-    allowed = (
-        name
-        for name in names
-        if is_allowed(principal, Action.SUBSCRIBE, name)
-        or is_allowed(principal, Action.PUBLISH, name)
-    )
-    return {"count": count, "topics": list(_within_bytes(allowed))}
-
-
-def _within_bytes(names: Iterable[str]) -> Iterable[str]:
+    names = []
     size = 0
-    for name in names:
-        size += len(name.encode())
-        if size > FLEXIMQ_LISTING_BYTES_MAX:
-            return
-        yield name
+    for number in range(min(len(table), FLEXIMQ_LISTING_ENTRIES_MAX)):
+        if not (number + 1) % FLEXIMQ_LISTING_STEP:
+            yield
+        name = table.name(number)
+        if is_allowed(principal, Action.SUBSCRIBE, name) or is_allowed(
+            principal, Action.PUBLISH, name
+        ):
+            size += len(name.encode())
+            if size > FLEXIMQ_LISTING_BYTES_MAX:
+                break
+            names.append(name)
+    return {"count": len(table), "topics": names}
 
 
-def _clients(broker: Broker, session: Session) -> object:  # noqa: ARG001
-    sessions: Iterable[Session] = islice(broker.sessions, FLEXIMQ_LISTING_ENTRIES_MAX)
-    return {
-        "count": len(broker.sessions),
-        "clients": [
+def _clients(broker: Broker, session: Session) -> Answer:  # noqa: ARG001
+    clients = []
+    for client in islice(broker.sessions, FLEXIMQ_LISTING_ENTRIES_MAX):
+        clients.append(
             {
                 "client_id": client.number,
                 "protocol": client.encoding.protocol.label,
                 "subscriptions": len(client.subscriptions),
             }
-            for client in sessions
-        ],
-    }
+        )
+        if not len(clients) % FLEXIMQ_LISTING_STEP:
+            yield
+    return {"count": len(broker.sessions), "clients": clients}
 
 
-def _stats(broker: Broker, session: Session) -> object:  # noqa: ARG001
+def _stats(broker: Broker, session: Session) -> Answer:  # noqa: ARG001
+    yield from ()
     counters = broker.counters
     return {
         "clients": len(broker.sessions),
@@ -69,6 +137,8 @@ def _stats(broker: Broker, session: Session) -> object:  # noqa: ARG001
         "messages_dropped": _by_label(counters.messages_dropped),
         "messages_undeliverable": _by_label(counters.messages_undeliverable),
         "frames_rejected": _by_label(counters.frames_rejected),
+        "loop_stalls": broker.stalls.count,
+        "loop_stall_seconds_max": broker.stalls.seconds_max,
     }
 
 
@@ -76,15 +146,18 @@ def _by_label(counts: Counter[Protocol]) -> dict[str, int]:
     return {protocol.label: counts[protocol] for protocol in PROTOCOLS}
 
 
-def _time(broker: Broker, session: Session) -> object:  # noqa: ARG001
+def _time(broker: Broker, session: Session) -> Answer:  # noqa: ARG001
     """Return milliseconds since the epoch, as in keep-alive."""
+    yield from ()
     return {"timestamp": broker.clock.now_us() // 1000}
 
 
-SERVICES: Final[Mapping[str, Callable[[Broker, Session], object]]] = MappingProxyType(
+SERVICES: Final[Mapping[str, Callable[[Broker, Session], Answer]]] = MappingProxyType(
     {"/topics": _topics, "/clients": _clients, "/stats": _stats, "/time": _time}
 )
 ADMINISTRATIVE: Final[Mapping[str, str]] = MappingProxyType(
     {"/clients": "clients", "/stats": "stats"}
 )
 """Paths that need the right to administer, with the name that rules match."""
+_LISTS: Final = frozenset({"/topics", "/clients"})
+"""Answers that take time. The others are out of date at once."""

@@ -5,19 +5,21 @@ Long lists are processed in slices, so that the event loop serves others in betw
 
 import asyncio
 import dataclasses
+import time
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable
 from datetime import UTC, datetime
 from typing import TypeVar
 
 from penstock.core.broker import Broker
 from penstock.core.sessions import Session
-from penstock.limits import HTTP_SLICE_ENTRIES
+from penstock.limits import HTTP_LISTS_MAX, HTTP_SLICE_SECONDS
 from penstock.protocols import Protocol
 from penstock.server.http.schemas import Client, ProtocolName
 
 __all__ = [
     "ClientCounts",
+    "ListGate",
     "client_of",
     "count_clients",
     "in_slices",
@@ -41,19 +43,27 @@ class ClientCounts:
     """Some of the slow sessions."""
 
 
-async def in_slices(entries: Sequence[Entry]) -> AsyncIterator[Entry]:
+class ListGate:
+    """Limits how many requests of a broker read lists at the same time."""
+
+    def __init__(self) -> None:
+        self.places = asyncio.Semaphore(HTTP_LISTS_MAX)
+
+
+async def in_slices(entries: Iterable[Entry]) -> AsyncIterator[Entry]:
     """Yield entries, and yield to the event loop after each slice."""
-    for first in range(0, len(entries), HTTP_SLICE_ENTRIES):
-        if first:
+    ends = time.monotonic() + HTTP_SLICE_SECONDS
+    for entry in entries:
+        yield entry
+        if time.monotonic() > ends:
             await asyncio.sleep(0)
-        for entry in entries[first : first + HTTP_SLICE_ENTRIES]:
-            yield entry
+            ends = time.monotonic() + HTTP_SLICE_SECONDS
 
 
 async def count_clients(broker: Broker, *, slowest_max: int = 0) -> ClientCounts:
     """Count all clients; return up to `slowest_max` slow sessions as well."""
     counts = ClientCounts()
-    async for session in in_slices(list(broker.sessions)):
+    async for session in in_slices(broker.sessions):
         protocol = session.encoding.protocol
         counts.clients[protocol] += 1
         counts.subscriptions[protocol] += len(session.subscriptions)

@@ -159,7 +159,7 @@ async def _measure(context: HttpContext, query: RatesQuery) -> Rates:
             name=broker.topics.name(identifier),
             messages=count.messages / seconds,
             bytes=count.value_bytes / seconds,
-            subscribers=router.subscriber_count(router.route_of_topic[identifier]),
+            subscribers=router.subscriber_count(identifier),
         )
         for identifier, count in busiest
     ]

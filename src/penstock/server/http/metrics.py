@@ -4,7 +4,7 @@ Topics and clients are not labels, and labels have few values: the number of ser
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -19,9 +19,10 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 import penstock
+from penstock.core.stalls import STALL_BOUNDS_SECONDS
 from penstock.limits import METRICS_GROUPS_MAX, METRICS_REASONS_MAX
 from penstock.protocols import PROTOCOLS, Protocol
-from penstock.server.http.client_counts import ClientCounts, count_clients
+from penstock.server.http.client_counts import ClientCounts, ListGate, count_clients
 from penstock.server.http.context import HttpContext
 from penstock.server.http.log_queries import groups_of
 from penstock.server.http.schemas import Group
@@ -34,7 +35,8 @@ _PROCESS: Final = ProcessCollector(registry=None)
 async def exposition(context: HttpContext, accept: str) -> tuple[bytes, str]:
     """Return all metrics in a format that `accept` names, and its content type."""
     registry = CollectorRegistry()
-    clients = await count_clients(context.broker)
+    async with context.broker.shared(ListGate).places:
+        clients = await count_clients(context.broker)
     registry.register(_BrokerCollector(context, clients, await groups_of(context)))
     registry.register(_PROCESS)
     encode, content_type = choose_encoder(accept)
@@ -55,10 +57,37 @@ class _BrokerCollector(Collector):
             "penstock_build", "The version that runs.", value={"version": penstock.__version__}
         )
         yield _gauge("ready", "1 if clients are welcome.", float(self._context.not_ready() is None))
+        yield from self._loop()
         yield from self._messages()
         yield from self._clients()
         yield from self._log()
         yield from self._readers()
+
+    def _loop(self) -> Iterable[Metric]:
+        stalls = self._context.broker.stalls
+        yield _counter("loop_stalls", "Stalls of the event loop.", stalls.count)
+        for name, text, number in (
+            ("loop_stall_seconds_max", "The longest delay of the loop.", stalls.seconds_max),
+            (
+                "loop_stall_processor_seconds_max",
+                "The most processor time of the loop in one delay.",
+                stalls.processor_seconds_max,
+            ),
+        ):
+            yield _gauge(name, text, number)
+        yield _histogram(
+            "loop_stall_seconds",
+            "Length of stalls.",
+            STALL_BOUNDS_SECONDS,
+            stalls.buckets,
+            stalls.seconds,
+        )
+        if stalls.last is not None:
+            yield InfoMetricFamily(
+                "penstock_loop_last_stall",
+                "The functions that ran in the last stall.",
+                value={"cause": stalls.last.cause},
+            )
 
     def _messages(self) -> Iterable[Metric]:
         counters = self._context.broker.counters
@@ -144,17 +173,13 @@ class _BrokerCollector(Collector):
             ("log_segments_removed", "Segments that retention removed.", status.segments_removed),
         ):
             yield _counter(name, text, number)
-        buckets, total = [], 0
         times = status.sync_times
-        bounds = (*times.bounds_seconds, float("inf"))
-        for bound, count in zip(bounds, times.buckets, strict=True):
-            total += count
-            buckets.append(("+Inf" if bound == float("inf") else str(bound), float(total)))
-        yield HistogramMetricFamily(
-            "penstock_log_sync_seconds",
+        yield _histogram(
+            "log_sync_seconds",
             "How long the disk took, for each commit.",
-            buckets=buckets,
-            sum_value=times.seconds,
+            times.bounds_seconds,
+            times.buckets,
+            times.seconds,
         )
 
     def _readers(self) -> Iterable[Metric]:
@@ -191,6 +216,16 @@ def _gauge(name: str, text: str, number: float) -> Metric:
 
 def _counter(name: str, text: str, number: float) -> Metric:
     return CounterMetricFamily(f"penstock_{name}", text, value=number)
+
+
+def _histogram(
+    name: str, text: str, bounds: Sequence[float], counts: Iterable[int], seconds: float
+) -> Metric:
+    buckets, total = [], 0
+    for bound, count in zip((*bounds, "+Inf"), counts, strict=True):
+        total += count
+        buckets.append((str(bound), float(total)))
+    return HistogramMetricFamily(f"penstock_{name}", text, buckets=buckets, sum_value=seconds)
 
 
 def _gauges(name: str, text: str, label: str, numbers: Mapping[str, float]) -> Metric:

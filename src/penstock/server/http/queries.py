@@ -1,11 +1,21 @@
 """API handlers for topics, clients and subscriptions."""
 
 import contextlib
+import functools
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeAlias, TypeVar
 
 from penstock.core.access import Action, Principal, authorize, is_allowed
 from penstock.core.sessions import Session
 from penstock.protocols import PROTOCOLS
-from penstock.server.http.client_counts import client_of, in_slices, is_slow, label_of, utc_time
+from penstock.server.http.client_counts import (
+    ListGate,
+    client_of,
+    in_slices,
+    is_slow,
+    label_of,
+    utc_time,
+)
 from penstock.server.http.context import HttpContext
 from penstock.server.http.errors import ApiError
 from penstock.server.http.schemas import (
@@ -24,6 +34,23 @@ __all__ = ["list_clients", "list_subscriptions", "list_topics"]
 _CHANNELS = range(256)
 
 
+Query = TypeVar("Query")
+Answer = TypeVar("Answer")
+Handler: TypeAlias = Callable[[HttpContext, Principal, Query], Coroutine[Any, Any, Answer]]
+
+
+def _limited(handler: Handler[Query, Answer]) -> Handler[Query, Answer]:
+    """Let only a few requests read lists at the same time."""
+
+    @functools.wraps(handler)
+    async def run(context: HttpContext, principal: Principal, query: Query) -> Answer:
+        async with context.broker.shared(ListGate).places:
+            return await handler(context, principal, query)
+
+    return run
+
+
+@_limited
 async def list_topics(context: HttpContext, principal: Principal, query: TopicsQuery) -> Topics:
     """Return topics that a principal may read; herald channels only if they are in use."""
     broker = context.broker
@@ -40,7 +67,7 @@ async def list_topics(context: HttpContext, principal: Principal, query: TopicsQ
             continue
         route = router.route_of_topic[identifier]
         if route not in subscribers:
-            subscribers[route] = router.subscriber_count(route)
+            subscribers[route] = router.subscriber_count(identifier)
         count = broker.topic_counts.of(identifier)
         if identifier in channels and not count.messages and not subscribers[route]:
             continue
@@ -60,6 +87,7 @@ async def list_topics(context: HttpContext, principal: Principal, query: TopicsQ
     return Topics(found, len(names), following)
 
 
+@_limited
 async def list_clients(context: HttpContext, principal: Principal, query: ClientsQuery) -> Clients:
     """Return clients, the lowest number first; raise NotAllowed."""
     authorize(principal, Action.ADMINISTER, "clients")
@@ -78,6 +106,7 @@ async def list_clients(context: HttpContext, principal: Principal, query: Client
     return Clients(clients, len(context.broker.sessions), following)
 
 
+@_limited
 async def list_subscriptions(
     context: HttpContext, principal: Principal, query: SubscriptionsQuery
 ) -> Subscriptions:

@@ -1,0 +1,311 @@
+"""Attacks on the event loop's time: none may stall it.
+
+The bound is on the processor time of the loop's thread in one delay, as the watchdog measures it:
+load of other processes does not count. `PENSTOCK_STALLS=full` runs the sizes of `docs/security.md`.
+"""
+
+import contextlib
+import gc
+import itertools
+import os
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from penstock.core.access import Action, Principal, Rule
+from penstock.core.stalls import Stalls
+from penstock.gateway.options import GatewayOptions
+from penstock.server.run import COLLECTOR_THRESHOLDS
+from tests.conformance.fleximq.client import Client as FleximqPeer
+from tests.fuzz.sockets import assert_nothing_is_left
+from tests.support import fleximq_bytes as fx
+from tests.support import lamamq_bytes as lm
+from tests.support.http_live import HttpBroker
+from tests.support.lamamq_bytes import BAD_REQUEST
+from tests.support.live import LiveBroker
+
+FULL = os.environ.get("PENSTOCK_STALLS") == "full"
+CLIENT_SECONDS_MAX = 0.05
+CROWD_SECONDS_MAX = 0.25
+INTERVAL_SECONDS = 0.005
+"""A delay includes the processor time since the mark before it: marks are more frequent here."""
+
+
+def sized(small: int, full: int) -> int:
+    return full if FULL else small
+
+
+@contextlib.contextmanager
+def bounded(seconds_max: float, *, http: bool = False, **keywords: Any) -> Iterator[LiveBroker]:
+    """A broker whose loop is never delayed by more processor time than this."""
+    gc.collect()
+    gc.freeze()  # as `serve` does
+    before = gc.get_threshold()
+    gc.set_threshold(*COLLECTOR_THRESHOLDS)
+    try:
+        with (HttpBroker if http else LiveBroker)(**keywords) as broker:
+            broker.server._watchdog._interval = INTERVAL_SECONDS
+            yield broker
+            assert_nothing_is_left(broker)
+            measured = stalls(broker)
+            assert measured.processor_seconds_max < seconds_max, measured
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
+
+
+def stalls(broker: LiveBroker) -> Stalls:
+    found: Stalls = broker.call(lambda: broker.server.broker.stalls)
+    return found
+
+
+def create_topics(broker: LiveBroker, names: Iterator[str]) -> None:
+    """Intern topics in the broker's thread, a few in each turn, as clients would."""
+    topics = broker.server.broker.topics
+    while chunk := list(itertools.islice(names, 500)):
+        broker.call(lambda chunk=chunk: [topics.intern(name) for name in chunk])
+
+
+def subscribe_all(peer: lm.LamaPeer, patterns: list[bytes]) -> None:
+    """Subscribe and wait for all answers, however many are sent at once."""
+    peer.socket.settimeout(120)
+    for start in range(0, len(patterns), 200):
+        some = patterns[start : start + 200]
+        peer.send(b"".join(lm.subscribe(number, each) for number, each in enumerate(some)))
+        assert peer.receive(5 * len(some)) == b"".join(lm.header(n, 0) for n in range(len(some)))
+
+
+# --- Patterns -------------------------------------------------------------------------------------
+
+
+def equivalent_patterns(count: int) -> list[bytes]:
+    """Patterns that all match `t/x/x/x/x/x/x/<n>`, most with the same meaning as others."""
+    found = []
+    for choice in itertools.product(["/", "."], repeat=7):
+        for wildcard in "+*":
+            for end in ("#", ">", "+", "*", "+/#", "*.>"):
+                levels = ["t", wildcard, "x", "x", "x", "x", "x", end]
+                text = "".join(map("".join, zip(levels, (*choice, ""), strict=True)))
+                found.append(text.encode())
+    return found[:count]
+
+
+def test_equivalent_patterns_of_one_client_over_many_topics() -> None:
+    """Once broken: 48 s when a client with 1,300 patterns left over 4,000 topics."""
+    patterns = equivalent_patterns(sized(400, 1300))
+    count = sized(1500, 4000)
+    with bounded(CLIENT_SECONDS_MAX) as broker:
+        create_topics(broker, (f"t/x/x/x/x/x/x/{number}" for number in range(count)))
+        with lm.client(broker) as peer:
+            subscribe_all(peer, patterns)
+            peer.send(lm.push(0, b"t/x/x/x/x/x/x/7"))
+            assert peer.forwarded().topic == b"t/x/x/x/x/x/x/7"
+
+
+def overlapping_patterns() -> list[bytes]:
+    """64 patterns, no two of which mean the same, that all match `t/x/x/x/x/x/<n>`."""
+    choices = itertools.product([b"x", b"+"], repeat=6)
+    return [b"/".join([b"t" if i % 2 else b"+", *each[1:], b"#"]) for i, each in enumerate(choices)]
+
+
+def test_overlapping_patterns_and_topics_with_routes_of_their_own() -> None:
+    """Each topic has a route, which 64 patterns and one of its own match; all are published to."""
+    count = sized(1500, 10_000)
+    topics = [b"t/x/x/x/x/x/%d" % number for number in range(count)]
+    with bounded(CLIENT_SECONDS_MAX) as broker:
+        create_topics(broker, (topic.decode() for topic in topics))
+        with lm.client(broker) as one, lm.client(broker) as two, lm.client(broker) as publisher:
+            subscribe_all(one, overlapping_patterns())
+            subscribe_all(two, topics[: len(topics) - 100])
+            publisher.send(b"".join(lm.push(n, topic) for n, topic in enumerate(topics)))
+            assert publisher.receive(5 * count) == b"".join(lm.header(n, 0) for n in range(count))
+            drain(one, two)
+
+
+def drain(*peers: lm.LamaPeer) -> None:
+    """Read what waits, so that closing does not wait for it."""
+    for peer in peers:
+        peer.socket.settimeout(0.3)
+        with contextlib.suppress(TimeoutError):
+            while peer.socket.recv(1 << 20):
+                pass
+
+
+def test_more_shapes_of_patterns_than_allowed_are_refused() -> None:
+    with bounded(CLIENT_SECONDS_MAX) as broker, lm.client(broker) as peer:
+        for levels in range(64):
+            peer.request(lm.subscribe(0, b"/".join([b"a"] * levels + [b"+"])))
+        text = peer.request(lm.subscribe(0, b"/".join([b"a"] * 64 + [b"+"])), error=BAD_REQUEST)
+        assert b"64 different places" in text
+        peer.request(lm.subscribe(0, b"b/+"))  # of a shape that it has
+
+
+def test_a_new_pattern_over_many_topics_and_a_message_meanwhile() -> None:
+    """The subscription takes effect as a whole: nothing comes before its answer."""
+    count = sized(20_000, 100_000)
+    with bounded(CLIENT_SECONDS_MAX) as broker:
+        create_topics(broker, (f"t/{number}" for number in range(count)))
+        with lm.client(broker) as peer, lm.client(broker) as publisher:
+            for number in range(5):
+                peer.send(lm.subscribe(number, b"t/#" if number else b"#"))
+                publisher.send(lm.push(number, b"t/%d" % (count - 1)))
+            publisher.receive(25)
+            answered = peer.receive(5)
+            assert answered == lm.header(0, 0)
+
+
+@pytest.mark.parametrize("pattern", [b"/+" * 31_000, b"/+/" + b"a" * 63_000])
+def test_patterns_of_63_kilobytes(pattern: bytes) -> None:
+    """Once broken: 6 s. Compiling one took tens of milliseconds."""
+    rules = [Rule(allow=False, actions=frozenset(Action), pattern=f"x/{n}/#") for n in range(20)]
+    options = GatewayOptions(anonymous=Principal("anyone", rules))
+    count = sized(20, 200)
+    with bounded(CLIENT_SECONDS_MAX, options=options) as broker, lm.client(broker) as peer:
+        peer.send(b"".join(lm.subscribe(n, b"%d" % n + pattern) for n in range(count)))
+        for number in range(count):
+            peer.expect_answer(number, BAD_REQUEST)
+        name = b"/".join([b"a"] * 31_000)
+        peer.send(b"".join(lm.subscribe(n, b"%d/" % n + name) for n in range(count)))
+        assert peer.receive(5 * count) == b"".join(lm.header(n, 0) for n in range(count))
+
+
+# --- Lists ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["/topics", "/clients"])
+def test_a_crowd_that_asks_the_broker_for_lists(path: str) -> None:
+    """Once broken: 4 to 10 s for 20 clients that ask for `/topics`."""
+    rules = [Rule(allow=False, actions=frozenset(Action), pattern=f"x/{n}/#") for n in range(20)]
+    options = GatewayOptions(anonymous=Principal("anyone", rules))
+    crowd, count = sized(10, 20), sized(3000, 20_000)
+    with bounded(CLIENT_SECONDS_MAX, options=options) as broker:
+        create_topics(broker, (f"list/of/topics/{number}" for number in range(count)))
+        with contextlib.ExitStack() as stack:
+            peers = [stack.enter_context(FleximqPeer(broker.address)) for _ in range(crowd)]
+            for peer in peers:
+                for number in range(3):
+                    peer.say(fx.REQ, fx.routing((1, path)), fx.request(f"q{number}"))
+            for peer in peers:
+                for number in range(3):
+                    answer = peer.frame()
+                    assert answer.header["status"] == 200
+                    assert answer.header["reqrep"]["id"] == f"q{number}"
+
+
+def test_a_crowd_that_asks_for_lists_and_metrics_over_http() -> None:
+    count = sized(3000, 100_000)
+    with bounded(CROWD_SECONDS_MAX, http=True) as broker:
+        assert isinstance(broker, HttpBroker)
+        create_topics(broker, (f"list/of/topics/{number}" for number in range(count)))
+        broker.get("/api/topics?limit=1")  # the first request loads the libraries
+        paths = ["/api/topics?limit=1000", "/api/topics?prefix=none", "/api/clients", "/metrics"]
+        threads = [
+            threading.Thread(target=broker.get, args=(path,)) for path in paths for _ in range(5)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+
+# --- Messages -------------------------------------------------------------------------------------
+
+
+def test_many_new_topics_in_one_read() -> None:
+    count = sized(6000, 60_000)
+    with bounded(CLIENT_SECONDS_MAX) as broker, lm.client(broker) as peer:
+        peer.send(b"".join(lm.push(n, b"new/%d" % n) for n in range(count)))
+        peer.socket.settimeout(60)
+        assert peer.receive(5 * count) == b"".join(lm.header(n, 0) for n in range(count))
+
+
+def test_large_payloads_of_many_small_values() -> None:
+    """Values are counted by a kernel, also in messages that no kernel scans."""
+    for payload in (b"\xdd\x00\x0f\x00\x00" + b"\xc0" * 0xF0000, b"\xdd\x00\x0f\x00\x00" * 200_000):
+        with bounded(CLIENT_SECONDS_MAX) as broker, FleximqPeer(broker.address) as peer:
+            peer.say(fx.NOTIF, fx.routing((peer.number, "/x")), payload=payload)
+            peer.say(fx.PUB, fx.topic("x"), payload=payload)
+            while (found := peer.frame()).type != fx.PONG:
+                assert found.type == fx.NOTIF
+                if found.client_id == 1:
+                    break
+                peer.say(fx.PING, fx.keepalive(1))
+
+
+# --- Crowds ---------------------------------------------------------------------------------------
+
+
+def test_a_crowd_that_leaves_at_once() -> None:
+    crowd, count = sized(100, 400), sized(1000, 4000)
+    with bounded(CROWD_SECONDS_MAX) as broker:
+        create_topics(broker, (f"t/{number}/x" for number in range(count)))
+        peers = []
+        for number in range(crowd):
+            peer = lm.client(broker, b"c%d" % number)
+            subscribe_all(peer, [b"t/%d/#" % number, b"t/+/%d" % number, b"+/+/x"])
+            peers.append(peer)
+        for peer in peers:
+            peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        for peer in peers:
+            peer.socket.close()
+
+
+def test_a_crowd_that_publishes_at_once() -> None:
+    crowd, count = sized(20, 200), sized(2000, 5000)
+    with bounded(CROWD_SECONDS_MAX) as broker, contextlib.ExitStack() as stack:
+        peers = [stack.enter_context(lm.client(broker, b"p%d" % n)) for n in range(crowd)]
+        frames = [
+            b"".join(lm.push(n, b"crowd/%d/%d" % (place, n)) for n in range(count))
+            for place in range(crowd)
+        ]
+        threads = [
+            threading.Thread(target=peer.send, args=(data,))
+            for peer, data in zip(peers, frames, strict=True)
+        ]
+        for thread in threads:
+            thread.start()
+        answers = b"".join(lm.header(n, 0) for n in range(count))
+        for peer in peers:
+            peer.socket.settimeout(60)
+            assert peer.receive(5 * count) == answers
+        for thread in threads:
+            thread.join()
+
+
+def test_requests_of_a_crowd_to_a_client_that_leaves() -> None:
+    crowd, count = sized(8, 60), 1000
+    with bounded(CLIENT_SECONDS_MAX) as broker, contextlib.ExitStack() as stack:
+        target = FleximqPeer(broker.address)
+        peers = [stack.enter_context(FleximqPeer(broker.address)) for _ in range(crowd)]
+        reader = threading.Thread(target=read_all, args=(target,))
+        reader.start()
+        for peer in peers:
+            requests = (
+                fx.frame(
+                    fx.REQ,
+                    peer.number,
+                    fx.routing((target.number, "/x")) | fx.request(str(number)),
+                )
+                for number in range(count)
+            )
+            peer.send(b"".join(requests))
+            peer.settle()
+        target.socket.shutdown(socket.SHUT_RDWR)
+        reader.join()
+        target.socket.close()
+        for peer in peers:
+            for number in range(count):
+                failure = peer.frame()
+                assert failure.header["status"] == 600
+                assert failure.header["reqrep"]["id"] == str(number)
+
+
+def read_all(peer: FleximqPeer) -> None:
+    peer.socket.settimeout(None)
+    with contextlib.suppress(OSError):
+        while peer.socket.recv(1 << 20):
+            pass

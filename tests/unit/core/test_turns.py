@@ -1,0 +1,134 @@
+"""Turns of the event loop, and work in slices."""
+
+from collections.abc import Callable, Iterator
+
+from penstock.core.broker import Broker
+from penstock.core.slices import Slices
+from penstock.core.timers import Timers
+from penstock.core.turns import LoopTurn
+from penstock.gateway.detector import handler_for
+from penstock.gateway.options import GatewayOptions
+from penstock.storage.memory import MemoryLog
+from tests.support import lamamq_bytes as lm
+from tests.support.fakes import FakeClock, RecordingLink
+
+
+def test_a_turn_that_took_too_long_defers_until_the_next_one() -> None:
+    ends: list[Callable[[], None]] = []
+    turn = LoopTurn(seconds_max=0.1, deferred_bytes_max=100)
+    assert not turn.defers(0.0, 10), "without an event loop no turn is over"
+    assert not turn.defers(9.0, 10)
+    turn.schedule = ends.append
+    assert not turn.defers(10.0, 10)
+    assert not turn.defers(10.1, 10)
+    assert turn.defers(10.2, 10)
+    turn.deferred_bytes = 95
+    assert not turn.defers(10.2, 10), "memory comes before time"
+    turn.deferred_bytes = 0
+    [end] = ends
+    end()
+    assert not turn.defers(10.3, 10)
+    assert len(ends) == 2
+
+
+def test_a_connection_that_is_deferred_loses_nothing() -> None:
+    clock = FakeClock()
+    broker = Broker(log=MemoryLog(), clock=clock)
+    broker.turn.schedule = lambda _end: None
+    link = RecordingLink()
+    handler = handler_for(broker, link, GatewayOptions())
+    link.set_handler(handler)
+    broker.turn.defers(clock.monotonic(), 0)
+    clock.seconds += 1
+    data = lm.authentication(b"c")
+    assert link.handler.received(memoryview(data)) == 0
+    assert link.paused
+    assert broker.turn.deferred_bytes == len(data)
+    broker.turn.end()
+    broker.timers.run_due()
+    assert not link.paused
+    assert link.handler.received(memoryview(data)) == len(data)
+    assert broker.turn.deferred_bytes == 0
+    assert link.read() == lm.OFFER
+    rest = lm.CHOICE + lm.push(7, b"topic")
+    assert link.handler.received(memoryview(rest)) == len(rest)
+    assert link.read() == lm.header(7, 0)
+
+
+def test_a_deferred_connection_that_is_lost_gives_its_bytes_back() -> None:
+    clock = FakeClock()
+    broker = Broker(log=MemoryLog(), clock=clock)
+    broker.turn.schedule = lambda _end: None
+    link = RecordingLink()
+    link.set_handler(handler_for(broker, link, GatewayOptions()))
+    broker.turn.defers(clock.monotonic(), 0)
+    clock.seconds += 1
+    link.handler.received(memoryview(lm.authentication(b"c")))
+    assert broker.turn.deferred_bytes
+    link.handler.lost("gone")
+    assert broker.turn.deferred_bytes == 0
+
+
+class Steps:
+    """Work that takes a second of a fake clock for each step."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.timers = Timers(self.clock)
+        self.slices = Slices(self.timers, self.clock, seconds_max=2.5, first_steps=2)
+        self.done: list[str] = []
+
+    def work(self, name: str, count: int) -> Iterator[None]:
+        for _ in range(count):
+            self.clock.seconds += 1
+            self.done.append(name)
+            yield
+
+
+def test_work_gets_steps_in_turn_and_others_are_served_after_each_slice() -> None:
+    steps = Steps()
+    runs: list[Callable[[], None]] = []
+    steps.slices.schedule = runs.append
+    steps.slices.start(steps.work("a", 5))
+    assert "".join(steps.done) == "aa"
+    steps.slices.add(steps.work("b", 2))
+    assert len(runs) == 1, "scheduled once"
+    runs.pop()()
+    assert "".join(steps.done) == "aaaba"
+    runs.pop()()
+    assert "".join(steps.done) == "aaababa"
+    while runs:
+        runs.pop()()
+    assert not steps.slices
+
+
+def test_work_that_fails_does_not_stop_other_work() -> None:
+    steps = Steps()
+
+    def broken() -> Iterator[None]:
+        yield
+        raise ValueError("broken")
+
+    steps.slices.add(broken())
+    steps.slices.add(steps.work("a", 2))
+    while steps.slices:
+        steps.timers.run_due()
+    assert steps.done == ["a", "a"]
+
+
+def test_timers_that_are_due_together_are_run_in_several_calls() -> None:
+    clock = FakeClock()
+    timers = Timers(clock)
+    done: list[int] = []
+
+    def run(number: int) -> None:
+        done.append(number)
+        clock.seconds += 0.01
+
+    for number in range(10):
+        timers.after(0.0, lambda number=number: run(number))
+    assert timers.run_due(seconds_max=0.025) == 0.0
+    assert 2 <= len(done) <= 4
+    while timers.run_due(seconds_max=0.025) == 0.0:
+        pass
+    assert done == list(range(10))
