@@ -19,7 +19,17 @@ EXPRESSION_BYTES_MAX: Final = 4 * KIB
 EXPRESSION_STATES_MAX: Final = 10_000
 """States of such an expression, about: `.{1000}` has 8,000. Each may cost a step for each byte."""
 TOPICS_MAX: Final = 1_048_576
-"""Topic names interned by one process."""
+"""Topics of one process."""
+TOPIC_NAMES_BYTES_MAX: Final = 64 * MIB
+"""Names of all topics together, in UTF-8: 64 bytes for each of TOPICS_MAX. A name takes about four
+times its bytes of memory."""
+TOPICS_PER_PRINCIPAL_MAX: Final = 131_072
+"""Topics that one principal created, or one address without credentials: an eighth of all."""
+TOPIC_NAMES_BYTES_PER_PRINCIPAL_MAX: Final = 8 * MIB
+"""Names of those topics together: an eighth of all bytes."""
+TOPICS_REMOVED_MAX: Final = 1_048_576
+"""Deleted topics that are remembered, so that their history is not delivered. At the limit the
+oldest is forgotten."""
 
 # --- First bytes of a connection --------------------------------------------------------------
 DETECT_BYTES_MAX: Final = 132 * KIB
@@ -121,6 +131,14 @@ CATCH_UP_FETCHES_MAX: Final = 4
 """Concurrent reads of the log for catch-up; further ones are queued."""
 JOIN_QUEUE_BYTES_MAX: Final = 8 * MIB
 """Live messages buffered for a client until it has caught up."""
+SHARED_PAYLOAD_BYTES_MIN: Final = 16 * KIB
+"""A payload for several clients, each with its own header, that is written by itself, so that all
+of them share it; a smaller one is copied behind each header."""
+HANDOVER_BYTES_MAX: Final = 256 * KIB
+"""Unsent bytes of one client that its transport may hold. The rest waits in a queue of references,
+because transports copy, and TLS encrypts, all that they are given."""
+TLS_HANDOVER_BYTES_MAX: Final = 64 * KIB
+"""The same with TLS, whose transports hold text and ciphertext of each client."""
 RECEIVE_BUFFER_BYTES: Final = 256 * KIB
 """The read buffer shared by all connections of an event loop."""
 TURN_SECONDS_MAX: Final = 0.2
@@ -199,6 +217,8 @@ HTTP_REQUEST_SECONDS_MAX: Final = 30.0
 HTTP_PAGE_ENTRIES: Final = 100
 HTTP_PAGE_ENTRIES_MAX: Final = 1000
 """Default and maximum number of entries on one page of a list."""
+HTTP_DELETED_TOPICS_MAX: Final = 1000
+"""Topics that one request deletes."""
 HTTP_SLICE_ENTRIES: Final = 500
 """Topics, clients or subscriptions processed before yielding to the event loop."""
 HTTP_RATES_SECONDS_MAX: Final = 10.0

@@ -55,8 +55,17 @@ class Rule:
 class Principal:
     """An identity: its name, its rules, and the permit table of topics it may publish to."""
 
-    def __init__(self, name: str, rules: Sequence[Rule] = (), *, default: bool = True) -> None:
+    def __init__(
+        self,
+        name: str,
+        rules: Sequence[Rule] = (),
+        *,
+        default: bool = True,
+        anonymous: bool = False,
+    ) -> None:
         self.name = name
+        self.anonymous = anonymous
+        """Whether all clients without credentials share it."""
         self.permits = bytearray()
         self.set_rules(rules, default=default)
 
@@ -109,5 +118,5 @@ class Authenticator(Protocol):
         """Return whether an identity name is configured, so that its key is required."""
 
 
-ANYONE = Principal("anyone")
+ANYONE = Principal("anyone", anonymous=True)
 """The default anonymous principal: no rules, everything allowed."""

@@ -108,16 +108,29 @@ class Router:
     def learn_topics(self) -> None:
         """Assign routes to the topics interned since the last call."""
         for identifier in range(len(self.route_of_topic), len(self._topics)):
-            name = self._topics.name(identifier)
-            patterns = self._wildcards.find(name)
-            exact = self._patterns.get(name)
-            if exact is not None and exact.expression is None:
-                patterns.append(exact)
+            patterns: list[_Pattern] = []
+            if self._topics.is_live(identifier):
+                name = self._topics.name(identifier)
+                patterns = self._wildcards.find(name)
+                exact = self._patterns.get(name)
+                if exact is not None and exact.expression is None:
+                    patterns.append(exact)
             for pattern in patterns:
                 pattern.topics.append(identifier)
             route = self._route(frozenset(patterns))
             route.topic_count += 1
             self.route_of_topic.append(route.number)
+
+    def remove_topic(self, identifier: int) -> None:
+        """Take a topic that is about to be removed off its route; patterns stay."""
+        self.learn_topics()
+        old = self._routes[self.route_of_topic[identifier]]
+        if old is None:
+            raise AssertionError(f"topic {identifier} is on a route that was removed")
+        for pattern in old.patterns:
+            pattern.topics.remove(identifier)
+        self._move(identifier, old, frozenset())
+        self._plans.clear()
 
     def audiences(self, batch: Batch) -> list[Audience]:
         """Return the audiences of `batch`; each subscriber is in one of them."""
@@ -186,7 +199,7 @@ class Router:
             pattern.topics.extend(
                 identifier
                 for identifier in range(len(self.route_of_topic))
-                if matches(self._topics.name(identifier))
+                if self._topics.is_live(identifier) and matches(self._topics.name(identifier))
             )
             self._wildcards.add(text, pattern)
         self._patterns[text] = pattern
@@ -206,14 +219,18 @@ class Router:
             if old is None:
                 raise AssertionError(f"topic {identifier} is on a route that was removed")
             patterns = old.patterns | {pattern} if add else old.patterns - {pattern}
-            new = self._route(patterns)
-            new.topic_count += 1
-            self.route_of_topic[identifier] = new.number
-            old.topic_count -= 1
-            if not old.topic_count and old.number:
-                self._routes[old.number] = None
-                self._free_numbers.append(old.number)
-                del self._route_of_patterns[old.patterns]
+            self._move(identifier, old, patterns)
+
+    def _move(self, identifier: int, old: _Route, patterns: frozenset[_Pattern]) -> None:
+        """Move a topic from its route to that of `patterns`."""
+        new = self._route(patterns)
+        new.topic_count += 1
+        self.route_of_topic[identifier] = new.number
+        old.topic_count -= 1
+        if not old.topic_count and old.number:
+            self._routes[old.number] = None
+            self._free_numbers.append(old.number)
+            del self._route_of_patterns[old.patterns]
 
     def _route(self, patterns: frozenset[_Pattern]) -> _Route:
         route = self._route_of_patterns.get(patterns)

@@ -10,6 +10,8 @@ from penstock.errors.base import (
 from penstock.errors.caller import (
     FieldOutOfRange,
     InvalidTopicName,
+    NoSuchTopic,
+    TopicHasChannel,
     TopicTableFull,
     ValueNotDeliverable,
 )
@@ -76,6 +78,7 @@ __all__ = [
     "LogInUse",
     "LogUnavailable",
     "NoHistory",
+    "NoSuchTopic",
     "NotAllowed",
     "NotSubscribed",
     "OffsetBelowHorizon",
@@ -86,6 +89,7 @@ __all__ = [
     "PenstockError",
     "TooManyMessages",
     "TooManySubscriptions",
+    "TopicHasChannel",
     "TopicTableFull",
     "UnrecognisedProtocol",
     "ValueNotDeliverable",

@@ -16,6 +16,8 @@ class ErrorCode(enum.StrEnum):
     FIELD_OUT_OF_RANGE = "field-out-of-range"
     INVALID_TOPIC_NAME = "invalid-topic-name"
     TOPIC_TABLE_FULL = "topic-table-full"
+    NO_SUCH_TOPIC = "no-such-topic"
+    TOPIC_HAS_CHANNEL = "topic-has-channel"
     VALUE_NOT_DELIVERABLE = "value-not-deliverable"
     # Refused by the broker
     INVALID_PATTERN = "invalid-pattern"

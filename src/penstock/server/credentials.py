@@ -44,7 +44,7 @@ class Authenticator:
     """
 
     def __init__(self, config: Config) -> None:
-        self.anonymous = Principal("anonymous")
+        self.anonymous = Principal("anonymous", anonymous=True)
         self._principals: dict[str, Principal] = {}
         self._tokens: list[tuple[bytes, Principal]] = []
         self._api_keys: list[tuple[bytes, Principal]] = []

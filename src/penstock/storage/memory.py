@@ -67,6 +67,7 @@ class MemoryLog:
 
     keeps_history = False
     known_topics: Sequence[KnownTopic] = ()
+    deleted_topics: Sequence[str] = ()
     problem: str | None = None
     written_commit = _COMMIT
     durable_commit = _COMMIT
@@ -132,6 +133,10 @@ class MemoryLog:
 
     def add_topic(self, name: str, creator: bytes) -> Receipt:  # noqa: ARG002
         """See ports.LogWriter: the broker's topic table keeps it."""
+        return self._number(0)
+
+    def remove_topic(self, name: str) -> Receipt:  # noqa: ARG002
+        """See ports.LogWriter."""
         return self._number(0)
 
     def prepare(

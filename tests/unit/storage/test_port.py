@@ -140,7 +140,7 @@ class Attached:
         self.topics = TopicTable()
         self.settled = 0
         self._moved = asyncio.Event()
-        for name, _ in storage.known_topics:
+        for name, *_ in storage.known_topics:
             self.topics.intern(name)
         storage.attach(self.topics, self._settle)
 
@@ -655,7 +655,7 @@ def test_messages_topics_and_offsets_outlive_a_restart(keeping: Kind, tmp_path: 
 
     async def second(rows: list[dict[str, Any]]) -> None:
         async with attached(keeping.open(tmp_path)) as used:
-            known = dict(used.storage.known_topics)
+            known = {name: creator for name, creator, _ in used.storage.known_topics}
             assert known == {"a": b"", "b": b"", "made": creator}
             assert used.rows() == rows
             receipt = await used.put("c")

@@ -21,11 +21,11 @@ __all__ = ["SERVICES"]
 def _topics(broker: Broker, session: Session) -> object:
     """Return the topics that the client may publish or subscribe to, oldest first."""
     table = broker.topics
-    count = len(table)
-    names = (table.name(number) for number in range(min(count, FLEXIMQ_LISTING_ENTRIES_MAX)))
+    live = (number for number in range(len(table)) if table.is_live(number))
+    names = (table.name(number) for number in islice(live, FLEXIMQ_LISTING_ENTRIES_MAX))
     may = session.principal.may
     allowed = (name for name in names if may(Action.SUBSCRIBE, name) or may(Action.PUBLISH, name))
-    return {"count": count, "topics": list(_within_bytes(allowed))}
+    return {"count": table.live, "topics": list(_within_bytes(allowed))}
 
 
 def _within_bytes(names: Iterable[str]) -> Iterable[str]:
@@ -56,7 +56,7 @@ def _stats(broker: Broker, session: Session) -> object:  # noqa: ARG001
     counters = broker.counters
     return {
         "clients": len(broker.sessions),
-        "topics": len(broker.topics),
+        "topics": broker.topics.live,
         "requests_pending": len(broker.requests),
         "sessions_opened": _by_label(counters.sessions_opened),
         "messages_received": _by_label(counters.messages_received),

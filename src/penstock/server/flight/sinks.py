@@ -164,7 +164,8 @@ class Sinks:
         if publishing is None:
             return state
         done = self._count(state.writer, publishing)
-        rows = done + self._publisher.publish(self._portions(state.writer, publishing, skip=done))
+        portions = self._portions(state.writer, publishing, skip=done)
+        rows = done + self._publisher.publish(portions, owner=state.owner)
         finished = WriterState(
             state.writer, state.owner, publishing.epoch, rows, final=publishing.final
         )

@@ -18,7 +18,7 @@ from penstock.errors import AuthenticationFailed, PenstockError
 from penstock.gateway.options import GatewayOptions
 from penstock.limits import HTTP_BODY_BYTES_MAX, HTTP_REQUEST_SECONDS_MAX
 from penstock.server.http.auth import HttpAuth
-from penstock.server.http.context import HttpContext
+from penstock.server.http.context import PEER, HttpContext
 from penstock.server.http.errors import ApiError, api_error
 from penstock.server.http.metrics import exposition
 from penstock.server.http.openapi import describe
@@ -43,7 +43,13 @@ def new_application(context: HttpContext, address: Address, options: GatewayOpti
     table = operations(lambda: describe(table))
     application = _Application(context, HttpAuth(address, options))
     routes = [
-        Route(each.path, application.endpoint(each), methods=[each.method], name=each.name)
+        # The name of a topic may have slashes.
+        Route(
+            each.path.replace("{name}", "{name:path}"),
+            application.endpoint(each),
+            methods=[each.method],
+            name=each.name,
+        )
         for each in table
     ]
     starlette = Starlette(
@@ -96,6 +102,7 @@ class _Application:
             text, content_type = await exposition(self._context, accept)
             return Response(text, headers={"Content-Type": content_type})
         asked = await self._decoded(operation, request)
+        PEER.set(_peer(request)["peer"])
         return await self._run(operation.run, principal, asked)
 
     async def _run(
@@ -114,7 +121,7 @@ class _Application:
 
     async def _decoded(self, operation: Operation, request: Request) -> msgspec.Struct:
         """Return the decoded query or body; raise ApiError."""
-        query = _converted(dict(request.query_params), operation.query)
+        query = _converted({**request.query_params, **request.path_params}, operation.query)
         if operation.body is None:
             return query
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()

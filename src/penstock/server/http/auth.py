@@ -13,7 +13,7 @@ from penstock.server.http.errors import ApiError
 from penstock.transport.addresses import Address
 from penstock.transport.origin_policy import OriginPolicy
 
-__all__ = ["HttpAuth", "require_read_all"]
+__all__ = ["HttpAuth", "require_administer", "require_read_all"]
 
 EVERYTHING = "#"
 """Permission to subscribe to this pattern covers clients, subscriptions, the log and groups."""
@@ -23,6 +23,13 @@ def require_read_all(principal: Principal) -> None:
     """Raise NotAllowed unless a principal may read all topics."""
     if not principal.may(Action.SUBSCRIBE, EVERYTHING):
         raise NotAllowed(principal.name, Action.SUBSCRIBE, EVERYTHING)
+
+
+def require_administer(principal: Principal) -> None:
+    """Raise NotAllowed unless a principal may publish and subscribe to all topics."""
+    require_read_all(principal)
+    if principal.restricted:
+        raise NotAllowed(principal.name, Action.PUBLISH, EVERYTHING)
 
 
 class HttpAuth:

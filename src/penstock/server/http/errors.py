@@ -9,9 +9,11 @@ from penstock.errors import (
     InvalidPattern,
     InvalidTopicName,
     LogUnavailable,
+    NoSuchTopic,
     NotAllowed,
     PenstockError,
     TooManyMessages,
+    TopicHasChannel,
     TopicTableFull,
 )
 
@@ -37,6 +39,8 @@ _STATUS: Final[dict[type[PenstockError], int]] = {
     HookRefused: 403,
     InvalidTopicName: 400,
     InvalidPattern: 400,
+    NoSuchTopic: 404,
+    TopicHasChannel: 409,
     TooManyMessages: 429,
     TopicTableFull: 503,
     LogUnavailable: 503,

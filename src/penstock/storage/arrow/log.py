@@ -100,9 +100,7 @@ class ArrowLog:
             horizon=recovered.horizon,
         )
         self._journal = TopicJournal(self._files, self._folder)
-        self.known_topics: Sequence[KnownTopic] = [
-            KnownTopic(*topic) for topic in self._journal.load().names
-        ]
+        self._journaled = self._journal.load()
         self._end = recovered.next_offset
         self._scanner = LogScanner(
             self._files,
@@ -149,6 +147,21 @@ class ArrowLog:
         self._reader: RowGroupReader | None = None
         self._flushed: asyncio.Future[None] | None = None
         self._sparing: asyncio.TimerHandle | None = None
+
+    # --- Topics -----------------------------------------------------------------------------------
+
+    @property
+    def known_topics(self) -> Sequence[KnownTopic]:
+        """See ports.Storage."""
+        found = self._journaled
+        return [
+            KnownTopic(name, creator, found.owners.get(name, "")) for name, creator in found.names
+        ]
+
+    @property
+    def deleted_topics(self) -> Sequence[str]:
+        """See ports.Storage."""
+        return self._journaled.deleted
 
     # --- Lifecycle --------------------------------------------------------------------------------
 
@@ -303,9 +316,15 @@ class ArrowLog:
 
     def add_topic(self, name: str, creator: bytes) -> Receipt:
         """See ports.LogWriter."""
-        self._open(besides=name)
-        self._journal.add(name, creator)
+        topics = self._open(besides=name)
+        self._journal.add(name, creator, topics.owner_of(name))
         return self._receipt(self.next_offset, self._options.durability.of(name))
+
+    def remove_topic(self, name: str) -> Receipt:
+        """See ports.LogWriter."""
+        self._open()
+        self._journal.remove(name)
+        return self._receipt(self.next_offset, Durability.FSYNC)
 
     def _open(self, besides: str = "") -> TopicTable:
         """Check that appends are possible and journal new topics; return the topic table."""
@@ -315,9 +334,9 @@ class ArrowLog:
         if topics is None:
             raise AssertionError("the log is not attached")
         for number in range(self._topics_known, len(topics)):
-            name = topics.name(number)
+            name = topics.name(number)  # a topic is removed after it was journaled
             if name != besides:
-                self._journal.add(name, b"")
+                self._journal.add(name, b"", topics.owner_of(name))
         self._topics_known = len(topics)
         return topics
 

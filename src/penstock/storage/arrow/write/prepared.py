@@ -129,6 +129,7 @@ class PreparedRowGroup:
             row_group.sender_layout,
             _WORDS,
             count=row_group.count,
+            published=True,
         )
 
     def finish(self, base_offset: int, *, log_id: int, partition: int) -> Columns:
