@@ -80,7 +80,7 @@ class WebSocketLink:
         self._input = InputBuffer()
         self._may_receive = asyncio.Event()
         self._may_receive.set()
-        self._queue: deque[bytes] = deque()
+        self._queue: deque[bytes | memoryview] = deque()  # shared with other connections
         self._queued_bytes = 0
         self._to_send = asyncio.Event()
         self._closing = False
@@ -164,12 +164,13 @@ class WebSocketLink:
     def _refused(self, reason: str) -> None:
         self._owner.refused(self.peer, reason, connection=self.connection)
 
-    def _next_message(self) -> bytes:
+    def _next_message(self) -> bytes | memoryview:
         chunks = []
         room = WEBSOCKET_SENT_MESSAGE_BYTES_MAX
         while self._queue and room:
             chunk = self._queue.popleft()
             if len(chunk) > room:
+                chunk = memoryview(chunk)
                 self._queue.appendleft(chunk[room:])
                 chunk = chunk[:room]
             chunks.append(chunk)
