@@ -87,6 +87,15 @@ PIECE_GAP_BYTES_MAX: Final = 256 * KIB
 """A gap between two requested groups that is smaller than this is read too."""
 GROUP_NAME_CHARACTERS_MAX: Final = 128
 """Name of a consumer group."""
+GROUPS_MAX: Final = 10_000
+"""Consumer groups of a broker. Each is a file."""
+GROUP_PARTITIONS_MAX: Final = 4096
+"""Partitions of one group: a message id has 12 bits for them."""
+STORED_TOPICS_BYTES_MAX: Final = 64 * MIB
+"""Names of topics by closed segment that are kept in memory, for lists of stored topics."""
+EXPRESSION_CACHED_CHARACTERS_MAX: Final = 1024
+"""A longer regular expression for a pattern is not kept in the cache of Python, which has 512 of
+any size."""
 WATERMARK_TRIES_MAX: Final = 5
 """Attempts to read a watermark while it is written."""
 LOG_OPEN_TRIES_MAX: Final = 5
@@ -118,6 +127,11 @@ length read in the wrong byte order is never plausible."""
 SESSIONS_MAX: Final = 100_000
 SUBSCRIPTIONS_MAX: Final = 10_000
 """Subscriptions of one client."""
+SUBSCRIPTION_BYTES_MAX: Final = 4 * MIB
+"""Patterns of one client together, in UTF-8: 400 bytes for each of SUBSCRIPTIONS_MAX."""
+PLANS_MAX: Final = 4096
+PLANS_BYTES_MAX: Final = 16 * MIB
+"""Combinations of routes whose audiences are cached, and the memory of that cache."""
 OUT_BUFFER_BYTES_MAX: Final = 32 * MIB
 """Unsent bytes of one client; the last batch may exceed it."""
 HOLD_SECONDS_MAX: Final = 1.0
@@ -248,6 +262,8 @@ STDIO_ERROR_LINE_BYTES_MAX: Final = 4 * KIB
 # --- Hooks ------------------------------------------------------------------------------------
 HOOKS_MAX: Final = 1024
 """Hooks of all middleware together."""
+HOOKS_BYTES_MAX: Final = 4 * MIB
+"""Names and conditions of all hooks together: one hook may have 64 conditions of 128 KiB."""
 HOOK_TIMEOUT_MS_MAX: Final = 60_000
 """Longest timeout that a hook may set."""
 HOOK_CALLS_LATE_MAX: Final = 16_384
@@ -283,6 +299,8 @@ SINK_WINDOW_GROUPS: Final = 64
 """Rows of an epoch sent to the log at a time, in bytes and in groups."""
 SINK_WRITERS_MAX: Final = 10_000
 """Writers whose state is kept."""
+SINK_NAMES_CHECKED_BYTES_MAX: Final = 4 * MIB
+"""Names of topics of one stream of rows that are known to be allowed."""
 SINK_STALE_SECONDS_MAX: Final = 7 * 24 * 3600.0
 """Time that staged rows are kept on disk."""
 SINK_FINAL_SECONDS_MAX: Final = 24 * 3600.0

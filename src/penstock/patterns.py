@@ -8,7 +8,11 @@ import re
 from typing import Final, Generic, TypeVar
 
 from penstock.errors import InvalidPattern
-from penstock.limits import PATTERN_LEVELS_MAX, TOPIC_NAME_BYTES_MAX
+from penstock.limits import (
+    EXPRESSION_CACHED_CHARACTERS_MAX,
+    PATTERN_LEVELS_MAX,
+    TOPIC_NAME_BYTES_MAX,
+)
 
 __all__ = ["PatternTree", "compile_pattern", "covers", "overlaps"]
 
@@ -38,7 +42,10 @@ def compile_pattern(text: str) -> re.Pattern[str] | None:
     expression = r"[/.]".join(
         r"[^/.]*" if level in _ONE_LEVEL else re.escape(level) for level in levels
     )
-    return re.compile(expression + (r"(?:[/.].*)?" if last_is_rest else ""), re.DOTALL)
+    compiled = re.compile(expression + (r"(?:[/.].*)?" if last_is_rest else ""), re.DOTALL)
+    if len(expression) > EXPRESSION_CACHED_CHARACTERS_MAX:
+        re.purge()
+    return compiled
 
 
 def covers(pattern: str, other: str) -> bool:

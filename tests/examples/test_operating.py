@@ -134,7 +134,7 @@ def test_the_listeners_are_announced_as_shown(folder: Path) -> None:
 
 def test_limits_that_can_be_set_have_the_defaults_shown() -> None:
     shown = rows(r"`(broker|limits)\.\w+`")
-    assert len(shown) == 13
+    assert len(shown) == 14
     for name, value, *_ in shown:
         table, _, key = name.strip("`").partition(".")
         assert number(value) == getattr(getattr(Config(), table), key)

@@ -34,6 +34,7 @@ from penstock.limits import (
     OUT_BUFFER_BYTES_MAX,
     RESUME_SECONDS_MAX,
     SESSIONS_MAX,
+    SUBSCRIPTION_BYTES_MAX,
     SUBSCRIPTIONS_MAX,
     TOPIC_NAMES_BYTES_MAX,
     TOPIC_NAMES_BYTES_PER_PRINCIPAL_MAX,
@@ -57,6 +58,7 @@ class BrokerSettings:
 
     sessions_max: int = SESSIONS_MAX
     subscriptions_max: int = SUBSCRIPTIONS_MAX
+    subscription_bytes_max: int = SUBSCRIPTION_BYTES_MAX
     out_buffer_bytes_max: int = OUT_BUFFER_BYTES_MAX
     hold_seconds_max: float = HOLD_SECONDS_MAX
     disconnect_slow_consumers: bool = False
@@ -227,6 +229,7 @@ class Broker:
     def _subscribe(self, session: Session, pattern: str, start: Start | None) -> None:
         self.router.subscribe(session, pattern)
         session.subscriptions[pattern] = None
+        session.subscription_bytes += len(pattern.encode())
         if self.catch_up is not None:
             self.catch_up.subscribed(session, pattern, start)
 
@@ -236,6 +239,9 @@ class Broker:
             raise NotAllowed(session.principal.name, Action.SUBSCRIBE, pattern)
         if len(session.subscriptions) >= self.settings.subscriptions_max:
             raise TooManySubscriptions(self.settings.subscriptions_max)
+        bytes_max = self.settings.subscription_bytes_max
+        if session.subscription_bytes + len(pattern.encode()) > bytes_max:
+            raise TooManySubscriptions(bytes_max, "bytes of subscriptions")
 
     def unsubscribe(self, session: Session, text: str) -> bool:
         """Remove a subscription at once; return False if the session did not have it.
@@ -246,6 +252,7 @@ class Broker:
         if pattern not in session.subscriptions:
             return False
         cursor = session.subscriptions.pop(pattern)
+        session.subscription_bytes -= len(pattern.encode())
         self.router.unsubscribe(session, pattern)
         if self.catch_up is not None:
             self.catch_up.unsubscribed(session, pattern, cursor)

@@ -23,7 +23,7 @@ from penstock.core.hook_calls import (
 from penstock.core.sessions import Session
 from penstock.core.timers import Timers
 from penstock.errors import InvalidHook, NotAllowed
-from penstock.limits import HOOK_TIMEOUT_MS_MAX, HOOKS_MAX
+from penstock.limits import HOOK_TIMEOUT_MS_MAX, HOOKS_BYTES_MAX, HOOKS_MAX
 from penstock.ports import Clock
 from penstock.protocols import SOURCES, Source
 
@@ -44,10 +44,13 @@ class Hooks:
         next_identifier: Callable[[], int],
         *,
         hooks_max: int = HOOKS_MAX,
+        bytes_max: int = HOOKS_BYTES_MAX,
         timeout_ms_max: int = HOOK_TIMEOUT_MS_MAX,
     ) -> None:
         self.calls = Calls(timers, clock, next_identifier)
         self._hooks_max = hooks_max
+        self._bytes_max = bytes_max
+        self._bytes = 0  # of the names and conditions of all hooks
         self._timeout_ms_max = timeout_ms_max
         self._by_name: dict[str, Hook] = {}
         self._by_kind: dict[EventKind, tuple[Hook, ...]] = dict.fromkeys(EventKind, ())
@@ -72,6 +75,9 @@ class Hooks:
             raise InvalidHook(hook.name, "the name is taken")
         if len(self._by_name) >= self._hooks_max:
             raise InvalidHook(hook.name, f"the limit of {self._hooks_max} hooks is reached")
+        if self._bytes + _size(hook) > self._bytes_max:
+            problem = f"the limit of {self._bytes_max} bytes of names and conditions is reached"
+            raise InvalidHook(hook.name, problem)
         if hook.timeout_seconds * 1000 > self._timeout_ms_max:
             raise InvalidHook(hook.name, f"no timeout may be above {self._timeout_ms_max} ms")
         principal = hook.middleware.session.principal
@@ -86,6 +92,7 @@ class Hooks:
         self.check(hook)
         hook.registered = True
         self._by_name[hook.name] = hook
+        self._bytes += _size(hook)
         # Sorting is stable: equal priorities stay in the order of registration.
         hooks = sorted((*self._by_kind[hook.kind], hook), key=lambda each: each.priority)
         self._by_kind[hook.kind] = tuple(hooks)
@@ -115,6 +122,7 @@ class Hooks:
     def _remove(self, hook: Hook) -> None:
         hook.registered = False
         del self._by_name[hook.name]
+        self._bytes -= _size(hook)
         self._by_kind[hook.kind] = tuple(
             each for each in self._by_kind[hook.kind] if each is not hook
         )
@@ -176,6 +184,13 @@ class Hooks:
     def rules_changed(self) -> None:
         """Discard the permit tables, after access rules have changed."""
         self._tables = {protocol: WeakKeyDictionary() for protocol in self.watched}
+
+
+def _size(hook: Hook) -> int:
+    """Return the bytes of a hook's name and conditions."""
+    texts = [hook.name, *hook.topics, *(name for name, _ in hook.headers)]
+    values = sum(len(value) for _, value in hook.headers if value is not None)
+    return sum(len(text.encode()) for text in texts) + values
 
 
 def _may_see_all(principal: Principal) -> bool:

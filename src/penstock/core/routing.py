@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock._kernels.batch import Batch
 from penstock._kernels.topics import TopicTable
+from penstock.limits import PLANS_BYTES_MAX, PLANS_MAX
 from penstock.model import ByteOrder
 from penstock.patterns import PatternTree, compile_pattern
 from penstock.protocols import Protocol
@@ -78,6 +79,7 @@ class Router:
         self._free_numbers: list[int] = []
         self._route_of_patterns: dict[frozenset[_Pattern], _Route] = {frozenset(): unrouted}
         self._plans: dict[tuple[int, ...], list[Audience]] = {}
+        self._plans_bytes = 0
         self.route_of_topic = array("I")
 
     def subscribe(self, session: "Session", text: str) -> bool:
@@ -91,7 +93,7 @@ class Router:
         elif session in pattern.sessions:
             return False
         pattern.sessions[session] = None
-        self._plans.clear()
+        self._clear_plans()
         return True
 
     def unsubscribe(self, session: "Session", text: str) -> bool:
@@ -102,7 +104,7 @@ class Router:
         del pattern.sessions[session]
         if not pattern.sessions:
             self._remove_pattern(pattern)
-        self._plans.clear()
+        self._clear_plans()
         return True
 
     def learn_topics(self) -> None:
@@ -130,16 +132,20 @@ class Router:
         for pattern in old.patterns:
             pattern.topics.remove(identifier)
         self._move(identifier, old, frozenset())
-        self._plans.clear()
+        self._clear_plans()
 
     def audiences(self, batch: Batch) -> list[Audience]:
         """Return the audiences of `batch`; each subscriber is in one of them."""
         numbers = self._numbers(batch)
         plan = self._plans.get(numbers)
         if plan is None:
-            if len(self._plans) >= PLANS_MAX:
-                self._plans.clear()
-            plan = self._plans[numbers] = self._plan(numbers)
+            plan = self._plan(numbers)
+            size = _plan_bytes(numbers, plan)
+            if len(self._plans) >= PLANS_MAX or self._plans_bytes + size > PLANS_BYTES_MAX:
+                self._clear_plans()
+            if size <= PLANS_BYTES_MAX:
+                self._plans[numbers] = plan
+                self._plans_bytes += size
         return plan
 
     def wanted(self, batch: Batch, chosen: Callable[[str], bool]) -> bytes:
@@ -171,6 +177,10 @@ class Router:
         if len(self._topics) != len(self.route_of_topic):
             self.learn_topics()
         return tuple(batch.routes(self.route_of_topic, route_count=len(self._routes)))
+
+    def _clear_plans(self) -> None:
+        self._plans.clear()
+        self._plans_bytes = 0
 
     def _plan(self, numbers: tuple[int, ...]) -> list[Audience]:
         seen: dict[Session, list[int]] = {}
@@ -242,12 +252,19 @@ class Router:
             else:
                 self._routes[number] = route
             self._route_of_patterns[patterns] = route
-            self._plans.clear()
+            self._clear_plans()
         return route
 
 
-PLANS_MAX = 4096
-"""Combinations of routes whose audiences are cached."""
+_WORD = 8
+
+
+def _plan_bytes(numbers: tuple[int, ...], plan: list[Audience]) -> int:
+    """Return the memory of a cached plan, about."""
+    size = _WORD * (16 + len(numbers))
+    for audience in plan:
+        size += _WORD * (32 + len(audience.sessions)) + len(audience.wanted or b"")
+    return size
 
 
 def _marks(numbers: Iterable[int]) -> bytes:

@@ -45,6 +45,7 @@ class Session:
         "sender",
         "since_us",
         "slow",
+        "subscription_bytes",
         "subscriptions",
         "topic_owner",
     )
@@ -76,6 +77,7 @@ class Session:
         self.bytes_sent = 0
         self.sender = Sender(sender_uuid(number), number)
         self.subscriptions: Subscriptions = {}
+        self.subscription_bytes = 0  # of their patterns, in UTF-8
         self.feed: Feed | None = None
         self.dropped = 0
         self.held_publishers: dict[Session, None] = {}  # paused until this session catches up

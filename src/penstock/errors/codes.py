@@ -47,6 +47,7 @@ class ErrorCode(enum.StrEnum):
     EPOCH_OUT_OF_ORDER = "epoch-out-of-order"
     NOT_STAGED = "not-staged"
     STAGING_FULL = "staging-full"
+    TOO_MANY_GROUPS = "too-many-groups"
     SINK_DAMAGED = "sink-damaged"
     STAGED_ROWS_DAMAGED = "staged-rows-damaged"
     TOO_BUSY = "too-busy"

@@ -22,7 +22,7 @@ from penstock.ports import (
     Stored,
 )
 from penstock.protocols import Source
-from penstock.storage.group_offsets import check_group_name, updated
+from penstock.storage.group_offsets import check_group_count, check_group_name, updated
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,6 +45,8 @@ class MemoryGroups:
         """See ports.ConsumerGroups."""
         check_group_name(group)
         now_us = time.time_ns() // 1000
+        if group not in self._states:
+            check_group_count(len(self._states))
         self._states[group] = updated(self._states.get(group), group, offsets, lost, now_us)
 
     def load(self, group: str) -> GroupState | None:

@@ -50,15 +50,25 @@ class Sinks:
         self._storage = storage
         self._publisher = publisher
         self._lock = threading.Lock()
-        self._locks: dict[str, threading.Lock] = {}
+        self._locks: dict[str, tuple[threading.Lock, int]] = {}  # with the number of their users
         self._clients: dict[str, int] = {}
 
     @contextmanager
     def _locked(self, writer: str) -> Iterator[None]:
         with self._lock:
-            lock = self._locks.setdefault(writer, threading.Lock())
-        with lock:
-            yield
+            lock, users = self._locks.get(writer, (None, 0))
+            lock = lock or threading.Lock()
+            self._locks[writer] = (lock, users + 1)
+        try:
+            with lock:
+                yield
+        finally:
+            with self._lock:
+                _, users = self._locks[writer]
+                if users == 1:
+                    del self._locks[writer]
+                else:
+                    self._locks[writer] = (lock, users - 1)
 
     # --- Staging ----------------------------------------------------------------------------------
 
@@ -212,6 +222,8 @@ class Sinks:
         if client is None:
             client = self._publisher.new_client()
             with self._lock:
+                if len(self._clients) >= SINK_WRITERS_MAX:
+                    del self._clients[next(iter(self._clients))]
                 self._clients[writer] = client
         return client
 
