@@ -50,11 +50,12 @@ BATCH_SENDERS_MAX: Final = 64
 BLOCK_ROWS_MAX: Final = 65_536
 """Messages of one group: the range of a 16-bit index into its dictionary of topics."""
 BLOCK_BYTES_MAX: Final = 4 * MIB
-"""Value bytes of one group; the last message may exceed it."""
+"""Bytes of values, headers, keys and names of one group; the last messages may exceed it."""
 SEGMENT_BYTES_MAX: Final = 256 * MIB
 """A segment that is larger is sealed before the next commit."""
 LOG_WAITING_BYTES_MAX: Final = 32 * MIB
-"""Value bytes that wait for the disk; above it publishers are paused."""
+"""Bytes of messages that wait for the disk, with their headers and an overhead for each message;
+above it publishers are paused."""
 LOG_CACHE_BYTES_MAX: Final = 128 * MIB
 """Synced bytes of the active segment that stay in the page cache."""
 LOG_FREE_BYTES_MIN: Final = 16 * MIB

@@ -257,12 +257,12 @@ class ArrowLog:
         durability = 0
         while offset < end:
             block = self._block(offset)
-            bytes_before = block.value_bytes
+            bytes_before = block.held_bytes
             offset += block.append(
                 batch, topics, offset - first, name, table, durability=rules.default
             )
             durability = max(durability, block.durability)
-            self._waiting_bytes += block.value_bytes - bytes_before
+            self._waiting_bytes += block.held_bytes - bytes_before
         self.next_offset = end
         return self._receipt(first, Durability(durability))
 
@@ -270,22 +270,26 @@ class ArrowLog:
         """See ports.LogWriter."""
         self._open()
         offset = self.next_offset
-        while not self._block(offset).append_record(
-            protocol=record.protocol.number,
-            kind=record.kind,
-            topic=record.topic.encode(),
-            value=record.value,
-            sender=record.sender_name.encode(),
-            client=record.sender.number,
-            timestamp_us=record.timestamp_us,
-            form=record.form,
-            private=record.private,
-            headers=record.headers,
-            correlation=None if record.correlation is None else record.correlation.encode(),
-            status=record.status,
-        ):
+        while True:
+            block = self._block(offset)
+            bytes_before = block.held_bytes
+            if block.append_record(
+                protocol=record.protocol.number,
+                kind=record.kind,
+                topic=record.topic.encode(),
+                value=record.value,
+                sender=record.sender_name.encode(),
+                client=record.sender.number,
+                timestamp_us=record.timestamp_us,
+                form=record.form,
+                private=record.private,
+                headers=record.headers,
+                correlation=None if record.correlation is None else record.correlation.encode(),
+                status=record.status,
+            ):
+                break
             self._filling = None  # the next block has room for any one message
-        self._waiting_bytes += len(record.value)
+        self._waiting_bytes += block.held_bytes - bytes_before
         self.next_offset = offset + 1
         return self._receipt(offset, self._options.durability.of(record.topic))
 
@@ -298,7 +302,7 @@ class ArrowLog:
         self._filling = None  # later messages go behind these rows
         self._blocks.append(rows)
         self._offsets.append(offset)
-        self._waiting_bytes += rows.value_bytes
+        self._waiting_bytes += rows.held_bytes
         self.next_offset = offset + len(rows)
         return self._receipt(offset, Durability.FSYNC)
 
@@ -391,7 +395,7 @@ class ArrowLog:
         self._committing = False
         commit = outcome.commit
         for block in commit.blocks:
-            self._waiting_bytes -= block.value_bytes
+            self._waiting_bytes -= block.held_bytes
         if outcome.error is None:
             self._end = outcome.end
             self.written_commit = commit.number
