@@ -144,6 +144,10 @@ CATCH_UP_PIECE_BYTES: Final = 1 * MIB
 """Messages from the log encoded for one client at a time."""
 CATCH_UP_FETCHES_MAX: Final = 4
 """Concurrent reads of the log for catch-up; further ones are queued."""
+CATCH_UP_SHARED_BYTES_MIN: Final = 64 * KIB
+CATCH_UP_SHARED_ROWS_MAX: Final = 64
+"""Frames from the log of at least so many bytes, and of at most so many messages, that clients
+share if they catch up at the same time."""
 JOIN_QUEUE_BYTES_MAX: Final = 8 * MIB
 """Live messages buffered for a client until it has caught up."""
 SHARED_PAYLOAD_BYTES_MIN: Final = 16 * KIB

@@ -97,8 +97,16 @@ HEADERS = {
 }
 
 
-@pytest.mark.parametrize("transport", CLIENTS)
-@pytest.mark.parametrize("kind", HEADERS)
+@pytest.mark.parametrize(
+    ("kind", "transport"),
+    [
+        *((kind, "tcp") for kind in HEADERS),
+        ("NOTIF", "ws"),
+        ("PUB", "ws"),
+        ("NOTIF", "tls"),
+        ("PUB", "tls"),
+    ],
+)
 def test_clients_that_do_not_read_share_a_payload(
     broker: tuple[int, dict[str, int]], kind: str, transport: str
 ) -> None:
@@ -125,4 +133,28 @@ def test_clients_that_do_not_read_share_a_payload(
             found = readers[0].frame()
             assert found.payload == fx.pack(bytes(PAYLOAD))
         growth = resident_mib(process, "VmHWM") - before
+        assert growth < GROWTH_MAX, f"{growth} MiB for {PAYLOAD // MIB} MiB"
+
+
+def test_clients_that_do_not_read_share_a_payload_from_history(tmp_path: Path) -> None:
+    port = free_port()
+    address = ("127.0.0.1", port)
+    arguments = ("--listen", f"tcp://127.0.0.1:{port}", "--data", tmp_path / "data")
+    with Running("serve", *arguments) as running, contextlib.ExitStack() as stack:
+        while running.line() != "Ready.":
+            pass
+        process = running.popen.pid
+        sender = stack.enter_context(Client(address))
+        sender.say(fx.PUB, fx.topic("t"), payload=fx.pack(bytes(PAYLOAD)))
+        sender.settle()
+        first = stack.enter_context(Client(address))
+        first.say(fx.SUB, fx.topic("t@earliest"))
+        assert first.frame().payload == fx.pack(bytes(PAYLOAD))
+        before = resident_mib(process, "VmRSS")
+        readers = [stack.enter_context(Client(address)) for _ in range(READERS)]
+        for reader in readers:
+            reader.say(fx.SUB, fx.topic("t@earliest"))
+        for reader in readers:  # all of them are served
+            assert len(reader.receive(1_000)) == 1_000
+        growth = resident_mib(process, "VmRSS") - before
         assert growth < GROWTH_MAX, f"{growth} MiB for {PAYLOAD // MIB} MiB"

@@ -246,7 +246,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         """See ports.Link."""
         self._handler = handler
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         """See ports.Link; `data` is shared with other connections, not copied."""
         if self._transport is None or self._closing:
             return
@@ -290,7 +290,7 @@ class StreamConnection(asyncio.BufferedProtocol):
 
     # --- The queue --------------------------------------------------------------------------------
 
-    def _enqueue(self, data: bytes) -> None:
+    def _enqueue(self, data: bytes | memoryview) -> None:
         """Write `data` after what is queued, as far as the transport takes it."""
         if self._queue is None:
             self._queue = deque()

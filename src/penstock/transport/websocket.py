@@ -195,7 +195,7 @@ class WebSocketLink:
         """See ports.Link."""
         self._input.handler = handler
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         """See ports.Link; abort a peer that does not read its replies."""
         if self._closing or not data:
             return
