@@ -206,10 +206,12 @@ class Router:
                 pattern.topics.append(identifier)
         else:
             matches = pattern.expression.fullmatch
+            all_live = not self._topics.removals
             pattern.topics.extend(
                 identifier
                 for identifier in range(len(self.route_of_topic))
-                if self._topics.is_live(identifier) and matches(self._topics.name(identifier))
+                if (all_live or self._topics.is_live(identifier))
+                and matches(self._topics.name(identifier))
             )
             self._wildcards.add(text, pattern)
         self._patterns[text] = pattern
