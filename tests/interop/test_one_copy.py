@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from penstock.transport import stream
 from tests.conformance.fleximq.client import Client
 from tests.support import fleximq_bytes as fx
+from tests.support.live import LiveBroker
 from tests.support.running import Running
 from tests.support.served import free_port
 
@@ -158,3 +160,21 @@ def test_clients_that_do_not_read_share_a_payload_from_history(tmp_path: Path) -
             assert len(reader.receive(1_000)) == 1_000
         growth = resident_mib(process, "VmRSS") - before
         assert growth < GROWTH_MAX, f"{growth} MiB for {PAYLOAD // MIB} MiB"
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_connection_that_is_closed_still_sends_what_is_queued(
+    monkeypatch: pytest.MonkeyPatch, *, reads: bool
+) -> None:
+    monkeypatch.setattr(stream, "LINGER_SECONDS_MAX", 5.0 if reads else 0.1)
+    with LiveBroker() as live, Client(live.address) as reader, Client(live.address) as sender:
+        reader.subscribe("t")
+        sender.say(fx.PUB, fx.topic("t"), payload=fx.pack(bytes(PAYLOAD)))
+        sender.settle()
+        reader.send(b"\xff" * 100)  # framing is lost: the broker closes
+        live.until(lambda: live.server.broker.counters.frames_rejected.total() == 1)
+        if reads:
+            assert reader.frame().payload == fx.pack(bytes(PAYLOAD))
+            assert reader.frame().header["status"] == 501  # not version 1
+            assert reader.receive(1) == b""
+        live.until(lambda: len(live.server.broker.sessions) == 1)

@@ -277,8 +277,10 @@ class StreamConnection(asyncio.BufferedProtocol):
         """See ports.Link."""
         if not self._closing and self._transport is not None:
             self._closing = True
-            if not self._queued_bytes:  # else the end of the queue closes the transport
+            if not self._queued_bytes:
                 self._transport.close()
+            elif not self._pauses and not self._ended:
+                self._transport.pause_reading()  # the end of the queue closes the transport
             self._linger()
 
     def abort(self) -> None:
