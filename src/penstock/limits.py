@@ -153,9 +153,9 @@ JOIN_QUEUE_BYTES_MAX: Final = 8 * MIB
 SHARED_PAYLOAD_BYTES_MIN: Final = 16 * KIB
 """A payload for several clients, each with its own header, that is written by itself, so that all
 of them share it; a smaller one is copied behind each header."""
-HANDOVER_BYTES_MAX: Final = 256 * KIB
-"""Unsent bytes of one client that its transport may hold. The rest waits in a queue of references,
-because transports copy, and TLS encrypts, all that they are given."""
+HANDOVER_BYTES_MAX: Final = 512 * KIB
+"""Unsent bytes of one client that its transport may hold: more than the frames of one full read.
+The rest waits in a queue of references, because transports copy, and TLS encrypts, all of it."""
 TLS_HANDOVER_BYTES_MAX: Final = 64 * KIB
 """The same with TLS, whose transports hold text and ciphertext of each client."""
 RECEIVE_BUFFER_BYTES: Final = 256 * KIB
