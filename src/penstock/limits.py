@@ -23,7 +23,17 @@ EXPRESSION_BYTES_MAX: Final = 4 * KIB
 EXPRESSION_STATES_MAX: Final = 10_000
 """States of such an expression, about: `.{1000}` has 8,000. Each may cost a step for each byte."""
 TOPICS_MAX: Final = 1_048_576
-"""Topic names interned by one process."""
+"""Topics of one process."""
+TOPIC_NAMES_BYTES_MAX: Final = 64 * MIB
+"""Names of all topics together, in UTF-8: 64 bytes for each of TOPICS_MAX. A name takes about four
+times its bytes of memory."""
+TOPICS_PER_PRINCIPAL_MAX: Final = 131_072
+"""Topics that one principal created, or one address without credentials: an eighth of all."""
+TOPIC_NAMES_BYTES_PER_PRINCIPAL_MAX: Final = 8 * MIB
+"""Names of those topics together: an eighth of all bytes."""
+TOPICS_REMOVED_MAX: Final = 1_048_576
+"""Deleted topics that are remembered, so that their history is not delivered. At the limit the
+oldest is forgotten."""
 
 # --- First bytes of a connection --------------------------------------------------------------
 DETECT_BYTES_MAX: Final = 132 * KIB
@@ -60,11 +70,12 @@ BATCH_SENDERS_MAX: Final = 64
 BLOCK_ROWS_MAX: Final = 65_536
 """Messages of one group: the range of a 16-bit index into its dictionary of topics."""
 BLOCK_BYTES_MAX: Final = 4 * MIB
-"""Value bytes of one group; the last message may exceed it."""
+"""Bytes of values, headers, keys and names of one group; the last messages may exceed it."""
 SEGMENT_BYTES_MAX: Final = 256 * MIB
 """A segment that is larger is sealed before the next commit."""
 LOG_WAITING_BYTES_MAX: Final = 32 * MIB
-"""Value bytes that wait for the disk; above it publishers are paused."""
+"""Bytes of messages that wait for the disk, with their headers and an overhead for each message;
+above it publishers are paused."""
 LOG_CACHE_BYTES_MAX: Final = 128 * MIB
 """Synced bytes of the active segment that stay in the page cache."""
 LOG_FREE_BYTES_MIN: Final = 16 * MIB
@@ -97,6 +108,15 @@ PIECE_GAP_BYTES_MAX: Final = 256 * KIB
 """A gap between two requested groups that is smaller than this is read too."""
 GROUP_NAME_CHARACTERS_MAX: Final = 128
 """Name of a consumer group."""
+GROUPS_MAX: Final = 10_000
+"""Consumer groups of a broker. Each is a file."""
+GROUP_PARTITIONS_MAX: Final = 4096
+"""Partitions of one group: a message id has 12 bits for them."""
+STORED_TOPICS_BYTES_MAX: Final = 64 * MIB
+"""Names of topics by closed segment that are kept in memory, for lists of stored topics."""
+EXPRESSION_CACHED_CHARACTERS_MAX: Final = 1024
+"""A longer regular expression for a pattern is not kept in the cache of Python, which has 512 of
+any size."""
 WATERMARK_TRIES_MAX: Final = 5
 """Attempts to read a watermark while it is written."""
 LOG_OPEN_TRIES_MAX: Final = 5
@@ -196,6 +216,8 @@ ACCESS_DECISIONS_MAX: Final = 4096
 """Cached decisions of the rules of one principal; then the cache starts again."""
 ACCESS_NAME_CHARACTERS_MAX: Final = 256
 """A name in that cache, so that it takes at most about 2 MiB; longer ones are decided each time."""
+SUBSCRIPTION_BYTES_MAX: Final = 4 * MIB
+"""Patterns of one client together, in UTF-8: 400 bytes for each of SUBSCRIPTIONS_MAX."""
 OUT_BUFFER_BYTES_MAX: Final = 32 * MIB
 """Unsent bytes of one client; the last batch may exceed it."""
 HOLD_SECONDS_MAX: Final = 1.0
@@ -207,8 +229,20 @@ CATCH_UP_PIECE_BYTES: Final = 1 * MIB
 """Messages from the log encoded for one client at a time."""
 CATCH_UP_FETCHES_MAX: Final = 4
 """Concurrent reads of the log for catch-up; further ones are queued."""
+CATCH_UP_SHARED_BYTES_MIN: Final = 64 * KIB
+CATCH_UP_SHARED_ROWS_MAX: Final = 64
+"""Frames from the log of at least so many bytes, and of at most so many messages, that clients
+share if they catch up at the same time."""
 JOIN_QUEUE_BYTES_MAX: Final = 8 * MIB
 """Live messages buffered for a client until it has caught up."""
+SHARED_PAYLOAD_BYTES_MIN: Final = 16 * KIB
+"""A payload for several clients, each with its own header, that is written by itself, so that all
+of them share it; a smaller one is copied behind each header."""
+HANDOVER_BYTES_MAX: Final = 512 * KIB
+"""Unsent bytes of one client that its transport may hold: more than the frames of one full read.
+The rest waits in a queue of references, because transports copy, and TLS encrypts, all of it."""
+TLS_HANDOVER_BYTES_MAX: Final = 64 * KIB
+"""The same with TLS, whose transports hold text and ciphertext of each client."""
 RECEIVE_BUFFER_BYTES: Final = 256 * KIB
 """The read buffer shared by all connections of an event loop."""
 TURN_SECONDS_MAX: Final = 0.02
@@ -358,6 +392,8 @@ HTTP_SLICE_SECONDS: Final = 0.002
 """Time for the entries of a list before yielding to the event loop."""
 HTTP_LISTS_MAX: Final = 8
 """Requests that read lists at the same time; further ones wait."""
+HTTP_DELETED_TOPICS_MAX: Final = 1000
+"""Topics that one request deletes."""
 HTTP_RATES_SECONDS_MAX: Final = 10.0
 """Longest measurement of rates for one answer."""
 HTTP_RATES_MAX: Final = 8
@@ -385,6 +421,8 @@ STDIO_ERROR_LINE_BYTES_MAX: Final = 4 * KIB
 # --- Hooks ------------------------------------------------------------------------------------
 HOOKS_MAX: Final = 1024
 """Hooks of all middleware together."""
+HOOKS_BYTES_MAX: Final = 4 * MIB
+"""Names and conditions of all hooks together: one hook may have 64 conditions of 128 KiB."""
 HOOK_TIMEOUT_MS_MAX: Final = 60_000
 """Longest timeout that a hook may set."""
 HOOK_TIMEOUT_MS_DEFAULT: Final = 1000
@@ -428,6 +466,8 @@ SINK_WINDOW_GROUPS: Final = 64
 """Rows of an epoch sent to the log at a time, in bytes and in groups."""
 SINK_WRITERS_MAX: Final = 10_000
 """Writers whose state is kept."""
+SINK_NAMES_CHECKED_BYTES_MAX: Final = 4 * MIB
+"""Names of topics of one stream of rows that are known to be allowed."""
 SINK_STALE_SECONDS_MAX: Final = 7 * 24 * 3600.0
 """Time that staged rows are kept on disk."""
 SINK_FINAL_SECONDS_MAX: Final = 24 * 3600.0

@@ -8,7 +8,12 @@ import re
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from penstock.errors import InvalidPattern
-from penstock.limits import PATTERN_BYTES_MAX, PATTERN_LEVELS_MAX, TOPIC_NAME_BYTES_MAX
+from penstock.limits import (
+    EXPRESSION_CACHED_CHARACTERS_MAX,
+    PATTERN_BYTES_MAX,
+    PATTERN_LEVELS_MAX,
+    TOPIC_NAME_BYTES_MAX,
+)
 
 __all__ = [
     "CanonicalPattern",
@@ -42,7 +47,10 @@ def compile_pattern(text: str) -> re.Pattern[str] | None:
     if pattern.takes_rest and not levels:
         return re.compile(r".+", re.DOTALL)
     expression = r"[/.]".join(r"[^/.]*" if level == _ANY else re.escape(level) for level in levels)
-    return re.compile(expression + (r"(?:[/.].*)?" if pattern.takes_rest else ""), re.DOTALL)
+    compiled = re.compile(expression + (r"(?:[/.].*)?" if pattern.takes_rest else ""), re.DOTALL)
+    if len(expression) > EXPRESSION_CACHED_CHARACTERS_MAX:
+        re.purge()
+    return compiled
 
 
 def covers(pattern: str, other: str) -> bool:

@@ -132,16 +132,22 @@ def test_a_group_can_be_read_with_the_head_alone(log: WrittenLog) -> None:
     assert (row["offset"], row["topic"], row["value"]) == (2, "plant/b", b"off")
 
 
-def test_the_line_of_the_journal_is_one(tmp_path: Path) -> None:
+def test_the_lines_of_the_journal_are_read(tmp_path: Path) -> None:
     (block,) = re.findall(
         r"^```\n(.*?)^```$", section(r"topics\.journal"), re.MULTILINE | re.DOTALL
     )
-    checksum, creator, _ = block.split()
-    assert int(checksum, 16) == google_crc32c.value(block[9:-1].encode())
-    (tmp_path / "topics.journal").write_text(block)
+    first, *_ = lines = block.splitlines(keepends=True)
+    for line in lines:
+        assert int(line[:8], 16) == google_crc32c.value(line[9:-1].encode())
+    (tmp_path / "topics.journal").write_text(first)
     assert topics.read_topics(Files(), tmp_path).names == [
-        ("sensors/kitchen", bytes.fromhex(creator))
+        ("sensors/kitchen", bytes.fromhex(first.split()[1]))
     ]
+    (tmp_path / "topics.journal").write_text(block)
+    found = topics.read_topics(Files(), tmp_path)
+    assert found.names == [("sensors/attic", b"")]
+    assert found.owners == {"sensors/attic": "panel"}
+    assert found.deleted == ["sensors/kitchen"]
 
 
 # --- Tables -----------------------------------------------------------------------------------

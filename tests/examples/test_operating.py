@@ -190,7 +190,7 @@ def test_the_listeners_are_announced_as_shown(folder: Path) -> None:
 
 def test_limits_that_can_be_set_have_the_defaults_shown() -> None:
     shown = rows(r"`(broker|limits)\.\w+`")
-    assert len(shown) == 10
+    assert len(shown) == 14
     for name, value, *_ in shown:
         table, _, key = name.strip("`").partition(".")
         assert number(value) == getattr(getattr(Config(), table), key)
@@ -199,7 +199,7 @@ def test_limits_that_can_be_set_have_the_defaults_shown() -> None:
 def test_limits_that_cannot_be_set_are_those_of_the_code() -> None:
     shown = {name.strip("`"): number(value) for name, value, *_ in rows(r"`[A-Z0-9_]+`")}
     assert shown == {name: getattr(limits, name) for name in shown}
-    prefixes = ("TOPICS_", "WEBSOCKET_", "IPC_", "STDIO_")
+    prefixes = ("WEBSOCKET_", "IPC_", "STDIO_")
     assert {name for name in vars(limits) if name.startswith(prefixes)} <= shown.keys()
 
 

@@ -39,8 +39,12 @@ class Block:
         """Bytes of all values."""
 
     @property
+    def held_bytes(self) -> int:
+        """Memory of all rows, about: also of empty ones, and of their headers."""
+
+    @property
     def full(self) -> bool:
-        """Whether the block accepts no more rows."""
+        """Whether the block accepts no more rows: by number, or by bytes of any kind."""
 
     @property
     def durability(self) -> int:

@@ -40,6 +40,7 @@ cdef enum:
     PRIVATE = 0x80
     MESSAGE_ID = 36                # characters of a UUID
     MESSAGE_ID_PREFIX = 19         # characters that all messages of a log share
+    ROW_BYTES = 32                 # of a row's columns of fixed size, about
 
 cdef uint8_t POSITIONS[256]        # in the dictionary of protocols, by a source's number
 
@@ -200,8 +201,24 @@ cdef class Block:
         return self.rows.value.length
 
     @property
+    def held_bytes(self):
+        return self.variable_bytes() + ROW_BYTES * <size_t>self.count
+
+    @property
     def full(self):
-        return self.count >= self.rows_max or self.rows.value.length >= self.bytes_max
+        return self.count >= self.rows_max or self.variable_bytes() >= self.bytes_max
+
+    cdef size_t variable_bytes(self) noexcept nogil:
+        """Return the bytes of all values, keys, headers, correlations and names of topics."""
+        cdef Rows *rows = &self.rows
+        return (
+            rows.value.length
+            + rows.key.length
+            + rows.correlation.length
+            + rows.header_key.length
+            + rows.header_value.length
+            + rows.name.length
+        )
 
     def clear(self):
         cdef Column *column = <Column *>&self.rows

@@ -7,15 +7,29 @@ class HeaderCache:
     """Parsed headers of PUB messages by their bytes; one thread uses it at a time.
 
     `publication` parses a header that is new: it returns topic and status, or None for one that
-    must not be scanned. A full cache is emptied.
+    must not be scanned. A cache that has `capacity` headers or `size_max` bytes is emptied, also
+    when a topic was removed. Of headers above `header_bytes_max`, only the last is kept.
     """
 
     def __init__(
-        self, publication: Callable[[bytes], tuple[str, int | None] | None], *, capacity: int = ...
+        self,
+        publication: Callable[[bytes], tuple[str, int | None] | None],
+        *,
+        capacity: int = ...,
+        size_max: int = ...,
+        header_bytes_max: int = ...,
     ) -> None: ...
     def __len__(self) -> int: ...
     @property
     def capacity(self) -> int: ...
+    @property
+    def size(self) -> int:
+        """Bytes that the cached headers take; the long one does not count."""
+
+    @property
+    def size_max(self) -> int: ...
+    @property
+    def header_bytes_max(self) -> int: ...
 
 def scan(
     data: bytes | bytearray | memoryview,

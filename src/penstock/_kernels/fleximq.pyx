@@ -7,7 +7,7 @@
     └─────────┴──────┴───────────┴──────────┴───────────────┴────────┴────────────────┴─────────┘
 
 Integers are big-endian. The header is a MessagePack map. Each distinct header is parsed once and
-then recognised by its bytes. Between fleximq clients messages are delivered unchanged, whole runs
+then recognised by its bytes; of the long ones, only the last. Between fleximq clients messages are delivered unchanged, whole runs
 at once. A message of a log is encoded again, in its shortest form.
 """
 
@@ -55,6 +55,8 @@ from penstock._kernels.topics cimport Topic, TopicTable, topic_at
 from penstock.errors import InvalidTopicName, TopicTableFull
 from penstock.protocols.fleximq import (
     FLEXIMQ,
+    FLEXIMQ_CACHED_HEADER_BYTES_MAX,
+    FLEXIMQ_HEADERS_CACHED_BYTES_MAX,
     FLEXIMQ_HEADERS_CACHED_MAX,
     FLEXIMQ_HEADER_BYTES_MAX,
     FLEXIMQ_MESSAGE_BYTES_MAX,
@@ -83,6 +85,7 @@ cdef enum:
     PUB = 5
     RESERVED = 16
     FIXED = 34                     # all but header and payload
+    CACHE_ENTRY = 160              # bytes of an entry of the cache, but for its header, at most
 
 cdef uint32_t PAYLOAD_DEPTH_MAX = FLEXIMQ_PAYLOAD_DEPTH_MAX
 cdef uint64_t PAYLOAD_ELEMENTS_MAX = FLEXIMQ_PAYLOAD_ELEMENTS_MAX
@@ -102,16 +105,33 @@ cdef struct Publication:
 cdef class HeaderCache:
     cdef object publication
     cdef readonly uint32_t capacity
+    cdef readonly uint64_t size    # bytes of all headers, with what each entry takes
+    cdef readonly uint64_t size_max
+    cdef readonly uint32_t header_bytes_max
     cdef Names by_header           # to the index of its publication, plus one
     cdef Publication *publications
     cdef list headers              # owns the bytes that by_header points to
+    cdef bytes long_header         # the last that was too long for the cache
+    cdef const uint8_t *long_start
+    cdef uint32_t long_length      # 0 where there is none
+    cdef Publication long_publication
+    cdef uint32_t removals         # of the topic table, when the cache was last emptied
     cdef bint busy
 
-    def __cinit__(self, object publication not None, *, uint32_t capacity=FLEXIMQ_HEADERS_CACHED_MAX):
-        if not capacity:
+    def __cinit__(
+        self,
+        object publication not None,
+        *,
+        uint32_t capacity=FLEXIMQ_HEADERS_CACHED_MAX,
+        uint64_t size_max=FLEXIMQ_HEADERS_CACHED_BYTES_MAX,
+        uint32_t header_bytes_max=FLEXIMQ_CACHED_HEADER_BYTES_MAX,
+    ):
+        if not capacity or size_max < header_bytes_max + CACHE_ENTRY:
             raise ValueError("a header cache holds at least one header")
         self.publication = publication
         self.capacity = capacity
+        self.size_max = size_max
+        self.header_bytes_max = header_bytes_max
         self.open()
 
     def __dealloc__(self):
@@ -123,13 +143,32 @@ cdef class HeaderCache:
 
     cdef int open(self) except -1:
         self.headers = []
+        self.size = 0
+        self.long_header = None
+        self.long_start = NULL
+        self.long_length = 0
         if not names_open(&self.by_header, int.from_bytes(os.urandom(8), "little")):
             raise MemoryError
         return 0
 
+    cdef int empty(self) except -1:
+        names_close(&self.by_header)
+        free(self.publications)
+        self.publications = NULL
+        self.open()
+        return 0
+
+    cdef int follow(self, TopicTable topics) except -1:
+        """Empty the cache if a topic was removed: its number must not be used any more."""
+        if self.removals != topics.removals:
+            self.empty()
+            self.removals = topics.removals
+        return 0
+
     cdef bint learn(self, bytes header, TopicTable topics, bint learn_topics) except -1:
         """Parse a new header; return whether a PUB with it can be scanned from now on."""
-        cdef uint32_t index = self.by_header.count
+        cdef uint32_t length = <uint32_t>PyBytes_GET_SIZE(header)
+        cdef uint32_t index
         cdef Publication *wider
         found = self.publication(header)
         if found is None:
@@ -141,10 +180,19 @@ cdef class HeaderCache:
             return False
         if identifier is None:
             return False
-        if index == self.capacity:
-            names_close(&self.by_header)
-            self.open()
-            index = 0
+        if length > self.header_bytes_max:
+            self.long_header = header
+            self.long_start = <const uint8_t *>PyBytes_AS_STRING(header)
+            self.long_length = length
+            self.long_publication.topic = identifier
+            self.long_publication.status = 0 if status is None else status + 1
+            return True
+        if (
+            self.by_header.count == self.capacity
+            or self.size + length + CACHE_ENTRY > self.size_max
+        ):
+            self.empty()
+        index = self.by_header.count
         if index & (index - 1) == 0:       # 0, 1 and each power of two: the next is as large again
             wider = <Publication *>realloc(self.publications, max(2 * index, 1) * sizeof(Publication))
             if not wider:
@@ -153,11 +201,9 @@ cdef class HeaderCache:
         self.publications[index].topic = identifier
         self.publications[index].status = 0 if status is None else status + 1
         self.headers.append(header)
+        self.size += length + CACHE_ENTRY
         if not names_add(
-            &self.by_header,
-            <const uint8_t *>PyBytes_AS_STRING(header),
-            <uint32_t>PyBytes_GET_SIZE(header),
-            index + 1,
+            &self.by_header, <const uint8_t *>PyBytes_AS_STRING(header), length, index + 1
         ):
             raise MemoryError
         return True
@@ -188,6 +234,7 @@ def scan(
     cdef FleximqScan scan = FleximqScan(batch, topics)
     if headers.busy:
         raise RuntimeError("the header cache is in use by another thread")
+    headers.follow(topics)
     scan.headers = headers
     scan.client_id = sender.identity.number
     scan.permit(permits)
@@ -245,9 +292,14 @@ cdef size_t run_messages(FleximqScan scan, size_t start) noexcept nogil:
             frame + 26, last_header, header_length
         ):
             number = names_find(&scan.headers.by_header, frame + 26, header_length)
-            if not number:
+            if number:
+                publication = scan.headers.publications[number - 1]
+            elif header_length and header_length == scan.headers.long_length and same_bytes(
+                frame + 26, scan.headers.long_start, header_length
+            ):
+                publication = scan.headers.long_publication
+            else:
                 return scan.stop_at_unknown(start, start + 26, header_length)
-            publication = scan.headers.publications[number - 1]
             last_header = frame + 26
             last_header_length = header_length
         length = FIXED + header_length + payload_length

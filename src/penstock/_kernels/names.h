@@ -1,8 +1,9 @@
-/* A table from byte strings to numbers: open addressing, insertion only.
+/* A table from byte strings to numbers: open addressing.
  *
  * One writer, any number of readers that hold no lock: an entry is complete before its number is
- * published, and slots that were outgrown stay until the table is closed, since a reader may still
- * look at them. The bytes of a name belong to the caller and must outlive the table.
+ * published, and slots that were outgrown stay until a removal or the end of the table, since a
+ * reader may still look at them. A removal must not run beside a reader. The bytes of a name belong
+ * to the caller and must stay until the name is removed.
  */
 #ifndef PENSTOCK_NAMES_H
 #define PENSTOCK_NAMES_H
@@ -10,6 +11,8 @@
 #include <stdlib.h>
 
 #include "frame.h"
+
+#define NAME_REMOVED UINT32_MAX /* the length of a slot whose name was removed: no name has it */
 
 typedef struct {
     const uint8_t *bytes;
@@ -28,6 +31,7 @@ typedef struct {
     NameSlots *slots;
     uint64_t seed; /* random, so that clients cannot choose names that collide */
     uint32_t count;
+    uint32_t removed; /* slots of removed names, which look-ups pass over */
 } Names;
 
 static inline NameSlots *names_slots(uint64_t size, NameSlots *outgrown) {
@@ -42,7 +46,7 @@ static inline NameSlots *names_slots(uint64_t size, NameSlots *outgrown) {
 /* Returns 0 if memory is short. */
 static inline int names_open(Names *names, uint64_t seed) {
     names->seed = seed;
-    names->count = 0;
+    names->count = names->removed = 0;
     names->slots = names_slots(64, NULL);
     return names->slots != NULL;
 }
@@ -83,16 +87,19 @@ static inline void names_place(NameSlots *slots, uint64_t hash, NameSlot entry) 
 /* Adds a name that is not there yet; returns 0 if memory is short. */
 static inline int names_add(Names *names, const uint8_t *bytes, uint32_t length, uint32_t number) {
     NameSlots *slots = names->slots;
-    if (names->count >= (slots->mask + 1) / 2) {
-        NameSlots *wider = names_slots((slots->mask + 1) * 2, slots);
+    if (names->count + names->removed >= (slots->mask + 1) / 2) {
+        /* Where most slots in use are of removed names, the same size is enough. */
+        uint64_t factor = names->count >= (slots->mask + 1) / 4 ? 2 : 1;
+        NameSlots *wider = names_slots((slots->mask + 1) * factor, slots);
         if (!wider)
             return 0;
         for (uint64_t place = 0; place <= slots->mask; place++)
-            if (slots->slot[place].number)
+            if (slots->slot[place].number && slots->slot[place].length != NAME_REMOVED)
                 names_place(wider,
                             hash_bytes(slots->slot[place].bytes, slots->slot[place].length, names->seed),
                             slots->slot[place]);
         __atomic_store_n(&names->slots, wider, __ATOMIC_RELEASE);
+        names->removed = 0;
         slots = wider;
     }
     uint64_t hash = hash_bytes(bytes, length, names->seed);
@@ -100,6 +107,31 @@ static inline int names_add(Names *names, const uint8_t *bytes, uint32_t length,
     names_place(slots, hash, entry);
     names->count++;
     return 1;
+}
+
+/* Removes a name that has this number; returns 0 if there is none. No reader may run meanwhile. */
+static inline int names_remove(Names *names, const uint8_t *bytes, uint32_t length,
+                               uint32_t number) {
+    NameSlots *slots = names->slots;
+    while (slots->outgrown) {
+        NameSlots *outgrown = slots->outgrown;
+        slots->outgrown = outgrown->outgrown;
+        free(outgrown);
+    }
+    uint64_t hash = hash_bytes(bytes, length, names->seed);
+    for (uint64_t place = hash & slots->mask; slots->slot[place].number;
+         place = (place + 1) & slots->mask) {
+        NameSlot *slot = &slots->slot[place];
+        if (slot->number == number && slot->length == length &&
+            same_bytes(slot->bytes, bytes, length)) {
+            slot->length = NAME_REMOVED;
+            slot->bytes = NULL;
+            names->count--;
+            names->removed++;
+            return 1;
+        }
+    }
+    return 0;
 }
 
 #endif

@@ -9,3 +9,4 @@ cdef extern from "names.h" nogil:
     void names_close(Names *names)
     uint32_t names_find(const Names *names, const uint8_t *bytes, size_t length)
     bint names_add(Names *names, const uint8_t *bytes, uint32_t length, uint32_t number)
+    bint names_remove(Names *names, const uint8_t *bytes, uint32_t length, uint32_t number)

@@ -25,6 +25,7 @@ def load(
     words: SegmentWords,
     *,
     count: int,
+    published: bool = False,
 ) -> None:
     """Fill `batch` with the `count` messages of a group of the log.
 
@@ -34,6 +35,8 @@ def load(
     numbers: start and length of its offsets, then of its bytes. `words` come from the segment's
     head.
 
-    Topics of deliverable rows are interned. Raise TopicTableFull if one does not fit, and
-    ValueError if `data` is not a group; the batch is empty then. Nothing outside `data` is read.
+    Topics of deliverable rows are interned. Rows of a topic that was removed are not delivered,
+    unless they are `published` now, which creates it again. Raise TopicTableFull if one does not
+    fit, and ValueError if `data` is not a group; the batch is empty then. Nothing outside `data` is
+    read.
     """

@@ -126,6 +126,7 @@ cdef class Loading:
     cdef TopicTable topics
     cdef SegmentWords words
     cdef uint32_t count
+    cdef bint published            # rows that are published now, not history
     cdef Region columns[BUFFER_COUNT]
     cdef Dictionary topic_names
     cdef Dictionary sender_names
@@ -196,7 +197,7 @@ cdef class Loading:
         return dictionary
 
     cdef int learn_topics(self) except -1:
-        """Intern the new names of topics that can be delivered."""
+        """Intern the new names of topics that can be delivered; history leaves removed ones out."""
         cdef uint32_t entry
         cdef Region name
         for entry in range(self.topic_names.entries):
@@ -207,7 +208,12 @@ cdef class Loading:
             ):
                 text = name.start[:name.length].decode()
                 try:
-                    self.topic_ids[entry] = self.topics.intern(text) + 1
+                    if self.published:
+                        self.topic_ids[entry] = self.topics.intern(text) + 1
+                    else:
+                        identifier = self.topics.intern_stored(text)
+                        if identifier is not None:
+                            self.topic_ids[entry] = identifier + 1
                 except InvalidTopicName as error:
                     raise ValueError(str(error)) from None
         return 0
@@ -223,6 +229,7 @@ def load(
     SegmentWords words not None,
     *,
     object count,
+    bint published=False,
 ):
     cdef Loading loading = Loading()
     cdef const char *fault
@@ -235,6 +242,7 @@ def load(
         loading.topics = topics
         loading.words = words
         loading.count = count
+        loading.published = published
         loading.prepare(layout, topic_dictionary, sender_dictionary)
         with nogil:
             fault = read_rows(loading)
@@ -395,6 +403,8 @@ cdef void fill_topics(Loading loading) noexcept nogil:
     for row in range(count):
         entry = load16(topics + 2 * <size_t>row, False)
         columns.topic[row] = topic_ids[entry] - 1      # 0 wraps around to 0xFFFFFFFF: unknown
+        if not topic_ids[entry]:
+            columns.flags[row] |= HIDDEN
         size = <uint64_t>columns.value_length[row] + topic_lengths[entry] + FRAME_OVERHEAD
         size += columns.headers_length[row]
         columns.frame_length[row] = <uint32_t>min(size, <uint64_t>0xFFFFFFFF)

@@ -1,12 +1,12 @@
 """The topic table: interns topic names as numeric ids."""
 
-from libc.stdint cimport uint8_t, uint32_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from penstock._kernels.names cimport Names
 
 cdef enum:
     TOPICS_PER_CHUNK = 1024
-    CHUNKS = 1024
+    CHUNKS = 4096                  # numbers of removed topics are not given again
     NO_CHANNEL = 256
 
 cdef struct Topic:
@@ -26,11 +26,23 @@ cdef class TopicTable:
     cdef Names by_binary_name
     cdef uint32_t channel_topics[256]
     cdef Topic *chunks[CHUNKS]     # topics never move
-    cdef readonly uint32_t count
+    cdef readonly uint32_t count   # numbers given, those of removed topics included
+    cdef readonly uint32_t live
+    cdef readonly uint32_t removals
     cdef readonly uint32_t capacity
-    cdef list names
+    cdef readonly uint64_t name_bytes
+    cdef readonly uint64_t name_bytes_max
+    cdef readonly uint32_t owner_topics_max
+    cdef readonly uint64_t owner_name_bytes_max
+    cdef readonly str owner        # of the names that are added next; empty is the broker itself
+    cdef list names                # by number; None where the topic was removed
+    cdef list owners               # by number
+    cdef dict shares               # number and bytes of the topics of each owner
+    cdef dict removed_names        # hashes, the oldest first
 
     cdef uint32_t add(self, str name) except? 0xFFFFFFFF
+    cdef int check_room(self, size_t size) except -1
+    cdef int charge(self, str owner, Py_ssize_t topics, Py_ssize_t size) except -1
     cdef bint learn(self, bytes name, bint binary) except -1
 
 cdef inline Topic *topic_at(Topic **chunks, uint32_t identifier) noexcept nogil:

@@ -1,6 +1,8 @@
 """The topic table: interns topic names as numeric ids.
 
 Lookups run without the GIL beside an insertion in another thread (see names.h); insertions hold it.
+A removal must not run beside a lookup. A removed topic's number is not given again, so tables by
+number, such as permits and routes, need no cleaning.
 """
 
 import os
@@ -11,20 +13,41 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
 from penstock._kernels.frame cimport LOOSE
-from penstock._kernels.names cimport names_add, names_close, names_find, names_open
+from penstock._kernels.names cimport names_add, names_close, names_find, names_open, names_remove
 
 from penstock.errors import InvalidTopicName, TopicTableFull
-from penstock.limits import TOPICS_MAX, TOPIC_NAME_BYTES_MAX
+from penstock.limits import (
+    TOPICS_MAX,
+    TOPICS_PER_PRINCIPAL_MAX,
+    TOPICS_REMOVED_MAX,
+    TOPIC_NAMES_BYTES_MAX,
+    TOPIC_NAMES_BYTES_PER_PRINCIPAL_MAX,
+    TOPIC_NAME_BYTES_MAX,
+)
 from penstock.model import binary_topic_name, is_publishable, topic_name_from_binary
 
 
 cdef class TopicTable:
-    def __cinit__(self, *, uint32_t capacity=TOPICS_MAX):
+    def __cinit__(
+        self,
+        *,
+        uint32_t capacity=TOPICS_MAX,
+        uint64_t name_bytes_max=TOPIC_NAMES_BYTES_MAX,
+        uint32_t owner_topics_max=TOPICS_PER_PRINCIPAL_MAX,
+        uint64_t owner_name_bytes_max=TOPIC_NAMES_BYTES_PER_PRINCIPAL_MAX,
+    ):
         cdef uint64_t seed = int.from_bytes(os.urandom(8), "little")
-        if not 0 < capacity <= TOPICS_PER_CHUNK * CHUNKS:
-            raise ValueError(f"capacity is {capacity}, allowed are 1 to {TOPICS_PER_CHUNK * CHUNKS}")
+        if not 0 < capacity <= TOPICS_MAX:
+            raise ValueError(f"capacity is {capacity}, allowed are 1 to {TOPICS_MAX}")
         self.capacity = capacity
+        self.name_bytes_max = name_bytes_max
+        self.owner_topics_max = owner_topics_max
+        self.owner_name_bytes_max = owner_name_bytes_max
+        self.owner = ""
         self.names = []
+        self.owners = []
+        self.shares = {}
+        self.removed_names = {}
         if not names_open(&self.by_name, seed) or not names_open(&self.by_binary_name, seed):
             raise MemoryError
 
@@ -33,7 +56,7 @@ cdef class TopicTable:
         names_close(&self.by_name)
         names_close(&self.by_binary_name)
         for identifier in range(self.count):
-            free(topic_at(self.chunks, identifier).name)
+            free(topic_at(self.chunks, identifier).name)       # NULL where it was removed
         for chunk in range(CHUNKS):
             free(self.chunks[chunk])
 
@@ -43,6 +66,30 @@ cdef class TopicTable:
     def intern(self, str name not None):
         identifier = self.find(name)
         return self.add(name) if identifier is None else identifier
+
+    def intern_for(self, str name not None, str owner not None):
+        cdef str before = self.owner
+        self.owner = owner
+        try:
+            return self.intern(name)
+        finally:
+            self.owner = before
+
+    def restore(self, str name not None, str owner not None):
+        cdef uint32_t identifier = self.intern_for(name, "")
+        if owner and not self.owners[identifier]:
+            self.owners[identifier] = owner
+            self.charge(owner, 1, len(name.encode()))
+        return identifier
+
+    def intern_stored(self, str name not None):
+        identifier = self.find(name)
+        if identifier is None and hash(name) not in self.removed_names:
+            identifier = self.intern_for(name, "")
+        return identifier
+
+    def charge_to(self, str owner not None):
+        self.owner = owner
 
     def intern_binary(self, bytes name not None):
         identifier = self.find_binary(name)
@@ -58,10 +105,62 @@ cdef class TopicTable:
         return number - 1 if number else None
 
     def name(self, uint32_t identifier):
-        return self.names[identifier]
+        name = self.names[identifier]
+        if name is None:
+            raise IndexError(f"topic {identifier} was removed")
+        return name
+
+    def is_live(self, uint32_t identifier):
+        return identifier < self.count and self.names[identifier] is not None
+
+    def has_channel(self, uint32_t identifier):
+        return self.is_live(identifier) and topic_at(self.chunks, identifier).channel != NO_CHANNEL
+
+    def owner_of(self, str name not None):
+        identifier = self.find(name)
+        return "" if identifier is None else self.owners[identifier]
+
+    def share_of(self, str owner not None):
+        return self.shares.get(owner, (0, 0))
+
+    def remove(self, uint32_t identifier):
+        cdef str name = self.name(identifier)
+        cdef str owner = self.owners[identifier]
+        cdef Topic *topic = topic_at(self.chunks, identifier)
+        cdef size_t size = topic.name_length
+        if topic.channel != NO_CHANNEL:
+            raise ValueError(f"topic {name!r} is bound to a channel")
+        names_remove(&self.by_name, topic.name, topic.name_length, identifier + 1)
+        names_remove(
+            &self.by_binary_name, topic.binary_name, topic.binary_name_length, identifier + 1
+        )
+        free(topic.name)
+        topic.name = topic.binary_name = topic.fleximq_header = topic.block_end = NULL
+        topic.name_length = topic.binary_name_length = topic.fleximq_header_length = 0
+        self.names[identifier] = None
+        self.owners[identifier] = ""
+        self.live -= 1
+        self.removals += 1
+        self.name_bytes -= size
+        if owner:
+            self.charge(owner, -1, -<Py_ssize_t>size)
+        self.mark_removed(name)
+
+    def mark_removed(self, str name not None):
+        self.removed_names[hash(name)] = None
+        if len(self.removed_names) > TOPICS_REMOVED_MAX:
+            del self.removed_names[next(iter(self.removed_names))]
+
+    cdef int charge(self, str owner, Py_ssize_t topics, Py_ssize_t size) except -1:
+        number, total = self.shares.get(owner, (0, 0))
+        if number + topics:
+            self.shares[owner] = (number + topics, total + size)
+        else:
+            del self.shares[owner]
+        return 0
 
     def bind_channel(self, uint8_t channel, str name not None):
-        cdef uint32_t identifier = self.intern(name)
+        cdef uint32_t identifier = self.intern_for(name, "")
         if self.channel_topics[channel] or topic_at(self.chunks, identifier).channel != NO_CHANNEL:
             raise ValueError(f"channel {channel} or topic {name!r} is bound already")
         topic_at(self.chunks, identifier).channel = channel
@@ -86,8 +185,7 @@ cdef class TopicTable:
         cdef Topic *topic
         if not is_publishable(name) or len(encoded) > TOPIC_NAME_BYTES_MAX:
             raise InvalidTopicName(name[:200])
-        if identifier == self.capacity:
-            raise TopicTableFull(self.capacity)
+        self.check_room(len(encoded))
         if not self.chunks[identifier // TOPICS_PER_CHUNK]:
             self.chunks[identifier // TOPICS_PER_CHUNK] = <Topic *>calloc(
                 TOPICS_PER_CHUNK, sizeof(Topic)
@@ -97,7 +195,13 @@ cdef class TopicTable:
         topic = topic_at(self.chunks, identifier)
         write_topic(topic, encoded, binary, fleximq_publication_header(encoded))
         self.names.append(name)
+        self.owners.append(self.owner)
         self.count += 1
+        self.live += 1
+        self.name_bytes += topic.name_length
+        if self.owner:
+            self.charge(self.owner, 1, topic.name_length)
+        self.removed_names.pop(hash(name), None)
         # A name that Rheos cannot address is not added: its bytes may be those of another name.
         if topic_name_from_binary(binary) == name and not names_add(
             &self.by_binary_name, topic.binary_name, topic.binary_name_length, identifier + 1
@@ -106,6 +210,24 @@ cdef class TopicTable:
         if not names_add(&self.by_name, topic.name, topic.name_length, identifier + 1):
             raise MemoryError
         return identifier
+
+    cdef int check_room(self, size_t size) except -1:
+        """Raise TopicTableFull if a new name of `size` bytes would exceed a limit."""
+        if self.live >= self.capacity:
+            raise TopicTableFull("broker.topics_max", self.capacity)
+        if self.count >= TOPICS_PER_CHUNK * CHUNKS:
+            raise TopicTableFull("topic numbers until a restart", TOPICS_PER_CHUNK * CHUNKS)
+        if self.name_bytes + size > self.name_bytes_max:
+            raise TopicTableFull("broker.topic_names_bytes_max", self.name_bytes_max)
+        if self.owner:
+            number, total = self.shares.get(self.owner, (0, 0))
+            if number >= self.owner_topics_max:
+                raise TopicTableFull("broker.topics_per_principal_max", self.owner_topics_max)
+            if total + size > self.owner_name_bytes_max:
+                raise TopicTableFull(
+                    "broker.topic_names_bytes_per_principal_max", self.owner_name_bytes_max
+                )
+        return 0
 
 
 cdef inline const uint8_t *start_of(bytes data) noexcept:

@@ -12,7 +12,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from penstock.cli.common.arguments import checked
 
-__all__ = ["LazyCommand", "add_commands", "examples"]
+__all__ = ["DefaultGroup", "LazyCommand", "add_commands", "examples"]
 
 
 def examples(*lines: str) -> str:
@@ -46,6 +46,26 @@ class LazyCommand(TyperCommand):
             checked(getattr(module, name))
         )
         return typer.main.get_command(app)
+
+
+class DefaultGroup(TyperGroup):
+    """A group that is a command itself: it runs `default` unless a command of it is named."""
+
+    def __init__(self, default: LazyCommand) -> None:
+        super().__init__(name=default.name, short_help=default.short_help, rich_markup_mode=None)
+        self.default = default
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: Any = None,  # noqa: ANN401
+        **extra: Any,  # noqa: ANN401
+    ) -> Any:  # noqa: ANN401
+        """Parse the arguments of the named command, or of the default one."""
+        if args and args[0] in self.commands:
+            return super().make_context(info_name, args, parent, **extra)
+        return self.default.make_context(info_name, args, parent, **extra)
 
 
 def add_commands(group: TyperGroup, *commands: tuple[str, str, str]) -> None:

@@ -18,7 +18,7 @@ try:
 
     import penstock
     from penstock.cli.common.failure import EXIT_INTERRUPTED, CommandFailed
-    from penstock.cli.lazy_command import add_commands
+    from penstock.cli.lazy_command import DefaultGroup, LazyCommand, add_commands
     from penstock.errors import InvalidConfig, LogError, OperatorError
 except KeyboardInterrupt:  # an interrupt during these imports
     sys.exit(130)
@@ -74,7 +74,14 @@ def command_line() -> TyperGroup:
         ("sub", "Print messages as they arrive.", "penstock.cli.messages.sub"),
         ("req", "Send a request to a client or the broker.", "penstock.cli.messages.req"),
         ("reply", "Answer requests and print them.", "penstock.cli.messages.reply"),
-        ("topics", "List topics with their traffic.", "penstock.cli.monitor.topics"),
+    )
+    topics = DefaultGroup(
+        LazyCommand("topics", "List topics with their traffic.", "penstock.cli.monitor.topics")
+    )
+    add_commands(topics, ("delete", "Delete topics.", "penstock.cli.monitor.topic_deletion"))
+    group.add_command(topics)
+    add_commands(
+        group,
         ("clients", "List connected clients.", "penstock.cli.monitor.clients"),
         ("top", "Show live traffic.", "penstock.cli.monitor.top"),
         ("sql", "Query topics and tables with SQL.", "penstock.cli.spark.sql"),

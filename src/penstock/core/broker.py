@@ -27,16 +27,23 @@ from penstock.errors import (
     BrokerFull,
     InvalidTopicName,
     NoHistory,
+    NoSuchTopic,
     NotAllowed,
     PeerError,
     TooManySubscriptions,
+    TopicHasChannel,
 )
 from penstock.limits import (
     HOLD_SECONDS_MAX,
     OUT_BUFFER_BYTES_MAX,
     RESUME_SECONDS_MAX,
     SESSIONS_MAX,
+    SUBSCRIPTION_BYTES_MAX,
     SUBSCRIPTIONS_MAX,
+    TOPIC_NAMES_BYTES_MAX,
+    TOPIC_NAMES_BYTES_PER_PRINCIPAL_MAX,
+    TOPICS_MAX,
+    TOPICS_PER_PRINCIPAL_MAX,
 )
 from penstock.model import is_publishable
 from penstock.ports import (
@@ -66,10 +73,15 @@ class BrokerSettings:
 
     sessions_max: int = SESSIONS_MAX
     subscriptions_max: int = SUBSCRIPTIONS_MAX
+    subscription_bytes_max: int = SUBSCRIPTION_BYTES_MAX
     out_buffer_bytes_max: int = OUT_BUFFER_BYTES_MAX
     hold_seconds_max: float = HOLD_SECONDS_MAX
     disconnect_slow_consumers: bool = False
     resume_seconds_max: float = RESUME_SECONDS_MAX
+    topics_max: int = TOPICS_MAX
+    topic_names_bytes_max: int = TOPIC_NAMES_BYTES_MAX
+    topics_per_principal_max: int = TOPICS_PER_PRINCIPAL_MAX
+    topic_names_bytes_per_principal_max: int = TOPIC_NAMES_BYTES_PER_PRINCIPAL_MAX
 
 
 class Broker:
@@ -94,7 +106,12 @@ class Broker:
         self.log = log
         self.reader = reader
         self.clock = clock
-        self.topics = TopicTable()
+        self.topics = TopicTable(
+            capacity=self.settings.topics_max,
+            name_bytes_max=self.settings.topic_names_bytes_max,
+            owner_topics_max=self.settings.topics_per_principal_max,
+            owner_name_bytes_max=self.settings.topic_names_bytes_per_principal_max,
+        )
         self.sessions = Sessions(sessions_max=self.settings.sessions_max)
         self.batch = Batch()
         self.counters = Counters()
@@ -320,10 +337,12 @@ class Broker:
                 then()
 
         session.subscriptions[pattern] = None  # also while it is not yet in effect
+        session.subscription_bytes += len(pattern.encode())
         try:
             self.router.subscribe(session, pattern, routed)
         except PeerError:
             del session.subscriptions[pattern]
+            session.subscription_bytes -= len(pattern.encode())
             raise
 
     def check_subscription(self, session: Session, pattern: str) -> None:
@@ -331,6 +350,9 @@ class Broker:
         self.authorize(session, Action.SUBSCRIBE, pattern)
         if len(session.subscriptions) >= self.settings.subscriptions_max:
             raise TooManySubscriptions(self.settings.subscriptions_max)
+        bytes_max = self.settings.subscription_bytes_max
+        if session.subscription_bytes + len(pattern.encode()) > bytes_max:
+            raise TooManySubscriptions(bytes_max, "bytes of subscriptions")
 
     def unsubscribe(self, session: Session, text: str) -> bool:
         """Remove a subscription at once; return False if the session did not have it.
@@ -341,11 +363,31 @@ class Broker:
         if pattern not in session.subscriptions:
             return False
         cursor = session.subscriptions.pop(pattern)
+        session.subscription_bytes -= len(pattern.encode())
         self.router.unsubscribe(session, pattern)
         if self.catch_up is not None:
             self.catch_up.unsubscribed(session, pattern, cursor)
         self.hooks.tell(EventKind.UNSUBSCRIBE, pattern, session)
         return True
+
+    # --- Topics -----------------------------------------------------------------------------------
+
+    def delete_topic(self, name: str) -> Receipt:
+        """Remove a topic; raise NoSuchTopic, TopicHasChannel or LogUnavailable.
+
+        Subscriptions stay, and the next publish creates the topic again, with another number. Its
+        messages stay in the log, but clients do not get them while the topic does not exist.
+        """
+        topics = self.topics
+        identifier = topics.find(name)
+        if identifier is None:
+            raise NoSuchTopic(name[:200])
+        if topics.has_channel(identifier):
+            raise TopicHasChannel(name[:200])
+        receipt = self.log.remove_topic(name)
+        self.router.remove_topic(identifier)
+        topics.remove(identifier)
+        return receipt
 
     # --- Publishing -------------------------------------------------------------------------------
 
@@ -368,7 +410,7 @@ class Broker:
         if not is_publishable(name):
             raise InvalidTopicName(name[:200])
         self.authorize(session, Action.PUBLISH, name)
-        identifier = self.topics.intern(name)
+        identifier = self.topics.intern_for(name, session.topic_owner)
         session.principal.permit(identifier)
         if session.encoding.protocol in self.hooks.watched:
             self.hooks.permit(session, name, identifier)
@@ -397,14 +439,15 @@ class Broker:
         self._count_received(session, receipt, 1)
         return receipt
 
-    def publish_prepared(self, rows: Prepared) -> Receipt:
+    def publish_prepared(self, rows: Prepared, *, owner: str = "") -> Receipt:
         """Write rows that were authorized before to the log and deliver them.
 
-        Raise LogUnavailable or TopicTableFull.
+        New topics belong to `owner`, see `topic_owner`. Raise LogUnavailable or TopicTableFull.
         """
         batch = self._prepared_batch
         now_us = self.clock.now_us()
         rows.stamp(now_us)
+        self.topics.charge_to(owner)
         rows.load(batch, self.topics)
         batch.timestamp_us = now_us
         try:
@@ -470,14 +513,17 @@ class Broker:
         frames = self.encoders.encode(audience.encoding, batch, rows, audience.wanted)
         return frames, len(batch) if rows is None else len(rows)
 
-    def send(self, session: Session, frames: bytes, count: int) -> None:
-        """Send `count` messages to one client, or drop them if its out-buffer is full."""
-        if self._write(session, frames, count):
+    def send(self, session: Session, frames: bytes, count: int, *, payload: bytes = b"") -> None:
+        """Send `count` messages to one client, or drop them if its out-buffer is full.
+
+        `payload` is the end of the last message: clients that get the same object share it.
+        """
+        if self._write(session, frames, count, payload):
             protocol = session.encoding.protocol
             self.counters.messages_sent[protocol] += count
-            self.counters.bytes_sent[protocol] += len(frames)
+            self.counters.bytes_sent[protocol] += len(frames) + len(payload)
 
-    def _write(self, session: Session, frames: bytes, count: int) -> bool:
+    def _write(self, session: Session, frames: bytes, count: int, payload: bytes = b"") -> bool:
         """Write `count` messages to one client; drop them and return False if it is too slow."""
         link = session.link
         if link.buffered > self.settings.out_buffer_bytes_max:
@@ -492,6 +538,9 @@ class Broker:
         link.write(frames)
         session.messages_sent += count
         session.bytes_sent += len(frames)
+        if payload:
+            link.write(payload)
+            session.bytes_sent += len(payload)
         return True
 
     # --- Slow subscribers -------------------------------------------------------------------------

@@ -2,11 +2,13 @@
 
 Sessions take turns: fetch the row group at the session's position, write the matching messages
 until the link is congested, go to the end of the queue. Only CATCH_UP_FETCHES_MAX fetches run at a
-time, which bounds memory for any number of sessions.
+time, which bounds memory for any number of sessions. Large messages are encoded once for all
+sessions that have them in their out-buffers.
 """
 
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
+from weakref import WeakValueDictionary
 
 import structlog
 
@@ -15,7 +17,7 @@ from penstock._kernels.topics import TopicTable
 from penstock.core.counters import Counters
 from penstock.core.encoders import Encoders
 from penstock.core.feeds import Cursor, Feed
-from penstock.core.routing import Router
+from penstock.core.routing import Encoding, Router
 from penstock.core.sessions import Session
 from penstock.core.timers import Timers
 from penstock.errors import (
@@ -25,7 +27,12 @@ from penstock.errors import (
     OffsetBelowHorizon,
     OffsetPastEnd,
 )
-from penstock.limits import CATCH_UP_FETCHES_MAX, CATCH_UP_PIECE_BYTES
+from penstock.limits import (
+    CATCH_UP_FETCHES_MAX,
+    CATCH_UP_PIECE_BYTES,
+    CATCH_UP_SHARED_BYTES_MIN,
+    CATCH_UP_SHARED_ROWS_MAX,
+)
 from penstock.ports import Clock, LogReader, LogWriter, Stored
 from penstock.replay import Ago, AtOffset, AtTime, Earliest, Start
 
@@ -35,6 +42,14 @@ log = structlog.get_logger("penstock.catch_up")
 
 RETRY_SECONDS = 1.0
 """Delay before a fetch that raised OffsetPastEnd is tried again."""
+
+
+class _SharedFrames(bytearray):
+    """Encoded frames that several links hold; removed when the last of them has sent them."""
+
+
+_SharedKey: TypeAlias = tuple[Encoding, int, bytes]
+"""Encoding, base offset of the row group, and its rows."""
 
 
 class CatchUp:
@@ -64,6 +79,7 @@ class CatchUp:
         self._ready: dict[Session, None] = {}  # sessions with something to do, the next first
         self._awaiting_log: dict[Session, None] = {}  # until it has written more
         self._fetches = 0
+        self._shared: WeakValueDictionary[_SharedKey, _SharedFrames] = WeakValueDictionary()
         self.last_commit = 0
         """The commit of the last appended message."""
 
@@ -326,10 +342,26 @@ class CatchUp:
         if next_row <= row:
             raise AssertionError(f"row {row} of {len(batch)} is not advanced")
         if len(rows):
-            frames = self._encoders.encode(session.encoding, batch, rows, wanted)
+            frames = self._encode(session, batch, rows, wanted, base=base)
             session.link.write(frames)
             self._counters.sent(session, len(rows), len(frames))
         return next_row
+
+    def _encode(
+        self, session: Session, batch: Batch, rows: "memoryview[int]", wanted: bytes, *, base: int
+    ) -> bytes | memoryview:
+        """Return the frames of some rows; of few large rows those that other sessions have too."""
+        encoding = session.encoding
+        if len(rows) > CATCH_UP_SHARED_ROWS_MAX:
+            return self._encoders.encode(encoding, batch, rows, wanted)
+        key = (encoding, base, rows.tobytes())
+        shared = self._shared.get(key)
+        if shared is None:
+            frames = self._encoders.encode(encoding, batch, rows, wanted)
+            if len(frames) < CATCH_UP_SHARED_BYTES_MIN:
+                return frames
+            shared = self._shared[key] = _SharedFrames(frames)
+        return memoryview(shared)
 
 
 def _log_fields(session: Session) -> dict[str, Any]:

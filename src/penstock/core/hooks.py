@@ -29,6 +29,7 @@ from penstock.limits import (
     HOOK_CALLS_OPEN_MAX,
     HOOK_GRACE_SECONDS,
     HOOK_TIMEOUT_MS_MAX,
+    HOOKS_BYTES_MAX,
     HOOKS_MAX,
 )
 from penstock.middleware import HookStrategy
@@ -58,6 +59,7 @@ class Hooks:
         next_identifier: Callable[[], int],
         *,
         hooks_max: int = HOOKS_MAX,
+        bytes_max: int = HOOKS_BYTES_MAX,
         timeout_ms_max: int = HOOK_TIMEOUT_MS_MAX,
         calls_open_max: int = HOOK_CALLS_OPEN_MAX,
     ) -> None:
@@ -67,6 +69,8 @@ class Hooks:
         self._graces: dict[Hook, Timer] = {}
         self._required: tuple[str, ...] = ()
         self._hooks_max = hooks_max
+        self._bytes_max = bytes_max
+        self._bytes = 0  # of the names and conditions of all hooks
         self._timeout_ms_max = timeout_ms_max
         self._by_name: dict[str, Hook] = {}
         self._by_session: dict[Session, dict[str, Hook]] = {}
@@ -97,6 +101,9 @@ class Hooks:
             raise InvalidHook(hook.name, "the name is taken")
         if former is None and len(self._by_name) >= self._hooks_max:
             raise InvalidHook(hook.name, f"the limit of {self._hooks_max} hooks is reached")
+        if self._bytes + _size(hook) > self._bytes_max:
+            problem = f"the limit of {self._bytes_max} bytes of names and conditions is reached"
+            raise InvalidHook(hook.name, problem)
         if hook.timeout_seconds * 1000 > self._timeout_ms_max:
             raise InvalidHook(hook.name, f"no timeout may be above {self._timeout_ms_max} ms")
         _authorize(hook)
@@ -111,6 +118,7 @@ class Hooks:
         self._by_name[hook.name] = hook
         if hook.middleware is not None:
             self._by_session.setdefault(hook.middleware.session, {})[hook.name] = hook
+        self._bytes += _size(hook)
         # Sorting is stable: equal priorities stay in the order of registration.
         hooks = sorted((*self._by_kind[hook.kind], hook), key=lambda each: each.priority)
         self._by_kind[hook.kind] = tuple(hooks)
@@ -143,6 +151,7 @@ class Hooks:
                 )
             else:
                 hook.registered = False
+                self._bytes -= _size(hook)
                 del self._by_name[hook.name]
         for kind in {hook.kind for hook in mine if not hook.registered}:
             self._by_kind[kind] = tuple(each for each in self._by_kind[kind] if each.registered)
@@ -199,6 +208,7 @@ class Hooks:
             del own[hook.name]
             if not own:
                 del self._by_session[hook.middleware.session]
+        self._bytes -= _size(hook)
         self._by_kind[hook.kind] = tuple(
             each for each in self._by_kind[hook.kind] if each is not hook
         )
@@ -266,6 +276,13 @@ class Hooks:
     def rules_changed(self) -> None:
         """Discard the permit tables, after access rules have changed."""
         self._tables = {protocol: WeakKeyDictionary() for protocol in self.watched}
+
+
+def _size(hook: Hook) -> int:
+    """Return the bytes of a hook's name and conditions."""
+    texts = [hook.name, *hook.topics, *(name for name, _ in hook.headers)]
+    values = sum(len(value) for _, value in hook.headers if value is not None)
+    return sum(len(text.encode()) for text in texts) + values
 
 
 def _owns(session: Session, hook: Hook) -> bool:

@@ -101,7 +101,7 @@ class Router:
         self._topics = topics
         self._slices = slices
         self._shapes_max = shapes_max
-        self._index = TopicIndex(topics.name)
+        self._index = TopicIndex(self._name)
         self._patterns: dict[str, _Pattern] = {}  # by canonical text
         self._wildcards: PatternTree[_Pattern] = PatternTree()
         self._held: dict[Session, dict[str, _Pattern]] = {}  # by the session's own text
@@ -304,9 +304,14 @@ class Router:
             routes.frombytes(bytes(routes.itemsize * (len(self._topics) - len(routes))))
             return
         for identifier in range(len(routes), len(self._topics)):
-            route = self._route(_key(self._find(self._topics.name(identifier))))
+            found = self._find(self._name(identifier)) if self._topics.is_live(identifier) else ()
+            route = self._route(_key(found))
             route.topic_count += 1
             routes.append(route.number)
+
+    def _name(self, identifier: int) -> str:
+        """Return the name of a topic, empty if it was removed: then it is on no route."""
+        return self._topics.name(identifier) if self._topics.is_live(identifier) else ""
 
     def _find(self, name: str) -> list[_Pattern]:
         """Return the patterns that match a topic."""
@@ -317,7 +322,12 @@ class Router:
         return found
 
     def _move(self, identifier: int, token: int) -> None:
-        """Move a topic to the route with a pattern more, or less."""
+        """Move a topic to the route with a pattern more, or less; not one that was removed."""
+        if self._topics.removals and not self._topics.is_live(identifier):
+            return
+        self._reroute(identifier, token)
+
+    def _reroute(self, identifier: int, token: int) -> None:
         old = self._routes[self.route_of_topic[identifier]]
         if old is None:
             raise AssertionError(f"topic {identifier} is on a route that was removed")
@@ -354,6 +364,14 @@ class Router:
         self.rows_max = min(max(rows, ROUTED_ROWS_MIN), BATCH_ROWS_MAX)
 
     # --- Delivery ---------------------------------------------------------------------------------
+
+    def remove_topic(self, identifier: int) -> None:
+        """Take a topic that is about to be removed off its route; patterns stay."""
+        self.learn_topics()
+        route = self._routes[self.route_of_topic[identifier]]
+        if route is not None:
+            self._reroute(identifier, route.key)
+        self._clear_plans()
 
     def audiences(self, batch: Batch) -> list[Audience]:
         """Return the audiences of `batch`; each subscriber is in one of them."""

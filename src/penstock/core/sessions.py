@@ -1,5 +1,6 @@
 """Sessions: the connected clients, and their numbers."""
 
+import ipaddress
 from collections.abc import Iterator
 
 from penstock._kernels.batch import Sender
@@ -10,7 +11,7 @@ from penstock.core.routing import Encoding
 from penstock.core.timers import Timer
 from penstock.ports import Link
 
-__all__ = ["Session", "Sessions"]
+__all__ = ["Session", "Sessions", "topic_owner"]
 
 NUMBER_MIN = 1000
 NUMBER_MAX = 4_294_967_294
@@ -44,7 +45,9 @@ class Session:
         "sender",
         "since_us",
         "slow",
+        "subscription_bytes",
         "subscriptions",
+        "topic_owner",
     )
 
     def __init__(
@@ -64,6 +67,7 @@ class Session:
         self.link = link
         self.name = name
         self.principal = principal
+        self.topic_owner = topic_owner(principal, link.peer)
         self.echo = echo
         self.opened_at = opened_at  # the log's next offset when it was opened
         self.since_us = since_us  # microseconds since the epoch
@@ -73,6 +77,7 @@ class Session:
         self.bytes_sent = 0
         self.sender = Sender(sender_uuid(number), number)
         self.subscriptions: Subscriptions = {}
+        self.subscription_bytes = 0  # of their patterns, in UTF-8
         self.feed: Feed | None = None
         self.dropped = 0
         self.held_publishers: dict[Session, None] = {}  # paused until this session catches up
@@ -128,6 +133,24 @@ class Sessions:
     def remove(self, session: Session) -> None:
         """Remove a session, if it is there."""
         self._by_number.pop(session.number, None)
+
+
+def topic_owner(principal: Principal, peer: str) -> str:
+    """Return the name to which topics that a client creates are charged.
+
+    It is the principal's name, or the address of an anonymous client: for IPv6 its network of 64
+    bits, whose addresses a client may choose.
+    """
+    if not principal.is_anonymous:
+        return principal.name
+    host = peer.rpartition(":")[0].strip("[]") or peer
+    if ":" in host:
+        try:
+            network = int(ipaddress.IPv6Address(host.partition("%")[0])) >> 64 << 64
+            host = f"{ipaddress.IPv6Address(network)}/64"
+        except ValueError:
+            pass
+    return f"{principal.name}@{host}"
 
 
 def sender_uuid(number: int) -> bytes:

@@ -10,6 +10,8 @@ from penstock.errors.base import (
 from penstock.errors.caller import (
     FieldOutOfRange,
     InvalidTopicName,
+    NoSuchTopic,
+    TopicHasChannel,
     TopicTableFull,
     ValueNotDeliverable,
 )
@@ -82,6 +84,7 @@ __all__ = [
     "LogUnavailable",
     "MiddlewareMissing",
     "NoHistory",
+    "NoSuchTopic",
     "NotAllowed",
     "NotSubscribed",
     "OffsetBelowHorizon",
@@ -94,6 +97,7 @@ __all__ = [
     "TooManyMessages",
     "TooManyPatternShapes",
     "TooManySubscriptions",
+    "TopicHasChannel",
     "TopicTableFull",
     "UnrecognisedProtocol",
     "ValueNotDeliverable",

@@ -6,6 +6,8 @@ from penstock.errors.codes import ErrorCode
 __all__ = [
     "FieldOutOfRange",
     "InvalidTopicName",
+    "NoSuchTopic",
+    "TopicHasChannel",
     "TopicTableFull",
     "ValueNotDeliverable",
 ]
@@ -32,13 +34,32 @@ class InvalidTopicName(CallerError):
     name: str
 
 
+class NoSuchTopic(CallerError):
+    """A topic to be deleted does not exist."""
+
+    code = ErrorCode.NO_SUCH_TOPIC
+    template = "there is no topic {name!r}"
+
+    name: str
+
+
+class TopicHasChannel(CallerError):
+    """A topic to be deleted is that of a herald channel, which the configuration sets."""
+
+    code = ErrorCode.TOPIC_HAS_CHANNEL
+    template = "topic {name!r} belongs to a herald channel; remove it from [herald.channels]"
+
+    name: str
+
+
 class TopicTableFull(CallerError):
-    """The process has reached its limit of topics."""
+    """A new topic would exceed a limit of topics, or of their names, of all or of one principal."""
 
     code = ErrorCode.TOPIC_TABLE_FULL
-    template = "the limit of {capacity} topics is reached"
+    template = "no new topic: {limit} of {maximum} is reached; delete topics or raise the limit"
 
-    capacity: int
+    limit: str
+    maximum: int
 
 
 class ValueNotDeliverable(CallerError):

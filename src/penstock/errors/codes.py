@@ -16,6 +16,8 @@ class ErrorCode(enum.StrEnum):
     FIELD_OUT_OF_RANGE = "field-out-of-range"
     INVALID_TOPIC_NAME = "invalid-topic-name"
     TOPIC_TABLE_FULL = "topic-table-full"
+    NO_SUCH_TOPIC = "no-such-topic"
+    TOPIC_HAS_CHANNEL = "topic-has-channel"
     VALUE_NOT_DELIVERABLE = "value-not-deliverable"
     # Refused by the broker
     INVALID_PATTERN = "invalid-pattern"
@@ -48,6 +50,7 @@ class ErrorCode(enum.StrEnum):
     EPOCH_OUT_OF_ORDER = "epoch-out-of-order"
     NOT_STAGED = "not-staged"
     STAGING_FULL = "staging-full"
+    TOO_MANY_GROUPS = "too-many-groups"
     SINK_DAMAGED = "sink-damaged"
     STAGED_ROWS_DAMAGED = "staged-rows-damaged"
     TOO_BUSY = "too-busy"

@@ -119,12 +119,13 @@ class TooManyMessages(PeerError):
 
 
 class TooManySubscriptions(PeerError):
-    """The client has reached its limit of subscriptions."""
+    """The client has reached its limit of subscriptions, or of the bytes of their patterns."""
 
     code = ErrorCode.TOO_MANY_SUBSCRIPTIONS
-    template = "the limit of {subscriptions_max} subscriptions is reached"
+    template = "the limit of {subscriptions_max} {unit} is reached"
 
     subscriptions_max: int
+    unit: str = "subscriptions"
 
 
 class TooManyPatternShapes(PeerError):

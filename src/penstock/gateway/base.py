@@ -248,6 +248,7 @@ class Gateway(ABC):
         else:
             now = self.broker.clock.monotonic()
             batch.rows_max = self.rate_limit.available(now, most=self.broker.router.rows_max)
+        self.broker.topics.charge_to(session.topic_owner)
         end = self.scan(session, data, start, permits=self.broker.permits(session))
         if len(batch):
             self._publish(session)
@@ -329,6 +330,7 @@ class Gateway(ABC):
 
     def _scan_decoded(self, session: Session, frame: bytes) -> None:
         self.broker.batch.rows_max = 1
+        self.broker.topics.charge_to(session.topic_owner)
         end = self.scan_decoded(session, memoryview(frame))
         if end != len(frame) or len(self.broker.batch) != 1:
             raise AssertionError(f"a {self.protocol.label} publish that the kernel does not scan")
@@ -474,7 +476,16 @@ class Gateway(ABC):
         """Publish one frame if no hook refuses it."""
         self._scan_decoded(session, frame)
         event = self.message_event(session, packet, topic, self.broker.batch.value(0))
-        self.run_message_hooks(event, packet, lambda: self._publish_decoded(session, frame))
+
+        def publish() -> None:
+            try:  # the topic may have been deleted meanwhile
+                self.authorize_publish(session, topic)
+            except (PeerError, CallerError) as error:
+                self._refuse_publish(packet, error)
+            else:
+                self._publish_decoded(session, frame)
+
+        self.run_message_hooks(event, packet, publish)
 
     # --- Suspension -------------------------------------------------------------------------------
 

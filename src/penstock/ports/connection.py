@@ -51,8 +51,11 @@ class Link(Port):
     def set_handler(self, handler: "Handler") -> None:
         """Replace the handler that the transport calls."""
 
-    def write(self, data: bytes) -> None:
-        """Send `data` after all earlier writes; drop it after `close`."""
+    def write(self, data: bytes | memoryview) -> None:
+        """Send `data` after all earlier writes; drop it after `close`.
+
+        It is not copied, and must not change: many links may hold it until they have sent it.
+        """
 
     def pause(self) -> None:
         """Stop calling `Handler.received` until `resume`, also for bytes that arrived before.

@@ -120,6 +120,12 @@ class LogWriter(Port):
     def add_topic(self, name: str, creator: bytes) -> Receipt:
         """Keep a topic that was created without a message; raise LogUnavailable."""
 
+    def remove_topic(self, name: str) -> Receipt:
+        """Keep the fact that a topic was deleted, with durability FSYNC; raise LogUnavailable.
+
+        The topic is still in the topic table.
+        """
+
 
 class Stored(Port):
     """Messages read back from a log: one row group."""
@@ -133,7 +139,10 @@ class Stored(Port):
         """Number of messages."""
 
     def load(self, batch: Batch, topics: TopicTable) -> None:
-        """Fill `batch` with all messages in the order of offsets, interning topics."""
+        """Fill `batch` with all messages in the order of offsets, interning topics.
+
+        Messages of deleted topics are in it, but are not delivered.
+        """
 
 
 class LogReader(Port):

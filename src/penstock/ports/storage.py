@@ -61,10 +61,14 @@ class DamagedRange(NamedTuple):
 
 
 class KnownTopic(NamedTuple):
-    """A topic, and the Rheos client id of its creator, empty if it has none."""
+    """A topic, the Rheos client id of its creator, and its owner; both are empty if unknown.
+
+    The owner is the principal or address whose limit of topics it counts against.
+    """
 
     name: str
     creator: bytes
+    owner: str = ""
 
 
 # --- Status -------------------------------------------------------------------------------------
@@ -185,6 +189,10 @@ class Storage(LogWriter, LogReader, Port):
     @property
     def known_topics(self) -> Sequence[KnownTopic]:
         """Topics that were known when the storage was opened."""
+
+    @property
+    def deleted_topics(self) -> Sequence[str]:
+        """Topics that were deleted before the storage was opened, and not created again."""
 
     @property
     def groups(self) -> ConsumerGroups:

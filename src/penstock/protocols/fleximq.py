@@ -7,6 +7,8 @@ from penstock.protocols.declaration import Carries, Limit, Protocol, RefusalSign
 
 __all__ = [
     "FLEXIMQ",
+    "FLEXIMQ_CACHED_HEADER_BYTES_MAX",
+    "FLEXIMQ_HEADERS_CACHED_BYTES_MAX",
     "FLEXIMQ_HEADERS_CACHED_MAX",
     "FLEXIMQ_HEADER_BYTES_MAX",
     "FLEXIMQ_HEADER_DEPTH_MAX",
@@ -31,7 +33,12 @@ FLEXIMQ_HEADER_STRING_BYTES_MAX: Final = 65_535
 FLEXIMQ_PAYLOAD_DEPTH_MAX: Final = 64
 FLEXIMQ_PAYLOAD_ELEMENTS_MAX: Final = 1_048_576
 FLEXIMQ_HEADERS_CACHED_MAX: Final = 65_536
-"""Distinct headers in a scanner's cache; a full cache is emptied."""
+"""Distinct headers in the cache of a process; a full cache is emptied."""
+FLEXIMQ_HEADERS_CACHED_BYTES_MAX: Final = 16 * MIB
+"""Bytes of that cache: headers of 96 bytes reach both limits together."""
+FLEXIMQ_CACHED_HEADER_BYTES_MAX: Final = 4 * KIB
+"""A longer header is parsed again for each run of messages, so that clients cannot fill the cache
+with a few of them."""
 
 FLEXIMQ: Final = Protocol(
     number=3,

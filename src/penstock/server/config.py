@@ -92,10 +92,17 @@ class BrokerConfig(_Table, frozen=True):
 
     sessions_max: _Count = bounds.SESSIONS_MAX
     subscriptions_max: _Count = bounds.SUBSCRIPTIONS_MAX
+    subscription_bytes_max: _Count = bounds.SUBSCRIPTION_BYTES_MAX
     out_buffer_bytes_max: Annotated[int, Meta(ge=64 * bounds.KIB)] = bounds.OUT_BUFFER_BYTES_MAX
     hold_seconds_max: Annotated[float, Meta(ge=0, le=86_400)] = bounds.HOLD_SECONDS_MAX
     slow_consumer: Literal["drop", "disconnect"] = "drop"
     durability: Durability = "fsync"
+    topics_max: Annotated[int, Meta(ge=1, le=bounds.TOPICS_MAX)] = bounds.TOPICS_MAX
+    topic_names_bytes_max: _Count = bounds.TOPIC_NAMES_BYTES_MAX
+    topics_per_principal_max: Annotated[int, Meta(ge=1, le=bounds.TOPICS_MAX)] = (
+        bounds.TOPICS_PER_PRINCIPAL_MAX
+    )
+    topic_names_bytes_per_principal_max: _Count = bounds.TOPIC_NAMES_BYTES_PER_PRINCIPAL_MAX
 
 
 class CommonLimitsConfig(_Table, frozen=True):
@@ -400,9 +407,14 @@ class Config(_Table, frozen=True):
         return BrokerSettings(
             sessions_max=self.broker.sessions_max,
             subscriptions_max=self.broker.subscriptions_max,
+            subscription_bytes_max=self.broker.subscription_bytes_max,
             out_buffer_bytes_max=self.broker.out_buffer_bytes_max,
             hold_seconds_max=self.broker.hold_seconds_max,
             disconnect_slow_consumers=self.broker.slow_consumer == "disconnect",
+            topics_max=self.broker.topics_max,
+            topic_names_bytes_max=self.broker.topic_names_bytes_max,
+            topics_per_principal_max=self.broker.topics_per_principal_max,
+            topic_names_bytes_per_principal_max=self.broker.topic_names_bytes_per_principal_max,
         )
 
     @property

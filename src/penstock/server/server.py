@@ -83,9 +83,11 @@ class Server:
     def _restore_topics(self) -> None:
         """Intern the topics that the storage knows from earlier runs."""
         broker = self.broker
-        for name, _ in self.storage.known_topics:
+        for name in self.storage.deleted_topics:
+            broker.topics.mark_removed(name)
+        for name, _, owner in self.storage.known_topics:
             try:
-                broker.topics.intern(name)
+                broker.topics.restore(name, owner)
             except CallerError as error:
                 logger.warning("topic not restored", topic=name, error=str(error))
 

@@ -15,11 +15,19 @@ from typing import Final
 import msgspec
 
 from penstock.errors import CallerError, ErrorCode
-from penstock.limits import GROUP_NAME_CHARACTERS_MAX
+from penstock.limits import GROUP_NAME_CHARACTERS_MAX, GROUP_PARTITIONS_MAX, GROUPS_MAX
 from penstock.ports import GroupState
 from penstock.storage.files import TEMPORARY
 
-__all__ = ["GROUPS", "GroupOffsets", "InvalidGroup", "check_group_name", "updated"]
+__all__ = [
+    "GROUPS",
+    "GroupOffsets",
+    "InvalidGroup",
+    "TooManyGroups",
+    "check_group_count",
+    "check_group_name",
+    "updated",
+]
 
 GROUPS: Final = "groups"
 """Name of the folder in the data folder."""
@@ -41,19 +49,38 @@ class InvalidGroup(CallerError):
     name: str
 
 
+class TooManyGroups(CallerError):
+    """A new consumer group, or the partitions of one, would exceed their limit."""
+
+    code = ErrorCode.TOO_MANY_GROUPS
+    template = "the limit of {maximum} {what} is reached; remove groups that are not used"
+
+    maximum: int
+    what: str
+
+
 def check_group_name(name: str) -> None:
     """Raise InvalidGroup."""
     if not _NAME.fullmatch(name):
         raise InvalidGroup(name)
 
 
+def check_group_count(count: int) -> None:
+    """Raise TooManyGroups if there is no room for another group."""
+    if count >= GROUPS_MAX:
+        raise TooManyGroups(GROUPS_MAX, "consumer groups")
+
+
 def updated(
     before: GroupState | None, group: str, offsets: Mapping[int, int], lost: int, now_us: int
 ) -> GroupState:
-    """Return the state of a consumer group after a report."""
+    """Return the state of a consumer group after a report; raise TooManyGroups."""
+    merged = {**(before.offsets if before else {}), **offsets}
+    if len(merged) > GROUP_PARTITIONS_MAX:
+        raise TooManyGroups(GROUP_PARTITIONS_MAX, "partitions of a consumer group")
     return GroupState(
         group=group,
-        offsets={**(before.offsets if before else {}), **offsets},
+        offsets=merged,
         lost=(before.lost if before else 0) + lost,
         updated_us=now_us,
     )
@@ -71,9 +98,13 @@ class GroupOffsets:
     def commit(self, group: str, offsets: Mapping[int, int], *, lost: int = 0) -> None:
         """See ports.ConsumerGroups."""
         check_group_name(group)
-        state = updated(self.load(group), group, offsets, lost, time.time_ns() // 1000)
+        before = self.load(group)
+        state = updated(before, group, offsets, lost, time.time_ns() // 1000)
         self._folder.mkdir(exist_ok=True)
         path = self._path(group)
+        if before is None and not path.exists():
+            with os.scandir(self._folder) as entries:
+                check_group_count(sum(1 for _ in entries))
         temporary = path.with_name(f"{path.name}.{os.getpid()}{TEMPORARY}")
         temporary.write_bytes(msgspec.json.encode(state) + b"\n")
         temporary.replace(path)

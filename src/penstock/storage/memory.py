@@ -22,7 +22,7 @@ from penstock.ports import (
     Stored,
 )
 from penstock.protocols import Source
-from penstock.storage.group_offsets import check_group_name, updated
+from penstock.storage.group_offsets import check_group_count, check_group_name, updated
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,6 +45,8 @@ class MemoryGroups:
         """See ports.ConsumerGroups."""
         check_group_name(group)
         now_us = time.time_ns() // 1000
+        if group not in self._states:
+            check_group_count(len(self._states))
         self._states[group] = updated(self._states.get(group), group, offsets, lost, now_us)
 
     def load(self, group: str) -> GroupState | None:
@@ -67,6 +69,7 @@ class MemoryLog:
 
     keeps_history = False
     known_topics: Sequence[KnownTopic] = ()
+    deleted_topics: Sequence[str] = ()
     problem: str | None = None
     written_commit = _COMMIT
     durable_commit = _COMMIT
@@ -132,6 +135,10 @@ class MemoryLog:
 
     def add_topic(self, name: str, creator: bytes) -> Receipt:  # noqa: ARG002
         """See ports.LogWriter: the broker's topic table keeps it."""
+        return self._number(0)
+
+    def remove_topic(self, name: str) -> Receipt:  # noqa: ARG002
+        """See ports.LogWriter."""
         return self._number(0)
 
     def prepare(

@@ -41,7 +41,8 @@ class DurabilityRules:
         if len(known) < len(topics):
             known = bytearray(known)  # the kernel may hold the old one
             known += bytes(
-                self.of(topics.name(number)) for number in range(len(known), len(topics))
+                self.of(topics.name(number)) if topics.is_live(number) else self.default
+                for number in range(len(known), len(topics))
             )
             self._of_topic = known
         return known

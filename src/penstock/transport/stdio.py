@@ -98,7 +98,7 @@ class ProgramLink:
         self._input = InputBuffer()
         self._input_closed = False
         self._output_ended = False
-        self._written_early: list[bytes] = []
+        self._written_early: list[bytes | memoryview] = []
         self._timers: list[asyncio.TimerHandle] = []
         self.congested = False
         self.ended: asyncio.Future[int | None] = self._loop.create_future()
@@ -282,7 +282,7 @@ class ProgramLink:
         """See ports.Link."""
         self._input.handler = handler
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         """See ports.Link."""
         if self._input_closed:
             return

@@ -3,14 +3,23 @@
 All connections of a loop read into one shared buffer. A connection keeps only the bytes of an
 incomplete frame, and copies them to the front of the shared buffer before its next read. A large
 incomplete frame is read into a buffer of the connection's own until it is complete.
+
+Unsent bytes wait in a queue of references, and the transport gets a small part of them at a time.
+So a frame for many connections that do not read is in memory once.
 """
 
 import asyncio
 import select
 import socket
+from collections import deque
 from typing import Final, Protocol, cast
 
-from penstock.limits import LINGER_SECONDS_MAX, RECEIVE_BUFFER_BYTES
+from penstock.limits import (
+    HANDOVER_BYTES_MAX,
+    LINGER_SECONDS_MAX,
+    RECEIVE_BUFFER_BYTES,
+    TLS_HANDOVER_BYTES_MAX,
+)
 from penstock.ports import Handler
 from penstock.transport.certificate_names import certificate_names
 from penstock.transport.links import next_connection_number, peer_host, peer_name
@@ -55,14 +64,20 @@ class StreamConnection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_closing",
+        "_direct",
         "_ended",
+        "_handing_over",
         "_handler",
+        "_handover_bytes",
         "_own_buffer",
         "_own_filled",
         "_owner",
         "_pauses",
+        "_queue",
+        "_queued_bytes",
         "_rest",
         "_transport",
+        "_transport_full",
         "certificate_names",
         "congested",
         "connection",
@@ -81,6 +96,12 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._pauses = 0
         self._closing = False
         self._ended = False  # half-closed: the peer sends nothing more, but may still read
+        self._queue: deque[bytes | memoryview] | None = None  # made when it is first needed
+        self._queued_bytes = 0
+        self._handover_bytes = HANDOVER_BYTES_MAX
+        self._transport_full = False
+        self._handing_over = False
+        self._direct = True  # nothing is queued, and the transport is not full
         self.congested = False
         self.connection = next_connection_number()
         self.peer = self.host = ""
@@ -95,7 +116,10 @@ class StreamConnection(asyncio.BufferedProtocol):
         self.peer = peer_name(transport)
         self.host = peer_host(transport)
         self.certificate_names = certificate_names(transport)
-        high = self._owner.congested_bytes
+        high = HANDOVER_BYTES_MAX
+        if transport.get_extra_info("sslcontext") is not None:
+            high = TLS_HANDOVER_BYTES_MAX
+        high = self._handover_bytes = min(high, self._owner.congested_bytes)
         self._transport.set_write_buffer_limits(high=high, low=high // 4)
         connected = transport.get_extra_info("socket")
         if connected is not None:
@@ -140,14 +164,18 @@ class StreamConnection(asyncio.BufferedProtocol):
             self._own_buffer, self._own_filled = own, filled
 
     def pause_writing(self) -> None:
-        """Mark the link as congested: the peer reads too slowly."""
-        self.congested = True
+        """Queue all further writes: the transport is full."""
+        self._transport_full = True
+        self._direct = False
+        self._check_congestion()
 
     def resume_writing(self) -> None:
-        """Tell the handler that the link is no longer congested."""
-        self.congested = False
-        if self._handler is not None:
-            self._handler.drained()
+        """Pass on what is queued, and tell the handler if the link is no longer congested."""
+        self._transport_full = False
+        if self._handing_over:
+            return  # the running call continues
+        self._hand_over()
+        self._check_drained()
 
     def eof_received(self) -> bool:
         """On half-close, let the handler finish its replies and close the link.
@@ -177,6 +205,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._transport = None
         self._own_buffer = None
         self._rest = b""
+        self._drop_queue()
         try:
             if handler is not None:
                 handler.lost(str(exc) if exc else "closed")
@@ -236,7 +265,9 @@ class StreamConnection(asyncio.BufferedProtocol):
     @property
     def buffered(self) -> int:
         """See ports.Link."""
-        return self._transport.get_write_buffer_size() if self._transport is not None else 0
+        if self._transport is None:
+            return 0
+        return self._queued_bytes + self._transport.get_write_buffer_size()
 
     @property
     def established(self) -> bool:
@@ -247,10 +278,14 @@ class StreamConnection(asyncio.BufferedProtocol):
         """See ports.Link."""
         self._handler = handler
 
-    def write(self, data: bytes) -> None:
-        """See ports.Link."""
-        if self._transport is not None and not self._closing:
+    def write(self, data: bytes | memoryview) -> None:
+        """See ports.Link; `data` is shared with other connections, not copied."""
+        if self._transport is None or self._closing:
+            return
+        if self._direct and len(data) <= self._handover_bytes:
             self._transport.write(data)
+        else:
+            self._enqueue(data)
 
     def pause(self) -> None:
         """See ports.Link."""
@@ -274,14 +309,74 @@ class StreamConnection(asyncio.BufferedProtocol):
         """See ports.Link."""
         if not self._closing and self._transport is not None:
             self._closing = True
-            self._transport.close()
+            if not self._queued_bytes:
+                self._transport.close()
+            elif not self._pauses and not self._ended:
+                self._transport.pause_reading()  # the end of the queue closes the transport
             self._linger()
 
     def abort(self) -> None:
         """See ports.Link."""
         self._closing = True
+        self._drop_queue()
         if self._transport is not None:
             self._transport.abort()
+
+    # --- The queue --------------------------------------------------------------------------------
+
+    def _enqueue(self, data: bytes | memoryview) -> None:
+        """Write `data` after what is queued, as far as the transport takes it."""
+        if self._queue is None:
+            self._queue = deque()
+        self._queue.append(data)
+        self._queued_bytes += len(data)
+        self._direct = False
+        if not self._handing_over:
+            self._hand_over()
+        self._check_congestion()
+        if self.congested and self._direct:  # the handler must not be called in its own call
+            asyncio.get_running_loop().call_soon(self._check_drained)
+
+    def _hand_over(self) -> None:
+        """Give the transport queued bytes until it is full; then close it if the link is closing.
+
+        A write may call `pause_writing` and `resume_writing` before it returns.
+        """
+        queue, transport = self._queue, self._transport
+        if transport is None:
+            return
+        self._handing_over = True
+        try:
+            while queue and not self._transport_full:
+                piece = queue.popleft()
+                if len(piece) > self._handover_bytes:
+                    piece = memoryview(piece)
+                    queue.appendleft(piece[self._handover_bytes :])
+                    piece = piece[: self._handover_bytes]
+                self._queued_bytes -= len(piece)
+                transport.write(piece)
+        finally:
+            self._handing_over = False
+        if not queue:
+            self._direct = not self._transport_full
+            if self._closing and not transport.is_closing():
+                transport.close()
+
+    def _check_congestion(self) -> None:
+        if not self.congested and self.buffered > self._owner.congested_bytes:
+            self.congested = True
+
+    def _check_drained(self) -> None:
+        """Tell the handler if the link was congested, and a quarter of that is left."""
+        if self.congested and self.buffered <= self._owner.congested_bytes // 4:
+            self.congested = False
+            if self._handler is not None:
+                self._handler.drained()
+
+    def _drop_queue(self) -> None:
+        if self._queue:
+            self._queue.clear()
+        self._queued_bytes = 0
 
     def _linger(self, buffered_before: int | None = None) -> None:
         """Abort a closing connection if its peer reads nothing for LINGER_SECONDS_MAX."""

@@ -284,10 +284,12 @@ class DatagramSession:
         """See ports.Link."""
         self.handler = handler
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         """See ports.Link; `data` is whole frames, as herald's gateway writes them."""
         if self._closing or not data:
             return
+        if isinstance(data, memoryview):
+            data = bytes(data)
         if self._handshake is not None and data[2] == OpCode.HANDSHAKE_ACK:
             if data[7:8] == _ACCEPTED:
                 self._handshake_acks[self._handshake] = data[:16]

@@ -90,7 +90,7 @@ class WebSocketLink:
         self._input = InputBuffer()
         self._may_receive = asyncio.Event()
         self._may_receive.set()
-        self._queue: deque[bytes] = deque()
+        self._queue: deque[bytes | memoryview] = deque()  # shared with other connections
         self._queued_bytes = 0
         self._to_send = asyncio.Event()
         self._closing = False
@@ -178,12 +178,13 @@ class WebSocketLink:
     def _refused(self, reason: str) -> None:
         self._owner.refused(self.peer, reason, connection=self.connection)
 
-    def _next_message(self) -> bytes:
+    def _next_message(self) -> bytes | memoryview:
         chunks = []
         room = WEBSOCKET_SENT_MESSAGE_BYTES_MAX
         while self._queue and room:
             chunk = self._queue.popleft()
             if len(chunk) > room:
+                chunk = memoryview(chunk)
                 self._queue.appendleft(chunk[room:])
                 chunk = chunk[:room]
             chunks.append(chunk)
@@ -218,7 +219,7 @@ class WebSocketLink:
         """See ports.Link."""
         self._input.handler = handler
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         """See ports.Link; abort a peer that does not read its replies."""
         if self._closing or not data:
             return

@@ -1,6 +1,7 @@
 """A batch borrows its buffer, has one owner while it is filled, and keeps to its limits."""
 
 import array
+import resource
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from penstock.errors import ValueNotDeliverable
 from penstock.limits import TOPICS_MAX
 from penstock.protocols import PROTOCOLS, Protocol
 from penstock.wire import fleximq, herald
+from tests.support import fleximq_bytes as fx
 from tests.support.agreement import SENDER, SOURCES, kernel_encode, kernel_scan, new_topics
 from tests.support.publishes import publish
 
@@ -296,6 +298,77 @@ def test_a_header_cache_starts_over_when_it_is_full() -> None:
     assert len(calls) == 7
     with pytest.raises(ValueError, match="at least one"):
         fleximq_kernel.HeaderCache(publication, capacity=0)
+
+
+def header_frame(header: bytes) -> bytes:
+    return fx.frame(fx.PUB, SENDER.number, header, fx.pack(b"v"))
+
+
+def test_a_header_cache_is_bounded_in_bytes() -> None:
+    topics = new_topics()
+    headers = fleximq_kernel.HeaderCache(
+        lambda _: ("t", None), size_max=10_000, header_bytes_max=1_000
+    )
+    batch = Batch()
+    most = 0
+    for number in range(200):
+        frame = header_frame(b"%04d" % number * 200)
+        assert fleximq_kernel.scan(frame, 0, batch, topics, SENDER, headers=headers) == len(frame)
+        assert headers.size >= 800 * len(headers)
+        most = max(most, headers.size)
+    assert 5_000 < most <= 10_000
+
+
+def test_a_default_header_cache_cannot_be_filled_with_long_headers() -> None:
+    """Once broken: 65,536 headers of 64 KiB were 4 GiB."""
+    topics = new_topics()
+    headers = fleximq_kernel.HeaderCache(lambda _: ("t", None))
+    batch = Batch()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for number in range(4_000):
+        for size in (4_000, 60_000):
+            frame = header_frame(b"%05d" % number + bytes(size))
+            end = fleximq_kernel.scan(frame, 0, batch, topics, SENDER, headers=headers)
+            assert end == len(frame)
+            assert headers.size <= headers.size_max == 16 << 20
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert grown < 64 << 10, f"{grown} KiB"
+
+
+def test_long_headers_are_scanned_though_only_the_last_is_kept() -> None:
+    topics = new_topics()
+    calls: list[bytes] = []
+
+    def publication(header: bytes) -> tuple[str, int | None] | None:
+        calls.append(header)
+        return header[:1].decode(), 7 if header[:1] == b"b" else None
+
+    headers = fleximq_kernel.HeaderCache(publication, header_bytes_max=100)
+    runs = b"aaabab"
+    stream = b"".join(header_frame(bytes([name]) * 101) for name in runs)
+    batch = Batch()
+    assert fleximq_kernel.scan(stream, 0, batch, topics, SENDER, headers=headers) == len(stream)
+    assert [topics.name(batch.topic_id(row)) for row in range(6)] == list("aaabab")
+    assert [batch.status(row) for row in range(6)] == [None, None, None, 7, None, 7]
+    assert len(calls) == 4
+    assert (len(headers), headers.size) == (0, 0)
+
+
+@pytest.mark.parametrize("size", [10, 200], ids=["cached", "long"])
+def test_a_header_cache_does_not_give_the_number_of_a_removed_topic(size: int) -> None:
+    topics = new_topics()
+    headers = fleximq_kernel.HeaderCache(lambda _: ("t", None), header_bytes_max=100)
+    frame = header_frame(bytes(size))
+    batch = Batch()
+    fleximq_kernel.scan(frame, 0, batch, topics, SENDER, headers=headers)
+    first = batch.topic_id(0)
+    topics.remove(first)
+    assert (
+        fleximq_kernel.scan(frame, 0, batch, topics, SENDER, headers=headers, learn_topics=False)
+        == 0
+    )
+    fleximq_kernel.scan(frame, 0, batch, topics, SENDER, headers=headers)
+    assert batch.topic_id(0) == topics.find("t") != first
 
 
 def test_a_fault_in_a_header_parser_reaches_the_caller_and_frees_the_batch() -> None:

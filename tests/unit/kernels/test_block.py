@@ -235,6 +235,30 @@ def test_a_full_block_takes_nothing_and_one_large_value_always_fits(topics: Topi
     assert block.append(batch, topics, 1, b"s", durability=2) == 0
 
 
+def test_headers_and_names_fill_a_block_too(topics: TopicTable) -> None:
+    """Once broken: 65,536 messages with 64 KiB of headers, and no value, were one block."""
+    block = new_block(bytes_max=10_000)
+    taken = 0
+    while not block.full:
+        frames = publish(LAMAMQ, "big", headers=(("h", bytes(1_000)),), value=b"")
+        block.append(scan(frames, LAMAMQ, "big", topics), topics, 0, b"s", durability=2)
+        taken += 1
+    assert taken == 10
+    assert block.value_bytes == 0
+    assert 10_000 <= block.held_bytes < 11_000
+    block.clear()
+    frames = publish(FLEXIMQ, "big", topic="t" * 10_000, value=b"")
+    block.append(scan(frames, FLEXIMQ, "big", topics), topics, 0, b"s", durability=2)
+    assert block.full
+
+
+def test_messages_without_a_value_are_held_too(topics: TopicTable) -> None:
+    block = new_block()
+    frames = publish(HERALD, "big", value=b"") * 1_000
+    block.append(scan(frames, HERALD, "big", topics), topics, 0, b"s", durability=2)
+    assert block.held_bytes >= 23 * 1_000
+
+
 def test_a_cleared_block_starts_over(topics: TopicTable) -> None:
     block = new_block()
     frames = publish(LAMAMQ, "big", topic="first", headers=(("a", b"b"),), value=b"1")

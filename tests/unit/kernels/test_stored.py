@@ -556,6 +556,18 @@ def test_a_full_topic_table_is_an_error_and_leaves_the_batch_empty() -> None:
     assert (len(batch), batch.protocol) == (0, 0)
 
 
+def test_messages_of_a_removed_topic_are_not_delivered() -> None:
+    topics = TopicTable()
+    topics.remove(topics.intern("gone"))
+    kept = topics.intern("kept")
+    batch = Batch()
+    RowGroup.of([Message(topic="gone"), Message(topic="kept")]).load(batch, topics)
+    assert topics.find("gone") is None
+    assert list(batch.select(array.array("I", [1, 1]), b"\1\1")) == [1]
+    assert batch.topic_id(1) == kept
+    assert len(batch.routes(array.array("I", [0, 1]), route_count=2)) == 1
+
+
 @pytest.mark.parametrize("topic", ["", "a/#", "+"])
 def test_a_publish_under_a_name_that_nobody_may_publish_to_is_refused(topic: str) -> None:
     batch = Batch()

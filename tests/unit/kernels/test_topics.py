@@ -1,5 +1,6 @@
 """The topic table interns names once and lets in only what can be published to."""
 
+import random
 import threading
 
 import pytest
@@ -116,3 +117,111 @@ def test_a_scan_looks_names_up_while_another_thread_adds_some() -> None:
         thread.join()
     assert not failures
     assert len(topics) == 20_064
+
+
+# --- Limits ---------------------------------------------------------------------------------------
+
+
+def full(topics: TopicTable, name: str) -> str:
+    """The limit that keeps a name out."""
+    before = (len(topics), topics.live, topics.name_bytes)
+    with pytest.raises(TopicTableFull) as raised:
+        topics.intern(name)
+    assert (len(topics), topics.live, topics.name_bytes) == before
+    assert topics.find(name) is None
+    return raised.value.limit
+
+
+def test_the_bytes_of_names_are_bounded() -> None:
+    topics = TopicTable(name_bytes_max=10)
+    topics.intern("é" * 3)
+    assert topics.name_bytes == 6
+    assert full(topics, "12345") == "broker.topic_names_bytes_max"
+    topics.intern("1234")
+    assert full(topics, "x") == "broker.topic_names_bytes_max"
+    assert topics.intern("1234") == 1
+
+
+def test_one_owner_has_a_share_of_topics_and_of_bytes() -> None:
+    topics = TopicTable(owner_topics_max=2, owner_name_bytes_max=8)
+    topics.charge_to("mallory")
+    topics.intern("m1")
+    topics.intern("m2")
+    assert full(topics, "m3") == "broker.topics_per_principal_max"
+    assert topics.share_of("mallory") == (2, 4)
+    topics.charge_to("alice")
+    assert full(topics, "123456789") == "broker.topic_names_bytes_per_principal_max"
+    topics.intern("12345678")
+    assert topics.intern("m1") == 0  # of mallory still
+    assert (topics.owner_of("m1"), topics.owner_of("12345678")) == ("mallory", "alice")
+    topics.charge_to("")
+    for number in range(10):
+        topics.intern(f"broker/{number}")
+    assert topics.share_of("") == topics.share_of("nobody") == (0, 0)
+
+
+def test_topics_of_an_earlier_run_come_back_beyond_the_share_of_their_owner() -> None:
+    topics = TopicTable(owner_topics_max=1)
+    assert [topics.restore(name, "alice") for name in "abb"] == [0, 1, 1]
+    assert topics.share_of("alice") == (2, 2)
+    topics.charge_to("alice")
+    assert full(topics, "c") == "broker.topics_per_principal_max"
+
+
+# --- Removal --------------------------------------------------------------------------------------
+
+
+def test_a_removed_topic_frees_its_name_and_its_share_but_not_its_number() -> None:
+    topics = TopicTable(capacity=2, name_bytes_max=4, owner_topics_max=1)
+    topics.charge_to("alice")
+    assert topics.intern("a%41") == 0
+    assert full(topics, "b") == "broker.topic_names_bytes_max"
+    topics.remove(0)
+    assert (len(topics), topics.live, topics.removals, topics.name_bytes) == (1, 0, 1, 0)
+    assert topics.share_of("alice") == (0, 0)
+    assert not topics.is_live(0)
+    assert topics.find("a%41") is topics.find_binary(b"aA") is None
+    for call in (topics.name, topics.remove):
+        with pytest.raises(IndexError):
+            call(0)
+    assert topics.intern("a%41") == 1
+    assert topics.is_live(1)
+
+
+def test_a_removed_topic_is_not_created_by_its_history() -> None:
+    topics = TopicTable()
+    topics.remove(topics.intern("gone"))
+    topics.mark_removed("long/gone")
+    assert topics.intern_stored("gone") is topics.intern_stored("long/gone") is None
+    assert topics.intern_stored("other") == 1
+    assert topics.intern("gone") == topics.intern_stored("gone") == 2
+    topics.mark_removed("other")
+    assert topics.intern_stored("other") == 1
+
+
+def test_the_topic_of_a_channel_stays() -> None:
+    topics = TopicTable()
+    topics.bind_channel(7, "alarms")
+    assert topics.has_channel(0)
+    with pytest.raises(ValueError, match="channel"):
+        topics.remove(0)
+    assert topics.find("alarms") == 0
+
+
+def test_a_table_whose_topics_come_and_go_finds_those_that_are_there() -> None:
+    topics = TopicTable(capacity=300)
+    expected: dict[str, int] = {}
+    choose = random.Random(7)
+    for turn in range(20_000):
+        name = f"t/{choose.randrange(400)}"
+        if name in expected and choose.random() < 0.6:
+            topics.remove(expected.pop(name))
+        elif len(expected) < 300:
+            expected[name] = topics.intern(name)
+        if turn % 500 == 0:
+            for number in range(400):
+                known = expected.get(f"t/{number}")
+                assert topics.find(f"t/{number}") == known
+                assert topics.find_binary(b"t/%d" % number) == known
+    assert topics.live == len(expected)
+    assert topics.name_bytes == sum(map(len, expected))

@@ -1,11 +1,14 @@
 """Groups report where they are, under names that stay in their folder."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from penstock.ports import GroupState
-from penstock.storage.group_offsets import GroupOffsets, InvalidGroup
+from penstock.storage import group_offsets
+from penstock.storage.group_offsets import GroupOffsets, InvalidGroup, TooManyGroups
+from penstock.storage.memory import MemoryGroups
 
 
 def test_a_group_is_where_it_was_reported_last(tmp_path: Path) -> None:
@@ -46,3 +49,22 @@ def test_a_name_that_is_no_file_name_is_refused(tmp_path: Path, name: str) -> No
     with pytest.raises(InvalidGroup):
         groups.commit(name, {0: 1})
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", [GroupOffsets, lambda _: MemoryGroups()], ids=["files", "memory"])
+def test_groups_and_their_partitions_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any
+) -> None:
+    monkeypatch.setattr(group_offsets, "GROUPS_MAX", 2)
+    monkeypatch.setattr(group_offsets, "GROUP_PARTITIONS_MAX", 3)
+    groups = kind(tmp_path)
+    groups.commit("a", {0: 1})
+    groups.commit("b", {0: 1})
+    with pytest.raises(TooManyGroups, match="2 consumer groups"):
+        groups.commit("c", {0: 1})
+    groups.commit("a", {1: 1, 2: 1})
+    with pytest.raises(TooManyGroups, match="3 partitions"):
+        groups.commit("a", {3: 1})
+    groups.forget("b")
+    groups.commit("c", {0: 1})
+    assert list(groups.all()) == ["a", "c"]

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pytest
 
+from penstock._kernels import lamamq as lamamq_kernel
 from penstock._kernels import rheos2 as kernel
 from penstock._kernels.batch import Batch, Sender
 from penstock._kernels.topics import TopicTable
@@ -34,6 +35,7 @@ from penstock.model import Durability
 from penstock.ports import PartitionRange, Receipt, Storage, Stored
 from penstock.ports.selection import Selection
 from penstock.protocols import FLIGHT
+from penstock.protocols.lamamq import LAMAMQ
 from penstock.protocols.rheos2 import RHEOS2
 from penstock.storage.arrow.log import ArrowLog
 from penstock.storage.arrow.read.browse import LogView
@@ -44,6 +46,7 @@ from penstock.storage.options import DurabilityRules, LogOptions, Retention
 from penstock.storage.schema import RECORD_COLUMNS, ROWS_SCHEMA, SCHEMA
 from penstock.wire import rheos2
 from penstock.wire.rheos import OpCode
+from tests.support.publishes import publish
 from tests.support.written_log import START_US, flip, message
 
 SECONDS_MAX = 10.0
@@ -140,7 +143,7 @@ class Attached:
         self.topics = TopicTable()
         self.settled = 0
         self._moved = asyncio.Event()
-        for name, _ in storage.known_topics:
+        for name, *_ in storage.known_topics:
             self.topics.intern(name)
         storage.attach(self.topics, self._settle)
 
@@ -655,7 +658,7 @@ def test_messages_topics_and_offsets_outlive_a_restart(keeping: Kind, tmp_path: 
 
     async def second(rows: list[dict[str, Any]]) -> None:
         async with attached(keeping.open(tmp_path)) as used:
-            known = dict(used.storage.known_topics)
+            known = {name: creator for name, creator, _ in used.storage.known_topics}
             assert known == {"a": b"", "b": b"", "made": creator}
             assert used.rows() == rows
             receipt = await used.put("c")
@@ -815,3 +818,31 @@ def test_the_protocol_of_a_batch_is_stored(keeping: Kind, tmp_path: Path) -> Non
             assert (found["partition"], found["kind"]) == (used.storage.partition, "publish")
 
     run(use())
+
+
+# --- The backlog ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("headers", [(), (("h", bytes(60_000)),)], ids=["empty", "headers"])
+def test_messages_without_a_value_crowd_the_log_too(
+    tmp_path: Path, headers: tuple[tuple[str, bytes], ...]
+) -> None:
+    """Once broken: what waits for the disk was counted by values alone."""
+    count = 40_000 if not headers else 20
+
+    async def fill() -> None:
+        log = ArrowLog(tmp_path, LogOptions(waiting_bytes_max=1_000_000))
+        topics = TopicTable()
+        log.attach(topics, lambda: None)
+        batch = Batch()
+        frames = publish(LAMAMQ, "big", headers=headers, value=b"") * count
+        lamamq_kernel.scan(frames, 0, batch, topics, Sender(bytes(16), 1), order="big")
+        assert len(batch) == count
+        log.append(batch, "s")
+        assert log.crowded
+        await log.flush()
+        assert not log.crowded
+        assert log.status().waiting_bytes == 0
+        log.close()
+
+    asyncio.run(fill())

@@ -110,3 +110,61 @@ def test_what_could_not_be_written_is_written_anew(failing: FailingFiles, tmp_pa
     found = read_topics(Files(), tmp_path)
     assert [name for name, _ in found.names] == ["first", "second", "third", "fourth"]
     assert (found.bad_lines, found.torn) == (0, 0)
+
+
+# --- Owners and deletion --------------------------------------------------------------------------
+
+
+def test_owners_come_back() -> None:
+    files = RecordedFiles()
+    made = journal(files, FOLDER)
+    owners = {"a": "panel", 'b" "c': 'it"s', " ": "x,y", ",": '","'}
+    for name, owner in owners.items():
+        made.add(name, CREATOR, owner)
+    made.add("plain")
+    made.write(sync=True)
+    assert files.state[FOLDER / JOURNAL].startswith(line('"a","panel"', CREATOR.hex()))
+    found = read_topics(files, FOLDER)
+    assert found.owners == owners
+    assert found.names == [*((name, CREATOR) for name in owners), ("plain", b"")]
+
+
+def test_a_deleted_topic_stays_deleted_until_it_is_added_again() -> None:
+    files = RecordedFiles()
+    made = journal(files, FOLDER)
+    for name in "abc":
+        made.add(name, CREATOR, "alice")
+    made.remove("b")
+    made.remove("c")
+    made.add("c", b"", "bob")
+    assert made.waiting
+    made.write(sync=True)
+    found = journal(files, FOLDER).load()
+    assert line('"b"', "x") in files.state[FOLDER / JOURNAL]
+    assert found.names == [("a", CREATOR), ("c", b"")]
+    assert found.owners == {"a": "alice", "c": "bob"}
+    assert found.deleted == ["b"]
+    assert (found.bad_lines, found.torn) == (0, 0)
+
+
+def test_a_journal_of_topics_that_come_and_go_is_written_anew() -> None:
+    files = RecordedFiles()
+    made = journal(files, FOLDER)
+    made.add("stays", CREATOR, "alice")
+    for _ in range(600):
+        made.add("again", b"", "bob")
+        made.remove("again")
+    made.write(sync=True)
+    before = read_topics(files, FOLDER)
+    reopened = journal(files, FOLDER)
+    assert len(files.state[FOLDER / JOURNAL].splitlines()) == 2
+    reopened.add("more")
+    reopened.write(sync=True)
+    after = read_topics(files, FOLDER)
+    assert after.names == [*before.names, ("more", b"")]
+    assert (
+        (after.owners, after.deleted)
+        == (before.owners, before.deleted)
+        == ({"stays": "alice"}, ["again"])
+    )
+    assert after.bad_lines == 0

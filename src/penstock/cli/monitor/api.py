@@ -16,6 +16,7 @@ import typer
 
 from penstock.cli.common.client_options import utf8
 from penstock.cli.common.failure import CommandFailed
+from penstock.limits import HTTP_REQUEST_SECONDS_MAX
 
 __all__ = ["API_URL_DEFAULT", "Api", "ApiCa", "ApiUrl"]
 
@@ -72,6 +73,16 @@ class Api:
         given = {key: value for key, value in query.items() if value is not None}
         address = f"{self.url}{path}" + (f"?{urlencode(given)}" if given else "")
         request = Request(address, headers=_authorization())  # noqa: S310  (http and https only)
+        return self._answer(request, seconds)
+
+    def post(self, path: str, body: Mapping[str, object]) -> dict[str, Any]:
+        """Return the response to a POST of JSON; raise CommandFailed."""
+        headers = {**_authorization(), "Content-Type": "application/json"}
+        data = msgspec.json.encode(body)
+        request = Request(self.url + path, data, headers)  # noqa: S310  (http and https only)
+        return self._answer(request, HTTP_REQUEST_SECONDS_MAX)
+
+    def _answer(self, request: Request, seconds: float) -> dict[str, Any]:
         try:
             with self._opener.open(request, timeout=ANSWER_SECONDS_MAX + seconds) as answer:
                 document = self._decoded(answer.read(_ANSWER_BYTES_MAX))

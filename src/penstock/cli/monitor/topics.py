@@ -17,6 +17,7 @@ TOPICS_EXAMPLES: Final = examples(
     "penstock topics",
     "penstock topics --prefix sensors/ --sort messages",
     "penstock topics --url http://127.0.0.1:7080 --json | jq .topics[].name",
+    "penstock topics delete sensors/old",
 )
 _ORDERS: Final = ("name", "messages", "bytes", "subscribers")
 
@@ -32,7 +33,10 @@ def topics(
     ca: ApiCa = None,
     json: Json = False,
 ) -> None:
-    """List the topics that you may read, with their traffic since the broker started."""
+    """List the topics that you may read, with their traffic since the broker started.
+
+    `penstock topics delete` deletes topics.
+    """
     if sort not in _ORDERS:
         raise typer.BadParameter(f"{sort!r} is none of {', '.join(_ORDERS)}.", param_hint="--sort")
     api = Api(url, ca=ca)

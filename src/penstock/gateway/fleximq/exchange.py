@@ -26,6 +26,7 @@ from penstock.gateway.fleximq import frames
 from penstock.gateway.fleximq.records import broker_reply, record_of
 from penstock.gateway.fleximq.replies import Replies
 from penstock.gateway.fleximq.services import ADMINISTRATIVE, SERVICES, Listings
+from penstock.limits import SHARED_PAYLOAD_BYTES_MIN
 from penstock.protocols.fleximq import FLEXIMQ
 from penstock.wire import messagepack
 from penstock.wire.fleximq import ClientId, Message, MessageType, Routing, StatusCode
@@ -208,6 +209,9 @@ class Exchange:
     ) -> None:
         """Deliver to clients in `among`, or for None to those that may serve their path."""
         unknown, unserved = [], []
+        payload = message.payload
+        shared = payload if len(payload) >= SHARED_PAYLOAD_BYTES_MIN else b""
+        copied = b"" if shared else payload
         for entry in entries:
             target = self._client(entry.client_id)
             if target is None:
@@ -215,7 +219,8 @@ class Exchange:
             elif among is None and not _serves(target, entry.path):
                 unserved.append(entry.client_id)
             elif among is None or target in among:
-                self._broker.send(target, frames.routed(message, entry), 1)
+                head = frames.routed_head(message, entry)
+                self._broker.send(target, head + copied, 1, payload=shared)
         if unknown:
             self._refuse_unknown(message, unknown)
         if unserved:

@@ -1,7 +1,7 @@
 """Frames that the broker sends: its own replies, and messages between clients.
 
 The decoder has validated the messages of clients. They are copied or framed again without a second
-validation: a NOTIF costs one copy for each receiver.
+validation. The receivers of a NOTIF share its payload.
 """
 
 from typing import Final
@@ -30,7 +30,7 @@ __all__ = [
     "ping",
     "pong",
     "reqrep_id",
-    "routed",
+    "routed_head",
 ]
 
 ERRORS_PATH: Final = "/errors"
@@ -50,13 +50,16 @@ def as_sent(frame_view: memoryview) -> bytes:
     return frame
 
 
-def routed(message: Message, entry: Routing) -> bytes:
-    """Return the frame of `message` for one receiver, with that receiver's routing entry only."""
+def routed_head(message: Message, entry: Routing) -> bytes:
+    """Return the frame of `message` for one receiver, without its payload.
+
+    It has that receiver's routing entry only.
+    """
     header = fleximq.encode_header(
         Header(routing=(entry,), topic=message.header.topic, status=message.header.status)
     )
     base = BASE.pack(VERSION, message.type, message.client_id, len(header))
-    return b"".join((base, header, PAYLOAD_LENGTH.pack(len(message.payload)), message.payload))
+    return b"".join((base, header, PAYLOAD_LENGTH.pack(len(message.payload))))
 
 
 # --- From client 1, the broker ------------------------------------------------------------------

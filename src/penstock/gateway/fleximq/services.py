@@ -84,7 +84,7 @@ class Listings:
 def _version(broker: Broker, path: str) -> object:
     """Return a value that is another one after each change that a list shows."""
     if path == "/topics":
-        return len(broker.topics)
+        return len(broker.topics), broker.topics.removals
     opened = sum(broker.counters.sessions_opened.values())
     return (opened, len(broker.sessions), broker.router.changes)
 
@@ -95,9 +95,15 @@ def _topics(broker: Broker, session: Session) -> Answer:
     principal = session.principal
     names = []
     size = 0
-    for number in range(min(len(table), FLEXIMQ_LISTING_ENTRIES_MAX)):
+    shown = 0
+    for number in range(len(table)):
         if not (number + 1) % FLEXIMQ_LISTING_STEP:
             yield
+        if not table.is_live(number):
+            continue
+        shown += 1
+        if shown > FLEXIMQ_LISTING_ENTRIES_MAX:
+            break
         name = table.name(number)
         if is_allowed(principal, Action.SUBSCRIBE, name) or is_allowed(
             principal, Action.PUBLISH, name
@@ -106,7 +112,7 @@ def _topics(broker: Broker, session: Session) -> Answer:
             if size > FLEXIMQ_LISTING_BYTES_MAX:
                 break
             names.append(name)
-    return {"count": len(table), "topics": names}
+    return {"count": table.live, "topics": names}
 
 
 def _clients(broker: Broker, session: Session) -> Answer:  # noqa: ARG001
@@ -129,7 +135,7 @@ def _stats(broker: Broker, session: Session) -> Answer:  # noqa: ARG001
     counters = broker.counters
     return {
         "clients": len(broker.sessions),
-        "topics": len(broker.topics),
+        "topics": broker.topics.live,
         "requests_pending": len(broker.requests),
         "sessions_opened": _by_label(counters.sessions_opened),
         "messages_received": _by_label(counters.messages_received),

@@ -16,7 +16,8 @@ __all__ = ["Publisher"]
 class _Publication:
     """One call of `publish`: portions in order; after one has failed no more are accepted."""
 
-    def __init__(self) -> None:
+    def __init__(self, owner: str) -> None:
+        self.owner = owner
         self._changed = threading.Condition()
         self._portions = 0
         self._bytes = 0
@@ -83,13 +84,13 @@ class Publisher:
     async def _new_client(self) -> int:
         return self._broker.sessions.next_number()
 
-    def publish(self, portions: Iterable[Prepared]) -> int:
+    def publish(self, portions: Iterable[Prepared], *, owner: str) -> int:
         """Publish portions in order; return how many rows are on disk.
 
-        If it raises, the first portions may be on disk, and none behind one that is not. Raise
-        LogUnavailable or TopicTableFull.
+        New topics belong to `owner`, a principal. If it raises, the first portions may be on disk,
+        and none behind one that is not. Raise LogUnavailable or TopicTableFull.
         """
-        publication = _Publication()
+        publication = _Publication(owner)
         with self._lock:
             if self._stopped:
                 raise LogUnavailable("the broker is stopping")
@@ -130,7 +131,7 @@ class Publisher:
             publication.settled(rows)
             return
         try:
-            receipt = self._broker.publish_prepared(rows)
+            receipt = self._broker.publish_prepared(rows, owner=publication.owner)
         except Exception as error:
             known = error if isinstance(error, PenstockError) else None
             publication.fail(known or LogUnavailable(repr(error)))

@@ -14,6 +14,7 @@ from penstock.limits import (
     MESSAGE_HEADERS_BYTES_MAX,
     MESSAGE_HEADERS_MAX,
     SINK_EXPANDED_BYTES_MAX,
+    SINK_NAMES_CHECKED_BYTES_MAX,
     SINK_VALUE_BYTES_MAX,
     TOPIC_NAME_BYTES_MAX,
 )
@@ -93,7 +94,8 @@ class RowCheck:
 
     def __init__(self, check_topic: Callable[[str], None]) -> None:
         self._check_allowed = check_topic
-        self._judged: set[str] = set()
+        self._allowed: set[str] = set()
+        self._allowed_bytes = 0
 
     def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return rows of ROWS_SCHEMA; null values become empty.
@@ -115,12 +117,17 @@ class RowCheck:
         return pa.RecordBatch.from_arrays([topic, value, key, _headers(batch)], schema=ROWS_SCHEMA)
 
     def _check_topic(self, name: str) -> None:
-        if name in self._judged:
+        if name in self._allowed:
             return
-        if not is_publishable(name) or len(name.encode()) > TOPIC_NAME_BYTES_MAX:
+        size = len(name.encode())
+        if not is_publishable(name) or size > TOPIC_NAME_BYTES_MAX:
             raise InvalidTopicName(name[:200])
         self._check_allowed(name)
-        self._judged.add(name)
+        self._allowed_bytes += size
+        if self._allowed_bytes > SINK_NAMES_CHECKED_BYTES_MAX:
+            self._allowed.clear()
+            self._allowed_bytes = size
+        self._allowed.add(name)
 
 
 def _cast(batch: pa.RecordBatch, name: str) -> pa.Array:

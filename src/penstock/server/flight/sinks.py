@@ -50,7 +50,7 @@ class Sinks:
         self._storage = storage
         self._publisher = publisher
         self._lock = threading.Lock()
-        self._locks: dict[str, threading.Lock] = {}
+        self._locks: dict[str, tuple[threading.Lock, int]] = {}  # with the number of their users
         self._clients: dict[str, int] = {}
         self._checked: dict[str, dict[Task, object]] = {}
         """By writer and task: the rights of its principal when its staged rows were checked."""
@@ -58,9 +58,19 @@ class Sinks:
     @contextmanager
     def _locked(self, writer: str) -> Iterator[None]:
         with self._lock:
-            lock = self._locks.setdefault(writer, threading.Lock())
-        with lock:
-            yield
+            lock, users = self._locks.get(writer, (None, 0))
+            lock = lock or threading.Lock()
+            self._locks[writer] = (lock, users + 1)
+        try:
+            with lock:
+                yield
+        finally:
+            with self._lock:
+                _, users = self._locks[writer]
+                if users == 1:
+                    del self._locks[writer]
+                else:
+                    self._locks[writer] = (lock, users - 1)
 
     # --- Staging ----------------------------------------------------------------------------------
 
@@ -180,7 +190,8 @@ class Sinks:
         if publishing is None:
             return state
         done = self._count(state.writer, publishing)
-        rows = done + self._publisher.publish(self._portions(state.writer, publishing, skip=done))
+        portions = self._portions(state.writer, publishing, skip=done)
+        rows = done + self._publisher.publish(portions, owner=state.owner)
         finished = WriterState(
             state.writer, state.owner, publishing.epoch, rows, final=publishing.final
         )
@@ -231,6 +242,8 @@ class Sinks:
         if client is None:
             client = self._publisher.new_client()
             with self._lock:
+                if len(self._clients) >= SINK_WRITERS_MAX:
+                    del self._clients[next(iter(self._clients))]
                 self._clients[writer] = client
         return client
 

@@ -25,7 +25,7 @@ from penstock.ports import AuditEvent
 from penstock.protocols import HTTP
 from penstock.server.http import schemas
 from penstock.server.http.auth import HttpAuth, method_of
-from penstock.server.http.context import HttpContext
+from penstock.server.http.context import PEER, HttpContext
 from penstock.server.http.errors import ApiError, api_error
 from penstock.server.http.metrics import exposition
 from penstock.server.http.openapi import describe
@@ -51,7 +51,13 @@ def new_application(context: HttpContext, address: Address, options: GatewayOpti
     table = operations(lambda: describe(table))
     application = _Application(context, HttpAuth(address, options), options)
     routes = [
-        Route(each.path, application.endpoint(each), methods=[each.method], name=each.name)
+        # The name of a topic may have slashes.
+        Route(
+            each.path.replace("{name}", "{name:path}"),
+            application.endpoint(each),
+            methods=[each.method],
+            name=each.name,
+        )
         for each in table
     ]
     starlette = Starlette(
@@ -139,6 +145,7 @@ class _Application:
         _check_version(principal, version)
         if self._messages is not None and operation.body is schemas.Message:
             self._messages.take(f"{principal.name} {host}")
+        PEER.set(_peer(request)["peer"])
         answer = await self._run(operation.run, principal, asked)
         if operation.body is None:  # else it has taken effect
             _check_version(principal, version)
@@ -169,7 +176,7 @@ class _Application:
 
     async def _decoded(self, operation: Operation, request: Request) -> msgspec.Struct:
         """Return the decoded query or body; raise ApiError."""
-        query = _converted(dict(request.query_params), operation.query)
+        query = _converted({**request.query_params, **request.path_params}, operation.query)
         if operation.body is None:
             return query
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()

@@ -3,13 +3,18 @@
 import dataclasses
 import time
 from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Final
 
 from penstock.core.broker import Broker
 from penstock.ports import Storage
 from penstock.server.flight.read_counts import ReadCounts
 from penstock.storage.memory import MemoryLog
 
-__all__ = ["HttpContext"]
+__all__ = ["PEER", "HttpContext"]
+
+PEER: Final[ContextVar[str]] = ContextVar("peer", default="")
+"""Address of the client whose request is being answered: host and port."""
 
 
 @dataclasses.dataclass(slots=True)

@@ -10,10 +10,12 @@ from penstock.errors import (
     InvalidTopicName,
     LogUnavailable,
     MiddlewareMissing,
+    NoSuchTopic,
     NotAllowed,
     PenstockError,
     ReservedHeader,
     TooManyMessages,
+    TopicHasChannel,
     TopicTableFull,
 )
 
@@ -43,6 +45,8 @@ _STATUS: Final[dict[type[PenstockError], int]] = {
     HookRefused: 403,
     InvalidTopicName: 400,
     InvalidPattern: 400,
+    NoSuchTopic: 404,
+    TopicHasChannel: 409,
     TooManyMessages: 429,
     TopicTableFull: 503,
     LogUnavailable: 503,

@@ -162,6 +162,7 @@ async def _measure(context: HttpContext, query: RatesQuery) -> Rates:
             subscribers=router.subscriber_count(identifier),
         )
         for identifier, count in busiest
+        if broker.topics.is_live(identifier)
     ]
     counts = await count_clients(broker, slowest_max=HTTP_RATES_CLIENTS_MAX)
     status = context.storage.status()
@@ -171,7 +172,7 @@ async def _measure(context: HttpContext, query: RatesQuery) -> Rates:
         clients=sum(counts.clients.values()),
         connections=context.connections(),
         subscriptions=sum(counts.subscriptions.values()),
-        topic_count=len(broker.topics),
+        topic_count=broker.topics.live,
         waiting_bytes=sum(counts.waiting_bytes.values()),
         slow_count=sum(counts.slow.values()),
         protocols=_protocol_rates(before, after, counts, seconds),

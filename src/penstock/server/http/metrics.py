@@ -146,7 +146,10 @@ class _BrokerCollector(Collector):
             ("cut_off", "Clients disconnected for being slow.", counters.cut_off),
         ):
             yield _counters(name, text, "protocol", _labelled(counts))
-        yield _gauge("topics", "Topics that are known.", len(broker.topics))
+        topics = broker.topics
+        yield _gauge("topics", "Topics that are known.", topics.live)
+        yield _gauge("topic_names_bytes", "Bytes of the names of topics.", topics.name_bytes)
+        yield _counter("topics_deleted", "Topics that were deleted.", topics.removals)
         yield _gauge("requests_pending", "Requests without an answer.", len(broker.requests))
         statuses = {f"{digit}xx": count for digit, count in sorted(self._context.requests.items())}
         yield _counters("http_requests", "HTTP requests answered.", "status", statuses)

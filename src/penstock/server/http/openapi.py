@@ -21,6 +21,12 @@ _FAULTS: Final = {
 }
 
 
+_DELETION_FAULTS: Final = {
+    "404": "There is no such topic.",
+    "409": "The topic belongs to a herald channel.",
+}
+
+
 def describe(table: Sequence[Operation]) -> Document:
     """Return the document."""
     shapes = [Failure]
@@ -55,7 +61,7 @@ def _operation(each: Operation) -> dict[str, Any]:
         "operationId": each.name,
         "summary": each.summary,
         "description": f"For {each.access.value}.",
-        "parameters": _parameters(each.query),
+        "parameters": _parameters(each),
         "responses": {"200": {"description": "Done.", "content": content}},
     }
     if each.access is Access.PUBLIC:
@@ -63,7 +69,8 @@ def _operation(each: Operation) -> dict[str, Any]:
         if each.path == "/readyz":
             made["responses"]["503"] = {"description": _FAULTS["503"], "content": _TEXT}
         return made
-    for status, text in _FAULTS.items():
+    faults = _FAULTS | (_DELETION_FAULTS if each.access is Access.ADMINISTERS else {})
+    for status, text in sorted(faults.items()):
         made["responses"][status] = {"description": text, "content": _json(Failure)}
     if each.body is not None:
         made["requestBody"] = {"required": True, "content": _json(each.body)}
@@ -74,10 +81,17 @@ def _json(shape: type[msgspec.Struct]) -> dict[str, Any]:
     return {"application/json": {"schema": {"$ref": _REFERENCE.format(name=shape.__name__)}}}
 
 
-def _parameters(query: type[msgspec.Struct]) -> list[dict[str, Any]]:
+def _parameters(each: Operation) -> list[dict[str, Any]]:
+    query = each.query
     _, found = msgspec.json.schema_components([query], ref_template=_REFERENCE)
     properties = found[query.__name__]["properties"]
+    in_path = {name for name in properties if f"{{{name}}}" in each.path}
     return [
-        {"name": name, "in": "query", "required": False, "schema": schema}
+        {
+            "name": name,
+            "in": "path" if name in in_path else "query",
+            "required": name in in_path,
+            "schema": schema,
+        }
         for name, schema in properties.items()
     ]

@@ -11,7 +11,9 @@ from uuid import UUID
 import msgspec
 
 from penstock.core.access import Action, Principal, authorize
+from penstock.core.broker import Broker
 from penstock.core.hooks import Event, EventKind
+from penstock.core.sessions import topic_owner
 from penstock.errors import (
     InvalidTopicName,
     LogUnavailable,
@@ -24,13 +26,13 @@ from penstock.limits import (
     TOPIC_NAME_BYTES_MAX,
 )
 from penstock.model import is_publishable, is_reserved_header, message_id
-from penstock.ports import Prepared, Storage
+from penstock.ports import Prepared, Receipt, Storage
 from penstock.protocols import HTTP
-from penstock.server.http.context import HttpContext
+from penstock.server.http.context import PEER, HttpContext
 from penstock.server.http.errors import ApiError
 from penstock.server.http.schemas import Message, Published
 
-__all__ = ["publish"]
+__all__ = ["publish", "settled"]
 
 CORRELATION: Final = "http"
 
@@ -76,16 +78,9 @@ async def publish(context: HttpContext, principal: Principal, message: Message) 
         client=context.client,
     )
     authorize(principal, Action.PUBLISH, topic)  # the rules may have changed meanwhile
-    receipt = broker.publish_prepared(rows)
+    receipt = broker.publish_prepared(rows, owner=topic_owner(principal, PEER.get()))
     broker.counters.messages_received_by_http += 1
-    settled: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-
-    def settle(safe: bool) -> None:  # noqa: FBT001
-        if not settled.done():  # else the client has disconnected
-            settled.set_result(safe)
-
-    broker.when_settled(receipt, settle)
-    if not await settled:
+    if not await settled(broker, receipt):
         raise LogUnavailable("the disk failed; publish it again once /readyz says ready")
     writer = broker.log
     identifier = message_id(writer.log_id, partition=writer.partition, offset=receipt.first_offset)
@@ -96,6 +91,18 @@ async def publish(context: HttpContext, principal: Principal, message: Message) 
         message_id=str(UUID(bytes=identifier)),
         durable=context.storage.keeps_history,
     )
+
+
+async def settled(broker: Broker, receipt: Receipt) -> bool:
+    """Wait until an append is on disk, or has failed; return whether it is on disk."""
+    outcome: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+    def settle(safe: bool) -> None:  # noqa: FBT001
+        if not outcome.done():  # else the client has disconnected
+            outcome.set_result(safe)
+
+    broker.when_settled(receipt, settle)
+    return await outcome
 
 
 def _value(message: Message) -> tuple[bytes, bool]:

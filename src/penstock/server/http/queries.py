@@ -62,6 +62,8 @@ async def list_topics(context: HttpContext, principal: Principal, query: TopicsQ
     found: list[Topic] = []
     following = None
     async for identifier in in_slices(range(min(query.after, known), known)):
+        if not names.is_live(identifier):
+            continue
         name = names.name(identifier)
         if not name.startswith(query.prefix) or not is_allowed(principal, Action.SUBSCRIBE, name):
             continue
@@ -84,7 +86,7 @@ async def list_topics(context: HttpContext, principal: Principal, query: TopicsQ
                 subscribers=subscribers[route],
             )
         )
-    return Topics(found, len(names), following)
+    return Topics(found, names.live, following)
 
 
 @_limited

@@ -10,6 +10,7 @@ from msgspec import Struct
 import penstock
 from penstock.core.access import Principal
 from penstock.server.http.context import HttpContext
+from penstock.server.http.deletion import delete_topic, delete_topics
 from penstock.server.http.log_queries import RateMeter, describe_log, list_groups
 from penstock.server.http.publishing import publish
 from penstock.server.http.queries import list_clients, list_subscriptions, list_topics
@@ -17,6 +18,7 @@ from penstock.server.http.schemas import (
     About,
     Clients,
     ClientsQuery,
+    Deleted,
     Document,
     Groups,
     LogAnswer,
@@ -28,6 +30,8 @@ from penstock.server.http.schemas import (
     Route,
     Subscriptions,
     SubscriptionsQuery,
+    TopicNames,
+    TopicQuery,
     Topics,
     TopicsQuery,
 )
@@ -172,6 +176,26 @@ def operations(document: Callable[[], Document]) -> Sequence[Operation]:
             Published,
             body=Message,
             run=publish,
+        ),
+        Operation(
+            "DELETE",
+            "/api/topics/{name}",
+            "deleteTopic",
+            "Delete a topic; answered when it is on disk.",
+            Access.ADMINISTERS,
+            Deleted,
+            TopicQuery,
+            run=delete_topic,
+        ),
+        Operation(
+            "POST",
+            "/api/delete-topics",
+            "deleteTopics",
+            "Delete topics, those that exist; answered when it is on disk.",
+            Access.ADMINISTERS,
+            Deleted,
+            body=TopicNames,
+            run=delete_topics,
         ),
     )
     return table

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from penstock.limits import (
+    HTTP_DELETED_TOPICS_MAX,
     HTTP_PAGE_ENTRIES,
     HTTP_PAGE_ENTRIES_MAX,
     HTTP_RATES_SECONDS_MAX,
@@ -23,6 +24,7 @@ __all__ = [
     "Client",
     "Clients",
     "ClientsQuery",
+    "Deleted",
     "Document",
     "Failure",
     "Fault",
@@ -43,6 +45,8 @@ __all__ = [
     "Subscriptions",
     "SubscriptionsQuery",
     "Topic",
+    "TopicNames",
+    "TopicQuery",
     "TopicRate",
     "Topics",
     "TopicsQuery",
@@ -130,6 +134,24 @@ class Topic(Struct, frozen=True):
     last_offset: Count | None
     last_time: datetime | None
     subscribers: Count
+
+
+class TopicQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """The name of one topic."""
+
+    name: str
+
+
+class TopicNames(Struct, frozen=True, forbid_unknown_fields=True):
+    """Names of topics to delete."""
+
+    names: Annotated[list[str], Meta(max_length=HTTP_DELETED_TOPICS_MAX)]
+
+
+class Deleted(Struct, frozen=True):
+    """How many topics were deleted."""
+
+    topics: int
 
 
 class Topics(Struct, frozen=True):

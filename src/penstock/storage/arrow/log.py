@@ -100,9 +100,7 @@ class ArrowLog:
             horizon=recovered.horizon,
         )
         self._journal = TopicJournal(self._files, self._folder)
-        self.known_topics: Sequence[KnownTopic] = [
-            KnownTopic(*topic) for topic in self._journal.load().names
-        ]
+        self._journaled = self._journal.load()
         self._end = recovered.next_offset
         self._scanner = LogScanner(
             self._files,
@@ -149,6 +147,21 @@ class ArrowLog:
         self._reader: RowGroupReader | None = None
         self._flushed: asyncio.Future[None] | None = None
         self._sparing: asyncio.TimerHandle | None = None
+
+    # --- Topics -----------------------------------------------------------------------------------
+
+    @property
+    def known_topics(self) -> Sequence[KnownTopic]:
+        """See ports.Storage."""
+        found = self._journaled
+        return [
+            KnownTopic(name, creator, found.owners.get(name, "")) for name, creator in found.names
+        ]
+
+    @property
+    def deleted_topics(self) -> Sequence[str]:
+        """See ports.Storage."""
+        return self._journaled.deleted
 
     # --- Lifecycle --------------------------------------------------------------------------------
 
@@ -244,12 +257,12 @@ class ArrowLog:
         durability = 0
         while offset < end:
             block = self._block(offset)
-            bytes_before = block.value_bytes
+            bytes_before = block.held_bytes
             offset += block.append(
                 batch, topics, offset - first, name, table, durability=rules.default
             )
             durability = max(durability, block.durability)
-            self._waiting_bytes += block.value_bytes - bytes_before
+            self._waiting_bytes += block.held_bytes - bytes_before
         self.next_offset = end
         return self._receipt(first, Durability(durability))
 
@@ -257,22 +270,26 @@ class ArrowLog:
         """See ports.LogWriter."""
         self._open()
         offset = self.next_offset
-        while not self._block(offset).append_record(
-            protocol=record.protocol.number,
-            kind=record.kind,
-            topic=record.topic.encode(),
-            value=record.value,
-            sender=record.sender_name.encode(),
-            client=record.sender.number,
-            timestamp_us=record.timestamp_us,
-            form=record.form,
-            private=record.private,
-            headers=record.headers,
-            correlation=None if record.correlation is None else record.correlation.encode(),
-            status=record.status,
-        ):
+        while True:
+            block = self._block(offset)
+            bytes_before = block.held_bytes
+            if block.append_record(
+                protocol=record.protocol.number,
+                kind=record.kind,
+                topic=record.topic.encode(),
+                value=record.value,
+                sender=record.sender_name.encode(),
+                client=record.sender.number,
+                timestamp_us=record.timestamp_us,
+                form=record.form,
+                private=record.private,
+                headers=record.headers,
+                correlation=None if record.correlation is None else record.correlation.encode(),
+                status=record.status,
+            ):
+                break
             self._filling = None  # the next block has room for any one message
-        self._waiting_bytes += len(record.value)
+        self._waiting_bytes += block.held_bytes - bytes_before
         self.next_offset = offset + 1
         return self._receipt(offset, self._options.durability.of(record.topic))
 
@@ -285,7 +302,7 @@ class ArrowLog:
         self._filling = None  # later messages go behind these rows
         self._blocks.append(rows)
         self._offsets.append(offset)
-        self._waiting_bytes += rows.value_bytes
+        self._waiting_bytes += rows.held_bytes
         self.next_offset = offset + len(rows)
         return self._receipt(offset, Durability.FSYNC)
 
@@ -303,9 +320,15 @@ class ArrowLog:
 
     def add_topic(self, name: str, creator: bytes) -> Receipt:
         """See ports.LogWriter."""
-        self._open(besides=name)
-        self._journal.add(name, creator)
+        topics = self._open(besides=name)
+        self._journal.add(name, creator, topics.owner_of(name))
         return self._receipt(self.next_offset, self._options.durability.of(name))
+
+    def remove_topic(self, name: str) -> Receipt:
+        """See ports.LogWriter."""
+        self._open()
+        self._journal.remove(name)
+        return self._receipt(self.next_offset, Durability.FSYNC)
 
     def _open(self, besides: str = "") -> TopicTable:
         """Check that appends are possible and journal new topics; return the topic table."""
@@ -315,9 +338,9 @@ class ArrowLog:
         if topics is None:
             raise AssertionError("the log is not attached")
         for number in range(self._topics_known, len(topics)):
-            name = topics.name(number)
+            name = topics.name(number)  # a topic is removed after it was journaled
             if name != besides:
-                self._journal.add(name, b"")
+                self._journal.add(name, b"", topics.owner_of(name))
         self._topics_known = len(topics)
         return topics
 
@@ -372,7 +395,7 @@ class ArrowLog:
         self._committing = False
         commit = outcome.commit
         for block in commit.blocks:
-            self._waiting_bytes -= block.value_bytes
+            self._waiting_bytes -= block.held_bytes
         if outcome.error is None:
             self._end = outcome.end
             self.written_commit = commit.number

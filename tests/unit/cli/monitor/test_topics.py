@@ -1,5 +1,6 @@
 """`penstock topics`, and what all commands that ask over HTTP say when they cannot."""
 
+import io
 import json
 import socket
 import threading
@@ -152,3 +153,56 @@ def test_credentials_come_from_the_environment(
         monkeypatch.setenv("PENSTOCK_TOKEN", "open sesame")
         assert commands.run("topics", "--url", live.url).code == 0
     authenticator.close()
+
+
+# --- Deletion -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def junk() -> Iterator[HttpBroker]:
+    with HttpBroker() as live, lamamq_bytes.client(live) as sender:
+        for name in ("keep", "junk/1", "junk/2", "junk/ä %41"):
+            sender.request(lamamq_bytes.push(0, name.encode(), b"x"))
+        yield live
+
+
+def left(broker: HttpBroker) -> list[str]:
+    return [topic["name"] for topic in broker.get("/api/topics").json()["topics"]]
+
+
+def test_topics_are_deleted_by_name(commands: Commands, junk: HttpBroker) -> None:
+    done = commands.run("topics", "delete", "--yes", "--url", junk.url, "junk/1", "junk/ä %41")
+    assert done == (0, "2 topics deleted\n", "")
+    assert left(junk) == ["keep", "junk/2"]
+    assert commands.run("topics", "--url", junk.url).out.endswith("2 topics\n")
+
+
+def test_topics_are_deleted_by_prefix(commands: Commands, junk: HttpBroker) -> None:
+    done = commands.run("topics", "delete", "--yes", "--url", junk.url, "--prefix", "junk/")
+    assert done == (0, "3 topics deleted\n", "")
+    assert left(junk) == ["keep"]
+
+
+def test_nothing_is_deleted_unless_it_is_confirmed(
+    commands: Commands, junk: HttpBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for answer, names in (("n\n", 4), ("", 4), ("y\n", 3)):
+        monkeypatch.setattr("sys.stdin", io.StringIO(answer))
+        done = commands.run("topics", "delete", "--url", junk.url, "keep")
+        assert "Delete keep?" in done.out + done.err
+        assert (done.code == 0) == (names == 3)
+        assert len(left(junk)) == names
+
+
+def test_a_name_that_does_not_exist_is_told(commands: Commands, junk: HttpBroker) -> None:
+    done = commands.run("topics", "delete", "--yes", "--url", junk.url, "none", "keep")
+    assert (done.code, done.out) == (2, "1 topic deleted\n")
+    assert done.err == "penstock: 1 name did not exist\n"
+    done = commands.run("topics", "delete", "--yes", "--url", junk.url, "channel/7")
+    assert "belongs to a herald channel" in done.error_line()
+
+
+def test_names_or_a_prefix_are_needed(commands: Commands) -> None:
+    for arguments in ([], ["a", "--prefix", "b"]):
+        done = commands.run("topics", "delete", *arguments)
+        assert "give names of topics, or --prefix" in done.error_line()

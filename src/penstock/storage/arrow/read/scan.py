@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import LogDamaged, LogError, OffsetBelowHorizon, OffsetPastEnd
+from penstock.limits import STORED_TOPICS_BYTES_MAX
 from penstock.ports import Bounds, DamagedRange, PartitionRange
 from penstock.ports.selection import Selection
 from penstock.storage.arrow.read.catalog import Catalog
@@ -43,6 +44,7 @@ class LogScanner:
         self._partition = partition
         self._end = end
         self._topics: dict[int, frozenset[str]] = {}  # of closed segments, by base offset
+        self._topics_bytes = 0
 
     def bounds(self) -> Bounds:
         """Return the readable offsets."""
@@ -122,11 +124,21 @@ class LogScanner:
                         entry.base_offset, entry.base_offset + entry.count
                     )
                 if isinstance(segment, Segment):
-                    self._topics[segment.base_offset] = found
+                    self._keep_topics(segment.base_offset, found)
             names |= found
         for base_offset in set(self._topics) - {segment.base_offset for segment in segments}:
-            self._topics.pop(base_offset, None)
+            self._topics_bytes -= _names_bytes(self._topics.pop(base_offset, frozenset()))
         return frozenset(names)
+
+    def _keep_topics(self, base_offset: int, names: frozenset[str]) -> None:
+        """Keep the topics of a segment; at the limit, forget those of all others."""
+        size = _names_bytes(names)
+        if self._topics_bytes + size > STORED_TOPICS_BYTES_MAX:
+            self._topics.clear()
+            self._topics_bytes = 0
+        if size <= STORED_TOPICS_BYTES_MAX:
+            self._topics[base_offset] = names
+            self._topics_bytes += size
 
     def _topics_between(self, start: int, end: int) -> frozenset[str]:
         span = PartitionRange(self._partition, start, min(end, self._end()))
@@ -152,3 +164,8 @@ class LogScanner:
             raise OffsetBelowHorizon(span.start, bounds.horizon)
         if span.end > bounds.end:
             raise OffsetPastEnd(span.end, bounds.end)
+
+
+def _names_bytes(names: frozenset[str]) -> int:
+    """Return the memory of a set of names, about."""
+    return sum(4 * len(name) + 100 for name in names)

@@ -105,6 +105,8 @@ class PreparedRowGroup:
         """See ports.Prepared."""
         encoded = encode_row_group(self.finish(0, log_id=0, partition=0), previous=0, synced=0)
         self._data = bytearray().join(encoded.buffers)
+        self.held_bytes = len(self._data)
+        """Memory of all rows, about."""
         self._row_group = parse_row_group(self._data)
 
     def __len__(self) -> int:
@@ -129,6 +131,7 @@ class PreparedRowGroup:
             row_group.sender_layout,
             _WORDS,
             count=row_group.count,
+            published=True,
         )
 
     def finish(self, base_offset: int, *, log_id: int, partition: int) -> Columns:

@@ -1,10 +1,13 @@
 """The journal of topics: a restart restores their names without reading segments.
 
-Each line has the CRC32C of the rest in eight hexadecimal digits, the creator's id or `-`, and the
-name as a JSON string.
+Each line has the CRC32C of the rest in eight hexadecimal digits, the creator's id or `-`, the name
+as a JSON string, and, where it is known, a comma and the owner as another: the principal or address
+whose limit of topics it counts against. A line with `x` says that the topic was deleted.
 
-    5c2a91d0 00112233445566778899aabbccddeeff "sensors/kitchen"
-    d1f0327a - "channel/7"
+    f98de734 00112233445566778899aabbccddeeff "sensors/kitchen"
+    634bbe73 - "channel/7"
+    044b958e - "sensors/attic","panel"
+    01c132bb x "sensors/kitchen"
 
 Opening the journal cuts off an unfinished line at its end. A power cut may also leave lines behind
 a sector that was never written: those are read, and the zeros stay.
@@ -24,13 +27,18 @@ __all__ = ["TopicJournal", "Topics", "read_topics"]
 
 _SECTOR_BYTES: Final = 512
 """The unit that a disk writes atomically."""
+_DELETED: Final = b"x"
+_OBSOLETE_LINES_MIN: Final = 1000
+"""Lines about topics that were deleted or created again before the journal is written anew."""
 
 
 class Topics(NamedTuple):
     """Content of a journal: names with their creators' 16 bytes, empty if there is none.
 
     `size` is the end of the last good line, and `torn` the number of bytes behind it; `bad_lines`
-    counts the damaged lines before it, and `first_bad` is the start of the first of them.
+    counts the damaged lines before it, and `first_bad` is the start of the first of them. `owners`
+    are those of names that have one, `deleted` are topics that do not exist any more, and `lines`
+    counts the good lines.
     """
 
     names: list[tuple[str, bytes]]
@@ -38,22 +46,38 @@ class Topics(NamedTuple):
     torn: int
     bad_lines: int
     first_bad: int
+    owners: dict[str, str]
+    deleted: list[str]
+    lines: int
 
 
-def _line(name: str, creator: bytes) -> bytes:
-    rest = (creator.hex() or "-").encode() + b" " + msgspec.json.encode(name)
-    return b"%08x %b\n" % (crc32c([rest]), rest)
+class _Line(NamedTuple):
+    """A line: a topic with creator and owner, or one that was deleted."""
+
+    name: str
+    creator: bytes = b""
+    owner: str = ""
+    deleted: bool = False
+
+    def encode(self) -> bytes:
+        first = _DELETED if self.deleted else (self.creator.hex() or "-").encode()
+        rest = first + b" " + msgspec.json.encode(self.name)
+        if self.owner:
+            rest += b"," + msgspec.json.encode(self.owner)
+        return b"%08x %b\n" % (crc32c([rest]), rest)
 
 
-def _parse(line: bytes) -> tuple[str, bytes]:
-    """Return name and creator; raise ValueError."""
+def _parse(line: bytes) -> _Line:
+    """Return the content of a line; raise ValueError."""
     checksum, rest = line[:8], line[9:]
     if line[8:9] != b" " or checksum != b"%08x" % crc32c([rest]):
         raise ValueError("a line with a wrong checksum")
-    creator, _, name = rest.partition(b" ")
-    return msgspec.json.decode(name, type=str), b"" if creator == b"-" else bytes.fromhex(
-        creator.decode()
-    )
+    first, _, texts = rest.partition(b" ")
+    name, *owner = msgspec.json.decode(b"[%b]" % texts, type=list[str])
+    if first == _DELETED:
+        return _Line(name, deleted=True)
+    creator = b"" if first == b"-" else bytes.fromhex(first.decode())
+    return _Line(name, creator, owner[0] if owner else "")
 
 
 def _has_lost_sector(line: bytes, position: int) -> bool:
@@ -70,22 +94,34 @@ def read_topics(files: Files, folder: Path) -> Topics:
     except FileNotFoundError:
         data = b""
     names: dict[str, bytes] = {}
-    size = position = bad = bad_here = 0
+    owners: dict[str, str] = {}
+    deleted: dict[str, None] = {}
+    size = position = bad = bad_here = lines = 0
     first_bad = first_bad_here = -1
     for line in data.split(b"\n")[:-1]:
         lost = _has_lost_sector(line, position)
         try:
-            name, creator = _parse(line.rpartition(b"\0")[2] if lost else line)
+            found = _parse(line.rpartition(b"\0")[2] if lost else line)
         except ValueError:
             if not lost:
                 bad_here += 1
                 first_bad_here = position if first_bad_here < 0 else first_bad_here
         else:
-            names.setdefault(name, creator)
+            lines += 1
+            if found.deleted:
+                names.pop(found.name, None)
+                owners.pop(found.name, None)
+                deleted[found.name] = None
+            elif found.name not in names:
+                names[found.name] = found.creator
+                deleted.pop(found.name, None)
+                if found.owner:
+                    owners[found.name] = found.owner
             size = position + len(line) + 1
             bad, first_bad = bad_here, first_bad_here
         position += len(line) + 1
-    return Topics(list(names.items()), size, len(data) - size, bad, first_bad)
+    torn = len(data) - size
+    return Topics(list(names.items()), size, torn, bad, first_bad, owners, list(deleted), lines)
 
 
 class TopicJournal:
@@ -117,22 +153,31 @@ class TopicJournal:
             self._files.sync(self._handle)  # a killed process may not have synced it
             self._files.sync_folder(self._folder)
         self._synced_size = found.size
+        if found.lines - len(found.names) - len(found.deleted) >= _OBSOLETE_LINES_MIN:
+            self._rewrite(found)
         self._loaded = True
         return found
 
-    def add(self, name: str, creator: bytes = b"") -> None:
-        """Add a topic, with the 16 bytes of its creator's id or none."""
-        line = _line(name, creator)
+    def add(self, name: str, creator: bytes = b"", owner: str = "") -> None:
+        """Add a topic, with the 16 bytes of its creator's id or none, and its owner."""
+        self._append(_Line(name, creator, owner))
+
+    def remove(self, name: str) -> None:
+        """Note that a topic was deleted."""
+        self._append(_Line(name, deleted=True))
+
+    def _append(self, line: _Line) -> None:
+        encoded = line.encode()
         with self._lock:
-            self._added.append(line)
+            self._added.append(encoded)
 
     @property
     def waiting(self) -> bool:
-        """Whether a topic was added since the last `write`."""
+        """Whether a topic was added or deleted since the last `write`."""
         return bool(self._added)
 
     def write(self, *, sync: bool = False) -> None:
-        """Write the added topics; with `sync`, sync everything written.
+        """Write the added and deleted topics; with `sync`, sync everything written.
 
         After a failure a new file replaces the old one, and is always synced.
         """
@@ -171,6 +216,17 @@ class TopicJournal:
         self._files.replace(self._path, kept + b"".join(self._unsynced))
         self._done()
         self._failed = False
+        self._handle = self._files.open(self._path)
+
+    def _rewrite(self, found: Topics) -> None:
+        """Replace the journal with one line for each name."""
+        self.close()
+        owners = found.owners
+        lines = [_Line(name, deleted=True) for name in found.deleted]
+        lines += [_Line(name, creator, owners.get(name, "")) for name, creator in found.names]
+        data = b"".join(line.encode() for line in lines)
+        self._files.replace(self._path, data)
+        self._synced_size = len(data)
         self._handle = self._files.open(self._path)
 
     def _done(self) -> None:
