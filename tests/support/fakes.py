@@ -1,5 +1,6 @@
 """A clock that a test moves, and a link that keeps what was written."""
 
+from penstock.memory import unlimited_account
 from penstock.ports import Handler
 
 
@@ -23,6 +24,7 @@ class RecordingLink:
 
     def __init__(self, peer: str = "test") -> None:
         self.connection = 7
+        self.account = unlimited_account()
         self.peer = peer
         self.written: list[bytes] = []
         self.buffered = 0

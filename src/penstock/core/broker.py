@@ -3,13 +3,13 @@
 import dataclasses
 from collections import deque
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import structlog
 
 from penstock._kernels.batch import Batch
 from penstock._kernels.topics import TopicTable
-from penstock.core.access import Action, Principal
+from penstock.core.access import ANYONE, Action, Principal
 from penstock.core.answers import FailureEncoder, is_safe
 from penstock.core.catch_up import CatchUp
 from penstock.core.counters import Counters, TopicCounts
@@ -34,6 +34,7 @@ from penstock.limits import (
     SESSIONS_MAX,
     SUBSCRIPTIONS_MAX,
 )
+from penstock.memory import MemoryBudget
 from penstock.model import is_publishable
 from penstock.ports import Clock, Link, LogReader, LogWriter, Prepared, Receipt, Record
 from penstock.replay import AtOffset, Start, split_replay
@@ -43,6 +44,9 @@ __all__ = ["Broker", "BrokerSettings"]
 log = structlog.get_logger("penstock.broker")
 
 _T = TypeVar("_T")
+
+ANONYMOUS_NAMES: Final = frozenset({"anonymous", ANYONE.name})
+"""Principals that many clients share: their memory counts for their addresses only."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -72,8 +76,10 @@ class Broker:
         reader: LogReader | None = None,
         clock: Clock,
         settings: BrokerSettings | None = None,
+        memory: MemoryBudget | None = None,
     ) -> None:
         self.settings = settings or BrokerSettings()
+        self.memory = memory or MemoryBudget()
         self.log = log
         self.reader = reader
         self.clock = clock
@@ -144,6 +150,7 @@ class Broker:
             opened_at=self.log.next_offset,
             since_us=self.clock.now_us(),
         )
+        link.account.identify(None if principal.name in ANONYMOUS_NAMES else principal.name)
         self.sessions.add(session)
         self.counters.sessions_opened[encoding.protocol] += 1
         return session
@@ -313,9 +320,16 @@ class Broker:
         session.messages_received += count
         if self.catch_up is not None:
             self.catch_up.last_commit = receipt.commit
-        if self.log.crowded and session not in self._paused_publishers:
+        self.pause_for_log(session)
+
+    def pause_for_log(self, session: Session) -> bool:
+        """Pause a session while the log's backlog is full; return whether it is."""
+        if not self.log.crowded:
+            return False
+        if session not in self._paused_publishers:
             self._paused_publishers[session] = None
             session.link.pause()
+        return True
 
     def _fan_out(self, sender: Session | None, batch: Batch, receipt: Receipt) -> None:
         """Deliver the rows of `batch` to all subscribers."""
@@ -342,7 +356,7 @@ class Broker:
             if frames is None:
                 frames, count = self._encode(audience, batch)
             if feed is not None:
-                feed.enqueue(frames, count)
+                feed.enqueue(frames, count, receiver.link.account)
                 continue
             if self._write(receiver, frames, count):
                 reached += 1
@@ -371,7 +385,7 @@ class Broker:
     def _write(self, session: Session, frames: bytes, count: int) -> bool:
         """Write `count` messages to one client; drop them and return False if it is too slow."""
         link = session.link
-        if link.buffered > self.settings.out_buffer_bytes_max:
+        if link.buffered > self.settings.out_buffer_bytes_max or link.account.overdrawn:
             protocol = session.encoding.protocol
             if self.settings.disconnect_slow_consumers:
                 if not session.dropped:  # count it once: closing may take a while

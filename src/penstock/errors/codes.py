@@ -28,6 +28,7 @@ class ErrorCode(enum.StrEnum):
     HOOK_REFUSED = "hook-refused"
     HOOK_TIMEOUT = "hook-timeout"
     AUTHENTICATION_FAILED = "authentication-failed"
+    MEMORY_EXHAUSTED = "memory-exhausted"
     # The log
     LOG_UNAVAILABLE = "log-unavailable"
     OFFSET_BELOW_HORIZON = "offset-below-horizon"

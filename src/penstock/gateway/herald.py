@@ -8,10 +8,12 @@ from penstock.core.sessions import Session
 from penstock.errors import (
     BrokerFull,
     CallerError,
+    FrameTooLarge,
     HookRefused,
     HookTimeout,
     LogError,
     LogUnavailable,
+    MemoryExhausted,
     NotAllowed,
     OutOfSequence,
     PeerError,
@@ -114,7 +116,7 @@ class HeraldGateway(Gateway):
 
     def refuse_publish(self, packet: herald.Publish, error: PeerError | CallerError) -> None:  # noqa: ARG002
         """See the base class."""
-        if isinstance(error, TooManyMessages):
+        if isinstance(error, TooManyMessages | MemoryExhausted):
             self._error(ErrorCode.RATE_LIMIT_EXCEEDED)
             return
         refused = isinstance(error, NotAllowed | HookRefused | HookTimeout)
@@ -136,6 +138,10 @@ class HeraldGateway(Gateway):
         """See the base class: a wrong magic has no answer."""
         if isinstance(error, herald.HeraldError):
             self._error(error.answer)
+        elif isinstance(error, MemoryExhausted):
+            self._error(ErrorCode.RATE_LIMIT_EXCEEDED)
+        elif isinstance(error, FrameTooLarge):
+            self._error(ErrorCode.MALFORMED_MESSAGE)
 
     def _open(self, client_id: str, channels: bytes, *, subscribe: bool) -> None:
         """Process a handshake: all channels must exist and be allowed."""

@@ -13,6 +13,7 @@ from penstock.errors import (
     HookRefused,
     HookTimeout,
     LogUnavailable,
+    MemoryExhausted,
     NotSubscribed,
     OutOfSequence,
     PeerError,
@@ -317,7 +318,7 @@ def _code(error: PeerError | CallerError) -> ErrorCode:
             return ErrorCode.MIDDLEWARE_REFUSED
         case HookTimeout():
             return ErrorCode.MIDDLEWARE_TIMEOUT
-        case TopicTableFull() | LogUnavailable():
+        case TopicTableFull() | LogUnavailable() | MemoryExhausted():
             return ErrorCode.SERVER_EXCEPTION
         case _:
             return ErrorCode.BAD_REQUEST

@@ -20,7 +20,13 @@ from penstock.ports import Receipt
 from penstock.replay import split_replay
 from penstock.wire import rheos1, rheos2
 from penstock.wire.decoder import Rejected
-from penstock.wire.rheos import AckCode, DuplicateTopic, OpCode, TopicNotFound
+from penstock.wire.rheos import (
+    HEADER_BYTES,
+    AckCode,
+    DuplicateTopic,
+    OpCode,
+    TopicNotFound,
+)
 
 __all__ = ["RheosGateway", "RheosRequest", "RheosShared"]
 
@@ -68,6 +74,19 @@ class RheosGateway(Gateway):
             if self.session is None:
                 return start  # a hook is awaited: process the request again afterwards
         return super()._process_packet(packet, data, start, end)
+
+    def frame_began(self, frame_view: memoryview) -> None:
+        """See the base class: there is no handshake, so a client is anonymous from its header on.
+
+        Its first request may be as long as any other, but only where anonymous clients are allowed.
+        """
+        if len(frame_view) < HEADER_BYTES or self.link.account.authenticated:
+            return
+        if self.options.anonymous is None:
+            self.log_refused_client(NO_CREDENTIALS)
+            self._refuse_client()
+        else:
+            self.link.account.identify(None)
 
     def _open_session(self, client_id: bytes) -> None:
         """Open a session, if the listener allows anonymous clients."""

@@ -2,6 +2,8 @@
 
 from typing import Protocol as Port
 
+from penstock.memory import Account
+
 __all__ = ["Clock", "Handler", "Link"]
 
 
@@ -17,6 +19,9 @@ class Clock(Port):
 
 class Link(Port):
     """The broker's end of a connection: a transport provides it, a gateway uses it."""
+
+    account: Account
+    """The memory that the connection holds."""
 
     @property
     def connection(self) -> int:
@@ -67,6 +72,9 @@ class Handler(Port):
 
     def drained(self) -> None:
         """Continue sending: the link is no longer congested."""
+
+    def starved(self) -> None:
+        """Refuse the incomplete frame of the peer, which finds no memory, and close the link."""
 
     def ended(self) -> None:
         """Handle half-close: the peer sends nothing more, but may still read.

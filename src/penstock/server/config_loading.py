@@ -16,6 +16,7 @@ from penstock.errors import BadAddress
 from penstock.server.config import Config, Durability, HttpConfig, ListenerConfig
 from penstock.server.config_checks import check
 from penstock.server.config_environment import CONFIG_VARIABLE, read_environment
+from penstock.server.system_memory import default_memory_bytes
 from penstock.settings import (
     Problems,
     TomlFile,
@@ -95,6 +96,8 @@ def load_sources(
     settings |= read_environment(environment, problems)
     settings |= _read_options(options or {}, problems)
     _set_default_addresses(settings, problems)
+    if not settings.get("limits.memory_bytes_max"):
+        settings["limits.memory_bytes_max"] = default_memory_bytes()
     config = build(Config, settings)
     check(config, problems)
     problems.raise_found()

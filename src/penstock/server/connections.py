@@ -2,17 +2,19 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
+from typing import Final, cast
 
 import structlog
 
 from penstock.core.broker import Broker
+from penstock.errors import MemoryExhausted
 from penstock.gateway.detector import handler_for
 from penstock.gateway.options import GatewayOptions
 from penstock.limits import SESSIONS_MAX
+from penstock.memory import Account, Holder
 from penstock.ports import Handler, Link
 
-__all__ = ["BaseListener", "ConnectionLimit"]
+__all__ = ["BaseListener", "ConnectionLimit", "peer_address"]
 
 log = structlog.get_logger("penstock.listener")
 
@@ -46,6 +48,11 @@ class ConnectionLimit:
 
 class BaseListener:
     """Base of all listeners: admits, counts and closes connections."""
+
+    own_bytes = 0
+    """Memory of one connection above the usual."""
+    trusted = False
+    """Whether its clients need no handshake and have no share of their address."""
 
     def __init__(
         self,
@@ -89,9 +96,30 @@ class BaseListener:
             self.refused(link.peer, "too many connections", connection=link.connection)
             link.abort()
             return _REFUSED
+        try:
+            link.account = self._open_account(link)
+        except MemoryExhausted as error:
+            self._connection_limit.release()
+            self.refused(link.peer, f"no memory ({error.share})", connection=link.connection)
+            link.abort()
+            return _REFUSED
         self._links.add(link)
         self._empty.clear()
         return new_handler()
+
+    def _open_account(self, link: Link) -> Account:
+        """Open the account of a connection; raise MemoryExhausted."""
+        if self.trusted:
+            account = self._broker.memory.open()
+        else:
+            account = self._broker.memory.open(
+                peer_address(link.peer),
+                # The detector of protocols has a copy of the first bytes.
+                handshake_bytes_max=2 * self._options.handshake_bytes_max,
+                own_bytes=self.own_bytes,
+            )
+        account.holder = cast("Holder", link)
+        return account
 
     def connected(self, link: Link) -> Handler:
         """Count a new connection; return its first handler."""
@@ -117,6 +145,11 @@ class BaseListener:
         return True
 
 
+def peer_address(peer: str) -> str:
+    """Return the address of a peer: its host, or the path of a socket file."""
+    return peer if "/" in peer else peer.rpartition(":")[0] or peer
+
+
 class _RefusedHandler:
     """The handler of a refused connection: ignores everything."""
 
@@ -127,6 +160,9 @@ class _RefusedHandler:
         pass
 
     def drained(self) -> None:
+        pass
+
+    def starved(self) -> None:
         pass
 
     def lost(self, reason: str) -> None:

@@ -12,6 +12,7 @@ import structlog
 
 from penstock.errors import OperatorError
 from penstock.gateway.options import GatewayOptions
+from penstock.limits import INPUT_GROWTH_BYTES_MAX, MEMORY_BLOCK_BYTES
 from penstock.server.config import PROTOCOL_LIMITS, Config
 from penstock.server.config_reload import reload
 from penstock.server.credentials import Authenticator
@@ -95,6 +96,14 @@ class Running:
                 session.link.close()
         log.info("reloaded", changed=list(reloaded.changed), needs_restart=waiting)
 
+    def _frame_limit(self, name: str) -> int:
+        """Return a limit of a protocol; no frame may be larger than the memory of one client."""
+        limit: int = getattr(self.config.limits, name)
+        if not name.endswith("bytes_max"):
+            return limit
+        room = self.server.broker.memory.account_bytes_max - INPUT_GROWTH_BYTES_MAX
+        return min(limit, room - 2 * MEMORY_BLOCK_BYTES)
+
     def _options(self, address: Address | None) -> GatewayOptions:
         """Return the options of a listener; `address` is None for the broker's own programs."""
         limits = self.config.limits
@@ -105,7 +114,7 @@ class Running:
             handshake_seconds_max=limits.handshake_seconds_max,
             messages_per_second_max=limits.messages_per_second_max or None,
             handshake_bytes_max=limits.handshake_bytes_max,
-            frame_limits={name: getattr(limits, name) for name in PROTOCOL_LIMITS},
+            frame_limits={name: self._frame_limit(name) for name in PROTOCOL_LIMITS},
             herald_replay=self.config.herald_replay,
         )
 
@@ -130,6 +139,7 @@ async def serve(
         channels=config.channels,
         connections_max=config.limits.connections_max,
         storage=open_storage(config),
+        memory=config.new_memory_budget(),
     )
     running = Running(config, server, Authenticator(config))
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -13,6 +13,7 @@ from penstock.core.broker import Broker, BrokerSettings
 from penstock.errors import CallerError, CannotListen
 from penstock.gateway.options import GatewayOptions
 from penstock.limits import SESSIONS_MAX
+from penstock.memory import MemoryBudget, Purpose
 from penstock.ports import Storage
 from penstock.server.clock import SystemClock
 from penstock.server.connections import ConnectionLimit
@@ -44,6 +45,7 @@ class Server:
         storage: Storage | None = None,
         channels: Mapping[int, str] | None = None,
         connections_max: int = SESSIONS_MAX,
+        memory: MemoryBudget | None = None,
     ) -> None:
         """Without a storage, messages are kept in memory only until they are delivered."""
         self.storage = storage or MemoryLog()
@@ -52,12 +54,14 @@ class Server:
             reader=self.storage if self.storage.keeps_history else None,
             clock=SystemClock(),
             settings=settings,
+            memory=memory,
         )
         names = channels or {channel: f"channel/{channel}" for channel in range(256)}
         for channel, name in names.items():
             self.broker.topics.bind_channel(channel, name)
         self._restore_topics()
         self._buffer = ReceiveBuffer()
+        self.broker.memory.on_short = self._buffer.narrow
         self._connection_limit = ConnectionLimit(connections_max)
         self.http = HttpContext(
             self.broker, self.storage, lambda: self._connection_limit.connections
@@ -65,6 +69,7 @@ class Server:
         self._listeners: list[Listener] = []
         self._flights: list[FlightListener] = []
         self._ticking: asyncio.TimerHandle | None = None
+        self._log_bytes = 0  # reserved for the log's backlog
 
     def _restore_topics(self) -> None:
         """Intern the topics that the storage knows from earlier runs."""
@@ -78,6 +83,14 @@ class Server:
     async def start(self) -> None:
         """Start the storage and the timers."""
         self.storage.attach(self.broker.topics, self.broker.settle)
+        loop = asyncio.get_running_loop()
+
+        def post(work: Callable[[], None]) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(work)
+
+        self.broker.memory.post = post
+        self._log_bytes = self.broker.memory.fixed(Purpose.LOG)
         self._tick()
 
     async def listen(self, address: Address, *, options: GatewayOptions | None = None) -> Address:
@@ -162,9 +175,16 @@ class Server:
             self._ticking.cancel()
         self.storage.close()
 
+    def _count_memory(self) -> None:
+        """Update the budget: the log's backlog may exceed its limit by what was read before."""
+        memory = self.broker.memory
+        memory.level(Purpose.LOG, max(self._log_bytes, self.storage.waiting_bytes))
+        memory.tick(self.broker.clock.monotonic())
+
     def _tick(self) -> None:
         try:
             self.broker.timers.run_due()
+            self._count_memory()
         except Exception:  # one broken timer must not stop the others
             logger.exception("timer failed")
         self._ticking = asyncio.get_running_loop().call_later(TICK_SECONDS, self._tick)

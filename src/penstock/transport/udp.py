@@ -20,6 +20,7 @@ from penstock.limits import (
     UDP_SOCKET_BUFFER_BYTES,
     UDP_WAITING_BYTES_MAX,
 )
+from penstock.memory import Account, Purpose, unlimited_account
 from penstock.model import ByteOrder
 from penstock.ports import Handler
 from penstock.transport.links import next_connection_number
@@ -80,6 +81,7 @@ class DatagramSession:
         "_receiving",
         "_waiting",
         "_waiting_bytes",
+        "account",
         "address",
         "connection",
         "handler",
@@ -101,6 +103,7 @@ class DatagramSession:
         self._waiting_bytes = 0
         self._handshake: bytes | None = None
         self._handshake_acks: dict[bytes, bytes] = {}
+        self.account: Account = unlimited_account()
         self.address = address
         self.order: ByteOrder = order
         self.connection = next_connection_number()
@@ -117,6 +120,9 @@ class DatagramSession:
         if self._pauses or self._receiving:
             if self._waiting_bytes + len(datagram) > UDP_WAITING_BYTES_MAX:
                 self._endpoint.owner.datagram_dropped("session is paused")
+                return
+            if not self.account.hold(Purpose.INPUT, self._waiting_bytes + len(datagram)):
+                self._endpoint.owner.datagram_dropped("no memory")
                 return
             self._waiting.append(datagram)
             self._waiting_bytes += len(datagram)
@@ -196,7 +202,16 @@ class DatagramSession:
         while self._waiting and not (self._pauses or self._closing or self._receiving):
             datagram = self._waiting.popleft()
             self._waiting_bytes -= len(datagram)
+            self.account.hold(Purpose.INPUT, self._waiting_bytes)
             self._take(datagram)
+
+    def measure(self) -> int:
+        """See memory.Holder: the socket's buffer belongs to all sessions."""
+        return 0
+
+    def evict(self) -> None:
+        """See memory.Holder."""
+        self.abort()
 
     def close(self) -> None:
         """See ports.Link; send DISCONNECT unless the peer's own datagram caused the close."""
@@ -342,6 +357,7 @@ class DatagramEndpoint(asyncio.DatagramProtocol):
         handler, session.handler = session.handler, None
         if self._sessions.get(session.address) is session:
             del self._sessions[session.address]
+        session.account.close()
         if handler is not None:
             handler.lost(reason)
             self.owner.closed(session)

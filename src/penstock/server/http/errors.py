@@ -9,6 +9,7 @@ from penstock.errors import (
     InvalidPattern,
     InvalidTopicName,
     LogUnavailable,
+    MemoryExhausted,
     NotAllowed,
     PenstockError,
     TooManyMessages,
@@ -40,6 +41,7 @@ _STATUS: Final[dict[type[PenstockError], int]] = {
     TooManyMessages: 429,
     TopicTableFull: 503,
     LogUnavailable: 503,
+    MemoryExhausted: 503,
     HookTimeout: 503,
 }
 

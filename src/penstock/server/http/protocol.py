@@ -16,6 +16,7 @@ from penstock.limits import (
     HTTP_HEAD_BYTES_MAX,
     HTTP_IDLE_SECONDS_MAX,
 )
+from penstock.memory import Account, Purpose
 
 __all__ = ["HttpConnection", "HttpSettings"]
 
@@ -57,10 +58,14 @@ class HttpConnection(H11Protocol):
         *,
         connection: int,
         peer: str,
+        account: Account,
         closed: Callable[["HttpConnection"], None],
     ) -> None:
-        super().__init__(settings.config, settings.state, {"connection": connection})
+        state = {"connection": connection, "account": account}
+        super().__init__(settings.config, settings.state, state)
         self.connection = connection
+        self.account = account
+        self._head_bytes = 0
         self.peer = peer
         self._closed = closed
         self._deadline: asyncio.TimerHandle | None = None
@@ -68,10 +73,19 @@ class HttpConnection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Process bytes; abort if the head of a request is not complete in time."""
         super().data_received(data)
+        self._hold_input(len(data))
         if not self._idle:
             self._forget_deadline()
         elif self._deadline is None:
             self._deadline = self.loop.call_later(HANDSHAKE_SECONDS_MAX, self.abort)
+
+    def _hold_input(self, size: int) -> None:
+        """Hold the head of a request, or the part of its body that is not processed yet."""
+        cycle: Any = self.cycle
+        self._head_bytes = self._head_bytes + size if self._idle else 0
+        waiting = 0 if cycle is None else len(cycle.body)
+        if not self.account.hold(Purpose.INPUT, self._head_bytes + waiting):
+            self.abort()
 
     def on_response_complete(self) -> None:
         """Wait for the next request."""
@@ -88,6 +102,7 @@ class HttpConnection(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel the deadline and report the end to the owner."""
         self._forget_deadline()
+        self.account.close()
         try:
             super().connection_lost(exc)
         finally:
