@@ -155,6 +155,8 @@ MEMORY_TLS_BYTES: Final = 128 * KIB
 """Drawn for a TLS connection in addition: buffers of the TLS library and of the event loop."""
 MEMORY_STALL_SECONDS_MAX: Final = 10.0
 """Time in which a connection must move a block; else it is cut if others wait for its memory."""
+MEMORY_UNFAIR_SECONDS_MAX: Final = 2.0
+"""The same, if its address or principal holds twice as much as that of a client that waits."""
 MEMORY_WAIT_SECONDS_MAX: Final = 30.0
 """Time that a connection with an unfinished frame waits for memory; then it is refused."""
 MEMORY_SWEEP_SECONDS: Final = 1.0

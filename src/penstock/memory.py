@@ -27,6 +27,7 @@ from penstock.limits import (
     MEMORY_STALL_SECONDS_MAX,
     MEMORY_SWEEP_SECONDS,
     MEMORY_UNAUTHENTICATED_SHARE,
+    MEMORY_UNFAIR_SECONDS_MAX,
 )
 
 __all__ = [
@@ -43,7 +44,9 @@ __all__ = [
 _UNLIMITED: Final = 1 << 62
 _SLACK_BYTES: Final = 4 * MEMORY_BLOCK_BYTES
 """Unused bytes that an account keeps until the next sweep."""
-_SHORT: Final = 7 / 8
+_SMALL_SHARE: Final = 1 / 8
+"""Part of the budget for new connections and for the first block of each."""
+_SHORT: Final = 3 / 4
 """Part of the budget above which the broker reads in small pieces."""
 
 
@@ -97,14 +100,18 @@ class Holder(Protocol):
 
 
 class Share:
-    """A part of the budget: its limit and its use, in bytes."""
+    """A part of the budget: its limit and its use, in bytes.
 
-    __slots__ = ("key", "limit", "used", "users")
+    `large` is the use without the first block of each connection.
+    """
+
+    __slots__ = ("key", "large", "limit", "used", "users")
 
     def __init__(self, key: str, limit: int) -> None:
         self.key = key
         self.limit = limit
         self.used = 0
+        self.large = 0
         self.users = 0
 
 
@@ -194,8 +201,8 @@ class Account:
 
     def ever_fits(self, size: int) -> bool:
         """Return whether `size` bytes could be held if all others held nothing."""
-        shares = [share.limit for share in self.shares]
-        return size + MEMORY_CONNECTION_BYTES <= min(self.bytes_max, *shares, _UNLIMITED)
+        room = self._budget.account_bytes_max if self.shares else _UNLIMITED
+        return size + MEMORY_CONNECTION_BYTES <= min(self.bytes_max, room)
 
     def wait(
         self,
@@ -231,22 +238,26 @@ class Account:
             return MEMORY_CONNECTION_BYTES
         return -(-needed // MEMORY_BLOCK_BYTES) * MEMORY_BLOCK_BYTES
 
-    def restart_stall(self) -> None:
+    def idle_seconds(self, now: float) -> float:
+        """Measure the account; return the time since it moved a block, 0 if it holds little."""
+        if self.holder is None:
+            return 0.0
+        moved = self.holder.measure()
+        if self.held - self.sizes[Purpose.CONNECTIONS] <= MEMORY_BLOCK_BYTES:
+            self._moved_at = 0.0
+            return 0.0
+        if moved - self._moved >= MEMORY_BLOCK_BYTES or not self._moved_at:
+            self._moved, self._moved_at = moved, now
+        return now - self._moved_at
+
+    def forget_progress(self) -> None:
         """Measure progress anew: the account holds little."""
         self._moved_at = 0.0
 
-    def stalled(self, now: float) -> bool:
-        """Measure the account; return whether it moved too little for too long."""
-        if self.holder is None:
-            return False
-        moved = self.holder.measure()
-        if self.held - self.sizes[Purpose.CONNECTIONS] <= MEMORY_BLOCK_BYTES:
-            self.restart_stall()
-            return False
-        if moved - self._moved >= MEMORY_BLOCK_BYTES or not self._moved_at:
-            self._moved, self._moved_at = moved, now
-            return False
-        return now - self._moved_at >= MEMORY_STALL_SECONDS_MAX
+    @property
+    def share_bytes(self) -> int:
+        """The most that a share of the account holds, without the first block of connections."""
+        return max((share.large for share in self.shares[1:]), default=self.granted)
 
 
 class Draw:
@@ -301,6 +312,7 @@ class MemoryBudget:
         self._unauthenticated = Share("unauthenticated", int(bytes_max * unauthenticated_share))
         self._shares: dict[str, Share] = {}  # of addresses and principals, while they are used
         self._fixed = [0] * _PURPOSES  # reserved and drawn, without an account
+        self._reserved = 0
         self._accounts: dict[Account, None] = {}
         self._large: dict[Account, None] = {}  # accounts with more than one block
         self._round: list[Account] = []  # accounts still to be measured in this round
@@ -340,8 +352,9 @@ class MemoryBudget:
 
     @property
     def account_bytes_max(self) -> int:
-        """The most that one connection can ever hold: the share of its address or principal."""
-        return min(self._address_bytes_max, self._principal_bytes_max)
+        """The most that one connection can ever hold: a share, and not more than is then free."""
+        free = self._whole.limit - int(self._whole.limit * _SMALL_SHARE) - self._reserved
+        return min(self._address_bytes_max, self._principal_bytes_max, free // 2)
 
     def fixed(self, purpose: Purpose) -> int:
         """Return the bytes of a purpose that belong to no connection."""
@@ -374,8 +387,9 @@ class MemoryBudget:
         with self._lock:
             if self._whole.used + size > self._whole.limit:
                 raise MemoryExhausted(self._whole.key)
-            self._whole.used += size
+            self._add((self._whole,), size)
             self._fixed[purpose] += size
+            self._reserved += size
 
     def draw(
         self, purpose: Purpose, size: int = 0, *, address: str = "", principal: str = ""
@@ -423,7 +437,7 @@ class MemoryBudget:
     def level(self, purpose: Purpose, size: int) -> None:
         """Set memory without an account that cannot be refused, such as the log's backlog."""
         with self._lock:
-            self._whole.used += size - self._fixed[purpose]
+            self._add((self._whole,), size - self._fixed[purpose])
             self._fixed[purpose] = size
 
     # --- Accounts ---------------------------------------------------------------------------------
@@ -469,15 +483,13 @@ class MemoryBudget:
             self.refusals["handshake"] += 1
             return False
         with self._lock:
-            # The first block of a connection may exceed a share: a client with large buffers
-            # leaves room for small ones of clients at the same address.
-            first = needed - account.sizes[Purpose.CONNECTIONS] <= MEMORY_BLOCK_BYTES
+            first = target <= MEMORY_BLOCK_BYTES
             full = self._full(account.shares, grown, first=first)
             if full is not None:
                 self._refused = full
                 self.refusals[_kind(full)] += 1
                 return False
-            self._add(account.shares, grown)
+            self._change(account.shares, account.granted, target)
             account.granted = target
         if not first:
             self._large[account] = None
@@ -494,7 +506,7 @@ class MemoryBudget:
         """Draw for an account beyond the limits."""
         target = self._target(account, needed)
         with self._lock:
-            self._add(account.shares, target - account.granted)
+            self._change(account.shares, account.granted, target)
             account.granted = target
         self._large[account] = None
         account.overdrawn = True
@@ -505,12 +517,12 @@ class MemoryBudget:
         target = account.room_of(needed)
         if target < account.granted:
             with self._lock:
-                self._add(account.shares, target - account.granted)
+                self._change(account.shares, account.granted, target)
                 account.granted = target
             account.overdrawn = False
             if target <= MEMORY_BLOCK_BYTES:
                 self._large.pop(account, None)
-                account.restart_stall()
+                account.forget_progress()
             self._released()
 
     def identify(self, account: Account, principal: str | None) -> None:
@@ -524,17 +536,17 @@ class MemoryBudget:
         with self._lock:
             if principal is not None:
                 kept.append(self._share("principal", principal))
-            self._add(before, -account.granted)
+            self._change(before, account.granted, 0)
             self._leave(tuple(share for share in before if share not in kept))
             account.shares = tuple(kept)
-            self._add(account.shares, account.granted)
+            self._change(account.shares, 0, account.granted)
 
     def close(self, account: Account) -> None:
         """Return all memory of an account."""
         self._accounts.pop(account, None)
         self._stop_waiting(account)
         with self._lock:
-            self._add(account.shares, -account.granted)
+            self._change(account.shares, account.granted, 0)
             account.granted = 0
             account.held = 0
             account.sizes = [0] * _PURPOSES
@@ -561,17 +573,23 @@ class MemoryBudget:
             self.post(self._serve_waiters)
 
     def _serve_waiters(self) -> None:
-        """Give memory to the accounts that wait, the first first."""
+        """Give memory to the accounts that wait: small shares first, then in order of arrival.
+
+        An account whose share was used up for another in this pass is not tried.
+        """
         self._posted = False
         self._check_short()
-        for key, (waiter, _) in list(self._waiters.items()):
-            if key not in self._waiters:
+        full: set[Share] = set()
+        waiting = sorted(self._waiters.items(), key=lambda item: item[0][0].share_bytes)
+        for key, (waiter, _) in waiting:
+            account = key[0]
+            if key not in self._waiters or not full.isdisjoint(account.shares[1:]):
                 continue
-            if key[0].hold(waiter.purpose, waiter.size):
+            if account.hold(waiter.purpose, waiter.size):
                 self._waiters.pop(key, None)
                 waiter.then()
-            elif self._refused is self._whole:
-                return  # later ones do not overtake it
+            else:
+                full.update(account.shares[1:])
 
     def _check_short(self) -> None:
         short = self._whole.used > self._whole.limit * _SHORT
@@ -600,10 +618,11 @@ class MemoryBudget:
 
     def _sweep(self, now: float) -> None:
         """Cut connections without progress for which others wait, the largest first."""
-        stalled = sorted(
-            (each for each in list(self._large) if each.stalled(now)),
-            key=lambda account: account.granted,
-        )
+        idle = {
+            account: seconds
+            for account in list(self._large)
+            if (seconds := account.idle_seconds(now)) >= MEMORY_UNFAIR_SECONDS_MAX
+        }
         self._serve_waiters()
         for (account, purpose), (waiter, since) in list(self._waiters.items()):
             if (account, purpose) not in self._waiters:
@@ -611,12 +630,34 @@ class MemoryBudget:
             needed = account.held + waiter.size - account.size(purpose)
             grown = self._target(account, needed) - account.granted
             full = self._full(account.shares, grown)
-            found = [each for each in stalled if full in each.shares and not each.closed]
-            if found:
-                stalled.remove(found[-1])
-                self._evict(found[-1])
-            elif waiter.seconds_max is not None and now - since >= waiter.seconds_max:
+            evicted = full is not None and self._evict_idle(idle, account, full, grown)
+            if not evicted and waiter.seconds_max is not None and now - since >= waiter.seconds_max:
                 self._evict(account)
+
+    def _evict_idle(
+        self, idle: dict[Account, float], waiting: Account, full: Share, size: int
+    ) -> bool:
+        """Evict the largest idle accounts of a share until it has room; return False if none is.
+
+        They must be idle for MEMORY_STALL_SECONDS_MAX; for MEMORY_UNFAIR_SECONDS_MAX only, if their
+        share holds more than twice as much as that of the account that waits.
+        """
+        lacking = self._over(full, size)
+        fair = 2 * (waiting.share_bytes + size)
+        found = [
+            account
+            for account, seconds in idle.items()
+            if full in account.shares
+            and not account.closed
+            and (seconds >= MEMORY_STALL_SECONDS_MAX or account.share_bytes > fair)
+        ]
+        for account in sorted(found, key=lambda each: each.granted, reverse=True):
+            if lacking <= 0:
+                break
+            lacking -= account.granted
+            del idle[account]
+            self._evict(account)
+        return bool(found)
 
     def _evict(self, account: Account) -> None:
         self._stop_waiting(account)
@@ -647,19 +688,41 @@ class MemoryBudget:
         """Return the bytes to draw: whole blocks, but before authentication not above the limit."""
         return max(min(account.room_of(needed), account.bytes_max), needed)
 
-    @staticmethod
-    def _full(shares: tuple[Share, ...], size: int, *, first: bool = False) -> Share | None:
+    def _full(self, shares: tuple[Share, ...], size: int, *, first: bool = False) -> Share | None:
         """Return a share without room for `size` more bytes, None if all have room."""
-        for number, share in enumerate(shares):
-            limit = share.limit if number == 0 or not first else 2 * share.limit
-            if share.used + size > limit:
-                return share
-        return None
+        return next((share for share in shares if self._over(share, size, first=first) > 0), None)
+
+    def _over(self, share: Share, size: int, *, first: bool = False) -> int:
+        """Return the bytes that a share lacks for `size` more; 0 or less if it has room.
+
+        The first block of a connection may exceed the share of its address, and use the part of
+        the budget that is kept for small ones. Other draws leave as much free as their share holds:
+        so there is room for those who hold little, however many hold much.
+        """
+        whole = self._whole
+        if share is self._unauthenticated:
+            return share.used + size - share.limit
+        if first:
+            return share.used + size - (whole.limit if share is whole else 2 * share.limit)
+        free = whole.limit - int(whole.limit * _SMALL_SHARE) - whole.large - size
+        if share is whole:
+            return max(-free, share.used + size - whole.limit)
+        return share.large + size - min(share.limit, free)
+
+    @staticmethod
+    def _change(shares: tuple[Share, ...], before: int, after: int) -> None:
+        """Count the change of an account's draw."""
+        large = max(after - MEMORY_BLOCK_BYTES, 0) - max(before - MEMORY_BLOCK_BYTES, 0)
+        for share in shares:
+            share.used += after - before
+            share.large += large
 
     @staticmethod
     def _add(shares: tuple[Share, ...], size: int) -> None:
+        """Count a draw without an account: all of it is large."""
         for share in shares:
             share.used += size
+            share.large += size
 
 
 def _kind(share: Share) -> str:

@@ -3,6 +3,7 @@
 import dataclasses
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import structlog
@@ -29,6 +30,7 @@ from penstock.errors import (
 )
 from penstock.limits import (
     HOLD_SECONDS_MAX,
+    MEMORY_BLOCK_BYTES,
     OUT_BUFFER_BYTES_MAX,
     RESUME_SECONDS_MAX,
     SESSIONS_MAX,
@@ -355,6 +357,15 @@ class Broker:
                 continue
             if frames is None:
                 frames, count = self._encode(audience, batch)
+            if (
+                len(frames) > MEMORY_BLOCK_BYTES
+                and feed is None
+                and catch_up is not None
+                and not receiver.link.account.has_room(len(frames))
+            ):
+                catch_up.fall_behind(receiver, first)
+                self.timers.after(0.0, partial(catch_up.wake, receiver))
+                continue
             if feed is not None:
                 feed.enqueue(frames, count, receiver.link.account)
                 continue

@@ -152,7 +152,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         with memoryview(own) as whole, whole[:filled] as view:
             taken = self._offer(view)
             if 0 < taken < filled:
-                self._keep(view[taken:])
+                self._keep(view[taken:], large=False)
         if taken == filled:
             self._release_input()
         elif not taken:
@@ -239,7 +239,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         """Offer `view` to the handler and keep what it does not take."""
         taken = self._offer(view)
         if taken < len(view):
-            self._keep(view[taken:])
+            self._keep(view[taken:], large=not taken)
         elif self._input_held:
             self._release_input()
 
@@ -255,27 +255,32 @@ class StreamConnection(asyncio.BufferedProtocol):
             self.abort()
         return len(view) if self._closing else taken
 
-    def _keep(self, rest: memoryview) -> None:
-        """Keep the bytes of an incomplete frame; if they find no memory, stop reading."""
+    def _keep(self, rest: memoryview, *, large: bool) -> None:
+        """Keep the bytes of an incomplete frame; if they find no memory, stop reading.
+
+        A frame that is `large`, because a whole read is part of it, gets a buffer of its own: then
+        no more is read than the account holds.
+        """
         size = len(rest)
-        if size <= REST_BYTES_MAX:
+        if (size <= _FREE_BYTES and not large) or self._pauses:
             self._rest = bytes(rest)
-            if size > _FREE_BYTES:
+            if size > _FREE_BYTES or self._input_held:
                 self._input_held = True
-                if not self.account.hold(Purpose.INPUT, size):
-                    self._starve(size)
-            elif self._input_held:
-                self._release_input()
+                self.account.force(Purpose.INPUT, size)
             return
-        capacity = size + min(size, INPUT_GROWTH_BYTES_MAX)
         self._input_held = True
-        if self.account.hold(Purpose.INPUT, capacity):
+        capacity = size
+        if large or size > REST_BYTES_MAX:
+            capacity = size + min(max(size, _FREE_BYTES), INPUT_GROWTH_BYTES_MAX)
+        if not self.account.hold(Purpose.INPUT, capacity):
+            self._rest = bytes(rest)
+            self._starve(capacity)
+        elif capacity == size:
+            self._rest = bytes(rest)
+        else:
             self._own_buffer = bytearray(capacity)
             self._own_buffer[:size] = rest
             self._own_filled = size
-        else:
-            self._rest = bytes(rest)
-            self._starve(capacity)
 
     def _enlarge(self, full: bytearray) -> None:
         """Replace the full buffer of an incomplete frame; if there is no memory, stop reading."""

@@ -231,6 +231,7 @@ class WebSocketLink:
     def evict(self) -> None:
         """See memory.Holder: refuse unfinished input, or abort a peer that does not read."""
         handler = self._input.handler
+        self._connection.pause_memory()
         if handler is None or self._closing or not self.account.size(Purpose.INPUT):
             self.abort()
             return

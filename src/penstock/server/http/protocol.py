@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from h11 import SEND_BODY
 from starlette.types import ASGIApp
 from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -66,6 +67,8 @@ class HttpConnection(H11Protocol):
         self.connection = connection
         self.account = account
         self._head_bytes = 0
+        self._received = 0  # bytes since the start
+        account.holder = self
         self.peer = peer
         self._closed = closed
         self._deadline: asyncio.TimerHandle | None = None
@@ -82,10 +85,20 @@ class HttpConnection(H11Protocol):
     def _hold_input(self, size: int) -> None:
         """Hold the head of a request, or the part of its body that is not processed yet."""
         cycle: Any = self.cycle
+        self._received += size
         self._head_bytes = self._head_bytes + size if self._idle else 0
         waiting = 0 if cycle is None else len(cycle.body)
         if not self.account.hold(Purpose.INPUT, self._head_bytes + waiting):
             self.abort()
+
+    def measure(self) -> int:
+        """See memory.Holder; bytes that are not sent are part of the response."""
+        self._hold_input(0)
+        return self._received - self.transport.get_write_buffer_size()
+
+    def evict(self) -> None:
+        """See memory.Holder."""
+        self.abort()
 
     def on_response_complete(self) -> None:
         """Wait for the next request."""
@@ -95,6 +108,8 @@ class HttpConnection(H11Protocol):
     def eof_received(self) -> Any:  # noqa: ANN401
         """On half-close, finish the response. TLS connections cannot half-close."""
         if self._idle or self.transport.get_extra_info("sslcontext") is not None:
+            return None
+        if self.conn.their_state is SEND_BODY:  # the rest of the body cannot come
             return None
         self.cycle.keep_alive = False
         return True
