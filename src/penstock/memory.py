@@ -642,7 +642,7 @@ class MemoryBudget:
         They must be idle for MEMORY_STALL_SECONDS_MAX; for MEMORY_UNFAIR_SECONDS_MAX only, if their
         share holds more than twice as much as that of the account that waits.
         """
-        lacking = self._over(full, size)
+        lacking = max(self._over(share, size) for share in waiting.shares)
         fair = 2 * (waiting.share_bytes + size)
         found = [
             account
@@ -690,7 +690,13 @@ class MemoryBudget:
 
     def _full(self, shares: tuple[Share, ...], size: int, *, first: bool = False) -> Share | None:
         """Return a share without room for `size` more bytes, None if all have room."""
-        return next((share for share in shares if self._over(share, size, first=first) > 0), None)
+        for share in shares:
+            if self._over(share, size, first=first) > 0:
+                lacks_free = (
+                    share.large + size <= share.limit and share is not self._unauthenticated
+                )
+                return self._whole if lacks_free and not first else share
+        return None
 
     def _over(self, share: Share, size: int, *, first: bool = False) -> int:
         """Return the bytes that a share lacks for `size` more; 0 or less if it has room.

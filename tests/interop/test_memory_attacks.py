@@ -196,18 +196,18 @@ def test_websocket_messages_before_the_handshake_hold_little(broker: BudgetedBro
 
 def test_replays_that_are_not_read_stay_within_the_budget(broker: BudgetedBroker) -> None:
     with Honest(broker, b"honest/replay") as honest:
-        honest.exchange(40, size=1 * MIB)
+        honest.exchange(24, size=1 * MIB)
         with contextlib.ExitStack() as stack:
-            for number in range(80):
+            for number in range(60):
                 attacker = stack.enter_context(connect(broker.address, number))
                 attacker.sendall(RHEOS.request(SUBSCRIBE, b"honest/replay@earliest"))
-            exchange_during(honest, 2.0)
+            exchange_during(honest, 1.0)
             check(broker)
             with Client(broker.address, RHEOS) as late:
                 late.socket.settimeout(20)
                 late.request(SUBSCRIBE, b"honest/replay@earliest")
-                _, messages = late.sort(acks=1, deliveries=40)
-                assert [each.payload[:8] for each in messages] == [b"%08d" % n for n in range(40)]
+                _, messages = late.sort(acks=1, deliveries=24)
+                assert [each.payload[:8] for each in messages] == [b"%08d" % n for n in range(24)]
 
 
 def test_subscribers_that_do_not_read_stay_within_the_budget(broker: BudgetedBroker) -> None:
@@ -215,7 +215,7 @@ def test_subscribers_that_do_not_read_stay_within_the_budget(broker: BudgetedBro
         for number in range(60):
             attacker = stack.enter_context(connect(broker.address, number))
             attacker.sendall(RHEOS.request(SUBSCRIBE, b"honest/live"))
-        for _ in range(10):
+        for _ in range(4):
             honest.exchange(8, size=1 * MIB)
         check(broker)
 
