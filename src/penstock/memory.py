@@ -639,6 +639,8 @@ class MemoryBudget:
     ) -> bool:
         """Evict the largest idle accounts of a share until it has room; return False if none is.
 
+        Accounts that wait for memory themselves are evicted only if there are no others.
+
         They must be idle for MEMORY_STALL_SECONDS_MAX; for MEMORY_UNFAIR_SECONDS_MAX only, if their
         share holds more than twice as much as that of the account that waits.
         """
@@ -651,7 +653,9 @@ class MemoryBudget:
             and not account.closed
             and (seconds >= MEMORY_STALL_SECONDS_MAX or account.share_bytes > fair)
         ]
-        for account in sorted(found, key=lambda each: each.granted, reverse=True):
+        waiting_accounts = {key[0] for key in self._waiters}  # the broker does not read them
+        others = [account for account in found if account not in waiting_accounts]
+        for account in sorted(others or found, key=lambda each: each.granted, reverse=True):
             if lacking <= 0:
                 break
             lacking -= account.granted

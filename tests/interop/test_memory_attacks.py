@@ -13,6 +13,7 @@ from typing import Self
 
 import pytest
 
+from penstock.conform.fleximq import encoding as fx
 from tests.support.budgeted import MIB, BudgetedBroker
 from tests.support.live import Peer
 from tests.support.rheos_bytes import CREATE, PUBLISH, SUBSCRIBE, Client, Rheos
@@ -152,7 +153,7 @@ def test_frames_before_the_handshake_hold_little(broker: BudgetedBroker) -> None
     """A fleximq JOIN with a payload of 15 MiB is refused long before it is there."""
     sockets = [connect(broker.address, number) for number in range(64)]
     for each in sockets:
-        each.sendall(struct.pack(">BBQQ", 1, 1, 0, 1) + b"\x80" + struct.pack(">Q", FRAME))
+        each.sendall(fx.frame(fx.JOIN, 0)[:-8] + struct.pack(">Q", FRAME))
     with Flood(sockets, bytes_max=FRAME) as flood, Honest(broker, b"honest/join") as honest:
         exchange_during(honest, 0.5)
         assert flood.sent < 64 * 8 * MIB
