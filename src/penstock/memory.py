@@ -46,8 +46,8 @@ _SLACK_BYTES: Final = 4 * MEMORY_BLOCK_BYTES
 """Unused bytes that an account keeps until the next sweep."""
 _SMALL_SHARE: Final = 1 / 8
 """Part of the budget for new connections and for the first block of each."""
-_SHORT: Final = 3 / 4
-"""Part of the budget above which the broker reads in small pieces."""
+_SHORT: Final = 1 / 2
+"""Part of the memory for clients above which the broker reads in small pieces."""
 
 
 class Purpose(enum.IntEnum):
@@ -592,7 +592,8 @@ class MemoryBudget:
                 full.update(account.shares[1:])
 
     def _check_short(self) -> None:
-        short = self._whole.used > self._whole.limit * _SHORT
+        whole = self._whole
+        short = whole.used - self._reserved > (whole.limit - self._reserved) * _SHORT
         if short is not self._short:
             self._short = short
             self.on_short(short)

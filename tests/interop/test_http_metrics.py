@@ -134,7 +134,7 @@ def test_no_label_grows_with_topics_or_clients(broker: HttpBroker) -> None:
         for sample in family.samples
         for label in sample.labels
     }
-    assert labels == {"protocol", "reason", "status", "version", "le"}
+    assert labels == {"protocol", "purpose", "reason", "share", "status", "version", "le"}
     reasons = [sample.labels["reason"] for sample in found["penstock_connections_failed"].samples]
     assert len(reasons) == METRICS_REASONS_MAX + 1
     assert reasons[-1] == "other"

@@ -41,9 +41,11 @@ class ReceiveBuffer:
         self.whole = memoryview(self.data)
         self.view = self.whole
         """The part for one read."""
+        self.is_narrow = False
 
     def narrow(self, short: bool) -> None:  # noqa: FBT001
         """Read in small pieces while memory is short: a piece that was read must be kept."""
+        self.is_narrow = short
         self.view = self.whole[:MEMORY_SHORT_READ_BYTES] if short else self.whole
 
 
@@ -258,10 +260,11 @@ class StreamConnection(asyncio.BufferedProtocol):
     def _keep(self, rest: memoryview, *, large: bool) -> None:
         """Keep the bytes of an incomplete frame; if they find no memory, stop reading.
 
-        A frame that is `large`, because a whole read is part of it, gets a buffer of its own: then
-        no more is read than the account holds.
+        While memory is short, a frame that is `large`, because a whole read is part of it, gets a
+        buffer of its own: then no more is read than the account holds.
         """
         size = len(rest)
+        large = large and self._owner.buffer.is_narrow
         if (size <= _FREE_BYTES and not large) or self._pauses:
             self._rest = bytes(rest)
             if size > _FREE_BYTES or self._input_held:
