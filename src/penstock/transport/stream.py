@@ -4,9 +4,9 @@ All connections of a loop read into one shared buffer. A connection keeps only t
 incomplete frame, and copies them to the front of the shared buffer before its next read. A large
 incomplete frame is read into a buffer of the connection's own until it is complete.
 
-Buffers above MEMORY_BLOCK_BYTES are held in the connection's account when they grow, smaller ones
-when `measure` is called. A connection whose incomplete frame finds no memory is not read until
-there is some.
+An out-buffer above RECEIVE_BUFFER_BYTES is held in the connection's account at each write, a
+smaller one when `measure` is called. A connection whose incomplete frame finds no memory is not
+read until there is some.
 """
 
 import asyncio
@@ -16,7 +16,6 @@ from typing import Final, Protocol, cast
 from penstock.limits import (
     INPUT_GROWTH_BYTES_MAX,
     LINGER_SECONDS_MAX,
-    MEMORY_BLOCK_BYTES,
     MEMORY_SHORT_READ_BYTES,
     MEMORY_WAIT_SECONDS_MAX,
     RECEIVE_BUFFER_BYTES,
@@ -163,7 +162,7 @@ class StreamConnection(asyncio.BufferedProtocol):
                 self._enlarge(own)
 
     def pause_writing(self) -> None:
-        """Hold the out-buffer in the account: it is larger than a block."""
+        """Hold the out-buffer in the account: it is larger than a full read."""
         self._output_held = True
         self._hold_output()
 
@@ -177,9 +176,9 @@ class StreamConnection(asyncio.BufferedProtocol):
             self._handler.drained()
 
     def _watch_output(self) -> None:
-        """Ask for `pause_writing` above a block, for `resume_writing` at a quarter of it."""
+        """Ask for `pause_writing` above a full read, for `resume_writing` at a quarter of it."""
         if self._transport is not None:
-            high = min(MEMORY_BLOCK_BYTES, self._owner.congested_bytes)
+            high = min(RECEIVE_BUFFER_BYTES, self._owner.congested_bytes)
             self._transport.set_write_buffer_limits(high=high, low=high // 4)
 
     def _hold_output(self) -> None:
