@@ -290,6 +290,43 @@ ROUTED_ROWS_MIN: Final = 256
 less than the second. Each message may have a route of its own, which takes some microseconds."""
 ROUTE_PATTERNS_MAX: Final = 500_000
 """Patterns of routes that are cached."""
+# --- Memory -----------------------------------------------------------------------------------
+MEMORY_BYTES_MIN: Final = 64 * MIB
+"""The smallest budget that can be set: some room for clients beside the fixed parts."""
+MEMORY_DEFAULT_BYTES_MIN: Final = 128 * MIB
+MEMORY_DEFAULT_BYTES_MAX: Final = 64 * GIB
+"""Bounds of the default of the budget, which is half of the memory that the process may use."""
+MEMORY_FIXED_SHARE: Final = 0.5
+"""Part of the budget that caches and the log's backlog may take: the rest is for clients."""
+MEMORY_ADDRESS_SHARE: Final = 0.25
+MEMORY_PRINCIPAL_SHARE: Final = 0.25
+"""Part of the budget that the clients at one address, or of one principal, may hold."""
+MEMORY_UNAUTHENTICATED_SHARE: Final = 0.25
+"""Part of the budget that all clients before the end of their handshake may hold."""
+MEMORY_BLOCK_BYTES: Final = 64 * KIB
+"""A connection draws from the budget in blocks, so that most changes touch no shared counter."""
+MEMORY_CONNECTION_BYTES: Final = 8 * KIB
+"""Drawn for each connection: 4 KiB for its objects, the rest for small buffers."""
+MEMORY_TLS_BYTES: Final = 128 * KIB
+"""Drawn for a TLS connection in addition: buffers of the TLS library and of the event loop."""
+MEMORY_STALL_SECONDS_MAX: Final = 10.0
+"""Time in which a connection must move a block; else it is cut if others wait for its memory."""
+MEMORY_UNFAIR_SECONDS_MAX: Final = 2.0
+"""The same, if its address or principal holds twice as much as that of a client that waits."""
+MEMORY_WAIT_SECONDS_MAX: Final = 30.0
+"""Time that a connection with an unfinished frame waits for memory; then it is refused."""
+MEMORY_SWEEP_SECONDS: Final = 1.0
+"""Interval of the search for connections without progress."""
+MEMORY_ACCOUNTS_PER_TICK: Final = 1000
+"""Connections that are measured at a time, 20 times a second."""
+MEMORY_SHORT_READ_BYTES: Final = 16 * KIB
+"""Bytes per read while the budget is nearly used up."""
+INPUT_GROWTH_BYTES_MAX: Final = 4 * MIB
+"""Growth of the buffer of an unfinished frame: doubled up to this, then by this much."""
+REPLAY_FIXED_BYTES: Final = 16 * MIB
+"""Row groups of CATCH_UP_FETCHES_MAX concurrent reads of the log."""
+INDEX_CACHE_SHARE: Final = 1 / 16
+"""Part of the budget for indexes of closed segments, at most INDEX_CACHE_BYTES_MAX."""
 
 # --- fleximq sessions -------------------------------------------------------------------------
 FLEXIMQ_KEEPALIVE_SECONDS: Final = 30
@@ -369,6 +406,9 @@ HTTP_REQUEST_LINE_BYTES_MAX: Final = 8 * KIB
 """Bytes of a request read to detect a WebSocket handshake."""
 HTTP_HEAD_BYTES_MAX: Final = 64 * KIB
 """Request line and headers of a request."""
+HTTP_INPUT_BYTES_MAX: Final = 4 * HTTP_HEAD_BYTES_MAX
+"""Memory of an HTTP connection before its client is authenticated: a head, and a part of the body
+that is read with it."""
 HTTP_BODY_BYTES_MAX: Final = 4 * MIB
 """Body of a request: a message in JSON."""
 HTTP_CONNECTIONS_MAX: Final = 1024
@@ -383,6 +423,8 @@ HTTP_HEALTH_SECONDS_MAX: Final = 2.0
 """From such a connection to the end of its first line."""
 HTTP_IDLE_SECONDS_MAX: Final = 30.0
 """Time that a connection stays open without a request."""
+HTTP_RETRY_SECONDS: Final = 1
+"""Time after which a client shall repeat a request that found no memory."""
 HTTP_REQUEST_SECONDS_MAX: Final = 30.0
 """From a request to its answer, including the time for its body."""
 HTTP_PAGE_ENTRIES: Final = 100

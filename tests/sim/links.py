@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable
 
+from penstock.memory import unlimited_account
 from penstock.ports import Handler
 
 
@@ -16,6 +17,7 @@ class SimulatedLink:
 
     def __init__(self, randomness: random.Random, peer: str, *, congested_bytes: int) -> None:
         self.connection = 7
+        self.account = unlimited_account()
         self.peer = peer
         self.host = ""
         self.certificate_names: frozenset[str] = frozenset()

@@ -1,5 +1,6 @@
 """A clock that a test moves, and a link that keeps what was written."""
 
+from penstock.memory import unlimited_account
 from penstock.ports import Handler
 
 
@@ -25,6 +26,7 @@ class RecordingLink:
         self, peer: str = "test", *, host: str = "", certificate_names: frozenset[str] = frozenset()
     ) -> None:
         self.connection = 7
+        self.account = unlimited_account()
         self.peer = peer
         self.host = host
         self.certificate_names = certificate_names

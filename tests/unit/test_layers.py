@@ -15,7 +15,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "penstock"
 LAYERS = [
     {"model", "limits"},
     {"errors", "middleware", "protocols"},
-    {"patterns", "replay", "settings"},
+    {"memory", "patterns", "replay", "settings"},
     {"_kernels"},
     {"ports"},
     {"wire", "storage"},

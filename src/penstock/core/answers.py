@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 from penstock.limits import ANSWERS_WAITING_BYTES_MAX
+from penstock.memory import Purpose
 from penstock.model import Durability
 from penstock.ports import Link, LogWriter, Receipt
 
@@ -21,7 +22,10 @@ class _Waiting(NamedTuple):
 
 
 class Answers:
-    """The answers of one client. Its link is paused above ANSWERS_WAITING_BYTES_MAX."""
+    """The answers of one client.
+
+    Its link is paused above ANSWERS_WAITING_BYTES_MAX, and while there is no memory for more.
+    """
 
     __slots__ = ("_finishing", "_link", "_paused", "_unanswered", "_waiting", "_waiting_bytes")
 
@@ -74,6 +78,7 @@ class Answers:
             self._waiting_bytes -= len(answer)
             waiting.popleft()
         if ready:
+            self._link.account.hold(Purpose.ANSWERS, self._waiting_bytes)
             self._link.write(b"".join(ready))
         while self._unanswered:
             receipt, encode_failure = self._unanswered[0]
@@ -82,7 +87,8 @@ class Answers:
                     break
                 self.send(encode_failure(b""))
             self._unanswered.popleft()
-        if self._paused and self._waiting_bytes <= ANSWERS_WAITING_BYTES_MAX // 2:
+        room = self._waiting_bytes <= ANSWERS_WAITING_BYTES_MAX // 2
+        if self._paused and room and not (waiting and self._link.account.overdrawn):
             self._paused = False
             self._link.resume()
         if waiting or self._unanswered:
@@ -101,7 +107,9 @@ class Answers:
     def _wait(self, answer: _Waiting) -> None:
         self._waiting.append(answer)
         self._waiting_bytes += len(answer.answer)
-        if self._waiting_bytes > ANSWERS_WAITING_BYTES_MAX and not self._paused:
+        has_memory = self._link.account.force(Purpose.ANSWERS, self._waiting_bytes)
+        full = not has_memory or self._waiting_bytes > ANSWERS_WAITING_BYTES_MAX
+        if full and not self._paused:
             self._paused = True
             self._link.pause()
 

@@ -3,6 +3,7 @@
 import dataclasses
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 import structlog
@@ -35,6 +36,7 @@ from penstock.errors import (
 )
 from penstock.limits import (
     HOLD_SECONDS_MAX,
+    MEMORY_BLOCK_BYTES,
     OUT_BUFFER_BYTES_MAX,
     RESUME_SECONDS_MAX,
     SESSIONS_MAX,
@@ -45,6 +47,7 @@ from penstock.limits import (
     TOPICS_MAX,
     TOPICS_PER_PRINCIPAL_MAX,
 )
+from penstock.memory import MemoryBudget
 from penstock.model import is_publishable
 from penstock.ports import (
     NO_AUDIT,
@@ -100,9 +103,11 @@ class Broker:
         clock: Clock,
         settings: BrokerSettings | None = None,
         audit: Audit = NO_AUDIT,
+        memory: MemoryBudget | None = None,
     ) -> None:
         self.settings = settings or BrokerSettings()
         self.audit = audit
+        self.memory = memory or MemoryBudget()
         self.log = log
         self.reader = reader
         self.clock = clock
@@ -183,6 +188,7 @@ class Broker:
             opened_at=self.log.next_offset,
             since_us=self.clock.now_us(),
         )
+        link.account.identify(None if principal.is_anonymous else principal.name)
         self.sessions.add(session)
         self.counters.sessions_opened[encoding.protocol] += 1
         self.audit.record(
@@ -465,9 +471,16 @@ class Broker:
         session.messages_received += count
         if self.catch_up is not None:
             self.catch_up.last_commit = receipt.commit
-        if self.log.crowded and session not in self._paused_publishers:
+        self.pause_for_log(session)
+
+    def pause_for_log(self, session: Session) -> bool:
+        """Pause a session while the log's backlog is full; return whether it is."""
+        if not self.log.crowded:
+            return False
+        if session not in self._paused_publishers:
             self._paused_publishers[session] = None
             session.link.pause()
+        return True
 
     def _fan_out(self, sender: Session | None, batch: Batch, receipt: Receipt) -> None:
         """Deliver the rows of `batch` to all subscribers."""
@@ -493,8 +506,17 @@ class Broker:
                 continue
             if frames is None:
                 frames, count = self._encode(audience, batch)
+            if (
+                len(frames) > MEMORY_BLOCK_BYTES
+                and feed is None
+                and catch_up is not None
+                and not receiver.link.account.has_room(len(frames))
+            ):
+                catch_up.fall_behind(receiver, first)
+                self.timers.after(0.0, partial(catch_up.wake, receiver))
+                continue
             if feed is not None:
-                feed.enqueue(frames, count)
+                feed.enqueue(frames, count, receiver.link.account)
                 continue
             if self._write(receiver, frames, count):
                 reached += 1
@@ -526,7 +548,7 @@ class Broker:
     def _write(self, session: Session, frames: bytes, count: int, payload: bytes = b"") -> bool:
         """Write `count` messages to one client; drop them and return False if it is too slow."""
         link = session.link
-        if link.buffered > self.settings.out_buffer_bytes_max:
+        if link.buffered > self.settings.out_buffer_bytes_max or link.account.overdrawn:
             protocol = session.encoding.protocol
             if self.settings.disconnect_slow_consumers:
                 if not session.dropped:  # count it once: closing may take a while

@@ -33,6 +33,7 @@ from penstock.limits import (
     CATCH_UP_SHARED_BYTES_MIN,
     CATCH_UP_SHARED_ROWS_MAX,
 )
+from penstock.memory import Purpose
 from penstock.ports import Clock, LogReader, LogWriter, Stored
 from penstock.replay import Ago, AtOffset, AtTime, Earliest, Start
 
@@ -78,6 +79,7 @@ class CatchUp:
         self._scratch = Batch()
         self._ready: dict[Session, None] = {}  # sessions with something to do, the next first
         self._awaiting_log: dict[Session, None] = {}  # until it has written more
+        self._awaiting_memory: dict[Session, None] = {}  # until its account has room for a piece
         self._fetches = 0
         self._shared: WeakValueDictionary[_SharedKey, _SharedFrames] = WeakValueDictionary()
         self.last_commit = 0
@@ -171,6 +173,8 @@ class CatchUp:
         """Remove a session."""
         self._ready.pop(session, None)
         self._awaiting_log.pop(session, None)
+        self._awaiting_memory.pop(session, None)
+        session.link.account.hold(Purpose.REPLAY, 0)
         if session.feed is not None:
             session.feed.end()
             session.feed = None
@@ -202,12 +206,14 @@ class CatchUp:
             return
         if session.link.congested:
             return  # Broker.drained wakes it
+        if session in self._awaiting_memory:
+            return
         while feed.idle and feed.limit is not None and feed.limit > feed.position:
             feed.advance(feed.limit)
         if self._has_caught_up(feed):
             self._go_live(session, feed)
         elif feed.position < self._reader.end:
-            self._fetch(session, feed)
+            self._fetch_with_memory(session, feed)
         else:
             self._join(session, feed)
 
@@ -230,11 +236,26 @@ class CatchUp:
     def _go_live(self, session: Session, feed: Feed) -> None:
         session.feed = None
         feed.end()
+        session.link.account.hold(Purpose.REPLAY, 0)
         for frames, count in feed.queue:
             session.link.write(frames)
             self._counters.sent(session, count, len(frames))
 
     # --- Reading ----------------------------------------------------------------------------------
+
+    def _fetch_with_memory(self, session: Session, feed: Feed) -> None:
+        """Fetch once the session's account holds a piece; the out-buffer holds it later."""
+        account = session.link.account
+        size = feed.queue_bytes + CATCH_UP_PIECE_BYTES
+        if account.hold(Purpose.REPLAY, size):
+            self._fetch(session, feed)
+            return
+        self._awaiting_memory[session] = None
+        account.wait(Purpose.REPLAY, size, lambda: self._has_memory(session))
+
+    def _has_memory(self, session: Session) -> None:
+        self._awaiting_memory.pop(session, None)
+        self.wake(session)
 
     def _fetch(self, session: Session, feed: Feed) -> None:
         feed.fetching = feed.position
@@ -264,6 +285,7 @@ class CatchUp:
                 feed.broken = True
                 session.link.abort()
         if session.feed is feed:
+            session.link.account.hold(Purpose.REPLAY, feed.queue_bytes)
             # `fetch` may raise OffsetPastEnd while `end` lags behind; retry after RETRY_SECONDS.
             waits = current and isinstance(result, OffsetPastEnd)
             (self._awaiting_log if waits else self._ready)[session] = None

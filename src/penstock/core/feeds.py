@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from penstock.limits import JOIN_QUEUE_BYTES_MAX
+from penstock.memory import Account, Purpose
 
 __all__ = ["Cursor", "Feed", "Subscriptions"]
 
@@ -150,10 +151,15 @@ class Feed:
         self.queue.clear()
         self.queue_bytes = 0
 
-    def enqueue(self, frames: bytes, count: int) -> None:
-        """Queue live messages; above JOIN_QUEUE_BYTES_MAX, leave them to the log."""
+    def enqueue(self, frames: bytes, count: int, account: Account) -> None:
+        """Queue live messages; leave them to the log above JOIN_QUEUE_BYTES_MAX or without memory.
+
+        The queue is held in the session's account.
+        """
         self.queue_bytes += len(frames)
-        if self.queue_bytes > JOIN_QUEUE_BYTES_MAX:
+        if self.queue_bytes > JOIN_QUEUE_BYTES_MAX or not account.hold(
+            Purpose.REPLAY, self.queue_bytes
+        ):
             self.stop_joining()
         else:
             self.queue.append((frames, count))

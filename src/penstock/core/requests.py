@@ -12,10 +12,19 @@ from typing import Final, NamedTuple, Protocol
 from penstock.core.sessions import Session
 from penstock.core.slices import Slices
 from penstock.core.timers import Timers
-from penstock.limits import REQUEST_SECONDS_MAX, REQUESTS_LATE_MAX, REQUESTS_PENDING_MAX
+from penstock.limits import (
+    REQUEST_ID_BYTES_MAX,
+    REQUEST_SECONDS_MAX,
+    REQUESTS_LATE_MAX,
+    REQUESTS_PENDING_MAX,
+)
+from penstock.memory import Account, Purpose
 from penstock.ports import Clock
 
 __all__ = ["Failure", "Match", "Refusal", "Requester", "Requests"]
+
+_HELD_BYTES: Final = REQUEST_ID_BYTES_MAX + 512
+"""Memory of a pending request, in the requester's account."""
 
 
 FAILURES_PER_STEP: Final = 32
@@ -63,6 +72,7 @@ class _Pending(NamedTuple):
     target: int
     deadline: float
     callback: Requester
+    account: Account  # of the requester
 
 
 class Requests:
@@ -110,8 +120,13 @@ class Requests:
         asked = self._by_requester.setdefault(requester.number, {})
         if len(asked) >= self._pending_max:
             return Refusal.TOO_MANY
+        account = requester.link.account
+        if not account.hold(Purpose.REQUESTS, _HELD_BYTES * (len(asked) + 1)):
+            if not asked:
+                del self._by_requester[requester.number]
+            return Refusal.TOO_MANY
         deadline = self._clock.monotonic() + self.seconds_max
-        self._pending[key] = _Pending(target.number, deadline, callback)
+        self._pending[key] = _Pending(target.number, deadline, callback, account)
         asked[key] = None
         self._by_target.setdefault(target.number, {})[key] = None
         if not self._armed:
@@ -183,6 +198,8 @@ class Requests:
             del keys[key]
             if not keys:
                 del index[number]
+        left = len(self._by_requester.get(key.requester, ()))
+        pending.account.hold(Purpose.REQUESTS, _HELD_BYTES * left)
         return pending
 
     def _remember_late(self, key: _Key, target: int) -> None:

@@ -33,6 +33,7 @@ class ErrorCode(enum.StrEnum):
     MIDDLEWARE_MISSING = "middleware-missing"
     RESERVED_HEADER = "reserved-header"
     AUTHENTICATION_FAILED = "authentication-failed"
+    MEMORY_EXHAUSTED = "memory-exhausted"
     # The log
     LOG_UNAVAILABLE = "log-unavailable"
     OFFSET_BELOW_HORIZON = "offset-below-horizon"

@@ -15,6 +15,7 @@ __all__ = [
     "LogDamaged",
     "LogError",
     "LogUnavailable",
+    "MemoryExhausted",
     "MiddlewareMissing",
     "NoHistory",
     "NotAllowed",
@@ -62,6 +63,18 @@ class OutOfSequence(WireError):
 
     state: str
     packet: str
+
+
+class MemoryExhausted(WireError):
+    """The broker has no memory left for a frame, a request or a connection.
+
+    `share` is the part of the budget that is used up: total, address, principal or unauthenticated.
+    """
+
+    code = ErrorCode.MEMORY_EXHAUSTED
+    template = "the broker's memory is used up ({share}); send it again later"
+
+    share: str
 
 
 class UnrecognisedProtocol(WireError):

@@ -16,7 +16,9 @@ from penstock.core.timers import Timer
 from penstock.errors import (
     AuthenticationFailed,
     CallerError,
+    FrameTooLarge,
     LogUnavailable,
+    MemoryExhausted,
     NotAllowed,
     OutOfSequence,
     PeerError,
@@ -24,7 +26,8 @@ from penstock.errors import (
     WireError,
 )
 from penstock.gateway.options import GatewayOptions
-from penstock.limits import LINGER_SECONDS_MAX, TURN_SECONDS_MAX
+from penstock.limits import LINGER_SECONDS_MAX, RECEIVE_BUFFER_BYTES, TURN_SECONDS_MAX
+from penstock.memory import Purpose
 from penstock.model import ByteOrder
 from penstock.patterns import canonical_pattern
 from penstock.ports import AuditEvent, Link, Receipt
@@ -197,6 +200,8 @@ class Gateway(ABC):
             self._turn = turn.number
             self._turn_ends = self.received_at + TURN_SECONDS_MAX
         turn_ends = self._turn_ends
+        if size > RECEIVE_BUFFER_BYTES and self._waits_for_log():
+            return 0
         try:
             while position < size and not self._suspended and not self._closed:
                 if self.session is not None and self.may_publish:
@@ -213,6 +218,8 @@ class Gateway(ABC):
                 position = self._process_packet(packet, data, position, end)
                 if monotonic() > turn_ends:
                     self._yield_to_loop()
+                if self.link.account.overdrawn:
+                    break
         except WireError as error:
             self.broker.counters.frames_rejected[self.protocol] += 1
             self.framing_lost(error)
@@ -221,6 +228,8 @@ class Gateway(ABC):
             self.broker.batch.clear()
         if self.session is not None:
             self.broker.counters.received(self.session, position)
+        elif position < size and not self._closed:
+            self.frame_began(data[position:])
         if self._closed:
             return size
         if self.link.congested and not self._paused_until_drained:
@@ -228,6 +237,33 @@ class Gateway(ABC):
             self._paused_until_drained = True
             self.link.pause()
         return position
+
+    def _waits_for_log(self) -> bool:
+        """Pause a client with a large frame while the log's backlog is full; return whether."""
+        return self.session is not None and self.broker.pause_for_log(self.session)
+
+    def frame_began(self, frame_view: memoryview) -> None:  # noqa: B027  (most need nothing)
+        """Process the start of an incomplete frame of a client that has no session yet."""
+
+    def starved(self) -> None:
+        """See ports.Handler: a frame before the end of the handshake is too large."""
+        if self._closed:
+            return
+        if self.link.account.authenticated:
+            error: WireError = MemoryExhausted("frame")
+        else:
+            limit = self.options.handshake_bytes_max
+            error = FrameTooLarge("handshake", limit + 1, limit)
+        self.broker.counters.frames_rejected[self.protocol] += 1
+        self.broker.counters.connections_failed["no memory"] += 1
+        log.info(
+            "connection refused",
+            connection=self.link.connection,
+            peer=self.link.peer,
+            reason=str(error),
+        )
+        self.framing_lost(error)
+        self.close()
 
     def _yield_to_loop(self) -> None:
         """Yield to the event loop after TURN_SECONDS_MAX; take the remaining input afterwards."""
@@ -426,6 +462,7 @@ class Gateway(ABC):
         self, then: Callable[[PeerError | None], None], error: PeerError | None
     ) -> None:
         self._hook_chain = None
+        self.link.account.hold(Purpose.HOOKS, 0)
         self.continue_with(lambda: then(error))
 
     def run_connect_hooks(self, name: str, principal: Principal, then: Callable[[], None]) -> None:
@@ -473,7 +510,10 @@ class Gateway(ABC):
         topic: str,
         frame: bytes,
     ) -> None:
-        """Publish one frame if no hook refuses it."""
+        """Publish one frame if no hook refuses it. Frame and event are held until then."""
+        if not self.link.account.hold(Purpose.HOOKS, 2 * len(frame)):
+            self._refuse_publish(packet, MemoryExhausted("hooks"))
+            return
         self._scan_decoded(session, frame)
         event = self.message_event(session, packet, topic, self.broker.batch.value(0))
 
@@ -486,6 +526,8 @@ class Gateway(ABC):
                 self._publish_decoded(session, frame)
 
         self.run_message_hooks(event, packet, publish)
+        if self._hook_chain is None:
+            self.link.account.hold(Purpose.HOOKS, 0)
 
     # --- Suspension -------------------------------------------------------------------------------
 
@@ -529,6 +571,8 @@ class Gateway(ABC):
         The connection closes after `seconds_max`, when the client's token expires.
         """
         self._principal_version = principal.credentials_version
+        if self.method == "anonymous" and not principal.is_anonymous:
+            self.method = "certificate" if self.link.certificate_names else "network"
         if seconds_max is not None:
             self._login_deadline = self.broker.timers.after(seconds_max, self._login_expired)
 
@@ -544,7 +588,12 @@ class Gateway(ABC):
         if principal.credentials_version != self._principal_version:
             raise AuthenticationFailed("credentials", "changed meanwhile")
         self.session = self.broker.open(
-            self.encoding, self.link, name=name, principal=principal, echo=self.options.echo
+            self.encoding,
+            self.link,
+            name=name,
+            principal=principal,
+            echo=self.options.echo,
+            method=self.method,
         )
         return self.session
 

@@ -76,6 +76,10 @@ class ProtocolDetector:
     def drained(self) -> None:
         """See ports.Handler: nothing was written yet."""
 
+    def starved(self) -> None:
+        """See ports.Handler."""
+        refuse(self._broker, self._link, "no memory")
+
     def ended(self) -> None:
         """See ports.Handler: no more bytes come, which may decide the protocol."""
         detected = conclude(self._waiting) if self._waiting else None

@@ -10,10 +10,12 @@ from penstock.errors import (
     AuthenticationFailed,
     BrokerFull,
     CallerError,
+    FrameTooLarge,
     HookRefused,
     HookTimeout,
     LogError,
     LogUnavailable,
+    MemoryExhausted,
     MiddlewareMissing,
     NotAllowed,
     OutOfSequence,
@@ -114,7 +116,7 @@ class HeraldGateway(Gateway):
 
     def refuse_publish(self, packet: herald.Publish, error: PeerError | CallerError) -> None:  # noqa: ARG002
         """See the base class."""
-        if isinstance(error, TooManyMessages):
+        if isinstance(error, TooManyMessages | MemoryExhausted):
             self._error(ErrorCode.RATE_LIMIT_EXCEEDED)
             return
         refused = isinstance(error, NotAllowed | HookRefused | HookTimeout | MiddlewareMissing)
@@ -136,6 +138,10 @@ class HeraldGateway(Gateway):
         """See the base class: a wrong magic has no answer."""
         if isinstance(error, herald.HeraldError):
             self._error(error.answer)
+        elif isinstance(error, MemoryExhausted):
+            self._error(ErrorCode.RATE_LIMIT_EXCEEDED)
+        elif isinstance(error, FrameTooLarge):
+            self._error(ErrorCode.MALFORMED_MESSAGE)
 
     def _open(self, client_id: str, channels: bytes, *, subscribe: bool) -> None:
         """Process a handshake: all channels must exist and be allowed."""

@@ -13,6 +13,7 @@ from penstock.errors import (
     HookRefused,
     HookTimeout,
     LogUnavailable,
+    MemoryExhausted,
     MiddlewareMissing,
     NotAllowed,
     NotSubscribed,
@@ -366,7 +367,7 @@ def _code(error: PeerError | CallerError) -> ErrorCode:
             return ErrorCode.MIDDLEWARE_REFUSED
         case HookTimeout() | MiddlewareMissing():
             return ErrorCode.MIDDLEWARE_TIMEOUT
-        case TopicTableFull() | LogUnavailable():
+        case TopicTableFull() | LogUnavailable() | MemoryExhausted():
             return ErrorCode.SERVER_EXCEPTION
         case _:
             return ErrorCode.BAD_REQUEST

@@ -66,7 +66,7 @@ class LamaMiddleware:
         call's own headers.
         """
         link = self.session.link
-        if link.buffered > self._broker.settings.out_buffer_bytes_max:
+        if link.buffered > self._broker.settings.out_buffer_bytes_max or link.account.overdrawn:
             self.session.dropped += 1
             self._broker.counters.messages_dropped[self.session.encoding.protocol] += 1
             return False

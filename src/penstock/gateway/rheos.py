@@ -27,7 +27,13 @@ from penstock.ports import Receipt
 from penstock.replay import split_replay
 from penstock.wire import rheos1, rheos2
 from penstock.wire.decoder import Rejected
-from penstock.wire.rheos import AckCode, DuplicateTopic, OpCode, TopicNotFound
+from penstock.wire.rheos import (
+    HEADER_BYTES,
+    AckCode,
+    DuplicateTopic,
+    OpCode,
+    TopicNotFound,
+)
 
 __all__ = ["RheosGateway", "RheosRequest", "RheosShared"]
 
@@ -75,6 +81,21 @@ class RheosGateway(Gateway):
             if self.session is None:
                 return start  # a hook is awaited: process the request again afterwards
         return super()._process_packet(packet, data, start, end)
+
+    def frame_began(self, frame_view: memoryview) -> None:
+        """See the base class: there is no handshake, so a client is known from its header on.
+
+        Its first request may be as long as any other, but only if the client is accepted.
+        """
+        if len(frame_view) < HEADER_BYTES or self.link.account.authenticated:
+            return
+        try:
+            principal = self.options.identify(self.link)
+        except AuthenticationFailed as error:
+            self.log_refused_client(error.reason)
+            self._refuse_client()
+        else:
+            self.link.account.identify(None if principal.is_anonymous else principal.name)
 
     def _open_session(self, client_id: bytes) -> None:
         """Open a session, if the client's certificate or address, or the listener, allows it."""

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from typing import Protocol as Port
 from typing import runtime_checkable
 
+from penstock.memory import Account
+
 __all__ = ["Clock", "Handler", "Link", "UnprovenLink"]
 
 
@@ -19,6 +21,9 @@ class Clock(Port):
 
 class Link(Port):
     """The broker's end of a connection: a transport provides it, a gateway uses it."""
+
+    account: Account
+    """The memory that the connection holds."""
 
     @property
     def connection(self) -> int:
@@ -99,6 +104,9 @@ class Handler(Port):
 
     def drained(self) -> None:
         """Continue sending: the link is no longer congested."""
+
+    def starved(self) -> None:
+        """Refuse the incomplete frame of the peer, which finds no memory, and close the link."""
 
     def ended(self) -> None:
         """Handle half-close: the peer sends nothing more, but may still read.

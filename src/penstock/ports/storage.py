@@ -202,6 +202,10 @@ class Storage(LogWriter, LogReader, Port):
     def problem(self) -> str | None:
         """Why appends are refused at the moment; None if they are not."""
 
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of values that wait for the disk."""
+
     def status(self) -> StorageStatus:
         """Return the state of the storage."""
 

@@ -17,7 +17,9 @@ from penstock import limits as bounds
 from penstock import model
 from penstock.core.access import Action
 from penstock.core.broker import BrokerSettings
+from penstock.memory import MemoryBudget, Purpose
 from penstock.protocols import PROTOCOLS
+from penstock.server.system_memory import default_memory_bytes
 from penstock.storage.options import DurabilityRules, LogOptions, Retention
 from penstock.transport.addresses import OPTIONS, Address, parse_address
 from penstock.transport.tls import ClientCertificate
@@ -79,6 +81,7 @@ _DURABILITY = {
 }
 _Text = Annotated[str, Meta(min_length=1)]
 _Count = Annotated[int, Meta(ge=1)]
+_Share = Annotated[float, Meta(gt=0, le=1)]
 _Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-fA-F]{64}$", title="64 hexadecimal digits")]
 
@@ -117,6 +120,10 @@ class CommonLimitsConfig(_Table, frozen=True):
     stop_seconds_max: _Seconds = 5.0
     messages_per_second_max: Annotated[int, Meta(ge=0)] = 0
     stall_seconds_min: Annotated[float, Meta(ge=0, le=60)] = bounds.STALL_SECONDS_MIN
+    memory_bytes_max: Annotated[int, Meta(ge=0)] = 0
+    memory_address_share: _Share = bounds.MEMORY_ADDRESS_SHARE
+    memory_principal_share: _Share = bounds.MEMORY_PRINCIPAL_SHARE
+    memory_unauthenticated_share: _Share = bounds.MEMORY_UNAUTHENTICATED_SHARE
 
 
 _PROTOCOL_LIMITS: Final = tuple(
@@ -427,6 +434,39 @@ class Config(_Table, frozen=True):
         return str(PurePath(self.data.folder) / AUDIT_FILE)
 
     @property
+    def memory_bytes_max(self) -> int:
+        """The memory budget; if it is not set, half of the memory that the process may use."""
+        return self.limits.memory_bytes_max or default_memory_bytes()
+
+    @property
+    def memory_fixed(self) -> dict[Purpose, int]:
+        """The parts of the memory budget that do not depend on clients, in bytes."""
+        if self.broker.durability == "memory":
+            return {}
+        return {
+            Purpose.LOG: self.log.waiting_bytes_max,
+            Purpose.CACHES: self._index_cache_bytes_max,
+            Purpose.REPLAY: bounds.REPLAY_FIXED_BYTES,
+        }
+
+    @property
+    def _index_cache_bytes_max(self) -> int:
+        share = int(self.memory_bytes_max * bounds.INDEX_CACHE_SHARE)
+        return min(bounds.INDEX_CACHE_BYTES_MAX, share)
+
+    def new_memory_budget(self) -> MemoryBudget:
+        """Return the memory budget of a process, with its fixed parts reserved."""
+        budget = MemoryBudget(
+            self.memory_bytes_max,
+            address_share=self.limits.memory_address_share,
+            principal_share=self.limits.memory_principal_share,
+            unauthenticated_share=self.limits.memory_unauthenticated_share,
+        )
+        for purpose, size in self.memory_fixed.items():
+            budget.reserve(purpose, size)
+        return budget
+
+    @property
     def channels(self) -> dict[int, str] | None:
         """The topics of herald channels; None if not set, so that all 256 exist."""
         named = self.herald.channels
@@ -447,6 +487,7 @@ class Config(_Table, frozen=True):
             segment_bytes_max=self.log.segment_bytes_max,
             waiting_bytes_max=self.log.waiting_bytes_max,
             cache_bytes_max=self.log.cache_bytes_max,
+            index_cache_bytes_max=self._index_cache_bytes_max,
             retention=Retention(
                 age_seconds_max=self.log.age_seconds_max or None,
                 bytes_max=self.log.bytes_max or None,

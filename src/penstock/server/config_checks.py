@@ -3,7 +3,7 @@
 from typing import Final
 
 from penstock.errors import BadAddress, CertificateUnusable, InvalidPattern
-from penstock.limits import TOPIC_NAME_BYTES_MAX
+from penstock.limits import MEMORY_BYTES_MIN, MEMORY_FIXED_SHARE, TOPIC_NAME_BYTES_MAX
 from penstock.model import is_publishable
 from penstock.patterns import compile_pattern
 from penstock.replay import split_replay
@@ -63,6 +63,20 @@ def _check_log(config: Config, problems: Problems) -> None:
                 'there is no log with broker.durability = "memory"; '
                 'set it to "os" or "fsync", and "memory" here for the other topics',
             )
+
+
+def _check_memory(config: Config, problems: Problems) -> None:
+    budget = config.memory_bytes_max
+    fixed = sum(config.memory_fixed.values())
+    if budget < MEMORY_BYTES_MIN:
+        problems.add("limits.memory_bytes_max", f"expected 0 or at least {MEMORY_BYTES_MIN}")
+    elif fixed > budget * MEMORY_FIXED_SHARE:
+        problems.add(
+            "limits.memory_bytes_max",
+            f"the log's backlog and caches take {fixed} bytes, more than half of {budget}; "
+            f"expected at least {int(fixed / MEMORY_FIXED_SHARE)}, "
+            "or a lower log.waiting_bytes_max",
+        )
 
 
 def _is_channel(text: str) -> bool:
@@ -276,6 +290,7 @@ _CHECKS: Final[tuple[Check[Config], ...]] = (
     (_check_replay, frozenset({"herald", "broker"})),
     (_check_hooks, frozenset({"hooks"})),
     (_check_log, frozenset({"log", "broker"})),
+    (_check_memory, frozenset({"limits", "log", "broker"})),
     (_check_roles, frozenset({"role"})),
     (_check_anonymous, frozenset({"anonymous", "role"})),
     (_check_principals, frozenset({"principal", "role", "jwt", "auth"})),

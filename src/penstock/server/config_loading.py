@@ -16,6 +16,7 @@ from penstock.errors import BadAddress
 from penstock.server.config import Config, Durability, HttpConfig, ListenerConfig
 from penstock.server.config_checks import check
 from penstock.server.config_environment import CONFIG_VARIABLE, read_environment
+from penstock.server.system_memory import default_memory_bytes
 from penstock.server.users_file import merge_users
 from penstock.settings import (
     Problems,
@@ -99,6 +100,8 @@ def load_sources(
     if "auth.users" in settings and "principal" not in problems.tables:
         users = Path(settings["auth.users"])
         settings["principal"] = merge_users(settings.get("principal", ()), users, problems)
+    if not settings.get("limits.memory_bytes_max"):
+        settings["limits.memory_bytes_max"] = default_memory_bytes()
     config = build(Config, settings)
     check(config, problems)
     problems.raise_found()

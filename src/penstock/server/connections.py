@@ -5,18 +5,21 @@ import itertools
 import ssl
 from collections import Counter
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 import structlog
 
 from penstock.core.broker import Broker
+from penstock.errors import MemoryExhausted
 from penstock.gateway.detector import handler_for
 from penstock.gateway.options import GatewayOptions
 from penstock.limits import EVICTION_SEARCH_MAX, SESSIONS_MAX
+from penstock.memory import Account
+from penstock.memory import Holder as MemoryHolder
 from penstock.ports import Handler, Link
 from penstock.transport.tls import TlsSettings
 
-__all__ = ["BaseListener", "ConnectionLimit", "Holder", "SocketLink"]
+__all__ = ["BaseListener", "ConnectionLimit", "Holder", "SocketLink", "peer_address"]
 
 log = structlog.get_logger("penstock.listener")
 
@@ -147,6 +150,11 @@ class ConnectionLimit:
 class BaseListener:
     """Base of all listeners: admits, counts and closes connections."""
 
+    own_bytes = 0
+    """Memory of one connection above the usual."""
+    trusted = False
+    """Whether its clients need no handshake and have no share of their address."""
+
     def __init__(
         self,
         broker: Broker,
@@ -233,9 +241,33 @@ class BaseListener:
         if not admitted:
             link.abort()
             return _REFUSED
+        try:
+            link.account = self._open_account(link)
+        except MemoryExhausted as error:
+            if holder is not None:
+                self.release(holder)
+            else:
+                self._connection_limit.release()
+            self.refused(link.peer, f"no memory ({error.share})", connection=link.connection)
+            link.abort()
+            return _REFUSED
         self._links[link] = holder
         self._empty.clear()
         return new_handler()
+
+    def _open_account(self, link: Link) -> Account:
+        """Open the account of a connection; raise MemoryExhausted."""
+        if self.trusted:
+            account = self._broker.memory.open()
+        else:
+            account = self._broker.memory.open(
+                peer_address(link.peer),
+                # The detector of protocols has a copy of the first bytes.
+                handshake_bytes_max=2 * self._options.handshake_bytes_max,
+                own_bytes=self.own_bytes,
+            )
+        account.holder = cast("MemoryHolder", link)
+        return account
 
     def connected(self, link: SocketLink) -> Handler:
         """Count a new connection; return its first handler."""
@@ -261,6 +293,11 @@ class BaseListener:
         return True
 
 
+def peer_address(peer: str) -> str:
+    """Return the address of a peer: its host, or the path of a socket file."""
+    return peer if "/" in peer else peer.rpartition(":")[0] or peer
+
+
 class _RefusedHandler:
     """The handler of a refused connection: ignores everything."""
 
@@ -275,6 +312,9 @@ class _RefusedHandler:
         pass
 
     def drained(self) -> None:
+        pass
+
+    def starved(self) -> None:
         pass
 
     def lost(self, reason: str) -> None:

@@ -12,7 +12,14 @@ from penstock.errors import BadAddress, BrokerFull
 from penstock.gateway.detector import handler_for
 from penstock.gateway.fleximq import FleximqGateway
 from penstock.gateway.options import GatewayOptions
-from penstock.limits import HTTP_HEALTH_CONNECTIONS, UDP_SESSION_SECONDS_MAX, UDP_SESSIONS_MAX
+from penstock.limits import (
+    HTTP_HEALTH_CONNECTIONS,
+    MEMORY_TLS_BYTES,
+    UDP_OUT_BUFFER_BYTES_MAX,
+    UDP_SESSION_SECONDS_MAX,
+    UDP_SESSIONS_MAX,
+)
+from penstock.memory import Draw, Purpose
 from penstock.ports import Handler, Link
 from penstock.protocols.herald import HERALD
 from penstock.server.cannot_listen import cannot_listen
@@ -157,6 +164,7 @@ class StreamListener(BaseListener):
         super().__init__(broker, options, connection_limit, tls=tls)
         self.buffer = buffer
         self.address = address
+        self.own_bytes = 0 if tls is None else MEMORY_TLS_BYTES
         self._server: asyncio.Server | None = None
         self._claimed: ClaimedPath | None = None
         self._handshakes: set[TlsHandshake] = set()
@@ -259,6 +267,7 @@ class DatagramListener(BaseListener):
         self._session_seconds_max = session_seconds_max
         self._sessions_max = sessions_max
         self.endpoint: DatagramEndpoint | None = None
+        self._out_buffer: Draw | None = None
 
     @property
     def url(self) -> str:
@@ -274,6 +283,7 @@ class DatagramListener(BaseListener):
             host, port = await self.endpoint.listen(self.address.host, self.address.port)
         except OSError as error:
             raise cannot_listen(self.url, error) from None
+        self._out_buffer = self._broker.memory.draw(Purpose.OUTPUT, UDP_OUT_BUFFER_BYTES_MAX)
         self.address = dataclasses.replace(self.address, host=host, port=port)
 
     def stop_accepting(self) -> None:
@@ -286,6 +296,8 @@ class DatagramListener(BaseListener):
         if self.endpoint is not None:
             await self.endpoint.close(seconds_max=seconds_max)
             await self.emptied()
+        if self._out_buffer is not None:
+            self._out_buffer.release()
 
     def opened(self, session: DatagramSession) -> Handler:
         """See transport.udp.DatagramOwner."""
@@ -326,6 +338,7 @@ class WebSocketListener(BaseListener):
         self._http = HttpService(self._context, self, address, self._options)
         self._entered: set[WebConnection] = set()
         self._health_checks: dict[WebConnection, None] = {}  # in the order of their arrival
+        self.own_bytes = 0 if tls is None else MEMORY_TLS_BYTES
         self._endpoint = WebSocketEndpoint(self, path=address.path, origins=OriginPolicy(address))
 
     @property
@@ -395,6 +408,8 @@ class StdioListener(BaseListener):
     A program uses fleximq and has joined when it starts: its client id is in the environment
     (section 6.4). `new_handler` returns another handler and client id instead.
     """
+
+    trusted = True
 
     def __init__(
         self,

@@ -18,7 +18,7 @@ from penstock.core.access import Peer, Principal
 from penstock.core.sessions import Session
 from penstock.errors import AuthenticationFailed, OperatorError
 from penstock.gateway.options import GatewayOptions
-from penstock.limits import SESSIONS_MAX
+from penstock.limits import INPUT_GROWTH_BYTES_MAX, MEMORY_BLOCK_BYTES, SESSIONS_MAX
 from penstock.ports import NO_AUDIT, AuditEvent
 from penstock.server.audit_changes import record_changes
 from penstock.server.audit_log import AuditLog
@@ -183,6 +183,14 @@ class Running:
         except AuthenticationFailed:
             return True
 
+    def _frame_limit(self, name: str) -> int:
+        """Return a limit of a protocol; no frame may be larger than the memory of one client."""
+        limit: int = getattr(self.config.limits, name)
+        if not name.endswith("bytes_max"):
+            return limit
+        room = self.server.broker.memory.account_bytes_max - INPUT_GROWTH_BYTES_MAX
+        return min(limit, room - 2 * MEMORY_BLOCK_BYTES)
+
     def _options(self, address: Address | None) -> GatewayOptions:
         """Return the options of a listener; `address` is None for the broker's own programs."""
         limits = self.config.limits
@@ -197,7 +205,7 @@ class Running:
             handshake_seconds_max=limits.handshake_seconds_max,
             messages_per_second_max=limits.messages_per_second_max or None,
             handshake_bytes_max=limits.handshake_bytes_max,
-            frame_limits={name: getattr(limits, name) for name in PROTOCOL_LIMITS},
+            frame_limits={name: self._frame_limit(name) for name in PROTOCOL_LIMITS},
             herald_replay=self.config.herald_replay,
         )
 
@@ -235,6 +243,7 @@ async def serve(
         stall_seconds=config.limits.stall_seconds_min,
         storage=storage,
         audit=audit or NO_AUDIT,
+        memory=config.new_memory_budget(),
     )
     running = Running(config, server, Authenticator(config), audit=audit)
     for number in (signal.SIGINT, signal.SIGTERM):

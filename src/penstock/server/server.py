@@ -13,6 +13,7 @@ from penstock.core.broker import Broker, BrokerSettings
 from penstock.errors import CallerError, CannotListen, CertificateUnusable
 from penstock.gateway.options import GatewayOptions
 from penstock.limits import SESSIONS_MAX, STALL_SECONDS_MIN
+from penstock.memory import MemoryBudget, Purpose
 from penstock.ports import NO_AUDIT, Audit, Storage
 from penstock.server.clock import SystemClock
 from penstock.server.connections import ConnectionLimit
@@ -49,6 +50,7 @@ class Server:
         connections_per_address_max: int | None = None,
         descriptors_max: int | None = None,
         stall_seconds: float = STALL_SECONDS_MIN,
+        memory: MemoryBudget | None = None,
     ) -> None:
         """Without a storage, messages are kept in memory only until they are delivered.
 
@@ -61,6 +63,7 @@ class Server:
             clock=SystemClock(),
             settings=settings,
             audit=audit,
+            memory=memory,
         )
         names = channels or {channel: f"channel/{channel}" for channel in range(256)}
         for channel, name in names.items():
@@ -72,6 +75,7 @@ class Server:
             per_address_max=connections_per_address_max,
             descriptors_max=descriptors_max,
         )
+        self.broker.memory.on_short = self._buffer.narrow
         self.http = HttpContext(
             self.broker, self.storage, lambda: self._connection_limit.connections
         )
@@ -79,6 +83,7 @@ class Server:
         self._flights: list[FlightListener] = []
         self._ticking: asyncio.TimerHandle | None = None
         self._watchdog = Watchdog(self.broker.stalls, stall_seconds=stall_seconds)
+        self._log_bytes = 0  # reserved for the log's backlog
 
     def _restore_topics(self) -> None:
         """Intern the topics that the storage knows from earlier runs."""
@@ -97,6 +102,13 @@ class Server:
         loop = asyncio.get_running_loop()
         self.broker.slices.schedule = loop.call_soon
         self.broker.turn.schedule = loop.call_soon
+
+        def post(work: Callable[[], None]) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(work)
+
+        self.broker.memory.post = post
+        self._log_bytes = self.broker.memory.fixed(Purpose.LOG)
         self._tick()
         self._watchdog.start()
 
@@ -216,10 +228,17 @@ class Server:
             if isinstance(listener, StdioListener):
                 listener.kill()
 
+    def _count_memory(self) -> None:
+        """Update the budget: the log's backlog may exceed its limit by what was read before."""
+        memory = self.broker.memory
+        memory.level(Purpose.LOG, max(self._log_bytes, self.storage.waiting_bytes))
+        memory.tick(self.broker.clock.monotonic())
+
     def _tick(self) -> None:
         wait: float | None = None
         try:
             wait = self.broker.timers.run_due()
+            self._count_memory()
         except Exception:  # one broken timer must not stop the others
             logger.exception("timer failed")
         seconds = 0.001 if wait == 0.0 else TICK_SECONDS

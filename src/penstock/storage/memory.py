@@ -75,6 +75,7 @@ class MemoryLog:
     durable_commit = _COMMIT
     failed_commit = 0
     crowded = False
+    waiting_bytes = 0
 
     def __init__(self, *, log_id: int | None = None, partition: int = 0) -> None:
         self.log_id = secrets.randbits(48) if log_id is None else log_id

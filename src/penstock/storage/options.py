@@ -4,7 +4,12 @@ import dataclasses
 from collections.abc import Sequence
 
 from penstock._kernels.topics import TopicTable
-from penstock.limits import LOG_CACHE_BYTES_MAX, LOG_WAITING_BYTES_MAX, SEGMENT_BYTES_MAX
+from penstock.limits import (
+    INDEX_CACHE_BYTES_MAX,
+    LOG_CACHE_BYTES_MAX,
+    LOG_WAITING_BYTES_MAX,
+    SEGMENT_BYTES_MAX,
+)
 from penstock.model import Durability
 from penstock.patterns import compile_pattern
 
@@ -69,4 +74,5 @@ class LogOptions:
     segment_bytes_max: int = SEGMENT_BYTES_MAX
     waiting_bytes_max: int = LOG_WAITING_BYTES_MAX
     cache_bytes_max: int = LOG_CACHE_BYTES_MAX
+    index_cache_bytes_max: int = INDEX_CACHE_BYTES_MAX
     retention: Retention = dataclasses.field(default_factory=Retention)

@@ -47,6 +47,11 @@ class InputBuffer:
         """Whether a `pause` has no `resume` yet."""
         return self._pauses > 0
 
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes that the handler has not taken."""
+        return len(self._waiting)
+
     def feed(self, chunk: bytes) -> None:
         """Offer the waiting bytes and `chunk` to the handler; raise what it raises."""
         if not self._waiting and not self._pauses:

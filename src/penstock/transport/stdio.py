@@ -18,11 +18,13 @@ import structlog
 
 from penstock.errors import PenstockError
 from penstock.limits import (
+    MEMORY_BLOCK_BYTES,
     STDIO_ERROR_LINE_BYTES_MAX,
     STDIO_RESTART_SECONDS_MAX,
     STDIO_RESTART_SECONDS_MIN,
     STDIO_STOP_SECONDS_MAX,
 )
+from penstock.memory import Account, Purpose, unlimited_account
 from penstock.ports import Handler
 from penstock.transport.links import InputBuffer, next_connection_number
 
@@ -100,6 +102,8 @@ class ProgramLink:
         self._output_ended = False
         self._written_early: list[bytes | memoryview] = []
         self._timers: list[asyncio.TimerHandle] = []
+        self._received = 0  # bytes since the start
+        self.account: Account = unlimited_account()
         self.congested = False
         self.ended: asyncio.Future[int | None] = self._loop.create_future()
         self.connection = next_connection_number()
@@ -247,6 +251,7 @@ class ProgramLink:
     def _end(self, reason: str) -> None:
         self._input_closed = True
         handler = self._input.close()
+        self.account.close()
         if handler is not None:
             handler.lost(reason)
             self._owner.closed(self)
@@ -255,6 +260,7 @@ class ProgramLink:
 
     def take(self, data: bytes) -> None:
         """Offer `data` to the handler, or the waiting bytes if it is empty."""
+        self._received += len(data)
         try:
             if data:
                 self._input.feed(data)
@@ -270,6 +276,18 @@ class ProgramLink:
         self.congested = False
         if self._input.handler is not None:
             self._input.handler.drained()
+
+    # --- memory.Holder ----------------------------------------------------------------------------
+
+    def measure(self) -> int:
+        """See memory.Holder: a configured program is trusted, and always moves."""
+        self.account.force(Purpose.INPUT, self._input.waiting_bytes)
+        self.account.force(Purpose.OUTPUT, self.buffered)
+        return self._received + MEMORY_BLOCK_BYTES * int(self._loop.time())
+
+    def evict(self) -> None:
+        """See memory.Holder."""
+        self.abort()
 
     # --- ports.Link -------------------------------------------------------------------------------
 

@@ -6,6 +6,10 @@ incomplete frame is read into a buffer of the connection's own until it is compl
 
 Unsent bytes wait in a queue of references, and the transport gets a small part of them at a time.
 So a frame for many connections that do not read is in memory once.
+
+What is queued is held in the connection's account at each write; the little that the transport has
+is held when `measure` is called. A connection whose incomplete frame finds no memory is not read
+until there is some.
 """
 
 import asyncio
@@ -16,10 +20,14 @@ from typing import Final, Protocol, cast
 
 from penstock.limits import (
     HANDOVER_BYTES_MAX,
+    INPUT_GROWTH_BYTES_MAX,
     LINGER_SECONDS_MAX,
+    MEMORY_SHORT_READ_BYTES,
+    MEMORY_WAIT_SECONDS_MAX,
     RECEIVE_BUFFER_BYTES,
     TLS_HANDOVER_BYTES_MAX,
 )
+from penstock.memory import Account, Purpose, unlimited_account
 from penstock.ports import Handler
 from penstock.transport.certificate_names import certificate_names
 from penstock.transport.links import next_connection_number, peer_host, peer_name
@@ -28,6 +36,8 @@ __all__ = ["ConnectionOwner", "ReceiveBuffer", "StreamConnection"]
 
 REST_BYTES_MAX: Final = RECEIVE_BUFFER_BYTES // 4
 """An incomplete frame above this size is read into a buffer of the connection's own."""
+_FREE_BYTES: Final = 4096
+"""An incomplete frame up to this size is part of the connection's own memory."""
 
 
 class ReceiveBuffer:
@@ -35,7 +45,15 @@ class ReceiveBuffer:
 
     def __init__(self, size: int = RECEIVE_BUFFER_BYTES) -> None:
         self.data = bytearray(size)
-        self.view = memoryview(self.data)
+        self.whole = memoryview(self.data)
+        self.view = self.whole
+        """The part for one read."""
+        self.is_narrow = False
+
+    def narrow(self, short: bool) -> None:  # noqa: FBT001
+        """Read in small pieces while memory is short: a piece that was read must be kept."""
+        self.is_narrow = short
+        self.view = self.whole[:MEMORY_SHORT_READ_BYTES] if short else self.whole
 
 
 class ConnectionOwner(Protocol):
@@ -69,15 +87,20 @@ class StreamConnection(asyncio.BufferedProtocol):
         "_handing_over",
         "_handler",
         "_handover_bytes",
+        "_input_held",
         "_own_buffer",
         "_own_filled",
         "_owner",
         "_pauses",
         "_queue",
         "_queued_bytes",
+        "_received",
         "_rest",
+        "_starved",
         "_transport",
         "_transport_full",
+        "_written",
+        "account",
         "certificate_names",
         "congested",
         "connection",
@@ -102,6 +125,11 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._transport_full = False
         self._handing_over = False
         self._direct = True  # nothing is queued, and the transport is not full
+        self._received = 0  # bytes since the start
+        self._written = 0
+        self._input_held = False  # whether the account has an incomplete frame
+        self._starved = False  # whether reading is paused until there is memory
+        self.account: Account = unlimited_account()
         self.congested = False
         self.connection = next_connection_number()
         self.peer = self.host = ""
@@ -137,37 +165,42 @@ class StreamConnection(asyncio.BufferedProtocol):
         """Return the buffer for the next read, behind the bytes of an incomplete frame."""
         if self._own_buffer is not None:
             return memoryview(self._own_buffer)[self._own_filled :]
-        rest = self._rest
+        buffer, rest = self._owner.buffer, self._rest
+        if not self.account.authenticated:
+            buffer.data[: len(rest)] = rest
+            return buffer.whole[len(rest) : len(rest) + MEMORY_SHORT_READ_BYTES]
         if not rest:
-            return self._owner.buffer.view
-        self._owner.buffer.data[: len(rest)] = rest
-        return self._owner.buffer.view[len(rest) :]
+            return buffer.view
+        buffer.data[: len(rest)] = rest
+        return buffer.whole[len(rest) : len(rest) + len(buffer.view)]
 
     def buffer_updated(self, nbytes: int) -> None:
         """Offer the received bytes to the handler."""
+        self._received += nbytes
         if self._own_buffer is None:
             filled = len(self._rest) + nbytes
             self._rest = b""
-            self._take(self._owner.buffer.view[:filled])
+            self._take(self._owner.buffer.whole[:filled])
             return
-        own = full = self._own_buffer
+        own = self._own_buffer
         filled = self._own_filled + nbytes
         self._own_buffer = None
         with memoryview(own) as whole, whole[:filled] as view:
             taken = self._offer(view)
             if 0 < taken < filled:
-                self._keep(view[taken:])
-        if not taken:
-            if filled == len(own):  # the loop still exports it: it cannot grow in place
-                own = bytearray(2 * filled)
-                own[:filled] = full
+                self._keep(view[taken:], large=False)
+        if taken == filled:
+            self._release_input()
+        elif not taken:
             self._own_buffer, self._own_filled = own, filled
+            if filled == len(own):
+                self._enlarge(own)
 
     def pause_writing(self) -> None:
         """Queue all further writes: the transport is full."""
         self._transport_full = True
         self._direct = False
-        self._check_congestion()
+        self._hold_output()
 
     def resume_writing(self) -> None:
         """Pass on what is queued, and tell the handler if the link is no longer congested."""
@@ -175,7 +208,18 @@ class StreamConnection(asyncio.BufferedProtocol):
         if self._handing_over:
             return  # the running call continues
         self._hand_over()
+        self.account.force(Purpose.OUTPUT, self.buffered)
         self._check_drained()
+
+    def _hold_output(self) -> None:
+        """Hold the out-buffer in the account; mark the link as congested above its limit.
+
+        Without memory it is congested at any size: then it takes no messages until it is drained.
+        """
+        size = self.buffered
+        has_memory = self.account.force(Purpose.OUTPUT, size)
+        if size > self._owner.congested_bytes or not has_memory:
+            self.congested = True
 
     def eof_received(self) -> bool:
         """On half-close, let the handler finish its replies and close the link.
@@ -190,6 +234,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         if not self._ended and not self._closing and self._handler is not None:
             self._ended = True
             self._rest, self._own_buffer = b"", None
+            self._release_input()
             try:
                 self._handler.ended()
             except Exception as error:  # noqa: BLE001
@@ -206,6 +251,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._own_buffer = None
         self._rest = b""
         self._drop_queue()
+        self.account.close()
         try:
             if handler is not None:
                 handler.lost(str(exc) if exc else "closed")
@@ -216,7 +262,9 @@ class StreamConnection(asyncio.BufferedProtocol):
         """Offer `view` to the handler and keep what it does not take."""
         taken = self._offer(view)
         if taken < len(view):
-            self._keep(view[taken:])
+            self._keep(view[taken:], large=not taken)
+        elif self._input_held:
+            self._release_input()
 
     def _offer(self, view: memoryview) -> int:
         """Offer `view` to the handler; return the bytes taken, all of them once closing."""
@@ -230,13 +278,89 @@ class StreamConnection(asyncio.BufferedProtocol):
             self.abort()
         return len(view) if self._closing else taken
 
-    def _keep(self, rest: memoryview) -> None:
-        if len(rest) <= REST_BYTES_MAX:
+    def _keep(self, rest: memoryview, *, large: bool) -> None:
+        """Keep the bytes of an incomplete frame; if they find no memory, stop reading.
+
+        While memory is short, a frame that is `large`, because a whole read is part of it, gets a
+        buffer of its own: then no more is read than the account holds.
+        """
+        size = len(rest)
+        large = large and self._owner.buffer.is_narrow
+        if (size <= _FREE_BYTES and not large) or self._pauses:
             self._rest = bytes(rest)
+            if size > _FREE_BYTES or self._input_held:
+                self._input_held = True
+                self.account.force(Purpose.INPUT, size)
             return
-        self._own_buffer = bytearray(2 * len(rest))
-        self._own_buffer[: len(rest)] = rest
-        self._own_filled = len(rest)
+        self._input_held = True
+        capacity = size
+        if large or size > REST_BYTES_MAX:
+            capacity = size + min(max(size, _FREE_BYTES), INPUT_GROWTH_BYTES_MAX)
+        if not self.account.hold(Purpose.INPUT, capacity):
+            self._rest = bytes(rest)
+            self._starve(capacity)
+        elif capacity == size:
+            self._rest = bytes(rest)
+        else:
+            self._own_buffer = bytearray(capacity)
+            self._own_buffer[:size] = rest
+            self._own_filled = size
+
+    def _enlarge(self, full: bytearray) -> None:
+        """Replace the full buffer of an incomplete frame; if there is no memory, stop reading."""
+        filled = len(full)
+        capacity = filled + min(filled, INPUT_GROWTH_BYTES_MAX)
+        if self.account.hold(Purpose.INPUT, capacity):
+            # The loop still exports the old one: it cannot grow in place.
+            self._own_buffer = bytearray(capacity)
+            self._own_buffer[:filled] = full
+        else:
+            self._starve(capacity)
+
+    def _release_input(self) -> None:
+        self._input_held = False
+        self.account.hold(Purpose.INPUT, 0)
+
+    def _starve(self, size: int) -> None:
+        """Stop reading until `size` bytes can be held; refuse the frame if they never can."""
+        account = self.account
+        kept = len(self._rest) if self._own_buffer is None else len(self._own_buffer)
+        account.force(Purpose.INPUT, kept)
+        if not account.ever_fits(size) or not account.authenticated:
+            self.evict()
+        elif not self._starved:
+            self._starved = True
+            self.pause()
+            account.wait(Purpose.INPUT, size, self._fed, seconds_max=MEMORY_WAIT_SECONDS_MAX)
+
+    def _fed(self) -> None:
+        """Read on: the account holds the memory for the incomplete frame."""
+        self._starved = False
+        self.resume()
+
+    # --- memory.Holder ----------------------------------------------------------------------------
+
+    def measure(self) -> int:
+        """See memory.Holder."""
+        buffered = self.buffered
+        self.account.force(Purpose.OUTPUT, buffered)
+        return self._received + self._written - buffered
+
+    def evict(self) -> None:
+        """See memory.Holder: refuse an incomplete frame, or abort a peer that does not read."""
+        handler = self._handler
+        has_frame = bool(self._rest) or self._own_buffer is not None
+        self._rest, self._own_buffer = b"", None
+        self._release_input()
+        if handler is None or not has_frame or self._closing:
+            self.abort()
+            return
+        try:
+            handler.starved()
+        except Exception as error:  # noqa: BLE001
+            # A failing handler ends its own connection only.
+            self._owner.failed(self, error)
+            self.abort()
 
     def waiting(self) -> bytes:
         """Return the received bytes that the handler has not taken."""
@@ -282,6 +406,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         """See ports.Link; `data` is shared with other connections, not copied."""
         if self._transport is None or self._closing:
             return
+        self._written += len(data)
         if self._direct and len(data) <= self._handover_bytes:
             self._transport.write(data)
         else:
@@ -333,7 +458,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._direct = False
         if not self._handing_over:
             self._hand_over()
-        self._check_congestion()
+        self._hold_output()
         if self.congested and self._direct:  # the handler must not be called in its own call
             asyncio.get_running_loop().call_soon(self._check_drained)
 
@@ -361,10 +486,6 @@ class StreamConnection(asyncio.BufferedProtocol):
             self._direct = not self._transport_full
             if self._closing and not transport.is_closing():
                 transport.close()
-
-    def _check_congestion(self) -> None:
-        if not self.congested and self.buffered > self._owner.congested_bytes:
-            self.congested = True
 
     def _check_drained(self) -> None:
         """Tell the handler if the link was congested, and a quarter of that is left."""

@@ -30,6 +30,7 @@ from penstock.limits import (
     UDP_UNPROVEN_SECONDS,
     UDP_WAITING_BYTES_MAX,
 )
+from penstock.memory import Account, Purpose, unlimited_account
 from penstock.model import ByteOrder
 from penstock.ports import Handler
 from penstock.transport.address_proof import AddressProof
@@ -97,6 +98,7 @@ class DatagramSession:
         "_receiving",
         "_waiting",
         "_waiting_bytes",
+        "account",
         "address",
         "connection",
         "handler",
@@ -131,6 +133,7 @@ class DatagramSession:
         self._held: deque[bytes] = deque()  # answers that may not be sent yet
         self._held_bytes = 0
         self._actions: list[Callable[[], None]] = []
+        self.account: Account = unlimited_account()
         self.address = address
         self.order: ByteOrder = order
         self.connection = next_connection_number()
@@ -153,6 +156,9 @@ class DatagramSession:
         if self._pauses or self._receiving:
             if self._waiting_bytes + len(datagram) > UDP_WAITING_BYTES_MAX:
                 self._endpoint.owner.datagram_dropped("session is paused")
+                return
+            if not self.account.hold(Purpose.INPUT, self._waiting_bytes + len(datagram)):
+                self._endpoint.owner.datagram_dropped("no memory")
                 return
             self._waiting.append(datagram)
             self._waiting_bytes += len(datagram)
@@ -309,7 +315,16 @@ class DatagramSession:
         while self._waiting and not (self._pauses or self._closing or self._receiving):
             datagram = self._waiting.popleft()
             self._waiting_bytes -= len(datagram)
+            self.account.hold(Purpose.INPUT, self._waiting_bytes)
             self._take(datagram)
+
+    def measure(self) -> int:
+        """See memory.Holder: the socket's buffer belongs to all sessions."""
+        return 0
+
+    def evict(self) -> None:
+        """See memory.Holder."""
+        self.abort()
 
     def close(self) -> None:
         """See ports.Link; send DISCONNECT unless the peer's own datagram caused the close."""
@@ -485,6 +500,7 @@ class DatagramEndpoint(asyncio.DatagramProtocol):
             self._forget_host(session.address[0])
         if self._sessions.get(session.address) is session:
             del self._sessions[session.address]
+        session.account.close()
         if handler is not None:
             handler.lost(reason)
             self.owner.closed(session)

@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, cast
 
 from websockets.asyncio.server import ServerConnection
@@ -76,6 +77,10 @@ class WebConnection(ServerConnection):
         self.peer = ""
         self.host = ""
         self.descriptor = -1
+        self._library_paused = False  # the library has read ahead far enough
+        self._memory_paused = False  # there is no memory for more input
+        self.on_data: Callable[[], None] = lambda: None
+        """Called after each read, once the WebSocket is open."""
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the connection is closed or handed on."""
 
@@ -128,6 +133,7 @@ class WebConnection(ServerConnection):
         """Read the first line and pass all bytes on."""
         if self._is_websocket:
             super().data_received(data)
+            self.on_data()
             return
         if self._early is not None:
             self._early += data
@@ -148,12 +154,42 @@ class WebConnection(ServerConnection):
             self._is_websocket = True
             received, self._received = bytes(self._received), bytearray()
             super().connection_made(transport)
+            self.recv_messages.pause = self._pause_library
+            self.recv_messages.resume = self._resume_library
             super().data_received(received)
             return
         self.ended.set_result(None)
         self._owner.left(self)  # from here on the HTTP connection counts
         arrival = HttpArrival(self.number, self.peer, self.host, transport, self._received)
         self._owner.http(arrival)
+
+    # --- Flow control: the library and the memory budget pause reading independently
+
+    @property
+    def input_bytes(self) -> int:
+        """Bytes of the unfinished frame, and of the messages that were read ahead."""
+        ahead = self.recv_messages.frames.queue
+        return len(self.protocol.reader.buffer) + sum(len(frame.data) for frame in ahead)
+
+    def pause_memory(self) -> None:
+        """Read no more until `resume_memory`."""
+        self._memory_paused = True
+        self.transport.pause_reading()
+
+    def resume_memory(self) -> None:
+        """Undo `pause_memory`."""
+        self._memory_paused = False
+        if not self._library_paused and not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    def _pause_library(self) -> None:
+        self._library_paused = True
+        self.transport.pause_reading()
+
+    def _resume_library(self) -> None:
+        self._library_paused = False
+        if not self._memory_paused and not self.transport.is_closing():
+            self.transport.resume_reading()
 
     def eof_received(self) -> None:
         """Close the connection if its first line is not complete."""

@@ -20,11 +20,15 @@ from websockets.http11 import Request, Response
 
 from penstock.limits import (
     HANDSHAKE_SECONDS_MAX,
+    INPUT_GROWTH_BYTES_MAX,
+    MEMORY_BLOCK_BYTES,
+    MEMORY_WAIT_SECONDS_MAX,
     WEBSOCKET_CLOSE_SECONDS_MAX,
     WEBSOCKET_MESSAGE_BYTES_MAX,
     WEBSOCKET_PING_SECONDS,
     WEBSOCKET_SENT_MESSAGE_BYTES_MAX,
 )
+from penstock.memory import Account, Purpose, unlimited_account
 from penstock.ports import Handler
 from penstock.transport.certificate_names import certificate_names
 from penstock.transport.links import InputBuffer, peer_host, peer_name
@@ -94,6 +98,10 @@ class WebSocketLink:
         self._queued_bytes = 0
         self._to_send = asyncio.Event()
         self._closing = False
+        self._starved = False  # whether reading is paused until there is memory
+        self._received = 0  # bytes since the start
+        self._sent = 0
+        self.account: Account = unlimited_account()
         self.congested = False
         self.connection = connection.number
         self.peer = peer_name(connection.transport)
@@ -109,6 +117,8 @@ class WebSocketLink:
         reason = "closed"
         try:
             self._input.handler = self._owner.opened(self)
+            self._connection.on_data = self._hold_input
+            self._hold_input()
             await self._receive_all()
         except ConnectionClosed as closed:
             reason = str(closed)
@@ -119,6 +129,8 @@ class WebSocketLink:
             await asyncio.wait([sender])
             handler = self._input.close()
             self._closing = True
+            self._connection.on_data = lambda: None
+            self.account.close()
             if handler is not None:
                 handler.lost(reason)
             self._owner.closed(self)
@@ -149,6 +161,7 @@ class WebSocketLink:
 
     def _take(self, message: bytes) -> None:
         """Offer `message` to the handler, or the waiting bytes if it is empty."""
+        self._received += len(message)
         try:
             if message:
                 self._input.feed(message)
@@ -166,7 +179,10 @@ class WebSocketLink:
             while True:
                 await self._to_send.wait()
                 while self._queue:
-                    await connection.send(self._next_message())
+                    message = self._next_message()
+                    await connection.send(message)
+                    self._sent += len(message)
+                    self.account.hold(Purpose.OUTPUT, self.buffered)
                     self._signal_drained()
                 if self._closing:
                     break
@@ -198,6 +214,52 @@ class WebSocketLink:
             if self._input.handler is not None:
                 self._input.handler.drained()
 
+    # --- Memory -----------------------------------------------------------------------------------
+
+    def _hold_input(self) -> None:
+        """Hold the input in the account; without memory, read no more until there is some."""
+        size = self._connection.input_bytes + self._input.waiting_bytes
+        account = self.account
+        if account.hold(Purpose.INPUT, size) or self._closing:
+            return
+        account.force(Purpose.INPUT, size)
+        wanted = size + min(size, INPUT_GROWTH_BYTES_MAX)
+        if not account.authenticated or not account.ever_fits(wanted):
+            self.evict()
+        elif not self._starved:
+            self._starved = True
+            self._connection.pause_memory()
+            account.wait(Purpose.INPUT, wanted, self._fed, seconds_max=MEMORY_WAIT_SECONDS_MAX)
+
+    def _fed(self) -> None:
+        self._starved = False
+        self._connection.resume_memory()
+
+    def measure(self) -> int:
+        """See memory.Holder."""
+        if not self._starved:
+            size = self._connection.input_bytes + self._input.waiting_bytes
+            self.account.force(Purpose.INPUT, size)
+        self.account.force(Purpose.OUTPUT, self.buffered)
+        return self._received + self._sent + len(self._connection.protocol.reader.buffer)
+
+    def evict(self) -> None:
+        """See memory.Holder: refuse unfinished input, or abort a peer that does not read."""
+        handler = self._input.handler
+        self._connection.pause_memory()
+        if handler is None or self._closing or not self.account.size(Purpose.INPUT):
+            self.abort()
+            return
+        try:
+            handler.starved()
+        except Exception as error:  # noqa: BLE001
+            # A failing handler ends its own connection only.
+            self._owner.failed(self, error)
+        if self.buffered:  # an answer: send it, but wait for no more input
+            asyncio.get_running_loop().call_later(WEBSOCKET_CLOSE_SECONDS_MAX, self.abort)
+        else:
+            self.abort()
+
     # --- ports.Link -------------------------------------------------------------------------------
 
     @property
@@ -226,7 +288,10 @@ class WebSocketLink:
         self._queue.append(data)
         self._queued_bytes += len(data)
         self._to_send.set()
-        if self._queued_bytes > self._owner.congested_bytes:
+        has_memory = True
+        if self._queued_bytes > MEMORY_BLOCK_BYTES:
+            has_memory = self.account.force(Purpose.OUTPUT, self.buffered)
+        if not has_memory or self._queued_bytes > self._owner.congested_bytes:
             self.congested = True
             if self._queued_bytes - len(data) > self._owner.out_bytes_max:
                 self._refused("out-buffer full")

@@ -10,6 +10,7 @@ from penstock.core.routing import Encoding
 from penstock.core.sessions import Session
 from penstock.core.slices import Slices
 from penstock.core.timers import Timers
+from penstock.memory import unlimited_account
 from penstock.protocols.fleximq import FLEXIMQ
 
 
@@ -28,6 +29,7 @@ class NoLink:
     connection = 7
     peer = "nobody"
     buffered = 0
+    account = unlimited_account()
 
     def write(self, data: bytes) -> None:
         raise AssertionError(f"requests write nothing, not {data!r}")

@@ -12,9 +12,11 @@ from penstock.errors import (
     AuthenticationFailed,
     BrokerFull,
     CallerError,
+    FrameTooLarge,
     HookRefused,
     HookTimeout,
     LogUnavailable,
+    MemoryExhausted,
     MiddlewareMissing,
     NotAllowed,
     OutOfSequence,
@@ -59,6 +61,7 @@ _PUBLISH_STATUS: Final[Mapping[type[Exception], StatusCode]] = MappingProxyType(
         MiddlewareMissing: StatusCode.GATEWAY_TIMEOUT,
         TooManyMessages: StatusCode.TOO_MANY_REQUESTS,
         TopicTableFull: StatusCode.SERVICE_UNAVAILABLE,
+        MemoryExhausted: StatusCode.SERVICE_UNAVAILABLE,
     }
 )
 _MESSAGES: Final = frozenset(
@@ -404,4 +407,8 @@ def _fault(error: WireError) -> tuple[StatusCode, int | None, str | None]:
     """Return the status of an error, the message's type and its `reqrep.id`."""
     if isinstance(error, FleximqError):
         return error.status, error.message_type, error.reqrep_id
+    if isinstance(error, FrameTooLarge):
+        return StatusCode.PAYLOAD_TOO_LARGE, None, None
+    if isinstance(error, MemoryExhausted):
+        return StatusCode.SERVICE_UNAVAILABLE, None, None
     return StatusCode.BAD_REQUEST, None, None

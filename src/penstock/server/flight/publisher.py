@@ -8,6 +8,7 @@ from functools import partial
 from penstock.core.broker import Broker
 from penstock.errors import LogUnavailable, PenstockError
 from penstock.limits import SINK_WINDOW_BYTES, SINK_WINDOW_GROUPS
+from penstock.memory import Purpose
 from penstock.ports import Prepared
 
 __all__ = ["Publisher"]
@@ -71,6 +72,8 @@ class Publisher:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self.memory = broker.memory
+        """The memory budget; threads draw from it for rows."""
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Lock()
         self._running: set[_Publication] = set()
@@ -88,9 +91,13 @@ class Publisher:
         """Publish portions in order; return how many rows are on disk.
 
         New topics belong to `owner`, a principal. If it raises, the first portions may be on disk,
-        and none behind one that is not. Raise LogUnavailable or TopicTableFull.
+        and none behind one that is not. Raise LogUnavailable, TopicTableFull or MemoryExhausted.
         """
         publication = _Publication(owner)
+        with self.memory.draw(Purpose.FLIGHT, SINK_WINDOW_BYTES):
+            return self._publish_all(publication, portions)
+
+    def _publish_all(self, publication: _Publication, portions: Iterable[Prepared]) -> int:
         with self._lock:
             if self._stopped:
                 raise LogUnavailable("the broker is stopping")

@@ -17,6 +17,7 @@ from penstock.core.access import Action, Principal, authorize, authorize_anywher
 from penstock.errors import (
     AuthenticationFailed,
     LogUnavailable,
+    MemoryExhausted,
     NotAllowed,
     PenstockError,
 )
@@ -60,6 +61,7 @@ _ERRORS: Final[dict[type[PenstockError], type[pf.FlightError]]] = {
     AuthenticationFailed: pf.FlightUnauthenticatedError,
     NotAllowed: pf.FlightUnauthorizedError,
     LogUnavailable: pf.FlightUnavailableError,
+    MemoryExhausted: pf.FlightUnavailableError,
     TooBusy: pf.FlightUnavailableError,
 }
 _SUMMARIES: Final = {

@@ -24,6 +24,7 @@ from penstock.errors import NotAllowed, PenstockError
 from penstock.flight.errors import BadRequest, EpochOutOfOrder, NotStaged, StagingFull
 from penstock.flight.protocol import AbortEpoch, Published, PublishEpoch, Stage, Staged
 from penstock.limits import SINK_FINAL_SECONDS_MAX, SINK_STALE_SECONDS_MAX, SINK_WRITERS_MAX
+from penstock.memory import Purpose
 from penstock.ports import PartitionRange, Prepared, Storage
 from penstock.ports.selection import Selection
 from penstock.protocols import FLIGHT
@@ -95,7 +96,8 @@ class Sinks:
             raise EpochOutOfOrder(request.writer, request.epoch, state.epoch)
         rights = principal.rights
         check = RowCheck(_publish_check(principal))
-        path, rows = self._files.write(request.writer, (check.rows(each) for each in batches))
+        drawn = self._drawn(batches, principal)
+        path, rows = self._files.write(request.writer, (check.rows(each) for each in drawn))
         with self._locked(request.writer):
             state = self._state(request.writer, principal)
             begun = state.publishing.epoch if state.publishing else state.epoch
@@ -107,6 +109,15 @@ class Sinks:
                 self._checked.setdefault(request.writer, {})[task] = rights
         log.debug("rows staged", rows=rows, **msgspec.structs.asdict(request))
         return Staged(rows)
+
+    def _drawn(
+        self, batches: Iterator[pa.RecordBatch], principal: Principal
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the batches; each is drawn from the memory budget until the next is wanted."""
+        memory = self._publisher.memory
+        for batch in batches:
+            with memory.draw(Purpose.FLIGHT, batch.nbytes, principal=principal.name):
+                yield batch
 
     def abort(self, request: AbortEpoch, principal: Principal) -> None:
         """Remove the staged rows of an epoch, unless its publication has begun."""

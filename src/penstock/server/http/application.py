@@ -14,13 +14,22 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.core.access import Principal
-from penstock.errors import AuthenticationFailed, NotAllowed, PenstockError, TooManyMessages
+from penstock.errors import (
+    AuthenticationFailed,
+    ErrorCode,
+    MemoryExhausted,
+    NotAllowed,
+    PenstockError,
+    TooManyMessages,
+)
 from penstock.gateway.options import GatewayOptions
 from penstock.limits import (
     HTTP_ANONYMOUS_REQUESTS_PER_SECOND_MAX,
     HTTP_BODY_BYTES_MAX,
     HTTP_REQUEST_SECONDS_MAX,
+    HTTP_RETRY_SECONDS,
 )
+from penstock.memory import Account, Purpose, unlimited_account
 from penstock.ports import AuditEvent
 from penstock.protocols import HTTP
 from penstock.server.http import schemas
@@ -91,7 +100,9 @@ class _Application:
         async def answer(request: Request) -> Response:
             try:
                 async with asyncio.timeout(HTTP_REQUEST_SECONDS_MAX):
-                    return await self._answer(operation, request)
+                    response = await self._answer(operation, request)
+                    _hold(request, response=len(response.body))
+                    return response
             except ApiError as error:
                 return _failure(error)
             except PenstockError as error:
@@ -136,6 +147,7 @@ class _Application:
             protocol=HTTP.label,
             method=method_of(request),
         )
+        _account(request).identify(None if principal.is_anonymous else principal.name)
         if operation.run is None:
             accept = request.headers.get("accept", "")
             text, content_type = await exposition(self._context, accept)
@@ -201,17 +213,38 @@ def _check_version(principal: Principal, version: int) -> None:
 
 
 async def _body(request: Request) -> bytes:
+    """Return the body of a request; raise ApiError if it is too large or finds no memory."""
     chunks, size = [], 0
+    declared = request.headers.get("content-length", "")
+    if declared.isdigit():
+        _check_body(int(declared))
     async for chunk in request.stream():
         chunks.append(chunk)
         size += len(chunk)
-        if size > HTTP_BODY_BYTES_MAX:
-            message = (
-                f"a body may have {HTTP_BODY_BYTES_MAX} bytes; "
-                "send larger messages by one of the wire protocols"
-            )
-            raise ApiError(413, "body-too-large", message)
+        _check_body(size)
+        # Twice: as chunks and as one value, then as JSON and as a message.
+        _hold(request, body=2 * size)
     return b"".join(chunks)
+
+
+def _check_body(size: int) -> None:
+    if size > HTTP_BODY_BYTES_MAX:
+        message = (
+            f"a body may have {HTTP_BODY_BYTES_MAX} bytes; "
+            "send larger messages by one of the wire protocols"
+        )
+        raise ApiError(413, "body-too-large", message)
+
+
+def _account(request: Request) -> Account:
+    account: Account | None = request.scope.get("state", {}).get("account")
+    return account or unlimited_account()
+
+
+def _hold(request: Request, *, body: int = 0, response: int = 0) -> None:
+    """Hold body and response of a request in the connection's account; raise MemoryExhausted."""
+    if not _account(request).hold(Purpose.HTTP, body + response):
+        raise MemoryExhausted("http")
 
 
 def _converted(values: dict[str, str], kind: type[msgspec.Struct]) -> msgspec.Struct:
@@ -246,6 +279,9 @@ def _failure(error: ApiError) -> Response:
         response.headers["WWW-Authenticate"] = 'Bearer, Basic realm="penstock", charset="UTF-8"'
     if error.retry_seconds is not None:
         response.headers["Retry-After"] = str(error.retry_seconds)
+    if error.code == ErrorCode.MEMORY_EXHAUSTED:
+        response.headers["Retry-After"] = str(HTTP_RETRY_SECONDS)
+        response.headers["Connection"] = "close"  # the rest of the body is not read
     if error.status == 413:
         response.headers["Connection"] = "close"  # the rest of the body is not read
     return response
@@ -285,4 +321,9 @@ class _Counting:
                 self._counts[digit] = self._counts.get(digit, 0) + 1
             await send(message)
 
-        await self._inside(scope, receive, count)
+        try:
+            await self._inside(scope, receive, count)
+        finally:
+            account: Account | None = scope.get("state", {}).get("account")
+            if account is not None:
+                account.hold(Purpose.HTTP, 0)

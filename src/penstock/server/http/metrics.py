@@ -21,6 +21,7 @@ from prometheus_client.registry import Collector
 import penstock
 from penstock.core.stalls import STALL_BOUNDS_SECONDS
 from penstock.limits import METRICS_GROUPS_MAX, METRICS_REASONS_MAX
+from penstock.memory import SHARES
 from penstock.protocols import PROTOCOLS, Protocol
 from penstock.server.http.client_counts import ClientCounts, ListGate, count_clients
 from penstock.server.http.context import HttpContext
@@ -60,6 +61,7 @@ class _BrokerCollector(Collector):
         yield from self._loop()
         yield from self._messages()
         yield from self._clients()
+        yield from self._memory()
         yield from self._log()
         yield from self._readers()
 
@@ -153,6 +155,21 @@ class _BrokerCollector(Collector):
         yield _gauge("requests_pending", "Requests without an answer.", len(broker.requests))
         statuses = {f"{digit}xx": count for digit, count in sorted(self._context.requests.items())}
         yield _counters("http_requests", "HTTP requests answered.", "status", statuses)
+
+    def _memory(self) -> Iterable[Metric]:
+        memory = self._context.broker.memory
+        text = "Memory held for clients and caches."
+        yield _gauges("memory_bytes", text, "purpose", memory.by_purpose())
+        yield _gauge("memory_drawn_bytes", "Memory drawn from the budget.", memory.used)
+        yield _gauge("memory_limit_bytes", "The memory budget.", memory.bytes_max)
+        yield _gauge("memory_waiting", "Connections that wait for memory.", memory.waiting)
+        yield _counters(
+            "memory_refusals",
+            "Draws that were refused, by the share that was used up.",
+            "share",
+            {kind: memory.refusals[kind] for kind in SHARES},
+        )
+        yield _counter("memory_evictions", "Connections cut to free memory.", memory.evictions)
 
     def _log(self) -> Iterable[Metric]:
         storage = self._context.storage

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from h11 import SEND_BODY
 from starlette.types import ASGIApp
 from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -16,6 +17,7 @@ from penstock.limits import (
     HTTP_HEAD_BYTES_MAX,
     HTTP_IDLE_SECONDS_MAX,
 )
+from penstock.memory import Account, Purpose
 from penstock.transport.certificate_names import certificate_names
 from penstock.transport.links import peer_host
 
@@ -59,11 +61,16 @@ class HttpConnection(H11Protocol):
         *,
         connection: int,
         peer: str,
+        account: Account,
         closed: Callable[["HttpConnection"], None],
     ) -> None:
-        state = {"connection": connection, "peer": self}
+        state = {"connection": connection, "peer": self, "account": account}
         super().__init__(settings.config, settings.state, state)
         self.connection = connection
+        self.account = account
+        self._head_bytes = 0
+        self._received = 0  # bytes since the start
+        account.holder = self
         self.peer = peer
         self.host = ""
         self.certificate_names: frozenset[str] = frozenset()
@@ -84,10 +91,29 @@ class HttpConnection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Process bytes; abort if the head of a request is not complete in time."""
         super().data_received(data)
+        self._hold_input(len(data))
         if not self.idle:
             self._forget_deadline()
         elif self._deadline is None:
             self._deadline = self.loop.call_later(HANDSHAKE_SECONDS_MAX, self.abort)
+
+    def _hold_input(self, size: int) -> None:
+        """Hold the head of a request, or the part of its body that is not processed yet."""
+        cycle: Any = self.cycle
+        self._received += size
+        self._head_bytes = self._head_bytes + size if self.idle else 0
+        waiting = 0 if cycle is None else len(cycle.body)
+        if not self.account.hold(Purpose.INPUT, self._head_bytes + waiting):
+            self.abort()
+
+    def measure(self) -> int:
+        """See memory.Holder; bytes that are not sent are part of the response."""
+        self._hold_input(0)
+        return self._received - self.transport.get_write_buffer_size()
+
+    def evict(self) -> None:
+        """See memory.Holder."""
+        self.abort()
 
     def on_response_complete(self) -> None:
         """Wait for the next request."""
@@ -98,12 +124,15 @@ class HttpConnection(H11Protocol):
         """On half-close, finish the response. TLS connections cannot half-close."""
         if self.idle or self.transport.get_extra_info("sslcontext") is not None:
             return None
+        if self.conn.their_state is SEND_BODY:  # the rest of the body cannot come
+            return None
         self.cycle.keep_alive = False
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel the deadline and report the end to the owner."""
         self._forget_deadline()
+        self.account.close()
         try:
             super().connection_lost(exc)
         finally:

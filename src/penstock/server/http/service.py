@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 import structlog
 
 from penstock.gateway.options import GatewayOptions
-from penstock.limits import HTTP_CONNECTIONS_MAX
+from penstock.limits import HTTP_CONNECTIONS_MAX, HTTP_INPUT_BYTES_MAX
+from penstock.server.connections import peer_address
 from penstock.server.http.context import HttpContext
 from penstock.server.http.health import answer_when_crowded
 from penstock.transport.addresses import Address
@@ -129,8 +130,15 @@ class HttpService:
     def _begin(self, arrival: HttpArrival, holder: HttpHolder, settings: "HttpSettings") -> None:
         from penstock.server.http.protocol import HttpConnection  # noqa: PLC0415
 
+        account = self._context.broker.memory.open(
+            peer_address(arrival.peer), handshake_bytes_max=HTTP_INPUT_BYTES_MAX, always=True
+        )
         made = HttpConnection(
-            settings, connection=arrival.connection, peer=arrival.peer, closed=self._closed
+            settings,
+            connection=arrival.connection,
+            peer=arrival.peer,
+            account=account,
+            closed=self._closed,
         )
         holder.made = made
         self._connections[made] = holder

@@ -98,6 +98,7 @@ class ArrowLog:
             recovered.segments,
             recovered.damage,
             horizon=recovered.horizon,
+            index_bytes_max=self._options.index_cache_bytes_max,
         )
         self._journal = TopicJournal(self._files, self._folder)
         self._journaled = self._journal.load()
@@ -240,6 +241,11 @@ class ArrowLog:
         )
 
     # --- Writing ----------------------------------------------------------------------------------
+
+    @property
+    def waiting_bytes(self) -> int:
+        """See ports.Storage."""
+        return self._waiting_bytes
 
     @property
     def crowded(self) -> bool:

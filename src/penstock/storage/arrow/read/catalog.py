@@ -12,6 +12,7 @@ from typing import NamedTuple
 from typing import Protocol as Port
 
 from penstock.errors import LogDamaged, OffsetBelowHorizon, OffsetPastEnd
+from penstock.limits import INDEX_CACHE_BYTES_MAX
 from penstock.storage.arrow.format.damage import Damage
 from penstock.storage.arrow.format.file_names import segment_path
 from penstock.storage.arrow.format.index import Entry, Index
@@ -90,13 +91,14 @@ class Catalog:
         damage: Sequence[Damage] = (),
         *,
         horizon: int,
+        index_bytes_max: int = INDEX_CACHE_BYTES_MAX,
     ) -> None:
         self._folder = folder
         self._lock = threading.Lock()
         self._segments: list[Segment | ActiveSegment] = list(segments)
         self._damage = sorted(each for each in damage if each.resumes_at > each.first_offset)
         self._horizon = horizon
-        self._indexes = IndexCache(files, folder)
+        self._indexes = IndexCache(files, folder, bytes_max=index_bytes_max)
 
     # --- Segments ---------------------------------------------------------------------------------
 
