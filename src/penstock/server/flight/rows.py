@@ -28,8 +28,12 @@ _NEEDED = ("topic", "value")
 
 def check_columns(schema: pa.Schema) -> None:
     """Raise BadRows unless these are the columns of a sink."""
+    try:
+        names = schema.names
+    except UnicodeDecodeError:
+        raise BadRows("?", "its name is not UTF-8") from None
     for name in _NEEDED:
-        if name not in schema.names:
+        if name not in names:
             raise BadRows(name, "there is no such column; topic and value are needed")
     for field in schema:
         if field.name not in SINK_SCHEMA.names:

@@ -257,7 +257,9 @@ class ArrowLog:
         """See ports.LogWriter."""
         self._open()
         offset = self.next_offset
-        while not self._block(offset).append_record(
+        block = self._block(offset)
+        bytes_before = block.value_bytes
+        while not block.append_record(
             protocol=record.protocol.number,
             kind=record.kind,
             topic=record.topic.encode(),
@@ -272,7 +274,9 @@ class ArrowLog:
             status=record.status,
         ):
             self._filling = None  # the next block has room for any one message
-        self._waiting_bytes += len(record.value)
+            block = self._block(offset)
+            bytes_before = block.value_bytes
+        self._waiting_bytes += block.value_bytes - bytes_before
         self.next_offset = offset + 1
         return self._receipt(offset, self._options.durability.of(record.topic))
 
