@@ -7,7 +7,9 @@ the process is noticed by `tests.fuzz.arrow`.
 import contextlib
 import random
 import shutil
+import struct
 import tempfile
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -21,9 +23,11 @@ from penstock._kernels.crc32c import crc32c
 from penstock.errors import InvalidTopicName, LogError, OperatorError, ValueNotDeliverable
 from penstock.flight.errors import BadRequest, BadRows, StagedRowsDamaged
 from penstock.flight.protocol import Staged
+from penstock.limits import FLIGHT_MESSAGE_BYTES_MAX, FLIGHT_STREAMS_MAX
 from penstock.ports.selection import Selection
 from penstock.protocols import FLIGHT
 from penstock.protocols import PROTOCOLS as REGISTRY
+from penstock.server.flight.http2 import PREFACE, NotHttp2, RequestGate, TooLarge
 from penstock.server.flight.rows import RowCheck, check_columns, whole
 from penstock.server.flight.sink_files import SinkFiles, Task
 from penstock.storage.arrow.format.file_names import index_path, segment_path
@@ -44,7 +48,7 @@ from penstock.storage.arrow.write.prepared import prepare
 from penstock.storage.files import Files
 from penstock.storage.group_offsets import GroupOffsets
 from penstock.storage.schema import KINDS, PROTOCOLS, SCHEMA
-from tests.fuzz.arrow_mutate import damaged, set_number
+from tests.fuzz.arrow_mutate import damaged, messages, set_number
 from tests.fuzz.test_flight_rows import seeds as row_seeds
 from tests.support.agreement import kernel_encode, new_topics
 
@@ -175,6 +179,13 @@ def _staged_seeds() -> Sequence[bytes]:
         found.append(path.read_bytes())
         path.unlink()
     return found
+
+
+def _damaged_staged(seed: bytes, choose: random.Random) -> bytes:
+    data = damaged(seed[:-8], choose)
+    if choose.random() < 0.1:
+        return data + seed[-8:]
+    return data + struct.pack("<I4s", zlib.crc32(data), b"PSS1")
 
 
 def _check_staged(data: bytes) -> bool:
@@ -406,9 +417,88 @@ def _check_file(data: bytes) -> bool:
     return True
 
 
+# --- The front of Flight --------------------------------------------------------------------------
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes((*out, number))
+
+
+def _flight_data(metadata: bytes, body: bytes) -> bytes:
+    fields = b"\x12" + _varint(len(metadata)) + metadata
+    if body:
+        fields += b"\xc2\x3e" + _varint(len(body)) + body
+    return struct.pack(">BI", 0, len(fields)) + fields
+
+
+def _frames(kind: int, payload: bytes, *, stream: int = 1, flags: int = 0) -> bytes:
+    found = bytearray()
+    for start in range(0, len(payload) or 1, 16_384):
+        part = payload[start : start + 16_384]
+        found += len(part).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big")
+        found += part
+    return bytes(found)
+
+
+def _requests() -> Sequence[bytes]:
+    """Bytes of clients that call DoPut, with and without compression, and an action."""
+    found = []
+    for stream in _row_streams():
+        parts = b"".join(_flight_data(*each) for each in messages(stream))
+        found.append(PREFACE + _frames(4, b"") + _frames(1, b"\x88", flags=4) + _frames(0, parts))
+    action = b"\x0a\x06bounds\x12\x02{}"
+    call = struct.pack(">BI", 0, len(action)) + action
+    found.append(PREFACE + _frames(1, b"\x88", flags=4) + _frames(0, call, flags=1))
+    return found
+
+
+def _damaged_request(seed: bytes, choose: random.Random) -> bytes:
+    data = bytearray(seed)
+    for _ in range(choose.randrange(1, 5)):
+        start = choose.randrange(len(data))
+        size = choose.choice((1, 1, 2, 4, 9))
+        if choose.random() < 0.7:
+            data[start : start + size] = choose.randbytes(min(size, len(data) - start))
+        elif choose.random() < 0.5:
+            del data[start : start + size]
+        else:
+            data[start:start] = data[start : start + choose.randrange(1, 60)]
+        if not data:
+            break
+    return bytes(data)
+
+
+def _fed(data: bytes, cuts: Sequence[int]) -> tuple[int, str, int]:
+    """Give bytes to a gate in pieces; return how many passed, the refusal, and what is to come."""
+    gate = RequestGate()
+    gate.trusted = True
+    passed = 0
+    try:
+        for end in (*cuts, len(data)):
+            if end <= passed:
+                continue
+            passed += gate.feed(memoryview(data)[passed:end], FLIGHT_MESSAGE_BYTES_MAX)
+    except (NotHttp2, TooLarge) as error:
+        return -1, f"{type(error).__name__}: {error}", 0
+    assert 0 <= gate.unfinished <= FLIGHT_MESSAGE_BYTES_MAX * FLIGHT_STREAMS_MAX
+    return passed, "", gate.unfinished
+
+
+def _check_request(data: bytes) -> bool:
+    whole_result = _fed(data, ())
+    cut = len(data) // 2
+    assert _fed(data, (1, 9, cut, cut + 1, cut + 5, len(data) - 3)) == whole_result
+    return not whole_result[1]
+
+
 SURFACES: dict[str, Surface] = {
+    "request": Surface(_requests, _damaged_request, _check_request),
     "rows": Surface(_row_streams, damaged, _check_stream),
-    "staged": Surface(_staged_seeds, damaged, _check_staged),
+    "staged": Surface(_staged_seeds, _damaged_staged, _check_staged),
     "row-group": Surface(_row_groups, _damaged_group, _check_group),
     "index": Surface(_indexes, _damaged_index, _check_index),
     "segment": Surface(_segments, _damaged_segment, _check_segment),
@@ -416,7 +506,7 @@ SURFACES: dict[str, Surface] = {
     "files": Surface(_beside, _damaged_file, _check_file),
 }
 SHARES = {
-    "rows": 450, "staged": 200, "row-group": 300, "index": 40, "segment": 3, "open-segment": 3,
-    "files": 4,
+    "request": 250, "rows": 350, "staged": 150, "row-group": 240, "index": 8, "segment": 1,
+    "open-segment": 1, "files": 1,
 }  # fmt: skip
 """How often each surface is tried: those that read a folder take longer."""

@@ -133,6 +133,7 @@ class FlightConfig(_Table, frozen=True):
     anonymous: bool | None = None
     certificate: _Text | None = None
     key: _Text | None = None
+    stall_seconds_max: _Seconds = bounds.FLIGHT_STALL_SECONDS_MAX
 
     @property
     def place(self) -> Address | None:

@@ -72,6 +72,7 @@ class Running:
             data=Path(self.config.data.folder),
             anonymous=options.anonymous,
             verify=self.authenticator.verify_bearer if options.authenticator else None,
+            stall_seconds_max=self.config.flight.stall_seconds_max,
         )
 
     async def stop(self) -> None:

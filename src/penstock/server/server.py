@@ -12,7 +12,7 @@ from penstock.core.access import ANYONE, Principal
 from penstock.core.broker import Broker, BrokerSettings
 from penstock.errors import CallerError, CannotListen
 from penstock.gateway.options import GatewayOptions
-from penstock.limits import SESSIONS_MAX
+from penstock.limits import FLIGHT_STALL_SECONDS_MAX, SESSIONS_MAX
 from penstock.ports import Storage
 from penstock.server.clock import SystemClock
 from penstock.server.connections import ConnectionLimit
@@ -111,11 +111,13 @@ class Server:
         data: Path,
         anonymous: Principal | None = ANYONE,
         verify: Callable[[str], Principal] | None = None,
+        stall_seconds_max: float = FLIGHT_STALL_SECONDS_MAX,
     ) -> Address:
         """Serve Arrow Flight at an address; return it, with the port that replaced port 0.
 
         `data` is the folder for rows that sinks stage. `verify` returns the principal of a token,
-        or raises AuthenticationFailed. Raise OperatorError, also if the storage keeps no history.
+        or raises AuthenticationFailed. A client that stalls for `stall_seconds_max` is cut. Raise
+        OperatorError, also if the storage keeps no history.
         """
         if not self.storage.keeps_history:
             raise CannotListen(address.location, "there is no log", "set broker.durability")
@@ -131,6 +133,7 @@ class Server:
                 anonymous=None if address.anonymous is False else anonymous, verify=verify
             ),
             counts=self.http.flight_reads,
+            stall_seconds_max=stall_seconds_max,
         )
         await flight.start()
         self._flights.append(flight)

@@ -7,6 +7,7 @@ import structlog
 
 from penstock.core.access import Principal
 from penstock.errors import AuthenticationFailed, PeerError
+from penstock.flight.errors import BadRequest, with_failure
 
 __all__ = ["AUTH", "AuthMiddlewareFactory", "FlightAuth", "principal_of"]
 
@@ -64,7 +65,13 @@ class AuthMiddlewareFactory(pf.ServerMiddlewareFactory):  # type: ignore[misc]  
     def start_call(
         self, info: pf.CallInfo, headers: Mapping[str, list[str]]
     ) -> pf.ServerMiddleware:
-        """Authenticate a call; the handler raises the error, because it can send its details."""
+        """Authenticate a call; the handler raises the error, because it can send its details.
+
+        Raise FlightServerError for GetSchema: its handler would send a traceback.
+        """
+        if info.method == pf.FlightMethod.GET_SCHEMA:
+            refused = BadRequest("GetSchema", "use DoGet, which sends the schema first")
+            raise pf.FlightServerError(with_failure(refused))
         try:
             return _AuthResult(self._auth.authenticate(headers))
         except AuthenticationFailed as error:

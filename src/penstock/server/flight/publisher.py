@@ -5,12 +5,16 @@ import threading
 from collections.abc import Iterable
 from functools import partial
 
+import structlog
+
 from penstock.core.broker import Broker
 from penstock.errors import LogUnavailable, PenstockError
 from penstock.limits import SINK_WINDOW_BYTES, SINK_WINDOW_GROUPS
 from penstock.ports import Prepared
 
 __all__ = ["Publisher"]
+
+log = structlog.get_logger("penstock.flight")
 
 
 class _Publication:
@@ -131,12 +135,14 @@ class Publisher:
             return
         try:
             receipt = self._broker.publish_prepared(rows)
-        except Exception as error:
-            known = error if isinstance(error, PenstockError) else None
-            publication.fail(known or LogUnavailable(repr(error)))
+        except PenstockError as error:
+            publication.fail(error)
             publication.settled(rows)
-            if known is None:
-                raise
+            return
+        except Exception:  # the caller's thread waits: it must be told
+            log.exception("rows not published")
+            publication.fail(LogUnavailable("an internal error, see the broker's log"))
+            publication.settled(rows)
             return
         self._broker.counters.messages_received_by_flight += len(rows)
         self._broker.when_settled(receipt, partial(self._settled, publication, rows))

@@ -14,6 +14,8 @@ from penstock.limits import (
     MESSAGE_HEADERS_BYTES_MAX,
     MESSAGE_HEADERS_MAX,
     SINK_EXPANDED_BYTES_MAX,
+    SINK_KEY_BYTES_MAX,
+    SINK_SCHEMA_BYTES_MAX,
     SINK_VALUE_BYTES_MAX,
     TOPIC_NAME_BYTES_MAX,
 )
@@ -28,6 +30,10 @@ _NEEDED = ("topic", "value")
 
 def check_columns(schema: pa.Schema) -> None:
     """Raise BadRows unless these are the columns of a sink."""
+    size = schema.serialize().size
+    if size > SINK_SCHEMA_BYTES_MAX:
+        problem = f"the schema has {size} bytes, allowed are {SINK_SCHEMA_BYTES_MAX}"
+        raise BadRows("?", problem)
     try:
         names = schema.names
     except UnicodeDecodeError:
@@ -116,6 +122,9 @@ class RowCheck:
             problem = f"one has {longest} bytes, allowed are {SINK_VALUE_BYTES_MAX}"
             raise BadRows("value", problem)
         key = _cast(batch, "key") if "key" in batch.schema.names else pa.nulls(count, pa.binary())
+        longest = pc.max(pc.binary_length(key)).as_py() or 0
+        if longest > SINK_KEY_BYTES_MAX:
+            raise BadRows("key", f"one has {longest} bytes, allowed are {SINK_KEY_BYTES_MAX}")
         return pa.RecordBatch.from_arrays([topic, value, key, _headers(batch)], schema=ROWS_SCHEMA)
 
     def _check_topic(self, name: str) -> None:

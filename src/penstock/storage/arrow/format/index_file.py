@@ -75,7 +75,7 @@ def load_index(files: Files, folder: Path, base_offset: int) -> tuple[Index, Sum
         with pa.ipc.open_stream(data) as reader:
             summary = _summary(reader.schema, base_offset)
             table = reader.read_next_batch()
-        _check(table)
+        _check(table, summary.segment_size)
         index = Index.from_table(
             table, base_offset=summary.base_offset, end_offset=summary.end_offset
         )
@@ -86,8 +86,8 @@ def load_index(files: Files, folder: Path, base_offset: int) -> tuple[Index, Sum
     return index, summary
 
 
-def _check(table: pa.RecordBatch) -> None:
-    """Raise ValueError unless these are row groups in order, with values that Arrow can read."""
+def _check(table: pa.RecordBatch, segment_size: int) -> None:
+    """Raise ValueError unless these are row groups of a segment, in order."""
     table.validate(full=True)
     topics = table.column(6)
     values = topics.values
@@ -100,8 +100,8 @@ def _check(table: pa.RecordBatch) -> None:
         if base_offset < next_offset or count <= 0 or position < end or size <= 0:
             raise ValueError("the row groups are not in order")
         next_offset, end = base_offset + count, position + size
-    if next_offset >> 63 or end >> 63:
-        raise ValueError("an offset or position is too large")
+    if next_offset >> 63 or end > segment_size:
+        raise ValueError("the row groups are not of this segment")
 
 
 def _summary(schema: pa.Schema, base_offset: int) -> Summary:
