@@ -9,7 +9,7 @@ are not accepted either: they grow without a limit.
 from typing import Final
 
 from penstock.limits import FLIGHT_REQUEST_BYTES_MAX
-from penstock.storage.arrow.format.flatbuffer import BadFlatbuffer, Table, root
+from penstock.storage.flatbuffer import BadFlatbuffer, Table, root
 
 __all__ = ["FlightDataScan", "check_ipc_header"]
 

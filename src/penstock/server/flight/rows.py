@@ -149,11 +149,15 @@ def _cast(batch: pa.RecordBatch, name: str) -> pa.Array:
 
 
 def _is_refused(kind: pa.DataType) -> bool:
-    """Tell whether a type has run-end encoding or views, at any level.
+    """Tell whether a type has run-end encoding, views or what pyarrow does not know, at any level.
 
-    A few bytes of these can have any number of rows, and Arrow casts views of null values without
-    a check of where they point.
+    A few bytes of the first two can have any number of rows, and Arrow casts views of null values
+    without a check of where they point.
     """
+    try:
+        pa.nulls(0, kind)
+    except (KeyError, pa.ArrowException):
+        return True
     if pa.types.is_dictionary(kind):
         return _is_refused(kind.value_type)
     return bool(
