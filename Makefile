@@ -9,9 +9,10 @@ FAST_WORKERS ?= 3
 SECONDS ?= 60
 KILLS ?= 10
 SEQUENCES ?= 10000
+INPUTS ?= 1000000
 
 .PHONY: help setup demo serve test test-fast check format figures bench bench-broker bench-log bench-spark \
-	fuzz fuzz-rights crash crash-pipeline story clean
+	fuzz fuzz-rights fuzz-arrow sanitize crash crash-pipeline story clean
 
 help:
 	@echo "make demo            run clients of all five protocols, their Spark tables, and a broker to try"
@@ -20,8 +21,10 @@ help:
 	@echo "make test            run every test"
 	@echo "make check           run ruff, mypy and the layering test"
 	@echo "make format          format the code"
-	@echo "make fuzz            fuzz each codec for SECONDS=60"
 	@echo "make fuzz-rights     compare access rules with a model in SEQUENCES=10000 random sequences"
+	@echo "make fuzz            fuzz each codec, and Arrow, for SECONDS=60"
+	@echo "make fuzz-arrow      send INPUTS=1000000 damaged inputs to everything that takes Arrow"
+	@echo "make sanitize        run unit, conformance and fuzz tests with ASan and UBSan in the kernels"
 	@echo "make crash           kill brokers under load for SECONDS=60, and cut their power"
 	@echo "make crash-pipeline  kill the driver of each pipeline job KILLS=10 times, and its broker"
 	@echo "make story           send two million messages through broker and pipeline, and count them"
@@ -93,6 +96,17 @@ fuzz-rights: setup
 
 fuzz: $(VENV)/fuzz-installed
 	$(BIN)/python -m tests.fuzz.run --seconds $(SECONDS) $(ARGS)
+	$(BIN)/python -m tests.fuzz.arrow --seconds $(SECONDS)
+
+fuzz-arrow: setup
+	$(BIN)/python -m tests.fuzz.arrow --inputs $(INPUTS) $(ARGS)
+
+$(VENV)/build-installed: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'setuptools>=77,<90' 'Cython>=3.1,<4'
+	touch $@
+
+sanitize: $(VENV)/build-installed
+	$(BIN)/python -m tests.sanitize.run $(ARGS)
 
 crash: setup
 	PENSTOCK_CRASH_SECONDS=$(SECONDS) $(BIN)/python -m pytest -q -s tests/crash/test_kill.py $(ARGS)

@@ -482,9 +482,35 @@ FORWARDS_RECALLED_MAX: Final = 1 << 20
 FLIGHT_READS_MAX: Final = 32
 """Ranges read at the same time; further ones are queued."""
 FLIGHT_WAIT_SECONDS_MAX: Final = 60.0
-"""Time that a range waits in the queue."""
+"""Time that a range or a task of a sink waits in the queue: longer than a stalled client lasts."""
 FLIGHT_REQUEST_BYTES_MAX: Final = 4 * MIB
-"""A ticket, descriptor or action."""
+"""A ticket, descriptor or action, and the header of a record batch."""
+FLIGHT_FIRST_BYTES_MAX: Final = 256 * KIB
+"""A message on a connection that has no authenticated call yet: a larger one waits."""
+FLIGHT_FIRST_STREAMS_MAX: Final = 8
+"""Calls at the same time on such a connection; further ones wait."""
+FLIGHT_FIRST_SECONDS_MAX: Final = 10.0
+"""From a connection to its first authenticated call, TLS included."""
+FLIGHT_MESSAGE_BYTES_MAX: Final = 32 * MIB
+"""A message of a client: a record batch with at least one row of the greatest size."""
+FLIGHT_ARRIVING_BYTES_MAX: Final = 256 * MIB
+"""Unfinished messages of all Flight clients together; above it they are not read."""
+FLIGHT_HEADERS_BYTES_MAX: Final = 64 * KIB
+"""Headers of a call, compressed."""
+FLIGHT_STREAMS_MAX: Final = 128
+"""Calls at the same time on one connection; further ones wait."""
+FLIGHT_CONNECTIONS_MAX: Final = 1024
+FLIGHT_CONNECTIONS_PER_ADDRESS_MAX: Final = 512
+"""Connections of Flight clients, in all and of one address; further ones are closed."""
+FLIGHT_STALL_SECONDS_MAX: Final = 30.0
+"""Time that a Flight client may neither read what waits for it nor send what it has begun."""
+FLIGHT_RELAY_BYTES: Final = 1 * MIB
+"""Bytes of a connection that wait in the front for one side, before the other is not read."""
+FLIGHT_READS_PER_PRINCIPAL_MAX: Final = 24
+"""Ranges that one principal reads at the same time, so that others find a place."""
+FLIGHT_WRITES_MAX: Final = 16
+FLIGHT_WRITES_PER_PRINCIPAL_MAX: Final = 12
+"""Tasks of sinks that send rows at the same time, in all and of one principal; others wait."""
 FLIGHT_SPLITS_MAX: Final = 65_536
 """Parts that a range is split into."""
 FLIGHT_CALL_SECONDS_MAX: Final = 30.0
@@ -499,7 +525,11 @@ FLIGHT_PUBLISH_SECONDS_MAX: Final = 600.0
 """Timeout for the publication of an epoch, and for the next rows of a range."""
 SINK_VALUE_BYTES_MAX: Final = 15 * MIB
 """A value published as a row: with its frame it fits all protocols except herald."""
-SINK_EXPANDED_BYTES_MAX: Final = 256 * MIB
+SINK_KEY_BYTES_MAX: Final = 1 * MIB
+"""A key published as a row."""
+SINK_SCHEMA_BYTES_MAX: Final = 64 * KIB
+"""The schema of rows, with its metadata."""
+SINK_EXPANDED_BYTES_MAX: Final = 64 * MIB
 """A column of a record batch that is sent as a dictionary, when it is expanded."""
 SINK_STAGED_BYTES_MAX: Final = 16 * GIB
 """Staged rows of one writer on disk."""

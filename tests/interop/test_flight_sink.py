@@ -205,7 +205,7 @@ def _cut(data: bytes) -> bytes:
 
 
 def _cut_between_messages(data: bytes) -> bytes:
-    return data[:-8]
+    return data[:-16]
 
 
 def _other_columns(_: bytes) -> bytes:

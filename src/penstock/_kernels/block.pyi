@@ -36,7 +36,7 @@ class Block:
     def __len__(self) -> int: ...
     @property
     def value_bytes(self) -> int:
-        """Bytes of all values."""
+        """Bytes of all values and headers."""
 
     @property
     def held_bytes(self) -> int:
@@ -67,7 +67,7 @@ class Block:
 
         A topic beyond the end of `durability_of_topic` requires `durability`. The sender of a Rheos
         row is its own client id, that of other rows is `sender_name`. Raise RuntimeError if this is
-        not the newest block.
+        not the newest block, ValueError if a row is not inside the batch's data.
         """
 
     def append_record(

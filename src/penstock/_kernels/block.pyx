@@ -27,11 +27,12 @@ from penstock._kernels.batch cimport (
     HAS_STATUS,
     STORED,
     Batch,
+    Columns,
 )
 from penstock._kernels.frame cimport LOOSE, UUID_VARIANT, load16, load32, put
 from penstock._kernels.topics cimport Topic, TopicTable, topic_at
 
-from penstock.limits import BLOCK_BYTES_MAX, BLOCK_ROWS_MAX
+from penstock.limits import BLOCK_BYTES_MAX, BLOCK_ROWS_MAX, TOPIC_NAME_BYTES_MAX
 from penstock.model import message_id
 from penstock.protocols import SOURCES
 
@@ -41,6 +42,12 @@ cdef enum:
     MESSAGE_ID = 36                # characters of a UUID
     MESSAGE_ID_PREFIX = 19         # characters that all messages of a log share
     ROW_BYTES = 32                 # of a row's columns of fixed size, about
+    OFFSET_MAX = 0x7FFFFFFF        # Arrow's offsets have 31 bits
+    TOPIC_NAME_MAX = 65526         # limits.TOPIC_NAME_BYTES_MAX
+    ROW_COLUMNS = 24               # columns of Rows before the dictionary of topics
+
+if TOPIC_NAME_BYTES_MAX > TOPIC_NAME_MAX:
+    raise ImportError("topic names are longer than the kernel counts with")
 
 cdef uint8_t POSITIONS[256]        # in the dictionary of protocols, by a source's number
 
@@ -198,7 +205,7 @@ cdef class Block:
 
     @property
     def value_bytes(self):
-        return self.rows.value.length
+        return self.content_bytes()
 
     @property
     def held_bytes(self):
@@ -206,7 +213,11 @@ cdef class Block:
 
     @property
     def full(self):
-        return self.count >= self.rows_max or self.variable_bytes() >= self.bytes_max
+        return (
+            self.count >= self.rows_max
+            or self.variable_bytes() >= self.bytes_max
+            or self.rows.name.length > OFFSET_MAX - TOPIC_NAME_MAX
+        )
 
     cdef size_t variable_bytes(self) noexcept nogil:
         """Return the bytes of all values, keys, headers, correlations and names of topics."""
@@ -267,7 +278,9 @@ cdef class Block:
         self.slots.widen(topics.count)
         batch.read()
         try:
-            rows = self.rows_that_fit(batch, first_row)
+            if not rows_hold(batch, first_row, topics.count, row_senders):
+                raise ValueError("a row of the batch is not inside its data")
+            rows = self.rows_that_fit(batch, topics.chunks, first_row)
             if not rows:
                 return 0
             if row_senders:
@@ -294,18 +307,42 @@ cdef class Block:
         self.durability = strongest
         return rows
 
-    cdef uint32_t rows_that_fit(self, Batch batch, uint32_t first_row) noexcept nogil:
-        """Return how many rows from `first_row` on fit: at least one if the block is empty."""
-        cdef size_t size = self.rows.value.length
+    cdef uint32_t rows_that_fit(self, Batch batch, Topic **chunks, uint32_t first_row) noexcept nogil:
+        """Return how many rows from `first_row` on fit: at least one if the block is empty.
+
+        Values and headers count. Names of topics must only fit Arrow's offsets of 31 bits.
+        """
+        cdef const uint32_t *headers_length = NULL
+        cdef size_t size = self.content_bytes(), names = self.rows.name.length
         cdef uint32_t room = self.rows_max - self.count
         cdef uint32_t rows = 0
         cdef uint32_t most = min(batch.columns.count - first_row, room)
+        cdef uint32_t topic, last = <uint32_t>0xFFFFFFFF
+        if batch.features & HAS_HEADERS:
+            headers_length = batch.columns.headers_length
         while rows < most and size < self.bytes_max:
             size += batch.columns.value_length[first_row + rows]
-            if size > 0x7FFFFFFF:
-                break                  # Arrow's offsets have 31 bits
+            if headers_length:
+                size += headers_length[first_row + rows]
+            if size > OFFSET_MAX:
+                break
+            rows += 1
+        if rows <= (OFFSET_MAX - names) // TOPIC_NAME_MAX:
+            return rows                # whatever their topics are
+        most, rows = rows, 0
+        while rows < most:
+            topic = batch.columns.topic[first_row + rows]
+            if topic != last and self.slots.epoch_of[topic] != self.epoch:
+                names += topic_at(chunks, topic).name_length
+                if names > OFFSET_MAX:
+                    break
+            last = topic
             rows += 1
         return rows
+
+    cdef size_t content_bytes(self) noexcept nogil:
+        """Return the bytes of values and headers."""
+        return self.rows.value.length + self.rows.header_key.length + self.rows.header_value.length
 
     cdef int add_rows(
         self,
@@ -329,6 +366,8 @@ cdef class Block:
         cdef int32_t *value_end
         cdef uint16_t *topic_out
         cdef uint16_t *sender_out
+        cdef size_t lengths[ROW_COLUMNS]
+        self.save_lengths(lengths)
         for row in range(first_row, end_row):
             size += batch.columns.value_length[row]
         if not (
@@ -387,9 +426,23 @@ cdef class Block:
         if batch.features & (HAS_FORMS | HAS_STATUS | HAS_CREATED | HAS_HEADERS) and not self.add_features(
             batch, first_row, end_row
         ):
+            self.restore_lengths(lengths)
             return -1
         self.count += rows
         return strongest
+
+    cdef void save_lengths(self, size_t *lengths) noexcept nogil:
+        cdef Column *column = <Column *>&self.rows
+        cdef size_t index
+        for index in range(ROW_COLUMNS):
+            lengths[index] = column[index].length
+
+    cdef void restore_lengths(self, const size_t *lengths) noexcept nogil:
+        """Remove a part of a row, so that the next row does not get it."""
+        cdef Column *column = <Column *>&self.rows
+        cdef size_t index
+        for index in range(ROW_COLUMNS):
+            column[index].length = lengths[index]
 
     cdef bint add_features(self, Batch batch, uint32_t first_row, uint32_t end_row) noexcept nogil:
         """Add the columns that only some sources fill: form, status, created, headers."""
@@ -407,18 +460,28 @@ cdef class Block:
             ):
                 return False
             if features & HAS_HEADERS and batch.columns.headers_length[row] > 2 and not self.set_headers(
-                place, batch.data + batch.columns.headers_start[row], batch.big
+                place,
+                batch.data + batch.columns.headers_start[row],
+                batch.columns.headers_length[row],
+                batch.big,
             ):
                 return False
             place += 1
         return True
 
-    cdef bint set_headers(self, uint32_t place, const uint8_t *array, bint big) noexcept nogil:
+    cdef bint set_headers(
+        self, uint32_t place, const uint8_t *array, size_t size, bint big
+    ) noexcept nogil:
+        cdef const uint8_t *end = array + size
         cdef uint32_t count = load16(array, big)
         cdef uint32_t part, length
         array += 2
         for part in range(2 * count):          # key, value, key, value …
+            if end - array < 4:
+                return False
             length = load32(array, big)
+            if <size_t>(end - array) - 4 < length:
+                return False
             if part % 2 == 0:
                 if not add_bytes(&self.rows.header_key, &self.rows.header_key_end, array + 4, length):
                     return False
@@ -477,7 +540,7 @@ cdef class Block:
         if protocol > 0xFF or POSITIONS[protocol] == NO_POSITION:
             raise ValueError(f"no source has the number {protocol}")
         if self.full or (
-            place and self.rows.value.length + <size_t>PyBytes_GET_SIZE(value) > self.bytes_max
+            place and self.content_bytes() + <size_t>PyBytes_GET_SIZE(value) > self.bytes_max
         ):
             return False
         topic_slot = self.record_topic_slot(topic)
@@ -665,6 +728,28 @@ def follow_columns(uint64_t base_offset, uint32_t count, *, uint64_t log_id, uin
         free(ids.data)
 
 
+cdef bint rows_hold(
+    Batch batch, uint32_t first_row, uint32_t topic_count, bint row_senders
+) noexcept nogil:
+    """Return whether topics, senders, values and headers of the rows are inside their tables."""
+    cdef Columns *columns = &batch.columns
+    cdef uint64_t end = batch.data_length
+    cdef uint32_t row, wrong = 0
+    for row in range(first_row, columns.count):
+        wrong |= columns.topic[row] >= topic_count
+        wrong |= <uint64_t>columns.value_start[row] + columns.value_length[row] > end
+    if row_senders:
+        for row in range(first_row, columns.count):
+            wrong |= columns.sender[row] >= batch.sender_count
+    if batch.features & HAS_HEADERS:
+        for row in range(first_row, columns.count):
+            wrong |= (
+                columns.headers_length[row] > 2
+                and <uint64_t>columns.headers_start[row] + columns.headers_length[row] > end
+            )
+    return not wrong
+
+
 # --- Columns -------------------------------------------------------------------------------------
 
 cdef inline const uint8_t *start_of(bytes data) noexcept:
@@ -714,8 +799,8 @@ cdef bint add_end(Column *ends, int32_t end) noexcept nogil:
 
 
 cdef bint add_bytes(Column *column, Column *ends, const uint8_t *data, size_t size) noexcept nogil:
-    """Add one element to a column of byte strings."""
-    if not reserve(column, size):
+    """Add one element to a column of byte strings; return False if Arrow's offsets cannot."""
+    if size > OFFSET_MAX - column.length or not reserve(column, size):
         return False
     memcpy(column.data + column.length, data, size)
     column.length += size

@@ -56,6 +56,7 @@ class ErrorCode(enum.StrEnum):
     STAGED_ROWS_DAMAGED = "staged-rows-damaged"
     TOO_BUSY = "too-busy"
     FLIGHT_FAILED = "flight-failed"
+    INTERNAL_ERROR = "internal-error"
     # Settings and resources of the broker process
     INVALID_CONFIG = "invalid-config"
     CANNOT_LISTEN = "cannot-listen"

@@ -30,6 +30,8 @@ from penstock.flight.protocol import (
 )
 from penstock.limits import (
     FLIGHT_CALL_SECONDS_MAX,
+    FLIGHT_FIRST_BYTES_MAX,
+    FLIGHT_MESSAGE_BYTES_MAX,
     FLIGHT_PUBLISH_SECONDS_MAX,
     FLIGHT_RETRY_SECONDS,
 )
@@ -73,6 +75,21 @@ def _closing(stream: pf.FlightStreamWriter) -> Iterator[None]:
             stream.close()
         raise
     stream.close()
+
+
+def _sendable(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield a batch in parts that the broker accepts as one message each."""
+    parts = -(-batch.nbytes // (FLIGHT_MESSAGE_BYTES_MAX // 2)) or 1
+    rows = max(-(-len(batch) // parts), 1)
+    if parts == 1 or len(batch) <= 1:
+        yield batch
+        return
+    for first in range(0, len(batch), rows):
+        part = batch.slice(first, rows)
+        if part.nbytes > FLIGHT_MESSAGE_BYTES_MAX // 2 and len(part) > 1:
+            yield from _sendable(part)  # its rows are larger than others
+        else:
+            yield part
 
 
 class FlightClient:
@@ -203,7 +220,8 @@ class FlightClient:
             with _closing(stream):
                 count = 0
                 for batch in () if first is None else itertools.chain([first], rows):
-                    stream.write_batch(batch)
+                    for part in _sendable(batch):
+                        stream.write_batch(part)
                     count += len(batch)
                 stream.write_metadata(pa.py_buffer(msgspec.json.encode(Staged(count))))
                 stream.done_writing()
@@ -242,6 +260,8 @@ class FlightClient:
         seconds_max: float = FLIGHT_CALL_SECONDS_MAX,
     ) -> Answer:
         body = b"" if request is None else msgspec.json.encode(request)
+        if len(body) > FLIGHT_FIRST_BYTES_MAX // 2:
+            self.bounds()  # the connection must be authenticated before it may send as much
         with self._broker_errors():
             results = list(
                 self._client.do_action(pf.Action(str(action), body), self._options(seconds_max))

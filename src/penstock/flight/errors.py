@@ -27,6 +27,7 @@ __all__ = [
     "BadRows",
     "EpochOutOfOrder",
     "FlightFailed",
+    "InternalError",
     "NoAnswer",
     "NotStaged",
     "SinkDamaged",
@@ -128,12 +129,21 @@ class StagedRowsDamaged(OperatorError):
 
 
 class TooBusy(PeerError):
-    """Too many ranges are being read; this one could not start in time."""
+    """Too many calls run at the same time; this one could not start in time."""
 
     code = ErrorCode.TOO_BUSY
-    template = "{reads} ranges are read at the same time already; try again later"
+    template = "{reads} such calls run at the same time already; try again later"
 
     reads: int
+
+
+class InternalError(OperatorError):
+    """A fault of the broker; only its log has the details."""
+
+    code = ErrorCode.INTERNAL_ERROR
+    template = "the broker could not answer; its log has the reason, with error id {error_id}"
+
+    error_id: str
 
 
 class FlightFailed(OperatorError):

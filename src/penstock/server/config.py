@@ -178,6 +178,7 @@ class FlightConfig(_Table, frozen=True):
     certificate: _Text | None = None
     key: _Text | None = None
     client_ca: _Text | None = None
+    stall_seconds_max: _Seconds = bounds.FLIGHT_STALL_SECONDS_MAX
 
     @property
     def place(self) -> Address | None:

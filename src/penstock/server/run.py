@@ -1,10 +1,8 @@
 """A broker process: started from a configuration, reloaded, stopped."""
 
 import asyncio
-import contextlib
 import dataclasses
 import gc
-import hashlib
 import signal
 import sys
 from collections.abc import Callable
@@ -59,8 +57,6 @@ class Running:
     audit: AuditLog | None = None
     stopped: bool = False
     """Whether all connections are closed and the log is closed."""
-    flight_files: bytes = b""
-    """Digest of the certificates of Flight, which cannot change while it runs."""
     http: Address | None = None
     """Address of the extra HTTP listener, where no WebSocket listener has it."""
 
@@ -104,13 +100,13 @@ class Running:
         if address is None:
             return
         options = self._options(address)
-        self.flight_files = _contents(address)
         self.flight = await self.server.listen_flight(
             address,
             data=Path(self.config.data.folder),
             anonymous=options.anonymous,
             verify=lambda token, peer: _verify_bearer(options, token, peer),
             identify=self.authenticator.identify,
+            stall_seconds_max=self.config.flight.stall_seconds_max,
         )
 
     async def stop(self) -> None:
@@ -146,8 +142,6 @@ class Running:
             )
             self.authenticator.revoke(by_certificate - void)
             void |= by_certificate
-        if self.flight is not None and _contents(self.flight) != self.flight_files:
-            waiting.append("flight.certificate")
         broker = self.server.broker
         self._apply_hooks()
         broker.rules_changed()
@@ -291,15 +285,6 @@ def _connections_max(config: Config, descriptors: Descriptors) -> int:
             reserved=descriptors.reserved,
         )
     return min(wanted, allowed)
-
-
-def _contents(address: Address) -> bytes:
-    """Return a digest of the certificate files of an address; an unreadable one counts as empty."""
-    digest = hashlib.sha256()
-    for path in (address.certificate, address.key, address.client_ca):
-        with contextlib.suppress(OSError):
-            digest.update(hashlib.sha256(Path(path).read_bytes() if path else b"").digest())
-    return digest.digest()
 
 
 def _verify_bearer(options: GatewayOptions, token: str, peer: Peer) -> Principal:

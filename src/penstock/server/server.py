@@ -12,7 +12,7 @@ from penstock.core.access import ANYONE, Peer, Principal
 from penstock.core.broker import Broker, BrokerSettings
 from penstock.errors import CallerError, CannotListen, CertificateUnusable
 from penstock.gateway.options import GatewayOptions
-from penstock.limits import SESSIONS_MAX, STALL_SECONDS_MIN
+from penstock.limits import FLIGHT_STALL_SECONDS_MAX, SESSIONS_MAX, STALL_SECONDS_MIN
 from penstock.memory import MemoryBudget, Purpose
 from penstock.ports import NO_AUDIT, Audit, Storage
 from penstock.server.clock import SystemClock
@@ -144,11 +144,13 @@ class Server:
         anonymous: Principal | None = ANYONE,
         verify: Callable[[str, Peer], Principal] | None = None,
         identify: Callable[[Peer], Principal | None] | None = None,
+        stall_seconds_max: float = FLIGHT_STALL_SECONDS_MAX,
     ) -> Address:
         """Serve Arrow Flight at an address; return it, with the port that replaced port 0.
 
         `data` is the folder for rows that sinks stage. `anonymous`, `verify` and `identify` are
-        those of FlightAuth. Raise OperatorError, also if the storage keeps no history.
+        those of FlightAuth. A client that stalls for `stall_seconds_max` is cut. Raise
+        OperatorError, also if the storage keeps no history.
         """
         if not self.storage.keeps_history:
             raise CannotListen(address.location, "there is no log", "set broker.durability")
@@ -166,6 +168,7 @@ class Server:
                 identify=identify,
             ),
             counts=self.http.flight_reads,
+            stall_seconds_max=stall_seconds_max,
         )
         await flight.start()
         self._flights.append(flight)
@@ -188,7 +191,8 @@ class Server:
         used is logged, and the listener keeps the old one.
         """
         changed = set()
-        for listener in self._listeners:
+        listeners: list[Listener | FlightListener] = [*self._listeners, *self._flights]
+        for listener in listeners:
             try:
                 if listener.reload_certificate():
                     changed.add(listener.url)

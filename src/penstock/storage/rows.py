@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from penstock.storage.schema import ROWS_SCHEMA
 
-__all__ = ["check_column", "check_rows"]
+__all__ = ["check_column", "check_rows", "read_whole_batch"]
 
 
 def check_column(column: pa.Array, count: int) -> None:
@@ -44,3 +44,14 @@ def check_rows(rows: pa.RecordBatch) -> None:
     for name, column in required.items():
         if column.null_count:
             raise ValueError(f"column {name!r}: {column.null_count} of {len(column)} are null")
+
+
+def read_whole_batch(reader: pa.RecordBatchReader) -> pa.RecordBatch:
+    """Return the next record batch of a file, with every value whole.
+
+    The checksum of a row group says that it is as it was written, not that it was written right.
+    Raise ArrowException or OSError if Arrow cannot read it, StopIteration at the end.
+    """
+    batch = reader.read_next_batch()
+    batch.validate(full=True)
+    return batch

@@ -25,12 +25,14 @@ class TlsSettings:
         *,
         client_ca: str | Path | None = None,
         client_certificate: ClientCertificate = "required",
+        application: str | None = None,
     ) -> None:
-        """Raise CertificateUnusable."""
+        """Raise CertificateUnusable. `application` is the protocol over TLS, if clients ask."""
         self._certificate = certificate
         self._key = key
         self._client_ca = client_ca
         self._client_certificate: ClientCertificate = client_certificate
+        self._application = application
         self._current = self._read()
         self._authorities = self._current.get_ca_certs(binary_form=True)
         self.context = self._read()
@@ -46,12 +48,15 @@ class TlsSettings:
         return before != self._authorities
 
     def _read(self) -> ssl.SSLContext:
-        return server_context(
+        context = server_context(
             self._certificate,
             self._key,
             client_ca=self._client_ca,
             client_certificate=self._client_certificate,
         )
+        if self._application is not None:
+            context.set_alpn_protocols([self._application])
+        return context
 
     def _choose(
         self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext

@@ -335,3 +335,27 @@ def test_a_row_behind_the_batch_is_refused(topics: TopicTable) -> None:
     batch = scan(publish(HERALD, "big"), HERALD, "big", topics)
     with pytest.raises(IndexError):
         new_block().append(batch, topics, 2, b"s", durability=2)
+
+
+def test_headers_fill_a_block_as_values_do(topics: TopicTable) -> None:
+    frames = publish(LAMAMQ, "big", topic="t", headers=(("k", bytes(600)),), value=b"") * 5
+    batch = scan(frames, LAMAMQ, "big", topics)
+    block = new_block(bytes_max=1000)
+    assert block.append(batch, topics, 0, b"s", durability=2) == 2
+    assert block.full
+    assert block.value_bytes >= 1200
+    assert [len(row["headers"]) for row in rows_of(block)] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    "row", [(1 << 20, 0, 1), (0xFFFFFFFF, 0, 1)], ids=["topic", "unknown topic"]
+)
+def test_a_row_outside_of_its_tables_is_refused(
+    topics: TopicTable, row: tuple[int, int, int]
+) -> None:
+    batch = Batch()
+    batch.fill(b"value", [(0, 0, 5), row], protocol=HERALD.number, order="big", sender=SENDER)
+    block = new_block()
+    with pytest.raises(ValueError, match="not inside"):
+        block.append(batch, topics, 0, b"s", durability=2)
+    assert len(block) == 0

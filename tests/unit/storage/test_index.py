@@ -44,7 +44,7 @@ def built(seed: int, row_groups: int) -> tuple[Index, list[Entry], list[list[str
 def test_lookups_find_what_a_search_through_all_groups_finds(seed: int, tmp_path: Path) -> None:
     index, entries, topics = built(seed, 200)
     files = Files()
-    summary = Summary(100, index.end_offset, 12345, 1, 2, index.last_us)
+    summary = Summary(100, index.end_offset, 1_000_000, 1, 2, index.last_us)
     save_index(files, tmp_path, index, summary)
     loaded, found = load_index(files, tmp_path, 100)
     assert found == summary == load_summary(files, tmp_path, 100)
@@ -153,3 +153,50 @@ def test_the_least_used_index_is_let_go_and_comes_back_when_it_is_asked_for() ->
     cache.drop(0)
     cache.drop(0)
     assert files.operations == []
+
+
+class _Damaged:
+    """An index whose columns are given, whatever they are."""
+
+    def __init__(self, index: Index, **columns: pa.Array) -> None:
+        table = index.table()
+        self._table = pa.RecordBatch.from_arrays(
+            [columns.get(field.name, table.column(field.name)) for field in table.schema],
+            schema=table.schema,
+        )
+
+    def table(self) -> pa.RecordBatch:
+        return self._table
+
+
+def _numbers(*numbers: int) -> pa.Array:
+    return pa.array(numbers, pa.int64())
+
+
+_OUTSIDE = pa.ListArray.from_arrays(
+    pa.array([0, 1, 2], pa.int32()),
+    pa.DictionaryArray.from_arrays(pa.array([0, 1 << 28], pa.int32()), pa.array(["a"]), safe=False),
+)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"topics": _OUTSIDE},
+        {"size": _numbers(8, 1 << 50)},
+        {"size": _numbers(8, 0)},
+        {"position": _numbers(2000, 100)},
+        {"position": _numbers(-8, 2000)},
+        {"count": _numbers(-1, 3)},
+        {"base_offset": _numbers(100, 100)},
+        {"base_offset": pa.array([100, None], pa.int64())},
+    ],
+)
+def test_an_index_with_a_right_checksum_and_wrong_columns_is_stale(
+    columns: dict[str, pa.Array], tmp_path: Path
+) -> None:
+    index, _, _ = built(1, 2)
+    summary = Summary(100, index.end_offset, 1_000_000, 1, 2, index.last_us)
+    save_index(Files(), tmp_path, _Damaged(index, **columns), summary)  # type: ignore[arg-type]
+    with pytest.raises(StaleIndex):
+        load_index(Files(), tmp_path, 100)

@@ -1,17 +1,14 @@
 """Authentication of Flight calls: by bearer token, client certificate or address."""
 
-import ipaddress
 from collections.abc import Callable, Mapping
 from typing import Final
-from urllib.parse import unquote
 
 import pyarrow.flight as pf
 import structlog
 
 from penstock.core.access import Peer, Principal
 from penstock.errors import AuthenticationFailed
-from penstock.server.credentials import KnownPeer
-from penstock.transport.certificate_names import SAN_TYPES
+from penstock.flight.errors import BadRequest, with_failure
 
 __all__ = [
     "AUTH",
@@ -96,17 +93,22 @@ class AuthMiddlewareFactory(pf.ServerMiddlewareFactory):  # type: ignore[misc]  
     def start_call(
         self, info: pf.CallInfo, headers: Mapping[str, list[str]]
     ) -> pf.ServerMiddleware:
-        """Keep the credentials of a call; `login_of` verifies them."""
+        """Keep the credentials of a call; `login_of` verifies them.
+
+        Raise FlightServerError for GetSchema: its handler would send a traceback.
+        """
+        if info.method == pf.FlightMethod.GET_SCHEMA:
+            refused = BadRequest("GetSchema", "use DoGet, which sends the schema first")
+            raise pf.FlightServerError(with_failure(refused))
         given = next(
             (values[0] for key, values in headers.items() if key.lower() == "authorization"), None
         )
         return _Credentials(self._auth, given, str(info.method))
 
 
-def login_of(context: pf.ServerCallContext) -> Login:
-    """Authenticate a call; raise AuthenticationFailed."""
+def login_of(context: pf.ServerCallContext, peer: Peer) -> Login:
+    """Authenticate a call of a client; raise AuthenticationFailed."""
     given: _Credentials = context.get_middleware(AUTH)
-    peer = _peer(context)
     try:
         login = Login(given.auth.authenticate(given.authorization, peer))
         # Again: a reload may have come between, since calls run in threads.
@@ -121,23 +123,3 @@ def method_of(context: pf.ServerCallContext) -> str:
     """Return how a call proves its identity, for the audit log."""
     given: _Credentials = context.get_middleware(AUTH)
     return "anonymous" if given.authorization is None else "token"
-
-
-def _peer(context: pf.ServerCallContext) -> KnownPeer:
-    """Return the peer of a call.
-
-    pyarrow tells the first subject alternative name of a verified certificate, without its type.
-    """
-    identity = context.peer_identity()
-    name = identity.decode() if isinstance(identity, bytes) else str(identity)
-    names = frozenset(f"{kind}:{name}" for kind in SAN_TYPES) if name else frozenset()
-    return KnownPeer(_host(context.peer()), names)
-
-
-def _host(peer: str) -> str:
-    """Return the address in gRPC's name of a peer, such as `ipv6:%5B::1%5D:7090`."""
-    host = unquote(peer).partition(":")[2].rpartition(":")[0].strip("[]")
-    try:
-        return str(ipaddress.ip_address(host))
-    except ValueError:
-        return ""

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import socket
+import tempfile
 import threading
 from pathlib import Path
 
@@ -10,10 +11,12 @@ import pyarrow as pa
 import structlog
 
 from penstock.core.broker import Broker
-from penstock.errors import CannotListen, CertificateUnusable
+from penstock.errors import CannotListen
+from penstock.limits import FLIGHT_STALL_SECONDS_MAX
 from penstock.ports import Storage
 from penstock.server.cannot_listen import cannot_listen
 from penstock.server.flight.auth import FlightAuth
+from penstock.server.flight.front import FlightFront
 from penstock.server.flight.publisher import Publisher
 from penstock.server.flight.read_counts import ReadCounts
 from penstock.server.flight.reader import FlightReader
@@ -21,6 +24,7 @@ from penstock.server.flight.service import FlightService
 from penstock.server.flight.sink_files import SinkFiles
 from penstock.server.flight.sinks import Sinks
 from penstock.transport.addresses import Address
+from penstock.transport.tls import TlsSettings
 
 __all__ = ["FlightListener"]
 
@@ -39,14 +43,19 @@ class FlightListener:
         data: Path,
         auth: FlightAuth,
         counts: ReadCounts | None = None,
+        stall_seconds_max: float = FLIGHT_STALL_SECONDS_MAX,
     ) -> None:
         self.address = address
+        self._stall_seconds_max = stall_seconds_max
         self._broker = broker
         self._storage = storage
         self._data = data
         self._auth = auth
         self._counts = counts
         self._service: FlightService | None = None
+        self._front: FlightFront | None = None
+        self._tls: TlsSettings | None = None
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._publisher: Publisher | None = None
         self._recovering: threading.Thread | None = None
 
@@ -55,7 +64,6 @@ class FlightListener:
         self._publisher = publisher = Publisher(self._broker)
         service, sinks = await asyncio.to_thread(self._start, publisher)
         self._service = service
-        self.address = self.address.with_port(service.port)
         self._recovering = threading.Thread(
             target=self._recover, args=(sinks,), name="penstock-sinks", daemon=True
         )
@@ -66,47 +74,65 @@ class FlightListener:
         files = SinkFiles(self._data)
         files.sweep()
         sinks = Sinks(files, self._storage, publisher)
-        host = f"[{self.address.host}]" if ":" in self.address.host else self.address.host
-        scheme = "grpc+tls" if self.address.is_secure else "grpc+tcp"
-        self._check_port(f"{scheme}://{host}:{self.address.port}")
+        self._tls = self._tls_settings()
+        listening = self._listening()
+        # The name of a unix socket is short, so it is not in the data folder. Only this user may
+        # enter the folder.
+        self._folder = tempfile.TemporaryDirectory(prefix="penstock-flight-")
+        target = Path(self._folder.name) / "grpc"
+        self._front = front = FlightFront(
+            target,
+            context=None if self._tls is None else self._tls.context,
+            stall_seconds_max=self._stall_seconds_max,
+        )
         try:
             service = FlightService(
-                f"{scheme}://{host}:{self.address.port}",
+                f"grpc+unix://{target}",
                 auth=self._auth,
                 reader=reader,
                 sinks=sinks,
                 groups=self._storage.groups,
-                tls_certificates=self._certificates(),
-                client_authorities=self._client_authorities(),
+                front=front,
                 counts=self._counts,
                 audit=self._broker.audit,
+                stall_seconds_max=self._stall_seconds_max,
             )
         except (pa.ArrowException, OSError) as error:
-            url = f"{scheme}://{host}:{self.address.port}"
+            listening.close()
+            self._folder.cleanup()
             remedy = "stop what uses the port, or give another with --flight"
-            raise CannotListen(url, _reason(error), remedy) from error
+            raise CannotListen(self.url, _reason(error), remedy) from error
+        self.address = self.address.with_port(listening.getsockname()[1])
+        front.start(listening)
         return service, sinks
 
-    def _check_port(self, url: str) -> None:
-        """Raise CannotListen if the port is taken; gRPC prints the reason to standard error."""
+    @property
+    def url(self) -> str:
+        """The address as the URL that clients use."""
+        host = f"[{self.address.host}]" if ":" in self.address.host else self.address.host
+        scheme = "grpc+tls" if self.address.is_secure else "grpc+tcp"
+        return f"{scheme}://{host}:{self.address.port}"
+
+    def _listening(self) -> socket.socket:
+        """Return a listening socket; raise CannotListen."""
         try:
             places = socket.getaddrinfo(
                 self.address.host, self.address.port, type=socket.SOCK_STREAM
             )
-            with socket.create_server(places[0][4][:2], family=places[0][0]):
-                pass
+            return socket.create_server(places[0][4][:2], family=places[0][0], backlog=256)
         except OSError as error:
-            raise cannot_listen(url, error) from None
+            raise cannot_listen(self.url, error) from None
 
-    def _certificates(self) -> list[tuple[bytes, bytes]] | None:
+    def reload_certificate(self) -> bool:
+        """Read the certificates again; return whether the authorities of clients changed."""
+        return False if self._tls is None else self._tls.reload()
+
+    def _tls_settings(self) -> TlsSettings | None:
         certificate, key = self.address.certificate, self.address.key
         if certificate is None or key is None:
             return None
-        return [(_read(certificate), _read(key))]
-
-    def _client_authorities(self) -> bytes | None:
-        path = self.address.client_ca
-        return None if path is None else _read(path)
+        # gRPC demands the name of its protocol.
+        return TlsSettings(certificate, key, client_ca=self.address.client_ca, application="h2")
 
     def _recover(self, sinks: Sinks) -> None:
         try:
@@ -121,6 +147,8 @@ class FlightListener:
         service, self._service = self._service, None
         if service is None:
             return
+        if self._front is not None:
+            self._front.stop_accepting()
         service.stop_reading()
         done = asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -135,13 +163,10 @@ class FlightListener:
         threading.Thread(target=shut, name="penstock-flight-stop", daemon=True).start()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(done.wait(), seconds_max)
-
-
-def _read(path: str) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise CertificateUnusable(path, error.strerror or str(error)) from error
+        if self._front is not None:
+            await asyncio.to_thread(self._front.close)
+        if self._folder is not None:
+            self._folder.cleanup()
 
 
 def _reason(error: Exception) -> str:

@@ -5,6 +5,8 @@ import threading
 from collections.abc import Iterable
 from functools import partial
 
+import structlog
+
 from penstock.core.broker import Broker
 from penstock.errors import LogUnavailable, PenstockError
 from penstock.limits import SINK_WINDOW_BYTES, SINK_WINDOW_GROUPS
@@ -12,6 +14,8 @@ from penstock.memory import Purpose
 from penstock.ports import Prepared
 
 __all__ = ["Publisher"]
+
+log = structlog.get_logger("penstock.flight")
 
 
 class _Publication:
@@ -139,12 +143,14 @@ class Publisher:
             return
         try:
             receipt = self._broker.publish_prepared(rows, owner=publication.owner)
-        except Exception as error:
-            known = error if isinstance(error, PenstockError) else None
-            publication.fail(known or LogUnavailable(repr(error)))
+        except PenstockError as error:
+            publication.fail(error)
             publication.settled(rows)
-            if known is None:
-                raise
+            return
+        except Exception:  # the caller's thread waits: it must be told
+            log.exception("rows not published")
+            publication.fail(LogUnavailable("an internal error, see the broker's log"))
+            publication.settled(rows)
             return
         self._broker.counters.messages_received_by_flight += len(rows)
         self._broker.when_settled(receipt, partial(self._settled, publication, rows))

@@ -14,7 +14,9 @@ from penstock.limits import (
     MESSAGE_HEADERS_BYTES_MAX,
     MESSAGE_HEADERS_MAX,
     SINK_EXPANDED_BYTES_MAX,
+    SINK_KEY_BYTES_MAX,
     SINK_NAMES_CHECKED_BYTES_MAX,
+    SINK_SCHEMA_BYTES_MAX,
     SINK_VALUE_BYTES_MAX,
     TOPIC_NAME_BYTES_MAX,
 )
@@ -29,8 +31,16 @@ _NEEDED = ("topic", "value")
 
 def check_columns(schema: pa.Schema) -> None:
     """Raise BadRows unless these are the columns of a sink."""
+    size = schema.serialize().size
+    if size > SINK_SCHEMA_BYTES_MAX:
+        problem = f"the schema has {size} bytes, allowed are {SINK_SCHEMA_BYTES_MAX}"
+        raise BadRows("?", problem)
+    try:
+        names = schema.names
+    except UnicodeDecodeError:
+        raise BadRows("?", "its name is not UTF-8") from None
     for name in _NEEDED:
-        if name not in schema.names:
+        if name not in names:
             raise BadRows(name, "there is no such column; topic and value are needed")
     for field in schema:
         if field.name not in SINK_SCHEMA.names:
@@ -114,6 +124,9 @@ class RowCheck:
             problem = f"one has {longest} bytes, allowed are {SINK_VALUE_BYTES_MAX}"
             raise BadRows("value", problem)
         key = _cast(batch, "key") if "key" in batch.schema.names else pa.nulls(count, pa.binary())
+        longest = pc.max(pc.binary_length(key)).as_py() or 0
+        if longest > SINK_KEY_BYTES_MAX:
+            raise BadRows("key", f"one has {longest} bytes, allowed are {SINK_KEY_BYTES_MAX}")
         return pa.RecordBatch.from_arrays([topic, value, key, _headers(batch)], schema=ROWS_SCHEMA)
 
     def _check_topic(self, name: str) -> None:
@@ -143,11 +156,15 @@ def _cast(batch: pa.RecordBatch, name: str) -> pa.Array:
 
 
 def _is_refused(kind: pa.DataType) -> bool:
-    """Tell whether a type has run-end encoding or views, at any level.
+    """Tell whether a type has run-end encoding, views or what pyarrow does not know, at any level.
 
-    A few bytes of these can have any number of rows, and Arrow casts views of null values without
-    a check of where they point.
+    A few bytes of the first two can have any number of rows, and Arrow casts views of null values
+    without a check of where they point.
     """
+    try:
+        pa.nulls(0, kind)
+    except (KeyError, pa.ArrowException):
+        return True
     if pa.types.is_dictionary(kind):
         return _is_refused(kind.value_type)
     return bool(

@@ -3,9 +3,10 @@
 Each call runs in a thread of pyarrow. An error is sent as a FlightError with all its fields.
 """
 
-import threading
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -21,7 +22,14 @@ from penstock.errors import (
     NotAllowed,
     PenstockError,
 )
-from penstock.flight.errors import BadRequest, TooBusy, failure_of, with_failure
+from penstock.flight.errors import (
+    BadRequest,
+    InternalError,
+    SinkDamaged,
+    StagedRowsDamaged,
+    TooBusy,
+    failure_of,
+)
 from penstock.flight.protocol import (
     AbortEpoch,
     ActionName,
@@ -35,8 +43,11 @@ from penstock.flight.protocol import (
 )
 from penstock.limits import (
     FLIGHT_READS_MAX,
+    FLIGHT_READS_PER_PRINCIPAL_MAX,
     FLIGHT_REQUEST_BYTES_MAX,
-    FLIGHT_WAIT_SECONDS_MAX,
+    FLIGHT_STALL_SECONDS_MAX,
+    FLIGHT_WRITES_MAX,
+    FLIGHT_WRITES_PER_PRINCIPAL_MAX,
 )
 from penstock.ports import NO_AUDIT, Audit, AuditEvent, ConsumerGroups
 from penstock.protocols import FLIGHT
@@ -48,6 +59,8 @@ from penstock.server.flight.auth import (
     login_of,
     method_of,
 )
+from penstock.server.flight.calls import CallLimit, StallWatch
+from penstock.server.flight.front import FlightFront
 from penstock.server.flight.read_counts import ReadCounts
 from penstock.server.flight.reader import FlightReader
 from penstock.server.flight.rows import whole
@@ -89,10 +102,10 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
         reader: FlightReader,
         sinks: Sinks,
         groups: ConsumerGroups,
-        tls_certificates: list[tuple[bytes, bytes]] | None = None,
-        client_authorities: bytes | None = None,
+        front: FlightFront,
         counts: ReadCounts | None = None,
         audit: Audit = NO_AUDIT,
+        stall_seconds_max: float = FLIGHT_STALL_SECONDS_MAX,
     ) -> None:
         self._audit = audit
         self._reader = reader
@@ -100,7 +113,10 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
         self._groups = groups
         self._counts = counts or ReadCounts()
         self._stopping = False
-        self._read_slots = threading.BoundedSemaphore(FLIGHT_READS_MAX)
+        self._front = front
+        self._reads = CallLimit(FLIGHT_READS_MAX, FLIGHT_READS_PER_PRINCIPAL_MAX)
+        self._writes = CallLimit(FLIGHT_WRITES_MAX, FLIGHT_WRITES_PER_PRINCIPAL_MAX)
+        self._stalls = StallWatch(front.cut, stall_seconds_max)
         self._actions: dict[str, Callable[[bytes, Principal], object]] = {
             ActionName.BOUNDS: self._bounds,
             ActionName.TOPICS: lambda _, principal: reader.topics(principal),
@@ -120,14 +136,12 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
         super().__init__(
             location,
             middleware={AUTH: AuthMiddlewareFactory(auth)},
-            tls_certificates=tls_certificates,
-            verify_client=client_authorities is not None,
-            root_certificates=client_authorities,
         )
 
     def stop_reading(self) -> None:
         """End ranges that are being read, with an error."""
         self._stopping = True
+        self._stalls.close()
 
     # --- Calls, see pyarrow -----------------------------------------------------------------------
 
@@ -137,10 +151,13 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
             login = self._login(context)
             request = _decoded(ticket.ticket, ReadRange)
             schema, batches = self._reader.read(request, login.principal)
-        # Not a GeneratorStream: that cannot send dictionaries.
         allowed = self._reader.while_allowed(batches, request, login.principal)
-        reader = pa.RecordBatchReader.from_batches(schema, self._limited(allowed, login))
-        return pf.RecordBatchStream(reader)
+        # Each batch as a reader of its own: a stream of batches cannot send dictionaries, and a
+        # single reader would send the traceback of an error.
+        found = self._limited(allowed, login, context.peer())
+        return pf.GeneratorStream(
+            schema, (pa.RecordBatchReader.from_batches(schema, [batch]) for batch in found)
+        )
 
     def do_put(
         self,
@@ -154,7 +171,8 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
             login = self._login(context)
             request = _decoded(descriptor.command or b"", Stage)
             rows = _checked(whole(reader), login)
-            staged = self._sinks.stage(request, reader.schema, rows, login.principal)
+            with self._writes.entered(login.principal.name):
+                staged = self._sinks.stage(request, reader.schema, rows, login.principal)
             writer.write(pa.py_buffer(msgspec.json.encode(staged)))
 
     def do_action(self, context: pf.ServerCallContext, action: pf.Action) -> Iterator[pf.Result]:
@@ -172,34 +190,52 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
                 self._audit.record(
                     AuditEvent.ADMINISTERED,
                     principal=principal.name,
-                    peer=context.peer(),
+                    peer=self._front.name_of(context.peer()),
                     protocol=FLIGHT.label,
                     act=action.type,
                     name=_decoded(body, CommitGroup).group,
                 )
-        return iter([pf.Result(pa.py_buffer(msgspec.json.encode(answer)))])
+            return iter([pf.Result(pa.py_buffer(msgspec.json.encode(answer)))])
 
     def list_actions(self, context: pf.ServerCallContext) -> list[tuple[str, str]]:
         """Return all actions."""
         with self._errors(context):
             self._login(context)
-        return [(str(name), summary) for name, summary in _SUMMARIES.items()]
+            return [(str(name), summary) for name, summary in _SUMMARIES.items()]
+
+    def list_flights(self, context: pf.ServerCallContext, *_: object) -> None:
+        """Refuse the call; the same for the others that the service does not have."""
+        self._refuse(context, "ListFlights")
+
+    def get_flight_info(self, context: pf.ServerCallContext, *_: object) -> None:
+        """See list_flights."""
+        self._refuse(context, "GetFlightInfo")
+
+    def do_exchange(self, context: pf.ServerCallContext, *_: object) -> None:
+        """See list_flights."""
+        self._refuse(context, "DoExchange")
+
+    def _refuse(self, context: pf.ServerCallContext, call: str) -> None:
+        with self._errors(context):
+            self._login(context)
+            raise BadRequest(call, "the broker has DoGet, DoPut, DoAction and ListActions only")
 
     # --- Rights -----------------------------------------------------------------------------------
 
     def _login(self, context: pf.ServerCallContext) -> Login:
         """Authenticate a call and record it; raise AuthenticationFailed."""
         common = {
-            "peer": context.peer(),
+            "peer": self._front.name_of(context.peer()),
             "protocol": FLIGHT.label,
             "method": method_of(context),
         }
         try:
-            login = login_of(context)
+            login = login_of(context, self._front.client_of(context.peer()))
         except AuthenticationFailed as error:
             self._audit.record(AuditEvent.LOGIN_FAILED, **common, reason=error.reason)
             raise
         self._audit.record(AuditEvent.LOGIN, principal=login.principal.name, **common)
+        self._front.authenticated(context.peer())
         return login
 
     @contextmanager
@@ -212,7 +248,7 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
                 self._audit.record(
                     AuditEvent.REFUSED,
                     principal=error.principal,
-                    peer=context.peer(),
+                    peer=self._front.name_of(context.peer()),
                     protocol=FLIGHT.label,
                     action=str(error.action),
                     name=error.topic,
@@ -221,26 +257,18 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
 
     # --- Actions ----------------------------------------------------------------------------------
 
-    def _limited(self, batches: Iterator[pa.RecordBatch], login: Login) -> Iterator[pa.RecordBatch]:
-        """Yield batches; at most FLIGHT_READS_MAX calls do so at a time."""
-        try:
-            if not self._read_slots.acquire(timeout=FLIGHT_WAIT_SECONDS_MAX):
-                raise TooBusy(FLIGHT_READS_MAX)
+    def _limited(
+        self, batches: Iterator[pa.RecordBatch], login: Login, peer: str
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield batches, at most so many calls at a time; cut a client that does not read them."""
+        with _flight_errors(), self._reads.entered(login.principal.name):
             self._counts.began()
-            try:
-                for batch in batches:
-                    self._check_stopping()
-                    login.check()
-                    self._counts.sent(batch.num_rows, batch.nbytes)
+            for batch in batches:
+                self._check_stopping()
+                login.check()
+                self._counts.sent(batch.num_rows, batch.nbytes)
+                with self._stalls.watching(peer):
                     yield batch
-            finally:
-                self._read_slots.release()
-        except PenstockError as error:
-            raise pf.FlightServerError(with_failure(error)) from None
-        except OSError as error:
-            log.warning("call failed", error=str(error))
-            failed = LogUnavailable(error.strerror or str(error))
-            raise pf.FlightServerError(with_failure(failed)) from None
 
     def _check_stopping(self) -> None:
         if self._stopping:
@@ -296,20 +324,32 @@ def _decoded(data: bytes, kind: type[Request]) -> Request:
 
 @contextmanager
 def _flight_errors() -> Iterator[None]:
-    """Convert errors to FlightErrors with all their fields."""
+    """Convert errors to FlightErrors with all their fields; log those that are not expected."""
     try:
         yield
     except PenstockError as error:
-        raise _flight_error(error) from error
-    except pf.FlightError:
-        raise
+        raise _flight_error(_without_path(error)) from None
+    except pf.FlightError as error:  # of a client that is gone
+        log.debug("call ended", error=str(error)[:200])
+        raise pf.FlightCancelledError("the call was cancelled") from None
     except OSError as error:
         log.warning("call failed", error=str(error))
-        raise _flight_error(LogUnavailable(error.strerror or str(error))) from error
+        raise _flight_error(LogUnavailable(error.strerror or "input or output failed")) from None
+    except Exception as error:
+        error_id = uuid.uuid4().hex[:12]
+        log.exception("call failed", error=repr(error)[:200], error_id=error_id)
+        raise _flight_error(InternalError(error_id)) from None
+
+
+def _without_path(error: PenstockError) -> PenstockError:
+    """Return an error for a client: places of files are for the operator's log."""
+    if isinstance(error, SinkDamaged | StagedRowsDamaged):
+        log.warning("call failed", error=str(error))
+        return type(error)(Path(error.path).name, error.reason)
+    return error
 
 
 def _flight_error(error: PenstockError) -> pf.FlightError:
     kind = _ERRORS.get(type(error), pf.FlightServerError)
-    text = str(error)
-    made: Any = kind(f"{error.code}: {text}", msgspec.json.encode(failure_of(error)))
+    made: Any = kind(f"{error.code}: {error}", msgspec.json.encode(failure_of(error)))
     return made

@@ -1,14 +1,18 @@
 """Files of sinks: staged rows, and the state of each writer.
 
 DATA/sinks/<writer>/writer.json                   the last published epoch
-                    <epoch>-<partition>.arrows    staged rows of a task: an Arrow IPC stream
+                    <epoch>-<partition>.arrows    staged rows of a task: an Arrow IPC stream, then
+                                                  its CRC-32 and "PSS1"
                     <epoch>-<partition>-<token>.arrows    staged rows of one attempt at the task
                     *.new                         unfinished files
 """
 
+import io
 import re
+import struct
 import time
 import uuid
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -18,7 +22,7 @@ import pyarrow as pa
 
 from penstock.flight.errors import SinkDamaged, StagedRowsDamaged, StagingFull
 from penstock.limits import BLOCK_BYTES_MAX, BLOCK_ROWS_MAX, SINK_STAGED_BYTES_MAX
-from penstock.storage.files import TEMPORARY, Files
+from penstock.storage.files import TEMPORARY, Buffer, Files
 from penstock.storage.rows import check_rows
 from penstock.storage.schema import ROWS_SCHEMA
 
@@ -26,8 +30,12 @@ __all__ = ["Publishing", "SinkFiles", "Task", "WriterState"]
 
 _STATE: Final = "writer.json"
 _STAGED: Final = re.compile(r"(\d+)-(\d+)(?:-([A-Za-z0-9]+))?\.arrows")
+_TRAILER: Final = struct.Struct("<I4s")
+"""CRC-32 of the Arrow IPC stream, and a mark. Arrow takes a stream that is cut between messages."""
 _END: Final = b"\xff\xff\xff\xff\0\0\0\0"
-"""The last bytes of an Arrow IPC stream. Arrow takes a stream that is cut between two messages."""
+"""The last bytes of an Arrow IPC stream, and of files that Penstock 0.1 staged."""
+_MARK: Final = b"PSS1"
+_READ_BYTES: Final = 1024 * 1024
 _STATE_BYTES_MAX: Final = 16 * 1024 * 1024
 
 
@@ -124,14 +132,19 @@ class SinkFiles:
         path = folder / f"{uuid.uuid4().hex}{TEMPORARY}"
         rows = 0
         try:
-            with pa.OSFile(str(path), "wb") as out, pa.ipc.new_stream(out, ROWS_SCHEMA) as stream:
-                for batch in _together(batches):
-                    taken += batch.nbytes
-                    _check_room(writer, taken)
-                    stream.write_batch(batch)
-                    rows += len(batch)
-            handle = self._files.open(path)
+            handle = self._files.create(path)
             try:
+                out = _Checksummed(self._files, handle)
+                with (
+                    pa.PythonFile(out, "w") as file,
+                    pa.ipc.new_stream(file, ROWS_SCHEMA) as stream,
+                ):
+                    for batch in _together(batches):
+                        taken += batch.nbytes
+                        _check_room(writer, taken)
+                        stream.write_batch(batch)
+                        rows += len(batch)
+                self._files.append(handle, [_TRAILER.pack(out.crc, _MARK)])
                 self._files.sync(handle)
             finally:
                 self._files.close(handle)
@@ -162,9 +175,7 @@ class SinkFiles:
     def read(self, writer: str, task: Task) -> Iterator[pa.RecordBatch]:
         """Yield the staged rows of a task; raise StagedRowsDamaged before damaged ones."""
         path = self._path(writer, task)
-        size = self._files.size(path)
-        if self._files.read(path, max(size - len(_END), 0), len(_END)) != _END:
-            raise StagedRowsDamaged(str(path), "it does not end as it was written")
+        self._check(path)
         with pa.OSFile(str(path)) as source:
             try:
                 with pa.ipc.open_stream(source) as stream:
@@ -177,6 +188,21 @@ class SinkFiles:
                 raise StagedRowsDamaged(str(path), str(error)[:200]) from error
             except (pa.ArrowException, ValueError) as error:
                 raise StagedRowsDamaged(str(path), str(error)[:200]) from error
+
+    def _check(self, path: Path) -> None:
+        """Raise StagedRowsDamaged unless a file has the bytes that were written."""
+        size = self._files.size(path) - _TRAILER.size
+        trailer = self._files.read(path, max(size, 0), _TRAILER.size)
+        if trailer == _END:
+            return
+        if len(trailer) < _TRAILER.size or not trailer.endswith(_MARK):
+            raise StagedRowsDamaged(str(path), "it does not end as it was written")
+        crc = 0
+        for position in range(0, size, _READ_BYTES):
+            part = self._files.read(path, position, min(_READ_BYTES, size - position))
+            crc = zlib.crc32(part, crc)
+        if _TRAILER.pack(crc, _MARK) != trailer:
+            raise StagedRowsDamaged(str(path), "its checksum is wrong")
 
     def tidy(self, writer: str, *, seconds_max: float) -> None:
         """Remove rows that were staged more than `seconds_max` ago."""
@@ -203,6 +229,28 @@ class SinkFiles:
     def _path(self, writer: str, task: Task) -> Path:
         token = f"-{task.token}" if task.token else ""
         return self._folder / writer / f"{task.epoch}-{task.partition}{token}.arrows"
+
+
+class _Checksummed(io.RawIOBase):
+    """A file that Arrow writes to, with the checksum of what was written."""
+
+    def __init__(self, files: Files, handle: int) -> None:
+        self._files = files
+        self._handle = handle
+        self._size = 0
+        self.crc = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Buffer) -> int:  # type: ignore[override]  # Arrow gives these alone
+        self._files.append(self._handle, [data])
+        self.crc = zlib.crc32(data, self.crc)
+        self._size += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self._size
 
 
 def _check_room(writer: str, size: int) -> None:

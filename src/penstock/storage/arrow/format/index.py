@@ -4,6 +4,7 @@ Columns are arrays, not objects: a segment may have 100,000 row groups. The writ
 of the active segment while other threads look up; a row group is visible once it is complete.
 """
 
+import contextlib
 import dataclasses
 from array import array
 from bisect import bisect_left, bisect_right
@@ -103,9 +104,10 @@ class Index:
         entry = Entry(
             row_group.base_offset, row_group.count, position, row_group.size, first_us, last_us
         )
-        topics = (
-            row_group_topics(data, row_group) if row_group.topic_count <= INDEX_TOPICS_MAX else None
-        )
+        topics = None
+        if row_group.topic_count <= INDEX_TOPICS_MAX:
+            with contextlib.suppress(UnicodeDecodeError):  # reading the row group reports it
+                topics = row_group_topics(data, row_group)
         self.add(entry, topics)
 
     def cut(self, length: int) -> None:

@@ -75,14 +75,33 @@ def load_index(files: Files, folder: Path, base_offset: int) -> tuple[Index, Sum
         with pa.ipc.open_stream(data) as reader:
             summary = _summary(reader.schema, base_offset)
             table = reader.read_next_batch()
+        _check(table, summary.segment_size)
         index = Index.from_table(
             table, base_offset=summary.base_offset, end_offset=summary.end_offset
         )
-    except (OSError, ValueError, KeyError, pa.ArrowException) as error:
+    except (OSError, ValueError, KeyError, StopIteration, pa.ArrowException) as error:
         if isinstance(error, StaleIndex):
             raise
-        raise StaleIndex(str(error)) from error
+        raise StaleIndex(str(error) or "it has no row groups") from error
     return index, summary
+
+
+def _check(table: pa.RecordBatch, segment_size: int) -> None:
+    """Raise ValueError unless these are row groups of a segment, in order."""
+    table.validate(full=True)
+    topics = table.column(6)
+    values = topics.values
+    if any(column.null_count for column in (*table.columns[:6], values, values.dictionary)):
+        raise ValueError("a value is missing")
+    next_offset = end = 0
+    for base_offset, count, position, size in zip(
+        *(column.to_pylist() for column in table.columns[:4]), strict=True
+    ):
+        if base_offset < next_offset or count <= 0 or position < end or size <= 0:
+            raise ValueError("the row groups are not in order")
+        next_offset, end = base_offset + count, position + size
+    if next_offset >> 63 or end > segment_size:
+        raise ValueError("the row groups are not of this segment")
 
 
 def _summary(schema: pa.Schema, base_offset: int) -> Summary:

@@ -25,7 +25,7 @@ import pyarrow as pa
 from penstock._kernels.block import Names
 from penstock._kernels.crc32c import crc32c
 from penstock.errors import LogFormatTooNew
-from penstock.storage.arrow.format.flatbuffer import Table, root
+from penstock.storage.flatbuffer import Table, root
 from penstock.storage.schema import KINDS, PROTOCOLS, SCHEMA
 
 __all__ = [

@@ -32,6 +32,7 @@ from penstock.storage.arrow.format.segment import (
 from penstock.storage.arrow.read.catalog import Catalog
 from penstock.storage.arrow.recover.walk import Bad, Good, walk
 from penstock.storage.files import Files
+from penstock.storage.rows import read_whole_batch
 from penstock.storage.schema import SCHEMA
 
 __all__ = ["Piece", "Span", "cut", "plan", "read_pieces"]
@@ -276,9 +277,38 @@ class _PieceReader:
 
     def _decoded(self, buffer: pa.Buffer, row_groups: list[RowGroup]) -> Iterator[Placed]:
         end = row_groups[-1].start + row_groups[-1].size
-        with pa.ipc.open_stream(buffer.slice(0, end), options=self.options) as reader:
-            for row_group in row_groups:
-                yield row_group.base_offset, reader.read_next_batch()
+        done = 0
+        try:
+            with pa.ipc.open_stream(buffer.slice(0, end), options=self.options) as reader:
+                for row_group in row_groups:
+                    batch = read_whole_batch(reader)
+                    if len(batch) != row_group.count:
+                        break
+                    yield row_group.base_offset, batch
+                    done += 1
+        except (pa.ArrowException, OSError, StopIteration):
+            pass
+        for row_group in row_groups[done:]:
+            start = row_group.start
+            yield from self._one(memoryview(buffer)[start : start + row_group.size], row_group)
+
+    def _one(self, data: memoryview | bytes, row_group: RowGroup) -> Iterator[Placed]:
+        """Yield one row group by itself; report it if Arrow cannot read it."""
+        try:
+            stream = pa.py_buffer(_HEAD + bytes(data))
+            with pa.ipc.open_stream(stream, options=self.options) as reader:
+                batch = read_whole_batch(reader)
+        except (pa.ArrowException, OSError, StopIteration):
+            batch = None
+        if batch is not None and len(batch) == row_group.count:
+            yield row_group.base_offset, batch
+            return
+        end = row_group.base_offset + row_group.count
+        reason = f"{self.path.name}: Arrow cannot read its columns"
+        error = LogDamaged(row_group.base_offset, end, reason)
+        if self.damaged is None:
+            raise error
+        self.damaged(error)
 
     def _walked(self, end: int) -> Iterator[Placed]:
         """Continue past damage, and report it."""
@@ -297,9 +327,7 @@ class _PieceReader:
                 self.expected = step.row_group.base_offset + step.row_group.count
                 start = step.row_group.start
                 data = step.data[start : start + step.row_group.size]
-                stream = pa.py_buffer(_HEAD + data)
-                with pa.ipc.open_stream(stream, options=self.options) as reader:
-                    yield step.row_group.base_offset, reader.read_next_batch()
+                yield from self._one(data, step.row_group)
             else:
                 break
         if self.expected < self.piece.end_offset:

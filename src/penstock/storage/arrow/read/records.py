@@ -26,6 +26,7 @@ from penstock.storage.arrow.format.segment import (
 from penstock.storage.arrow.read.browse import LogView
 from penstock.storage.arrow.read.catalog import Place
 from penstock.storage.dictionaries import RECORD_SCHEMA, DictionaryDecoder
+from penstock.storage.rows import read_whole_batch
 from penstock.storage.schema import SCHEMA
 
 __all__ = ["TopicCount", "count_topics", "plain_records", "record_batches"]
@@ -276,25 +277,46 @@ class _RangeReader:
         """Yield the wanted messages of row groups between `start` and `end` of a buffer."""
         if not entries:
             return
-        stream = buffer.slice(0, end)
-        if start != len(self.head):  # after a damaged row group
-            stream = pa.py_buffer(b"".join((self.head, memoryview(buffer)[start:end])))
         self._pass(entries[0].base_offset)
+        found = self._arrow(buffer, start, end, len(entries))
+        if found is None and len(entries) > 1:
+            for entry in entries:  # yield those that can be read
+                yield from self._decoded(buffer, start, start + entry.size, [entry])
+                start += entry.size
+            return
+        if found is None:
+            last = min(entries[0].base_offset + entries[0].count, self.last)
+            first = max(entries[0].base_offset, self.first)
+            self._tell(LogDamaged(first, last, "Arrow cannot read its columns"))
+            self._pass(last)
+            return
         batches = []
-        with pa.ipc.open_stream(stream) as reader:
-            for entry in entries:
-                batch = self._cut(reader.read_next_batch(), entry)
-                if self.together:
-                    batches.append(batch)
-                else:
-                    yield _Sized(batch, entry.size)
-                    self._pass(min(entry.base_offset + entry.count, self.last))
+        for entry, each in zip(entries, found, strict=True):
+            batch = self._cut(each, entry)
+            if self.together:
+                batches.append(batch)
+            else:
+                yield _Sized(batch, entry.size)
+                self._pass(min(entry.base_offset + entry.count, self.last))
         if batches:
             rows = sum(map(len, batches))
             batch = self._filtered(_one(batches))
             if len(batch):
                 yield _Sized(batch, (end - start) * len(batch) // rows)
             self._pass(min(entries[-1].base_offset + entries[-1].count, self.last))
+
+    def _arrow(
+        self, buffer: pa.Buffer, start: int, end: int, count: int
+    ) -> list[pa.RecordBatch] | None:
+        """Return row groups as record batches, None if Arrow cannot read one of them."""
+        stream = buffer.slice(0, end)
+        if start != len(self.head):  # after a damaged row group
+            stream = pa.py_buffer(b"".join((self.head, memoryview(buffer)[start:end])))
+        try:
+            with pa.ipc.open_stream(stream) as reader:
+                return [read_whole_batch(reader) for _ in range(count)]
+        except (pa.ArrowException, OSError, StopIteration):
+            return None
 
     # --- Filtering
 

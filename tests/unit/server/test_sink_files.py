@@ -1,0 +1,88 @@
+"""Files of staged rows: synced before they count, limited, and checked when they are read."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from penstock.flight.errors import StagedRowsDamaged, StagingFull
+from penstock.server.flight import sink_files
+from penstock.server.flight.rows import RowCheck
+from penstock.server.flight.sink_files import SinkFiles, Task, WriterState
+from penstock.storage.schema import ROWS_SCHEMA
+from tests.crash.faults import FaultyFiles
+from tests.support.flight import rows
+
+TASK = Task(0, 0)
+
+
+def staged_rows(count: int = 3) -> pa.RecordBatch:
+    return RowCheck(lambda _: None).rows(rows([b"%d" % each for each in range(count)]))
+
+
+def new_files(tmp_path: Path) -> tuple[SinkFiles, FaultyFiles]:
+    disk = FaultyFiles()
+    files = SinkFiles(tmp_path, files=disk)
+    files.save(WriterState("w", "owner"))
+    return files, disk
+
+
+def test_staged_rows_are_synced_before_they_become_the_rows_of_a_task(tmp_path: Path) -> None:
+    files, disk = new_files(tmp_path)
+    disk.operations.clear()
+    path, count = files.write("w", [staged_rows()])
+    assert count == 3
+    written = [operation for operation, name in disk.operations if name == path.name]
+    assert written[-1] == "sync", written
+    assert written.index("sync") > written.index("write")
+    files.keep("w", TASK, path)
+    assert disk.operations[-1][0] == "sync folder", disk.operations[-1]
+
+
+def test_rows_whose_sync_fails_are_not_staged(tmp_path: Path) -> None:
+    files, disk = new_files(tmp_path)
+    disk.fail("sync", ".new")
+    with pytest.raises(OSError, match="rror"):
+        files.write("w", [staged_rows()])
+    assert files.tasks("w") == []
+    assert [path.name for path in (tmp_path / "sinks" / "w").iterdir()] == ["writer.json"]
+
+
+def test_a_writer_stages_no_more_than_its_limit_over_all_its_tasks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, _ = new_files(tmp_path)
+    path, _ = files.write("w", [staged_rows(100)])
+    files.keep("w", TASK, path)
+    taken = sum(each.stat().st_size for each in (tmp_path / "sinks" / "w").iterdir())
+    batch = staged_rows(100)
+    monkeypatch.setattr(sink_files, "SINK_STAGED_BYTES_MAX", taken + batch.nbytes - 1)
+    with pytest.raises(StagingFull, match="limit of"):
+        files.write("w", [batch])
+    assert files.tasks("w") == [TASK]
+    monkeypatch.setattr(sink_files, "SINK_STAGED_BYTES_MAX", taken + batch.nbytes)
+    files.write("w", [batch])
+
+
+@pytest.mark.parametrize("place", [20, -20, -5, -1])
+def test_a_flipped_bit_of_staged_rows_is_found_before_a_row_is_published(
+    tmp_path: Path, place: int
+) -> None:
+    files, _ = new_files(tmp_path)
+    path, _ = files.write("w", [staged_rows()])
+    files.keep("w", TASK, path)
+    assert [len(each) for each in files.read("w", TASK)] == [3]
+    (path,) = tmp_path.rglob("0-0.arrows")
+    data = bytearray(path.read_bytes())
+    data[place] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(StagedRowsDamaged, match=r"checksum|does not end"):
+        next(files.read("w", TASK))
+
+
+def test_rows_that_an_earlier_version_staged_are_read(tmp_path: Path) -> None:
+    files, _ = new_files(tmp_path)
+    path = tmp_path / "sinks" / "w" / "0-0.arrows"
+    with pa.OSFile(str(path), "wb") as out, pa.ipc.new_stream(out, ROWS_SCHEMA) as stream:
+        stream.write_batch(staged_rows())
+    assert [len(each) for each in files.read("w", TASK)] == [3]
