@@ -90,11 +90,13 @@ fuzz: $(VENV)/fuzz-installed
 	$(BIN)/python -m tests.fuzz.run --seconds $(SECONDS) $(ARGS)
 
 crash: setup
-	PENSTOCK_CRASH_SECONDS=$(SECONDS) $(BIN)/python -m pytest -q -s tests/crash/test_kill.py $(ARGS)
-	PENSTOCK_POWER_CUTS=20 $(BIN)/python -m pytest -q -s tests/crash/test_power_cut.py $(ARGS)
+	PENSTOCK_CRASH_SECONDS=$(SECONDS) $(BIN)/python -m pytest -q -s --timeout $$((600 + 2 * $(SECONDS))) \
+		tests/crash/test_kill.py $(ARGS)
+	PENSTOCK_POWER_CUTS=20 $(BIN)/python -m pytest -q -s --timeout 7200 tests/crash/test_power_cut.py $(ARGS)
 
 crash-pipeline: setup
-	PENSTOCK_PIPELINE_KILLS=$(KILLS) $(BIN)/python -m pytest -q -s tests/crash/test_pipeline_kill.py $(ARGS)
+	PENSTOCK_PIPELINE_KILLS=$(KILLS) $(BIN)/python -m pytest -q -s --timeout $$((600 + 600 * $(KILLS))) \
+		tests/crash/test_pipeline_kill.py $(ARGS)
 
 story: setup
 	$(BIN)/python -m tests.pipeline.story $(ARGS)
