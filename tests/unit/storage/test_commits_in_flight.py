@@ -84,7 +84,9 @@ class Attached:
 
     def values(self) -> list[bytes]:
         span = PartitionRange(0, *self.log.bounds()[0])
-        return [row["value"] for each in self.log.scan(span, Selection()) for row in each.to_pylist()]
+        return [
+            row["value"] for each in self.log.scan(span, Selection()) for row in each.to_pylist()
+        ]
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
