@@ -10,9 +10,11 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LOCKS := requirements/build.txt requirements/development.txt
 SECONDS ?= 60
 KILLS ?= 10
+N ?= 200
+SEED ?= 1
 
 .PHONY: help setup demo serve test test-fast check format figures bench bench-broker bench-log bench-spark \
-	fuzz crash crash-pipeline story lock audit sbom clean
+	fuzz crash crash-pipeline story mutate lock audit sbom clean
 
 help:
 	@echo "make demo            run clients of all five protocols, their Spark tables, and a broker to try"
@@ -30,6 +32,7 @@ help:
 	@echo "make bench-log       measure the log, compared with JetStream"
 	@echo "make bench-spark     measure the data source, compared with Spark's Parquet reader"
 	@echo "make figures         write the stored results into README.md and docs/"
+	@echo "make mutate          put N=200 small faults into the code (SEED=1) and print those that no test notices"
 	@echo "make lock            write requirements/ from pyproject.toml (ARGS=--upgrade for newer versions)"
 	@echo "make audit           look for known vulnerabilities in the locked packages"
 	@echo "make sbom            write sbom.json, the packages of a broker as CycloneDX"
@@ -112,6 +115,9 @@ story: setup
 bench-spark: setup
 	$(BIN)/python -m bench.spark.bronze $(ARGS)
 	$(BIN)/python -m bench.spark.scan $(ARGS)
+
+mutate: setup
+	$(BIN)/python -m tools.mutate --count $(N) --seed $(SEED) --workers $(WORKERS) $(ARGS)
 
 lock:
 	@test -x $(BIN)/uv || { test -x $(BIN)/python || $(PYTHON) -m venv $(VENV); $(PIP_INSTALL) uv; }
