@@ -1,5 +1,6 @@
 """`make mutate` makes the faults it should, notices those that tests notice, and names the others."""
 
+import dataclasses
 import subprocess
 import sys
 import tomllib
@@ -15,6 +16,7 @@ from tools.mutate.__main__ import (
     diff_of,
     load_equivalent,
     report,
+    selected,
 )
 from tools.mutate.mutations import Mutation, all_mutations, mutations
 from tools.mutate.record import Record
@@ -161,7 +163,21 @@ def test_a_record_knows_the_tests_of_lines() -> None:
     assert record.of_lines("x.py", 4, 5) == {"a", "b"}
     assert record.of_lines("x.py", 3, 3) == {"a"}
     assert record.of_lines("x.py", 5, 9) == set()
-    assert record.of_file("x.py") == {"a", "b"}
+    assert record.of_file("x.py") == {"a": 2, "b": 1}
+
+
+def test_quick_tests_come_first_and_for_a_constant_those_that_use_the_file_most() -> None:
+    record = Record(
+        seconds={"tests/interop/quick": 0.1, "tests/unit/core/own": 0.15, "tests/spark/slow": 9.0},
+        lines={"core/x.py": {
+            3: ["tests/interop/quick", "tests/unit/core/own", "tests/spark/slow"],
+            4: ["tests/unit/core/own"],
+        }},
+    )  # fmt: skip
+    inside = Mutation(Path("core/x.py"), 3, 3, "constant", 0, 1, "2")
+    assert selected(record, inside) == ["tests/unit/core/own", "tests/interop/quick"]
+    at_import = dataclasses.replace(inside, line=1, last_line=1)
+    assert selected(record, at_import)[0] == "tests/unit/core/own"
 
 
 def test_every_equivalent_fault_exists_and_has_a_reason() -> None:

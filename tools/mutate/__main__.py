@@ -47,12 +47,15 @@ def selected(record: Record, mutation: Mutation) -> list[str]:
     """Return the tests for a fault, the quickest first, those with Spark last."""
     file = str(mutation.path)
     found = record.of_lines(file, mutation.line, mutation.last_line)
-    if not found:
+    at_import = mutation.line in record.imported.get(file, ())
+    if not found and not at_import:
         for folder, prefixes in FOREIGN_THREADS.items():
             if file.startswith(f"{folder}/"):
                 found = {test for test in record.seconds if test.startswith(prefixes)}
+    used: Counter[str] = Counter()
     if not found:
-        found = record.of_file(file)  # lines that run at import
+        used = record.of_file(file)
+        found = set(used)
     uses_spark = file.startswith(("spark/", "pipeline/"))
     if not uses_spark:
         others = {test for test in found if not test.startswith(SPARK)}
@@ -61,11 +64,15 @@ def selected(record: Record, mutation: Mutation) -> list[str]:
     limit = SELECTED_SECONDS_MAX * (2 if uses_spark else 1)
     chosen: list[str] = []
     seconds = 0.0
-    for test in sorted(found, key=lambda each: _order(each, own, record.seconds[each])):
+    for test in sorted(
+        found, key=lambda each: (-used[each], *_order(each, own, record.seconds[each]))
+    ):
+        if record.seconds[test] > limit - seconds and chosen:
+            continue
         seconds += record.seconds[test]
-        if chosen and (seconds > limit or len(chosen) >= SELECTED_MAX):
-            break
         chosen.append(test)
+        if seconds > limit or len(chosen) >= SELECTED_MAX:
+            break
     return chosen
 
 
@@ -151,6 +158,7 @@ def main(arguments: Sequence[str]) -> int:
             print(f"{each.path}:{each.line} ({each.operator})\n{diff_of(each)}")
         return 0
     record = recording.load(ROOT, SOURCE, modules(), ROOT / ".mutate", workers=options.workers)
+    record.imported = recording.imported_lines(ROOT, SOURCE, FOLDERS)
     preload()
     runs = []
     for mutation in chosen:
@@ -160,6 +168,7 @@ def main(arguments: Sequence[str]) -> int:
     untested = [Result(run, caught=False, how="", seconds=0) for run in runs if not run.tests]
     results = list(untested)
     tested = [run for run in runs if run.tests]
+    random.Random(options.seed).shuffle(tested)  # noqa: S311  (a part is a sample too)
     for number, result in enumerate(run_all(ROOT, SOURCE, tested, workers=options.workers), 1):
         results.append(result)
         mutation = result.run.mutation

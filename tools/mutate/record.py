@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,6 +24,8 @@ class Record:
 
     seconds: dict[str, float] = dataclasses.field(default_factory=dict)
     lines: dict[str, dict[int, list[str]]] = dataclasses.field(default_factory=dict)
+    imported: dict[str, set[int]] = dataclasses.field(default_factory=dict)
+    """Lines that run at import, of each source file."""
 
     def add(self, data: dict[str, object]) -> None:
         """Add what the plugin has written."""
@@ -36,13 +39,15 @@ class Record:
                 known.setdefault(int(line), []).extend(tests[number] for number in numbers)
 
     def of_lines(self, file: str, first: int, last: int) -> set[str]:
-        """Return the tests that execute any of some lines."""
+        """Return the tests that execute any of some lines, none for lines that run at import."""
         lines = self.lines.get(file, {})
+        if first in self.imported.get(file, ()):
+            return set()
         return {test for line in range(first, last + 1) for test in lines.get(line, ())}
 
-    def of_file(self, file: str) -> set[str]:
-        """Return the tests that execute any line of a file."""
-        return {test for tests in self.lines.get(file, {}).values() for test in tests}
+    def of_file(self, file: str) -> Counter[str]:
+        """Return the tests that execute lines of a file, with how many."""
+        return Counter(test for tests in self.lines.get(file, {}).values() for test in tests)
 
 
 def _hash(paths: Iterable[Path]) -> str:
@@ -63,7 +68,7 @@ def _record(root: Path, source: Path, places: Mapping[Path, Path]) -> None:
     }
     command = [
         sys.executable, "-m", "pytest", "-q", "-p", "tools.mutate.recorder",
-        "-p", "no:cacheprovider", "-p", "no:xdist", "--timeout", "300", "-m", "not browser", *names,
+        "-p", "no:cacheprovider", "--timeout", "300", "-m", "not browser", *names,
     ]  # fmt: skip
     try:
         ended = subprocess.run(  # noqa: S603
@@ -93,6 +98,13 @@ def _chunks(root: Path, modules: Sequence[Path]) -> Iterator[list[Path]]:
         yield spark
     for start in range(0, len(others), _CHUNK_MODULES_MAX):
         yield others[start : start + _CHUNK_MODULES_MAX]
+
+
+def imported_lines(root: Path, source: Path, folders: Sequence[str]) -> dict[str, set[int]]:
+    """Return the lines of each source file that run at import."""
+    command = [sys.executable, "-m", "tools.mutate.imported", str(source), *folders]
+    ended = subprocess.run(command, cwd=root, capture_output=True, check=True)  # noqa: S603
+    return {file: set(lines) for file, lines in json.loads(ended.stdout).items()}
 
 
 def load(

@@ -42,9 +42,11 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         _failed.add(report.nodeid)
 
 
-def pytest_sessionfinish() -> None:
-    """Write the records."""
+def pytest_sessionfinish(exitstatus: int) -> None:
+    """Write the records, unless not all modules could be collected."""
     _coverage.stop()
+    if exitstatus not in {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED}:
+        return
     data = _coverage.get_data()
     lines = {
         str(Path(file).relative_to(_SOURCE)): data.contexts_by_lineno(file)

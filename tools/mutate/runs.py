@@ -13,6 +13,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -29,6 +30,8 @@ PRELOADED: Final = (
 """Packages that most tests import, and that do not import ours."""
 TEST_SECONDS_MAX: Final = 60
 _POLL_SECONDS: Final = 0.05
+_BROKEN: Final = 70
+"""Exit code of a fork that did not come to run its tests."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,9 +85,11 @@ class _Child:
         self._begun = time.monotonic()
         self._pid = os.fork()
         if self._pid == 0:
-            code = 70
+            code = _BROKEN
             try:
                 code = self._test(root)
+            except BaseException:  # noqa: BLE001  (nothing of the parent may run here)
+                traceback.print_exc()
             finally:
                 os._exit(code)
 
@@ -104,7 +109,8 @@ class _Child:
         return int(
             pytest.main(
                 [
-                    "-q", "-x", "--tb=line", "-p", "no:cacheprovider", "-p", "no:xdist",
+                    "-q", "-x", "--tb=line", "-p", "no:cacheprovider",
+                    "-W", "ignore::pytest.PytestAssertRewriteWarning",
                     "--timeout", str(TEST_SECONDS_MAX), "--basetemp", str(self._folder / "tmp"),
                     *self.run.tests,
                 ]
@@ -124,6 +130,8 @@ class _Child:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._pid, signal.SIGKILL)  # brokers and Spark that the tests left
         code = os.waitstatus_to_exitcode(status)
+        if code == _BROKEN:
+            raise RuntimeError(f"the run of a mutant failed:\n{self._output.read_text()}")
         if code == pytest.ExitCode.OK:
             return self._result("", seconds)
         return self._result(self._reason(code), seconds)

@@ -12,6 +12,7 @@ import pytest
 from penstock._kernels.topics import TopicTable
 from penstock.core.answers import is_safe
 from penstock.errors import LogUnavailable
+from penstock.limits import BLOCK_BYTES_MAX
 from penstock.ports import PartitionRange, Receipt
 from penstock.ports.selection import Selection
 from penstock.storage.arrow.log import ArrowLog
@@ -164,5 +165,46 @@ def test_a_log_that_is_closed_while_a_commit_is_in_flight_keeps_what_waits_behin
         assert reopened.values() == [b"in flight", b"waits"]
         assert reopened.log.next_offset == 2
         reopened.log.close()
+
+    run(use())
+
+
+def test_an_outcome_that_arrives_after_the_close_is_ignored(tmp_path: Path) -> None:
+    async def use() -> None:
+        loop = asyncio.get_running_loop()
+        failed: list[dict[str, Any]] = []
+        loop.set_exception_handler(lambda _, context: failed.append(context))
+        posted = threading.Event()
+        post = loop.call_soon_threadsafe
+
+        def note(*arguments: Any, **options: Any) -> asyncio.Handle:
+            handle = post(*arguments, **options)
+            posted.set()
+            return handle
+
+        loop.call_soon_threadsafe = note  # type: ignore[method-assign]
+        used = Attached(tmp_path, HeldFiles())
+        used.append(b"kept")
+        await asyncio.sleep(0)  # the commit goes to the writer
+        assert posted.wait(SECONDS_MAX), "its outcome comes while the loop does something else"
+        used.log.close()
+        await asyncio.sleep(0)
+        assert failed == []
+        reopened = Attached(tmp_path, HeldFiles())
+        assert reopened.values() == [b"kept"]
+        reopened.log.close()
+
+    run(use())
+
+
+def test_a_message_for_which_a_block_has_no_room_goes_into_the_next(tmp_path: Path) -> None:
+    async def use() -> None:
+        used = Attached(tmp_path, HeldFiles())
+        values = [bytes([number]) * (BLOCK_BYTES_MAX * 3 // 4) for number in range(3)]
+        for value in values:
+            receipt = used.append(value)
+        await used.until(lambda: is_safe(receipt, used.log))
+        assert used.values() == values
+        used.log.close()
 
     run(use())
