@@ -30,7 +30,11 @@ TESTS: Final = (
     "tests/spark", "tests/pipeline",
 )  # fmt: skip
 FOREIGN_THREADS: Final = {
-    "server/flight": ("tests/interop/test_flight", "tests/unit/server/test_flight"),
+    "server/flight": (
+        "tests/interop/test_flight",
+        "tests/unit/server/test_flight",
+        "tests/fuzz/test_flight",
+    ),
     "spark": ("tests/spark",),
     "pipeline": ("tests/pipeline",),
 }

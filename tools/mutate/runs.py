@@ -74,6 +74,17 @@ def copy_of(source: Path, mutation: Mutation, target: Path) -> None:
     changed.write_text(mutation.apply((source / mutation.path).read_text()))
 
 
+class _Session:
+    """Takes the result of the tests, before pytest looks at what they left behind."""
+
+    def __init__(self) -> None:
+        self.code = _BROKEN
+
+    def pytest_sessionfinish(self, exitstatus: int) -> None:
+        """Take the exit code."""
+        self.code = int(exitstatus)
+
+
 class _Child:
     """A forked process that runs the tests of one mutant."""
 
@@ -106,16 +117,20 @@ class _Child:
         os.environ["PYTHONPATH"] = path
         os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = str(self._folder / "hypothesis")
         sys.dont_write_bytecode = True
-        return int(
+        session = _Session()
+        try:
             pytest.main(
                 [
                     "-q", "-x", "--tb=line", "-p", "no:cacheprovider",
                     "-W", "ignore::pytest.PytestAssertRewriteWarning",
                     "--timeout", str(TEST_SECONDS_MAX), "--basetemp", str(self._folder / "tmp"),
                     *self.run.tests,
-                ]
-            )
-        )  # fmt: skip
+                ],
+                plugins=[session],
+            )  # fmt: skip
+        except BaseException:  # noqa: BLE001  (of what the tests left behind, after their result)
+            traceback.print_exc()
+        return session.code
 
     def poll(self) -> Result | None:
         """Return the result when there is one; end a run that takes too long."""
