@@ -61,7 +61,7 @@ faults = {each.diff(text): each for text in [(source / path).read_text()] for ea
 wanted = ["-        total += value\\n+        total -= value", "-            return most\\n+            pass",
           "-        number -= 1\\n+        number += 1"]
 tests = ["tests/test_sample.py::test_limited", "tests/test_sample.py::test_until"]
-runs = [Run(faults[diff], tests, 8.0) for diff in wanted]
+runs = [Run(faults[diff], tests, seconds) for diff, seconds in zip(wanted, (60, 60, 6))]
 for result in run_all(root, source, runs, workers=3):
     print(wanted.index(result.run.mutation.diff((source / path).read_text())), result.caught, result.how)
 """
@@ -133,7 +133,7 @@ def test_the_run_notices_what_the_tests_notice_and_nothing_else(tmp_path: Path) 
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=100,
         check=True,
     )
     said = sorted(ended.stdout.splitlines())

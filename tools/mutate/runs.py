@@ -119,7 +119,7 @@ class _Child:
         sys.dont_write_bytecode = True
         session = _Session()
         try:
-            pytest.main(
+            code = pytest.main(
                 [
                     "-q", "-x", "--tb=line", "-p", "no:cacheprovider",
                     "-W", "ignore::pytest.PytestAssertRewriteWarning",
@@ -130,7 +130,8 @@ class _Child:
             )  # fmt: skip
         except BaseException:  # noqa: BLE001  (of what the tests left behind, after their result)
             traceback.print_exc()
-        return session.code
+            return session.code
+        return int(code)
 
     def poll(self) -> Result | None:
         """Return the result when there is one; end a run that takes too long."""
