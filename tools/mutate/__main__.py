@@ -44,6 +44,8 @@ CAUGHT_MIN: Final = 0.9
 SELECTED_SECONDS_MAX: Final = 100.0
 SELECTED_MAX: Final = 400
 START_SECONDS_MAX: Final = 60.0
+TEST_SECONDS_MIN: Final = 60.0
+"""Time-out of a test that took no time when it was recorded."""
 EQUIVALENT: Final = Path(__file__).with_name("equivalent.toml")
 
 
@@ -169,8 +171,9 @@ def main(arguments: Sequence[str]) -> int:
     runs = []
     for mutation in chosen:
         tests = selected(record, mutation)
-        seconds = sum(record.seconds[test] for test in tests)
-        runs.append(Run(mutation, tests, START_SECONDS_MAX + 4 * seconds))
+        seconds = [record.seconds[test] for test in tests]
+        hangs = TEST_SECONDS_MIN + 5 * max(seconds, default=0)
+        runs.append(Run(mutation, tests, START_SECONDS_MAX + hangs + 3 * sum(seconds), hangs))
     untested = [Result(run, caught=False, how="", seconds=0) for run in runs if not run.tests]
     results = list(untested)
     tested = [run for run in runs if run.tests]

@@ -28,7 +28,6 @@ PRELOADED: Final = (
     "typer", "uvicorn", "uvloop", "websockets",
 )  # fmt: skip
 """Packages that most tests import, and that do not import ours."""
-TEST_SECONDS_MAX: Final = 60
 _POLL_SECONDS: Final = 0.05
 _BROKEN: Final = 70
 """Exit code of a fork that did not come to run its tests."""
@@ -41,6 +40,7 @@ class Run:
     mutation: Mutation
     tests: Sequence[str]
     seconds_max: float
+    test_seconds_max: float = 60.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,7 +123,7 @@ class _Child:
                 [
                     "-q", "-x", "--tb=line", "-p", "no:cacheprovider",
                     "-W", "ignore::pytest.PytestAssertRewriteWarning",
-                    "--timeout", str(TEST_SECONDS_MAX), "--basetemp", str(self._folder / "tmp"),
+                    "--timeout", str(self.run.test_seconds_max), "--basetemp", str(self._folder / "tmp"),
                     *self.run.tests,
                 ],
                 plugins=[session],

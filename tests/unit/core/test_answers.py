@@ -203,6 +203,12 @@ def test_a_client_with_too_many_answers_waiting_is_not_read() -> None:
     desk.log.commit()
     assert not desk.link.paused
     assert desk.link.read() == half + half + b"xy"
+    desk.acknowledge(desk.publish(), half)
+    desk.acknowledge(desk.publish(), half + b"z")
+    assert desk.link.pauses == 1, "again"
+    desk.log.commit()
+    assert desk.link.pauses == 0
+    assert desk.link.read() == half + half + b"z"
 
 
 def test_publishers_wait_while_the_log_is_crowded() -> None:
