@@ -123,7 +123,8 @@ class _Child:
                 [
                     "-q", "-x", "--tb=line", "-p", "no:cacheprovider",
                     "-W", "ignore::pytest.PytestAssertRewriteWarning",
-                    "--timeout", str(self.run.test_seconds_max), "--basetemp", str(self._folder / "tmp"),
+                    "--timeout", str(self.run.test_seconds_max),
+                    "--basetemp", str(self._folder / "tmp"),
                     *self.run.tests,
                 ],
                 plugins=[session],
