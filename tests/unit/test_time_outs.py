@@ -32,7 +32,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=115,
         check=False,
     )
 

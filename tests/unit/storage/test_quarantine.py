@@ -57,6 +57,7 @@ def test_long_ranges_are_copied_whole_and_other_bytes_get_a_copy_of_their_own(le
     files = RecordedFiles({SOURCE: content})
     first = keep_bytes(files, FOLDER, SOURCE, position=5, length=length)
     assert files.state[first] == content[5 : 5 + length]
+    assert keep_bytes(files, FOLDER, SOURCE, position=5, length=length) == first, "stored once"
     other = RecordedFiles({**files.state, SOURCE: content[:-6] + b"!" + content[-5:]})
     second = keep_bytes(other, FOLDER, SOURCE, position=5, length=length)
     changed = length + 5 > len(content) - 6
