@@ -6,24 +6,30 @@ BIN := $(VENV)/bin
 KERNELS := $(wildcard src/penstock/_kernels/*.pyx src/penstock/_kernels/*.pxd src/penstock/_kernels/*.h)
 WORKERS ?= 2
 FAST_WORKERS ?= 3
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+LOCKS := requirements/build.txt requirements/development.txt
 SECONDS ?= 60
 KILLS ?= 10
 SEQUENCES ?= 10000
 INPUTS ?= 1000000
+ATTACK_SECONDS ?= 600
+N ?= 200
+SEED ?= 1
 
 .PHONY: help setup demo serve test test-fast check format figures bench bench-broker bench-log bench-spark \
-	fuzz fuzz-rights fuzz-arrow sanitize crash crash-pipeline story clean
+	fuzz fuzz-rights fuzz-arrow sanitize attack crash crash-pipeline story mutate lock audit sbom clean
 
 help:
 	@echo "make demo            run clients of all five protocols, their Spark tables, and a broker to try"
 	@echo "make serve           run a broker on tcp://127.0.0.1:7000"
 	@echo "make test-fast       run the quick tests: no Spark, crash run or browser"
 	@echo "make test            run every test"
-	@echo "make check           run ruff, mypy and the layering test"
+	@echo "make check           run ruff, mypy and the layering test; look for vulnerable packages"
 	@echo "make format          format the code"
 	@echo "make fuzz-rights     compare access rules with a model in SEQUENCES=10000 random sequences"
 	@echo "make fuzz            fuzz each codec, and Arrow, for SECONDS=60"
 	@echo "make fuzz-arrow      send INPUTS=1000000 damaged inputs to everything that takes Arrow"
+	@echo "make attack          run attackers beside well-behaved clients for ATTACK_SECONDS=600"
 	@echo "make sanitize        run unit, conformance and fuzz tests with ASan and UBSan in the kernels"
 	@echo "make crash           kill brokers under load for SECONDS=60, and cut their power"
 	@echo "make crash-pipeline  kill the driver of each pipeline job KILLS=10 times, and its broker"
@@ -33,20 +39,26 @@ help:
 	@echo "make bench-log       measure the log, compared with JetStream"
 	@echo "make bench-spark     measure the data source, compared with Spark's Parquet reader"
 	@echo "make figures         write the stored results into README.md and docs/"
+	@echo "make mutate          put N=200 small faults into the code (SEED=1) and print those that no test notices"
+	@echo "make lock            write requirements/ from pyproject.toml (ARGS=--upgrade for newer versions)"
+	@echo "make audit           look for known vulnerabilities in the locked packages"
+	@echo "make sbom            write sbom.json, the packages of a broker as CycloneDX"
 	@echo "make clean           remove the virtual environment and everything built"
 
 setup: $(VENV)/installed
 
-$(VENV)/installed: pyproject.toml setup.py $(KERNELS)
+$(VENV)/installed: pyproject.toml setup.py $(LOCKS) $(KERNELS)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "Penstock needs Python 3.11 or newer: make PYTHON=/path/to/python3.11"; exit 1; }
 	@echo "Setting up: packages from PyPI, then kernels to compile. A few minutes, once."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark,test,check]'
+	@$(PIP_INSTALL) --require-hashes --requirement requirements/build.txt
+	@$(PIP_INSTALL) --require-hashes --no-build-isolation --requirement requirements/development.txt
+	@$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 	touch $@
 
-$(VENV)/fuzz-installed: $(VENV)/installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]'
+$(VENV)/fuzz-installed: $(VENV)/installed requirements/fuzz.txt
+	$(PIP_INSTALL) --require-hashes --no-build-isolation --requirement requirements/fuzz.txt
 	touch $@
 
 demo: setup
@@ -65,7 +77,8 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q tests/unit/test_layers.py
+	$(BIN)/python -m pytest -q tests/unit/test_layers.py tests/unit/test_lock.py
+	$(BIN)/python -m tools.audit requirements/development.txt requirements/build.txt
 
 format: setup
 	$(BIN)/ruff check --fix .
@@ -101,19 +114,20 @@ fuzz: $(VENV)/fuzz-installed
 fuzz-arrow: setup
 	$(BIN)/python -m tests.fuzz.arrow --inputs $(INPUTS) $(ARGS)
 
-$(VENV)/build-installed: $(VENV)/installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'setuptools>=77,<90' 'Cython>=3.1,<4'
-	touch $@
+attack: setup
+	$(BIN)/python -m tests.attack.run --seconds $(ATTACK_SECONDS) $(ARGS)
 
-sanitize: $(VENV)/build-installed
+sanitize: setup
 	$(BIN)/python -m tests.sanitize.run $(ARGS)
 
 crash: setup
-	PENSTOCK_CRASH_SECONDS=$(SECONDS) $(BIN)/python -m pytest -q -s tests/crash/test_kill.py $(ARGS)
-	PENSTOCK_POWER_CUTS=20 $(BIN)/python -m pytest -q -s tests/crash/test_power_cut.py $(ARGS)
+	PENSTOCK_CRASH_SECONDS=$(SECONDS) $(BIN)/python -m pytest -q -s --timeout $$((600 + 2 * $(SECONDS))) \
+		tests/crash/test_kill.py $(ARGS)
+	PENSTOCK_POWER_CUTS=20 $(BIN)/python -m pytest -q -s --timeout 7200 tests/crash/test_power_cut.py $(ARGS)
 
 crash-pipeline: setup
-	PENSTOCK_PIPELINE_KILLS=$(KILLS) $(BIN)/python -m pytest -q -s tests/crash/test_pipeline_kill.py $(ARGS)
+	PENSTOCK_PIPELINE_KILLS=$(KILLS) $(BIN)/python -m pytest -q -s --timeout $$((600 + 600 * $(KILLS))) \
+		tests/crash/test_pipeline_kill.py $(ARGS)
 
 story: setup
 	$(BIN)/python -m tests.pipeline.story $(ARGS)
@@ -121,6 +135,20 @@ story: setup
 bench-spark: setup
 	$(BIN)/python -m bench.spark.bronze $(ARGS)
 	$(BIN)/python -m bench.spark.scan $(ARGS)
+
+mutate: setup
+	$(BIN)/python -m tools.mutate --count $(N) --seed $(SEED) --workers $(WORKERS) $(ARGS)
+
+lock:
+	@test -x $(BIN)/uv || { test -x $(BIN)/python || $(PYTHON) -m venv $(VENV); $(PIP_INSTALL) uv; }
+	$(BIN)/python -m tools.lock $(ARGS)
+
+audit: setup
+	$(BIN)/python -m tools.audit requirements/*.txt
+
+sbom: setup
+	$(BIN)/cyclonedx-py requirements requirements/runtime.txt --pyproject pyproject.toml --output-reproducible \
+		--index-url '' --output-file sbom.json
 
 clean:
 	rm -rf $(VENV) build src/*.egg-info src/penstock/_kernels/*.c src/penstock/_kernels/*.so

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import faulthandler
 import logging
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
+    from pytest_timeout import Settings
 
     from tests.support.commands import Commands
 
@@ -52,6 +55,13 @@ SLOW = (
 )
 """The modules that take longest without Spark or a crash run: `make test-fast` leaves them out."""
 
+LONG_SECONDS = {"slow": 300, "spark": 600, "crash": 600, "browser": 600}
+"""Time-outs of tests with these markers; `timeout` in pyproject.toml is that of all others."""
+EXIT_SECONDS = 10
+"""How long pytest-timeout may take to end the process, until faulthandler ends it."""
+
+STDERR = pytest.StashKey[int]()
+
 # The same examples on every run, and no verdict on how busy the machine is: `make fuzz` is for
 # inputs nobody has tried, `make test` must fail only when something broke.
 settings.register_profile(
@@ -60,8 +70,21 @@ settings.register_profile(
 settings.load_profile("steady")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests for `make test-fast`; run those that share a Spark session in one process."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep the real stderr: file descriptor 2 is captured while a test runs."""
+    config.stash[STDERR] = os.dup(2)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Close what `pytest_configure` opened."""
+    os.close(config.stash[STDERR])
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark tests for `make test-fast`; run those that share a Spark session in one process.
+
+    Give long tests a longer time-out, unless `--timeout` sets one for all tests.
+    """
     for item in items:
         if item.path.is_relative_to(CRASH):
             item.add_marker(pytest.mark.crash)
@@ -70,6 +93,29 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.xdist_group("spark"))
+        longer = [each.name for each in item.iter_markers() if each.name in LONG_SECONDS]
+        if longer and config.getoption("timeout") is None:
+            seconds = max(LONG_SECONDS[name] for name in longer)
+            item.add_marker(pytest.mark.timeout(seconds))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Settings) -> bool | None:
+    """Print all stacks and end the process where pytest-timeout would not: return True for instead.
+
+    In a worker of xdist pytest-timeout prints no stacks. While a thread holds the interpreter lock
+    it does not run at all. faulthandler needs no lock.
+    """
+    worker = hasattr(item.config, "workerinput")
+    seconds = settings.timeout if worker else settings.timeout + EXIT_SECONDS
+    faulthandler.dump_traceback_later(seconds, exit=True, file=item.config.stash[STDERR])
+    return worker or None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_timeout_cancel_timer() -> None:
+    """Stop the timer of faulthandler; pytest-timeout stops its own."""
+    faulthandler.cancel_dump_traceback_later()
 
 
 @pytest.fixture(scope="session")

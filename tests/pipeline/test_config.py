@@ -192,3 +192,26 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("pattern", ["(?<=a)(\\d+)", "(?<!a)(\\d+)", "(?<digits>\\d+)"])
 def test_a_pattern_may_look_behind_and_name_its_group(tmp_path: Path, pattern: str) -> None:
     assert loaded(tmp_path, SILVER + f"format = \"text\"\npattern = '{pattern}'")
+
+
+@pytest.mark.parametrize(
+    ("kind", "valid"),
+    [
+        ("decimal(10,2)", True),
+        ("decimal(38, 38)", True),
+        ("decimal(39,2)", False),
+        ("decimal(2,3)", False),
+        ("decimal(10)", False),
+    ],
+)
+def test_a_decimal_has_up_to_38_digits_and_no_more_behind_the_point(
+    tmp_path: Path,
+    kind: str,
+    valid: bool,  # noqa: FBT001
+) -> None:
+    text = f'[source]\npath = "data"\n{SILVER.replace("double", kind)}'
+    if valid:
+        loaded(tmp_path, text)
+    else:
+        with pytest.raises(InvalidConfig, match="decimal"):
+            loaded(tmp_path, text)

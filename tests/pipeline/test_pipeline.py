@@ -19,6 +19,7 @@ from penstock.pipeline.config import (
 from penstock.pipeline.dead_letters import Replayed, replay
 from penstock.pipeline.errors import JobFailed, NoSuchTable, NoSuchTopics, QueryFailed
 from penstock.pipeline.pipeline import Pipeline
+from penstock.pipeline.progress import StageProgress
 from penstock.pipeline.publication import to_messages
 from penstock.pipeline.query import run_query
 from penstock.pipeline.warehouse import Warehouse
@@ -183,6 +184,33 @@ def test_a_table_that_fails_does_not_stop_the_others(
         Pipeline(spark, warehouse, config).run_once()
     assert warehouse.tables()["traffic"].read(spark).count() == 3
     assert warehouse.read_status()["stages"]["gold.bad"]["error"]
+
+
+def test_an_error_is_shown_until_the_table_works_again(
+    spark: SparkSession, warehouse: Warehouse, tmp_path: Path
+) -> None:
+    class Flaky:
+        name = "gold.flaky"
+        fails = True
+
+        def step(self, stage: StageProgress) -> bool:
+            if self.fails:
+                raise OSError("no space left on device")
+            stage.batch_rows = 3
+            return False
+
+    config = PipelineConfig(source=SourceConfig(path=str(tmp_path / "data")))
+    with WrittenLog(tmp_path / "data"):
+        pass
+    pipeline = Pipeline(spark, warehouse, config)
+    job = Flaky()
+    assert not pipeline._step(job)
+    stage = pipeline.progress.values()["gold.flaky"]
+    assert "no space left" in stage.error
+    assert stage.rows == 0
+    job.fails = False
+    pipeline._step(job)
+    assert (stage.error, stage.rows, stage.batches) == ("", 3, 1)
 
 
 def test_a_query_that_was_changed_is_computed_anew(

@@ -81,6 +81,10 @@ def test_json_fits_its_schema_or_says_which_field_does_not(spark: SparkSession) 
     raw += [
         (b'{"number": 1} {"number": 2}', "no JSON object"),
         (b'{"number": 1', "no JSON object"),
+        (b' \r\n\t{"number": 1}\n', None),
+        (b'{"number": 1}, "end of value"], ["x"', "no JSON object"),
+        (b' [{"number": 1}]', "no JSON object"),
+        (b'["{", 1]', "no JSON object"),
         (b"", "no JSON object"),
         (b"\xff{}", "not UTF-8"),
         (None, "there is no value"),

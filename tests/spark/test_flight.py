@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from penstock.flight.client import FlightClient
 from penstock.flight.errors import NoAnswer
@@ -18,11 +19,12 @@ from penstock.spark.errors import InvalidSchema
 from penstock.spark.options import Broker, read_options, write_options
 from penstock.spark.reader import BatchReader
 from penstock.spark.schema import RECORD, record
-from penstock.spark.writer import BatchWriter
+from penstock.spark.writer import BatchWriter, Staged, StreamWriter
 from penstock.storage.arrow.read.follow import LogFollower
 from penstock.storage.group_offsets import GroupOffsets
 from penstock.storage.options import LogOptions, Retention
 from penstock.transport.addresses import Address
+from tests.support.flight import rows as flight_rows
 from tests.support.flight import serve_tables
 from tests.support.live import LiveBroker
 
@@ -194,6 +196,28 @@ def test_a_batch_that_is_written_once_is_not_remembered_for_ever(
         True: True,
         False: False,
     }
+
+
+def test_a_batch_that_is_aborted_leaves_no_staged_rows(endpoint: str, data: Path) -> None:
+    schema = StructType([StructField("topic", StringType()), StructField("value", BinaryType())])
+    options = {"endpoint": endpoint}
+    query = StreamWriter(write_options(options, streaming=True), schema)
+    options["writer"] = "named"
+    named = StreamWriter(write_options(options, streaming=True), schema)
+
+    def staged() -> list[str]:
+        return sorted(path.name for path in data.glob("sinks/*/*") if path.name != "writer.json")
+
+    with FlightClient(endpoint) as client:
+        for writer in ("named", "query"):
+            client.stage([flight_rows([b"x"])], writer=writer, epoch=3, partition=0)
+        assert staged() == ["3-0.arrows"] * 2
+        query.abort([Staged("query", 3, 0, "token"), None], 3)
+        assert len(staged()) == 1
+        named.abort([None], 2)
+        assert len(staged()) == 1, "another batch"
+        named.abort([None], 3)
+        assert staged() == [], "also of tasks that failed before they told what they staged"
 
 
 def test_a_wrong_address_is_told_before_rows_are_computed(spark: SparkSession) -> None:

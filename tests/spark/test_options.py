@@ -1,6 +1,7 @@
 """Options have Kafka's names and meaning; a wrong one is named with what is allowed."""
 
 import datetime as dt
+import time
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,20 @@ def test_offsets_and_times_are_kafkas() -> None:
         assert read(endingTimestamp=text).ending.timestamp_us == NOON_US
     both = read(startingTimestamp="1", startingOffsets="earliest").starting
     assert both.timestamp_us == 1000
+
+
+@pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "America/St_Johns", "UTC"])
+def test_a_time_without_a_zone_is_utc_wherever_a_job_runs(
+    zone: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        for text in ("2026-11-01T12:00:00Z", "2026-11-01T12:00", "2026-11-01T14:00:00+02:00"):
+            assert read(startingTimestamp=text).starting.timestamp_us == NOON_US
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def test_a_broker_is_read_by_its_address() -> None:

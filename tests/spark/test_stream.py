@@ -207,3 +207,18 @@ def test_a_group_that_cannot_be_reported_does_not_end_a_stream(log: WrittenLog) 
     (log.data / "groups").unlink()
     stream.commit({"0": 3})
     assert json.loads((log.data / "groups" / "g.json").read_text())["offsets"] == {"0": 3}
+
+
+def test_a_loss_is_reported_once(log: WrittenLog) -> None:
+    log.put_many(60)
+    horizon = let_go(log, 2)
+    stream = reader(log, failOnDataLoss="false", group="g")
+    groups = GroupOffsets(log.data)
+    first, second = horizon + 3, horizon + 6
+    stream.partitions({"0": 2}, {"0": first})
+    stream.commit({"0": first})
+    stream.partitions({"0": first}, {"0": second})
+    stream.commit({"0": second})
+    state = groups.load("g")
+    assert state is not None
+    assert (state.offsets, state.lost) == ({0: second}, horizon - 2)

@@ -155,6 +155,11 @@ class KeptLog:
         self._commit_number += 1
         self.settle()
 
+    def sync(self) -> None:
+        """All that was written is on disk; later commits are not."""
+        self.durable_commit = self.written_commit
+        self.settle()
+
     def commit(self) -> None:
         """All that was appended is safe."""
         self._keep()

@@ -9,6 +9,7 @@ job continues. All formats become text first; the same rules convert the text to
 import datetime as dt
 from collections.abc import Sequence
 from typing import Final
+from uuid import uuid4
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
@@ -104,7 +105,9 @@ def _messagepack(records: DataFrame) -> DataFrame:
     return records.mapInArrow(json_batches, StructType([*records.schema.fields, *added]))
 
 
-_END: Final = "end of value"
+_END: Final = uuid4().hex
+"""Follows a value. It is random, so that no value can contain it and end early."""
+_JSON_SPACE: Final = " \t\r\n"
 
 
 def _json(records: DataFrame, schema: SilverConfig) -> DataFrame:
@@ -112,7 +115,7 @@ def _json(records: DataFrame, schema: SilverConfig) -> DataFrame:
     framed = f.concat(f.lit("["), f.col("text"), f.lit(f', "{_END}"]'))
     found = records.withColumn("whole", f.try_parse_json(framed))
     ends = f.try_variant_get("whole", "$[1]", "string").eqNullSafe(f.lit(_END))
-    wrong = ~ends | ~f.ltrim("text").startswith("{")
+    wrong = ~ends | ~f.ltrim("text", f.lit(_JSON_SPACE)).startswith("{")
     problem = f.coalesce("problem", f.when(wrong, f.lit("no JSON object")))
     parts = f.struct(
         *(

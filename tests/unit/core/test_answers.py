@@ -119,6 +119,39 @@ def test_an_empty_answer_is_heard_of_only_when_it_fails_and_holds_up_nothing() -
     assert desk.link.read() == b"no ", "what failed together is told of once"
 
 
+def test_a_commit_that_fails_behind_one_that_succeeded_is_told_of() -> None:
+    for answers, told in (((b"one", b"two"), b"no two"), ((b"", b""), b"no ")):
+        desk = Desk()
+        desk.acknowledge(desk.publish(), answers[0])
+        desk.log.write()
+        desk.acknowledge(desk.publish(), answers[1])
+        desk.session.finish()
+        desk.log.sync()
+        assert desk.link.read() == answers[0]
+        assert not desk.link.closed, "the second answer is to come"
+        desk.log.fail()
+        assert desk.link.read() == told
+        assert desk.link.closed
+
+
+def test_an_answer_behind_a_failed_commit_waits_for_its_own() -> None:
+    desk = Desk()
+    settled: list[tuple[str, bool]] = []
+    first = desk.publish()
+    desk.broker.when_settled(first, lambda safe: settled.append(("first", safe)))
+    desk.acknowledge(first, b"first ")
+    desk.log.fail()
+    assert settled == [("first", False)]
+    second = desk.publish()
+    desk.broker.when_settled(second, lambda safe: settled.append(("second", safe)))
+    desk.acknowledge(second, b"second ")
+    desk.log.write()
+    assert settled == [("first", False)]
+    desk.log.sync()
+    assert settled == [("first", False), ("second", True)]
+    assert desk.link.read() == b"no first second "
+
+
 def test_a_log_that_takes_nothing_delivers_nothing() -> None:
     desk = Desk()
     desk.broker.subscribe(desk.session, "#")
@@ -170,6 +203,12 @@ def test_a_client_with_too_many_answers_waiting_is_not_read() -> None:
     desk.log.commit()
     assert not desk.link.paused
     assert desk.link.read() == half + half + b"xy"
+    desk.acknowledge(desk.publish(), half)
+    desk.acknowledge(desk.publish(), half + b"z")
+    assert desk.link.pauses == 1, "again"
+    desk.log.commit()
+    assert desk.link.pauses == 0
+    assert desk.link.read() == half + half + b"z"
 
 
 def test_publishers_wait_while_the_log_is_crowded() -> None:

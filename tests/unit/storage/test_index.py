@@ -50,6 +50,8 @@ def test_lookups_find_what_a_search_through_all_groups_finds(seed: int, tmp_path
     assert found == summary == load_summary(files, tmp_path, 100)
     for each in (index, loaded):
         assert [each.entry(number) for number in range(len(each))] == entries
+        assert each.first_us == entries[0].first_us
+        assert each.last_us == max(max(e.first_us, e.last_us) for e in entries)
         assert each.end_offset == entries[-1].base_offset + entries[-1].count
         for offset in range(90, index.end_offset + 5):
             expected = next(
@@ -200,3 +202,19 @@ def test_an_index_with_a_right_checksum_and_wrong_columns_is_stale(
     save_index(Files(), tmp_path, _Damaged(index, **columns), summary)  # type: ignore[arg-type]
     with pytest.raises(StaleIndex):
         load_index(Files(), tmp_path, 100)
+
+
+def test_an_index_of_another_format_is_not_used(tmp_path: Path) -> None:
+    index, _, _ = built(1, 3)
+    assert Index(100).last_us is None
+    assert Index(100).first_us is None
+    save_index(Files(), tmp_path, index, Summary(100, index.end_offset, 1, 1, 2, index.last_us))
+    path = index_path(tmp_path, 100)
+    with pa.ipc.open_stream(path) as reader:
+        schema, batch = reader.schema, reader.read_next_batch()
+    assert schema.metadata[b"penstock.index_format"] == b"1", "files of earlier versions are used"
+    other = schema.with_metadata({**schema.metadata, b"penstock.index_format": b"2"})
+    with pa.ipc.new_stream(path, other) as writer:
+        writer.write_batch(batch)
+    with pytest.raises(StaleIndex, match="another format"):
+        load_summary(Files(), tmp_path, 100)

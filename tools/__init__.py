@@ -1,0 +1,1 @@
+"""Programs for the development of Penstock; `make help` lists them."""

@@ -1,0 +1,194 @@
+"""`make mutate`: put a sample of small faults into the code, and print those that no test notices.
+
+Each fault is run against the tests that execute its lines, the quickest first, up to a limit of
+time. Faults that change nothing are listed in `equivalent.toml`, each with the reason.
+"""
+
+import argparse
+import random
+import sys
+import tomllib
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from tools.mutate import record as recording
+from tools.mutate.mutations import Mutation, all_mutations
+from tools.mutate.record import SPARK, Record
+from tools.mutate.runs import Result, Run, preload, run_all
+
+ROOT: Final = Path(__file__).parents[2]
+SOURCE: Final = ROOT / "src" / "penstock"
+FOLDERS: Final = ("core", "storage", "gateway", "server", "transport", "spark", "pipeline")
+TESTS: Final = (
+    "tests/unit/core", "tests/unit/storage", "tests/unit/gateway", "tests/unit/server",
+    "tests/unit/transport", "tests/unit/test_replay.py", "tests/unit/test_expressions.py",
+    "tests/unit/cli/log", "tests/conformance", "tests/interop", "tests/golden", "tests/sim",
+    "tests/fuzz/test_flight_rows.py", "tests/crash/test_failing_disk.py",
+    "tests/crash/test_slow_disk.py", "tests/crash/test_power_cut.py",
+    "tests/spark", "tests/pipeline",
+)  # fmt: skip
+FOREIGN_THREADS: Final = {
+    "server/flight": (
+        "tests/interop/test_flight",
+        "tests/unit/server/test_flight",
+        "tests/fuzz/test_flight",
+    ),
+    "spark": ("tests/spark",),
+    "pipeline": ("tests/pipeline",),
+}
+"""Tests of code that runs in threads of gRPC or in workers of Spark, where no line is recorded."""
+
+CAUGHT_MIN: Final = 0.9
+SELECTED_SECONDS_MAX: Final = 100.0
+SELECTED_MAX: Final = 400
+START_SECONDS_MAX: Final = 60.0
+TEST_SECONDS_MIN: Final = 60.0
+"""Time-out of a test that took no time when it was recorded."""
+EQUIVALENT: Final = Path(__file__).with_name("equivalent.toml")
+
+
+def selected(record: Record, mutation: Mutation) -> list[str]:
+    """Return the tests for a fault, the quickest first, those with Spark last."""
+    file = str(mutation.path)
+    found = record.of_lines(file, mutation.line, mutation.last_line)
+    at_import = mutation.line in record.imported.get(file, ())
+    if not found and not at_import:
+        for folder, prefixes in FOREIGN_THREADS.items():
+            if file.startswith(f"{folder}/"):
+                found = {test for test in record.seconds if test.startswith(prefixes)}
+    used: Counter[str] = Counter()
+    if not found:
+        used = record.of_file(file)
+        found = set(used)
+    uses_spark = file.startswith(("spark/", "pipeline/"))
+    if not uses_spark:
+        others = {test for test in found if not test.startswith(SPARK)}
+        found = others or found
+    own = f"tests/unit/{mutation.path.parts[0]}/"
+    limit = SELECTED_SECONDS_MAX * (2 if uses_spark else 1)
+    chosen: list[str] = []
+    seconds = 0.0
+    for test in sorted(found, key=lambda each: _order(each, own, record.seconds[each], used[each])):
+        if record.seconds[test] > limit - seconds and chosen:
+            continue
+        seconds += record.seconds[test]
+        chosen.append(test)
+        if seconds > limit or len(chosen) >= SELECTED_MAX:
+            break
+    return chosen
+
+
+def _order(test: str, own: str, seconds: float, lines: int) -> tuple[float, str]:
+    """Return the place of a test: quick ones first, and those that use many `lines` of the file.
+
+    Tests of the own package are more likely to notice a fault.
+    """
+    weight = 0.2 if test.startswith(own) else 1.0
+    return (weight * (seconds + 0.1) / max(lines, 1), test)
+
+
+def load_equivalent() -> dict[tuple[str, str], str]:
+    """Return the reasons of faults that change nothing, by file and diff."""
+    listed = tomllib.loads(EQUIVALENT.read_text()).get("fault", [])
+    return {(each["file"], each["diff"].strip("\n")): each["reason"] for each in listed}
+
+
+def modules() -> list[Path]:
+    """Return the test modules that are used."""
+    found: list[Path] = []
+    for name in TESTS:
+        place = ROOT / name
+        found += [place] if place.is_file() else sorted(place.rglob("test_*.py"))
+    return found
+
+
+def sample(count: int, seed: int, only: str | None) -> list[Mutation]:
+    """Return a sample of all faults, the same for the same seed and sources."""
+    candidates = [
+        each for each in all_mutations(SOURCE, FOLDERS) if only is None or only in str(each.path)
+    ]
+    chance = random.Random(seed)  # noqa: S311
+    chosen = chance.sample(candidates, min(count, len(candidates)))
+    return sorted(chosen, key=lambda each: (str(each.path), each.start))
+
+
+def diff_of(mutation: Mutation) -> str:
+    """Return the change of a fault."""
+    return mutation.diff((SOURCE / mutation.path).read_text())
+
+
+def report(results: Sequence[Result], unchanged: int) -> bool:
+    """Print the faults that were not noticed and the counts; return whether enough were."""
+    survivors = [each for each in results if not each.caught]
+    for result in sorted(
+        survivors, key=lambda each: (each.run.mutation.path, each.run.mutation.line)
+    ):
+        mutation = result.run.mutation
+        print(f"\nnot noticed: {mutation.path}:{mutation.line} ({mutation.operator})")
+        print(diff_of(mutation))
+        print(
+            f"  by {len(result.run.tests)} tests" if result.run.tests else "  no test executes it"
+        )
+    total: Counter[str] = Counter()
+    caught: Counter[str] = Counter()
+    for result in results:
+        folder = result.run.mutation.path.parts[0]
+        total[folder] += 1
+        caught[folder] += result.caught
+    print()
+    for folder in sorted(total):
+        print(f"{folder:10} {caught[folder]:4} of {total[folder]:4}")
+    share = caught.total() / max(total.total(), 1)
+    hangs = sum("hang" in each.how for each in results)
+    print(
+        f"{caught.total()} of {total.total()} faults noticed ({share:.1%}), {hangs} of them by a "
+        f"time-out; {unchanged} that change nothing left out"
+    )
+    return share >= CAUGHT_MIN
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run a sample; return the exit code."""
+    parser = argparse.ArgumentParser(prog="make mutate", description=__doc__)
+    parser.add_argument("--count", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--only", help="a part of the paths of files")
+    parser.add_argument("--show", action="store_true", help="print the sample, run nothing")
+    options = parser.parse_args(arguments)
+    equivalent = load_equivalent()
+    drawn = sample(options.count, options.seed, options.only)
+    chosen = [each for each in drawn if (str(each.path), diff_of(each)) not in equivalent]
+    if options.show:
+        for each in chosen:
+            print(f"{each.path}:{each.line} ({each.operator})\n{diff_of(each)}")
+        return 0
+    record = recording.load(ROOT, SOURCE, modules(), ROOT / ".mutate", workers=options.workers)
+    record.imported = recording.imported_lines(ROOT, SOURCE, FOLDERS)
+    preload()
+    runs = []
+    for mutation in chosen:
+        tests = selected(record, mutation)
+        seconds = [record.seconds[test] for test in tests]
+        hangs = TEST_SECONDS_MIN + 5 * max(seconds, default=0)
+        runs.append(Run(mutation, tests, START_SECONDS_MAX + hangs + 3 * sum(seconds), hangs))
+    untested = [Result(run, caught=False, how="", seconds=0) for run in runs if not run.tests]
+    results = list(untested)
+    tested = [run for run in runs if run.tests]
+    random.Random(options.seed).shuffle(tested)  # noqa: S311  (a part is a sample too)
+    for number, result in enumerate(run_all(ROOT, SOURCE, tested, workers=options.workers), 1):
+        results.append(result)
+        mutation = result.run.mutation
+        state = result.how if result.caught else "NOT NOTICED"
+        print(
+            f"{number:4}/{len(tested)} {mutation.path}:{mutation.line} {mutation.operator}: "
+            f"{state} ({result.seconds:.1f} s)",
+            flush=True,
+        )
+    return 0 if report(results, len(drawn) - len(chosen)) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
