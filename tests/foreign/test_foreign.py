@@ -4,19 +4,26 @@ A compiler or browser that is missing skips its tests, with the reason.
 """
 
 import contextlib
+import http.server
+import json
 import shutil
 import subprocess
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
 import penstock
+from tests.support.http_live import HttpBroker
 from tests.support.live import LiveBroker
 
 FOLDER = Path(__file__).parent
 SECONDS_MAX = 60.0
 COUNT = 50
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 NUMBERS = [b"%d" % number for number in range(COUNT)]
 
 Command = Callable[..., list[str]]
@@ -130,3 +137,61 @@ def test_a_rheos_client_in_go(broker: LiveBroker, rheos: Command) -> None:
 def test_a_lamamq_client_in_rust(broker: LiveBroker, lamamq: Command) -> None:
     """It sends its key after its name, and answers every message it gets."""
     check_client(broker, lamamq, "foreign/lamamq")
+
+
+# --- A page ---------------------------------------------------------------------------------------
+
+
+class PageServer(http.server.ThreadingHTTPServer):
+    """Serves the page, and takes what it saw."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), PageHandler)
+        self.seen: dict[str, object] | None = None
+
+
+class PageHandler(http.server.SimpleHTTPRequestHandler):
+    """The page, and nothing else."""
+
+    server: PageServer
+
+    def do_GET(self) -> None:
+        if not self.path.startswith("/fleximq.html"):
+            self.send_error(404)
+            return
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.end_headers()
+        self.wfile.write((FOLDER / "fleximq.html").read_bytes())
+
+    def do_POST(self) -> None:
+        size = int(self.headers["Content-Length"])
+        self.server.seen = json.loads(self.rfile.read(size))
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+
+@pytest.mark.browser
+def test_a_fleximq_client_in_a_page(tmp_path: Path) -> None:
+    """Once broken: a WebSocket message held many fleximq messages, or a part of one."""
+    browser = tool(*BROWSERS)
+    with PageServer() as server, HttpBroker(data=tmp_path / "data") as broker:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        origin = f"http://127.0.0.1:{server.server_port}"
+        address = broker.listen(f"ws://127.0.0.1:0/ws?origins={quote(origin, safe='')}")
+        ws = quote(f"ws://127.0.0.1:{address.port}/ws", safe="")
+        page = f"{origin}/fleximq.html?ws={ws}&topic=foreign/page&count={COUNT}"
+        words = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"]
+        words += [f"--user-data-dir={tmp_path / 'profile'}", page]
+        with running(words):
+            deadline = time.monotonic() + SECONDS_MAX
+            while server.seen is None:
+                assert time.monotonic() < deadline, "the page said nothing"
+                time.sleep(0.05)
+        server.shutdown()
+        assert server.seen["error"] is None
+        assert server.seen["messages"] == [f"page {number}" for number in range(COUNT)]
+        assert server.seen["time"]

@@ -37,6 +37,7 @@ from penstock.transport.tls_handshake import TlsHandshake
 from penstock.transport.udp import DatagramEndpoint, DatagramSession
 from penstock.transport.web_connection import HttpArrival, WebConnection
 from penstock.transport.websocket import WebSocketEndpoint, WebSocketLink
+from penstock.wire.fleximq.packets import frame_size
 
 __all__ = [
     "DatagramListener",
@@ -339,7 +340,9 @@ class WebSocketListener(BaseListener):
         self._entered: set[WebConnection] = set()
         self._health_checks: dict[WebConnection, None] = {}  # in the order of their arrival
         self.own_bytes = 0 if tls is None else MEMORY_TLS_BYTES
-        self._endpoint = WebSocketEndpoint(self, path=address.path, origins=OriginPolicy(address))
+        self._endpoint = WebSocketEndpoint(
+            self, path=address.path, origins=OriginPolicy(address), frame_size=frame_size
+        )
 
     @property
     def url(self) -> str:

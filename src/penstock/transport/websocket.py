@@ -9,7 +9,7 @@ import asyncio
 import logging
 import ssl
 import weakref
-from collections import deque
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, Protocol, cast
 
 from websockets.asyncio.server import Server, ServerConnection, serve
@@ -33,6 +33,7 @@ from penstock.ports import Handler
 from penstock.transport.certificate_names import certificate_names
 from penstock.transport.links import InputBuffer, peer_host, peer_name
 from penstock.transport.origin_policy import OriginPolicy
+from penstock.transport.out_queue import FrameSize, OutQueue, Piece
 from penstock.transport.web_connection import HttpArrival, WebConnection
 
 __all__ = ["WebSocketEndpoint", "WebSocketLink", "WebSocketOwner"]
@@ -88,14 +89,20 @@ class WebSocketOwner(Protocol):
 class WebSocketLink:
     """One connection; to its handler it is a `ports.Link`."""
 
-    def __init__(self, owner: WebSocketOwner, connection: WebConnection) -> None:
+    def __init__(
+        self,
+        owner: WebSocketOwner,
+        connection: WebConnection,
+        *,
+        frame_size: FrameSize | None = None,
+    ) -> None:
+        """With `frame_size`, each frame is a message of its own, as pages expect."""
         self._owner = owner
         self._connection = connection
         self._input = InputBuffer()
         self._may_receive = asyncio.Event()
         self._may_receive.set()
-        self._queue: deque[bytes | memoryview] = deque()  # shared with other connections
-        self._queued_bytes = 0
+        self._queue = OutQueue(bytes_max=WEBSOCKET_SENT_MESSAGE_BYTES_MAX, frame_size=frame_size)
         self._to_send = asyncio.Event()
         self._closing = False
         self._starved = False  # whether reading is paused until there is memory
@@ -173,15 +180,15 @@ class WebSocketLink:
             self.abort()
 
     async def _send_all(self) -> None:
-        """Send the queue in messages of limited size, until closed."""
+        """Send the queue, many small messages in one write, until closed."""
         connection = self._connection
         try:
             while True:
                 await self._to_send.wait()
                 while self._queue:
-                    message = self._next_message()
-                    await connection.send(message)
-                    self._sent += len(message)
+                    before = self._queue.bytes
+                    await self._send_some()
+                    self._sent += before - self._queue.bytes
                     self.account.hold(Purpose.OUTPUT, self.buffered)
                     self._signal_drained()
                 if self._closing:
@@ -194,19 +201,21 @@ class WebSocketLink:
     def _refused(self, reason: str) -> None:
         self._owner.refused(self.peer, reason, connection=self.connection)
 
-    def _next_message(self) -> bytes | memoryview:
-        chunks = []
-        room = WEBSOCKET_SENT_MESSAGE_BYTES_MAX
-        while self._queue and room:
-            chunk = self._queue.popleft()
-            if len(chunk) > room:
-                chunk = memoryview(chunk)
-                self._queue.appendleft(chunk[room:])
-                chunk = chunk[:room]
-            chunks.append(chunk)
-            room -= len(chunk)
-        self._queued_bytes -= WEBSOCKET_SENT_MESSAGE_BYTES_MAX - room
-        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+    async def _send_some(self) -> None:
+        """Send messages of about WEBSOCKET_SENT_MESSAGE_BYTES_MAX, at least one."""
+        connection, room = self._connection, WEBSOCKET_SENT_MESSAGE_BYTES_MAX
+        large: list[Piece] = []
+        async with connection.send_context():
+            while self._queue and room > 0:
+                pieces = self._queue.take()
+                size = sum(map(len, pieces))
+                if size > WEBSOCKET_SENT_MESSAGE_BYTES_MAX:
+                    large = pieces
+                    break
+                connection.protocol.send_binary(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+                room -= size
+        if large:  # in several frames of WebSocket, so that it is not copied as a whole
+            await connection.send(_parts(large))
 
     def _signal_drained(self) -> None:
         if self.congested and self.buffered <= self._owner.congested_bytes // 4:
@@ -270,7 +279,7 @@ class WebSocketLink:
     @property
     def buffered(self) -> int:
         """See ports.Link."""
-        return self._queued_bytes + self._connection.transport.get_write_buffer_size()
+        return self._queue.bytes + self._connection.transport.get_write_buffer_size()
 
     @property
     def established(self) -> bool:
@@ -286,14 +295,14 @@ class WebSocketLink:
         if self._closing or not data:
             return
         self._queue.append(data)
-        self._queued_bytes += len(data)
         self._to_send.set()
         has_memory = True
-        if self._queued_bytes > MEMORY_BLOCK_BYTES:
+        queued = self._queue.bytes
+        if queued > MEMORY_BLOCK_BYTES:
             has_memory = self.account.force(Purpose.OUTPUT, self.buffered)
-        if not has_memory or self._queued_bytes > self._owner.congested_bytes:
+        if not has_memory or queued > self._owner.congested_bytes:
             self.congested = True
-            if self._queued_bytes - len(data) > self._owner.out_bytes_max:
+            if queued - len(data) > self._owner.out_bytes_max:
                 self._refused("out-buffer full")
                 self.abort()
 
@@ -319,17 +328,32 @@ class WebSocketLink:
         """See ports.Link."""
         self._closing = True
         self._queue.clear()
-        self._queued_bytes = 0
         self._may_receive.set()
         self._to_send.set()
         self._connection.transport.abort()
 
 
+def _parts(pieces: Iterable[Piece]) -> Iterator[Piece]:
+    """Yield pieces in parts of limited size."""
+    for piece in pieces:
+        view = memoryview(piece)
+        for start in range(0, len(view), WEBSOCKET_SENT_MESSAGE_BYTES_MAX):
+            yield view[start : start + WEBSOCKET_SENT_MESSAGE_BYTES_MAX]
+
+
 class WebSocketEndpoint:
     """A listening socket: WebSocket at `path` (none if empty), HTTP at all other paths."""
 
-    def __init__(self, owner: WebSocketOwner, *, path: str, origins: OriginPolicy) -> None:
+    def __init__(
+        self,
+        owner: WebSocketOwner,
+        *,
+        path: str,
+        origins: OriginPolicy,
+        frame_size: FrameSize | None = None,
+    ) -> None:
         self._owner = owner
+        self._frame_size = frame_size
         self.unidentified: set[WebConnection] = set()
         """See transport.web_connection.WebConnectionOwner."""
         self._path = path.encode()
@@ -399,7 +423,7 @@ class WebSocketEndpoint:
 
     async def _run(self, connection: ServerConnection) -> None:
         web = cast("WebConnection", connection)
-        link = WebSocketLink(self._owner, web)
+        link = WebSocketLink(self._owner, web, frame_size=self._frame_size)
         self._links.add(link)
         self._owner.left(web)  # from here on the link counts
         try:

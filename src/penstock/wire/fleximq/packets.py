@@ -14,6 +14,7 @@ Header and payload are MessagePack (section 7.4): a map, and any one value; both
 import dataclasses
 import enum
 import struct
+from collections.abc import Callable
 from typing import Final, TypeAlias
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "Routing",
     "StatusCode",
     "TokenAuth",
+    "frame_size",
     "is_success",
 ]
 
@@ -41,6 +43,16 @@ VERSION: Final = 1
 BASE: Final = struct.Struct(">BBI16xI")
 """Version, type, client id, reserved bytes (written as zero, skipped when read), header length."""
 PAYLOAD_LENGTH: Final = struct.Struct(">Q")
+
+
+def frame_size(peek: Callable[[int], bytes]) -> int:
+    """Return the size of a frame, whose first bytes `peek` returns."""
+    header_bytes: int = BASE.unpack(peek(BASE.size))[-1]
+    payload_start = BASE.size + header_bytes + PAYLOAD_LENGTH.size
+    (payload_bytes,) = PAYLOAD_LENGTH.unpack(peek(payload_start)[-PAYLOAD_LENGTH.size :])
+    return int(payload_start + payload_bytes)
+
+
 MESSAGE_BYTES_MIN: Final = BASE.size + PAYLOAD_LENGTH.size
 """Section 7.1: 34 bytes, a message with neither header nor payload."""
 
