@@ -115,7 +115,7 @@ def test_logins_that_fail_have_their_reason(broker: Audited) -> None:
     for protocol, method, reason in (
         ("fleximq", "token", "unknown token"),
         ("lamamq", "identity-key", "wrong key"),
-        ("http", "token", "unknown API key"),
+        ("http", "token", "unknown token"),
         ("flight", "token", "unknown token"),
     ):
         fields = {"protocol": protocol, "method": method, "reason": reason}

@@ -211,9 +211,10 @@ def test_a_right_to_subscribe_is_no_right_to_hook(broker: RightsBroker) -> None:
         lama.register(0, kind.to_bytes(1, "big"), kind, strategy=lama.TELL)
         for kind in (lama.CONNECT, lama.DISCONNECT, lama.PUSHED, lama.SUBSCRIBED, lama.REGISTERED)
     ]
-    one = lama.register(0, b"h", lama.PUSHED, lama.topic_is(b"plant/a"))
-    two = lama.register(0, b"h", lama.PUSHED, lama.topic_is(b"plant/b"))
-    some = lama.register(0, b"h", lama.PUSHED, lama.has_header(b"x"))
+    tell = {"strategy": lama.TELL}  # such a hook ends with its connection
+    one = lama.register(0, b"h", lama.PUSHED, lama.topic_is(b"plant/a"), **tell)
+    two = lama.register(0, b"h", lama.PUSHED, lama.topic_is(b"plant/b"), **tell)
+    some = lama.register(0, b"h", lama.PUSHED, lama.has_header(b"x"), **tell)
     assert refusals("reader", one, two, some, *everything) == 8
     assert refusals("judge", two, some, *everything) == 7
     assert refusals("judge", one) == 0

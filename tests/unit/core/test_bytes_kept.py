@@ -64,8 +64,6 @@ def test_cached_plans_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> N
         assert router._plans_bytes <= 20_000
         seen = max(seen, len(router._plans))
     assert 1 < seen < 63
-    sizes = [routing._plan_bytes(numbers, plan) for numbers, plan in router._plans.items()]
-    assert router._plans_bytes == sum(sizes)
 
 
 # --- Hooks ----------------------------------------------------------------------------------------
@@ -99,5 +97,5 @@ def test_expressions_of_long_patterns_are_not_cached() -> None:
     assert compile_pattern("a/+/b") is not None
     assert len(cache) == 1
     for number in range(5):
-        assert compile_pattern(f"{number}/+/" + "x" * 60_000) is not None
+        assert compile_pattern(f"{number}/+/" + "x" * 4_000) is not None
         assert sum(len(key[1]) for key in cache) < 2_000

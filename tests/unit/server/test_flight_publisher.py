@@ -46,7 +46,7 @@ def test_a_portion_that_waits_behind_a_failed_one_is_not_published(tmp_path: Pat
 
         def publish() -> None:
             try:
-                publisher.publish(portions())
+                publisher.publish(portions(), owner="o")
             except LogUnavailable as error:
                 outcome.append(error)
 
@@ -58,7 +58,7 @@ def test_a_portion_that_waits_behind_a_failed_one_is_not_published(tmp_path: Pat
         assert "internal error" in str(outcome[0])
         live.until(lambda: storage.next_offset == 1)
         assert storage.bounds()[0].end == 1
-        assert publisher.publish([portion(b"later")]) == 1  # others go on
+        assert publisher.publish([portion(b"later")], owner="o") == 1  # others go on
 
 
 def test_a_stopped_publisher_releases_its_callers(tmp_path: Path) -> None:
@@ -66,4 +66,4 @@ def test_a_stopped_publisher_releases_its_callers(tmp_path: Path) -> None:
         publisher = live.call(lambda: Publisher(live.server.broker))
         publisher.stop()
         with pytest.raises(LogUnavailable, match="stopping"):
-            publisher.publish([portion(b"x")])
+            publisher.publish([portion(b"x")], owner="o")

@@ -103,7 +103,7 @@ def test_old_and_new_key_are_tried(tmp_path: Path) -> None:
         ({"exp": time.time() - 60}, "expired"),
         ({"exp": None}, "exp"),
         ({"exp": "soon"}, "exp"),
-        ({"nbf": time.time() + 60}, "not yet valid"),
+        ({"nbf": time.time() + 86_400}, "not yet valid"),
         ({"iss": None}, "unknown issuer"),
         ({"iss": "https://other.example"}, "unknown issuer"),
         ({"aud": None}, "aud"),

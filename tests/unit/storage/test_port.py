@@ -170,6 +170,8 @@ class Attached:
             rheos2.encode(rheos2.Event(bytes(16), OpCode.PUBLISH, name.encode(), name.encode()))
             for name in topics
         )
+        for name in topics:
+            self.topics.intern(name)  # a scan learns only some new names
         assert kernel.scan(frames, 0, batch, self.topics, Sender(bytes(16), 7)) == len(frames)
         batch.timestamp_us = timestamp_us
         return batch
