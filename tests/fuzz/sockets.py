@@ -73,7 +73,7 @@ def leftovers(broker: LiveBroker) -> dict[str, int]:
             "requests": len(inside.requests)
             + len(inside.requests._by_requester)
             + len(inside.requests._by_target),
-            "hooks": len(inside.hooks),
+            "hooks": sum(each.middleware is not None for each in inside.hooks._by_name.values()),
             "hook calls": len(inside.hooks.calls._hooks),
             "answers for the disk": len(inside._awaiting_answers),
             "rows": len(inside.batch),

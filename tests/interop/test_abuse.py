@@ -39,6 +39,7 @@ MIDDLEWARE_TIMEOUT = 3
 def attacked(**keywords: Any) -> Iterator[LiveBroker]:
     """A broker in which nothing fails, and nothing is left at the end."""
     with failures_logged() as failures, LiveBroker(**keywords) as broker:
+        broker.server.broker.hooks.grace_seconds = 0  # hooks end with their connection
         yield broker
         assert_nothing_is_left(broker)
         assert not failures, failures[0]

@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 
 import penstock
 from penstock.client.errors import Refused
-from penstock.conform.herald.encoding import frame, handshake_sub
+from penstock.conform.herald.encoding import frame, handshake_pub, handshake_sub
 from penstock.conform.lamamq.encoding import CHOICE, OFFER, authentication
 from penstock.errors import AuthenticationFailed, ConfigError
 from penstock.flight.client import FlightClient
@@ -136,7 +136,7 @@ def test_a_changed_principal_loses_its_sessions_on_every_transport(
                 each.settimeout(10)
                 each.bind(("127.0.0.4", 0))
                 each.connect(("127.0.0.1", broker.port(index)))
-                each.send(handshake_sub())
+                each.send(handshake_pub(7, b"a client id that is longer than the answer"))
                 assert each.recv(16)[7] == 0
             assert broker.principals() == ["anonymous", *["goes"] * 6, "stays"]
             broker.reload(all_kinds(files, after))
@@ -297,7 +297,7 @@ def test_a_bad_certificate_refuses_the_whole_reload(tmp_path: Path, files: dict[
 
     with ConfiguredBroker(config) as broker:
         with capture_logs() as events:
-            broker.call(lambda: _reread(broker.running, reread))
+            broker.run(_reread(broker.running, reread))
         assert [each["event"] for each in events] == ["not reloaded"]
 
 

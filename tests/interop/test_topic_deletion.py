@@ -125,13 +125,13 @@ def test_what_cannot_be_deleted(topic: str, status: int, code: str) -> None:
 @pytest.mark.parametrize(
     ("rule", "allowed"),
     [
-        (None, True),
-        (Rule(allow=False, actions=frozenset({Action.PUBLISH}), pattern="x/#"), False),
-        (Rule(allow=False, actions=frozenset({Action.SUBSCRIBE}), pattern="x/#"), False),
+        (Rule(allow=True, actions=frozenset({Action.ADMINISTER}), pattern="topics/#"), True),
+        (Rule(allow=True, actions=frozenset({Action.ADMINISTER}), pattern="clients"), False),
+        (None, False),
     ],
-    ids=["all", "not publish", "not subscribe"],
+    ids=["topics", "clients", "none"],
 )
-def test_deletion_needs_the_right_to_all_topics(rule: Rule | None, *, allowed: bool) -> None:
+def test_deletion_needs_the_right_to_administer(rule: Rule | None, *, allowed: bool) -> None:
     principal = Principal("p", [] if rule is None else [rule])
     options = GatewayOptions(anonymous=principal)
     with HttpBroker(web_options=options) as broker:

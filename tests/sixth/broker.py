@@ -3,9 +3,17 @@
 from typing import ClassVar
 
 from penstock._kernels.batch import Batch
+from penstock.core.access import Principal
 from penstock.core.encoders import Encoder, Rows
 from penstock.core.sessions import Session
-from penstock.errors import BrokerFull, CallerError, LogUnavailable, PeerError, WireError
+from penstock.errors import (
+    AuthenticationFailed,
+    BrokerFull,
+    CallerError,
+    LogUnavailable,
+    PeerError,
+    WireError,
+)
 from penstock.gateway.base import Gateway
 from penstock.model import ByteOrder, is_publishable
 from penstock.ports import Receipt
@@ -90,8 +98,7 @@ class LinesGateway(Gateway):
         """See the base class."""
         session = self.session
         if packet.word == "hello" and session is None:
-            name = packet.rest[0].decode("utf-8", "replace")
-            self.run_connect_hooks(name, lambda: self._open(name))
+            self._join(packet.rest[0].decode("utf-8", "replace"))
         elif session is None or packet.word not in {"sub", "unsub", "ping"}:
             self._answer(encode("err", b"not now"))
         elif packet.word == "ping":
@@ -104,17 +111,20 @@ class LinesGateway(Gateway):
                 self.broker.unsubscribe(session, pattern)
                 self._answer(OK)
 
-    def _open(self, name: str) -> None:
-        principal = self.options.anonymous
-        if principal is None:
+    def _join(self, name: str) -> None:
+        try:
+            principal = self.options.identify(self.link)
+        except AuthenticationFailed:
             self._answer(encode("err", b"Lines has no credentials"))
             self.close()
             return
+        self.authenticated(principal)
+        self.run_connect_hooks(name, principal, lambda: self._open(name, principal))
+
+    def _open(self, name: str, principal: Principal) -> None:
         try:
-            self.session = self.broker.open(
-                self.encoding, self.link, name=name, principal=principal, echo=self.options.echo
-            )
-        except BrokerFull as error:
+            self.open_session(principal, name=name)
+        except (BrokerFull, AuthenticationFailed) as error:
             self._answer(encode("err", str(error).encode()))
             self.close()
             return

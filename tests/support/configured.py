@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Self
 
@@ -49,6 +49,10 @@ class ConfiguredBroker:
             return work()
 
         return asyncio.run_coroutine_threadsafe(run(), self._loop).result(10)
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine in the broker's loop."""
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
 
     def reload(self, config: Config) -> None:
         """Apply another configuration, as SIGHUP does."""

@@ -43,18 +43,23 @@ def run_broker(file: Path | None, options: dict[str, Any]) -> None:
     os.umask(0o077)  # all that the broker creates is for its user alone
     warn_of_open_folder(found)
     _hide_numpy_and_pandas()
+
+    def stopping(running: Running) -> None:
+        _limit_stop(running, output)
+
     try:
-        uvloop.run(serve(found, announce=_announce, stopping=_limit_stop, reread=read))
+        uvloop.run(serve(found, announce=_announce, stopping=stopping, reread=read))
     finally:
         output.close()
 
 
-def _limit_stop(running: Running) -> None:
+def _limit_stop(running: Running, output: LineWriter) -> None:
     """End the process after `stop_seconds_max`, whatever hangs."""
     StopWatchdog(
         seconds_max=running.config.limits.stop_seconds_max,
         stopped=lambda: running.stopped,
         kill=running.kill_programs,
+        flush=output.close,
     ).start()
 
 

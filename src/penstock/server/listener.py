@@ -21,6 +21,7 @@ from penstock.limits import (
 )
 from penstock.memory import Draw, Purpose
 from penstock.ports import Handler, Link
+from penstock.protocols.fleximq import FLEXIMQ
 from penstock.protocols.herald import HERALD
 from penstock.server.cannot_listen import cannot_listen
 from penstock.server.connections import BaseListener, ConnectionLimit
@@ -340,8 +341,12 @@ class WebSocketListener(BaseListener):
         self._entered: set[WebConnection] = set()
         self._health_checks: dict[WebConnection, None] = {}  # in the order of their arrival
         self.own_bytes = 0 if tls is None else MEMORY_TLS_BYTES
+        carries_fleximq = self._options.protocol is FLEXIMQ
         self._endpoint = WebSocketEndpoint(
-            self, path=address.path, origins=OriginPolicy(address), frame_size=frame_size
+            self,
+            path=address.path,
+            origins=OriginPolicy(address),
+            frame_size=frame_size if carries_fleximq else None,
         )
 
     @property

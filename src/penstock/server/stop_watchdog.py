@@ -1,7 +1,6 @@
 """The deadline of a stop: a thread that ends the process, whatever hangs."""
 
 import os
-import sys
 import threading
 from collections.abc import Callable
 
@@ -18,16 +17,22 @@ class StopWatchdog(threading.Thread):
     The event loop, or the end of the interpreter, may wait for a thread that hangs in a file
     system. Everything acknowledged is in the log at that time: a start after it is like one after
     a crash. `stopped` returns whether all that is needed is done; then the exit code is 0, else 1.
-    `kill` ends child processes.
+    `kill` ends child processes, `flush` writes what waits for standard error.
     """
 
     def __init__(
-        self, *, seconds_max: float, stopped: Callable[[], bool], kill: Callable[[], None]
+        self,
+        *,
+        seconds_max: float,
+        stopped: Callable[[], bool],
+        kill: Callable[[], None],
+        flush: Callable[[], None],
     ) -> None:
         super().__init__(name="penstock-stop-watchdog", daemon=True)
         self._seconds_max = seconds_max
         self._stopped = stopped
         self._kill = kill
+        self._flush = flush
 
     def run(self) -> None:
         """Wait, then end the process."""
@@ -37,6 +42,6 @@ class StopWatchdog(threading.Thread):
             if code:
                 log.warning("stop cut off", seconds_max=self._seconds_max)
             self._kill()
-            sys.stderr.flush()
+            self._flush()
         finally:
             os._exit(code)

@@ -289,6 +289,7 @@ def test_unsubscribing_is_told(broker: LiveBroker) -> None:
 def test_a_hook_that_goes_gives_no_answer(
     broker: LiveBroker, strategy: int, error: int, *, abruptly: bool
 ) -> None:
+    broker.server.broker.hooks.grace_seconds = 0  # it ends with its connection
     hook = register(0, b"h", PUSHED, strategy=strategy, timeout_ms=60_000)
     with middleware(broker, hook) as hooking, client(broker) as one, client(broker) as two:
         one.send(push(1, b"t", b"x") + push(2, b"t"))

@@ -42,7 +42,7 @@ from penstock.server.flight.http2 import (
     failure_frames,
 )
 from penstock.transport.certificate_names import certificate_names
-from penstock.transport.links import peer_host, peer_name
+from penstock.transport.links import next_connection_number, peer_host, peer_name
 
 __all__ = ["FlightFront"]
 
@@ -182,6 +182,7 @@ class _Connection(asyncio.Protocol):
         self.gate = RequestGate()
         self.address = ""
         self.name = ""
+        self.connection = next_connection_number()
         self.certificate_names: frozenset[str] = frozenset()
         self.peer = ""
         self.held = b""
@@ -365,9 +366,12 @@ class _Connection(asyncio.Protocol):
             self._moved = time.monotonic()
             self.client.resume_reading()
 
+    def _log_refusal(self, reason: str) -> None:
+        log.info("connection refused", connection=self.connection, peer=self.name, reason=reason)
+
     def _refuse(self, refusal: TooLarge) -> None:
         """Answer a call with an error, and end the connection."""
-        log.info("connection refused", peer=self.address, reason=refusal.problem)
+        self._log_refusal(refusal.problem)
         self._refused = True
         self._settle(0)
         if self.server is not None:
@@ -387,7 +391,7 @@ class _Connection(asyncio.Protocol):
         """Close the connection at once."""
         if self.client is not None:
             if reason:
-                log.info("connection refused", peer=self.address, reason=reason)
+                self._log_refusal(reason)
             self.client.abort()
         if self.server is not None:
             self.server.abort()

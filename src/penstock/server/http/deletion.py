@@ -6,7 +6,7 @@ from penstock.core.access import Action, Principal, authorize
 from penstock.errors import LogUnavailable, NoSuchTopic
 from penstock.ports import Receipt
 from penstock.server.http.client_counts import in_slices
-from penstock.server.http.context import PEER, HttpContext
+from penstock.server.http.context import HttpContext
 from penstock.server.http.publishing import settled
 from penstock.server.http.schemas import Deleted, TopicNames, TopicQuery
 
@@ -43,5 +43,5 @@ async def _finish(
 ) -> Deleted:
     if receipt is not None and not await settled(context.broker, receipt):
         raise LogUnavailable("the disk failed; delete again once /readyz says ready")
-    log.info("topics deleted", principal=principal.name, peer=PEER.get(), topics=count)
+    log.info("topics deleted", principal=principal.name, topics=count)
     return Deleted(count)
