@@ -105,7 +105,7 @@ class Watchdog:
             seconds=round(seconds, 3),
             processor_seconds=round(processor_seconds, 3),
             cause=stall.cause,
-            peer=peer or None,
+            client=peer or None,
             not_logged=self._unlogged,
         )
         self._logged_at, self._unlogged = now, 0
