@@ -1,7 +1,7 @@
-"""Addresses of brokers: tcp, tls, ipc, ws and wss URLs, in the syntax of listeners."""
+"""Addresses of brokers: tcp, tls, ipc, ws and wss URLs, in the syntax of listeners, and stdio."""
 
 import dataclasses
-from typing import Final
+from typing import Final, Literal
 
 from penstock.client.errors import InvalidAddress
 from penstock.errors import BadAddress
@@ -19,7 +19,7 @@ class Address:
     """A parsed address; `host` and `port` are for tcp and tls, `path` is the socket file of ipc."""
 
     url: str
-    scheme: addresses.Scheme
+    scheme: addresses.Scheme | Literal["stdio"]
     host: str = ""
     port: int = 0
     path: str = ""
@@ -32,12 +32,18 @@ def parse_address(url: str) -> Address:
     """Parse an address; raise InvalidAddress.
 
     `ipc://` takes an absolute path, or one relative to the system's temporary directory.
+    `stdio://` is the broker that started this program.
     """
-    scheme, separator, _ = url.partition("://")
+    scheme, separator, rest = url.partition("://")
     if not separator:
         raise InvalidAddress(url, "expected scheme://host:port, such as tcp://127.0.0.1:7000")
+    if scheme == "stdio":
+        if rest:
+            raise InvalidAddress(url, "stdio:// has nothing behind it")
+        return Address(url, "stdio")
     if scheme not in _SCHEMES:
-        raise InvalidAddress(url, f"clients connect by tcp, tls, ipc, ws and wss, not by {scheme}")
+        listed = "tcp, tls, ipc, ws, wss and stdio"
+        raise InvalidAddress(url, f"clients connect by {listed}, not by {scheme}")
     if "?" in url:
         raise InvalidAddress(url, "options behind a ? are a listener's, not a client's")
     try:
