@@ -8,7 +8,7 @@ from penstock.errors import BadAddress
 from penstock.transport import addresses
 from penstock.transport.ipc import resolve_path
 
-__all__ = ["Address", "parse_address"]
+__all__ = ["STDIO", "Address", "parse_address"]
 
 
 _SCHEMES: Final = ("tcp", "tls", "ipc", "ws", "wss")
@@ -28,22 +28,20 @@ class Address:
         return self.url
 
 
+STDIO: Final = Address("stdio://", "stdio")
+"""The broker that started this program."""
+
+
 def parse_address(url: str) -> Address:
     """Parse an address; raise InvalidAddress.
 
     `ipc://` takes an absolute path, or one relative to the system's temporary directory.
-    `stdio://` is the broker that started this program.
     """
-    scheme, separator, rest = url.partition("://")
+    scheme, separator, _ = url.partition("://")
     if not separator:
         raise InvalidAddress(url, "expected scheme://host:port, such as tcp://127.0.0.1:7000")
-    if scheme == "stdio":
-        if rest:
-            raise InvalidAddress(url, "stdio:// has nothing behind it")
-        return Address(url, "stdio")
     if scheme not in _SCHEMES:
-        listed = "tcp, tls, ipc, ws, wss and stdio"
-        raise InvalidAddress(url, f"clients connect by {listed}, not by {scheme}")
+        raise InvalidAddress(url, f"clients connect by tcp, tls, ipc, ws and wss, not by {scheme}")
     if "?" in url:
         raise InvalidAddress(url, "options behind a ? are a listener's, not a client's")
     try:

@@ -11,6 +11,7 @@ from typing import Final, Protocol, cast
 
 from penstock.client.address import Address
 from penstock.client.errors import Unreachable
+from penstock.transport.stdio import CLIENT_ID_VARIABLE
 
 __all__ = ["StdioLink", "open_stdio"]
 
@@ -33,7 +34,13 @@ _taken: list[Address] = []
 
 
 async def open_stdio(address: Address, receiver: Receiver) -> "StdioLink":
-    """Open the link; raise Unreachable if the process had one before, or has no pipes."""
+    """Open the link; raise Unreachable.
+
+    The process must be a program of a broker, and must not have had such a link before.
+    """
+    if CLIENT_ID_VARIABLE not in os.environ:
+        reason = "this program was not started by a broker; list it as a [[program]] there"
+        raise Unreachable(str(address), reason)
     if _taken:
         raise Unreachable(str(address), "standard input and output were used before")
     link = StdioLink(receiver)
