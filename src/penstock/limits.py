@@ -328,6 +328,10 @@ REPLAY_FIXED_BYTES: Final = 16 * MIB
 INDEX_CACHE_SHARE: Final = 1 / 16
 """Part of the budget for indexes of closed segments, at most INDEX_CACHE_BYTES_MAX."""
 
+# --- Session numbers --------------------------------------------------------------------------
+SESSION_NUMBERS_BLOCK: Final = 10_000
+"""Session numbers that are reserved on disk at a time, and skipped after a crash."""
+
 # --- fleximq sessions -------------------------------------------------------------------------
 FLEXIMQ_KEEPALIVE_SECONDS: Final = 30
 """Section 3.7.3: idle time after which a client gets a PING."""
@@ -341,6 +345,8 @@ REQUESTS_LATE_MAX: Final = 4096
 """Expired requests remembered to recognise late answers."""
 REQUEST_ID_BYTES_MAX: Final = 1024
 """The `reqrep.id` of a message; a ULID has 26."""
+REQUEST_ID_BYTES_CEILING: Final = 8 * KIB
+"""The setting of REQUEST_ID_BYTES_MAX: REQUESTS_LATE_MAX ids are remembered."""
 FLEXIMQ_LISTING_ENTRIES_MAX: Final = 10_000
 FLEXIMQ_LISTING_BYTES_MAX: Final = 1 * MIB
 """Entries that the broker's own services read for one answer, and bytes of their names."""

@@ -7,7 +7,6 @@ from typing import Any
 from penstock.conform import Setup
 from penstock.core.access import Action, Principal, Rule
 from penstock.core.broker import BrokerSettings
-from penstock.gateway.fleximq import FleximqShared
 from penstock.gateway.options import GatewayOptions
 from penstock.protocols import Protocol
 from penstock.protocols.herald import HERALD
@@ -35,6 +34,7 @@ OPTIONS: dict[Setup, dict[str, Any]] = {
     Setup.ALLOW_LIST: {"anonymous": Principal("guest", ALLOWED, default=False)},
     Setup.CHANNELS: {"anonymous": Principal("anyone", CHANNEL_RULES)},
     Setup.CREDENTIALS: {"anonymous": None},
+    Setup.KEEPALIVE: {"frame_limits": {"fleximq_keepalive_interval_ms": 250}},
     Setup.NO_ECHO: {"echo": False},
     Setup.RATE: {"messages_per_second_max": 10},
     Setup.RULES: {"anonymous": Principal("guest", FORBIDDEN)},
@@ -52,9 +52,6 @@ SERVER: dict[Setup, Callable[[], dict[str, Any]]] = {
 """Arguments of the broker."""
 
 CHANGES: dict[Setup, Callable[[LiveBroker], None]] = {
-    Setup.KEEPALIVE: lambda live: setattr(
-        live.server.broker.shared(FleximqShared), "keepalive_seconds", 0.25
-    ),
     Setup.REQUEST_TIMEOUT: lambda live: setattr(live.server.broker.requests, "seconds_max", 0.25),
 }
 """Changes to the broker once it runs."""

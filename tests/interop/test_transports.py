@@ -494,6 +494,53 @@ def test_a_program_speaks_fleximq_over_its_pipes(live: Any) -> None:
     client.connection.close()
 
 
+JOINING_CHILD = """
+import os, struct, sys
+
+def read(size):
+    data = b""
+    while len(data) < size:
+        data += os.read(0, size - len(data)) or sys.exit(0)
+    return data
+
+def join(header):
+    os.write(1, bytes.fromhex("0100") + bytes(20) + struct.pack(">I", len(header)) + header + bytes(8))
+    base = read(26)
+    head = read(struct.unpack(">I", base[22:])[0])
+    return base + head + read(8)
+
+plain = join(b"")
+correlated = join(bytes.fromhex("81a672657172657082a474797065a772657175657374a26964a26a31"))
+number = struct.pack(">I", int(os.environ["PENSTOCK_CLIENT_ID"]))
+answer = b"\\xc4" + bytes([len(plain) + len(correlated)]) + plain + correlated
+head = b"\\x81\\xa5topic\\xa6joined"
+os.write(1, b"\\x01\\x05" + number + bytes(16) + struct.pack(">I", len(head)) + head
+         + struct.pack(">Q", len(answer)) + answer)
+read(1)
+"""
+
+
+def test_a_program_that_joins_is_answered_with_the_id_it_has(live: Any) -> None:
+    door = live.listen("ws://127.0.0.1:0/ws")
+    client = Fleximq(door.url, 1_000)
+    client.send(fleximq.frame(fleximq.SUB, client.client_id, fleximq.topic("joined")))
+    client.send(fleximq.frame(fleximq.PING, client.client_id, fleximq.keepalive(1)))
+    assert client.frame().type == fleximq.PONG
+
+    async def make() -> StdioListener:
+        program = Program("child", (sys.executable, "-S", "-c", JOINING_CHILD))
+        return StdioListener(live.server.broker, [program])
+
+    listener = live.add(live.run(make))
+    found = client.frame()
+    status = fleximq.status(200)
+    plain = fleximq.frame(fleximq.REP, found.client_id, status)
+    correlated = fleximq.frame(fleximq.REP, found.client_id, fleximq.correlation("j1") | status)
+    assert found.value == plain + correlated
+    live.run(lambda: listener.close(seconds_max=2))
+    client.connection.close()
+
+
 # --- Starting and stopping -------------------------------------------------------------------------
 
 

@@ -43,6 +43,7 @@ def scan(
     permits: bytes | bytearray | None = None,
     header_bytes_max: int = ...,
     message_bytes_max: int = ...,
+    payload_depth_max: int = ...,
 ) -> int:
     """Fill `batch` with the run of PUB messages at `start`; return where the run ends.
 
@@ -54,10 +55,8 @@ def scan(
 def encode(batch: Batch, topics: TopicTable, *, rows: memoryview[int] | None = None) -> bytes:
     """Return the PUB messages of `rows`, or of all rows."""
 
-def messagepack_end(
-    data: bytes | bytearray | memoryview, depth_max: int, elements_max: int
-) -> int | None:
+def messagepack_end(data: bytes | bytearray | memoryview, depth_max: int) -> int | None:
     """Return where the MessagePack value at the start of `data` ends; None if it is invalid.
 
-    `depth_max` is at most 64.
+    `depth_max` is at most 512. The number of elements has no limit.
     """

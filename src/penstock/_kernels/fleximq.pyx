@@ -60,21 +60,18 @@ from penstock.protocols.fleximq import (
     FLEXIMQ_HEADERS_CACHED_MAX,
     FLEXIMQ_HEADER_BYTES_MAX,
     FLEXIMQ_MESSAGE_BYTES_MAX,
+    FLEXIMQ_PAYLOAD_DEPTH_CEILING,
     FLEXIMQ_PAYLOAD_DEPTH_MAX,
-    FLEXIMQ_PAYLOAD_ELEMENTS_MAX,
 )
 
 cdef extern from "messagepack.h" nogil:
     enum:
         MESSAGEPACK_DEPTH_MAX
-    size_t messagepack_length(
-        const uint8_t *p, size_t n, uint32_t depth_max, uint64_t elements_max
-    )
+    size_t messagepack_length(const uint8_t *p, size_t n, uint32_t depth_max)
     bint messagepack_raw_value(
         const uint8_t *p,
         size_t n,
         uint32_t depth_max,
-        uint64_t elements_max,
         uint32_t *start,
         uint32_t *length,
     )
@@ -87,11 +84,8 @@ cdef enum:
     FIXED = 34                     # all but header and payload
     CACHE_ENTRY = 160              # bytes of an entry of the cache, but for its header, at most
 
-cdef uint32_t PAYLOAD_DEPTH_MAX = FLEXIMQ_PAYLOAD_DEPTH_MAX
-cdef uint64_t PAYLOAD_ELEMENTS_MAX = FLEXIMQ_PAYLOAD_ELEMENTS_MAX
-
-if FLEXIMQ_PAYLOAD_DEPTH_MAX > MESSAGEPACK_DEPTH_MAX:
-    raise ImportError("FLEXIMQ_PAYLOAD_DEPTH_MAX is more than the kernel can follow")
+if FLEXIMQ_PAYLOAD_DEPTH_CEILING > MESSAGEPACK_DEPTH_MAX:
+    raise ImportError("FLEXIMQ_PAYLOAD_DEPTH_CEILING is more than the kernel can follow")
 
 if FLEXIMQ.number != NUMBER:
     raise ImportError("the number of fleximq is not the kernel's")
@@ -213,6 +207,7 @@ cdef class FleximqScan(Scan):
     cdef HeaderCache headers
     cdef uint32_t client_id
     cdef uint32_t header_bytes_max
+    cdef uint32_t payload_depth_max
 
     cdef bint learn(self, bytes unknown) except -1:
         return self.headers.learn(unknown, self.topics, self.learn_topics)
@@ -230,8 +225,11 @@ def scan(
     object permits=None,
     uint32_t header_bytes_max=FLEXIMQ_HEADER_BYTES_MAX,
     uint32_t message_bytes_max=FLEXIMQ_MESSAGE_BYTES_MAX,
+    uint32_t payload_depth_max=FLEXIMQ_PAYLOAD_DEPTH_MAX,
 ):
     cdef FleximqScan scan = FleximqScan(batch, topics)
+    if payload_depth_max > MESSAGEPACK_DEPTH_MAX:
+        raise ValueError(f"payload_depth_max is {payload_depth_max}, above {MESSAGEPACK_DEPTH_MAX}")
     if headers.busy:
         raise RuntimeError("the header cache is in use by another thread")
     headers.follow(topics)
@@ -241,6 +239,7 @@ def scan(
     scan.learn_topics = learn_topics
     scan.header_bytes_max = header_bytes_max
     scan.bytes_max = message_bytes_max
+    scan.payload_depth_max = payload_depth_max
     headers.busy = True
     try:
         return scan.walk(data, start, NUMBER, HAS_FRAMES | HAS_STATUS | HAS_FORMS, True, sender, run)
@@ -306,8 +305,7 @@ cdef size_t run_messages(FleximqScan scan, size_t start) noexcept nogil:
         if not messagepack_raw_value(
             frame + FIXED + header_length,
             payload_length,
-            PAYLOAD_DEPTH_MAX,
-            PAYLOAD_ELEMENTS_MAX,
+            scan.payload_depth_max,
             &value_start,
             &value_length,
         ) or not scan.permitted(publication.topic) or not has_room(columns, scan.batch.rows_max):
@@ -499,12 +497,10 @@ cdef uint8_t *put_header_with_status(
     return out + length
 
 
-def messagepack_end(
-    const uint8_t[::1] data not None, uint32_t depth_max, uint64_t elements_max
-):
+def messagepack_end(const uint8_t[::1] data not None, uint32_t depth_max):
     if depth_max > MESSAGEPACK_DEPTH_MAX:
         raise ValueError(f"depth_max is {depth_max}, allowed are 0 to {MESSAGEPACK_DEPTH_MAX}")
     cdef size_t length = messagepack_length(
-        &data[0] if data.shape[0] else NULL, <size_t>data.shape[0], depth_max, elements_max
+        &data[0] if data.shape[0] else NULL, <size_t>data.shape[0], depth_max
     )
     return length or None

@@ -6,7 +6,7 @@
 
 #include "frame.h"
 
-enum { MESSAGEPACK_DEPTH_MAX = 64 };
+enum { MESSAGEPACK_DEPTH_MAX = 512 };
 
 /* Reads the length or count of `width` bytes (0, 1, 2 or 4) behind a first byte. */
 static inline uint64_t messagepack_count(const uint8_t *p, size_t width) {
@@ -14,12 +14,12 @@ static inline uint64_t messagepack_count(const uint8_t *p, size_t width) {
 }
 
 /* Returns the length of the one value at p, of which n bytes are there, or 0 if it is malformed,
- * deeper than depth_max (at most MESSAGEPACK_DEPTH_MAX) or has more than elements_max elements. */
-static inline size_t messagepack_length(const uint8_t *p, size_t n, uint32_t depth_max,
-                                        uint64_t elements_max) {
+ * or deeper than depth_max (at most MESSAGEPACK_DEPTH_MAX). Elements need no limit: each takes a
+ * byte of n, and nothing is built. */
+static inline size_t messagepack_length(const uint8_t *p, size_t n, uint32_t depth_max) {
     uint64_t waiting[MESSAGEPACK_DEPTH_MAX + 1]; /* values to come in each open array or map */
     uint32_t depth = 0;
-    uint64_t missing = 1, seen = 0;
+    uint64_t missing = 1;
     size_t at = 0;
     for (;;) {
         while (missing == 0) {
@@ -90,12 +90,8 @@ static inline size_t messagepack_length(const uint8_t *p, size_t n, uint32_t dep
         if (nested) {
             if (depth == depth_max)
                 return 0;
-            count *= (uint64_t)nested;
-            seen += count;
-            if (seen > elements_max)
-                return 0;
             waiting[depth++] = missing;
-            missing = count;
+            missing = count * (uint64_t)nested;
         } else {
             if (size > n - at || (text && !utf8_valid(p + at, size)))
                 return 0;
@@ -105,9 +101,9 @@ static inline size_t messagepack_length(const uint8_t *p, size_t n, uint32_t dep
 }
 
 /* Finds the raw value of a payload of n bytes: the bytes inside it if it is one bin or str, else
- * all of it. Returns 0 if the payload is neither empty nor exactly one value within the caps. */
+ * all of it. Returns 0 if the payload is neither empty nor exactly one value of that depth. */
 static inline int messagepack_raw_value(const uint8_t *p, size_t n, uint32_t depth_max,
-                                        uint64_t elements_max, uint32_t *start, uint32_t *length) {
+                                        uint32_t *start, uint32_t *length) {
     size_t head;
     *start = 0;
     *length = (uint32_t)n;
@@ -116,7 +112,7 @@ static inline int messagepack_raw_value(const uint8_t *p, size_t n, uint32_t dep
     uint8_t first = p[0];
     int text = (first & 0xE0) == 0xA0 || (first >= 0xD9 && first <= 0xDB);
     if (!text && !(first >= 0xC4 && first <= 0xC6))
-        return messagepack_length(p, n, depth_max, elements_max) == n;
+        return messagepack_length(p, n, depth_max) == n;
     uint64_t inside;
     if ((first & 0xE0) == 0xA0) {
         head = 1;

@@ -1,14 +1,14 @@
-"""Addresses of brokers: tcp, tls, ipc, ws and wss URLs, in the syntax of listeners."""
+"""Addresses of brokers: tcp, tls, ipc, ws and wss URLs, in the syntax of listeners, and stdio."""
 
 import dataclasses
-from typing import Final
+from typing import Final, Literal
 
 from penstock.client.errors import InvalidAddress
 from penstock.errors import BadAddress
 from penstock.transport import addresses
 from penstock.transport.ipc import resolve_path
 
-__all__ = ["Address", "parse_address"]
+__all__ = ["STDIO", "Address", "parse_address"]
 
 
 _SCHEMES: Final = ("tcp", "tls", "ipc", "ws", "wss")
@@ -19,13 +19,17 @@ class Address:
     """A parsed address; `host` and `port` are for tcp and tls, `path` is the socket file of ipc."""
 
     url: str
-    scheme: addresses.Scheme
+    scheme: addresses.Scheme | Literal["stdio"]
     host: str = ""
     port: int = 0
     path: str = ""
 
     def __str__(self) -> str:
         return self.url
+
+
+STDIO: Final = Address("stdio://", "stdio")
+"""The broker that started this program."""
 
 
 def parse_address(url: str) -> Address:

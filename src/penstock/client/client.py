@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
-from penstock.client.address import Address, parse_address
+from penstock.client.address import STDIO, Address, parse_address
 from penstock.client.connection import Connection, Waiter
 from penstock.client.errors import (
     BadOption,
@@ -103,7 +103,10 @@ def connect(
             raise BadOption("protocol", f"is {protocol!r}, none of {known}")
         protocol = PROTOCOLS[protocol]
     credentials.check(protocol)
-    return Client(parse_address(url), protocol, options)
+    address = STDIO if url == STDIO.url else parse_address(url)
+    if address is STDIO and STDIO.scheme not in protocol.transports:
+        raise BadOption("protocol", f"is {protocol.label!r}, which programs of a broker do not use")
+    return Client(address, protocol, options)
 
 
 class Client:

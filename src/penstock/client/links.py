@@ -1,4 +1,7 @@
-"""Network connections to a broker. No other module of the client touches sockets."""
+"""Network connections to a broker. No other module of the client touches sockets.
+
+`stdio` has the connection of a program to the broker that started it.
+"""
 
 import asyncio
 import os
@@ -11,6 +14,7 @@ from websockets.exceptions import ConnectionClosed, WebSocketException
 
 from penstock.client.address import Address
 from penstock.client.errors import ConnectFailed, TlsFailed, Unreachable, Untrusted
+from penstock.client.stdio import open_stdio
 from penstock.limits import MIB
 from penstock.protocols.fleximq import FLEXIMQ_MESSAGE_BYTES_CEILING
 
@@ -57,6 +61,8 @@ class Link(Protocol):
 async def open_link(address: Address, receiver: Receiver, tls: ssl.SSLContext | None) -> Link:
     """Open a link to `address`; raise ConnectFailed."""
     try:
+        if address.scheme == "stdio":
+            return await open_stdio(address, receiver)
         if address.scheme in {"ws", "wss"}:
             return await _open_web_socket(address, receiver, tls)
         return await _open_stream(address, receiver, tls)

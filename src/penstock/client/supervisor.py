@@ -137,7 +137,7 @@ class Supervisor:
         while True:
             since = loop.time()
             reason = await asyncio.shield(connection.lost_reason)
-            if not self._options.reconnect:
+            if not self._options.reconnect or self._address.scheme == "stdio":
                 self._finish(ConnectionLost(reason), reason)
                 return
             self._settled.clear()

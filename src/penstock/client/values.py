@@ -2,14 +2,14 @@
 
 import dataclasses
 import itertools
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from penstock.client.errors import BadOption, InvalidValue
 from penstock.limits import MIB
 from penstock.protocols.fleximq import (
-    FLEXIMQ_PAYLOAD_DEPTH_MAX,
-    FLEXIMQ_PAYLOAD_ELEMENTS_MAX,
+    FLEXIMQ_PAYLOAD_DEPTH_CEILING,
 )
 from penstock.wire import fleximq, messagepack
 from penstock.wire.fleximq import InvalidMessage
@@ -116,8 +116,8 @@ def unpacked(payload: bytes) -> object:
         return None
     return messagepack.decode(
         payload,
-        depth_max=FLEXIMQ_PAYLOAD_DEPTH_MAX,
-        elements_max=FLEXIMQ_PAYLOAD_ELEMENTS_MAX,
+        depth_max=FLEXIMQ_PAYLOAD_DEPTH_CEILING,
+        elements_max=sys.maxsize,
         string_bytes_max=len(payload),
     )
 

@@ -23,8 +23,8 @@ from penstock.ports import Clock
 
 __all__ = ["Failure", "Match", "Refusal", "Requester", "Requests"]
 
-_HELD_BYTES: Final = REQUEST_ID_BYTES_MAX + 512
-"""Memory of a pending request, in the requester's account."""
+_HELD_BYTES: Final = 512
+"""Memory of a pending request without its id, in the requester's account."""
 
 
 FAILURES_PER_STEP: Final = 32
@@ -103,6 +103,11 @@ class Requests:
         self._by_target: dict[int, dict[_Key, None]] = {}
         self._late: OrderedDict[tuple[_Key, int], None] = OrderedDict()
         self._armed = False
+        self._held_bytes = _HELD_BYTES + REQUEST_ID_BYTES_MAX
+
+    def allow_ids(self, bytes_max: int) -> None:
+        """Count at least this many bytes for the identifier of a pending request."""
+        self._held_bytes = max(self._held_bytes, _HELD_BYTES + bytes_max)
 
     def __len__(self) -> int:
         return len(self._pending)
@@ -121,7 +126,7 @@ class Requests:
         if len(asked) >= self._pending_max:
             return Refusal.TOO_MANY
         account = requester.link.account
-        if not account.hold(Purpose.REQUESTS, _HELD_BYTES * (len(asked) + 1)):
+        if not account.hold(Purpose.REQUESTS, self._held_bytes * (len(asked) + 1)):
             if not asked:
                 del self._by_requester[requester.number]
             return Refusal.TOO_MANY
@@ -199,7 +204,7 @@ class Requests:
             if not keys:
                 del index[number]
         left = len(self._by_requester.get(key.requester, ()))
-        pending.account.hold(Purpose.REQUESTS, _HELD_BYTES * left)
+        pending.account.hold(Purpose.REQUESTS, self._held_bytes * left)
         return pending
 
     def _remember_late(self, key: _Key, target: int) -> None:

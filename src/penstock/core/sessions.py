@@ -1,7 +1,7 @@
 """Sessions: the connected clients, and their numbers."""
 
 import ipaddress
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from penstock._kernels.batch import Sender
 from penstock.core.access import Principal
@@ -9,9 +9,10 @@ from penstock.core.answers import Answers
 from penstock.core.feeds import Feed, Subscriptions
 from penstock.core.routing import Encoding
 from penstock.core.timers import Timer
+from penstock.limits import SESSION_NUMBERS_BLOCK
 from penstock.ports import Link
 
-__all__ = ["Session", "Sessions", "topic_owner"]
+__all__ = ["NUMBER_MIN", "Session", "Sessions", "number_after", "topic_owner"]
 
 NUMBER_MIN = 1000
 NUMBER_MAX = 4_294_967_294
@@ -95,12 +96,27 @@ class Session:
 
 
 class Sessions:
-    """All sessions by number. Numbers are not reused until the counter wraps."""
+    """All sessions by number. Numbers are not reused until the counter wraps.
+
+    With `continue_from` that holds across restarts: numbers are reserved in blocks, ahead of use.
+    """
 
     def __init__(self, *, sessions_max: int) -> None:
         self._sessions_max = sessions_max
         self._by_number: dict[int, Session] = {}
         self._next = NUMBER_MIN
+        self._reserve: Callable[[int], None] | None = None
+        self._unreserved = SESSION_NUMBERS_BLOCK  # numbers to assign before more are reserved
+
+    def continue_from(self, first: int, reserve: Callable[[int], None]) -> None:
+        """Assign numbers from `first` on, and reserve more while the block is in use.
+
+        `reserve` gets the number at which a later run of the broker starts. The next
+        SESSION_NUMBERS_BLOCK numbers are reserved already.
+        """
+        self._next = first if NUMBER_MIN <= first <= NUMBER_MAX else NUMBER_MIN
+        self._reserve = reserve
+        self._unreserved = SESSION_NUMBERS_BLOCK // 2
 
     def __len__(self) -> int:
         return len(self._by_number)
@@ -123,6 +139,11 @@ class Sessions:
         while True:
             number = self._next
             self._next = NUMBER_MIN if number == NUMBER_MAX else number + 1
+            self._unreserved -= 1
+            if not self._unreserved:
+                self._unreserved = SESSION_NUMBERS_BLOCK
+                if self._reserve is not None:
+                    self._reserve(number_after(number, SESSION_NUMBERS_BLOCK * 3 // 2))
             if number not in self._by_number:
                 return number
 
@@ -133,6 +154,11 @@ class Sessions:
     def remove(self, session: Session) -> None:
         """Remove a session, if it is there."""
         self._by_number.pop(session.number, None)
+
+
+def number_after(number: int, count: int) -> int:
+    """Return the number that follows `number` by `count`; NUMBER_MAX is followed by NUMBER_MIN."""
+    return NUMBER_MIN + (number - NUMBER_MIN + count) % (NUMBER_MAX - NUMBER_MIN + 1)
 
 
 def topic_owner(principal: Principal, peer: str) -> str:

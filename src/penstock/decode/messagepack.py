@@ -1,6 +1,7 @@
 """MessagePack with the byte positions of entries."""
 
 import json
+import sys
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -12,8 +13,7 @@ from penstock.protocols.fleximq import (
     FLEXIMQ_HEADER_BYTES_MAX,
     FLEXIMQ_HEADER_DEPTH_MAX,
     FLEXIMQ_HEADER_ELEMENTS_MAX,
-    FLEXIMQ_PAYLOAD_DEPTH_MAX,
-    FLEXIMQ_PAYLOAD_ELEMENTS_MAX,
+    FLEXIMQ_PAYLOAD_DEPTH_CEILING,
 )
 from penstock.wire.messagepack import Kind, elements, head, measure, string
 
@@ -82,8 +82,8 @@ def one_value(data: bytes) -> tuple[int | str | None, str]:
         end = measure(
             data,
             0,
-            depth_max=FLEXIMQ_PAYLOAD_DEPTH_MAX,
-            elements_max=FLEXIMQ_PAYLOAD_ELEMENTS_MAX,
+            depth_max=FLEXIMQ_PAYLOAD_DEPTH_CEILING,
+            elements_max=sys.maxsize,
             string_bytes_max=len(data),
         )
     except WireError as error:

@@ -11,6 +11,7 @@ each invalid value is alone.
 """
 
 import os
+import sys
 from collections.abc import Iterator
 from typing import Final
 
@@ -21,8 +22,7 @@ import pyarrow.compute as pc
 from penstock.errors import WireError
 from penstock.protocols.fleximq import (
     FLEXIMQ_MESSAGE_BYTES_MAX,
-    FLEXIMQ_PAYLOAD_DEPTH_MAX,
-    FLEXIMQ_PAYLOAD_ELEMENTS_MAX,
+    FLEXIMQ_PAYLOAD_DEPTH_CEILING,
 )
 from penstock.wire import messagepack
 
@@ -96,8 +96,8 @@ def _problem(value: bytes | None) -> str:
     try:
         messagepack.decode(
             value,
-            depth_max=FLEXIMQ_PAYLOAD_DEPTH_MAX,
-            elements_max=FLEXIMQ_PAYLOAD_ELEMENTS_MAX,
+            depth_max=FLEXIMQ_PAYLOAD_DEPTH_CEILING,
+            elements_max=sys.maxsize,
             string_bytes_max=FLEXIMQ_MESSAGE_BYTES_MAX,
         )
     except WireError as error:

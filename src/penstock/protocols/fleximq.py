@@ -2,7 +2,15 @@
 
 from typing import Final
 
-from penstock.limits import GIB, KIB, MIB
+from penstock.limits import (
+    FLEXIMQ_KEEPALIVE_INTERVALS_MAX,
+    FLEXIMQ_KEEPALIVE_SECONDS,
+    GIB,
+    KIB,
+    MIB,
+    REQUEST_ID_BYTES_CEILING,
+    REQUEST_ID_BYTES_MAX,
+)
 from penstock.protocols.declaration import Carries, Limit, Protocol, RefusalSigns
 
 __all__ = [
@@ -16,8 +24,8 @@ __all__ = [
     "FLEXIMQ_HEADER_STRING_BYTES_MAX",
     "FLEXIMQ_MESSAGE_BYTES_CEILING",
     "FLEXIMQ_MESSAGE_BYTES_MAX",
+    "FLEXIMQ_PAYLOAD_DEPTH_CEILING",
     "FLEXIMQ_PAYLOAD_DEPTH_MAX",
-    "FLEXIMQ_PAYLOAD_ELEMENTS_MAX",
     "FLEXIMQ_ROUTING_ENTRIES_MAX",
 ]
 
@@ -31,7 +39,9 @@ FLEXIMQ_HEADER_DEPTH_MAX: Final = 8
 FLEXIMQ_HEADER_ELEMENTS_MAX: Final = 8192
 FLEXIMQ_HEADER_STRING_BYTES_MAX: Final = 65_535
 FLEXIMQ_PAYLOAD_DEPTH_MAX: Final = 64
-FLEXIMQ_PAYLOAD_ELEMENTS_MAX: Final = 1_048_576
+FLEXIMQ_PAYLOAD_DEPTH_CEILING: Final = 512
+"""Arrays and maps inside each other that every reader of a payload can follow. The number of
+elements of a payload has no limit but its bytes."""
 FLEXIMQ_HEADERS_CACHED_MAX: Final = 65_536
 """Distinct headers in the cache of a process; a full cache is emptied."""
 FLEXIMQ_HEADERS_CACHED_BYTES_MAX: Final = 16 * MIB
@@ -50,6 +60,12 @@ FLEXIMQ: Final = Protocol(
     limits=(
         Limit("header_bytes_max", FLEXIMQ_HEADER_BYTES_MAX, 64, FLEXIMQ_HEADER_BYTES_MAX),
         Limit("message_bytes_max", FLEXIMQ_MESSAGE_BYTES_MAX, 64, FLEXIMQ_MESSAGE_BYTES_CEILING),
+        Limit("header_elements_max", FLEXIMQ_HEADER_ELEMENTS_MAX, 32, 65_536),
+        Limit("routing_entries_max", FLEXIMQ_ROUTING_ENTRIES_MAX, 1, 4096),
+        Limit("reqrep_id_bytes_max", REQUEST_ID_BYTES_MAX, 26, REQUEST_ID_BYTES_CEILING),
+        Limit("payload_depth_max", FLEXIMQ_PAYLOAD_DEPTH_MAX, 1, FLEXIMQ_PAYLOAD_DEPTH_CEILING),
+        Limit("keepalive_interval_ms", 1000 * FLEXIMQ_KEEPALIVE_SECONDS, 100, 3_600_000),
+        Limit("keepalive_misses_max", FLEXIMQ_KEEPALIVE_INTERVALS_MAX, 1, 100),
     ),
     credentials=("token", "username", "password", "api_key"),
     retriable=frozenset({429, 503, 605}),

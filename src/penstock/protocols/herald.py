@@ -14,7 +14,7 @@ HERALD: Final = Protocol(
     label="herald",
     title="herald",
     orders=("little", "big"),
-    transports=frozenset({"tcp", "tls", "ipc", "udp", "stdio"}),
+    transports=frozenset({"tcp", "tls", "ipc", "udp"}),
     carries=Carries(channels=True),
     limits=(Limit("payload_bytes_max", HERALD_PAYLOAD_BYTES_MAX, 64, HERALD_PAYLOAD_BYTES_MAX),),
     retriable=frozenset({4}),  # RATE_LIMIT_EXCEEDED

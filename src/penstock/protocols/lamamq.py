@@ -40,7 +40,7 @@ LAMAMQ: Final = Protocol(
     label="lamamq",
     title="LamaMQ",
     orders=("big", "little"),
-    transports=frozenset({"tcp", "tls", "ipc", "stdio"}),
+    transports=frozenset({"tcp", "tls", "ipc"}),
     carries=Carries(headers=True, created=True, hooks=True, acknowledgments=True),
     limits=(
         Limit("headers_max", LAMAMQ_HEADERS_MAX, 0, 65_535),

@@ -14,7 +14,7 @@ RHEOS1: Final = Protocol(
     label="rheos1",
     title="Rheos v1",
     orders=("little",),
-    transports=frozenset({"tcp", "tls", "ipc", "stdio"}),
+    transports=frozenset({"tcp", "tls", "ipc"}),
     carries=Carries(sender_ids=True, acknowledgments=True, message_ids=True, topics_created=True),
     limits=(Limit("body_bytes_max", RHEOS1_BODY_BYTES_MAX, 64, RHEOS1_BODY_BYTES_MAX),),
     refusal=RefusalSigns(closes_unauthenticated=True),

@@ -15,7 +15,7 @@ RHEOS2: Final = Protocol(
     label="rheos2",
     title="Rheos v2",
     orders=("little",),
-    transports=frozenset({"tcp", "tls", "ipc", "stdio"}),
+    transports=frozenset({"tcp", "tls", "ipc"}),
     carries=Carries(sender_ids=True, acknowledgments=True, message_ids=True, topics_created=True),
     limits=(Limit("body_bytes_max", RHEOS_BODY_BYTES_MAX, 64, RHEOS_BODY_BYTES_MAX),),
     refusal=RefusalSigns(closes_unauthenticated=True),

@@ -468,5 +468,5 @@ class StdioListener(BaseListener):
     def _open_joined(self, link: Link, program: Program) -> tuple[Handler, int]:  # noqa: ARG002
         gateway = FleximqGateway(self._broker, link, self._options, order="big")
         # Configured programs are trusted, also where anonymous clients are refused.
-        session = gateway.open(self._options.anonymous or ANYONE)
+        session = gateway.open_program(self._options.anonymous or ANYONE)
         return gateway, session.number

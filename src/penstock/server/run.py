@@ -25,7 +25,7 @@ from penstock.server.config_reload import reload
 from penstock.server.credentials import Authenticator
 from penstock.server.descriptors import Descriptors, raise_descriptor_limit
 from penstock.server.server import Server
-from penstock.server.storages import open_storage
+from penstock.server.storages import open_session_numbers, open_storage
 from penstock.transport.addresses import Address
 from penstock.transport.stdio import Program
 
@@ -238,6 +238,7 @@ async def serve(
         storage=storage,
         audit=audit or NO_AUDIT,
         memory=config.new_memory_budget(),
+        numbers=open_session_numbers(config, storage),
     )
     running = Running(config, server, Authenticator(config), audit=audit)
     for number in (signal.SIGINT, signal.SIGTERM):

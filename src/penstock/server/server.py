@@ -19,8 +19,10 @@ from penstock.server.clock import SystemClock
 from penstock.server.connections import ConnectionLimit
 from penstock.server.http.context import HttpContext
 from penstock.server.listener import Listener, StdioListener, new_listener
+from penstock.server.session_numbers import NumberReserve
 from penstock.server.watchdog import Watchdog
 from penstock.storage.memory import MemoryLog
+from penstock.storage.session_numbers import SessionNumbers
 from penstock.transport.addresses import Address
 from penstock.transport.stdio import Program
 from penstock.transport.stream import ReceiveBuffer
@@ -51,8 +53,11 @@ class Server:
         descriptors_max: int | None = None,
         stall_seconds: float = STALL_SECONDS_MIN,
         memory: MemoryBudget | None = None,
+        numbers: SessionNumbers | None = None,
     ) -> None:
         """Without a storage, messages are kept in memory only until they are delivered.
+
+        Without `numbers`, session numbers start again with every run.
 
         A delay of the event loop by `stall_seconds` is counted and logged; 0 turns that off.
         """
@@ -79,6 +84,7 @@ class Server:
         self.http = HttpContext(
             self.broker, self.storage, lambda: self._connection_limit.connections
         )
+        self._numbers = None if numbers is None else NumberReserve(numbers)
         self._listeners: list[Listener] = []
         self._flights: list[FlightListener] = []
         self._ticking: asyncio.TimerHandle | None = None
@@ -99,6 +105,8 @@ class Server:
     async def start(self) -> None:
         """Start the storage, the timers and the watchdog."""
         self.storage.attach(self.broker.topics, self.broker.settle)
+        if self._numbers is not None:
+            self._numbers.start(self.broker.sessions)
         loop = asyncio.get_running_loop()
         self.broker.slices.schedule = loop.call_soon
         self.broker.turn.schedule = loop.call_soon
@@ -220,6 +228,8 @@ class Server:
         if self._ticking is not None:
             self._ticking.cancel()
         self._watchdog.stop()
+        if self._numbers is not None:
+            await self._numbers.stop()
         self.storage.close()
 
     async def _flush(self, seconds_max: float) -> None:

@@ -10,8 +10,9 @@ from penstock.errors import CannotKeep
 from penstock.ports import Storage
 from penstock.server.config import Config
 from penstock.storage.memory import MemoryLog
+from penstock.storage.session_numbers import SessionNumbers
 
-__all__ = ["open_storage"]
+__all__ = ["open_session_numbers", "open_storage"]
 
 log = structlog.get_logger("penstock.run")
 
@@ -20,6 +21,15 @@ def open_storage(config: Config) -> Storage:
     """Open the storage and log what was recovered; raise OperatorError if it cannot be opened."""
     kind = "memory" if config.log_options is None else "arrow"
     return _FACTORIES[kind](config)
+
+
+def open_session_numbers(config: Config, storage: Storage) -> SessionNumbers | None:
+    """Return the kept session numbers beside the log; None for a broker without a log."""
+    if config.log_options is None:
+        return None
+    from penstock.storage.arrow.format.file_names import partition_folder  # noqa: PLC0415
+
+    return SessionNumbers(partition_folder(Path(config.data.folder), storage.partition))
 
 
 def _open_memory(_config: Config) -> Storage:

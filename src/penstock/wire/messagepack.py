@@ -173,9 +173,15 @@ def head(data: Data, start: int) -> tuple[Kind, int, int]:
 
 
 def measure(
-    data: Data, start: int, *, depth_max: int, elements_max: int, string_bytes_max: int
+    data: Data,
+    start: int,
+    *,
+    depth_max: int,
+    elements_max: int,
+    string_bytes_max: int,
+    check_text: bool = True,
 ) -> int:
-    """Return the end of the value at `start`.
+    """Return the end of the value at `start`; without `check_text` a str may hold any bytes.
 
     Raise Malformed, TooDeep, TooManyElements or StringTooLong by the rules at the top of this
     module. Memory is bounded by `depth_max`.
@@ -214,7 +220,7 @@ def measure(
             end = body_start + count + (kind is _EXT)
             if end > len(data):
                 raise Malformed("cut short", position)
-            if kind is _STR:
+            if kind is _STR and check_text:
                 _text(data, position, body_start, end)
             position = end
 
@@ -262,7 +268,7 @@ def decode(data: bytes, *, depth_max: int, elements_max: int, string_bytes_max: 
 # --- Parts of a value that was measured ---------------------------------------------------------
 
 
-def elements(data: bytes) -> list[bytes]:
+def elements(data: bytes, *, check_text: bool = True) -> list[bytes]:
     """Return the MessagePack bytes of each element of an array; of a map, key, value, key, value.
 
     `data` is one array or map that was measured before: no limit is applied.
@@ -276,6 +282,7 @@ def elements(data: bytes) -> list[bytes]:
             depth_max=sys.maxsize,
             elements_max=sys.maxsize,
             string_bytes_max=sys.maxsize,
+            check_text=check_text,
         )
         found.append(data[position:end])
         position = end

@@ -8,7 +8,7 @@ from penstock.conform.fleximq import encoding as fx
 from penstock.conform.fleximq.encoding import frame
 from penstock.core.hooks import Event, EventKind, Hook
 from penstock.core.sessions import Session
-from penstock.gateway.fleximq import FleximqShared
+from penstock.gateway.options import GatewayOptions
 from penstock.middleware import HookStrategy
 from tests.conformance.fleximq.client import Client
 from tests.support.live import LiveBroker
@@ -121,17 +121,18 @@ def test_a_message_that_middleware_does_not_judge_in_time_is_504(broker: LiveBro
 
 
 def test_a_client_that_waits_for_middleware_is_not_called_silent() -> None:
-    with LiveBroker() as live:
-        live.call(
-            lambda: setattr(live.server.broker.shared(FleximqShared), "keepalive_seconds", 0.1)
-        )
-        with Client(live.address) as client:
-            live.call(
-                lambda: setattr(live.server.broker.shared(FleximqShared), "keepalive_seconds", 30)
-            )
-            with judged(live, EventKind.SUBSCRIBE, timeout_ms=800):
-                client.say(fx.SUB, fx.topic("hook/slow"))
-                while (found := client.frame()).type == fx.PING:
-                    pass  # from before the subscription came in
-                assert found.header["status"] == 603
-                assert client.frame().type == fx.PING  # looked after again
+    options = GatewayOptions(
+        frame_limits={"fleximq_keepalive_interval_ms": 100, "fleximq_keepalive_misses_max": 100}
+    )
+    with (
+        LiveBroker(options=options) as live,
+        Client(live.address) as client,
+        judged(live, EventKind.SUBSCRIBE, timeout_ms=800),
+    ):
+        client.say(fx.SUB, fx.topic("hook/slow"))
+        pings = 0  # from before the subscription came in
+        while (found := client.frame()).type == fx.PING:
+            pings += 1
+        assert pings < 5
+        assert found.header["status"] == 603
+        assert client.frame().type == fx.PING  # looked after again

@@ -28,6 +28,7 @@ from penstock.protocols.fleximq import (
     FLEXIMQ,
     FLEXIMQ_HEADERS_CACHED_MAX,
     FLEXIMQ_MESSAGE_BYTES_CEILING,
+    FLEXIMQ_PAYLOAD_DEPTH_CEILING,
 )
 from penstock.wire import fleximq
 from penstock.wire.fleximq import (
@@ -65,7 +66,7 @@ class _Decoder(fleximq.ClientDecoder):
                     self._publications.clear()
                 self._publications[header] = message.header
             return message
-        check_payload(payload)
+        check_payload(payload, depth_max=FLEXIMQ_PAYLOAD_DEPTH_CEILING)
         return Message(message_type, client_id, known, payload)
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from penstock.conform.case import CaseCollector
+from penstock.conform.case import CaseCollector, Setup
 from penstock.conform.context import CaseContext
 from penstock.conform.fleximq.encoding import (
     BCAST,
@@ -27,7 +27,7 @@ from penstock.conform.fleximq.encoding import (
     status,
     topic,
 )
-from penstock.conform.fleximq.peer import joined, status_of
+from penstock.conform.fleximq.peer import FleximqPeer, joined, status_of
 from penstock.conform.peer import check, equal
 
 __all__ = ["cases"]
@@ -238,5 +238,85 @@ def a_fault_under_a_long_id_gets_a_notice(context: CaseContext) -> None:
         peer.say(REQ, request("x" * size))
         peer.expect_notice(400)
         peer.say(REQ, routing((BROKER, "/time")), request("x" * size))
+        peer.expect_notice(400)
+    peer.settle()
+
+
+@cases.profile("7.4", "A REQ whose path is not UTF-8 gets status 400 under its id")
+def a_path_that_is_not_utf8_gets_400(context: CaseContext) -> None:
+    peer = joined(context)
+    entry = b"\x82\xa9client_id\x01\xa4path\xa2/\xff"
+    reqrep = b"\xa6reqrep" + pack({"type": "request", "id": "h-4"})
+    for header in context.each(
+        (
+            b"\x82\xa7routing\x91" + entry + reqrep,
+            b"\x82" + reqrep + b"\xa7routing\x91" + entry,
+        )
+    ):
+        peer.send(frame(REQ, peer.number, header)).expect_refusal(400, "h-4")
+        peer.settle()
+
+
+def nil_headers(peer: FleximqPeer) -> tuple[tuple[int, Header], ...]:
+    """Return headers, each with a field whose value is nil."""
+    return (
+        (REQ, routing((BROKER, "/time")) | request("h-5") | {"status": None}),
+        (REQ, routing((BROKER, "/time")) | request("h-5") | {"topic": None, "auth": None}),
+        (PING, {"keepalive": {"timestamp": 5, "interval": None}}),
+        (PING, keepalive(5) | {"routing": None}),
+        (PUB, topic("nil") | {"status": None, "routing": None}),
+        (NOTIF, routing((peer.number, "/")) | {"reqrep": None}),
+    )
+
+
+@cases.profile("2.2.1", "A header field whose value is nil counts as absent")
+def a_nil_field_is_absent(context: CaseContext) -> None:
+    peer = joined(context).subscribe("nil")
+    expected = {REQ: REP, PING: PONG, PUB: PUB, NOTIF: NOTIF}
+    for kind, header in context.each(nil_headers(peer)):
+        peer.say(kind, header)
+        equal(status_of(peer.message(expected[kind])) or 200, 200, "a status of")
+    peer.say(PUB, {"topic": None})
+    peer.expect_notice(400)
+    peer.settle()
+
+
+@cases.profile(
+    "2.2.1", "A strict broker refuses a header field whose value is nil", requires=Setup.STRICT
+)
+def a_nil_field_is_refused_by_a_strict_broker(context: CaseContext) -> None:
+    peer = joined(context).subscribe("nil")
+    for kind, header in context.each(nil_headers(peer)):
+        peer.say(kind, header)
+        if kind == REQ:
+            peer.expect_refusal(400, "h-5")
+        else:
+            peer.expect_notice(400)
+    peer.settle()
+
+
+@cases.profile("2.3.1", "The number of values in a payload has no limit but its bytes")
+def a_payload_of_many_values_is_delivered(context: CaseContext) -> None:
+    peer = joined(context).subscribe(context.name())
+    small = pack({"id": 1, "name": "sensor"})
+    maps = b"\xdd\x00\x01\x86\xa0" + 100_000 * small
+    numbers = b"\xdd\x00\x20\x00\x00" + (1 << 21) * b"\x01"
+    for payload in (maps, numbers):
+        peer.say(PUB, topic(context.name()), payload=payload)
+        check(peer.message(PUB).payload == payload, "the payload that was sent", "another")
+        peer.say(NOTIF, routing((peer.number, "/")), payload=payload)
+        check(peer.message(NOTIF).payload == payload, "the payload that was sent", "another")
+    peer.say(PUB, topic(context.name()), payload=maps[:-1])
+    peer.expect_notice(400)
+    peer.settle()
+
+
+@cases.profile("2.3.1", "A payload with 65 arrays inside each other gets status 400")
+def a_payload_that_is_too_deep_gets_400(context: CaseContext) -> None:
+    peer = joined(context).subscribe(context.name())
+    for tail in (b"\xc0", pack(5000 * "x")):  # short and long payloads are measured differently
+        peer.say(PUB, topic(context.name()), payload=64 * b"\x91" + tail)
+        peer.message(PUB)
+        peer.say(PUB, topic(context.name()), payload=65 * b"\x91" + tail)
         peer.expect_notice(400)
     peer.settle()

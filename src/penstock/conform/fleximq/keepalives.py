@@ -1,6 +1,7 @@
 """fleximq cases of section 3.7: PING and PONG."""
 
 import time
+from collections.abc import Callable
 from typing import Final
 
 from penstock.conform.case import CaseCollector, Setup
@@ -112,6 +113,38 @@ def a_client_that_does_not_answer_is_closed(context: CaseContext) -> None:
         peer.frame()
     seconds = time.monotonic() - started
     check(seconds >= 3 * KEEPALIVE_SECONDS, f"{3 * KEEPALIVE_SECONDS} s or more", seconds)
+
+
+@cases.profile(
+    "3.7.1",
+    "A PONG that does not repeat the timestamp of a PING is no sign of life",
+    requires=Setup.KEEPALIVE,
+)
+def a_pong_with_another_timestamp_does_not_count(context: CaseContext) -> None:
+    peer = joined(context)
+    expect_end(peer, lambda timestamp: (timestamp + 1, 0))
+
+
+@cases.profile(
+    "3.7.1",
+    "A PONG that answers a PING a second time is no sign of life",
+    requires=Setup.KEEPALIVE,
+)
+def a_pong_answers_once(context: CaseContext) -> None:
+    peer = joined(context)
+    first = pinged(peer)
+    peer.say(PONG, keepalive(first))
+    expect_end(peer, lambda _: (first,))
+
+
+def expect_end(peer: FleximqPeer, answers: Callable[[int], tuple[int, ...]]) -> None:
+    """Answer each PING with PONGs of these timestamps; expect the end of the connection."""
+    for _ in range(6):
+        if peer.is_closed():
+            return
+        for timestamp in answers(pinged(peer)):
+            peer.say(PONG, keepalive(timestamp))
+    raise peer.failed("the end of the connection after three intervals", "more PINGs")
 
 
 @cases.profile("3.7.1", "A client that sends messages gets no PING", requires=Setup.KEEPALIVE)

@@ -6,6 +6,7 @@ from typing import Final
 from penstock.conform.case import CaseCollector, Setup
 from penstock.conform.context import CaseContext
 from penstock.conform.fleximq.encoding import (
+    BROKER,
     PING,
     PONG,
     PUB,
@@ -430,3 +431,20 @@ def routed_messages_keep_their_order(context: CaseContext) -> None:
     )
     for number in range(60):
         equal(peer.message(PUB).payload, pack(number), "payload")
+
+
+@cases.profile("3.6", "A PUB whose routing names the broker is for all subscribers")
+def routing_to_the_broker_means_all_subscribers(context: CaseContext) -> None:
+    name = context.name()
+    first, second = joined(context).subscribe(name), joined(context).subscribe(name)
+    publisher = joined(context)
+    for entries in context.each(
+        ([(BROKER, "/")], [(first.number, "/one"), (BROKER, "")], 2 * [(BROKER, "/")])
+    ):
+        publisher.say(PUB, topic(name), status(299), routing(*entries), payload=HELLO)
+        expected = Frame(PUB, publisher.number, topic(name) | status(299), HELLO)
+        for peer in (first, second):
+            equal(peer.frame(), expected)
+    publisher.settle()
+    for peer in (first, second):
+        peer.settle()

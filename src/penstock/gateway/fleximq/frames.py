@@ -6,7 +6,6 @@ validation. The receivers of a NOTIF share its payload.
 
 from typing import Final
 
-from penstock.limits import REQUEST_ID_BYTES_MAX
 from penstock.wire import fleximq, messagepack
 from penstock.wire.fleximq import (
     ClientId,
@@ -25,7 +24,6 @@ __all__ = [
     "answer",
     "as_sent",
     "error_reply",
-    "is_short",
     "join_reply",
     "ping",
     "pong",
@@ -50,13 +48,11 @@ def as_sent(frame_view: memoryview) -> bytes:
     return frame
 
 
-def routed_head(message: Message, entry: Routing) -> bytes:
-    """Return the frame of `message` for one receiver, without its payload.
-
-    It has that receiver's routing entry only.
-    """
+def routed_head(message: Message, entry: Routing | None) -> bytes:
+    """Return the frame of `message` without its payload, with one routing entry or none."""
+    routing = None if entry is None else (entry,)
     header = fleximq.encode_header(
-        Header(routing=(entry,), topic=message.header.topic, status=message.header.status)
+        Header(routing=routing, topic=message.header.topic, status=message.header.status)
     )
     base = BASE.pack(VERSION, message.type, message.client_id, len(header))
     return b"".join((base, header, PAYLOAD_LENGTH.pack(len(message.payload))))
@@ -83,9 +79,9 @@ def answer(status: StatusCode, payload: bytes, *, client_id: int, identifier: st
 
 
 def error_reply(status: StatusCode, text: str, *, client_id: int, identifier: str | None) -> bytes:
-    """Return an error: a REP if the message had an id of valid length, else a NOTIF."""
+    """Return an error: a REP if the message had an id, else a NOTIF."""
     payload = messagepack.encode(text)
-    if identifier is not None and is_short(identifier):
+    if identifier is not None:
         return answer(status, payload, client_id=client_id, identifier=identifier)
     header = Header(routing=(Routing(client_id, ERRORS_PATH),), status=status)
     return fleximq.encode(Message(MessageType.NOTIF, ClientId.BROKER, header, payload))
@@ -108,12 +104,7 @@ def reqrep_id(message: Message) -> str | None:
     return message.header.reqrep.id if message.header.reqrep is not None else None
 
 
-def is_short(identifier: str) -> bool:
-    """Return whether an id is within REQUEST_ID_BYTES_MAX."""
-    return len(identifier.encode()) <= REQUEST_ID_BYTES_MAX
-
-
 def _correlation(identifier: str | None) -> ReqRep | None:
-    if identifier is None or not is_short(identifier):
+    if identifier is None:
         return None
     return ReqRep(ReqRepType.CORRELATION, identifier)

@@ -1,6 +1,8 @@
 """fleximq connections: processes each message of a client and sends the replies."""
 
+import dataclasses
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
@@ -31,7 +33,6 @@ from penstock.gateway.fleximq.exchange import Exchange
 from penstock.gateway.fleximq.keepalive import KeepAliveTimer
 from penstock.gateway.fleximq.replies import Replies
 from penstock.gateway.options import GatewayOptions
-from penstock.limits import FLEXIMQ_KEEPALIVE_SECONDS, REQUEST_ID_BYTES_MAX
 from penstock.model import ByteOrder
 from penstock.ports import Link, Receipt
 from penstock.protocols import Protocol
@@ -39,7 +40,9 @@ from penstock.protocols.fleximq import FLEXIMQ
 from penstock.wire import fleximq
 from penstock.wire.fleximq import (
     BrokerState,
+    ClientId,
     FleximqError,
+    HeaderLimits,
     Message,
     MessageType,
     StatusCode,
@@ -72,15 +75,21 @@ _NO_FRAME: Final = memoryview(b"")
 
 
 class FleximqShared:
-    """State that all fleximq connections of a broker share.
+    """State that all fleximq connections of a broker share: caches of parsed headers.
 
-    `headers` caches parsed headers; the topic ids in it are the broker's. A changed
-    `keepalive_seconds` applies to clients that join after the change.
+    The topic ids in them are the broker's. Listeners with the same rules for headers share a cache.
     """
 
     def __init__(self) -> None:
-        self.headers = kernel.HeaderCache(fleximq.publication)
-        self.keepalive_seconds: float = FLEXIMQ_KEEPALIVE_SECONDS
+        self._caches: dict[tuple[bool, HeaderLimits], kernel.HeaderCache] = {}
+
+    def headers(self, *, strict: bool, limits: HeaderLimits) -> kernel.HeaderCache:
+        """Return the cache of headers that are parsed by these rules."""
+        cache = self._caches.get((strict, limits))
+        if cache is None:
+            cache = kernel.HeaderCache(partial(fleximq.publication, strict=strict, limits=limits))
+            self._caches[strict, limits] = cache
+        return cache
 
 
 class FleximqGateway(Gateway):
@@ -94,14 +103,27 @@ class FleximqGateway(Gateway):
     ) -> None:
         super().__init__(broker, link, options, order=order)
         self.state = BrokerState.AWAITING_JOIN
-        self._shared = broker.shared(FleximqShared)
-        self._replies = Replies(broker, link)
+        self._headers = broker.shared(FleximqShared).headers(
+            strict=options.strict, limits=self._header_limits
+        )
+        self._id_bytes_max = self.limits["reqrep_id_bytes_max"]
+        broker.requests.allow_ids(self._id_bytes_max)
+        self._replies = Replies(broker, link, id_bytes_max=self._id_bytes_max)
         self._exchange = Exchange(broker, self._replies, self.await_work)
         self._keepalive: KeepAliveTimer | None = None
         self._join_id: str | None = None
         self._token_seconds: float | None = None
         self._cancel_check: Callable[[], None] | None = None
         self._frame_view = _NO_FRAME
+        self._is_program = False
+        self._unasked_bytes = 0  # of PONGs of this read that answer no PING
+
+    @property
+    def _header_limits(self) -> HeaderLimits:
+        return HeaderLimits(
+            elements_max=self.limits["header_elements_max"],
+            routing_entries_max=self.limits["routing_entries_max"],
+        )
 
     # --- Gateway ------------------------------------------------------------------------------
 
@@ -111,7 +133,18 @@ class FleximqGateway(Gateway):
             strict=self.options.strict,
             header_bytes_max=self.limits["header_bytes_max"],
             message_bytes_max=self.limits["message_bytes_max"],
+            header_limits=self._header_limits,
+            payload_depth_max=self.limits["payload_depth_max"],
         )
+
+    def received(self, data: memoryview) -> int:
+        """See the base class: a PONG that answers no PING is no sign of life."""
+        last = self.received_at
+        self._unasked_bytes = 0
+        taken = super().received(data)
+        if self._unasked_bytes and self._unasked_bytes == len(data):
+            self.received_at = last
+        return taken
 
     def scan(
         self, session: Session, data: memoryview, start: int, *, permits: bytearray | None
@@ -124,11 +157,12 @@ class FleximqGateway(Gateway):
             broker.batch,
             broker.topics,
             session.sender,
-            headers=self._shared.headers,
+            headers=self._headers,
             learn_topics=permits is None,
             permits=permits,
             header_bytes_max=self.limits["header_bytes_max"],
             message_bytes_max=self.limits["message_bytes_max"],
+            payload_depth_max=self.limits["payload_depth_max"],
         )
 
     def acknowledge_batch(self, session: Session, receipt: Receipt) -> None:
@@ -152,15 +186,16 @@ class FleximqGateway(Gateway):
 
     def handle(self, packet: Message) -> None:
         """See the base class."""
+        identifier = frames.reqrep_id(packet)
         try:
-            fleximq.BROKER.advance(self.state, packet)  # only `open` changes the state
+            if not (self._is_program and packet.type is MessageType.JOIN):
+                fleximq.BROKER.advance(self.state, packet)  # only `open` changes the state
         except OutOfSequence as error:
             self.broker.counters.frames_rejected[self.protocol] += 1
             self._out_of_sequence(packet, error)
             return
-        identifier = frames.reqrep_id(packet)
-        if identifier is not None and not frames.is_short(identifier):
-            text = f"reqrep.id has more than {REQUEST_ID_BYTES_MAX} bytes"
+        if identifier is not None and len(identifier.encode()) > self._id_bytes_max:
+            text = f"reqrep.id has more than {self._id_bytes_max} bytes"
             self._replies.refuse(packet, StatusCode.BAD_REQUEST, text)
         elif packet.type is MessageType.JOIN:
             self._join(packet)
@@ -229,7 +264,16 @@ class FleximqGateway(Gateway):
         del self._exchange  # it refers to this gateway
 
     def _process_packet(self, packet: Any, data: memoryview, start: int, end: int) -> int:  # noqa: ANN401
-        """See the base class: keep the frame, for messages that are forwarded unchanged."""
+        """See the base class: keep the frame, for messages that are forwarded unchanged.
+
+        A PUB whose routing names the broker is for all subscribers, like one without routing.
+        """
+        if _is_for_all_subscribers(packet):
+            header = dataclasses.replace(packet.header, routing=None)
+            packet = dataclasses.replace(packet, header=header)
+            frame = frames.routed_head(packet, None) + packet.payload
+            super()._process_packet(packet, memoryview(frame), 0, len(frame))
+            return end
         self._frame_view = data[start:end]
         try:
             return super()._process_packet(packet, data, start, end)
@@ -281,8 +325,16 @@ class FleximqGateway(Gateway):
         )
         self.refuse_connection(found)
 
+    def open_program(self, principal: Principal) -> Session:
+        """Open the session of a program, which needs no JOIN (section 6.4); raise what `open` does.
+
+        A JOIN is answered with the id that the program has.
+        """
+        self._is_program = True
+        return self.open(principal)
+
     def open(self, principal: Principal) -> Session:
-        """Open the session; programs need no JOIN for it (section 6.4).
+        """Open the session.
 
         Raise BrokerFull, or AuthenticationFailed if the credentials have changed since.
         """
@@ -290,7 +342,8 @@ class FleximqGateway(Gateway):
         self.state = BrokerState.JOINED
         self._keepalive = KeepAliveTimer(
             self.broker,
-            seconds=self._shared.keepalive_seconds,
+            seconds=self.limits["keepalive_interval_ms"] / 1000,
+            misses_max=self.limits["keepalive_misses_max"],
             last_received=lambda: self.received_at,
             send=self._replies.write,
             timed_out=self._keepalive_timed_out,
@@ -299,6 +352,9 @@ class FleximqGateway(Gateway):
 
     def _join(self, message: Message) -> None:
         self._join_id = frames.reqrep_id(message)
+        if self.session is not None:  # of a program
+            self._answer_join(self.session)
+            return
         try:
             principal = self._identify(message.header.auth)
         except AuthenticationFailed as error:
@@ -316,9 +372,12 @@ class FleximqGateway(Gateway):
             self.log_refused_client(error.reason)
             self.refuse_connection(error)
         else:
-            self._replies.write(
-                frames.join_reply(StatusCode.OK, client_id=session.number, identifier=self._join_id)
-            )
+            self._answer_join(session)
+
+    def _answer_join(self, session: Session) -> None:
+        self._replies.write(
+            frames.join_reply(StatusCode.OK, client_id=session.number, identifier=self._join_id)
+        )
 
     def refuse_connection(self, error: PeerError) -> None:
         """See the base class."""
@@ -373,8 +432,11 @@ class FleximqGateway(Gateway):
                     self._replies.refuse(message, StatusCode.TOPIC_NOT_FOUND, text)
             case MessageType.PING if header.keepalive is not None:
                 self._replies.write(frames.pong(header.keepalive.timestamp))
+            case MessageType.PONG if header.keepalive is not None and self._keepalive is not None:
+                if not self._keepalive.answered(header.keepalive.timestamp):
+                    self._unasked_bytes += len(self._frame_view)
             case _:
-                pass  # PONG: receiving it was enough
+                pass
 
     def _subscribed(self, message: Message, error: PeerError | None) -> None:
         if error is not None:
@@ -401,6 +463,16 @@ class FleximqGateway(Gateway):
         hooks.messages_judged += 1
         value = fleximq.raw_value(message.payload)
         self.run_hooks(self.message_event(session, message, topic, value), decided)
+
+
+def _is_for_all_subscribers(packet: object) -> bool:
+    """Return whether a packet is a PUB with a routing entry for the broker."""
+    return (
+        isinstance(packet, Message)
+        and packet.type is MessageType.PUB
+        and packet.header.routing is not None
+        and any(entry.client_id == ClientId.BROKER for entry in packet.header.routing)
+    )
 
 
 def _fault(error: WireError) -> tuple[StatusCode, int | None, str | None]:

@@ -22,11 +22,13 @@ class Replies:
     dropped, and a client that has not joined is disconnected.
     """
 
-    __slots__ = ("_broker", "_link", "session")
+    __slots__ = ("_broker", "_id_bytes_max", "_link", "session")
 
-    def __init__(self, broker: Broker, link: Link) -> None:
+    def __init__(self, broker: Broker, link: Link, *, id_bytes_max: int) -> None:
+        """Answer without the `reqrep.id` of a message if it has more than `id_bytes_max`."""
         self._broker = broker
         self._link = link
+        self._id_bytes_max = id_bytes_max
         self.session: Session | None = None
 
     def refuse(self, message: Message, status: StatusCode, text: str) -> None:
@@ -40,6 +42,7 @@ class Replies:
 
     def refuse_join(self, status: StatusCode, text: str, identifier: str | None) -> None:
         """Send an error to a client without a number: a REP without `routing`."""
+        identifier = self._short(identifier)
         self.write(
             frames.join_reply(
                 status, client_id=ClientId.UNASSIGNED, identifier=identifier, text=text
@@ -48,6 +51,7 @@ class Replies:
 
     def send_error(self, status: StatusCode, text: str, identifier: str | None) -> None:
         """Send an error: a REP if there is an identifier of valid length, else a NOTIF."""
+        identifier = self._short(identifier)
         number = self.session.number if self.session is not None else ClientId.UNASSIGNED
         self.write(frames.error_reply(status, text, client_id=number, identifier=identifier))
 
@@ -58,6 +62,12 @@ class Replies:
         return frames.error_reply(
             StatusCode.SERVICE_UNAVAILABLE, text, client_id=number, identifier=None
         )
+
+    def _short(self, identifier: str | None) -> str | None:
+        """Return an identifier of valid length, None for a longer one."""
+        if identifier is None or len(identifier.encode()) > self._id_bytes_max:
+            return None
+        return identifier
 
     def write(self, frame: bytes) -> None:
         """Send a frame of the broker's own; it does not count as a message."""

@@ -14,7 +14,7 @@ from penstock.wire.fleximq.errors import (
     UnknownType,
     UnsupportedVersion,
 )
-from penstock.wire.fleximq.headers import encode_header, parse_header
+from penstock.wire.fleximq.headers import HeaderLimits, encode_header, parse_header
 from penstock.wire.fleximq.packets import (
     ApiKeyAuth,
     Auth,
@@ -51,6 +51,7 @@ __all__ = [
     "ClientState",
     "FleximqError",
     "Header",
+    "HeaderLimits",
     "InvalidMessage",
     "InvalidRouting",
     "KeepAlive",

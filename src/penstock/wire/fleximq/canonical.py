@@ -10,10 +10,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from penstock.protocols.fleximq import (
-    FLEXIMQ_HEADER_STRING_BYTES_MAX,
-    FLEXIMQ_ROUTING_ENTRIES_MAX,
-)
+from penstock.protocols.fleximq import FLEXIMQ_HEADER_STRING_BYTES_MAX
 from penstock.wire.fleximq.packets import Header, KeepAlive, ReqRep, ReqRepType, Routing
 
 __all__ = ["parse_canonical"]
@@ -51,8 +48,8 @@ _ENCODER: Final = msgspec.msgpack.Encoder()
 _REQREP_TYPES: Final = {kind.value: kind for kind in ReqRepType}
 
 
-def parse_canonical(data: bytes) -> Header | None:
-    """Parse a header in canonical form; return None for any other."""
+def parse_canonical(data: bytes, *, routing_entries_max: int) -> Header | None:
+    """Parse a header in canonical form; return None for any other, and for more entries."""
     if len(data) > FLEXIMQ_HEADER_STRING_BYTES_MAX:
         return None
     try:
@@ -62,7 +59,7 @@ def parse_canonical(data: bytes) -> Header | None:
     except (TypeError, ValueError, OverflowError):  # a base of DecodeError
         return None
     routing, reqrep, keepalive = fields.routing, fields.reqrep, fields.keepalive
-    if routing is not UNSET and len(routing) > FLEXIMQ_ROUTING_ENTRIES_MAX:
+    if routing is not UNSET and len(routing) > routing_entries_max:
         return None
     return Header(
         routing=None

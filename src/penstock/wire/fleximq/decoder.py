@@ -11,6 +11,8 @@ from penstock.protocols.fleximq import (
     FLEXIMQ_HEADER_BYTES_MAX,
     FLEXIMQ_MESSAGE_BYTES_CEILING,
     FLEXIMQ_MESSAGE_BYTES_MAX,
+    FLEXIMQ_PAYLOAD_DEPTH_CEILING,
+    FLEXIMQ_PAYLOAD_DEPTH_MAX,
 )
 from penstock.wire import decoder
 from penstock.wire.decoder import Buffer, Rejected
@@ -21,7 +23,7 @@ from penstock.wire.fleximq.errors import (
     UnknownType,
     UnsupportedVersion,
 )
-from penstock.wire.fleximq.headers import parse_header, reqrep_id
+from penstock.wire.fleximq.headers import HEADER_LIMITS, HeaderLimits, parse_header, reqrep_id
 from penstock.wire.fleximq.packets import (
     BASE,
     MESSAGE_BYTES_MIN,
@@ -48,8 +50,10 @@ class _RoleDecoder(decoder.Decoder[Message]):
         *,
         header_bytes_max: int = FLEXIMQ_HEADER_BYTES_MAX,
         message_bytes_max: int = FLEXIMQ_MESSAGE_BYTES_MAX,
+        header_limits: HeaderLimits = HEADER_LIMITS,
     ) -> None:
         super().__init__()
+        self._header_limits = header_limits
         for name, value, ceiling in (
             ("header_bytes_max", header_bytes_max, FLEXIMQ_HEADER_BYTES_MAX),
             ("message_bytes_max", message_bytes_max, FLEXIMQ_MESSAGE_BYTES_CEILING),
@@ -84,7 +88,7 @@ class _RoleDecoder(decoder.Decoder[Message]):
                 message_bytes,
                 self._message_bytes_max,
                 message_type,
-                reqrep_id(bytes(data[header_start:header_end])),
+                reqrep_id(bytes(data[header_start:header_end]), limits=self._header_limits),
             )
         end = payload_start + payload_bytes
         if len(data) < end:
@@ -95,7 +99,8 @@ class _RoleDecoder(decoder.Decoder[Message]):
         try:
             return self._message(_message_type(message_type), client_id, header, payload), end
         except FleximqError as error:
-            fault = error.about(message_type=message_type, reqrep_id=reqrep_id(header))
+            identifier = reqrep_id(header, limits=self._header_limits)
+            fault = error.about(message_type=message_type, reqrep_id=identifier)
             return Rejected(fault), end
 
     @abstractmethod
@@ -115,7 +120,8 @@ def _message_type(value: int) -> MessageType:
 class BrokerDecoder(_RoleDecoder):
     """Decodes messages from a client.
 
-    `strict` rejects JOIN with `reqrep`, which section 2.2.3 forbids and section 4.2 uses.
+    `strict` rejects JOIN with `reqrep`, which section 2.2.3 forbids and section 4.2 uses, and
+    fields whose value is nil.
     """
 
     def __init__(
@@ -124,17 +130,24 @@ class BrokerDecoder(_RoleDecoder):
         strict: bool = False,
         header_bytes_max: int = FLEXIMQ_HEADER_BYTES_MAX,
         message_bytes_max: int = FLEXIMQ_MESSAGE_BYTES_MAX,
+        header_limits: HeaderLimits = HEADER_LIMITS,
+        payload_depth_max: int = FLEXIMQ_PAYLOAD_DEPTH_MAX,
     ) -> None:
-        super().__init__(header_bytes_max=header_bytes_max, message_bytes_max=message_bytes_max)
+        super().__init__(
+            header_bytes_max=header_bytes_max,
+            message_bytes_max=message_bytes_max,
+            header_limits=header_limits,
+        )
         self._strict = strict
+        self._payload_depth_max = payload_depth_max
 
     def _message(
         self, message_type: MessageType, client_id: int, header: bytes, payload: bytes
     ) -> Message:
         if (client_id == ClientId.UNASSIGNED) is not (message_type is MessageType.JOIN):
             raise BadClientId(client_id)  # section 4.1.2
-        fields = parse_header(header, message_type, strict=self._strict)
-        check_payload(payload)
+        fields = parse_header(header, message_type, strict=self._strict, limits=self._header_limits)
+        check_payload(payload, depth_max=self._payload_depth_max)
         return Message(message_type, client_id, fields, payload)
 
 
@@ -166,7 +179,7 @@ class ClientDecoder(_RoleDecoder):
         succeeded = is_success(fields.status)
         if client_id == ClientId.UNASSIGNED and (succeeded or fields.routing is not None):
             raise BadClientId(client_id)
-        check_payload(payload)
+        check_payload(payload, depth_max=FLEXIMQ_PAYLOAD_DEPTH_CEILING)
         if join_reply and succeeded:
             self._joined = True
         return Message(message_type, client_id, fields, payload)

@@ -31,10 +31,12 @@ from penstock.wire.fleximq.packets import (
 )
 
 __all__ = [
+    "HEADER_LIMITS",
     "JOIN_REPLY",
     "JOIN_WITH_REQREP",
     "REQUIREMENTS",
     "Field",
+    "HeaderLimits",
     "Requirements",
     "check_header",
     "encode_header",
@@ -47,6 +49,26 @@ __all__ = [
 U16_MAX: Final = 2**16 - 1
 U32_MAX: Final = 2**32 - 1
 U64_MAX: Final = 2**64 - 1
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HeaderLimits:
+    """Limits of a header that are settings."""
+
+    elements_max: int = FLEXIMQ_HEADER_ELEMENTS_MAX
+    routing_entries_max: int = FLEXIMQ_ROUTING_ENTRIES_MAX
+
+    @property
+    def canonical_entries_max(self) -> int:
+        """Routing entries of a header that need no count of elements.
+
+        An entry has 5 elements, itself included; all other fields have 20 or fewer.
+        """
+        return min(self.routing_entries_max, (self.elements_max - 20) // 5)
+
+
+HEADER_LIMITS: Final = HeaderLimits()
+"""The defaults."""
 
 
 # --- Which fields a type has --------------------------------------------------------------------
@@ -100,8 +122,9 @@ REQUIREMENTS: Final[Mapping[MessageType, Requirements]] = MappingProxyType(
 JOIN_WITH_REQREP: Final = _row("", "auth reqrep", "routing topic keepalive status")
 """JOIN as section 4.2 uses it, contrary to the table: its reply may be correlated."""
 
-JOIN_REPLY: Final = _row("", "status reqrep", "routing topic auth keepalive")
-"""The REP that answers JOIN (section 4.2): its receiver has no client id for `routing` yet."""
+JOIN_REPLY: Final = _row("", "routing status reqrep", "topic auth keepalive")
+"""The REP that answers JOIN (section 4.2): its receiver has no client id for `routing` yet, and
+its JOIN may have had no `reqrep`."""
 
 
 def field_fault(
@@ -114,12 +137,12 @@ def field_fault(
     """Return the fault of a message with the fields `present` by the table, None if it has none.
 
     `strict` forbids `reqrep` in JOIN as the table does; `join_reply` allows a REP without `routing`
-    as the reply to JOIN.
+    and `reqrep` as the reply to JOIN.
     """
     row = REQUIREMENTS[message_type]
     if message_type is MessageType.JOIN and not strict:
         row = JOIN_WITH_REQREP
-    elif message_type is MessageType.REP and join_reply and Field.ROUTING not in present:
+    elif message_type is MessageType.REP and join_reply:
         row = JOIN_REPLY
     if row.required <= present and row.forbidden.isdisjoint(present):
         return None
@@ -153,7 +176,9 @@ _REQREP_TYPES: Final = MappingProxyType(
 )
 
 
-def check_header(message_type: MessageType, header: Header) -> None:
+def check_header(
+    message_type: MessageType, header: Header, *, limits: HeaderLimits = HEADER_LIMITS
+) -> None:
     """Check the values of the fields for a message of this type (sections 2.2.2 and 7.3.1).
 
     Raise InvalidRouting or BadHeader.
@@ -162,9 +187,9 @@ def check_header(message_type: MessageType, header: Header) -> None:
         entries = len(header.routing)
         if message_type in (MessageType.REQ, MessageType.REP) and entries != 1:
             raise InvalidRouting(f"{message_type.name} with {entries} routing entries, not 1")
-        if not 1 <= entries <= FLEXIMQ_ROUTING_ENTRIES_MAX:
+        if not 1 <= entries <= limits.routing_entries_max:
             raise InvalidRouting(
-                f"{entries} routing entries, allowed are 1 to {FLEXIMQ_ROUTING_ENTRIES_MAX}"
+                f"{entries} routing entries, allowed are 1 to {limits.routing_entries_max}"
             )
     if header.reqrep is not None and header.reqrep.type is not _REQREP_TYPES[message_type]:
         raise BadHeader(f"{message_type.name} with reqrep.type {header.reqrep.type}")
@@ -184,6 +209,7 @@ def check_header(message_type: MessageType, header: Header) -> None:
 
 Fault: TypeAlias = type[BadHeader] | type[InvalidRouting] | type[BadAuth]
 
+_NIL: Final = b"\xc0"
 _FIELDS: Final = frozenset(Field)
 _ROUTING_FIELDS: Final = frozenset({"client_id", "path"})
 _REQREP_FIELDS: Final = frozenset({"type", "id"})
@@ -192,57 +218,75 @@ _KEEPALIVE_FIELDS: Final = frozenset({"timestamp", "interval"})
 
 
 def parse_header(
-    data: bytes, message_type: MessageType, *, strict: bool = False, join_reply: bool = False
+    data: bytes,
+    message_type: MessageType,
+    *,
+    strict: bool = False,
+    join_reply: bool = False,
+    limits: HeaderLimits = HEADER_LIMITS,
 ) -> Header:
     """Parse the header of a message of this type; `strict` and `join_reply` as in `field_fault`.
+
+    A field whose value is nil counts as absent; `strict` refuses it.
 
     Raise BadHeader, InvalidRouting or BadAuth: for the map itself, then for the table, then for
     the fields in the order of section 2.2.1, then for values that this type forbids.
     """
-    header = parse_canonical(data)
+    header = parse_canonical(data, routing_entries_max=limits.canonical_entries_max)
     if header is None:
-        return _parse_at_length(data, message_type, strict=strict, join_reply=join_reply)
+        return _parse_at_length(
+            data, message_type, strict=strict, join_reply=join_reply, limits=limits
+        )
     fault = field_fault(message_type, present_fields(header), strict=strict, join_reply=join_reply)
     if fault is not None:
         raise BadHeader(fault)
-    check_header(message_type, header)
+    check_header(message_type, header, limits=limits)
     return header
 
 
 def _parse_at_length(
-    data: bytes, message_type: MessageType, *, strict: bool, join_reply: bool
+    data: bytes,
+    message_type: MessageType,
+    *,
+    strict: bool,
+    join_reply: bool,
+    limits: HeaderLimits,
 ) -> Header:
-    fields = _fields(_measured(data), _FIELDS, BadHeader, "the header")
+    measured = _measured(data, limits)
+    fields = _fields(measured, _FIELDS, BadHeader, "the header", strict=strict)
     fault = field_fault(message_type, fields.keys(), strict=strict, join_reply=join_reply)
     if fault is not None:
         raise BadHeader(fault)
     header = Header(
-        routing=_routing(fields["routing"], message_type) if "routing" in fields else None,
-        reqrep=_reqrep(fields["reqrep"]) if "reqrep" in fields else None,
+        routing=_routing(fields["routing"], message_type, strict=strict)
+        if "routing" in fields
+        else None,
+        reqrep=_reqrep(fields["reqrep"], strict=strict) if "reqrep" in fields else None,
         topic=_string(fields, "topic", BadHeader) if "topic" in fields else None,
         status=_unsigned(fields, "status", U16_MAX, BadHeader) if "status" in fields else None,
-        auth=_auth(fields["auth"]) if "auth" in fields else None,
-        keepalive=_keepalive(fields["keepalive"]) if "keepalive" in fields else None,
+        auth=_auth(fields["auth"], strict=strict) if "auth" in fields else None,
+        keepalive=_keepalive(fields["keepalive"], strict=strict) if "keepalive" in fields else None,
     )
-    check_header(message_type, header)
+    check_header(message_type, header, limits=limits)
     return header
 
 
-def reqrep_id(data: bytes) -> str | None:
+def reqrep_id(data: bytes, *, limits: HeaderLimits = HEADER_LIMITS) -> str | None:
     """Return the `reqrep.id` of a header with faults in other fields; None if it has none.
 
     The header must be a map with keys of type str and one `reqrep`, which must be a map with one
-    `id`, a str that is not empty.
+    `id`, a str that is not empty. Values of other fields may be a str that is not UTF-8.
     """
     try:
-        header = _fields(_measured(data), frozenset({"reqrep"}), BadHeader, "the header")
-        reqrep = _fields(header["reqrep"], frozenset({"id"}), BadHeader, "reqrep")
+        measured = _measured(data, limits, check_text=False)
+        header = _fields(measured, frozenset({"reqrep"}), BadHeader, "the header", check_text=False)
+        reqrep = _fields(header["reqrep"], frozenset({"id"}), BadHeader, "reqrep", check_text=False)
         return messagepack.string(reqrep["id"]) or None
-    except (BadHeader, KeyError):
+    except (BadHeader, messagepack.Malformed, KeyError):
         return None
 
 
-def _measured(data: bytes) -> bytes:
+def _measured(data: bytes, limits: HeaderLimits, *, check_text: bool = True) -> bytes:
     """Measure a header, which must be one value; a header of length 0 is an empty map (2.2)."""
     if not data:
         return b"\x80"
@@ -251,8 +295,9 @@ def _measured(data: bytes) -> bytes:
             data,
             0,
             depth_max=FLEXIMQ_HEADER_DEPTH_MAX,
-            elements_max=FLEXIMQ_HEADER_ELEMENTS_MAX,
+            elements_max=limits.elements_max,
             string_bytes_max=FLEXIMQ_HEADER_STRING_BYTES_MAX,
+            check_text=check_text,
         )
     except WireError as error:
         raise BadHeader(f"the header is not MessagePack within its caps: {error}") from None
@@ -261,12 +306,23 @@ def _measured(data: bytes) -> bytes:
     return data
 
 
-def _fields(data: bytes, known: AbstractSet[str], fault: Fault, name: str) -> dict[str, bytes]:
-    """Return the known fields of a map, each as its MessagePack bytes; others are ignored (7.4)."""
+def _fields(
+    data: bytes,
+    known: AbstractSet[str],
+    fault: Fault,
+    name: str,
+    *,
+    strict: bool = False,
+    check_text: bool = True,
+) -> dict[str, bytes]:
+    """Return the known fields of a map, each as its MessagePack bytes; others are ignored (7.4).
+
+    A known field whose value is nil is left out; `strict` refuses it.
+    """
     if messagepack.head(data, 0)[0] is not messagepack.Kind.MAP:
         raise fault(f"{name} is not a map")
     found: dict[str, bytes] = {}
-    parts = messagepack.elements(data)
+    parts = messagepack.elements(data, check_text=check_text)
     for key, value in zip(parts[::2], parts[1::2], strict=True):
         field = messagepack.string(key)
         if field is None:
@@ -274,8 +330,10 @@ def _fields(data: bytes, known: AbstractSet[str], fault: Fault, name: str) -> di
         if field in found:
             raise fault(f"{name} has {field} twice")
         if field in known:
+            if strict and value == _NIL:
+                raise fault(f"{name} has {field} without a value")
             found[field] = value
-    return found
+    return {field: value for field, value in found.items() if value != _NIL}
 
 
 def _string(fields: Mapping[str, bytes], name: str, fault: Fault) -> str:
@@ -292,22 +350,23 @@ def _unsigned(fields: Mapping[str, bytes], name: str, value_max: int, fault: Fau
     return value
 
 
-def _routing(data: bytes, message_type: MessageType) -> tuple[Routing, ...]:
+def _routing(data: bytes, message_type: MessageType, *, strict: bool) -> tuple[Routing, ...]:
     if messagepack.head(data, 0)[0] is not messagepack.Kind.ARRAY:
         raise InvalidRouting("routing is not an array")
-    return tuple(_routing_entry(entry, message_type) for entry in messagepack.elements(data))
+    entries = messagepack.elements(data)
+    return tuple(_routing_entry(entry, message_type, strict=strict) for entry in entries)
 
 
-def _routing_entry(data: bytes, message_type: MessageType) -> Routing:
-    fields = _fields(data, _ROUTING_FIELDS, InvalidRouting, "a routing entry")
+def _routing_entry(data: bytes, message_type: MessageType, *, strict: bool) -> Routing:
+    fields = _fields(data, _ROUTING_FIELDS, InvalidRouting, "a routing entry", strict=strict)
     client_id = _unsigned(fields, "client_id", U32_MAX, InvalidRouting)
     if message_type is MessageType.REP and "path" not in fields:
         return Routing(client_id, "")  # section 3.3: "Path might be omitted" in a response
     return Routing(client_id, _string(fields, "path", InvalidRouting))
 
 
-def _reqrep(data: bytes) -> ReqRep:
-    fields = _fields(data, _REQREP_FIELDS, BadHeader, "reqrep")
+def _reqrep(data: bytes, *, strict: bool) -> ReqRep:
+    fields = _fields(data, _REQREP_FIELDS, BadHeader, "reqrep", strict=strict)
     try:
         reqrep_type = ReqRepType(_string(fields, "type", BadHeader))
     except ValueError:
@@ -318,8 +377,8 @@ def _reqrep(data: bytes) -> ReqRep:
     return ReqRep(reqrep_type, identifier)
 
 
-def _auth(data: bytes) -> Auth:
-    fields = _fields(data, _AUTH_FIELDS, BadAuth, "auth")
+def _auth(data: bytes, *, strict: bool) -> Auth:
+    fields = _fields(data, _AUTH_FIELDS, BadAuth, "auth", strict=strict)
     match _string(fields, "type", BadAuth):
         case "token":
             return TokenAuth(_string(fields, "token", BadAuth))
@@ -333,8 +392,8 @@ def _auth(data: bytes) -> Auth:
             raise BadAuth("auth.type is none of token, basic and api_key")
 
 
-def _keepalive(data: bytes) -> KeepAlive:
-    fields = _fields(data, _KEEPALIVE_FIELDS, BadHeader, "keepalive")
+def _keepalive(data: bytes, *, strict: bool) -> KeepAlive:
+    fields = _fields(data, _KEEPALIVE_FIELDS, BadHeader, "keepalive", strict=strict)
     timestamp = _unsigned(fields, "timestamp", U64_MAX, BadHeader)
     if "interval" not in fields:
         return KeepAlive(timestamp)

@@ -6,6 +6,7 @@ import pytest
 
 from penstock.errors import FieldOutOfRange
 from penstock.wire import fleximq
+from penstock.wire.decoder import Rejected
 from penstock.wire.fleximq import (
     BadAuth,
     BadClientId,
@@ -96,13 +97,12 @@ REJECTED = [
     # status
     ("status a str", frame(BCAST, f"{STATUS_KEY} A3 323030"), BadHeader),
     ("status true", frame(BCAST, f"{STATUS_KEY} C3"), BadHeader),
-    ("status nil", frame(BCAST, f"{STATUS_KEY} C0"), BadHeader),
     ("status a float", frame(BCAST, f"{STATUS_KEY} CA 43480000"), BadHeader),
     ("status negative", frame(BCAST, f"{STATUS_KEY} FF"), BadHeader),
     ("status 65536", frame(BCAST, f"{STATUS_KEY} CE 00010000"), BadHeader),
     # routing
     ("routing a map", frame(NOTIF, f"{ROUTING_KEY} {ENTRY}"), InvalidRouting),
-    ("routing nil", frame(NOTIF, f"{ROUTING_KEY} C0"), InvalidRouting),
+    ("routing nil", frame(NOTIF, f"{ROUTING_KEY} C0"), BadHeader),
     ("routing empty in NOTIF", frame(NOTIF, f"{ROUTING_KEY} 90"), InvalidRouting),
     ("routing empty in PUB", frame(PUB, TOPIC, f"{ROUTING_KEY} 90"), InvalidRouting),
     ("routing empty in REQ", frame(REQ, REQUEST, f"{ROUTING_KEY} 90"), InvalidRouting),
@@ -125,10 +125,8 @@ REJECTED = [
     ("path missing in REQ", frame(REQ, REQUEST, f"{ROUTING_KEY} 91 81 {CLIENT_ID} 01"), InvalidRouting),
     ("path twice", frame(NOTIF, f"{ROUTING_KEY} 91 83 {CLIENT_ID} 01 {PATH} A0 {PATH} A0"), InvalidRouting),
     ("path an integer", frame(NOTIF, f"{ROUTING_KEY} 91 82 {CLIENT_ID} 01 {PATH} 01"), InvalidRouting),
-    ("path nil in REP", frame(REP, CORRELATION, f"{ROUTING_KEY} 91 82 {CLIENT_ID} 01 {PATH} C0"), InvalidRouting),
     # reqrep
     ("reqrep an array", frame(JOIN, f"{REQREP_KEY} 90"), BadHeader),
-    ("reqrep nil", frame(JOIN, f"{REQREP_KEY} C0"), BadHeader),
     ("reqrep empty", frame(JOIN, f"{REQREP_KEY} 80"), BadHeader),
     ("reqrep without type", frame(JOIN, f"{REQREP_KEY} 81 {ID} A1 37"), BadHeader),
     ("reqrep without id", frame(JOIN, f"{REQREP_KEY} 81 {TYPE} {REQUEST_WORD}"), BadHeader),
@@ -141,7 +139,6 @@ REJECTED = [
     ("REQ with a correlation", frame(REQ, ROUTING, CORRELATION), BadHeader),
     ("REP with a request", frame(REP, ROUTING, REQUEST), BadHeader),
     # auth
-    ("auth nil", frame(JOIN, f"{AUTH_KEY} C0"), BadAuth),
     ("auth a str", frame(JOIN, f"{AUTH_KEY} A1 78"), BadAuth),
     ("auth empty", frame(JOIN, f"{AUTH_KEY} 80"), BadAuth),
     ("auth with a key not a str", frame(JOIN, f"{AUTH_KEY} 81 01 01"), BadAuth),
@@ -162,7 +159,6 @@ REJECTED = [
     ("timestamp negative", frame(PING, f"{KEEPALIVE_KEY} 81 {TIMESTAMP} FF"), BadHeader),
     ("timestamp true", frame(PONG, f"{KEEPALIVE_KEY} 81 {TIMESTAMP} C3"), BadHeader),
     ("timestamp twice", frame(PING, f"{KEEPALIVE_KEY} 82 {TIMESTAMP} 01 {TIMESTAMP} 01"), BadHeader),
-    ("interval nil", frame(PING, f"{KEEPALIVE_KEY} 82 {TIMESTAMP} 01 {INTERVAL} C0"), BadHeader),
     ("interval 2**32", frame(PING, f"{KEEPALIVE_KEY} 82 {TIMESTAMP} 01 {INTERVAL} CF 0000000100000000"), BadHeader),
     ("interval in PONG", frame(PONG, f"{KEEPALIVE_KEY} 82 {TIMESTAMP} 01 {INTERVAL} 1E"), BadHeader),
     # payload
@@ -480,3 +476,28 @@ def test_the_encoder_refuses_text_that_is_not_utf8() -> None:
 def test_the_support_module_names_the_types_as_the_codec_does() -> None:
     for member in fleximq.MessageType:
         assert getattr(frames, member.name) == member
+
+
+NIL = [
+    ("status nil", frame(BCAST, f"{STATUS_KEY} C0"), BadHeader),
+    ("path nil in REP", frame(REP, CORRELATION, f"{ROUTING_KEY} 91 82 {CLIENT_ID} 01 {PATH} C0"), InvalidRouting),
+    ("reqrep nil", frame(JOIN, f"{REQREP_KEY} C0"), BadHeader),
+    ("auth nil", frame(JOIN, f"{AUTH_KEY} C0"), BadHeader),
+    ("interval nil", frame(PING, f"{KEEPALIVE_KEY} 82 {TIMESTAMP} 01 {INTERVAL} C0"), BadHeader),
+    ("routing nil", frame(NOTIF, f"{ROUTING_KEY} C0"), BadHeader),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("data", "error"), [row[1:] for row in NIL], ids=[row[0] for row in NIL])
+def test_strict_refuses_nil(data: bytes, error: type[FleximqError]) -> None:
+    found = fleximq.BrokerDecoder(strict=True).decode_at(data, 0)
+    assert found is not None
+    assert isinstance(found[0], Rejected)
+    assert isinstance(found[0].error, error)
+
+
+@pytest.mark.parametrize("data", [row[1] for row in NIL[:-1]], ids=[row[0] for row in NIL[:-1]])
+def test_nil_counts_as_absent(data: bytes) -> None:
+    found = fleximq.BrokerDecoder().decode_at(data, 0)
+    assert found is not None
+    assert isinstance(found[0], fleximq.Message)

@@ -5,6 +5,7 @@ DATA/log/<partition>/00000000000000000000.arrows        a segment, by its base o
                      00000000000000000000.damage.json   its damage
                      log.json                           the state of the log
                      topics.journal                     the journal of topics
+                     session-numbers                    the next session number, see its module
 DATA/quarantine/                                        bytes that recovery cut off
 """
 
