@@ -236,6 +236,9 @@ class HeraldGateway(Gateway):
 
     def _subscribe(self, channels: bytes) -> None:
         """Subscribe to one channel after the other; each may have to await a hook."""
+        if self._hook_chain is not None:  # of what waited for the proof of the address, too
+            self._pending_channels += channels
+            return
         for index, channel in enumerate(channels):
             topic = self._topic(channel)
             if topic is None:
@@ -251,6 +254,8 @@ class HeraldGateway(Gateway):
         if topic is None:
             self._error(ErrorCode.CHANNEL_NOT_FOUND)
         elif self.session is not None:
+            waiting = bytes((channel,))
+            self._pending_channels = self._pending_channels.replace(waiting, b"")
             self.broker.unsubscribe(self.session, topic)
 
     def _subscribe_to(self, session: Session, channel: int, topic: str) -> None:
