@@ -16,7 +16,7 @@ import pyarrow.flight as pf
 import pytest
 import structlog
 
-from penstock.core.access import Principal
+from penstock.core.access import Peer, Principal
 from penstock.errors import AuthenticationFailed
 from penstock.flight.client import FlightClient
 from penstock.flight.errors import BadRequest, BadRows, InternalError, NoAnswer
@@ -429,3 +429,26 @@ def test_a_call_without_a_token_does_not_open_the_way_for_large_messages(
     with FlightClient(endpoint, token="secret") as known:  # noqa: S106
         assert known.stage([large], writer="w", epoch=0, partition=0) == 1
         assert known.offset_at(OffsetAt(0).timestamp_us) == 0
+
+
+def test_a_call_of_a_client_that_has_left_has_no_principal(
+    live: LiveBroker, tmp_path: Path
+) -> None:
+    """Once broken: it was anonymous, also for an address that belongs to another principal."""
+    tokens: list[str] = []
+
+    def verify(token: str, _peer: Peer) -> Principal:
+        tokens.append(token)
+        return Principal("somebody")
+
+    endpoint = serve_tables(live, tmp_path, anonymous=Principal("anyone"), verify=verify)
+    options = pf.FlightCallOptions(headers=[(b"authorization", b"Bearer guess")])
+    with pf.FlightClient(endpoint) as client:
+        assert list(client.list_actions())
+        made = live.server._flights[0]._front
+        assert made is not None
+        made.connections.clear()
+        for given in (pf.FlightCallOptions(), options):
+            with pytest.raises(pf.FlightUnauthenticatedError):
+                list(client.list_actions(given))
+    assert tokens == []

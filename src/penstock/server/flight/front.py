@@ -23,6 +23,7 @@ from typing import Final, cast
 import structlog
 import uvloop
 
+from penstock.errors import AuthenticationFailed
 from penstock.flight.errors import BadRequest, with_failure
 from penstock.limits import (
     FLIGHT_ARRIVING_BYTES_MAX,
@@ -106,10 +107,14 @@ class FlightFront:
                 self._loop.call_soon_threadsafe(connection.trust)
 
     def client_of(self, peer: str) -> KnownPeer:
-        """Return the client of a call, one without an address if it is gone."""
+        """Return the client of a call; raise AuthenticationFailed if it is gone.
+
+        Without its address it could have the rights of another principal, and its wrong tokens
+        would count for clients of socket files.
+        """
         connection = self.connections.get(peer)
         if connection is None:
-            return KnownPeer("")
+            raise AuthenticationFailed("call", "the client has left")
         return KnownPeer(connection.address, connection.certificate_names)
 
     def name_of(self, peer: str) -> str:
