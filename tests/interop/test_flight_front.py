@@ -417,7 +417,7 @@ def test_a_call_without_a_token_does_not_open_the_way_for_large_messages(
 ) -> None:
     monkeypatch.setattr(front, "FLIGHT_FIRST_SECONDS_MAX", 2.0)
 
-    def verify(token: str) -> Principal:
+    def verify(token: str, _peer: Peer) -> Principal:
         if token != "secret":  # noqa: S105
             raise AuthenticationFailed("token", "unknown")
         return Principal("somebody")

@@ -234,9 +234,12 @@ class HeraldGateway(Gateway):
             self.broker.keep_for_resume(self.session)
         super().lost(reason)
 
+    def _awaits_hook(self) -> bool:
+        return self._hook_chain is not None
+
     def _subscribe(self, channels: bytes) -> None:
         """Subscribe to one channel after the other; each may have to await a hook."""
-        if self._hook_chain is not None:  # of what waited for the proof of the address, too
+        if self._awaits_hook():  # of another request that waited for the proof of the address
             self._pending_channels += channels
             return
         for index, channel in enumerate(channels):
@@ -245,7 +248,7 @@ class HeraldGateway(Gateway):
                 self._error(ErrorCode.CHANNEL_NOT_FOUND)
             elif self.session is not None:
                 self._subscribe_to(self.session, channel, topic)
-            if self._hook_chain is not None:
+            if self._awaits_hook():
                 self._pending_channels = channels[index + 1 :]
                 return
 
