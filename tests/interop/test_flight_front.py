@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import socket
 import struct
 import threading
@@ -23,8 +24,10 @@ from penstock.flight.protocol import OffsetAt, ReadRange
 from penstock.limits import FLIGHT_FIRST_BYTES_MAX, FLIGHT_MESSAGE_BYTES_MAX
 from penstock.server.flight import calls, front
 from penstock.server.flight.http2 import PREFACE
+from penstock.transport.addresses import Address
 from tests.support.flight import rows, serve_tables
 from tests.support.live import LiveBroker
+from tests.support.running import Running
 
 MIB = 1 << 20
 DESCRIPTOR = pf.FlightDescriptor.for_command(
@@ -229,6 +232,42 @@ def test_connections_of_one_address_are_limited(
         link.close()
 
 
+def test_clients_that_reset_their_connection_close_no_descriptor_of_others(
+    tmp_path: Path,
+) -> None:
+    """Once broken: the descriptor to gRPC was closed twice, and the process ended soon."""
+    place = ("--data", tmp_path, "--listen", "tcp://127.0.0.1:0", "--flight", "127.0.0.1:0")
+    with Running("serve", *place) as broker:
+        lines = [broker.line()]
+        while lines[-1] != "Ready.":
+            lines.append(broker.line())
+        (endpoint,) = re.findall(r"flight +(\S+)", "\n".join(lines))
+        for _ in range(300):
+            with connect(endpoint) as link:
+                link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        with FlightClient(endpoint) as client:
+            assert client.bounds()[0].end == 0
+        assert broker.popen.poll() is None
+
+
+def test_tls_handshakes_that_do_not_end_count_as_connections(
+    live: LiveBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once broken: silent clients could open any number, and use up the open files."""
+    monkeypatch.setattr(front, "FLIGHT_CONNECTIONS_PER_ADDRESS_MAX", 3)
+    tls = Path(__file__).parents[1] / "support" / "tls"
+    address = Address(
+        "tls", "127.0.0.1", 0, certificate=tls / "localhost.pem", key=tls / "localhost.key"
+    )
+    endpoint = serve_tables(live, tmp_path, address=address)
+    with contextlib.ExitStack() as opened:
+        for _ in range(3):
+            opened.enter_context(connect(endpoint))
+        with connect(endpoint) as fourth:
+            fourth.settimeout(5)
+            assert fourth.recv(1) == b""
+
+
 def test_a_silent_connection_is_closed(
     live: LiveBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -390,3 +429,26 @@ def test_a_call_without_a_token_does_not_open_the_way_for_large_messages(
     with FlightClient(endpoint, token="secret") as known:  # noqa: S106
         assert known.stage([large], writer="w", epoch=0, partition=0) == 1
         assert known.offset_at(OffsetAt(0).timestamp_us) == 0
+
+
+def test_a_call_of_a_client_that_has_left_has_no_principal(
+    live: LiveBroker, tmp_path: Path
+) -> None:
+    """Once broken: it was anonymous, also for an address that belongs to another principal."""
+    tokens: list[str] = []
+
+    def verify(token: str, _peer: Peer) -> Principal:
+        tokens.append(token)
+        return Principal("somebody")
+
+    endpoint = serve_tables(live, tmp_path, anonymous=Principal("anyone"), verify=verify)
+    options = pf.FlightCallOptions(headers=[(b"authorization", b"Bearer guess")])
+    with pf.FlightClient(endpoint) as client:
+        assert list(client.list_actions())
+        made = live.server._flights[0]._front
+        assert made is not None
+        made.connections.clear()
+        for given in (pf.FlightCallOptions(), options):
+            with pytest.raises(pf.FlightUnauthenticatedError):
+                list(client.list_actions(given))
+    assert tokens == []

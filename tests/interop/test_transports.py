@@ -16,11 +16,15 @@ from typing import Any
 import pytest
 from websockets.sync.client import ClientConnection, connect
 
-from penstock.errors import BadAddress, BrokerFull, CannotListen
+from penstock.core.broker import Broker, BrokerSettings
+from penstock.errors import BadAddress, BrokerFull, CannotListen, MemoryExhausted
+from penstock.memory import MemoryBudget, Purpose
+from penstock.server.clock import SystemClock
 from penstock.server.connections import ConnectionLimit
 from penstock.server.listener import DatagramListener, Listener, StdioListener, new_listener
+from penstock.storage.memory import MemoryLog
 from penstock.transport.addresses import parse_address
-from penstock.transport.stdio import Program
+from penstock.transport.stdio import Program, ProgramLink
 from tests.support import fleximq_bytes as fleximq
 from tests.support import herald_bytes as herald
 from tests.support.live import LiveBroker
@@ -626,6 +630,29 @@ def test_a_program_too_many_is_not_let_in(live: Any) -> None:
         with pytest.raises(BrokerFull):
             listener.opened(None, Program("x", ("x",)))  # type: ignore[arg-type]
         assert len(live.server.broker.sessions) == before
+
+    live.run(check)
+
+
+def test_a_program_without_memory_leaves_no_session(live: Any) -> None:
+    """Once broken: its session stayed, one for each restart, and it ran without a handler."""
+
+    async def check() -> None:
+        broker = Broker(log=MemoryLog(), clock=SystemClock(), memory=MemoryBudget(1 << 20))
+        listener = StdioListener(broker, [])
+        link = ProgramLink(listener, Program("x", ("x",)))
+        broker.memory.level(Purpose.LOG, 1 << 20)
+        with pytest.raises(MemoryExhausted):
+            link.open()
+        assert len(broker.sessions) == listener.connections == 0
+        full = StdioListener(
+            Broker(log=MemoryLog(), clock=SystemClock(), settings=BrokerSettings(sessions_max=0)),
+            [],
+        )
+        link = ProgramLink(full, Program("x", ("x",)))
+        with pytest.raises(BrokerFull):
+            link.open()
+        assert full.connections == full._connection_limit.connections == 0
 
     live.run(check)
 

@@ -186,15 +186,13 @@ class Hooks:
 
         Events that await their answers continue as if they timed out.
         """
-        losers = set()
-        for hook in list(self._by_name.values()):
-            try:
-                _authorize(hook)
-            except NotAllowed:
-                self._remove(hook)
-                self.calls.end(hook)
-                if hook.middleware is not None:
-                    losers.add(hook.middleware.session)
+        forbidden = [hook for hook in self._by_name.values() if not _is_allowed(hook)]
+        for hook in forbidden:
+            self._remove(hook)
+        # Only now: clients that go on may unregister hooks, or leave.
+        losers = {hook.middleware.session for hook in forbidden if hook.middleware is not None}
+        for hook in forbidden:
+            self.calls.end(hook)
         return losers
 
     def _remove(self, hook: Hook) -> None:
@@ -289,6 +287,14 @@ def _owns(session: Session, hook: Hook) -> bool:
     if hook.middleware is None:
         return hook.principal.name == session.principal.name
     return hook.middleware.session is session
+
+
+def _is_allowed(hook: Hook) -> bool:
+    try:
+        _authorize(hook)
+    except NotAllowed:
+        return False
+    return True
 
 
 def _authorize(hook: Hook) -> None:

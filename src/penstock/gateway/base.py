@@ -218,7 +218,8 @@ class Gateway(ABC):
                 position = self._process_packet(packet, data, position, end)
                 if monotonic() > turn_ends:
                     self._yield_to_loop()
-                if self.link.account.overdrawn:
+                if self.link.account.overdrawn and position < size:
+                    self._yield_to_loop()  # a link that is not congested is not drained either
                     break
         except WireError as error:
             self.broker.counters.frames_rejected[self.protocol] += 1

@@ -234,15 +234,21 @@ class HeraldGateway(Gateway):
             self.broker.keep_for_resume(self.session)
         super().lost(reason)
 
+    def _awaits_hook(self) -> bool:
+        return self._hook_chain is not None
+
     def _subscribe(self, channels: bytes) -> None:
         """Subscribe to one channel after the other; each may have to await a hook."""
+        if self._awaits_hook():  # of another request that waited for the proof of the address
+            self._pending_channels += channels
+            return
         for index, channel in enumerate(channels):
             topic = self._topic(channel)
             if topic is None:
                 self._error(ErrorCode.CHANNEL_NOT_FOUND)
             elif self.session is not None:
                 self._subscribe_to(self.session, channel, topic)
-            if self._hook_chain is not None:
+            if self._awaits_hook():
                 self._pending_channels = channels[index + 1 :]
                 return
 
@@ -251,6 +257,8 @@ class HeraldGateway(Gateway):
         if topic is None:
             self._error(ErrorCode.CHANNEL_NOT_FOUND)
         elif self.session is not None:
+            waiting = bytes((channel,))
+            self._pending_channels = self._pending_channels.replace(waiting, b"")
             self.broker.unsubscribe(self.session, topic)
 
     def _subscribe_to(self, session: Session, channel: int, topic: str) -> None:

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 from penstock.core.access import ANYONE
 from penstock.core.broker import Broker
-from penstock.errors import BadAddress, BrokerFull
+from penstock.errors import BadAddress, BrokerFull, MemoryExhausted, PenstockError
 from penstock.gateway.detector import handler_for
 from penstock.gateway.fleximq import FleximqGateway
 from penstock.gateway.options import GatewayOptions
@@ -462,8 +462,22 @@ class StdioListener(BaseListener):
         """See transport.stdio.ProgramOwner."""
         if self._connection_limit.full:
             raise BrokerFull(self._connection_limit.connections)
-        handler, client_id = self._new_handler(link, program)
-        return self.admit(link, lambda: handler), client_id
+        opened: list[int] = []
+
+        def new_handler() -> Handler:
+            handler, client_id = self._new_handler(link, program)
+            opened.append(client_id)
+            return handler
+
+        try:
+            handler = self.admit(link, new_handler)
+        except PenstockError:
+            link.account.close()
+            self.closed(link)
+            raise
+        if not opened:  # without memory there is no session
+            raise MemoryExhausted("total")
+        return handler, opened[0]
 
     def _open_joined(self, link: Link, program: Program) -> tuple[Handler, int]:  # noqa: ARG002
         gateway = FleximqGateway(self._broker, link, self._options, order="big")

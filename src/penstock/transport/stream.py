@@ -382,8 +382,11 @@ class StreamConnection(asyncio.BufferedProtocol):
         connected = self._transport.get_extra_info("socket")
         if connected is None:
             return False
+        descriptor = connected.fileno()
+        if descriptor < 0:  # TLS reports the end of a closed socket later
+            return True
         poll = select.poll()
-        poll.register(connected.fileno(), select.POLLRDHUP)
+        poll.register(descriptor, select.POLLRDHUP)
         return bool(poll.poll(0))
 
     @property

@@ -39,8 +39,12 @@ async def secured(
     try:
         await asyncio.sleep(0)  # the task replaces the protocol of the transport
         await asyncio.sleep(0)  # the new protocol gets its transport
-        _feed(transport.get_protocol(), early())
-        return await starting
+        if not starting.done():
+            if transport.is_closing():  # the end was reported to the protocol before TLS
+                raise ConnectionResetError
+            _feed(transport.get_protocol(), early())
+        async with asyncio.timeout(seconds_max):
+            return await starting
     except (OSError, RuntimeError):  # includes errors of TLS and time-outs
         transport.abort()
         return None

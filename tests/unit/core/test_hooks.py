@@ -1,5 +1,6 @@
 """Hooks without a protocol: order, timeouts, refusals, and messages that stay on the batch path."""
 
+import contextlib
 import dataclasses
 
 import pytest
@@ -393,6 +394,31 @@ def test_rules_that_change_while_hooks_watch_hold_at_once() -> None:
     table = broker.permits(session)
     assert table is not None
     assert not any(table)
+
+
+def test_clients_that_go_on_while_forbidden_hooks_are_removed_may_unregister_others(
+    bench: Bench,
+) -> None:
+    """Once broken: the reload ended with a KeyError, and revoked nothing else."""
+    principal = Principal("guard")
+    guard = FakeMiddleware(bench.open("guard", principal=principal))
+    bench.hooks.register(bench.hook("first", strategy=GO_ON, middleware=guard))
+    second = bench.hook("second", kind=EventKind.SUBSCRIBE, middleware=guard)
+    bench.hooks.register(second)
+    chain, _ = bench.ask()
+    verdicts: list[PeerError | None] = []
+
+    def unregister(verdict: PeerError | None) -> None:  # as a packet that was sent meanwhile does
+        verdicts.append(verdict)
+        with contextlib.suppress(InvalidHook):
+            bench.hooks.unregister(guard.session, "second")
+
+    chain.then = unregister
+    principal.set_rules([], default=False)
+    assert bench.hooks.remove_forbidden() == {guard.session}
+    assert verdicts == [None]
+    assert len(bench.hooks) == 0
+    assert not bench.hooks.watched
 
 
 # --- Hooks that outlive their connection ----------------------------------------------------------

@@ -24,6 +24,25 @@ def test_the_system_looks_for_peers_that_vanish(run: Run) -> None:
     checked(run, Echo, check)
 
 
+def test_a_peer_whose_socket_is_closed_has_left(run: Run) -> None:
+    """Once broken: TLS reports the end later, and a check in between raised ValueError."""
+
+    class ClosedTransport:
+        def get_extra_info(self, _name: str) -> socket.socket:
+            made = socket.socket()
+            made.close()
+            return made
+
+    async def check(owner: Streams, _reader: Any, _writer: Any) -> None:
+        link = owner.links[0]
+        assert not link.has_left
+        made, link._transport = link._transport, ClosedTransport()
+        assert link.has_left
+        link._transport = made
+
+    checked(run, Echo, check)
+
+
 def test_a_closing_peer_that_reads_nothing_is_cut_off(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,6 +23,7 @@ from typing import Final, cast
 import structlog
 import uvloop
 
+from penstock.errors import AuthenticationFailed
 from penstock.flight.errors import BadRequest, with_failure
 from penstock.limits import (
     FLIGHT_ARRIVING_BYTES_MAX,
@@ -43,6 +44,7 @@ from penstock.server.flight.http2 import (
 )
 from penstock.transport.certificate_names import certificate_names
 from penstock.transport.links import next_connection_number, peer_host, peer_name
+from penstock.transport.tls_handshake import TlsHandshake
 
 __all__ = ["FlightFront"]
 
@@ -52,6 +54,7 @@ _RESOURCE_EXHAUSTED: Final = 8
 _TICK_SECONDS: Final = 0.5
 _LINGER_SECONDS: Final = 2.0
 _PEER: Final = "unix-abstract:"
+_TOO_MANY: Final = "too many connections"
 
 
 class _Arriving:
@@ -85,6 +88,7 @@ class FlightFront:
         self.connections: dict[str, _Connection] = {}
         self.addresses: Counter[str] = Counter()
         self.count = 0
+        self._handshakes: set[TlsHandshake] = set()
         self._context = context
         self._loop = uvloop.new_event_loop()
         self._server: asyncio.AbstractServer | None = None
@@ -103,10 +107,14 @@ class FlightFront:
                 self._loop.call_soon_threadsafe(connection.trust)
 
     def client_of(self, peer: str) -> KnownPeer:
-        """Return the client of a call, one without an address if it is gone."""
+        """Return the client of a call; raise AuthenticationFailed if it is gone.
+
+        Without its address it could have the rights of another principal, and its wrong tokens
+        would count for clients of socket files.
+        """
         connection = self.connections.get(peer)
         if connection is None:
-            return KnownPeer("")
+            raise AuthenticationFailed("call", "the client has left")
         return KnownPeer(connection.address, connection.certificate_names)
 
     def name_of(self, peer: str) -> str:
@@ -144,15 +152,45 @@ class FlightFront:
             self._loop.close()
 
     async def _start(self, listening: socket.socket) -> None:
-        secure = self._context is not None
-        self._server = await self._loop.create_server(
-            lambda: _Connection(self),
-            sock=listening,
-            ssl=self._context,
-            ssl_handshake_timeout=FLIGHT_FIRST_SECONDS_MAX if secure else None,
-            backlog=256,
-        )
+        self._server = await self._loop.create_server(self._accept, sock=listening, backlog=256)
         self._loop.call_later(_TICK_SECONDS, self._tick)
+
+    def _accept(self) -> asyncio.BaseProtocol:
+        if self._context is None:
+            return _Connection(self)
+        return TlsHandshake(
+            self, lambda: _Connection(self), self._context, seconds_max=FLIGHT_FIRST_SECONDS_MAX
+        )
+
+    def handshake_begun(self, handshake: TlsHandshake) -> bool:
+        """See transport.tls_handshake.TlsHandshakeOwner."""
+        if not self.enter(handshake.host):
+            self.leave(handshake.host)
+            log.info("connection refused", peer=handshake.host, reason=_TOO_MANY)
+            return False
+        self._handshakes.add(handshake)
+        return True
+
+    def handshake_ended(self, handshake: TlsHandshake) -> None:
+        """See transport.tls_handshake.TlsHandshakeOwner."""
+        self._handshakes.discard(handshake)
+        self.leave(handshake.host)
+
+    def enter(self, address: str) -> bool:
+        """Count a connection; return False if there are too many."""
+        self.count += 1
+        self.addresses[address] += 1
+        return (
+            self.count <= FLIGHT_CONNECTIONS_MAX
+            and self.addresses[address] <= FLIGHT_CONNECTIONS_PER_ADDRESS_MAX
+        )
+
+    def leave(self, address: str) -> None:
+        """Count the end of a connection."""
+        self.count -= 1
+        self.addresses[address] -= 1
+        if not self.addresses[address]:
+            del self.addresses[address]
 
     def _tick(self) -> None:
         now = time.monotonic()
@@ -169,6 +207,8 @@ class FlightFront:
     def _stop(self) -> None:
         if self._server is not None:
             self._server.close()
+        for handshake in list(self._handshakes):
+            handshake.abort()
         for connection in list(self.connections.values()):
             connection.cut("")
         self._loop.call_later(0.05, self._loop.stop)
@@ -210,14 +250,8 @@ class _Connection(asyncio.Protocol):
         self.address = peer_host(client)
         self.name = peer_name(client)
         self.certificate_names = certificate_names(client)
-        front = self.front
-        front.count += 1
-        front.addresses[self.address] += 1
-        if (
-            front.count > FLIGHT_CONNECTIONS_MAX
-            or front.addresses[self.address] > FLIGHT_CONNECTIONS_PER_ADDRESS_MAX
-        ):
-            self.cut("too many connections")
+        if not self.front.enter(self.address):
+            self.cut(_TOO_MANY)
             return
         client.set_write_buffer_limits(high=FLIGHT_RELAY_BYTES)
         self._opening = asyncio.get_running_loop().create_task(self._open())
@@ -231,7 +265,12 @@ class _Connection(asyncio.Protocol):
             self.front.connections[self.peer] = self
             loop = asyncio.get_running_loop()
             await loop.sock_connect(own, str(self.front.target))
-            await loop.create_unix_connection(lambda: _ServerSide(self), sock=own)
+            try:
+                await loop.create_unix_connection(lambda: _ServerSide(self), sock=own)
+            finally:
+                # The transport closes the descriptor. If it is aborted while it is opened, uvloop
+                # leaves it to `own` as well: closed twice, it could be that of a file or client.
+                own.detach()
         except OSError as error:
             own.close()
             self.cut(f"the service does not answer: {error}")
@@ -260,11 +299,10 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, _error: Exception | None) -> None:
         """Forget the connection."""
+        if self.client is None:
+            return  # lost at the end of its TLS handshake
         front = self.front
-        front.count -= 1
-        front.addresses[self.address] -= 1
-        if not front.addresses[self.address]:
-            del front.addresses[self.address]
+        front.leave(self.address)
         if front.connections.get(self.peer) is self:
             del front.connections[self.peer]
         self._settle(0)
