@@ -474,6 +474,7 @@ def test_middleware_judges_what_is_published_over_http(broker: HttpBroker) -> No
             )
             asking.start()
             call = guard.forwarded()
+            assert (call.kind, call.payload) == (1, b"x"), "text stays text"
             guard.answer(call, error, b"not today" if error else b"")
             asking.join(5)
         assert [status for status, _ in answers] == [200, 403]

@@ -45,6 +45,45 @@ def test_a_segment_that_was_cut_since_it_was_planned_is_damage(tmp_path: Path) -
     assert [(each.offset, each.resumes_at) for each in told] == [(4, 8)]
 
 
+def test_a_damaged_row_group_is_not_read_where_it_is_the_first(tmp_path: Path) -> None:
+    with WrittenLog(tmp_path) as log:
+        log.put_many(3, rows=2)
+    view = LogView(tmp_path)
+    place = view.catalog.place(0, view.end)
+    flip(place.path, place.entry.position + place.entry.size - 8)
+    with pytest.raises(LogDamaged):
+        offsets(view)
+    told: list[LogDamaged] = []
+    assert offsets(view, damaged=told) == [2, 3, 4, 5]
+    assert [(each.offset, each.resumes_at) for each in told] == [(0, 2)]
+
+
+def test_good_row_groups_are_read_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with WrittenLog(tmp_path) as log:
+        log.put_many(3, rows=2)
+    view = LogView(tmp_path)
+    monkeypatch.delattr("penstock.storage.arrow.read.pieces.walk")
+    assert offsets(view) == list(range(6)), "without the slow path for damage"
+
+
+def test_a_piece_ends_at_its_end_behind_damage_too(tmp_path: Path) -> None:
+    with WrittenLog(tmp_path) as log:
+        log.put_many(4, rows=2)
+    view = LogView(tmp_path)
+    place = view.catalog.place(0, view.end)
+    flip(place.path, place.entry.position + place.entry.size - 8)
+    ((piece,),) = cut(plan(view.catalog, 0, view.end, Selection()), 1)
+    batches = read_pieces(
+        view.folder,
+        [piece._replace(end_offset=4)],
+        first=0,
+        last=view.end,
+        columns=COLUMNS,
+        damaged=lambda _: None,
+    )
+    assert [batch.column("offset").to_pylist() for batch in batches] == [[2, 3]]
+
+
 def test_row_groups_on_both_sides_of_damage_are_two_spans(tmp_path: Path) -> None:
     with WrittenLog(tmp_path) as log:
         log.put_many(6, rows=2)

@@ -220,6 +220,8 @@ def test_while_paused_nothing_is_taken(run: Run) -> None:
             assert owner.handlers[0].taken == b"ab"
             link.resume()
             assert await receive(peer, 4) == b"cdef"
+            await peer.send(b"gh")
+            assert await receive(peer, 2) == b"gh", "it goes on after a pause"
 
     run(check())
 
