@@ -4,8 +4,19 @@ import pyarrow as pa
 import pytest
 
 from penstock.flight.errors import BadRows
+from penstock.limits import SINK_EXPANDED_BYTES_MAX
 from penstock.server.flight.rows import RowCheck, check_columns
 from tests.support.flight import rows
+
+
+def test_a_dictionary_may_not_expand_to_far_more_than_it_has() -> None:
+    value = bytes(1 << 20)
+    count = SINK_EXPANDED_BYTES_MAX // len(value) + 1
+    column = pa.DictionaryArray.from_arrays(pa.array([0] * count, pa.int32()), pa.array([value]))
+    with pytest.raises(BadRows, match="expanded"):
+        RowCheck(lambda _: None).rows(
+            pa.record_batch({"topic": pa.array(["t"] * count), "value": column})
+        )
 
 
 def test_the_right_to_a_topic_is_checked_once() -> None:
