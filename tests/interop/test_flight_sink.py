@@ -25,6 +25,8 @@ from penstock.protocols import PROTOCOLS, Protocol
 from penstock.protocols.fleximq import FLEXIMQ
 from penstock.protocols.lamamq import LAMAMQ
 from penstock.protocols.rheos2 import RHEOS2
+from penstock.server.flight.rows import RowCheck
+from penstock.server.flight.sink_files import Publishing, SinkFiles, Task, WriterState
 from penstock.storage.options import DurabilityRules, LogOptions
 from tests.crash.faults import FaultyFiles, KeepingBroker
 from tests.support.flight import rows, serve_tables, table
@@ -341,6 +343,19 @@ def test_an_epoch_that_the_disk_refused_is_finished_when_it_works_again(tmp_path
         live.until(lambda: not live.refuses)
         assert client.publish_epoch("w", 0, [0]).rows == len(sent)
         assert values(client) == sent
+
+
+def test_an_epoch_that_a_crash_interrupted_is_finished_at_the_start(
+    live: LiveBroker, tmp_path: Path
+) -> None:
+    files = SinkFiles(tmp_path)
+    files.save(WriterState("w", "owner"))
+    path, _ = files.write("w", [RowCheck(lambda _: None).rows(rows([b"x", b"y"]))])
+    files.keep("w", Task(0, 0), path)
+    files.save(WriterState("w", "owner", publishing=Publishing(0, [0], start=0)))
+    with FlightClient(serve_tables(live, tmp_path)) as client:
+        live.until(lambda: not staged(tmp_path))
+        assert values(client) == [b"x", b"y"]
 
 
 def test_history_brings_rows_as_they_were_brought_live(

@@ -204,15 +204,17 @@ def test_what_the_broker_says_in_place_of_another_is_no_answer(spark: SparkSessi
         request(0, "1001", 1, 0), reply(1, "1001", 1, 30_000, by="1", status=504),
         request(2, "1001", 2, 0), reply(3, "1001", 2, 2),
         request(4, "1001", 3, 0, to="1"), reply(5, "1001", 3, 4, by="1", status=404),
+        {**request(6, "1001", 4, 0), "headers": routed("", "/p")[1:]}, reply(7, "1001", 4, 3, by="1"),
     ]  # fmt: skip
     pairs = gold.exchanges(frame(spark, given)).persist()
     assert rows(pairs, "correlation", "target", "replier", "status") == [
         ("1", "1000", "1", 504), ("2", "1000", "1000", 200), ("3", "1", "1", 404),
+        ("4", None, "1", 200),
     ]  # fmt: skip
     (row,) = gold.latency(
         pairs, window_seconds=60, unanswered_seconds=3600, now=moved(30_000)
     ).collect()
-    assert (row.requests, row.replies, row.unanswered) == (3, 2, 1)
+    assert (row.requests, row.replies, row.unanswered) == (4, 3, 1)
     assert round(row.p50_ms, 6) == 3.0
     pairs.unpersist()
 

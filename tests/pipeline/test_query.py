@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.pipeline.errors import QueryFailed
+from penstock.pipeline.errors import QueryFailed, reason_of
 from penstock.pipeline.query import run_query
 from tests.support.written_log import WrittenLog, message
 
@@ -29,6 +29,13 @@ def rows(spark: SparkSession, source: dict[str, str], text: str) -> list[tuple[A
         return [tuple(row) for row in run_query(spark, text, tables={}, source=source).collect()]
     finally:
         assert [table.name for table in spark.catalog.listTables()] == before
+
+
+def test_the_reason_of_an_error_is_its_last_penstock_error() -> None:
+    text = "Job aborted.\n\npenstock.errors.LogError: the cause.\npenstock.errors.LogError: the end. \n"
+    assert reason_of(RuntimeError(text)) == "the end"
+    assert reason_of(RuntimeError("\nJob aborted.\nat line 1")) == "Job aborted"
+    assert reason_of(RuntimeError()) == "RuntimeError"
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,9 @@ from tools.mutate.__main__ import (
     SOURCE,
     TESTS,
     diff_of,
+    is_in,
     load_equivalent,
+    modules,
     report,
     selected,
 )
@@ -194,3 +196,11 @@ def test_every_equivalent_fault_exists_and_has_a_reason() -> None:
 def test_the_test_folders_exist() -> None:
     for name in TESTS:
         assert (ROOT / name).exists(), name
+
+
+def test_folders_can_be_left_out() -> None:
+    assert is_in(Path("spark/source.py"), ["spark"])
+    assert not is_in(Path("server/spark.py"), ["spark", "pipeline"])
+    left = {each.relative_to(ROOT).parts[1] for each in modules(["spark", "pipeline", "interop"])}
+    assert {"spark", "pipeline", "interop"}.isdisjoint(left)
+    assert {"unit", "conformance"} <= left

@@ -7,9 +7,10 @@ time. Faults that change nothing are listed in `equivalent.toml`, each with the 
 import argparse
 import random
 import sys
+import time
 import tomllib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -95,13 +96,18 @@ def load_equivalent() -> dict[tuple[str, str], str]:
     return {(each["file"], each["diff"].strip("\n")): each["reason"] for each in listed}
 
 
-def modules() -> list[Path]:
-    """Return the test modules that are used."""
+def modules(without: Collection[str] = ()) -> list[Path]:
+    """Return the test modules that are used, except those in folders of `without`."""
     found: list[Path] = []
     for name in TESTS:
         place = ROOT / name
         found += [place] if place.is_file() else sorted(place.rglob("test_*.py"))
-    return found
+    return [each for each in found if not is_in(each.relative_to(ROOT), without)]
+
+
+def is_in(path: Path, folders: Collection[str]) -> bool:
+    """Return whether a file is in a folder with one of some names, at any level."""
+    return not set(path.parts[:-1]).isdisjoint(folders)
 
 
 def sample(count: int, seed: int, only: str | None) -> list[Mutation]:
@@ -156,16 +162,27 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--only", help="a part of the paths of files")
+    parser.add_argument(
+        "--without",
+        nargs="*",
+        default=[],
+        help="names of folders whose faults and tests are left out of the sample, such as spark",
+    )
     parser.add_argument("--show", action="store_true", help="print the sample, run nothing")
     options = parser.parse_args(arguments)
     equivalent = load_equivalent()
     drawn = sample(options.count, options.seed, options.only)
-    chosen = [each for each in drawn if (str(each.path), diff_of(each)) not in equivalent]
+    kept = [each for each in drawn if not is_in(each.path, options.without)]
+    chosen = [each for each in kept if (str(each.path), diff_of(each)) not in equivalent]
     if options.show:
         for each in chosen:
             print(f"{each.path}:{each.line} ({each.operator})\n{diff_of(each)}")
         return 0
-    record = recording.load(ROOT, SOURCE, modules(), ROOT / ".mutate", workers=options.workers)
+    begun = time.monotonic()
+    record = recording.load(
+        ROOT, SOURCE, modules(options.without), ROOT / ".mutate", workers=options.workers
+    )
+    print(f"loaded the record of tests in {time.monotonic() - begun:.0f} s", flush=True)
     record.imported = recording.imported_lines(ROOT, SOURCE, FOLDERS)
     preload()
     runs = []
@@ -187,7 +204,9 @@ def main(arguments: Sequence[str]) -> int:
             f"{state} ({result.seconds:.1f} s)",
             flush=True,
         )
-    return 0 if report(results, len(drawn) - len(chosen)) else 1
+    if len(kept) < len(drawn):
+        print(f"\n{len(drawn) - len(kept)} faults not tried: {', '.join(options.without)} left out")
+    return 0 if report(results, len(kept) - len(chosen)) else 1
 
 
 if __name__ == "__main__":

@@ -211,6 +211,18 @@ def test_a_client_with_too_many_answers_waiting_is_not_read() -> None:
     assert desk.link.read() == half + half + b"z"
 
 
+def test_a_client_is_read_again_while_a_few_answers_wait() -> None:
+    desk = Desk()
+    most = bytes(ANSWERS_WAITING_BYTES_MAX)
+    receipt = desk.publish()
+    desk.acknowledge(receipt, most)
+    desk.acknowledge(receipt._replace(commit=receipt.commit + 1), b"later")
+    assert desk.link.paused
+    desk.log.commit()
+    assert not desk.link.paused
+    assert desk.link.read() == most
+
+
 def test_publishers_wait_while_the_log_is_crowded() -> None:
     desk = Desk()
     other = desk.join()

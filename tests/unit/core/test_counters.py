@@ -11,6 +11,7 @@ from penstock.protocols.herald import HERALD
 from penstock.storage.memory import MemoryLog
 from tests.support.fakes import FakeClock, RecordingLink
 from tests.support.herald_bytes import publish
+from tests.unit.core.test_catch_up import Desk
 
 
 def scanned(topics: TopicTable, *channels: int) -> Batch:
@@ -69,3 +70,22 @@ def test_a_client_that_is_cut_off_counts_once() -> None:
         {HERALD: 1},
         {HERALD: 5},
     )
+
+
+def test_bytes_and_topics_are_counted_live_and_from_the_log() -> None:
+    desk = Desk()
+    live, late = desk.join("#"), desk.join()
+    desk.send("ab cde")
+    desk.log.commit()
+    assert desk.broker.resume(late.session, "#", 0)
+    desk.log.answer_all()
+    size = len(live.link.read())
+    assert size > len("abcde")
+    assert len(late.link.read()) == live.session.bytes_sent == late.session.bytes_sent == size
+    counters = desk.broker.counters
+    assert (counters.messages_sent[HERALD], counters.bytes_sent[HERALD]) == (4, 2 * size)
+    desk.broker.send(live.session, b"head", 1, payload=b"payload")
+    assert live.session.bytes_sent == size + len(b"headpayload")
+    identifier = desk.broker.topics.find("channel/1")
+    assert identifier is not None
+    assert desk.broker.topic_counts.of(identifier)[:3] == (2, 5, 1)

@@ -18,6 +18,7 @@ from penstock.errors import (
     NotAllowed,
     PeerError,
 )
+from penstock.limits import HOOK_TIMEOUT_MS_DEFAULT
 from penstock.middleware import HookStrategy
 from penstock.protocols import Protocol
 from penstock.protocols.herald import HERALD
@@ -126,6 +127,11 @@ def test_without_hooks_everything_passes_at_once(bench: Bench) -> None:
     chain, verdicts = bench.ask()
     assert chain.settled
     assert verdicts == [None]
+
+
+def test_a_hook_has_the_default_timeout(bench: Bench) -> None:
+    hook = Hook("h", bench.middleware, kind=EventKind.PUSH, strategy=WAIT)
+    assert hook.timeout_seconds == HOOK_TIMEOUT_MS_DEFAULT / 1000
 
 
 def test_hooks_are_asked_by_priority_then_by_registration(bench: Bench) -> None:

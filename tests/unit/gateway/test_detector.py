@@ -3,9 +3,11 @@
 import pytest
 
 from penstock.core.broker import Broker
+from penstock.gateway.base import Gateway
 from penstock.gateway.detector import ProtocolDetector, handler_for
 from penstock.gateway.herald import HeraldGateway
 from penstock.gateway.options import GatewayOptions
+from penstock.protocols import PROTOCOLS, Protocol
 from penstock.protocols.herald import HERALD
 from penstock.storage.memory import MemoryLog
 from tests.support.fakes import FakeClock, RecordingLink
@@ -45,7 +47,17 @@ def test_the_gateway_replaces_the_detector_when_the_protocol_is_known() -> None:
 
 
 def test_a_listener_of_one_protocol_needs_no_detector() -> None:
-    assert isinstance(Connection(PINNED).link.handler, HeraldGateway)
+    gateway = Connection(PINNED).link.handler
+    assert isinstance(gateway, HeraldGateway)
+    assert gateway.order == "little"
+
+
+@pytest.mark.parametrize("protocol", [each for each in PROTOCOLS if len(each.orders) == 1])
+def test_a_protocol_of_one_byte_order_needs_no_detector(protocol: Protocol) -> None:
+    options = GatewayOptions(handshake_seconds_max=5, protocol=protocol)
+    gateway = Connection(options).link.handler
+    assert isinstance(gateway, Gateway)
+    assert gateway.order == protocol.orders[0]
 
 
 @pytest.mark.parametrize("options", [DETECT, PINNED])

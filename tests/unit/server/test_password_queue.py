@@ -113,3 +113,18 @@ def test_the_limits_refuse_and_the_longest_queue_makes_room() -> None:
         assert refused == [3]
 
     run(body, waiting_max=6, waiting_per_host_max=4)
+
+
+def test_the_address_with_the_longest_queue_displaces_no_password() -> None:
+    async def body(made: Verifications) -> None:
+        running = [made.submit("192.0.2.9") for _ in range(VERIFICATIONS_AT_ONCE_MAX)]
+        await asyncio.sleep(0)
+        waiting = [made.submit(host) for host in ("192.0.2.1", "192.0.2.1", "192.0.2.2")]
+        await asyncio.sleep(0)
+        with pytest.raises(AuthenticationFailed) as caught:
+            await asyncio.wait_for(made.submit("192.0.2.1"), 2)
+        assert caught.value.reason == "too many wait for theirs"
+        made.released.set()
+        assert await asyncio.gather(*running, *waiting) == [True] * len(running + waiting)
+
+    run(body, waiting_max=3, waiting_per_host_max=10)

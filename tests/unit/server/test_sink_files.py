@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.flight.errors import StagedRowsDamaged, StagingFull
+from penstock.limits import BLOCK_BYTES_MAX
 from penstock.server.flight import sink_files
 from penstock.server.flight.rows import RowCheck
 from penstock.server.flight.sink_files import SinkFiles, Task, WriterState
@@ -86,3 +87,13 @@ def test_rows_that_an_earlier_version_staged_are_read(tmp_path: Path) -> None:
     with pa.OSFile(str(path), "wb") as out, pa.ipc.new_stream(out, ROWS_SCHEMA) as stream:
         stream.write_batch(staged_rows())
     assert [len(each) for each in files.read("w", TASK)] == [3]
+
+
+def test_small_batches_are_staged_together_up_to_the_size_of_a_block(tmp_path: Path) -> None:
+    files, _ = new_files(tmp_path)
+    check = RowCheck(lambda _: None)
+    small = [check.rows(rows([bytes(BLOCK_BYTES_MAX // 2)])) for _ in range(4)]
+    path, count = files.write("w", small)
+    files.keep("w", TASK, path)
+    assert count == 4
+    assert [len(each) for each in files.read("w", TASK)] == [2, 2]

@@ -171,6 +171,31 @@ def test_bounds_are_cheap(tmp_path: Path) -> None:
         assert sorted(took)[len(took) // 2] < 1_000_000
 
 
+def test_a_watermark_that_is_read_leaves_no_file_open(tmp_path: Path) -> None:
+    Watermark(tmp_path, 7).close()
+    read_watermark(tmp_path)
+    before = sum(1 for _ in Path("/proc/self/fd").iterdir())
+    assert read_watermark(tmp_path) == 7
+    assert sum(1 for _ in Path("/proc/self/fd").iterdir()) == before
+
+
+@pytest.mark.parametrize("watermark", [True, False])
+def test_a_log_that_did_not_grow_is_not_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, watermark: bool
+) -> None:
+    with WrittenLog(tmp_path) as written:
+        written.put_many(2)
+        if not watermark:
+            (written.folder / WATERMARK).unlink()
+        follower = LogFollower(tmp_path)
+        bounds = follower.bounds()
+        with monkeypatch.context() as patch:
+            patch.delattr("penstock.storage.arrow.read.follow.walk")
+            assert follower.bounds() == bounds
+        written.put_many(1)
+        assert follower.bounds() > bounds
+
+
 def test_a_folder_without_a_log_is_named(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "none"):
         with pytest.raises(CannotRead, match=str(folder)):

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import LogDamaged
+from penstock.errors import LogDamaged, OffsetPastEnd
 from penstock.ports import PartitionRange
 from penstock.ports.selection import Selection
 from penstock.storage.arrow.format.damage import Fault
 from penstock.storage.arrow.format.file_names import partition_folder
 from penstock.storage.arrow.format.log_state import LogState
+from penstock.storage.arrow.format.segment import BadRowGroup, parse_row_group
 from penstock.storage.arrow.read.browse import LogView, find_log
 from penstock.storage.arrow.read.follow import LogFollower
 from penstock.storage.arrow.read.pieces import cut, plan, read_pieces
@@ -43,6 +44,68 @@ def test_a_segment_that_was_cut_since_it_was_planned_is_damage(tmp_path: Path) -
     told: list[LogDamaged] = []
     assert offsets(view, damaged=told) == [0, 1, 2, 3]
     assert [(each.offset, each.resumes_at) for each in told] == [(4, 8)]
+
+
+def test_a_damaged_row_group_is_not_read_where_it_is_the_first(tmp_path: Path) -> None:
+    with WrittenLog(tmp_path) as log:
+        log.put_many(3, rows=2)
+    view = LogView(tmp_path)
+    place = view.catalog.place(0, view.end)
+    flip(place.path, place.entry.position + place.entry.size - 8)
+    with pytest.raises(LogDamaged):
+        offsets(view)
+    told: list[LogDamaged] = []
+    assert offsets(view, damaged=told) == [2, 3, 4, 5]
+    assert [(each.offset, each.resumes_at) for each in told] == [(0, 2)]
+
+
+def test_good_row_groups_are_read_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with WrittenLog(tmp_path) as log:
+        log.put_many(3, rows=2)
+    view = LogView(tmp_path)
+    monkeypatch.delattr("penstock.storage.arrow.read.pieces.walk")
+    assert offsets(view) == list(range(6)), "without the slow path for damage"
+
+
+def test_a_piece_ends_at_its_end_behind_damage_too(tmp_path: Path) -> None:
+    with WrittenLog(tmp_path) as log:
+        log.put_many(4, rows=2)
+    view = LogView(tmp_path)
+    place = view.catalog.place(0, view.end)
+    flip(place.path, place.entry.position + place.entry.size - 8)
+    ((piece,),) = cut(plan(view.catalog, 0, view.end, Selection()), 1)
+    batches = read_pieces(
+        view.folder,
+        [piece._replace(end_offset=4)],
+        first=0,
+        last=view.end,
+        columns=COLUMNS,
+        damaged=lambda _: None,
+    )
+    assert [batch.column("offset").to_pylist() for batch in batches] == [[2, 3]]
+
+
+def test_an_offset_at_the_end_has_no_place(tmp_path: Path) -> None:
+    with WrittenLog(tmp_path) as log:
+        log.put_many(2, rows=2)
+    catalog = LogView(tmp_path).catalog
+    assert catalog.place(1, 2).entry.base_offset == 0
+    for end in (1, 2):  # inside a row group, and between two
+        with pytest.raises(OffsetPastEnd):
+            catalog.place(end, end)
+
+
+@pytest.mark.parametrize("position", [0, 3, 4])
+def test_a_row_group_without_its_prefix_is_none(tmp_path: Path, position: int) -> None:
+    with WrittenLog(tmp_path) as log:
+        log.put_many(1, rows=2)
+    place = LogView(tmp_path).catalog.place(0, 2)
+    data = bytearray(place.path.read_bytes())
+    start = place.entry.position
+    assert parse_row_group(memoryview(data), start).count == 2
+    data[start + position] ^= 1
+    with pytest.raises(BadRowGroup):
+        parse_row_group(memoryview(data), start)
 
 
 def test_row_groups_on_both_sides_of_damage_are_two_spans(tmp_path: Path) -> None:

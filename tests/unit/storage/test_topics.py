@@ -9,6 +9,7 @@ import pytest
 from penstock.storage.arrow.format.file_names import JOURNAL
 from penstock.storage.arrow.write.topic_journal import TopicJournal, read_topics
 from penstock.storage.files import Files
+from tests.crash.faults import FaultyFiles
 from tests.support.recorded_files import FailingFiles, RecordedFiles
 from tests.unit.storage.sample import FOLDER
 
@@ -110,6 +111,17 @@ def test_what_could_not_be_written_is_written_anew(failing: FailingFiles, tmp_pa
     found = read_topics(Files(), tmp_path)
     assert [name for name, _ in found.names] == ["first", "second", "third", "fourth"]
     assert (found.bad_lines, found.torn) == (0, 0)
+
+
+def test_a_journal_that_was_not_synced_is_synced_when_it_is_loaded(tmp_path: Path) -> None:
+    made = journal(Files(), tmp_path)
+    made.add("first", b"")
+    made.write(sync=False)
+    made.close()
+    files = FaultyFiles()
+    journal(files, tmp_path).close()
+    assert ("sync", JOURNAL) in files.operations
+    assert files.operations[-1][0] == "sync folder"
 
 
 # --- Owners and deletion --------------------------------------------------------------------------

@@ -71,6 +71,23 @@ def test_only_its_user_may_connect_unless_told_otherwise(run: Run, folder: Path)
         os.umask(old)
 
 
+def test_no_other_user_may_connect_before_the_mode_is_set(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "chmod", lambda *_: None)  # the moment before it
+
+    async def check() -> None:
+        claimed = await claim_path(folder / "a")
+        assert mode_of(folder / "a") == 0o600
+        claimed.socket.close()
+
+    old = os.umask(0)
+    try:
+        run(check())
+    finally:
+        os.umask(old)
+
+
 def test_the_last_missing_directory_is_made(run: Run, folder: Path) -> None:
     async def check() -> None:
         claimed = await claim_path(folder / "app" / "a.sock")
@@ -78,6 +95,22 @@ def test_the_last_missing_directory_is_made(run: Run, folder: Path) -> None:
         assert (folder / "app" / "a.sock").is_socket()
 
     run(check())
+
+
+@pytest.mark.parametrize(("mode", "directory"), [(0o600, 0o700), (0o660, 0o755), (0o666, 0o755)])
+def test_other_users_enter_the_directory_only_if_they_may_connect(
+    run: Run, folder: Path, mode: int, directory: int
+) -> None:
+    async def check() -> None:
+        claimed = await claim_path(folder / "app" / "a.sock", mode=mode)
+        claimed.socket.close()
+        assert mode_of(folder / "app") == directory
+
+    old = os.umask(0o077)
+    try:
+        run(check())
+    finally:
+        os.umask(old)
 
 
 def test_directories_above_the_last_are_not_made(run: Run, folder: Path) -> None:

@@ -2,10 +2,12 @@
 
 import ast
 import asyncio
+import contextlib
 import itertools
 import os
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +80,15 @@ def alive(pid: int) -> bool:
     except FileNotFoundError:
         return False
     return state != "Z"
+
+
+def pipes() -> set[str]:
+    """Return the pipes that this process has open."""
+    found = set()
+    for each in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            found.add(str(each.readlink()))
+    return {each for each in found if each.startswith("pipe:")}
 
 
 def pid_of(link: Any) -> int:
@@ -354,6 +365,55 @@ def test_a_handler_that_breaks_kills_its_program_alone(run: Run) -> None:
         await asyncio.gather(breaking.stop(seconds_max=1), working.stop(seconds_max=1))
         assert not bad.links
         assert not good.links
+
+    run(check())
+
+
+def test_a_handler_that_breaks_at_the_end_of_output_is_reported(run: Run) -> None:
+    class BrokenEnd(Keeper):
+        def ended(self) -> None:
+            raise RuntimeError("an end too many")
+
+    async def check() -> None:
+        owner = Programs(BrokenEnd)
+        source = "import os, signal; os.close(1); signal.pause()"
+        made = supervisor(owner, python(source), restart_seconds_min=20)
+        await until(lambda: owner.handlers and owner.handlers[0].lost_for)
+        assert [str(each) for each in owner.failures] == ["an end too many"]
+        assert "code -9" in owner.handlers[0].lost_for[0]
+        await made.stop(seconds_max=1)
+
+    run(check())
+
+
+def test_a_program_that_has_exited_is_not_killed(run: Run) -> None:
+    async def check() -> None:
+        owner = Programs(Keeper)
+        made = supervisor(owner, python("import os; os.read(0, 1)"), restart_seconds_min=20)
+        await until(lambda: owner.links)
+        link = owner.links[0]
+        link.close()
+        await until(lambda: owner.handlers[0].lost_for)
+        link.abort()  # another process group may have its number by now
+        await made.stop(seconds_max=1)
+
+    run(check())
+
+
+def test_the_pipes_of_a_program_that_exits_at_once_are_closed(run: Run) -> None:
+    def slow_handler(link: Any) -> Keeper:
+        asyncio.get_running_loop().call_soon(time.sleep, 0.2)  # the program exits meanwhile
+        return Keeper(link)
+
+    async def check() -> None:
+        owner = Programs(slow_handler)
+        before = pipes()
+        # Its child keeps standard input and standard error.
+        program = Program("child", ("sh", "-c", "sleep 4 >/dev/null <&0 & exit"))
+        made = supervisor(owner, program, restart_seconds_min=20)
+        await until(lambda: owner.handlers and owner.handlers[0].lost_for)
+        await until(lambda: pipes() <= before, 2)
+        await made.stop(seconds_max=1)
 
     run(check())
 

@@ -220,6 +220,27 @@ def test_while_paused_nothing_is_taken(run: Run) -> None:
             assert owner.handlers[0].taken == b"ab"
             link.resume()
             assert await receive(peer, 4) == b"cdef"
+            await peer.send(b"gh")
+            assert await receive(peer, 2) == b"gh", "it goes on after a pause"
+
+    run(check())
+
+
+def test_while_paused_no_more_is_read_than_a_little_ahead(run: Run) -> None:
+    async def flood(peer: ClientConnection) -> None:
+        for _ in range(64):  # more than the buffers of the system
+            await peer.send(bytes(1 << 20))
+
+    async def check() -> None:
+        owner = Owner()
+        async with endpoint(owner) as url, connect(url + "/ws", compression=None) as peer:
+            await peer.send(b"a")
+            assert await receive(peer, 1) == b"a"
+            owner.links[0].pause()
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(flood(peer), 1)
+            owner.links[0].abort()
+            peer.transport.abort()
 
     run(check())
 

@@ -1,0 +1,54 @@
+"""Rows of clients of Flight: their types, and the topics that they name."""
+
+import pyarrow as pa
+import pytest
+
+from penstock.flight.errors import BadRows
+from penstock.limits import SINK_EXPANDED_BYTES_MAX
+from penstock.server.flight.rows import RowCheck, check_columns
+from tests.support.flight import rows
+
+
+def test_a_dictionary_may_not_expand_to_far_more_than_it_has() -> None:
+    value = bytes(1 << 20)
+    count = SINK_EXPANDED_BYTES_MAX // len(value) + 1
+    column = pa.DictionaryArray.from_arrays(pa.array([0] * count, pa.int32()), pa.array([value]))
+    with pytest.raises(BadRows, match="expanded"):
+        RowCheck(lambda _: None).rows(
+            pa.record_batch({"topic": pa.array(["t"] * count), "value": column})
+        )
+
+
+def test_the_right_to_a_topic_is_checked_once() -> None:
+    checked: list[str] = []
+    check = RowCheck(checked.append)
+    for _ in range(2):
+        check.rows(rows([b"x", b"y"]))
+    assert len(checked) == len(set(checked)) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "refused"),
+    [
+        (pa.binary(), False),
+        (pa.map_(pa.string(), pa.binary()), False),
+        (pa.dictionary(pa.int32(), pa.string()), False),
+        (pa.binary_view(), True),
+        (pa.string_view(), True),
+        (pa.list_view(pa.binary()), True),
+        (pa.large_list_view(pa.binary()), True),
+        (pa.run_end_encoded(pa.int32(), pa.binary()), True),
+        (pa.dictionary(pa.int32(), pa.string_view()), True),
+        (pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary_view())])), True),
+    ],
+    ids=str,
+)
+def test_types_whose_few_bytes_have_many_rows_are_refused(
+    kind: pa.DataType, *, refused: bool
+) -> None:
+    schema = pa.schema([("topic", pa.string()), ("value", kind)])
+    if refused:
+        with pytest.raises(BadRows, match="value"):
+            check_columns(schema)
+    else:
+        check_columns(schema)
