@@ -35,6 +35,7 @@ OPTIONS: dict[Setup, dict[str, Any]] = {
     Setup.ALLOW_LIST: {"anonymous": Principal("guest", ALLOWED, default=False)},
     Setup.CHANNELS: {"anonymous": Principal("anyone", CHANNEL_RULES)},
     Setup.CREDENTIALS: {"anonymous": None},
+    Setup.KEEPALIVE: {"herald_ping_seconds": 0.25},
     Setup.NO_ECHO: {"echo": False},
     Setup.RATE: {"messages_per_second_max": 10},
     Setup.RULES: {"anonymous": Principal("guest", FORBIDDEN)},

@@ -265,7 +265,7 @@ class Broker:
             for pattern in forbidden:
                 self.unsubscribe(session, pattern)
             if forbidden or session in losers:
-                session.link.close()
+                session.end()
 
     # --- Subscriptions ----------------------------------------------------------------------------
 

@@ -1,11 +1,13 @@
 """herald clients: publishers and subscribers on channels."""
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import ClassVar, Final
 
 from penstock._kernels import herald as kernel
 from penstock.core.access import Action, Principal, authorize
 from penstock.core.sessions import Session
+from penstock.core.timers import Timer
 from penstock.errors import (
     AuthenticationFailed,
     BrokerFull,
@@ -24,16 +26,21 @@ from penstock.errors import (
     TooManySubscriptions,
     WireError,
 )
-from penstock.gateway.base import Gateway
+from penstock.gateway.base import Gateway, log
+from penstock.limits import HALF_CLOSED_PROBE_SECONDS, SILENT_INTERVALS_MAX, UDP_DATAGRAM_BYTES_MAX
 from penstock.ports import Receipt, UnprovenLink
 from penstock.protocols import Protocol
-from penstock.protocols.herald import HERALD
+from penstock.protocols.herald import HERALD, HERALD_PAYLOAD_BYTES_MAX
 from penstock.wire import herald
 from penstock.wire.herald import BrokerState, ErrorCode
+from penstock.wire.herald.packets import HEADER_BYTES
 
 __all__ = ["HeraldGateway"]
 
 _PUBLISHING: Final = frozenset({BrokerState.PUBLISHER, BrokerState.PUBLISHER_AND_SUBSCRIBER})
+_SUBSCRIBING: Final = frozenset({BrokerState.SUBSCRIBER, BrokerState.PUBLISHER_AND_SUBSCRIBER})
+_TIMESTAMP_BYTES: Final = 8
+"""A MESSAGE has a timestamp, besides the fields of its PUBLISH."""
 _LOG_FAILED: Final = ErrorCode.RATE_LIMIT_EXCEEDED
 """The error for messages that the log did not store: the only code that means "later"."""
 
@@ -48,6 +55,9 @@ class HeraldGateway(Gateway):
     _pending_channels = b""  # of a handshake, while a hook on one of them is awaited
     _resume_offsets: dict[str, int] | None = None  # by topic, of a client that reconnected
     _principal: Principal | None = None
+    _ping_timer: Timer | None = None
+    _half_closed = False
+    _probes = 0  # PINGs since the client half-closed
 
     def new_decoder(self) -> herald.Decoder:
         """See the base class."""
@@ -72,8 +82,20 @@ class HeraldGateway(Gateway):
             session.sender,
             order=self.order,
             permits=permits,
-            payload_bytes_max=self.limits["payload_bytes_max"],
+            payload_bytes_max=self._publish_bytes_max,
         )
+
+    @cached_property
+    def _publish_bytes_max(self) -> int:
+        """Largest body of a PUBLISH whose MESSAGE can be sent, over the same transport."""
+        message_bytes_max = HERALD_PAYLOAD_BYTES_MAX
+        if self._has_datagrams:
+            message_bytes_max = UDP_DATAGRAM_BYTES_MAX - HEADER_BYTES
+        return min(self.limits["payload_bytes_max"], message_bytes_max - _TIMESTAMP_BYTES)
+
+    @property
+    def _has_datagrams(self) -> bool:
+        return isinstance(self.link, UnprovenLink)
 
     def acknowledge_batch(self, session: Session, receipt: Receipt) -> None:
         """See the base class: herald has no acknowledgments."""
@@ -89,9 +111,12 @@ class HeraldGateway(Gateway):
 
     def topic_of(self, packet: herald.Packet) -> str | None:
         """See the base class."""
-        if not isinstance(packet, herald.Publish):
+        if not isinstance(packet, herald.Publish) or self._is_too_large(packet):
             return None
         return self._topic(packet.channel)
+
+    def _is_too_large(self, packet: herald.Publish) -> bool:
+        return 1 + len(packet.message) > self._publish_bytes_max
 
     def handle(self, packet: herald.Packet) -> None:
         """See the base class."""
@@ -105,6 +130,9 @@ class HeraldGateway(Gateway):
                 self._when_proven(lambda: self._subscribe(bytes((channel,))))
             case herald.Unsubscribe(channel):
                 self._when_proven(lambda: self._unsubscribe(channel))
+            case herald.Publish() if self._is_too_large(packet):
+                self.broker.counters.messages_refused[self.protocol] += 1
+                self._error(ErrorCode.MESSAGE_TOO_LARGE)
             case herald.Publish():
                 self._error(ErrorCode.CHANNEL_NOT_FOUND)
             case herald.Ping():
@@ -133,6 +161,12 @@ class HeraldGateway(Gateway):
             self._error(ErrorCode.INVALID_HANDSHAKE)
         else:
             self._error(ErrorCode.INVALID_OPCODE)
+
+    def skip_unreadable(self, error: WireError) -> bool:  # noqa: ARG002
+        """See the base class: a datagram is on its own."""
+        if self._has_datagrams:
+            self._error(ErrorCode.MALFORMED_MESSAGE)
+        return self._has_datagrams
 
     def framing_lost(self, error: WireError) -> None:
         """See the base class: a wrong magic has no answer."""
@@ -187,6 +221,11 @@ class HeraldGateway(Gateway):
         """See the base class."""
         self._refuse_handshake(ErrorCode.UNAUTHORIZED)
 
+    def answer_handshake_timeout(self) -> None:
+        """See the base class: refuse a handshake that middleware did not judge in time."""
+        if self.state not in (BrokerState.AWAITING_HANDSHAKE, BrokerState.CLOSED):
+            self._send(herald.HandshakeAck(0, ErrorCode.UNAUTHORIZED))
+
     def _refuse_handshake(self, error: ErrorCode) -> None:
         self._send(herald.HandshakeAck(0, error))
         self.close()
@@ -203,7 +242,11 @@ class HeraldGateway(Gateway):
             self.log_refused_client(error.reason)
             self._refuse_handshake(ErrorCode.UNAUTHORIZED)
         else:
+            if not self._has_datagrams:  # the UDP transport sends it itself
+                session.farewell = herald.encode(herald.Disconnect(), order=self.order)
             self._acknowledge_handshake(session, channels)
+            if self.options.herald_ping_seconds:
+                self._check_silence()
 
     def _acknowledge_handshake(self, session: Session, channels: bytes) -> None:
         self._send(herald.HandshakeAck(session.number))
@@ -228,8 +271,54 @@ class HeraldGateway(Gateway):
             channels = bytes(n for n in range(256) if self._topic(n) in offsets) + channels
             self._subscribe(channels)
 
+    # --- Keep-alive and the end -------------------------------------------------------------------
+
+    def _check_silence(self) -> None:
+        """Send PING to a silent client; end the connection of one that stays silent."""
+        self._ping_timer = None
+        if self._closed or self._half_closed or self.session is None:
+            return
+        seconds = wait = self.options.herald_ping_seconds
+        silent = self.broker.clock.monotonic() - self.received_at
+        if silent >= seconds * SILENT_INTERVALS_MAX and not self._suspended:
+            self.broker.counters.connections_failed["keep-alive timed out"] += 1
+            log.info("keep-alive timed out", connection=self.link.connection, peer=self.link.peer)
+            self.session.end()
+            return
+        if silent >= seconds:
+            self._send(herald.Ping())
+        else:
+            wait -= silent
+        self._ping_timer = self.broker.timers.after(wait, self._check_silence)
+
+    def ended(self) -> None:
+        """See the base class: a subscriber that half-closes still gets its messages."""
+        if self.state not in _SUBSCRIBING or self._closed:
+            super().ended()
+            return
+        self._half_closed = True
+        self._probe()
+
+    def _probe(self) -> None:
+        """Send PING to a client that has half-closed: a write fails once its socket is gone."""
+        if self._closed:
+            return
+        self._send(herald.Ping())
+        seconds = HALF_CLOSED_PROBE_SECONDS[min(self._probes, len(HALF_CLOSED_PROBE_SECONDS) - 1)]
+        self._probes += 1
+        self._ping_timer = self.broker.timers.after(seconds, self._probe)
+
+    def close(self) -> None:
+        """See the base class: there is no DISCONNECT if the client's own frame is the cause."""
+        if self.session is not None:
+            self.session.farewell = b""
+        super().close()
+
     def lost(self, reason: str) -> None:
         """See the base class: a client that sent no DISCONNECT may resume its subscriptions."""
+        if self._ping_timer is not None:
+            self._ping_timer.cancel()
+            self._ping_timer = None
         if self.session is not None and self.state is not BrokerState.CLOSED:
             self.broker.keep_for_resume(self.session)
         super().lost(reason)

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from penstock.conform.case import CaseCollector
+from penstock.conform.case import CaseCollector, Setup
 from penstock.conform.context import CaseContext
 from penstock.conform.herald.encoding import (
     DISCONNECT,
@@ -47,6 +47,37 @@ def messages_before_disconnect_are_delivered(context: CaseContext) -> None:
 def disconnect_is_not_answered(context: CaseContext) -> None:
     publisher(context).send(DISCONNECT + PING).expect_close()
     context.open(HeraldPeer).send(DISCONNECT).expect_close()
+
+
+@cases.profile("DISCONNECT (0x04)", "A subscriber that half-closes keeps receiving")
+def a_subscriber_that_half_closes_keeps_receiving(context: CaseContext) -> None:
+    receiver, sender = subscriber(context, CHANNEL), publisher(context)
+    receiver.half_close().expect(PING)
+    for message in (b"first", b"second"):
+        sender.send(publish(CHANNEL, message)).send(PING).expect(PONG)
+        receiver.message_among_pings(CHANNEL, message)
+
+
+@cases.profile("DISCONNECT (0x04)", "A publisher that half-closes is closed")
+def a_publisher_that_half_closes_is_closed(context: CaseContext) -> None:
+    receiver, sender = subscriber(context, CHANNEL), publisher(context)
+    sender.send(publish(CHANNEL, b"last")).half_close().expect_close()
+    receiver.message(CHANNEL, b"last")
+
+
+@cases.profile(
+    "PING (0x20)",
+    "A silent client gets PING; without an answer DISCONNECT and the end",
+    requires=Setup.KEEPALIVE,
+)
+def a_silent_client_gets_ping(context: CaseContext) -> None:
+    silent, answering = subscriber(context, CHANNEL), subscriber(context, CHANNEL)
+    for _ in range(4):
+        answering.expect(PING)
+        answering.send(PONG)
+    silent.expect(PING + PING + DISCONNECT)
+    silent.expect_close()
+    answering.expect(PING)
 
 
 @cases.profile("DISCONNECT (0x04)", "A message before DISCONNECT arrives, and then the end comes")

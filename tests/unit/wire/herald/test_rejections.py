@@ -207,6 +207,7 @@ def test_the_client_allows_exactly_these_moves() -> None:
     legal = {
         (awaiting, "HandshakeAck"): opened,
         (awaiting, "Error"): awaiting,
+        (awaiting, "Ping"): awaiting,  # proof of a UDP address
         (awaiting, "Disconnect"): closed,
         (opened, "Disconnect"): closed,
         **{(opened, name): opened for name in ("HandshakeAck", "Message", "Error", "Ping", "Pong")},
