@@ -6,6 +6,8 @@ from typing import ClassVar, Final
 
 from penstock._kernels import herald as kernel
 from penstock.core.access import Action, Principal, authorize
+from penstock.core.resumption import ClientKey, client_key
+from penstock.core.sent_positions import SentPositions
 from penstock.core.sessions import Session
 from penstock.core.timers import Timer
 from penstock.errors import (
@@ -27,15 +29,20 @@ from penstock.errors import (
     WireError,
 )
 from penstock.gateway.base import Gateway, log
-from penstock.limits import HALF_CLOSED_PROBE_SECONDS, SILENT_INTERVALS_MAX, UDP_DATAGRAM_BYTES_MAX
-from penstock.ports import Receipt, UnprovenLink
+from penstock.limits import (
+    HALF_CLOSED_PROBE_SECONDS,
+    SENT_POSITIONS_SECONDS,
+    SILENT_INTERVALS_MAX,
+    UDP_DATAGRAM_BYTES_MAX,
+)
+from penstock.ports import AcknowledgedLink, Receipt, UnprovenLink
 from penstock.protocols import Protocol
 from penstock.protocols.herald import HERALD, HERALD_PAYLOAD_BYTES_MAX
 from penstock.wire import herald
 from penstock.wire.herald import BrokerState, ErrorCode
 from penstock.wire.herald.packets import HEADER_BYTES
 
-__all__ = ["HeraldGateway"]
+__all__ = ["HeraldGateway", "HeraldSubscribers"]
 
 _PUBLISHING: Final = frozenset({BrokerState.PUBLISHER, BrokerState.PUBLISHER_AND_SUBSCRIBER})
 _SUBSCRIBING: Final = frozenset({BrokerState.SUBSCRIBER, BrokerState.PUBLISHER_AND_SUBSCRIBER})
@@ -43,6 +50,10 @@ _TIMESTAMP_BYTES: Final = 8
 """A MESSAGE has a timestamp, besides the fields of its PUBLISH."""
 _LOG_FAILED: Final = ErrorCode.RATE_LIMIT_EXCEEDED
 """The error for messages that the log did not store: the only code that means "later"."""
+
+
+class HeraldSubscribers(dict[ClientKey, "HeraldGateway"]):
+    """The connection of each subscriber that has a client id."""
 
 
 class HeraldGateway(Gateway):
@@ -58,6 +69,9 @@ class HeraldGateway(Gateway):
     _ping_timer: Timer | None = None
     _half_closed = False
     _probes = 0  # PINGs since the client half-closed
+    _key: ClientKey | None = None  # of a subscriber that may resume
+    _sent: SentPositions | None = None
+    _note_timer: Timer | None = None
 
     def new_decoder(self) -> herald.Decoder:
         """See the base class."""
@@ -264,12 +278,82 @@ class HeraldGateway(Gateway):
             action()
 
     def _resume(self, session: Session, channels: bytes) -> None:
-        """Subscribe to the channels of an earlier connection, and of the handshake."""
-        if self.session is session:
-            offsets = self.broker.resumption.take(session)
-            self._resume_offsets = offsets
-            channels = bytes(n for n in range(256) if self._topic(n) in offsets) + channels
-            self._subscribe(channels)
+        """Subscribe to the channels of the handshake; if it has none, to those of an earlier one.
+
+        An older connection of the same client that still looks alive is closed.
+        """
+        if self.session is not session:
+            return
+        self._take_over(session)
+        self._resume_offsets = offsets = self.broker.resumption.take(session)
+        channels = channels or bytes(n for n in range(256) if self._topic(n) in offsets)
+        self._subscribe(channels)
+
+    def _take_over(self, session: Session) -> None:
+        """Close the older connection of this client, if there is one; note positions from now."""
+        self._key = key = client_key(session)
+        if key is None:
+            return
+        subscribers = self.broker.shared(HeraldSubscribers)
+        older = subscribers.get(key)
+        subscribers[key] = self
+        if older is not None and older is not self:
+            older.give_way()
+        if isinstance(self.link, AcknowledgedLink):
+            self._sent = SentPositions()
+            self._note_position(seconds=SENT_POSITIONS_SECONDS[0])
+
+    def give_way(self) -> None:
+        """Close this connection: its client has another one, which gets the subscriptions."""
+        session = self.session
+        if session is None:
+            return
+        self._keep_for_resume(session)
+        self.state = BrokerState.CLOSED
+        for pattern in list(session.subscriptions):
+            self.broker.unsubscribe(session, pattern)
+        log.info("connection replaced", connection=self.link.connection, peer=self.link.peer)
+        session.say_farewell()
+        self.close()
+
+    def _note_position(self, *, seconds: float) -> None:
+        """Note which messages are written, now and again later."""
+        if self._closed or self.session is None or not self._note():
+            self._note_timer = None
+            return
+        shortest, longest = SENT_POSITIONS_SECONDS
+        messages = self.session.messages_sent
+        self._note_timer = self.broker.timers.after(
+            seconds,
+            lambda: self._note_position(
+                seconds=min(2 * seconds, longest) if self._sent_since(messages) == 0 else shortest
+            ),
+        )
+
+    def _sent_since(self, messages: int) -> int:
+        return 0 if self.session is None else self.session.messages_sent - messages
+
+    def _note(self) -> bool:
+        """Note which messages are written; return False if the client cannot resume."""
+        link, sent, session = self.link, self._sent, self.session
+        if sent is None or session is None or not isinstance(link, AcknowledgedLink):
+            return False
+        acknowledged = link.acknowledged()
+        positions = self.broker.positions(session)
+        sent.note(positions, written=link.written, acknowledged=acknowledged)
+        return True
+
+    def _keep_for_resume(self, session: Session) -> None:
+        """Store the subscriptions, from the last message whose bytes are acknowledged."""
+        link, sent = self.link, self._sent
+        if sent is None or not isinstance(link, AcknowledgedLink):
+            self.broker.keep_for_resume(session)
+            return
+        acknowledged = link.acknowledged()
+        positions = sent.acknowledged(
+            self.broker.positions(session), written=link.written, acknowledged=acknowledged
+        )
+        self.broker.keep_for_resume(session, positions)
 
     # --- Keep-alive and the end -------------------------------------------------------------------
 
@@ -297,6 +381,7 @@ class HeraldGateway(Gateway):
             super().ended()
             return
         self._half_closed = True
+        self._note()  # the socket may be gone when the connection is lost
         self._probe()
 
     def _probe(self) -> None:
@@ -316,11 +401,15 @@ class HeraldGateway(Gateway):
 
     def lost(self, reason: str) -> None:
         """See the base class: a client that sent no DISCONNECT may resume its subscriptions."""
-        if self._ping_timer is not None:
-            self._ping_timer.cancel()
-            self._ping_timer = None
+        for timer in (self._ping_timer, self._note_timer):
+            if timer is not None:
+                timer.cancel()
+        self._ping_timer = self._note_timer = None
+        subscribers = self.broker.shared(HeraldSubscribers)
+        if self._key is not None and subscribers.get(self._key) is self:
+            del subscribers[self._key]
         if self.session is not None and self.state is not BrokerState.CLOSED:
-            self.broker.keep_for_resume(self.session)
+            self._keep_for_resume(self.session)
         super().lost(reason)
 
     def _subscribe(self, channels: bytes) -> None:
@@ -356,6 +445,8 @@ class HeraldGateway(Gateway):
             self._error(ErrorCode.CHANNEL_NOT_FOUND)
         elif error is not None:
             self._error(ErrorCode.UNAUTHORIZED)
+        else:
+            self._note()
         channels, self._pending_channels = self._pending_channels, b""
         self._subscribe(channels)
 

@@ -30,9 +30,20 @@ def test_a_client_that_was_cut_off_resumes_its_subscriptions(broker: LiveBroker)
         peer.join(handshake_sub(b"\x32\x33", b"wanderer"))
     wait_until_gone(broker, "wanderer")
     with HeraldPeer(broker) as peer, publisher(broker) as sender:
-        peer.join(handshake_sub(b"\x34", b"wanderer")).settle()
+        peer.join(handshake_sub(b"", b"wanderer")).settle()
         sender.send(publish(50, b"a") + publish(51, b"b") + publish(52, b"c"))
-        assert [peer.message()[::2] for _ in range(3)] == [(50, b"a"), (51, b"b"), (52, b"c")]
+        assert [peer.message()[::2] for _ in range(2)] == [(50, b"a"), (51, b"b")]
+
+
+def test_the_channels_of_a_handshake_are_the_channels(broker: LiveBroker) -> None:
+    with HeraldPeer(broker) as peer:
+        peer.join(handshake_sub(b"\x32\x33", b"chooser"))
+    wait_until_gone(broker, "chooser")
+    with HeraldPeer(broker) as peer, publisher(broker) as sender:
+        peer.join(handshake_sub(b"\x33\x34", b"chooser")).settle()
+        sender.send(publish(50, b"a") + publish(51, b"b") + publish(52, b"c"))
+        assert [peer.message()[::2] for _ in range(2)] == [(51, b"b"), (52, b"c")]
+        peer.settle()
 
 
 def test_a_client_that_disconnected_does_not_resume(broker: LiveBroker) -> None:

@@ -8,9 +8,10 @@ from penstock.conform.herald.encoding import (
     DISCONNECT,
     PING,
     PONG,
+    handshake_sub,
     publish,
 )
-from penstock.conform.herald.peer import CHANNEL, HeraldPeer, publisher, subscriber
+from penstock.conform.herald.peer import CHANNEL, OTHER, HeraldPeer, publisher, subscriber
 
 __all__ = ["cases"]
 
@@ -78,6 +79,41 @@ def a_silent_client_gets_ping(context: CaseContext) -> None:
     silent.expect(PING + PING + DISCONNECT)
     silent.expect_close()
     answering.expect(PING)
+
+
+@cases.profile(
+    "Session Management",
+    "A client that connects again takes over; its older connection gets DISCONNECT",
+)
+def a_client_that_connects_again_takes_over(context: CaseContext) -> None:
+    client_id = context.topic()
+    sender, older, newer = (
+        publisher(context),
+        context.open(HeraldPeer),
+        context.open(HeraldPeer),
+    )
+    older.join(handshake_sub(bytes((CHANNEL,)), client_id))
+    newer.join(handshake_sub(b"", client_id))
+    older.expect(DISCONNECT)
+    older.expect_close()
+    sender.send(publish(CHANNEL, b"next"))
+    newer.message(CHANNEL, b"next")
+    newer.settle()
+
+
+@cases.profile("Session Management", "The channels of a handshake replace those of an older one")
+def the_channels_of_a_handshake_replace_older_ones(context: CaseContext) -> None:
+    client_id = context.topic()
+    sender, older, newer = (
+        publisher(context),
+        context.open(HeraldPeer),
+        context.open(HeraldPeer),
+    )
+    older.join(handshake_sub(bytes((CHANNEL,)), client_id))
+    newer.join(handshake_sub(bytes((OTHER,)), client_id))
+    sender.send(publish(CHANNEL, b"not this") + publish(OTHER, b"this"))
+    newer.message(OTHER, b"this")
+    newer.settle()
 
 
 @cases.profile("DISCONNECT (0x04)", "A message before DISCONNECT arrives, and then the end comes")
