@@ -31,6 +31,7 @@ from penstock.errors import (
 from penstock.gateway.base import Gateway, log
 from penstock.limits import (
     HALF_CLOSED_PROBE_SECONDS,
+    LINGER_SECONDS_MAX,
     SENT_POSITIONS_SECONDS,
     SILENT_INTERVALS_MAX,
     UDP_DATAGRAM_BYTES_MAX,
@@ -69,6 +70,8 @@ class HeraldGateway(Gateway):
     _ping_timer: Timer | None = None
     _half_closed = False
     _probes = 0  # PINGs since the client half-closed
+    _passed_bytes = -1  # to the system, when that was checked last
+    _passed_at = 0.0  # when it changed last
     _key: ClientKey | None = None  # of a subscriber that may resume
     _sent: SentPositions | None = None
     _note_timer: Timer | None = None
@@ -388,10 +391,22 @@ class HeraldGateway(Gateway):
         """Send PING to a client that has half-closed: a write fails once its socket is gone."""
         if self._closed:
             return
-        self._send(herald.Ping())
+        if self._has_stalled():
+            self.link.abort()
+            return
+        if not self.link.buffered:
+            self._send(herald.Ping())
         seconds = HALF_CLOSED_PROBE_SECONDS[min(self._probes, len(HALF_CLOSED_PROBE_SECONDS) - 1)]
         self._probes += 1
         self._ping_timer = self.broker.timers.after(seconds, self._probe)
+
+    def _has_stalled(self) -> bool:
+        """Return whether a client that has half-closed reads nothing for LINGER_SECONDS_MAX."""
+        buffered, now = self.link.buffered, self.broker.clock.monotonic()
+        passed = (self.link.written if isinstance(self.link, AcknowledgedLink) else 0) - buffered
+        if not buffered or passed != self._passed_bytes:
+            self._passed_bytes, self._passed_at = passed, now
+        return now - self._passed_at >= LINGER_SECONDS_MAX
 
     def close(self) -> None:
         """See the base class: there is no DISCONNECT if the client's own frame is the cause."""
