@@ -255,6 +255,18 @@ LINGER_SECONDS_MAX: Final = 10.0
 """Time without reads after which a closing peer loses its unsent data."""
 RESUME_SECONDS_MAX: Final = 60.0
 """Time that the subscriptions of a disconnected herald client are kept."""
+SILENT_INTERVALS_MAX: Final = 3
+"""Intervals of `herald.ping_seconds` without a byte after which a connection ends: a client that is
+busy for one interval, or two, loses nothing."""
+HALF_CLOSED_PROBE_SECONDS: Final = (0.05, 0.5, 5.0, 30.0)
+"""Times between PINGs to a subscriber that has half-closed, the last for all further ones. Only a
+write shows whether its system still has the connection."""
+SENT_POSITIONS_MAX: Final = 32
+"""Positions of a session whose bytes are not acknowledged. Above it every second one is dropped: a
+client that reconnects gets more messages twice."""
+SENT_POSITIONS_SECONDS: Final = (1.0, 8.0)
+"""Times between two notes of a session's position: while it gets messages, and at most. A client
+whose connection was reset may get the messages of that time twice."""
 RESUMES_MAX: Final = 10_000
 """Disconnected clients whose subscriptions are kept."""
 HANDSHAKE_SECONDS_MAX: Final = 10

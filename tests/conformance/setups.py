@@ -34,7 +34,10 @@ OPTIONS: dict[Setup, dict[str, Any]] = {
     Setup.ALLOW_LIST: {"anonymous": Principal("guest", ALLOWED, default=False)},
     Setup.CHANNELS: {"anonymous": Principal("anyone", CHANNEL_RULES)},
     Setup.CREDENTIALS: {"anonymous": None},
-    Setup.KEEPALIVE: {"frame_limits": {"fleximq_keepalive_interval_ms": 250}},
+    Setup.KEEPALIVE: {
+        "frame_limits": {"fleximq_keepalive_interval_ms": 250},
+        "herald_ping_seconds": 0.25,
+    },
     Setup.NO_ECHO: {"echo": False},
     Setup.RATE: {"messages_per_second_max": 10},
     Setup.RULES: {"anonymous": Principal("guest", FORBIDDEN)},

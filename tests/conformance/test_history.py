@@ -176,10 +176,10 @@ def test_a_client_that_was_cut_off_gets_what_it_missed_and_no_more() -> None:
     assert client.marks() == [0]
     client.link.handler.lost("reset")
     history.publish("channel/7", "channel/8", "channel/9")
-    client = HeraldLine(history, channels=b"\x08")
+    client = HeraldLine(history, channels=b"")
     assert client.marks() == [2, 4]
     history.publish("channel/7", "channel/8")
-    assert client.marks() == [5, 6]
+    assert client.marks() == [5]
     client.send(herald.unsubscribe(7) + herald.subscribe(7))
     assert client.marks() == []
 

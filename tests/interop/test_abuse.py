@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from penstock.core.broker import Broker, BrokerSettings
+from penstock.gateway import herald as herald_gateway
 from penstock.gateway.options import GatewayOptions
 from penstock.protocols.herald import HERALD
 from penstock.transport import stream
@@ -327,6 +328,7 @@ def test_a_client_that_leaves_without_reading_does_not_stay(
 ) -> None:
     """Once broken: what it did not read kept its connection and its session for ever."""
     monkeypatch.setattr(stream, "LINGER_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(herald_gateway, "LINGER_SECONDS_MAX", 0.2)
     settings = BrokerSettings(out_buffer_bytes_max=8 * MIB, hold_seconds_max=0.1)
     with (
         attacked(settings=settings) as broker,
@@ -478,9 +480,9 @@ def test_a_herald_client_that_comes_back_waits_for_one_verdict_at_a_time() -> No
         holds(broker, lambda b: len(b.resumption) == 1, "it is not remembered")
         with lm.client(broker, b"m") as middleware, hb.HeraldPeer(broker) as peer:
             middleware.request(lm.register(0, b"h", lm.SUBSCRIBED))
-            peer.join(hb.handshake_sub(b"\x04\x01\x05", b"again"))
+            peer.join(hb.handshake_sub(b"\x04\x01\x02\x05\x03", b"again"))
             peer.send(hb.PING)
-            for number in (1, 2, 3, 4, 5):
+            for number in (4, 1, 2, 5, 3):
                 call = middleware.called(b"h", b"subscribe")
                 assert call.topic == b"channel/%d" % number
                 assert broker.call(lambda: len(inside(broker).hooks.calls._hooks)) == 1

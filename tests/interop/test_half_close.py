@@ -112,10 +112,9 @@ def fleximq_subscriber(broker: LiveBroker) -> Peer:
     [
         rheos_subscriber,
         fleximq_subscriber,
-        herald.subscriber,
         lambda broker: lama.subscriber(broker, b"#"),
     ],
-    ids=["rheos2", "fleximq", "herald", "lamamq"],
+    ids=["rheos2", "fleximq", "lamamq"],
 )
 def test_a_subscriber_that_ends_is_closed(
     broker: LiveBroker, subscriber: Callable[[LiveBroker], Any]

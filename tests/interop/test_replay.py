@@ -242,7 +242,7 @@ def test_what_is_not_for_everyone_is_not_replayed(broker: LiveBroker) -> None:
 
 def test_a_herald_client_that_comes_back_gets_what_it_missed(broker: LiveBroker) -> None:
     with herald.publisher(broker) as publisher:
-        first = herald.subscriber(broker, b"\x07\x09")
+        first = herald.HeraldPeer(broker).join(herald.handshake_sub(b"\x07\x09", b"again"))
         publisher.send(herald.publish(7, b"0"))
         assert first.message()[2] == b"0"
         # Cut off without a word.
@@ -252,9 +252,12 @@ def test_a_herald_client_that_comes_back_gets_what_it_missed(broker: LiveBroker)
         for n in range(1, 50):
             publisher.send(herald.publish((7, 8, 9)[n % 3], b"%d" % n))
         broker.until(lambda: broker.server.broker.log.next_offset == 50)
-        with herald.subscriber(broker, b"") as again:
+        with herald.HeraldPeer(broker).join(herald.handshake_sub(b"", b"again")) as again:
             missed = [n for n in range(1, 50) if n % 3 != 1]
-            assert [int(again.message()[2]) for _ in missed] == missed
+            got = [int(again.message()[2]) for _ in missed]
+            if got[0] == 0:  # the reset came before its acknowledgment was known
+                got = [*got[1:], int(again.message()[2])]
+            assert got == missed
             publisher.send(herald.publish(9, b"50"))
             assert again.message()[2] == b"50"
 

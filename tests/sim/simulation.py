@@ -237,9 +237,9 @@ class ObservedBroker(Broker):
         self._simulation.oracle.unsubscribed(session, split_replay(text)[0])
         return super().unsubscribe(session, text)
 
-    def keep_for_resume(self, session: Session) -> None:
+    def keep_for_resume(self, session: Session, positions: dict[str, int] | None = None) -> None:
         self._simulation.oracle.disconnected(session, self.log.next_offset)
-        super().keep_for_resume(session)
+        super().keep_for_resume(session, positions)
 
     def resume(
         self,

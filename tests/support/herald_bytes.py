@@ -43,4 +43,4 @@ def publisher(broker: LiveBroker, channel: int = 7, *, order: str = "<") -> Hera
 
 
 def subscriber(broker: LiveBroker, channels: bytes = b"\x07", *, order: str = "<") -> HeraldPeer:
-    return HeraldPeer(broker, order=order).join(handshake_sub(channels, order=order))  # type: ignore[return-value]
+    return HeraldPeer(broker, order=order).join(handshake_sub(channels, b"", order=order))  # type: ignore[return-value]

@@ -265,7 +265,7 @@ class Broker:
             for pattern in forbidden:
                 self.unsubscribe(session, pattern)
             if forbidden or session in losers:
-                session.link.close()
+                session.end()
 
     # --- Subscriptions ----------------------------------------------------------------------------
 
@@ -319,15 +319,18 @@ class Broker:
         self._subscribe(session, pattern, AtOffset(offset), then)
         return True
 
-    def keep_for_resume(self, session: Session) -> None:
+    def positions(self, session: Session) -> dict[str, int]:
+        """Return the next offset of each subscription; all earlier messages were written."""
+        if self.catch_up is not None:
+            return self.catch_up.positions(session)
+        return dict.fromkeys(session.subscriptions, self.log.next_offset)
+
+    def keep_for_resume(self, session: Session, positions: dict[str, int] | None = None) -> None:
         """Store a client's subscriptions for `resume`, with the next offset of each.
 
-        Messages written to its link count as sent, even if they are still buffered.
+        Without `positions`, messages written to its link count as sent.
         """
-        positions = dict.fromkeys(session.subscriptions, self.log.next_offset)
-        if self.catch_up is not None:
-            positions = self.catch_up.positions(session)
-        self.resumption.keep(session, positions)
+        self.resumption.keep(session, self.positions(session) if positions is None else positions)
 
     def _subscribe(
         self,

@@ -6,12 +6,17 @@ from penstock.core.sessions import Session
 from penstock.core.timers import Timer, Timers
 from penstock.limits import RESUME_SECONDS_MAX, RESUMES_MAX
 
-__all__ = ["Resumption"]
+__all__ = ["ClientKey", "Resumption", "client_key"]
 
-_Key: TypeAlias = tuple[str, str, str]
+ClientKey: TypeAlias = tuple[str, str, str]
 
 
-def _key(session: Session) -> _Key:
+def client_key(session: Session) -> ClientKey | None:
+    """Return what tells one client from all others; None if it has no name of its own."""
+    return None if session.name == str(session.number) else _key(session)
+
+
+def _key(session: Session) -> ClientKey:
     principal = session.principal
     address = session.link.host if principal.is_anonymous else ""
     return principal.name, address, session.name
@@ -34,7 +39,7 @@ class Resumption:
         self._timers = timers
         self._seconds_max = seconds_max
         self._clients_max = clients_max
-        self._kept: dict[_Key, tuple[dict[str, int], Timer]] = {}
+        self._kept: dict[ClientKey, tuple[dict[str, int], Timer]] = {}
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -53,14 +58,14 @@ class Resumption:
         timer = self._timers.after(self._seconds_max, lambda: self._forget(key))
         self._kept[key] = (positions, timer)
 
-    def _forget(self, key: _Key) -> None:
+    def _forget(self, key: ClientKey) -> None:
         self._kept.pop(key, None)
 
     def take(self, session: Session) -> dict[str, int]:
         """Return and remove what the client of a session had: patterns and their next offsets."""
         return self._take(_key(session))
 
-    def _take(self, key: _Key) -> dict[str, int]:
+    def _take(self, key: ClientKey) -> dict[str, int]:
         positions, timer = self._kept.pop(key, ({}, None))
         if timer is not None:
             timer.cancel()

@@ -33,6 +33,7 @@ class Session:
         "dropped",
         "echo",
         "encoding",
+        "farewell",
         "feed",
         "held_publishers",
         "hold_timer",
@@ -85,10 +86,22 @@ class Session:
         self.hold_timer: Timer | None = None  # when they are resumed at the latest
         self.slow = False  # the hold timed out: no publisher is paused for it any more
         self.answers = Answers(link)
+        self.farewell = b""  # tells the client that the broker ends the connection
 
     def reply(self, data: bytes) -> None:
         """Send an answer after all answers that wait for the log."""
         self.answers.send(data)
+
+    def say_farewell(self) -> None:
+        """Tell the client, once, that the broker ends the connection, if its protocol can."""
+        farewell, self.farewell = self.farewell, b""
+        if farewell:
+            self.answers.send(farewell)
+
+    def end(self) -> None:
+        """Close the link on the broker's own account."""
+        self.say_farewell()
+        self.link.close()
 
     def finish(self) -> None:
         """Close the link after the last answer, including those that wait for the log."""

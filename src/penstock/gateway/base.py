@@ -158,6 +158,13 @@ class Gateway(ABC):
     def framing_lost(self, error: WireError) -> None:
         """Answer a framing error, if the protocol can; then the connection closes."""
 
+    def skip_unreadable(self, error: WireError) -> bool:  # noqa: ARG002
+        """Answer a framing error and skip the rest of the input; False if the link must close.
+
+        For links whose input comes in datagrams: the next one begins with a frame again.
+        """
+        return False
+
     @property
     def may_publish(self) -> bool:
         """Whether the client may send publish frames in its present state."""
@@ -222,9 +229,8 @@ class Gateway(ABC):
                     self._yield_to_loop()  # a link that is not congested is not drained either
                     break
         except WireError as error:
-            self.broker.counters.frames_rejected[self.protocol] += 1
-            self.framing_lost(error)
-            self.close()
+            self._refuse_unreadable(error)
+            position = size
         finally:
             self.broker.batch.clear()
         if self.session is not None:
@@ -238,6 +244,13 @@ class Gateway(ABC):
             self._paused_until_drained = True
             self.link.pause()
         return position
+
+    def _refuse_unreadable(self, error: WireError) -> None:
+        """Answer input whose frames cannot be told apart, and close unless it may be skipped."""
+        self.broker.counters.frames_rejected[self.protocol] += 1
+        if not self.skip_unreadable(error):
+            self.framing_lost(error)
+            self.close()
 
     def _waits_for_log(self) -> bool:
         """Pause a client with a large frame while the log's backlog is full; return whether."""

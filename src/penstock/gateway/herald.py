@@ -1,11 +1,15 @@
 """herald clients: publishers and subscribers on channels."""
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import ClassVar, Final
 
 from penstock._kernels import herald as kernel
 from penstock.core.access import Action, Principal, authorize
+from penstock.core.resumption import ClientKey, client_key
+from penstock.core.sent_positions import SentPositions
 from penstock.core.sessions import Session
+from penstock.core.timers import Timer
 from penstock.errors import (
     AuthenticationFailed,
     BrokerFull,
@@ -24,18 +28,33 @@ from penstock.errors import (
     TooManySubscriptions,
     WireError,
 )
-from penstock.gateway.base import Gateway
-from penstock.ports import Receipt, UnprovenLink
+from penstock.gateway.base import Gateway, log
+from penstock.limits import (
+    HALF_CLOSED_PROBE_SECONDS,
+    LINGER_SECONDS_MAX,
+    SENT_POSITIONS_SECONDS,
+    SILENT_INTERVALS_MAX,
+    UDP_DATAGRAM_BYTES_MAX,
+)
+from penstock.ports import AcknowledgedLink, Receipt, UnprovenLink
 from penstock.protocols import Protocol
-from penstock.protocols.herald import HERALD
+from penstock.protocols.herald import HERALD, HERALD_PAYLOAD_BYTES_MAX
 from penstock.wire import herald
 from penstock.wire.herald import BrokerState, ErrorCode
+from penstock.wire.herald.packets import HEADER_BYTES
 
-__all__ = ["HeraldGateway"]
+__all__ = ["HeraldGateway", "HeraldSubscribers"]
 
 _PUBLISHING: Final = frozenset({BrokerState.PUBLISHER, BrokerState.PUBLISHER_AND_SUBSCRIBER})
+_SUBSCRIBING: Final = frozenset({BrokerState.SUBSCRIBER, BrokerState.PUBLISHER_AND_SUBSCRIBER})
+_TIMESTAMP_BYTES: Final = 8
+"""A MESSAGE has a timestamp, besides the fields of its PUBLISH."""
 _LOG_FAILED: Final = ErrorCode.RATE_LIMIT_EXCEEDED
 """The error for messages that the log did not store: the only code that means "later"."""
+
+
+class HeraldSubscribers(dict[ClientKey, "HeraldGateway"]):
+    """The connection of each subscriber that has a client id."""
 
 
 class HeraldGateway(Gateway):
@@ -48,6 +67,14 @@ class HeraldGateway(Gateway):
     _pending_channels = b""  # of a handshake, while a hook on one of them is awaited
     _resume_offsets: dict[str, int] | None = None  # by topic, of a client that reconnected
     _principal: Principal | None = None
+    _ping_timer: Timer | None = None
+    _half_closed = False
+    _probes = 0  # PINGs since the client half-closed
+    _passed_bytes = -1  # to the system, when that was checked last
+    _passed_at = 0.0  # when it changed last
+    _key: ClientKey | None = None  # of a subscriber that may resume
+    _sent: SentPositions | None = None
+    _note_timer: Timer | None = None
 
     def new_decoder(self) -> herald.Decoder:
         """See the base class."""
@@ -72,8 +99,20 @@ class HeraldGateway(Gateway):
             session.sender,
             order=self.order,
             permits=permits,
-            payload_bytes_max=self.limits["payload_bytes_max"],
+            payload_bytes_max=self._publish_bytes_max,
         )
+
+    @cached_property
+    def _publish_bytes_max(self) -> int:
+        """Largest body of a PUBLISH whose MESSAGE can be sent, over the same transport."""
+        message_bytes_max = HERALD_PAYLOAD_BYTES_MAX
+        if self._has_datagrams:
+            message_bytes_max = UDP_DATAGRAM_BYTES_MAX - HEADER_BYTES
+        return min(self.limits["payload_bytes_max"], message_bytes_max - _TIMESTAMP_BYTES)
+
+    @property
+    def _has_datagrams(self) -> bool:
+        return isinstance(self.link, UnprovenLink)
 
     def acknowledge_batch(self, session: Session, receipt: Receipt) -> None:
         """See the base class: herald has no acknowledgments."""
@@ -89,9 +128,12 @@ class HeraldGateway(Gateway):
 
     def topic_of(self, packet: herald.Packet) -> str | None:
         """See the base class."""
-        if not isinstance(packet, herald.Publish):
+        if not isinstance(packet, herald.Publish) or self._is_too_large(packet):
             return None
         return self._topic(packet.channel)
+
+    def _is_too_large(self, packet: herald.Publish) -> bool:
+        return 1 + len(packet.message) > self._publish_bytes_max
 
     def handle(self, packet: herald.Packet) -> None:
         """See the base class."""
@@ -105,6 +147,9 @@ class HeraldGateway(Gateway):
                 self._when_proven(lambda: self._subscribe(bytes((channel,))))
             case herald.Unsubscribe(channel):
                 self._when_proven(lambda: self._unsubscribe(channel))
+            case herald.Publish() if self._is_too_large(packet):
+                self.broker.counters.messages_refused[self.protocol] += 1
+                self._error(ErrorCode.MESSAGE_TOO_LARGE)
             case herald.Publish():
                 self._error(ErrorCode.CHANNEL_NOT_FOUND)
             case herald.Ping():
@@ -133,6 +178,12 @@ class HeraldGateway(Gateway):
             self._error(ErrorCode.INVALID_HANDSHAKE)
         else:
             self._error(ErrorCode.INVALID_OPCODE)
+
+    def skip_unreadable(self, error: WireError) -> bool:  # noqa: ARG002
+        """See the base class: a datagram is on its own."""
+        if self._has_datagrams:
+            self._error(ErrorCode.MALFORMED_MESSAGE)
+        return self._has_datagrams
 
     def framing_lost(self, error: WireError) -> None:
         """See the base class: a wrong magic has no answer."""
@@ -187,6 +238,11 @@ class HeraldGateway(Gateway):
         """See the base class."""
         self._refuse_handshake(ErrorCode.UNAUTHORIZED)
 
+    def answer_handshake_timeout(self) -> None:
+        """See the base class: refuse a handshake that middleware did not judge in time."""
+        if self.state not in (BrokerState.AWAITING_HANDSHAKE, BrokerState.CLOSED):
+            self._send(herald.HandshakeAck(0, ErrorCode.UNAUTHORIZED))
+
     def _refuse_handshake(self, error: ErrorCode) -> None:
         self._send(herald.HandshakeAck(0, error))
         self.close()
@@ -203,7 +259,11 @@ class HeraldGateway(Gateway):
             self.log_refused_client(error.reason)
             self._refuse_handshake(ErrorCode.UNAUTHORIZED)
         else:
+            if not self._has_datagrams:  # the UDP transport sends it itself
+                session.farewell = herald.encode(herald.Disconnect(), order=self.order)
             self._acknowledge_handshake(session, channels)
+            if self.options.herald_ping_seconds:
+                self._check_silence()
 
     def _acknowledge_handshake(self, session: Session, channels: bytes) -> None:
         self._send(herald.HandshakeAck(session.number))
@@ -221,17 +281,150 @@ class HeraldGateway(Gateway):
             action()
 
     def _resume(self, session: Session, channels: bytes) -> None:
-        """Subscribe to the channels of an earlier connection, and of the handshake."""
-        if self.session is session:
-            offsets = self.broker.resumption.take(session)
-            self._resume_offsets = offsets
-            channels = bytes(n for n in range(256) if self._topic(n) in offsets) + channels
-            self._subscribe(channels)
+        """Subscribe to the channels of the handshake; if it has none, to those of an earlier one.
+
+        An older connection of the same client that still looks alive is closed.
+        """
+        if self.session is not session:
+            return
+        self._take_over(session)
+        self._resume_offsets = offsets = self.broker.resumption.take(session)
+        channels = channels or bytes(n for n in range(256) if self._topic(n) in offsets)
+        self._subscribe(channels)
+
+    def _take_over(self, session: Session) -> None:
+        """Close the older connection of this client, if there is one; note positions from now."""
+        self._key = key = client_key(session)
+        if key is None:
+            return
+        subscribers = self.broker.shared(HeraldSubscribers)
+        older = subscribers.get(key)
+        subscribers[key] = self
+        if older is not None and older is not self:
+            older.give_way()
+        if isinstance(self.link, AcknowledgedLink):
+            self._sent = SentPositions()
+            self._note_position(seconds=SENT_POSITIONS_SECONDS[0])
+
+    def give_way(self) -> None:
+        """Close this connection: its client has another one, which gets the subscriptions."""
+        session = self.session
+        if session is None:
+            return
+        self._keep_for_resume(session)
+        self.state = BrokerState.CLOSED
+        for pattern in list(session.subscriptions):
+            self.broker.unsubscribe(session, pattern)
+        log.info("connection replaced", connection=self.link.connection, peer=self.link.peer)
+        session.say_farewell()
+        self.close()
+
+    def _note_position(self, *, seconds: float) -> None:
+        """Note which messages are written, now and again later."""
+        if self._closed or self.session is None or not self._note():
+            self._note_timer = None
+            return
+        shortest, longest = SENT_POSITIONS_SECONDS
+        messages = self.session.messages_sent
+        self._note_timer = self.broker.timers.after(
+            seconds,
+            lambda: self._note_position(
+                seconds=min(2 * seconds, longest) if self._sent_since(messages) == 0 else shortest
+            ),
+        )
+
+    def _sent_since(self, messages: int) -> int:
+        return 0 if self.session is None else self.session.messages_sent - messages
+
+    def _note(self) -> bool:
+        """Note which messages are written; return False if the client cannot resume."""
+        link, sent, session = self.link, self._sent, self.session
+        if sent is None or session is None or not isinstance(link, AcknowledgedLink):
+            return False
+        acknowledged = link.acknowledged()
+        positions = self.broker.positions(session)
+        sent.note(positions, written=link.written, acknowledged=acknowledged)
+        return True
+
+    def _keep_for_resume(self, session: Session) -> None:
+        """Store the subscriptions, from the last message whose bytes are acknowledged."""
+        link, sent = self.link, self._sent
+        if sent is None or not isinstance(link, AcknowledgedLink):
+            self.broker.keep_for_resume(session)
+            return
+        acknowledged = link.acknowledged()
+        positions = sent.acknowledged(
+            self.broker.positions(session), written=link.written, acknowledged=acknowledged
+        )
+        self.broker.keep_for_resume(session, positions)
+
+    # --- Keep-alive and the end -------------------------------------------------------------------
+
+    def _check_silence(self) -> None:
+        """Send PING to a silent client; end the connection of one that stays silent."""
+        self._ping_timer = None
+        if self._closed or self._half_closed or self.session is None:
+            return
+        seconds = wait = self.options.herald_ping_seconds
+        silent = self.broker.clock.monotonic() - self.received_at
+        if silent >= seconds * SILENT_INTERVALS_MAX and not self._suspended:
+            self.broker.counters.connections_failed["keep-alive timed out"] += 1
+            log.info("keep-alive timed out", connection=self.link.connection, peer=self.link.peer)
+            self.session.end()
+            return
+        if silent >= seconds:
+            self._send(herald.Ping())
+        else:
+            wait -= silent
+        self._ping_timer = self.broker.timers.after(wait, self._check_silence)
+
+    def ended(self) -> None:
+        """See the base class: a subscriber that half-closes still gets its messages."""
+        if self.state not in _SUBSCRIBING or self._closed:
+            super().ended()
+            return
+        self._half_closed = True
+        self._note()  # the socket may be gone when the connection is lost
+        self._probe()
+
+    def _probe(self) -> None:
+        """Send PING to a client that has half-closed: a write fails once its socket is gone."""
+        if self._closed:
+            return
+        if self._has_stalled():
+            self.link.abort()
+            return
+        if not self.link.buffered:
+            self._send(herald.Ping())
+        seconds = HALF_CLOSED_PROBE_SECONDS[min(self._probes, len(HALF_CLOSED_PROBE_SECONDS) - 1)]
+        self._probes += 1
+        self._ping_timer = self.broker.timers.after(seconds, self._probe)
+
+    def _has_stalled(self) -> bool:
+        """Return whether a client that has half-closed reads nothing for LINGER_SECONDS_MAX."""
+        buffered, now = self.link.buffered, self.broker.clock.monotonic()
+        passed = (self.link.written if isinstance(self.link, AcknowledgedLink) else 0) - buffered
+        if not buffered or passed != self._passed_bytes:
+            self._passed_bytes, self._passed_at = passed, now
+        return now - self._passed_at >= LINGER_SECONDS_MAX
+
+    def close(self) -> None:
+        """See the base class: there is no DISCONNECT if the client's own frame is the cause."""
+        if self.session is not None:
+            self.session.farewell = b""
+        super().close()
 
     def lost(self, reason: str) -> None:
         """See the base class: a client that sent no DISCONNECT may resume its subscriptions."""
+        for timer in (self._ping_timer, self._note_timer):
+            if timer is not None:
+                timer.cancel()
+        self._ping_timer = self._note_timer = None
+        subscribers = self.broker.shared(HeraldSubscribers)
+        if self._key is not None and subscribers.get(self._key) is self:
+            del subscribers[self._key]
         if self.session is not None and self.state is not BrokerState.CLOSED:
-            self.broker.keep_for_resume(self.session)
+            self._keep_for_resume(self.session)
         super().lost(reason)
 
     def _awaits_hook(self) -> bool:
@@ -275,6 +468,8 @@ class HeraldGateway(Gateway):
             self._error(ErrorCode.CHANNEL_NOT_FOUND)
         elif error is not None:
             self._error(ErrorCode.UNAUTHORIZED)
+        else:
+            self._note()
         channels, self._pending_channels = self._pending_channels, b""
         self._subscribe(channels)
 

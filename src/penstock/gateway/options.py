@@ -28,6 +28,8 @@ class GatewayOptions:
     `accepts_credentials` clients that send some are refused: others could read them.
     `herald_replay` sets where in history subscriptions to a herald channel start, by channel:
     `{7: "@earliest"}`. Other channels start with the next message.
+    `herald_ping_seconds` is the silence after which a herald client gets a PING; 0 sends none. At
+    SILENT_INTERVALS_MAX times that silence the connection ends.
     `frame_limits` overrides declared limits of protocols, by their names in `[limits]`:
     `{"herald_payload_bytes_max": 4096}`.
     """
@@ -44,6 +46,7 @@ class GatewayOptions:
     handshake_bytes_max: int = limits.DETECT_BYTES_MAX
     frame_limits: Mapping[str, int] = dataclasses.field(default_factory=dict, hash=False)
     herald_replay: Mapping[int, str] = dataclasses.field(default_factory=dict, hash=False)
+    herald_ping_seconds: float = 0.0
 
     def active_authenticator(self, *, kind: str) -> Authenticator | None:
         """Return the authenticator for credentials that a client sent, None if they are ignored.

@@ -1,7 +1,7 @@
 """Interfaces between the broker and the outside: clock, connections, storage, audit log."""
 
 from penstock.ports.audit import NO_AUDIT, Audit, AuditEvent
-from penstock.ports.connection import Clock, Handler, Link, UnprovenLink
+from penstock.ports.connection import AcknowledgedLink, Clock, Handler, Link, UnprovenLink
 from penstock.ports.log import LogReader, LogWriter, Prepared, Receipt, Record, Stored
 from penstock.ports.storage import (
     Bounds,
@@ -18,6 +18,7 @@ from penstock.ports.storage import (
 
 __all__ = [
     "NO_AUDIT",
+    "AcknowledgedLink",
     "Audit",
     "AuditEvent",
     "Bounds",

@@ -6,7 +6,7 @@ from typing import runtime_checkable
 
 from penstock.memory import Account
 
-__all__ = ["Clock", "Handler", "Link", "UnprovenLink"]
+__all__ = ["AcknowledgedLink", "Clock", "Handler", "Link", "UnprovenLink"]
 
 
 class Clock(Port):
@@ -87,6 +87,18 @@ class UnprovenLink(Port):
 
         Until then the link sends no more bytes than it received.
         """
+
+
+@runtime_checkable
+class AcknowledgedLink(Port):
+    """A link whose peer's system acknowledges the bytes it received."""
+
+    @property
+    def written(self) -> int:
+        """All bytes written to the link."""
+
+    def acknowledged(self) -> int:
+        """Return how many of them the peer's system has acknowledged, at least."""
 
 
 class Handler(Port):

@@ -227,10 +227,12 @@ class HeraldConfig(_Table, frozen=True):
     """`[herald]`: topics of channels. If `channels` is set, only those channels exist.
 
     `replay` is the start position of a channel's subscribers, such as `@earliest`.
+    `ping_seconds` is the silence of a client after which the broker sends PING; 0 is never.
     """
 
     channels: dict[str, str] = {}
     replay: dict[str, str] = {}
+    ping_seconds: Annotated[float, Meta(ge=0, le=86_400)] = 0.0
 
 
 class RequiredHookConfig(_Table, frozen=True):

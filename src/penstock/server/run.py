@@ -150,7 +150,7 @@ class Running:
         for session in broker.sessions:
             if self._is_void(session, void):
                 disconnected += 1
-                session.link.close()
+                session.end()
                 session.link.abort()  # at once, even if the client does not read
         record_changes(
             broker.audit,
@@ -201,6 +201,7 @@ class Running:
             handshake_bytes_max=limits.handshake_bytes_max,
             frame_limits={name: self._frame_limit(name) for name in PROTOCOL_LIMITS},
             herald_replay=self.config.herald_replay,
+            herald_ping_seconds=self.config.herald.ping_seconds,
         )
 
 

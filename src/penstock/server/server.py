@@ -223,6 +223,8 @@ class Server:
             *(each.close(seconds_max=seconds_max / 2) for each in self._flights),
             self._flush(seconds_max / 2),
         )
+        for session in self.broker.sessions:
+            session.say_farewell()
         left = max(0.0, ends - loop.time())
         await asyncio.gather(*(each.close(seconds_max=left) for each in self._listeners))
         if self._ticking is not None:

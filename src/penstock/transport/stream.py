@@ -13,8 +13,11 @@ until there is some.
 """
 
 import asyncio
+import fcntl
 import select
 import socket
+import struct
+import termios
 from collections import deque
 from typing import Final, Protocol, cast
 
@@ -81,6 +84,7 @@ class StreamConnection(asyncio.BufferedProtocol):
     """One connection; to its handler it is a `ports.Link`."""
 
     __slots__ = (
+        "_acknowledged",
         "_closing",
         "_direct",
         "_ended",
@@ -97,6 +101,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         "_received",
         "_rest",
         "_starved",
+        "_tls_written",
         "_transport",
         "_transport_full",
         "_written",
@@ -127,6 +132,8 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._direct = True  # nothing is queued, and the transport is not full
         self._received = 0  # bytes since the start
         self._written = 0
+        self._acknowledged = 0  # of them, as far as it is known
+        self._tls_written = (0.0, 0)  # time and bytes written when `acknowledged` was called last
         self._input_held = False  # whether the account has an incomplete frame
         self._starved = False  # whether reading is paused until there is memory
         self.account: Account = unlimited_account()
@@ -397,6 +404,39 @@ class StreamConnection(asyncio.BufferedProtocol):
         return self._queued_bytes + self._transport.get_write_buffer_size()
 
     @property
+    def written(self) -> int:
+        """See ports.AcknowledgedLink."""
+        return self._written
+
+    def acknowledged(self) -> int:
+        """See ports.AcknowledgedLink; after the end, the number that was known last."""
+        transport = self._transport
+        connected = None if transport is None else transport.get_extra_info("socket")
+        if transport is None or transport.is_closing() or connected is None:
+            return self._acknowledged
+        unacknowledged = _unacknowledged_bytes(connected.fileno())
+        if transport.get_extra_info("sslcontext") is None:
+            known = self._written - self.buffered - unacknowledged
+        else:
+            known = self._acknowledged_by_tls(unacknowledged)
+        self._acknowledged = max(self._acknowledged, known)
+        return self._acknowledged
+
+    def _acknowledged_by_tls(self, unacknowledged: int) -> int:
+        """Return the bytes of an earlier turn of the loop if the system has sent all that it has.
+
+        TLS keeps some bytes in buffers that cannot be seen, but not longer than a turn if the
+        system takes them.
+        """
+        now = asyncio.get_running_loop().time()
+        then, written = self._tls_written
+        if now > then:
+            self._tls_written = (now, self._written)
+            if not unacknowledged and not self.buffered:
+                return written
+        return 0
+
+    @property
     def established(self) -> bool:
         """Whether the handler has a session."""
         return self._handler is not None and self._handler.established
@@ -511,3 +551,10 @@ class StreamConnection(asyncio.BufferedProtocol):
             self._transport.abort()
         elif buffered:
             asyncio.get_running_loop().call_later(LINGER_SECONDS_MAX, self._linger, buffered)
+
+
+def _unacknowledged_bytes(descriptor: int) -> int:
+    """Return the bytes in a socket's send queue; SIOCOUTQ is the same number as TIOCOUTQ."""
+    found: int
+    (found,) = struct.unpack("i", fcntl.ioctl(descriptor, termios.TIOCOUTQ, bytes(4)))
+    return found

@@ -2,7 +2,8 @@
 
 Delivery is at most once: lost, oversized or excess messages are not sent again. A session starts
 with the first datagram of an address that begins with herald's magic, in either byte order. It ends
-with DISCONNECT, with an error that would close a stream, or after `session_seconds_max` of silence.
+with DISCONNECT, after `session_seconds_max` of silence, or with another handshake: then the client
+has started again, and gets a new session. A datagram that cannot be read ends nothing.
 
 A sender can be forged. Until an address has shown that it receives (transport/address_proof.py), it
 is sent no more bytes than it sent, and no messages.
@@ -35,13 +36,24 @@ from penstock.model import ByteOrder
 from penstock.ports import Handler
 from penstock.transport.address_proof import AddressProof
 from penstock.transport.links import next_connection_number
-from penstock.wire.herald import Disconnect, Error, ErrorCode, OpCode, Ping, encode
+from penstock.wire.herald import (
+    Disconnect,
+    Error,
+    ErrorCode,
+    HandshakePub,
+    HandshakeSub,
+    OpCode,
+    Ping,
+    decode,
+    encode,
+)
 
 __all__ = ["DatagramEndpoint", "DatagramOwner", "DatagramSession", "split_frames"]
 
 _ORDERS: Final[dict[bytes, ByteOrder]] = {b"\xfe\xca": "little", b"\xca\xfe": "big"}
 _HEADER_BYTES: Final = 7
 _HANDSHAKES: Final = frozenset({OpCode.HANDSHAKE_PUB, OpCode.HANDSHAKE_SUB})
+_HANDSHAKE_OPCODES: Final = frozenset(bytes((opcode,)) for opcode in _HANDSHAKES)
 _ACCEPTED: Final = bytes((0,))
 _EVICTION_SEARCH_MAX: Final = 64
 """Sessions that are checked for one that may give way to a new one."""
@@ -144,6 +156,24 @@ class DatagramSession:
 
     # --- Called by the endpoint -------------------------------------------------------------------
 
+    def is_replaced_by(self, datagram: bytes) -> bool:
+        """Return whether a datagram begins with the handshake of a client that started again.
+
+        That is another handshake of a role that the session has. A repeated one is not, nor that of
+        the second role.
+        """
+        if datagram[2:3] not in _HANDSHAKE_OPCODES:
+            return False
+        handshakes = list(self._handshake_acks)
+        if self._handshake is not None:
+            handshakes.append(self._handshake)
+        if any(datagram.startswith(each) for each in handshakes):
+            return False
+        if not any(each[:3] == datagram[:3] or each[:2] != datagram[:2] for each in handshakes):
+            return False
+        found = decode(datagram, order=_ORDERS.get(datagram[:2], self.order))
+        return isinstance(found.message, HandshakePub | HandshakeSub)
+
     def take(self, datagram: bytes) -> None:
         """Pass a datagram to the handler, or keep it while paused."""
         if self._closing:
@@ -154,6 +184,11 @@ class DatagramSession:
             if proof.listening:
                 proof.took_pongs(_frame_count(datagram, self.order, OpCode.PONG))
         if self._pauses or self._receiving:
+            if self._handshake is not None and datagram.startswith(self._handshake):
+                datagram = datagram[len(self._handshake) :]  # its answer is still to come
+            if not datagram:
+                self._send_held()
+                return
             if self._waiting_bytes + len(datagram) > UDP_WAITING_BYTES_MAX:
                 self._endpoint.owner.datagram_dropped("session is paused")
                 return
@@ -181,7 +216,8 @@ class DatagramSession:
             taken = len(view)
         finally:
             self._receiving = False
-            self._handshake = None
+            if not self._pauses:  # else its answer may still come
+                self._handshake = None
         if self._closing:
             self._endpoint.end(self, "closed")
         elif taken < len(view) and self._pauses:
@@ -312,6 +348,8 @@ class DatagramSession:
     def resume(self) -> None:
         """See ports.Link: waiting datagrams are offered first; the handler may pause again."""
         self._pauses -= 1
+        if not self._pauses:
+            self._handshake = None
         while self._waiting and not (self._pauses or self._closing or self._receiving):
             datagram = self._waiting.popleft()
             self._waiting_bytes -= len(datagram)
@@ -395,6 +433,10 @@ class DatagramEndpoint(asyncio.DatagramProtocol):
     def datagram_received(self, data: bytes, addr: tuple[Any, ...]) -> None:
         """Pass a datagram to the session of its address; open one if there is none."""
         session = self._sessions.pop(addr, None)
+        if session is not None and session.is_replaced_by(data):
+            session.abort()
+            self.end(session, "replaced")
+            session = None
         if session is None:
             session = self._open(data, addr)
             if session is None:

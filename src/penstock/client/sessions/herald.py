@@ -56,7 +56,7 @@ class HeraldSession(Session):
         """See the base class; only the first publish of a connection is answered."""
         channel = channel_of(topic)
         self._check_publish(topic, extras)
-        check_sizes(values, HERALD_PAYLOAD_BYTES_MAX - 1)
+        check_sizes(values, HERALD_PAYLOAD_BYTES_MAX - 9)  # its MESSAGE has a timestamp
         pack, opcode, number = _HEADER.pack, herald.OpCode.PUBLISH, bytes((channel,))
         parts: list[bytes] = []
         for value in values:

@@ -7,6 +7,7 @@ from typing import Final
 from penstock.conform.case import CaseCollector, Setup
 from penstock.conform.context import CaseContext
 from penstock.conform.herald.encoding import (
+    MESSAGE_TOO_LARGE,
     PING,
     PONG,
     RATE_LIMIT_EXCEEDED,
@@ -173,12 +174,15 @@ def large_messages_are_delivered(context: CaseContext) -> None:
 
 @cases.profile(
     "Protocol Characteristics",
-    "The largest PUBLISH is accepted, though its MESSAGE would be too large for herald",
+    "A PUBLISH whose MESSAGE would exceed 1 MiB is too large, and the session goes on",
 )
-def the_largest_publish_is_accepted(context: CaseContext) -> None:
+def a_publish_that_cannot_be_delivered_is_too_large(context: CaseContext) -> None:
     receiver, sender = subscriber(context, CHANNEL), publisher(context)
-    sender.send(publish(CHANNEL, bytes(1_048_575)) + publish(CHANNEL, b"next"))
+    for size in context.each((1_048_568, 1_048_575)):
+        sender.send(publish(CHANNEL, bytes(size))).expect(error(MESSAGE_TOO_LARGE))
+    sender.send(publish(CHANNEL, bytes(1_048_567)) + publish(CHANNEL, b"next"))
     sender.settle()
+    receiver.message(CHANNEL, bytes(1_048_567))
     receiver.message(CHANNEL, b"next")
 
 

@@ -54,6 +54,15 @@ class HeraldPeer(Peer):
         timestamp: int = struct.unpack_from(f"{self.order}Q", found, 8)[0]
         return timestamp
 
+    def message_among_pings(self, channel: int, message: bytes) -> None:
+        """Expect this MESSAGE; PINGs may come before it."""
+        while (head := self.take(len(PING), "a frame")) == PING:
+            pass
+        expected = frame(0x13, bytes(9) + message)[:7]
+        if head != expected:
+            raise self.failed(expected.hex(" "), head.hex(" "))
+        self.expect(bytes((channel,)), 8, message)
+
     def settle(self) -> Self:
         """Wait until the server has processed everything sent; nothing else may arrive."""
         self.send(PING).expect(PONG)

@@ -2,15 +2,16 @@
 
 from typing import Final
 
-from penstock.conform.case import CaseCollector
+from penstock.conform.case import CaseCollector, Setup
 from penstock.conform.context import CaseContext
 from penstock.conform.herald.encoding import (
     DISCONNECT,
     PING,
     PONG,
+    handshake_sub,
     publish,
 )
-from penstock.conform.herald.peer import CHANNEL, HeraldPeer, publisher, subscriber
+from penstock.conform.herald.peer import CHANNEL, OTHER, HeraldPeer, publisher, subscriber
 
 __all__ = ["cases"]
 
@@ -47,6 +48,72 @@ def messages_before_disconnect_are_delivered(context: CaseContext) -> None:
 def disconnect_is_not_answered(context: CaseContext) -> None:
     publisher(context).send(DISCONNECT + PING).expect_close()
     context.open(HeraldPeer).send(DISCONNECT).expect_close()
+
+
+@cases.profile("DISCONNECT (0x04)", "A subscriber that half-closes keeps receiving")
+def a_subscriber_that_half_closes_keeps_receiving(context: CaseContext) -> None:
+    receiver, sender = subscriber(context, CHANNEL), publisher(context)
+    receiver.half_close().expect(PING)
+    for message in (b"first", b"second"):
+        sender.send(publish(CHANNEL, message)).send(PING).expect(PONG)
+        receiver.message_among_pings(CHANNEL, message)
+
+
+@cases.profile("DISCONNECT (0x04)", "A publisher that half-closes is closed")
+def a_publisher_that_half_closes_is_closed(context: CaseContext) -> None:
+    receiver, sender = subscriber(context, CHANNEL), publisher(context)
+    sender.send(publish(CHANNEL, b"last")).half_close().expect_close()
+    receiver.message(CHANNEL, b"last")
+
+
+@cases.profile(
+    "PING (0x20)",
+    "A silent client gets PING; without an answer DISCONNECT and the end",
+    requires=Setup.KEEPALIVE,
+)
+def a_silent_client_gets_ping(context: CaseContext) -> None:
+    silent, answering = subscriber(context, CHANNEL), subscriber(context, CHANNEL)
+    for _ in range(4):
+        answering.expect(PING)
+        answering.send(PONG)
+    silent.expect(PING + PING + DISCONNECT)
+    silent.expect_close()
+    answering.expect(PING)
+
+
+@cases.profile(
+    "Session Management",
+    "A client that connects again takes over; its older connection gets DISCONNECT",
+)
+def a_client_that_connects_again_takes_over(context: CaseContext) -> None:
+    client_id = context.topic()
+    sender, older, newer = (
+        publisher(context),
+        context.open(HeraldPeer),
+        context.open(HeraldPeer),
+    )
+    older.join(handshake_sub(bytes((CHANNEL,)), client_id))
+    newer.join(handshake_sub(b"", client_id))
+    older.expect(DISCONNECT)
+    older.expect_close()
+    sender.send(publish(CHANNEL, b"next"))
+    newer.message(CHANNEL, b"next")
+    newer.settle()
+
+
+@cases.profile("Session Management", "The channels of a handshake replace those of an older one")
+def the_channels_of_a_handshake_replace_older_ones(context: CaseContext) -> None:
+    client_id = context.topic()
+    sender, older, newer = (
+        publisher(context),
+        context.open(HeraldPeer),
+        context.open(HeraldPeer),
+    )
+    older.join(handshake_sub(bytes((CHANNEL,)), client_id))
+    newer.join(handshake_sub(bytes((OTHER,)), client_id))
+    sender.send(publish(CHANNEL, b"not this") + publish(OTHER, b"this"))
+    newer.message(OTHER, b"this")
+    newer.settle()
 
 
 @cases.profile("DISCONNECT (0x04)", "A message before DISCONNECT arrives, and then the end comes")

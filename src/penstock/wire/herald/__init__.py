@@ -1,6 +1,12 @@
 """herald v1: publishers and subscribers on 256 channels, 7-byte headers, either byte order."""
 
-from penstock.wire.herald.decoder import Decoder, ParseResult, decode
+from penstock.wire.herald.decoder import (
+    DecodedMessage,
+    Decoder,
+    MessageDecoder,
+    ParseResult,
+    decode,
+)
 from penstock.wire.herald.encoder import encode
 from penstock.wire.herald.errors import (
     HeraldError,
@@ -32,6 +38,7 @@ __all__ = [
     "CLIENT",
     "BrokerState",
     "ClientState",
+    "DecodedMessage",
     "Decoder",
     "Disconnect",
     "Error",
@@ -44,6 +51,7 @@ __all__ = [
     "InvalidOpCode",
     "MalformedMessage",
     "Message",
+    "MessageDecoder",
     "MessageTooLarge",
     "OpCode",
     "Packet",

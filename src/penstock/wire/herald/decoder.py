@@ -1,6 +1,7 @@
-"""The decoder of herald (MessageDecoder of the specification), in either byte order."""
+"""The decoder of herald streams, and the MessageDecoder of the specification."""
 
 import dataclasses
+from typing import Final, Generic, TypeVar
 
 from penstock.errors import BadMagic, WireError
 from penstock.model import ByteOrder
@@ -34,7 +35,9 @@ from penstock.wire.herald.packets import (
     Unsubscribe,
 )
 
-__all__ = ["Decoder", "ParseResult", "decode"]
+__all__ = ["DecodedMessage", "Decoder", "MessageDecoder", "ParseResult", "decode"]
+
+_OPCODES: Final = frozenset(OpCode)
 
 
 class Decoder(decoder.Decoder[Packet]):
@@ -137,8 +140,23 @@ def _error_code(value: int) -> ErrorCode:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class ParseResult:
-    """Result of `decode`, as in the specification.
+class DecodedMessage:
+    """A whole frame. `payload_view` points into the buffer that was decoded, and is not owned."""
+
+    opcode: OpCode
+    payload_view: memoryview
+
+    def packet(self, *, order: ByteOrder = "little") -> Packet:
+        """Return the packet; raise HeraldError if the payload does not fit the opcode."""
+        return _packet(self.opcode, bytes(self.payload_view), order)
+
+
+MessageT_co = TypeVar("MessageT_co", bound=Packet | DecodedMessage, covariant=True)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ParseResult(Generic[MessageT_co]):
+    """Result of a decoding step, as in the specification.
 
     With neither `need_more_data` nor `message` the frame is invalid, and `error` is the reason.
     `bytes_consumed` is then 0 if framing is lost and the connection must close.
@@ -146,19 +164,48 @@ class ParseResult:
 
     need_more_data: bool = False
     bytes_consumed: int = 0
-    message: Packet | None = None
+    message: MessageT_co | None = None
     error: WireError | None = None
 
 
-def decode(data: Buffer, *, order: ByteOrder = "little") -> ParseResult:
-    """Decode the frame at the start of `data`, as the specification's MessageDecoder does."""
+class MessageDecoder:
+    """The specification's MessageDecoder: decodes frames without a copy of their payload.
+
+    Unlike Decoder, it judges nothing before a header is complete ("Partial Frame Handling").
+    """
+
+    def __init__(
+        self, *, order: ByteOrder = "little", payload_bytes_max: int = HERALD_PAYLOAD_BYTES_MAX
+    ) -> None:
+        self._magic = MAGIC.to_bytes(2, order)
+        self._header = HEADER[order]
+        self._payload_bytes_max = payload_bytes_max
+
+    def decode(self, data: Buffer) -> ParseResult[DecodedMessage]:
+        """Decode the frame at the start of `data`; an unknown opcode is an error."""
+        if len(data) < HEADER_BYTES:
+            return ParseResult(need_more_data=True)
+        if data[:2] != self._magic:
+            return ParseResult(error=BadMagic(bytes(data[:2]), (self._magic,)))
+        _, opcode, length = self._header.unpack_from(data)
+        if length > self._payload_bytes_max:
+            return ParseResult(error=MessageTooLarge(length, self._payload_bytes_max))
+        end = HEADER_BYTES + length
+        if len(data) < end:
+            return ParseResult(need_more_data=True)
+        if opcode not in _OPCODES:
+            return ParseResult(bytes_consumed=end, error=InvalidOpCode(opcode))
+        payload_view = memoryview(data)[HEADER_BYTES:end]
+        return ParseResult(bytes_consumed=end, message=DecodedMessage(OpCode(opcode), payload_view))
+
+
+def decode(data: Buffer, *, order: ByteOrder = "little") -> ParseResult[Packet]:
+    """Decode the packet at the start of `data`; see MessageDecoder."""
+    result = MessageDecoder(order=order).decode(data)
+    message, end = result.message, result.bytes_consumed
+    if message is None:
+        return ParseResult(result.need_more_data, end, None, result.error)
     try:
-        step = Decoder(order=order).decode_at(data, 0)
-    except WireError as error:
-        return ParseResult(error=error)
-    if step is None:
-        return ParseResult(need_more_data=True)
-    packet, end = step
-    if isinstance(packet, Rejected):
-        return ParseResult(bytes_consumed=end, error=packet.error)
-    return ParseResult(bytes_consumed=end, message=packet)
+        return ParseResult(bytes_consumed=end, message=message.packet(order=order))
+    except HeraldError as error:
+        return ParseResult(bytes_consumed=end, error=error)

@@ -70,7 +70,10 @@ def test_every_opcode_outside_the_table_is_invalid() -> None:
 @pytest.mark.parametrize("text", ["00", "FE00", "CAFE", "FA", "CACA"])
 def test_a_wrong_magic_loses_framing_at_its_first_wrong_byte(text: str) -> None:
     assert_stays_failed(herald.Decoder(), bytes.fromhex(text), BadMagic)
-    assert herald.decode(bytes.fromhex(text)).error is not None
+    # The specification's own interface judges a header when it is complete.
+    assert herald.decode(bytes.fromhex(text)).need_more_data
+    whole = bytes.fromhex(text).ljust(7, b"\x00")
+    assert isinstance(herald.decode(whole).error, BadMagic)
 
 
 def test_a_length_above_the_maximum_is_judged_before_its_body_is_there() -> None:
@@ -86,6 +89,38 @@ def test_a_length_above_the_maximum_is_judged_before_its_body_is_there() -> None
 def test_fewer_bytes_than_a_header_need_more() -> None:
     for size in range(7):
         assert herald.decode(PING[:size]).need_more_data
+        for anything in (bytes(size), b"\xff" * size, b"GET / HTTP"[:size]):
+            assert herald.MessageDecoder().decode(anything) == herald.ParseResult(
+                need_more_data=True
+            )
+
+
+def test_a_decoded_payload_is_a_view_of_the_callers_buffer() -> None:
+    data = bytearray.fromhex("FECA 10 06000000 07 68656C6C6F FECA 20 00000000")
+    decoder = herald.MessageDecoder()
+    result = decoder.decode(data)
+    assert result.message is not None
+    assert (result.bytes_consumed, result.need_more_data, result.error) == (13, False, None)
+    assert result.message.opcode is herald.OpCode.PUBLISH
+    data[8:13] = b"HELLO"
+    assert result.message.payload_view == b"\x07HELLO"
+    assert result.message.packet() == herald.Publish(7, b"HELLO")
+    following = decoder.decode(memoryview(data)[result.bytes_consumed :])
+    assert following.message is not None
+    assert following.message.opcode is herald.OpCode.PING
+    assert len(following.message.payload_view) == 0
+
+
+def test_a_decoder_returns_neither_message_nor_need_for_an_invalid_frame() -> None:
+    for frame, error, consumed in (
+        ("FECB 20 00000000", BadMagic, 0),
+        ("FECA 10 01001000", herald.MessageTooLarge, 0),
+        ("FECA 30 02000000 0102", herald.InvalidOpCode, 9),
+    ):
+        result = herald.MessageDecoder().decode(bytes.fromhex(frame))
+        assert (result.message, result.need_more_data) == (None, False)
+        assert isinstance(result.error, error)
+        assert result.bytes_consumed == consumed
 
 
 def test_each_rejection_names_the_error_frame_that_answers_it() -> None:
