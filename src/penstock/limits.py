@@ -308,8 +308,9 @@ MEMORY_BYTES_MIN: Final = 64 * MIB
 MEMORY_DEFAULT_BYTES_MIN: Final = 128 * MIB
 MEMORY_DEFAULT_BYTES_MAX: Final = 64 * GIB
 """Bounds of the default of the budget, which is half of the memory that the process may use."""
-MEMORY_FIXED_SHARE: Final = 0.5
-"""Part of the budget that caches and the log's backlog may take: the rest is for clients."""
+MEMORY_FIXED_SHARE: Final = 0.75
+"""Part of the budget that caches, the log's backlog and arriving messages of Flight may take: the
+rest is for clients."""
 MEMORY_ADDRESS_SHARE: Final = 0.25
 MEMORY_PRINCIPAL_SHARE: Final = 0.25
 """Part of the budget that the clients at one address, or of one principal, may hold."""
@@ -511,6 +512,7 @@ FLIGHT_FIRST_SECONDS_MAX: Final = 10.0
 """From a connection to its first authenticated call, TLS included."""
 FLIGHT_MESSAGE_BYTES_MAX: Final = 32 * MIB
 """A message of a client: a record batch with at least one row of the greatest size."""
+FLIGHT_ARRIVING_SHARE: Final = 1 / 16
 FLIGHT_ARRIVING_BYTES_MAX: Final = 256 * MIB
 """Unfinished messages of all Flight clients together; above it they are not read."""
 FLIGHT_HEADERS_BYTES_MAX: Final = 64 * KIB

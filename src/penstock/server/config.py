@@ -450,7 +450,15 @@ class Config(_Table, frozen=True):
             Purpose.LOG: self.log.waiting_bytes_max,
             Purpose.CACHES: self._index_cache_bytes_max,
             Purpose.REPLAY: bounds.REPLAY_FIXED_BYTES,
+            Purpose.FLIGHT: self.flight_arriving_bytes_max if self.flight.address else 0,
         }
+
+    @property
+    def flight_arriving_bytes_max(self) -> int:
+        """The limit of unfinished messages of all Flight clients; one message always fits."""
+        share = int(self.memory_bytes_max * bounds.FLIGHT_ARRIVING_SHARE)
+        wanted = min(bounds.FLIGHT_ARRIVING_BYTES_MAX, share)
+        return max(bounds.FLIGHT_MESSAGE_BYTES_MAX, wanted)
 
     @property
     def _index_cache_bytes_max(self) -> int:

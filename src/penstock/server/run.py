@@ -107,6 +107,7 @@ class Running:
             verify=lambda token, peer: _verify_bearer(options, token, peer),
             identify=self.authenticator.identify,
             stall_seconds_max=self.config.flight.stall_seconds_max,
+            arriving_bytes_max=self.config.flight_arriving_bytes_max,
         )
 
     async def stop(self) -> None:

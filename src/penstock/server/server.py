@@ -12,7 +12,12 @@ from penstock.core.access import ANYONE, Peer, Principal
 from penstock.core.broker import Broker, BrokerSettings
 from penstock.errors import CallerError, CannotListen, CertificateUnusable
 from penstock.gateway.options import GatewayOptions
-from penstock.limits import FLIGHT_STALL_SECONDS_MAX, SESSIONS_MAX, STALL_SECONDS_MIN
+from penstock.limits import (
+    FLIGHT_ARRIVING_BYTES_MAX,
+    FLIGHT_STALL_SECONDS_MAX,
+    SESSIONS_MAX,
+    STALL_SECONDS_MIN,
+)
 from penstock.memory import MemoryBudget, Purpose
 from penstock.ports import NO_AUDIT, Audit, Storage
 from penstock.server.clock import SystemClock
@@ -153,6 +158,7 @@ class Server:
         verify: Callable[[str, Peer], Principal] | None = None,
         identify: Callable[[Peer], Principal | None] | None = None,
         stall_seconds_max: float = FLIGHT_STALL_SECONDS_MAX,
+        arriving_bytes_max: int = FLIGHT_ARRIVING_BYTES_MAX,
     ) -> Address:
         """Serve Arrow Flight at an address; return it, with the port that replaced port 0.
 
@@ -177,6 +183,7 @@ class Server:
             ),
             counts=self.http.flight_reads,
             stall_seconds_max=stall_seconds_max,
+            arriving_bytes_max=arriving_bytes_max,
         )
         await flight.start()
         self._flights.append(flight)

@@ -58,7 +58,7 @@ _TOO_MANY: Final = "too many connections"
 
 
 class _Arriving:
-    """Bytes of unfinished messages of all connections. A memory budget would be drawn from here."""
+    """Bytes of unfinished messages of all connections. The memory budget has them reserved."""
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
@@ -81,10 +81,11 @@ class FlightFront:
         *,
         context: ssl.SSLContext | None = None,
         stall_seconds_max: float = FLIGHT_STALL_SECONDS_MAX,
+        arriving_bytes_max: int = FLIGHT_ARRIVING_BYTES_MAX,
     ) -> None:
         self.target = target
         self.stall_seconds_max = stall_seconds_max
-        self.arriving = _Arriving(FLIGHT_ARRIVING_BYTES_MAX)
+        self.arriving = _Arriving(arriving_bytes_max)
         self.connections: dict[str, _Connection] = {}
         self.addresses: Counter[str] = Counter()
         self.count = 0

@@ -12,7 +12,7 @@ import structlog
 
 from penstock.core.broker import Broker
 from penstock.errors import CannotListen
-from penstock.limits import FLIGHT_STALL_SECONDS_MAX
+from penstock.limits import FLIGHT_ARRIVING_BYTES_MAX, FLIGHT_STALL_SECONDS_MAX
 from penstock.ports import Storage
 from penstock.server.cannot_listen import cannot_listen
 from penstock.server.flight.auth import FlightAuth
@@ -44,8 +44,10 @@ class FlightListener:
         auth: FlightAuth,
         counts: ReadCounts | None = None,
         stall_seconds_max: float = FLIGHT_STALL_SECONDS_MAX,
+        arriving_bytes_max: int = FLIGHT_ARRIVING_BYTES_MAX,
     ) -> None:
         self.address = address
+        self._arriving_bytes_max = arriving_bytes_max
         self._stall_seconds_max = stall_seconds_max
         self._broker = broker
         self._storage = storage
@@ -84,6 +86,7 @@ class FlightListener:
             target,
             context=None if self._tls is None else self._tls.context,
             stall_seconds_max=self._stall_seconds_max,
+            arriving_bytes_max=self._arriving_bytes_max,
         )
         try:
             service = FlightService(
@@ -93,6 +96,7 @@ class FlightListener:
                 sinks=sinks,
                 groups=self._storage.groups,
                 front=front,
+                memory=self._broker.memory,
                 counts=self._counts,
                 audit=self._broker.audit,
                 stall_seconds_max=self._stall_seconds_max,

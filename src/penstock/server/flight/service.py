@@ -49,6 +49,7 @@ from penstock.limits import (
     FLIGHT_WRITES_MAX,
     FLIGHT_WRITES_PER_PRINCIPAL_MAX,
 )
+from penstock.memory import MemoryBudget, Purpose
 from penstock.ports import NO_AUDIT, Audit, AuditEvent, ConsumerGroups
 from penstock.protocols import FLIGHT
 from penstock.server.flight.auth import (
@@ -103,11 +104,13 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
         sinks: Sinks,
         groups: ConsumerGroups,
         front: FlightFront,
+        memory: MemoryBudget,
         counts: ReadCounts | None = None,
         audit: Audit = NO_AUDIT,
         stall_seconds_max: float = FLIGHT_STALL_SECONDS_MAX,
     ) -> None:
         self._audit = audit
+        self._memory = memory
         self._reader = reader
         self._sinks = sinks
         self._groups = groups
@@ -267,7 +270,10 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
                 self._check_stopping()
                 login.check()
                 self._counts.sent(batch.num_rows, batch.nbytes)
-                with self._stalls.watching(peer):
+                held = self._memory.draw(
+                    Purpose.FLIGHT, batch.nbytes, principal=login.principal.name
+                )
+                with held, self._stalls.watching(peer):
                     yield batch
 
     def _check_stopping(self) -> None:
