@@ -682,13 +682,17 @@ def test_a_stop_ends_all_transports_in_time(folder: Path) -> None:
             broker.listen("udp://127.0.0.1:0"),
             broker.listen("ws://127.0.0.1:0/h?protocol=herald"),
         ]
-        peers = [Peer(listener, herald.handshake_sub()) for listener in listeners]
+        peers = [
+            Peer(listener, herald.handshake_sub(client_id=b"%d" % number))
+            for number, listener in enumerate(listeners)
+        ]
         stream, ipc, datagrams, _ = peers
         started = time.monotonic()
     assert time.monotonic() - started < 4
+    for each in (stream, ipc, datagrams):
+        assert each.frame() == herald.DISCONNECT
     assert stream.link.more() == b""
     assert ipc.link.more() == b""
-    assert datagrams.frame() == herald.DISCONNECT
     assert [listener.connections for listener in listeners] == [0] * 4
     for made in peers:
         made.link.cut()

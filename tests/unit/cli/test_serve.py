@@ -18,6 +18,8 @@ from typing import Self
 
 import pytest
 
+from penstock.conform.herald.encoding import DISCONNECT
+
 PENSTOCK = [sys.executable, "-m", "penstock.cli"]
 ANY_PORT = "tcp://127.0.0.1:0"
 SECONDS_MAX = 10.0
@@ -221,6 +223,7 @@ def test_a_signal_ends_it_with_0_and_soon(number: signal.Signals) -> None:
             code, seconds = broker.end(number)
             assert code == 0
             assert seconds < 3
+            assert client.recv(100) == DISCONNECT
             assert client.recv(100) == b"", "clients see the end"
         assert not any("Traceback" in line for line in broker.lines)
 

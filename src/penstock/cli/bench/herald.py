@@ -38,7 +38,7 @@ class HeraldWire(Wire):
         start: str = "",  # noqa: ARG002
     ) -> int:
         """See Wire."""
-        self._join(peer, herald.HandshakeSub(bytes([self.channel]), "s"))
+        self._join(peer, herald.HandshakeSub(bytes([self.channel]), ""))
         return 16 + len(value)
 
     def _join(

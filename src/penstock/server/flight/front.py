@@ -167,7 +167,12 @@ class FlightFront:
         """See transport.tls_handshake.TlsHandshakeOwner."""
         if not self.enter(handshake.host):
             self.leave(handshake.host)
-            log.info("connection refused", peer=handshake.host, reason=_TOO_MANY)
+            log.info(
+                "connection refused",
+                connection=handshake.connection,
+                peer=handshake.peer,
+                reason=_TOO_MANY,
+            )
             return False
         self._handshakes.add(handshake)
         return True
