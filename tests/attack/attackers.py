@@ -1,0 +1,627 @@
+"""Attackers: each connects from an address of its own and does all the harm it can, in turn.
+
+Run as a process of its own: `python -m tests.attack.attackers TARGET SECONDS COUNT SEED`, TARGET
+being JSON of `Target`. It prints a report as JSON: how often each attack ran, how many acts it made,
+and every leak: a place where an attacker got bytes of an honest client.
+
+An attack is a function of an `Attacker`. It ends by itself, at the latest when `attacker.going` is
+false. The broker may refuse, cut or ignore it: OSError and errors of Flight are what is expected.
+"""
+
+import contextlib
+import dataclasses
+import http.client
+import os
+import random
+import socket
+import struct
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.flight as pf
+
+from penstock.conform.fleximq import encoding as fx
+from penstock.conform.fleximq.messagepack import pack
+from penstock.conform.herald import encoding as hb
+from penstock.conform.lamamq import encoding as lm
+from penstock.conform.rheos.encoding import CREATE, PUBLISH, RHEOS1, RHEOS2, SUBSCRIBE
+from penstock.flight.client import FlightClient
+from penstock.flight.protocol import ReadRange
+from tests.attack.honest import MARK
+from tests.fuzz.mutate import mutants
+
+KIB, MIB = 1 << 10, 1 << 20
+TURN_SECONDS: Final = 5.0
+"""An attack gives way to the next one after this time."""
+ADDRESSES: Final = 5
+"""Attackers come from this many addresses."""
+READ_BYTES: Final = 256 * KIB
+
+
+class Target(msgspec.Struct, frozen=True):
+    """Where the broker listens, and credentials of a principal that may use `attack/#` only."""
+
+    tcp: tuple[str, int]
+    tls: tuple[str, int]
+    udp: tuple[str, int]
+    http: tuple[str, int]
+    flight: str
+    token: str
+
+
+@dataclasses.dataclass(slots=True)
+class Report:
+    """What the attackers did."""
+
+    runs: Counter[str] = dataclasses.field(default_factory=Counter)
+    acts: Counter[str] = dataclasses.field(default_factory=Counter)
+    leaks: list[str] = dataclasses.field(default_factory=list)
+    crashes: list[str] = dataclasses.field(default_factory=list)
+
+
+class Attacker:
+    """One attacker: its address, its connections, and the turn it is in."""
+
+    def __init__(self, number: int, target: Target, report: Report, chance: random.Random) -> None:
+        self.target = target
+        self.report = report
+        self.chance = chance
+        self.address = f"127.0.1.{1 + number % ADDRESSES}"
+        self.attack = ""
+        self.end = 0.0
+        self._sockets: list[socket.socket] = []
+
+    @property
+    def going(self) -> bool:
+        return time.monotonic() < self.end
+
+    def acted(self, count: int = 1) -> None:
+        self.report.acts[self.attack] += count
+
+    def connect(self, place: tuple[str, int] | None = None) -> socket.socket:
+        """Connect from the attacker's address; the socket is closed when the turn ends."""
+        found = socket.create_connection(
+            place or self.target.tcp, timeout=2.0, source_address=(self.address, 0)
+        )
+        self._sockets.append(found)
+        return found
+
+    def join_fleximq(self, *, token: str | None = None) -> tuple[socket.socket, int]:
+        """Join; return the connection and the client id."""
+        peer = self.connect()
+        header = {"auth": {"type": "token", "token": token}} if token else b""
+        peer.sendall(fx.frame(fx.JOIN, 0, header))
+        base = self.read(peer, 26)
+        if len(base) < 26:
+            raise ConnectionAbortedError("no answer to JOIN")
+        number = int(struct.unpack_from(">I", base, 2)[0])
+        self.read(peer, fx.header_length(base) + 8)
+        return peer, number
+
+    def join_lamamq(self) -> socket.socket:
+        peer = self.connect()
+        peer.sendall(lm.authentication(b"attacker-%d" % self.chance.getrandbits(32)) + lm.CHOICE)
+        return peer
+
+    def join_herald(self, handshake: bytes) -> socket.socket:
+        peer = self.connect()
+        peer.sendall(handshake)
+        return peer
+
+    def read(self, peer: socket.socket, size: int) -> bytes:
+        """Read up to `size` bytes, until they are there or the broker says no more."""
+        found = b""
+        while len(found) < size:
+            more = peer.recv(size - len(found))
+            if not more:
+                break
+            found += more
+        self.look(found)
+        return found
+
+    def drain(self, peer: socket.socket, seconds: float = 0.2) -> bytes:
+        """Read what comes for a while."""
+        found = b""
+        end = min(time.monotonic() + seconds, self.end)
+        peer.settimeout(max(0.01, seconds))
+        with contextlib.suppress(OSError):
+            while time.monotonic() < end and len(found) < 4 * MIB:
+                more = peer.recv(READ_BYTES)
+                if not more:
+                    break
+                found += more
+        peer.settimeout(2.0)
+        self.look(found)
+        return found
+
+    def look(self, found: bytes) -> None:
+        """Report a leak if bytes of an honest client are among these."""
+        if MARK in found:
+            self.report.leaks.append(f"{self.attack}: {found[:200]!r}")
+
+    def leave(self) -> None:
+        for each in self._sockets:
+            if self.chance.random() < 0.5:
+                with contextlib.suppress(OSError):
+                    each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            each.close()
+        self._sockets.clear()
+
+    def run(self, end: float) -> None:
+        """Do all attacks in turn, in an order of its own, until the end."""
+        attacks = list(ATTACKS)
+        while time.monotonic() < end:
+            self.chance.shuffle(attacks)
+            for each in attacks:
+                self.end = min(end, time.monotonic() + TURN_SECONDS)
+                if not self.going:
+                    return
+                self.attack = each.__name__
+                self.report.runs[self.attack] += 1
+                try:
+                    each(self)
+                except (OSError, pa.ArrowException, pf.FlightError):
+                    pass  # refused or cut: as it should be
+                except Exception as error:  # noqa: BLE001
+                    self.report.crashes.append(f"{self.attack}: {error!r}")
+                finally:
+                    self.leave()
+                time.sleep(min(0.1, max(0.0, self.end - time.monotonic())))
+
+
+ATTACKS: list[Callable[[Attacker], None]] = []
+
+
+def attack(function: Callable[[Attacker], None]) -> Callable[[Attacker], None]:
+    ATTACKS.append(function)
+    return function
+
+
+# --- Rights ---------------------------------------------------------------------------------------
+
+FORBIDDEN: Final = (
+    "honest/0",
+    "honest/#",
+    "#",
+    "honest/+",
+    "*.*",
+    ">",
+    "honest.3@earliest",
+    "#@-1h",
+)
+
+
+@attack
+def subscribe_to_what_is_forbidden(attacker: Attacker) -> None:
+    peer, number = attacker.join_fleximq(token=attacker.target.token)
+    lama = attacker.join_lamamq()
+    rheos = attacker.connect()
+    for index, pattern in enumerate(FORBIDDEN):
+        peer.sendall(fx.frame(fx.SUB, number, fx.topic(pattern)))
+        lama.sendall(lm.subscribe(index, pattern.encode()))
+        rheos.sendall(RHEOS2.request(SUBSCRIBE, pattern.encode()))
+        attacker.acted(3)
+    herald = attacker.join_herald(hb.handshake_sub(bytes(range(20)), b"attacker"))
+    for each in (peer, lama, rheos, herald):
+        attacker.drain(each, 0.5)
+
+
+@attack
+def publish_to_what_is_forbidden(attacker: Attacker) -> None:
+    peer, number = attacker.join_fleximq(token=attacker.target.token)
+    rheos = attacker.connect()
+    while attacker.going:
+        for place in range(20):
+            name = f"honest/{place}"
+            peer.sendall(fx.frame(fx.PUB, number, fx.topic(name), pack(b"forged")))
+            rheos.sendall(RHEOS1.request(PUBLISH, name.encode(), b"forged"))
+            attacker.acted(2)
+        attacker.drain(peer, 0.1)
+        attacker.drain(rheos, 0.1)
+
+
+@attack
+def speak_to_clients_directly(attacker: Attacker) -> None:
+    """NOTIF, BCAST, REQ and routed PUB to all the clients there may be."""
+    peer, number = attacker.join_fleximq()
+    payload = pack(bytes(64 * KIB))
+    everyone = [(client, "/attack") for client in range(1000, 1250)]
+    while attacker.going:
+        peer.sendall(fx.frame(fx.BCAST, number, b"", payload))
+        peer.sendall(fx.frame(fx.NOTIF, number, fx.routing(*everyone), payload))
+        for client, path in everyone[:50]:
+            identifier = str(attacker.chance.getrandbits(60))
+            header = fx.routing((client, path)) | fx.request(identifier)
+            peer.sendall(fx.frame(fx.REQ, number, header, pack(1)))
+        attacker.acted(52)
+        attacker.drain(peer, 0.1)
+
+
+@attack
+def register_hooks(attacker: Attacker) -> None:
+    """A hook on everything that waits and refuses would veto all that is published."""
+    peer = attacker.join_lamamq()
+    for index in range(200):
+        peer.sendall(lm.register(index, b"veto-%d" % index, lm.PUSHED, timeout_ms=60_000))
+        peer.sendall(lm.register(1000 + index, b"door-%d" % index, 0, timeout_ms=60_000))
+        attacker.acted(2)
+    attacker.drain(peer, 1.0)
+
+
+# --- Memory ---------------------------------------------------------------------------------------
+
+
+@attack
+def pin_unfinished_frames(attacker: Attacker) -> None:
+    """Announce large frames and send all but the last byte."""
+    peers = []
+    for _ in range(10):
+        joined, number = attacker.join_fleximq()
+        announced = fx.frame(fx.PUB, number, fx.topic("attack/x"), bytes(15 * MIB))[:-1]
+        peers.append((joined, memoryview(announced)))
+        stranger = attacker.connect()
+        peers.append((stranger, memoryview(fx.frame(fx.JOIN, 0, b"", bytes(15 * MIB))[:-1])))
+        packet = RHEOS2.request(PUBLISH, b"attack/x", bytes(15 * MIB))[:-1]
+        peers.append((attacker.connect(), memoryview(packet)))
+    for peer, _ in peers:
+        peer.settimeout(0)
+    while attacker.going and peers:
+        peer, rest = peers.pop(0)
+        try:
+            sent = peer.send(rest[:READ_BYTES])
+        except BlockingIOError:
+            sent = 0
+            time.sleep(0.002)
+        except OSError:
+            continue
+        attacker.acted()
+        if sent < len(rest):
+            peers.append((peer, rest[sent:]))
+    time.sleep(max(0.0, min(1.0, attacker.end - time.monotonic())))
+
+
+@attack
+def fill_the_header_cache(attacker: Attacker) -> None:
+    peer, number = attacker.join_fleximq()
+    while attacker.going:
+        name = f"attack/{attacker.chance.getrandbits(64)}/" + "x" * 30_000
+        peer.sendall(fx.frame(fx.PUB, number, fx.topic(name), pack(1)))
+        attacker.acted()
+        if not attacker.chance.randrange(50):
+            attacker.drain(peer, 0.05)
+
+
+@attack
+def read_nothing(attacker: Attacker) -> None:
+    """Subscribe to a topic, publish large messages to it, and do not read."""
+    readers = []
+    for _ in range(20):
+        reader, number = attacker.join_fleximq()
+        reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * KIB)
+        reader.sendall(fx.frame(fx.SUB, number, fx.topic("attack/large")))
+        readers.append((reader, number))
+    peer, number = attacker.join_fleximq()
+    payload = pack(bytes(8 * MIB))
+    targets = [(each, "/attack") for _, each in readers]
+    for _ in range(2):
+        peer.sendall(fx.frame(fx.PUB, number, fx.topic("attack/large"), payload))
+        peer.sendall(fx.frame(fx.NOTIF, number, fx.routing(*targets), payload))
+        attacker.acted(2)
+        attacker.drain(peer, 0.5)
+    time.sleep(max(0.0, min(2.0, attacker.end - time.monotonic())))
+
+
+@attack
+def replay_everything_without_reading(attacker: Attacker) -> None:
+    for _ in range(20):
+        peer, number = attacker.join_fleximq()
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * KIB)
+        for suffix in ("@earliest", "@#0", "@-1h"):
+            name = f"attack/{'#' if suffix == '@earliest' else 'large'}{suffix}"
+            peer.sendall(fx.frame(fx.SUB, number, fx.topic(name)))
+            attacker.acted()
+    time.sleep(max(0.0, min(2.0, attacker.end - time.monotonic())))
+
+
+@attack
+def make_topics(attacker: Attacker) -> None:
+    peer = attacker.connect()
+    while attacker.going:
+        names = [b"attack/%016x" % attacker.chance.getrandbits(64) for _ in range(200)]
+        peer.sendall(b"".join(RHEOS2.request(CREATE, name + b"/" + b"n" * 2000) for name in names))
+        attacker.acted(len(names))
+        attacker.drain(peer, 0.1)
+
+
+# --- Time -----------------------------------------------------------------------------------------
+
+
+@attack
+def leave_with_equivalent_patterns(attacker: Attacker) -> None:
+    peer, number = attacker.join_fleximq()
+    levels = 12
+    for index in range(900):
+        pattern = "attack"
+        for level in range(levels):
+            pattern += ("/" if index >> level & 1 else ".") + "+*"[attacker.chance.randrange(2)]
+        peer.sendall(fx.frame(fx.SUB, number, fx.topic(pattern)))
+        attacker.acted()
+    attacker.drain(peer, 0.5)
+
+
+@attack
+def ask_for_all_topics(attacker: Attacker) -> None:
+    peer, number = attacker.join_fleximq()
+    while attacker.going:
+        for path in ("/topics", "/clients", "/stats", "/time"):
+            header = fx.routing((1, path)) | fx.request(str(attacker.chance.getrandbits(60)))
+            peer.sendall(fx.frame(fx.REQ, number, header))
+            attacker.acted()
+        attacker.drain(peer, 0.1)
+
+
+@attack
+def send_long_patterns(attacker: Attacker) -> None:
+    peer = attacker.join_lamamq()
+    for index in range(40):
+        for pattern in (b"attack/" + b"+/" * 30_000 + b"#", b"attack/" + b"a/+/" * 15_000):
+            peer.sendall(lm.subscribe(index, pattern))
+            attacker.acted()
+    attacker.drain(peer, 1.0)
+
+
+# --- Files and connections ------------------------------------------------------------------------
+
+
+@attack
+def hold_idle_connections(attacker: Attacker) -> None:
+    beginnings = (b"", b"\xfe", hb.handshake_pub()[:9], lm.authentication(b"n", b"k")[:6], b"\x16")
+    for _ in range(100):
+        if not attacker.going:
+            break
+        peer = attacker.connect()
+        peer.sendall(attacker.chance.choice(beginnings))
+        attacker.acted()
+    time.sleep(max(0.0, min(2.0, attacker.end - time.monotonic())))
+
+
+@attack
+def stall_tls_handshakes(attacker: Attacker) -> None:
+    hello = bytes.fromhex("1603010200010001fc0303") + attacker.chance.randbytes(200)
+    for _ in range(30):
+        peer = attacker.connect(attacker.target.tls)
+        peer.sendall(hello[: attacker.chance.randrange(1, len(hello))])
+        attacker.acted()
+    time.sleep(max(0.0, min(2.0, attacker.end - time.monotonic())))
+
+
+@attack
+def send_mutated_streams(attacker: Attacker) -> None:
+    wholes = [
+        hb.handshake_pub() + hb.publish(7, b"value") * 3,
+        lm.authentication(b"n") + lm.CHOICE + lm.push(1, b"attack/a", b"v") * 3,
+        RHEOS1.request(CREATE, b"attack/a") + RHEOS1.request(PUBLISH, b"attack/a", b"v"),
+        RHEOS2.request(CREATE, b"attack/a") + RHEOS2.request(PUBLISH, b"attack/a", b"v"),
+        fx.frame(fx.JOIN, 0) + fx.frame(fx.PUB, 1000, fx.topic("attack/a"), pack(b"v")),
+    ]
+    while attacker.going:
+        (data,) = mutants(wholes, count=1, seed=attacker.chance.getrandbits(32))
+        peer = attacker.connect()
+        with contextlib.suppress(OSError):
+            peer.sendall(data)
+            attacker.drain(peer, 0.02)
+        attacker.leave()
+        attacker.acted()
+
+
+# --- Log-ins --------------------------------------------------------------------------------------
+
+
+@attack
+def guess_passwords(attacker: Attacker) -> None:
+    while attacker.going:
+        peers = [attacker.connect() for _ in range(10)]
+        for peer in peers:
+            password = f"guess-{attacker.chance.getrandbits(32)}"
+            header = {"auth": {"type": "basic", "username": "honest", "password": password}}
+            peer.sendall(fx.frame(fx.JOIN, 0, header))
+            attacker.acted()
+        for peer in peers[: attacker.chance.randrange(len(peers))]:
+            attacker.drain(peer, 0.2)
+        attacker.leave()
+
+
+# --- UDP ------------------------------------------------------------------------------------------
+
+
+@attack
+def send_small_datagrams(attacker: Attacker) -> None:
+    """Handshakes of many ports, none of which answers."""
+    sockets = []
+    for _ in range(100):
+        sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        sender.bind((attacker.address, 0))
+        attacker._sockets.append(sender)
+        sender.sendto(hb.handshake_sub(bytes(range(20)), b"u"), attacker.target.udp)
+        sender.settimeout(0)
+        sockets.append(sender)
+        attacker.acted()
+    time.sleep(max(0.0, min(1.0, attacker.end - time.monotonic())))
+    for sender in sockets:
+        with contextlib.suppress(OSError):
+            while found := sender.recv(65_535):
+                attacker.look(found)
+
+
+# --- HTTP -----------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def http_connection(attacker: Attacker) -> Iterator[http.client.HTTPConnection]:
+    host, port = attacker.target.http
+    connection = http.client.HTTPConnection(
+        host, port, timeout=2, source_address=(attacker.address, 0)
+    )
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+REQUESTS: Final[tuple[tuple[str, str, bytes | None, dict[str, str]], ...]] = (
+    ("POST", "/api/publish", b"[" * 100_000, {"Content-Type": "application/json"}),
+    ("POST", "/api/publish?topic=honest/0", b"forged", {}),
+    ("GET", "/api/topics", None, {}),
+    ("GET", "/api/clients", None, {}),
+    ("GET", "/api/subscriptions", None, {}),
+    ("GET", "/api/log", None, {}),
+    ("GET", "/api/groups", None, {}),
+    ("GET", "/metrics", None, {"Host": "attacker.example"}),
+    ("GET", "/api/clients", None, {"Authorization": "Basic aG9uZXN0Omd1ZXNz"}),
+    ("POST", "/api/publish", b"{}", {"Origin": "https://attacker.example"}),
+    ("DELETE", "/api/topics/honest%2F0", None, {}),
+)
+
+
+@attack
+def abuse_http(attacker: Attacker) -> None:
+    while attacker.going:
+        with contextlib.suppress(http.client.HTTPException), http_connection(attacker) as client:
+            for method, path, body, headers in REQUESTS:
+                client.request(method, path, body, headers)
+                attacker.look(client.getresponse().read())
+                attacker.acted()
+        time.sleep(0.05)
+
+
+@attack
+def send_http_slowly(attacker: Attacker) -> None:
+    peers = [attacker.connect(attacker.target.http) for _ in range(30)]
+    for peer in peers:
+        peer.sendall(b"POST /api/publish HTTP/1.1\r\nHost: x\r\nContent-Length: 15000000\r\n\r\n")
+        attacker.acted()
+    while attacker.going:
+        for peer in peers:
+            peer.sendall(b"x")
+        time.sleep(0.2)
+
+
+# --- Flight ---------------------------------------------------------------------------------------
+
+
+def damaged_rows(chance: random.Random) -> pa.RecordBatch:
+    """Rows whose offsets point anywhere."""
+
+    def texts(kind: pa.DataType) -> pa.Array:
+        far = chance.choice((-(1 << 20), 5000, 1 << 20, 1 << 30))
+        offsets = pa.array((0, far, 2), pa.int32()).buffers()[1]
+        return pa.Array.from_buffers(kind, 2, [None, offsets, pa.py_buffer(b"ab")])
+
+    columns: dict[str, Any] = {"topic": pa.array(["attack/a"] * 2), "value": pa.array([b"v", b"w"])}
+    name = chance.choice(("topic", "value", "key"))
+    columns[name] = texts(pa.utf8() if name == "topic" else pa.binary())
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+def flight_client(attacker: Attacker, *, token: bool) -> FlightClient:
+    """A client with the attackers' token, or with a wrong one: its address is that of others."""
+    return FlightClient(attacker.target.flight, token=attacker.target.token if token else "wrong")
+
+
+def read_by_flight(attacker: Attacker, client: FlightClient, **request: Any) -> None:
+    bounds = client.bounds()[0]
+    for batch in client.read(ReadRange(start=bounds.horizon, end=bounds.end, **request)):
+        for value in batch.column("value").to_pylist():
+            attacker.look(value or b"")
+
+
+def quietly(act: Callable[[], object]) -> None:
+    """Do something that the broker refuses in most cases."""
+    with contextlib.suppress(Exception):
+        act()
+
+
+@attack
+def send_damaged_arrow(attacker: Attacker) -> None:
+    with flight_client(attacker, token=attacker.chance.random() < 0.8) as client:
+        for epoch in range(20):
+            rows = damaged_rows(attacker.chance)
+            writer = f"attacker-{attacker.chance.getrandbits(40)}"
+            quietly(lambda: client.stage([rows], writer=writer, epoch=epoch, partition=0))  # noqa: B023
+            quietly(lambda: client.publish_epoch(writer, epoch, [0]))  # noqa: B023
+            attacker.acted(2)
+
+
+@attack
+def read_forbidden_tables(attacker: Attacker) -> None:
+    with flight_client(attacker, token=True) as client:
+        for request in (
+            {"expression": "(.+)+!"},
+            {"expression": "honest/.*"},
+            {"topics": ["honest/0"]},
+            {"patterns": ["#"]},
+            {},
+        ):
+            quietly(lambda: read_by_flight(attacker, client, **request))  # noqa: B023
+            attacker.acted()
+        quietly(lambda: client.commit_group("honest", {0: 0}))
+        quietly(client.groups)
+        attacker.acted(2)
+
+
+@attack
+def send_large_flight_bodies(attacker: Attacker) -> None:
+    options = [("grpc.max_send_message_length", -1)]
+    with pf.FlightClient(attacker.target.flight, generic_options=options) as client:
+        call = pf.FlightCallOptions(timeout=2.0, headers=[(b"authorization", b"Bearer wrong")])
+        body = bytes(40 * MIB)
+        for kind in ("groups", "topics", "unknown"):
+            quietly(lambda: list(client.do_action(pf.Action(kind, body), call)))  # noqa: B023
+            attacker.acted()
+
+
+@attack
+def stall_flight_reads(attacker: Attacker) -> None:
+    with pf.FlightClient(attacker.target.flight) as client:
+        headers = [(b"authorization", b"Bearer " + attacker.target.token.encode())]
+        call = pf.FlightCallOptions(headers=headers, timeout=3.0)
+        with flight_client(attacker, token=True) as asking:
+            bounds = asking.bounds()[0]
+        request = ReadRange(start=bounds.horizon, end=bounds.end, patterns=["attack/#"])
+        readers = []
+        for _ in range(10):
+            ticket = pf.Ticket(msgspec.json.encode(request))
+            quietly(lambda: readers.append(client.do_get(ticket, call)))  # noqa: B023
+            attacker.acted()
+        time.sleep(max(0.0, min(2.0, attacker.end - time.monotonic())))
+        for reader in readers:
+            quietly(reader.cancel)
+
+
+def main() -> None:
+    target = msgspec.json.decode(sys.argv[1], type=Target)
+    seconds, count, seed = float(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+    os.nice(19)  # the attackers' own work must not be what the honest clients feel
+    report = Report()
+    end = time.monotonic() + seconds
+    threads = [
+        threading.Thread(
+            target=Attacker(number, target, report, random.Random(seed + number)).run, args=(end,)
+        )
+        for number in range(count)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    sys.stdout.write(msgspec.json.encode(report).decode() + "\n")
+
+
+if __name__ == "__main__":
+    main()
