@@ -278,7 +278,7 @@ class HeraldPublisher(Publisher):
         while position + 7 <= len(data):
             magic, opcode, size = struct.unpack_from("<HBI", data, position)
             assert magic == 0xCAFE
-            assert opcode in {0x21, 0xFF}, f"{opcode:02x}"
+            assert opcode in {0x04, 0x21, 0xFF}, f"{opcode:02x}"  # DISCONNECT at a stop
             if position + 7 + size > len(data):
                 break
             position += 7 + size

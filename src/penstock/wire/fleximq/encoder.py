@@ -52,12 +52,14 @@ def encode(message: Message) -> bytes:
 def _check(message: Message) -> None:
     """Raise InvalidMessage if a receiver would reject the message."""
     header = message.header
-    join_reply = message.type is MessageType.REP and header.routing is None
+    join_reply = message.type is MessageType.REP and (
+        header.routing is None or header.reqrep is None
+    )
     fault = field_fault(message.type, present_fields(header), join_reply=join_reply)
     if fault is not None:
         raise InvalidMessage(fault)
     if join_reply and header.status is None:
-        raise InvalidMessage("REP without routing, the reply to JOIN, without status")
+        raise InvalidMessage("REP without routing or reqrep, the reply to JOIN, without status")
     if header.reqrep is not None and not header.reqrep.id:
         raise InvalidMessage("reqrep.id is empty")
     unassigned = message.client_id == ClientId.UNASSIGNED
