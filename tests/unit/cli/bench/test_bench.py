@@ -109,7 +109,7 @@ class Lossy:
             if not hello:
                 return
             peer.sendall(herald.frame(0x03, bytes(9)))
-            if hello == herald.handshake_sub(b"\xff"):
+            if hello == herald.handshake_sub(b"\xff", b""):
                 self._subscriber = peer
                 while peer.recv(64):
                     pass
