@@ -412,3 +412,19 @@ def test_nobody_may_do_less_than_before_without_rules(broker: RightsBroker) -> N
         one.settle()
         assert one.statuses == []
         assert [got.how for got in two.settle()[0]] == ["PUB", "NOTIF", "BCAST"]
+
+
+def test_a_list_of_topics_that_was_read_before_is_not_given_again(broker: RightsBroker) -> None:
+    """Once broken: for a second a client got the list that its old rules allowed."""
+
+    def listed() -> list[str]:
+        with broker.fleximq("free") as free:
+            free.say(fx.REQ, fx.routing((1, "/topics")), fx.request("q"))
+            free.settle()
+            (answer,) = (each for each in free.frames if each.type == fx.REP)
+            return list(answer.value["topics"])
+
+    assert broker.http("free", "/api/publish", topic="office/list", text="x")[0] == 200
+    assert "office/list" in listed()
+    broker.reload(changed(principal("free", allow("request", on="#"))))
+    assert "office/list" not in listed()

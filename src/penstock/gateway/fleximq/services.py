@@ -51,7 +51,8 @@ class Listings:
         self, broker: Broker, session: Session, path: str, then: Callable[[bytes], None]
     ) -> None:
         """Call `then` with the encoded answer of a service, now or in a later turn."""
-        key = (path, session.principal, _version(broker, path))
+        # With the rights: what a reload forbids is not given again.
+        key = (path, session.principal, (session.principal.rights, _version(broker, path)))
         found = self._listings.get(key)
         now = broker.clock.monotonic()
         if found is not None and found.payload is not None:
@@ -72,7 +73,10 @@ class Listings:
     def _read(
         self, broker: Broker, session: Session, path: str, listing: _Listing
     ) -> Generator[None, None, None]:
-        answer = yield from SERVICES[path](broker, session)
+        rights = None
+        while rights is not session.principal.rights:  # they may change while it is read
+            rights = session.principal.rights
+            answer = yield from SERVICES[path](broker, session)
         payload = listing.payload = messagepack.encode(answer)
         listing.read_at = broker.clock.monotonic()
         waiting, listing.waiting = listing.waiting, []
