@@ -55,7 +55,7 @@ EVICTION_SEARCH_MAX: Final = 1024
 
 # --- Headers of a message ---------------------------------------------------------------------
 MESSAGE_HEADERS_MAX: Final = 65_535
-"""What the count of LamaMQ can say; the limit of their bytes is what holds."""
+"""The largest count in a LamaMQ message. MESSAGE_HEADERS_BYTES_MAX is reached first."""
 MESSAGE_HEADERS_BYTES_MAX: Final = 1 * MIB
 """All headers of one message together, lengths included."""
 

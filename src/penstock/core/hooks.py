@@ -301,6 +301,5 @@ def _authorize(hook: Hook) -> None:
     """Raise NotAllowed unless the hook's client may register it."""
     for topic in hook.topics or (EVERYTHING,):
         authorize(hook.principal, Action.HOOK, topic)
-        authorize(
-            hook.principal, Action.SUBSCRIBE, topic
-        )  # it sees messages, or who uses which topic
+        # It sees messages, or which client uses which topic.
+        authorize(hook.principal, Action.SUBSCRIBE, topic)

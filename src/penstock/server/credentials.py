@@ -240,7 +240,7 @@ class Authenticator:
         """
         users = self._credentials.users
         if not users:
-            raise AuthenticationFailed(BASIC, "nobody has a password")
+            raise AuthenticationFailed(BASIC, "no principal has a password")
         encoded_password = password.encode("utf-8", "surrogatepass")
         if len(encoded_password) > PASSWORD_BYTES_MAX:
             raise AuthenticationFailed(BASIC, f"longer than {PASSWORD_BYTES_MAX} bytes")

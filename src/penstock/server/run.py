@@ -294,7 +294,7 @@ def _verify_bearer(options: GatewayOptions, token: str, peer: Peer) -> Principal
     """Return the principal of a token of a Flight call; raise AuthenticationFailed."""
     authenticator = options.active_authenticator(kind="token")
     if authenticator is None:
-        raise AuthenticationFailed("token", "nobody has credentials")
+        raise AuthenticationFailed("token", "no principal has credentials")
     return authenticator.verify_bearer(token, peer)
 
 

@@ -57,7 +57,7 @@ class FlightAuth:
         if not authorization.lower().startswith(_SCHEME):
             raise AuthenticationFailed("authorization", "not a bearer token")
         if self._verify is None:
-            raise AuthenticationFailed("token", "nobody has credentials")
+            raise AuthenticationFailed("token", "no principal has credentials")
         return self._verify(authorization[len(_SCHEME) :].strip(), peer)
 
 

@@ -55,7 +55,7 @@ class HttpAuth:
             return principal
         authenticator = self._options.active_authenticator(kind="authorization")
         if authenticator is None:
-            raise AuthenticationFailed("request", "nobody has credentials")
+            raise AuthenticationFailed("request", "no principal has credentials")
         scheme, _, rest = given.partition(" ")
         match scheme.lower():
             case "bearer":

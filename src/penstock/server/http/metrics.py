@@ -124,6 +124,9 @@ class _BrokerCollector(Collector):
         yield _counter("hook_calls", "Calls to middleware.", hooks.calls.made)
         yield _counter("hook_refusals", "Refusals by middleware.", hooks.calls.refusals)
         yield _counter("hook_unanswered", "Calls without an answer.", hooks.calls.unanswered)
+        yield _counter(
+            "hook_untold", "Events that hooks of strategy TELL were not told.", hooks.calls.untold
+        )
 
     def _clients(self) -> Iterable[Metric]:
         broker, clients = self._context.broker, self._client_counts
