@@ -245,10 +245,14 @@ TLS_HANDOVER_BYTES_MAX: Final = 64 * KIB
 """The same with TLS, whose transports hold text and ciphertext of each client."""
 RECEIVE_BUFFER_BYTES: Final = 256 * KIB
 """The read buffer shared by all connections of an event loop."""
-TURN_SECONDS_MAX: Final = 0.02
+TURN_SECONDS_MAX: Final = 0.002
 """Time for the frames of one client before others are served."""
+BUSY_READ_SECONDS_MIN: Final = 0.0005
+"""A client one of whose reads took longer is busy until one takes less."""
+BUSY_TURN_SECONDS_MAX: Final = 0.002
+"""Time for the frames of all clients in one turn of the event loop; then busy clients wait."""
 LOOP_TURN_SECONDS_MAX: Final = 0.1
-"""Time for the frames of all clients in one turn of the event loop; further ones wait."""
+"""Time for the frames of all clients in one turn of the event loop; then all further ones wait."""
 DEFERRED_BYTES_MAX: Final = 32 * MIB
 """Received bytes that wait for a later turn; above it nothing is put off."""
 LINGER_SECONDS_MAX: Final = 10.0
@@ -285,7 +289,7 @@ LOG_LINES_WAITING_MAX: Final = 10_000
 """Lines of the broker's log that wait for the reader of standard error."""
 TIMERS_SECONDS_MAX: Final = 0.02
 """Time for timers that are due together; the others wait for the next turn of the loop."""
-SLICE_SECONDS_MAX: Final = 0.005
+SLICE_SECONDS_MAX: Final = 0.003
 """Background work of the event loop before others are served."""
 SLICE_FIRST_STEPS: Final = 4
 """Steps of such work that are done at once, before the rest waits for later turns."""
@@ -451,6 +455,8 @@ HTTP_PAGE_ENTRIES_MAX: Final = 1000
 """Default and maximum number of entries on one page of a list."""
 HTTP_SLICE_SECONDS: Final = 0.002
 """Time for the entries of a list before yielding to the event loop."""
+HTTP_REQUESTS_PER_TURN_MAX: Final = 4
+"""Requests that begin in one turn of the event loop, health checks apart."""
 HTTP_LISTS_MAX: Final = 8
 """Requests that read lists at the same time; further ones wait."""
 HTTP_DELETED_TOPICS_MAX: Final = 1000
@@ -528,6 +534,9 @@ FLIGHT_RELAY_BYTES: Final = 1 * MIB
 """Bytes of a connection that wait in the front for one side, before the other is not read."""
 FLIGHT_READS_PER_PRINCIPAL_MAX: Final = 24
 """Ranges that one principal reads at the same time, so that others find a place."""
+FLIGHT_WORKERS_MIN: Final = 2
+"""Threads of Flight calls that work at the same time, or half as many as there are processors, if
+that is more: the event loop competes with them."""
 FLIGHT_WRITES_MAX: Final = 16
 FLIGHT_WRITES_PER_PRINCIPAL_MAX: Final = 12
 """Tasks of sinks that send rows at the same time, in all and of one principal; others wait."""

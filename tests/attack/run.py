@@ -24,7 +24,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -264,11 +264,13 @@ def attack(
     honest: int,
     attackers: int,
     seed: int,
+    only: Sequence[str] = (),
     figures: bool = True,
 ) -> Outcome:
     """Run a broker, honest clients and attackers; return all figures.
 
-    Without `figures` latency and memory are not judged: a short run beside other work.
+    With `only` the attackers do the attacks of these names. Without `figures` latency and
+    memory are not judged: a short run beside other work.
     """
     broker = Broker(folder)
     with broker.process:
@@ -283,7 +285,7 @@ def attack(
             broker.watch(calm)
             attacked = seconds - calm
             target = msgspec.json.encode(broker.target).decode()
-            enemies = start("tests.attack.attackers", target, attacked, attackers, seed)
+            enemies = start("tests.attack.attackers", target, attacked, attackers, seed, *only)
             command(clients, "phase attacked")
             broker.watch(attacked)
             command(clients, "phase ")
@@ -345,6 +347,7 @@ def main() -> int:
     parser.add_argument("--honest", type=int, default=200)
     parser.add_argument("--attackers", type=int, default=50)
     parser.add_argument("--seed", type=int, default=12)
+    parser.add_argument("--only", nargs="*", default=(), metavar="NAME", help="only these attacks")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         outcome = attack(
@@ -353,6 +356,7 @@ def main() -> int:
             honest=options.honest,
             attackers=options.attackers,
             seed=options.seed,
+            only=options.only,
         )
     sys.stdout.write(outcome.text() + "\n")
     return 1 if outcome.faults else 0

@@ -27,6 +27,7 @@ from penstock.limits import FLIGHT_MESSAGE_BYTES_MAX, FLIGHT_STREAMS_MAX
 from penstock.ports.selection import Selection
 from penstock.protocols import FLIGHT
 from penstock.protocols import PROTOCOLS as REGISTRY
+from penstock.server.flight.calls import WorkLimit
 from penstock.server.flight.http2 import PREFACE, NotHttp2, RequestGate, TooLarge
 from penstock.server.flight.rows import RowCheck, check_columns, whole
 from penstock.server.flight.sink_files import SinkFiles, Task
@@ -123,7 +124,7 @@ def _check_stream(data: bytes) -> bool:
         schema = reader.schema
         check_columns(schema)
         check = RowCheck(lambda _: None)
-        accepted = [check.rows(each) for each in whole(_chunks(reader))]
+        accepted = [check.rows(each) for each in whole(_chunks(reader), WorkLimit(1))]
     except (BadRows, BadRequest, InvalidTopicName, pa.ArrowException, OSError):
         return False
     batch = Batch()

@@ -22,7 +22,7 @@ from penstock.flight.client import FlightClient
 from penstock.flight.errors import BadRequest, BadRows, InternalError, NoAnswer
 from penstock.flight.protocol import OffsetAt, ReadRange
 from penstock.limits import FLIGHT_FIRST_BYTES_MAX, FLIGHT_MESSAGE_BYTES_MAX
-from penstock.server.flight import calls, front
+from penstock.server.flight import front
 from penstock.server.flight.http2 import PREFACE
 from penstock.transport.addresses import Address
 from tests.support.flight import rows, serve_tables
@@ -303,20 +303,6 @@ def test_a_reader_that_stalls_is_cut_and_its_place_is_free(
         assert found == [count]
         with pytest.raises(NoAnswer):
             list(stalled)
-
-
-def test_a_principal_leaves_places_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "FLIGHT_WAIT_SECONDS_MAX", 0.05)
-    limit = calls.CallLimit(3, 2)
-    with limit.entered("a"), limit.entered("a"):
-        with pytest.raises(calls.TooBusy), limit.entered("a"):
-            pass
-        with limit.entered("b"), pytest.raises(calls.TooBusy), limit.entered("c"):
-            pass
-        with limit.entered("c"):
-            pass
-    with limit.entered("a"), limit.entered("a"):
-        pass
 
 
 # --- Errors ---------------------------------------------------------------------------------------

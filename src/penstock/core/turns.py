@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from penstock.limits import DEFERRED_BYTES_MAX, LOOP_TURN_SECONDS_MAX
+from penstock.limits import BUSY_TURN_SECONDS_MAX, DEFERRED_BYTES_MAX, LOOP_TURN_SECONDS_MAX
 
 __all__ = ["LoopTurn"]
 
@@ -18,19 +18,24 @@ class LoopTurn:
         self,
         *,
         seconds_max: float = LOOP_TURN_SECONDS_MAX,
+        busy_seconds_max: float = BUSY_TURN_SECONDS_MAX,
         deferred_bytes_max: int = DEFERRED_BYTES_MAX,
     ) -> None:
         self.schedule: Callable[[Callable[[], None]], object] | None = None
         self.deferred_bytes = 0
         """Received bytes that wait for a later turn."""
         self._seconds_max = seconds_max
+        self._busy_seconds_max = busy_seconds_max
         self._deferred_bytes_max = deferred_bytes_max
         self._started: float | None = None
         self.number = 0
         """Number of the turn."""
 
-    def defers(self, now: float, size: int) -> bool:
-        """Return whether `size` received bytes have to wait, because the turn took too long."""
+    def defers(self, now: float, size: int, *, is_busy: bool = False) -> bool:
+        """Return whether `size` received bytes have to wait, because the turn took too long.
+
+        Bytes of a busy client wait earlier, so that a crowd of busy clients does not delay others.
+        """
         if self._started is None:
             if self.schedule is None:
                 self.number += 1  # each call is a turn
@@ -39,7 +44,7 @@ class LoopTurn:
                 self.schedule(self.end)
             return False
         return (
-            now - self._started > self._seconds_max
+            now - self._started > (self._busy_seconds_max if is_busy else self._seconds_max)
             and self.deferred_bytes + size <= self._deferred_bytes_max
         )
 

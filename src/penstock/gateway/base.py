@@ -26,7 +26,12 @@ from penstock.errors import (
     WireError,
 )
 from penstock.gateway.options import GatewayOptions
-from penstock.limits import LINGER_SECONDS_MAX, RECEIVE_BUFFER_BYTES, TURN_SECONDS_MAX
+from penstock.limits import (
+    BUSY_READ_SECONDS_MIN,
+    LINGER_SECONDS_MAX,
+    RECEIVE_BUFFER_BYTES,
+    TURN_SECONDS_MAX,
+)
 from penstock.memory import Purpose
 from penstock.model import ByteOrder
 from penstock.patterns import canonical_pattern
@@ -99,6 +104,8 @@ class Gateway(ABC):
         self._deferred_bytes = 0
         self._turn = -1
         self._turn_ends = 0.0
+        self._has_turn = False  # whether what was put off is processed now
+        self._is_busy = False
         self._paused_until_drained = False
         self._closed = False
         self._hook_chain: HookChain | None = None
@@ -196,14 +203,15 @@ class Gateway(ABC):
         self._forget_deferred()
         turn = self.broker.turn
         # A connection may be read many times in one turn of the loop: its time is for all of them.
-        if turn.defers(self.received_at, size) or (
-            self._turn == turn.number and self.received_at > self._turn_ends
+        if not self._has_turn and (
+            turn.defers(self.received_at, size, is_busy=self._is_busy)
+            or (self._turn == turn.number and self.received_at > self._turn_ends)
         ):
             self._deferred_bytes = size
             turn.deferred_bytes += size
             self._yield_to_loop()
             return 0
-        if self._turn != turn.number:
+        if self._turn != turn.number or self._has_turn:
             self._turn = turn.number
             self._turn_ends = self.received_at + TURN_SECONDS_MAX
         turn_ends = self._turn_ends
@@ -233,6 +241,7 @@ class Gateway(ABC):
             position = size
         finally:
             self.broker.batch.clear()
+        self._is_busy = monotonic() - self.received_at > BUSY_READ_SECONDS_MIN
         if self.session is not None:
             self.broker.counters.received(self.session, position)
         elif position < size and not self._closed:
@@ -283,7 +292,15 @@ class Gateway(ABC):
         """Yield to the event loop after TURN_SECONDS_MAX; take the remaining input afterwards."""
         if not self._suspended and not self._closed:
             self.suspend()
-            self.broker.slices.later(self.proceed)
+            self.broker.slices.later(self._take_turn)
+
+    def _take_turn(self) -> None:
+        """Take the input that was put off, or the rest of it."""
+        self._has_turn = True
+        try:
+            self.proceed()
+        finally:
+            self._has_turn = False
 
     def _forget_deferred(self) -> None:
         if self._deferred_bytes:

@@ -40,9 +40,10 @@ SWITCH_SECONDS: Final = 0.0005
 
 DRAIN_SHARE_OF_STOP: Final = 0.8
 """Part of `stop_seconds_max` for clients; the rest is for closing the log and ending threads."""
-COLLECTOR_THRESHOLDS: Final = (10_000, 20, 1_000)
-"""See `gc.set_threshold`. A full collection takes about a microsecond for each object, and stops
-the event loop. Closed connections leave no cycles, so that it may be rare."""
+COLLECTOR_THRESHOLDS: Final = (2_000, 5, 20_000)
+"""See `gc.set_threshold`. A collection takes about a microsecond for each object that it looks at,
+and stops the event loop: so the first two look at 2,000 and 10,000. Closed connections leave no
+cycles, so that a full collection may be rare."""
 
 
 @dataclasses.dataclass(slots=True)

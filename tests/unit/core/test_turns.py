@@ -1,6 +1,9 @@
 """Turns of the event loop, and work in slices."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
 
 from penstock.core.broker import Broker
 from penstock.core.slices import Slices
@@ -8,6 +11,7 @@ from penstock.core.timers import Timers
 from penstock.core.turns import LoopTurn
 from penstock.gateway.detector import handler_for
 from penstock.gateway.options import GatewayOptions
+from penstock.limits import BUSY_TURN_SECONDS_MAX
 from penstock.storage.memory import MemoryLog
 from tests.support import lamamq_bytes as lm
 from tests.support.fakes import FakeClock, RecordingLink
@@ -29,6 +33,60 @@ def test_a_turn_that_took_too_long_defers_until_the_next_one() -> None:
     end()
     assert not turn.defers(10.3, 10)
     assert len(ends) == 2
+
+
+def test_busy_clients_wait_earlier_than_others() -> None:
+    turn = LoopTurn(seconds_max=0.1, busy_seconds_max=0.01)
+    turn.schedule = lambda _end: None
+    assert not turn.defers(1.0, 10, is_busy=True)
+    assert not turn.defers(1.005, 10, is_busy=True)
+    assert turn.defers(1.02, 10, is_busy=True)
+    assert not turn.defers(1.02, 10)
+
+
+class OfferingLink(RecordingLink):
+    """A link that offers the bytes that were not taken again when it is resumed."""
+
+    waiting = b""
+
+    def offer(self, data: bytes) -> int:
+        taken = self.handler.received(memoryview(data))
+        self.waiting = data[taken:]
+        return taken
+
+    def resume(self) -> None:
+        super().resume()
+        if self.waiting and not self.paused:
+            self.offer(self.waiting)
+
+
+def test_a_busy_client_waits_for_others_and_then_gets_its_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = FakeClock()
+    broker = Broker(log=MemoryLog(), clock=clock)
+    broker.turn.schedule = lambda _end: None  # the turn does not end
+    link = OfferingLink()
+    link.set_handler(handler_for(broker, link, GatewayOptions()))
+    hello = lm.authentication(b"c") + lm.CHOICE
+    assert link.offer(hello) == len(hello)
+    append, seconds = broker.log.append, [0.001]
+
+    def slow_append(*arguments: Any) -> Any:
+        clock.seconds += seconds[0]
+        return append(*arguments)
+
+    monkeypatch.setattr(broker.log, "append", slow_append)
+    push = lm.push(7, b"topic")
+    assert link.offer(push) == len(push), "it is not known to be busy yet"
+    clock.seconds += BUSY_TURN_SECONDS_MAX
+    assert link.offer(push) == 0
+    assert link.paused
+    seconds[0] = 0.0
+    broker.timers.run_due()
+    assert not link.paused
+    assert link.waiting == b"", "it got its turn, though the turn of the loop goes on"
+    assert link.offer(push) == len(push), "it is busy no longer"
 
 
 def test_a_connection_that_is_deferred_loses_nothing() -> None:

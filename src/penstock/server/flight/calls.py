@@ -5,14 +5,16 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, TypeVar
 
 from penstock.flight.errors import TooBusy
 from penstock.limits import FLIGHT_WAIT_SECONDS_MAX
 
-__all__ = ["CallLimit", "StallWatch"]
+__all__ = ["CallLimit", "StallWatch", "WorkLimit"]
 
 _WATCH_SECONDS: Final = 0.5
+
+Item = TypeVar("Item")
 
 
 class CallLimit:
@@ -21,34 +23,79 @@ class CallLimit:
     def __init__(self, calls_max: int, principal_max: int) -> None:
         self._calls_max = calls_max
         self._principal_max = principal_max
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
         self._running: Counter[str] = Counter()
-        self._total = 0
+        self._queue: dict[threading.Lock, str] = {}
+        """A locked lock for each call that waits, and its principal; oldest first."""
 
     @contextmanager
     def entered(self, principal: str) -> Iterator[None]:
         """Wait for a place; raise TooBusy if there is none in time."""
-        with self._changed:
-            if not self._changed.wait_for(lambda: self._has_room(principal), _wait_seconds()):
-                raise TooBusy(min(self._calls_max, self._principal_max))
-            self._running[principal] += 1
-            self._total += 1
+        with self._lock:
+            waits = not self._has_room(principal)
+            if waits:
+                place = threading.Lock()
+                place.acquire()
+                self._queue[place] = principal
+            else:
+                self._running[principal] += 1
+        if waits and not place.acquire(timeout=_wait_seconds()):
+            with self._lock:
+                if self._queue.pop(place, None) is not None:  # not given in the meantime
+                    raise TooBusy(min(self._calls_max, self._principal_max))
         try:
             yield
         finally:
-            with self._changed:
-                self._total -= 1
-                self._running[principal] -= 1
-                if not self._running[principal]:
-                    del self._running[principal]
-                self._changed.notify_all()
+            self._leave(principal)
+
+    def _leave(self, principal: str) -> None:
+        """Give the place to the oldest call that may have it. Only that one wakes up."""
+        with self._lock:
+            self._running[principal] -= 1
+            if not self._running[principal]:
+                del self._running[principal]
+            for place, waiting in self._queue.items():
+                if self._has_room(waiting):
+                    del self._queue[place]
+                    self._running[waiting] += 1
+                    place.release()
+                    break
 
     def _has_room(self, principal: str) -> bool:
-        return self._total < self._calls_max and self._running[principal] < self._principal_max
+        return (
+            self._running.total() < self._calls_max
+            and self._running[principal] < self._principal_max
+        )
 
 
 def _wait_seconds() -> float:
     return FLIGHT_WAIT_SECONDS_MAX
+
+
+class WorkLimit:
+    """Lets `threads_max` threads of calls work at a time; others wait for them.
+
+    The interpreter lock goes to any of the threads that want it. With many of them the event loop
+    would rarely get it. Work must not wait for anything that another call does.
+    """
+
+    def __init__(self, threads_max: int) -> None:
+        self._places = threading.Semaphore(threads_max)
+
+    def __enter__(self) -> None:
+        self._places.acquire()
+
+    def __exit__(self, *_error: object) -> None:
+        self._places.release()
+
+    def over(self, items: Iterator[Item]) -> Iterator[Item]:
+        """Yield items; making one is work, using it is not."""
+        while True:
+            with self:
+                item = next(items, None)
+            if item is None:
+                return
+            yield item
 
 
 class StallWatch:

@@ -21,6 +21,7 @@ from penstock.limits import (
     TOPIC_NAME_BYTES_MAX,
 )
 from penstock.model import RESERVED_HEADER_PREFIX, is_publishable
+from penstock.server.flight.calls import WorkLimit
 from penstock.storage.rows import check_column
 from penstock.storage.schema import ROWS_SCHEMA
 
@@ -56,7 +57,7 @@ def check_columns(schema: pa.Schema) -> None:
             raise BadRows(field.name, f"expected {kind}, got {field.type}")
 
 
-def whole(reader: pf.MetadataRecordBatchReader) -> Iterator[pa.RecordBatch]:
+def whole(reader: pf.MetadataRecordBatchReader, work: WorkLimit) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a DoPut; raise BadRequest unless its last message confirms their number.
 
     Flight cannot tell the end of the rows from the death of the client. Raise BadRows for damaged
@@ -66,7 +67,8 @@ def whole(reader: pf.MetadataRecordBatchReader) -> Iterator[pa.RecordBatch]:
     announced: int | None = None
     for chunk in _chunks(reader):
         if chunk.data is not None:
-            _check_values(chunk.data)
+            with work:
+                _check_values(chunk.data)
             rows += len(chunk.data)
             yield chunk.data
         if chunk.app_metadata is not None:

@@ -3,9 +3,10 @@
 Each call runs in a thread of pyarrow. An error is sent as a FlightError with all its fields.
 """
 
+import os
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -46,6 +47,7 @@ from penstock.limits import (
     FLIGHT_READS_PER_PRINCIPAL_MAX,
     FLIGHT_REQUEST_BYTES_MAX,
     FLIGHT_STALL_SECONDS_MAX,
+    FLIGHT_WORKERS_MIN,
     FLIGHT_WRITES_MAX,
     FLIGHT_WRITES_PER_PRINCIPAL_MAX,
 )
@@ -60,7 +62,7 @@ from penstock.server.flight.auth import (
     login_of,
     method_of,
 )
-from penstock.server.flight.calls import CallLimit, StallWatch
+from penstock.server.flight.calls import CallLimit, StallWatch, WorkLimit
 from penstock.server.flight.front import FlightFront
 from penstock.server.flight.read_counts import ReadCounts
 from penstock.server.flight.reader import FlightReader
@@ -88,6 +90,10 @@ _SUMMARIES: Final = {
     ActionName.COMMIT_GROUP: "store the offsets of a consumer group",
     ActionName.GROUPS: "the offsets of consumer groups",
 }
+_WAITING: Final = frozenset(
+    {ActionName.PUBLISH_EPOCH, ActionName.ABORT_EPOCH, ActionName.COMMIT_GROUP}
+)
+"""Actions that wait for the log, or for other calls of their writer."""
 
 Request = TypeVar("Request", bound=msgspec.Struct)
 
@@ -119,6 +125,7 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
         self._front = front
         self._reads = CallLimit(FLIGHT_READS_MAX, FLIGHT_READS_PER_PRINCIPAL_MAX)
         self._writes = CallLimit(FLIGHT_WRITES_MAX, FLIGHT_WRITES_PER_PRINCIPAL_MAX)
+        self._work = WorkLimit(max(FLIGHT_WORKERS_MIN, (os.cpu_count() or 1) // 2))
         self._stalls = StallWatch(front.cut, stall_seconds_max)
         self._actions: dict[str, Callable[[bytes, Principal], object]] = {
             ActionName.BOUNDS: self._bounds,
@@ -173,7 +180,7 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
         with self._errors(context):
             login = self._login(context)
             request = _decoded(descriptor.command or b"", Stage)
-            rows = _checked(whole(reader), login)
+            rows = _checked(whole(reader, self._work), login)
             with self._writes.entered(login.principal.name):
                 staged = self._sinks.stage(request, reader.schema, rows, login.principal)
             writer.write(pa.py_buffer(msgspec.json.encode(staged)))
@@ -188,7 +195,8 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
                     f"action {action.type[:99]!r}", f"there are {', '.join(ActionName)}"
                 )
             body = action.body.to_pybytes() if action.body is not None else b""
-            answer = done(body, principal)
+            with nullcontext() if action.type in _WAITING else self._work:
+                answer = done(body, principal)
             if action.type == ActionName.COMMIT_GROUP:
                 self._audit.record(
                     AuditEvent.ADMINISTERED,
@@ -266,7 +274,7 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
         """Yield batches, at most so many calls at a time; cut a client that does not read them."""
         with _flight_errors(), self._reads.entered(login.principal.name):
             self._counts.began()
-            for batch in batches:
+            for batch in self._work.over(batches):
                 self._check_stopping()
                 login.check()
                 self._counts.sent(batch.num_rows, batch.nbytes)

@@ -41,6 +41,7 @@ from penstock.server.http.openapi import describe
 from penstock.server.http.rates import CallerRates
 from penstock.server.http.routes import Access, Operation, operations
 from penstock.server.http.schemas import Failure, Fault
+from penstock.server.http.turns import RequestTurns
 from penstock.transport.addresses import Address
 
 __all__ = ["new_application"]
@@ -52,6 +53,8 @@ _ADVICE: Final = {
     404: "there is nothing here; GET /api/ lists what there is",
     405: "this path takes another method; GET /api/ lists what there is",
 }
+_HEALTH_PATHS: Final = frozenset({"/healthz", "/readyz"})
+
 Answering = Callable[[Request], Awaitable[Response]]
 
 
@@ -306,11 +309,12 @@ def _peer(request: Request) -> dict[str, Any]:
 
 
 class _Counting:
-    """Counts requests by the first digit of their status."""
+    """Lets requests begin in turn, and counts them by the first digit of their status."""
 
     def __init__(self, inside: ASGIApp, context: HttpContext) -> None:
         self._inside = inside
         self._counts = context.requests
+        self._turns = RequestTurns()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""
@@ -321,6 +325,8 @@ class _Counting:
                 self._counts[digit] = self._counts.get(digit, 0) + 1
             await send(message)
 
+        if scope["type"] == "http" and scope["path"] not in _HEALTH_PATHS:
+            await self._turns.wait()
         try:
             await self._inside(scope, receive, count)
         finally:
