@@ -424,6 +424,25 @@ def test_fleximq_crosses_a_websocket_in_messages_of_any_size(live: Any, size: in
     live.until(lambda: listener.connections == 0)
 
 
+def test_a_websocket_message_is_one_fleximq_message(live: Any) -> None:
+    listener = live.listen("ws://127.0.0.1:0/ws")
+    client = Fleximq(listener.url, 1_000_000)
+    client.send(fleximq.frame(fleximq.SUB, client.client_id, fleximq.topic("whole")))
+    values = [fleximq.pack(bytes(size)) for size in (*range(100), 300_000, 1)]
+    client.send(
+        b"".join(
+            fleximq.frame(fleximq.PUB, client.client_id, fleximq.topic("whole"), value)
+            for value in values
+        )
+    )
+    for value in values:
+        message = client.connection.recv(timeout=SECONDS)
+        assert isinstance(message, bytes)
+        assert fleximq.parse(message).payload == value
+    client.connection.close()
+    live.until(lambda: listener.connections == 0)
+
+
 def test_a_websocket_port_answers_healthz(live: Any) -> None:
     listener = live.listeners["ws"]
     with socket.create_connection((listener.address.host, listener.address.port), SECONDS) as bare:

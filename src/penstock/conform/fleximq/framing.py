@@ -15,6 +15,7 @@ from penstock.conform.fleximq.encoding import (
     PUB,
     REP,
     REQ,
+    SUB,
     frame,
     keepalive,
     pack,
@@ -30,6 +31,7 @@ __all__ = ["cases"]
 
 HELLO: Final = b"\xa5hello"
 HEADER_BYTES_MAX: Final = 65_536
+TOPIC_BYTES_MAX: Final = 65_526
 MESSAGE_BYTES_MAX: Final = 16 * 1024 * 1024
 
 cases: Final[CaseCollector[[]]] = CaseCollector()
@@ -127,3 +129,13 @@ def the_largest_header_is_accepted(context: CaseContext) -> None:
     peer.send(frame(PING, peer.number, header))
     equal(peer.message(PONG).header, keepalive(9))
     peer.send(frame(BCAST, peer.number)).message(BCAST)
+
+
+@cases.profile("7.3.3", "A topic may have 65,526 bytes, as many as a header has room for")
+def the_longest_topic_is_delivered(context: CaseContext) -> None:
+    peer = joined(context)
+    name = context.name().ljust(TOPIC_BYTES_MAX, "x")
+    header = pack(topic(name))
+    equal(len(header), HEADER_BYTES_MAX, "header size")
+    peer.send(frame(SUB, peer.number, header)).settle()
+    peer.send(frame(PUB, peer.number, header, HELLO)).published(name, HELLO, peer.number)

@@ -7,6 +7,7 @@ from penstock.conform.context import CaseContext
 from penstock.conform.fleximq.encoding import (
     BCAST,
     BROKER,
+    JOIN,
     NAMES,
     NOTIF,
     PING,
@@ -319,4 +320,46 @@ def a_payload_that_is_too_deep_gets_400(context: CaseContext) -> None:
         peer.message(PUB)
         peer.say(PUB, topic(context.name()), payload=65 * b"\x91" + tail)
         peer.expect_notice(400)
+    peer.settle()
+
+
+@cases.profile("2.2.2", "A timestamp has 64 bits and an interval 32; another value gets status 400")
+def keepalive_values_have_their_range(context: CaseContext) -> None:
+    peer = joined(context)
+    peer.say(PING, keepalive(2**64 - 1, interval=2**32 - 1))
+    equal(peer.message(PONG).header, keepalive(2**64 - 1))
+    for fields in context.each(
+        (
+            {"timestamp": -1},
+            {"timestamp": 1.0},
+            {"timestamp": 1, "interval": -1},
+            {"timestamp": 1, "interval": 2**32},
+            {"interval": 30},
+        )
+    ):
+        peer.say(PING, {"keepalive": fields})
+        peer.expect_notice(400)
+    peer.settle()
+
+
+@cases.profile("7.3.3", "A topic that is not UTF-8 text gets status 400")
+def a_topic_that_is_not_text_gets_400(context: CaseContext) -> None:
+    peer = joined(context)
+    for kind in (PUB, SUB, UNSUB):
+        for name in context.each((b"\xa2a\xff", b"\xc4\x01a", b"\x05")):
+            peer.send(frame(kind, peer.number, b"\x81\xa5topic" + name)).expect_notice(400)
+    peer.settle()
+
+
+@cases.profile("2.3.1", "Messages that need no payload may have one")
+def any_message_may_have_a_payload(context: CaseContext) -> None:
+    peer = context.open(FleximqPeer).send(frame(JOIN, 0, b"", HELLO))
+    peer.number = peer.message(REP).client_id
+    peer.say(SUB, topic(context.name()), payload=HELLO)
+    peer.say(PONG, keepalive(1), payload=HELLO)
+    peer.say(PING, keepalive(2), payload=HELLO)
+    equal(peer.message(PONG).header, keepalive(2))
+    peer.expect(peer.say(PUB, topic(context.name()), payload=HELLO))
+    peer.say(UNSUB, topic(context.name()), payload=HELLO)
+    peer.say(PUB, topic(context.name()))
     peer.settle()

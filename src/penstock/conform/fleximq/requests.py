@@ -28,6 +28,12 @@ __all__ = ["cases"]
 HELLO: Final = b"\xa5hello"
 REQUESTS_MAX: Final = 1024
 LEAVE_SECONDS_MAX: Final = 5.0
+STATUS_CODES: Final = (
+    *(200, 201, 202, 204),
+    *(400, 401, 403, 404, 405, 408, 409, 413, 429),
+    *(500, 501, 502, 503, 504),
+    *(600, 601, 602, 603, 604, 605),
+)
 
 cases: Final[CaseCollector[[]]] = CaseCollector()
 
@@ -65,6 +71,27 @@ def a_response_may_report_any_status(context: CaseContext) -> None:
     reply = client.message(REP, "with status 404")
     if status_of(reply) != 404:
         raise client.failed("a REP with status 404", in_hex(client.data))
+
+
+@cases.rule("5.1", "Each status code of the specification reaches the requester")
+def each_status_code_is_delivered(context: CaseContext) -> None:
+    service, client = joined(context), joined(context)
+    for code in context.each(STATUS_CODES):
+        client.say(REQ, routing((service.number, "/")) | request(f"s-{code}"))
+        service.message(REQ)
+        reply = routing((client.number, "/")) | correlation(f"s-{code}") | {"status": code}
+        service.say(REP, reply)
+        found = client.message(REP, f"with status {code}")
+        equal((identifier_of(found), found.header.get("status")), (f"s-{code}", code))
+
+
+@cases.rule("3.3", "A response without a status arrives without one: it means 200")
+def a_response_may_have_no_status(context: CaseContext) -> None:
+    service, client = joined(context), joined(context)
+    client.say(REQ, routing((service.number, "/")) | request("q-4"))
+    service.message(REQ)
+    service.say(REP, routing((client.number, "/")) | correlation("q-4"))
+    equal(status_of(client.message(REP)), 200, "a status of")
 
 
 # --- Penstock's profile ---------------------------------------------------------------------------
@@ -158,6 +185,27 @@ def a_response_to_no_request_gets_404(context: CaseContext) -> None:
     target.expect_notice(404)
     answer(target, BROKER, "q")
     target.expect_notice(404)
+    asker.settle()
+
+
+@cases.profile("7.3.1", "A malformed response gets 400 or 602, and a sound one may follow")
+def a_malformed_response_is_refused(context: CaseContext) -> None:
+    asker, target = joined(context), joined(context)
+    target.expect(ask(asker, target.number, "m"))
+    entry = (asker.number, "/do")
+    for code, header in context.each(
+        (
+            (400, routing(entry) | request("m")),
+            (400, routing(entry) | {"reqrep": {"type": "reply", "id": "m"}}),
+            (602, {"routing": []} | correlation("m")),
+            (602, routing(entry, entry) | correlation("m")),
+        )
+    ):
+        target.say(REP, header)
+        target.expect_refusal(code, "m")
+    target.say(REP, routing(entry))
+    target.expect_notice(400)
+    asker.expect(answer(target, asker.number, "m"))
     asker.settle()
 
 

@@ -185,6 +185,20 @@ def a_full_server_refuses(context: CaseContext) -> None:
     first.settle()
 
 
+@cases.profile(
+    "Handshake",
+    "A handshake that does not end in time gets error 2 and closes",
+    requires=Setup.SHORT_HANDSHAKE,
+)
+def a_handshake_that_does_not_end_is_refused(context: CaseContext) -> None:
+    for rest in context.each((b"", CHOICE[:1])):
+        peer = context.open(LamaPeer).send(authentication(b"conform"))
+        peer.expect(OFFER)
+        text = peer.send(rest).expect_answer(0, BAD_REQUEST)
+        check(text, "a text that says what is wrong", "no text")
+        peer.expect_close()
+
+
 @cases.profile("Basic types", "A little-endian client is answered in its order")
 def a_little_endian_client_is_answered(context: CaseContext) -> None:
     client(context, order=LITTLE).ask(push(0x0102_0304, context.topic(), order=LITTLE))

@@ -44,6 +44,15 @@ def an_id_may_be_used_again(context: CaseContext) -> None:
         peer.ask(push(5, context.topic()))
 
 
+@cases.rule("Structure - Message header", "Two clients may use one id at a time")
+def two_clients_may_use_one_id(context: CaseContext) -> None:
+    one, two = client(context), client(context)
+    start, end = push(5, context.topic(), b"x")[:-1], b"x"
+    one.send(start)
+    two.send(start).send(end).expect_answer(5)
+    one.send(end).expect_answer(5)
+
+
 @cases.rule("Structure - Message", "Payload types empty, string and buffer are accepted")
 def all_payload_types_are_accepted(context: CaseContext) -> None:
     peer = client(context)
@@ -88,6 +97,22 @@ def any_id_is_answered_in_either_order(context: CaseContext) -> None:
         peer = client(context, order=order)
         for identifier in context.each((0, 1, 0x7FFF_FFFF, 0x8000_0000, 0xFFFF_FFFF)):
             peer.ask(push(identifier, context.topic(), b"x", order=order))
+
+
+@cases.profile("Structure - Message header", "Ids are not compared: one that waits is taken again")
+def an_id_that_waits_is_taken_again(context: CaseContext) -> None:
+    receiver, peer = subscriber(context, context.topic()), client(context)
+    peer.send(push(5, context.topic(), b"1") + push(5, context.topic(), b"2"))
+    peer.expect_answers(5, 5)
+    receiver.expect_payloads(b"1", b"2")
+
+
+@cases.profile("Structure - Message", "Text in a payload and header values may be any bytes")
+def strings_of_a_message_may_be_any_bytes(context: CaseContext) -> None:
+    receiver, peer = subscriber(context, context.topic()), client(context)
+    headers = ((b"k", b"\xff\x00"),)
+    peer.ask(push(1, context.topic(), b"\xff\xfe", kind=STRING, headers=headers))
+    receiver.expect_forward(context.topic(), b"\xff\xfe", kind=STRING, headers=headers)
 
 
 @cases.profile("Push message", "1,000 pushes in one write are answered in their order")
