@@ -71,6 +71,16 @@ def other_channels_are_not_delivered(context: CaseContext) -> None:
     receiver.message(CHANNEL, b"this")
 
 
+@cases.rule("Channel Management", "A channel is any byte, from 0 to 255")
+def channels_are_0_to_255(context: CaseContext) -> None:
+    receiver, sender = subscriber(context), publisher(context)
+    for channel in context.each((0, 1, 127, 128, 254, 255)):
+        receiver.send(subscribe(channel)).settle()
+        sender.send(publish(channel, b"x")).settle()
+        receiver.message(channel, b"x")
+        receiver.send(unsubscribe(channel)).settle()
+
+
 @cases.rule("Channel Management", "The channels of the handshake are all subscribed to")
 def all_channels_of_the_handshake_count(context: CaseContext) -> None:
     receiver, sender = subscriber(context, CHANNEL, OTHER), publisher(context)
@@ -151,6 +161,14 @@ def subscribe_and_unsubscribe_keep_their_order(context: CaseContext) -> None:
     receiver.send(subscribe(CHANNEL) + unsubscribe(CHANNEL)).settle()
     sender.send(publish(CHANNEL, b"two")).settle()
     receiver.settle()
+
+
+@cases.profile("UNSUBSCRIBE (0x12)", "UNSUBSCRIBE without a subscription is not answered")
+def unsubscribe_without_a_subscription_is_not_answered(context: CaseContext) -> None:
+    receiver, sender = subscriber(context, CHANNEL), publisher(context)
+    receiver.send(unsubscribe(OTHER) + unsubscribe(OTHER)).settle()
+    sender.send(publish(CHANNEL, b"still here"))
+    receiver.message(CHANNEL, b"still here")
 
 
 @cases.profile("Partial Frame Handling", "A session may arrive byte by byte")

@@ -19,7 +19,7 @@ from penstock.conform.herald.encoding import (
     unsubscribe,
 )
 from penstock.conform.herald.peer import CHANNEL, OTHER, HeraldPeer, publisher, subscriber
-from penstock.conform.peer import check
+from penstock.conform.peer import check, equal
 
 __all__ = ["cases"]
 
@@ -44,6 +44,17 @@ def a_subscriber_may_have_no_channels(context: CaseContext) -> None:
 @cases.rule("HANDSHAKE_PUB (0x01)", "A client id may have 255 bytes")
 def a_client_id_may_have_255_bytes(context: CaseContext) -> None:
     context.open(HeraldPeer).join(handshake_pub(CHANNEL, client_id=b"c" * 255))
+
+
+@cases.rule(
+    "HANDSHAKE_SUB (0x02)", "A subscriber may have 255 channels and a client id of 255 bytes"
+)
+def a_subscriber_may_have_255_channels(context: CaseContext) -> None:
+    receiver, sender = context.open(HeraldPeer), publisher(context)
+    receiver.join(handshake_sub(bytes(range(1, 256)), context.topic().ljust(255, b"c")))
+    sender.send(publish(1, b"first") + publish(255, b"last"))
+    receiver.message(1, b"first")
+    receiver.message(255, b"last")
 
 
 @cases.rule("Session Management", "Session ids are unique")
@@ -76,6 +87,19 @@ def clients_are_answered_in_their_byte_order(context: CaseContext) -> None:
     publisher(context, order=">").send(publish(CHANNEL, b"x", order=">"))
     for receiver in (big, little):
         receiver.message(CHANNEL, b"x")
+
+
+@cases.profile("Byte Order", "PONG and ERROR are in the byte order of the client too")
+def errors_are_in_the_byte_order_of_the_client(context: CaseContext) -> None:
+    peer = publisher(context, order=">")
+    peer.send(bytes.fromhex("cafe 30 00000000  cafe 20 00000000"))
+    peer.expect(bytes.fromhex("cafe ff 00000001 06  cafe 21 00000000"))
+
+
+@cases.profile("Byte Order", "A frame in the other byte order closes without an answer")
+def a_frame_in_the_other_byte_order_closes(context: CaseContext) -> None:
+    publisher(context, order=">").send(PING).expect_close()
+    publisher(context).send(frame(0x20, order=">")).expect_close()
 
 
 @cases.profile(
@@ -114,6 +138,15 @@ def a_malformed_handshake_gets_its_error(context: CaseContext) -> None:
         context.open(HeraldPeer).send(handshake).expect(error(INVALID_HANDSHAKE))
 
 
+@cases.profile("HANDSHAKE_SUB (0x02)", "A channel that a handshake names twice counts once")
+def a_channel_named_twice_counts_once(context: CaseContext) -> None:
+    receiver, sender = subscriber(context, CHANNEL, CHANNEL), publisher(context)
+    receiver.send(subscribe(CHANNEL)).settle()
+    sender.send(publish(CHANNEL, b"once")).settle()
+    receiver.message(CHANNEL, b"once")
+    receiver.settle()
+
+
 @cases.profile("Connection Flow", "A second handshake of the same role gets INVALID_HANDSHAKE")
 def a_second_handshake_is_refused(context: CaseContext) -> None:
     peer = publisher(context)
@@ -123,8 +156,9 @@ def a_second_handshake_is_refused(context: CaseContext) -> None:
 
 @cases.profile("Connection Flow", "A connection may have both roles and receives its own messages")
 def a_connection_may_have_both_roles(context: CaseContext) -> None:
-    peer = publisher(context)
-    peer.join(handshake_sub(bytes((OTHER,)), b""))
+    peer = context.open(HeraldPeer)
+    session_id = peer.join(handshake_pub(CHANNEL))
+    equal(peer.join(handshake_sub(bytes((OTHER,)), b"")), session_id, "the same session id,")
     peer.send(publish(OTHER, b"echo"))
     peer.message(OTHER, b"echo")
 
