@@ -2,6 +2,7 @@
 
 import struct
 import time
+import zlib
 from typing import Final
 
 from penstock.conform.case import CaseCollector, Setup
@@ -18,7 +19,7 @@ from penstock.conform.herald.encoding import (
     unsubscribe,
 )
 from penstock.conform.herald.peer import CHANNEL, OTHER, HeraldPeer, publisher, subscriber
-from penstock.conform.peer import check, equal
+from penstock.conform.peer import Peer, check, equal
 
 __all__ = ["cases"]
 
@@ -202,6 +203,22 @@ def a_publish_that_cannot_be_delivered_is_too_large(context: CaseContext) -> Non
     sender.settle()
     receiver.message(CHANNEL, bytes(1_048_567))
     receiver.message(CHANNEL, b"next")
+
+
+@cases.profile(
+    "MESSAGE (0x13)",
+    "A message of another protocol that fits in no MESSAGE is not delivered",
+    requires=Setup.SHARED,
+)
+def a_message_that_fits_in_no_frame_is_not_delivered(context: CaseContext) -> None:
+    receiver, sender, topic = subscriber(context, CHANNEL), context.open(Peer), b"channel/240"
+    for size in context.each((1_048_568, 1_048_567)):
+        # PUBLISH of Rheos v2, and its acknowledgment
+        head = struct.pack("<BI16sBHI", 0xFA, 6 + len(topic) + size, bytes(16), 2, len(topic), size)
+        packet = head + topic + bytes(size)
+        sender.send(packet + struct.pack("<I", zlib.crc32(packet))).expect(b"\xac\x00", 20)
+    receiver.message(CHANNEL, bytes(1_048_567))
+    receiver.settle()
 
 
 @cases.profile("Partial Frame Handling", "Control frames and messages keep their order")

@@ -9,6 +9,7 @@ from penstock.conform.herald.encoding import (
     INVALID_HANDSHAKE,
     PING,
     PONG,
+    RATE_LIMIT_EXCEEDED,
     UNAUTHORIZED,
     error,
     frame,
@@ -201,6 +202,44 @@ def a_forbidden_channel_is_unauthorized(context: CaseContext) -> None:
 )
 def without_credentials_a_handshake_is_unauthorized(context: CaseContext) -> None:
     context.open(HeraldPeer).refused(handshake_pub(CHANNEL), UNAUTHORIZED)
+
+
+@cases.profile(
+    "Error Codes: RATE_LIMIT_EXCEEDED",
+    "A server that is full refuses the handshake",
+    requires=Setup.ONE_SESSION,
+)
+def a_full_server_refuses(context: CaseContext) -> None:
+    first = publisher(context)
+    context.open(HeraldPeer).refused(handshake_pub(CHANNEL), RATE_LIMIT_EXCEEDED)
+    first.settle()
+
+
+@cases.profile(
+    "Error Codes: RATE_LIMIT_EXCEEDED",
+    "A subscription above the limit gets an error and the others stay",
+    requires=Setup.SUBSCRIPTIONS,
+)
+def a_subscription_above_the_limit_is_refused(context: CaseContext) -> None:
+    receiver, sender = subscriber(context, CHANNEL), publisher(context)
+    receiver.send(subscribe(OTHER) + subscribe(0) + subscribe(CHANNEL) + PING)
+    receiver.expect(error(RATE_LIMIT_EXCEEDED) + PONG)
+    sender.send(publish(0, b"not this") + publish(OTHER, b"a") + publish(CHANNEL, b"b"))
+    receiver.message(OTHER, b"a")
+    receiver.message(CHANNEL, b"b")
+
+
+@cases.profile(
+    "Connection Flow",
+    "Without echo a connection with both roles does not receive its own messages",
+    requires=Setup.NO_ECHO,
+)
+def without_echo_a_publisher_does_not_receive(context: CaseContext) -> None:
+    peer, other = publisher(context), publisher(context)
+    peer.join(handshake_sub(bytes((CHANNEL,)), b""))
+    peer.send(publish(CHANNEL, b"mine")).settle()
+    other.send(publish(CHANNEL, b"other"))
+    peer.message(CHANNEL, b"other")
 
 
 @cases.profile(
