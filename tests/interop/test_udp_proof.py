@@ -121,3 +121,14 @@ def test_a_publisher_need_not_read_to_publish(live: Any) -> None:
         sensor.send(herald.handshake_pub(9) + herald.publish(9, b"21.5"))
         sensor.send(herald.publish(9, b"21.6"))
         live.until(lambda: sum(counters.messages_received.values()) == before + 2)
+
+
+@pytest.mark.parametrize("follows", [herald.handshake_pub(9, b"p"), herald.publish(9, b"21.5")])
+def test_a_short_handshake_is_acknowledged_when_it_is_repeated(live: Any, follows: bytes) -> None:
+    with caller(live) as sensor:
+        sensor.send(herald.handshake_pub(9, b"p"))  # 10 bytes; the acknowledgment has 16
+        assert drain(sensor, seconds=0.1) == []
+        sensor.send(follows)
+        sensor.settimeout(5)
+        assert sensor.recv(65_536)[:8] == herald.frame(ACK, bytes(9))[:8]
+        sensor.send(herald.DISCONNECT)

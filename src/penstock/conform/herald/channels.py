@@ -2,6 +2,7 @@
 
 import struct
 import time
+import zlib
 from typing import Final
 
 from penstock.conform.case import CaseCollector, Setup
@@ -18,7 +19,7 @@ from penstock.conform.herald.encoding import (
     unsubscribe,
 )
 from penstock.conform.herald.peer import CHANNEL, OTHER, HeraldPeer, publisher, subscriber
-from penstock.conform.peer import check, equal
+from penstock.conform.peer import Peer, check, equal
 
 __all__ = ["cases"]
 
@@ -69,6 +70,16 @@ def other_channels_are_not_delivered(context: CaseContext) -> None:
     receiver, sender = subscriber(context, CHANNEL), publisher(context)
     sender.send(publish(OTHER, b"not this") + publish(CHANNEL, b"this"))
     receiver.message(CHANNEL, b"this")
+
+
+@cases.rule("Channel Management", "A channel is any byte, from 0 to 255")
+def channels_are_0_to_255(context: CaseContext) -> None:
+    receiver, sender = subscriber(context), publisher(context)
+    for channel in context.each((0, 1, 127, 128, 254, 255)):
+        receiver.send(subscribe(channel)).settle()
+        sender.send(publish(channel, b"x")).settle()
+        receiver.message(channel, b"x")
+        receiver.send(unsubscribe(channel)).settle()
 
 
 @cases.rule("Channel Management", "The channels of the handshake are all subscribed to")
@@ -153,6 +164,14 @@ def subscribe_and_unsubscribe_keep_their_order(context: CaseContext) -> None:
     receiver.settle()
 
 
+@cases.profile("UNSUBSCRIBE (0x12)", "UNSUBSCRIBE without a subscription is not answered")
+def unsubscribe_without_a_subscription_is_not_answered(context: CaseContext) -> None:
+    receiver, sender = subscriber(context, CHANNEL), publisher(context)
+    receiver.send(unsubscribe(OTHER) + unsubscribe(OTHER)).settle()
+    sender.send(publish(CHANNEL, b"still here"))
+    receiver.message(CHANNEL, b"still here")
+
+
 @cases.profile("Partial Frame Handling", "A session may arrive byte by byte")
 def a_session_arrives_byte_by_byte(context: CaseContext) -> None:
     receiver, sender = subscriber(context, CHANNEL), context.open(HeraldPeer)
@@ -184,6 +203,22 @@ def a_publish_that_cannot_be_delivered_is_too_large(context: CaseContext) -> Non
     sender.settle()
     receiver.message(CHANNEL, bytes(1_048_567))
     receiver.message(CHANNEL, b"next")
+
+
+@cases.profile(
+    "MESSAGE (0x13)",
+    "A message of another protocol that fits in no MESSAGE is not delivered",
+    requires=Setup.SHARED,
+)
+def a_message_that_fits_in_no_frame_is_not_delivered(context: CaseContext) -> None:
+    receiver, sender, topic = subscriber(context, CHANNEL), context.open(Peer), b"channel/240"
+    for size in context.each((1_048_568, 1_048_567)):
+        # PUBLISH of Rheos v2, and its acknowledgment
+        head = struct.pack("<BI16sBHI", 0xFA, 6 + len(topic) + size, bytes(16), 2, len(topic), size)
+        packet = head + topic + bytes(size)
+        sender.send(packet + struct.pack("<I", zlib.crc32(packet))).expect(b"\xac\x00", 20)
+    receiver.message(CHANNEL, bytes(1_048_567))
+    receiver.settle()
 
 
 @cases.profile("Partial Frame Handling", "Control frames and messages keep their order")

@@ -59,6 +59,13 @@ def a_length_above_the_maximum_is_refused(context: CaseContext) -> None:
         peer.expect(error(MESSAGE_TOO_LARGE))
 
 
+@cases.rule("Header Fields", "A payload of 1 MiB is not above the maximum")
+def a_payload_of_1_mib_is_read(context: CaseContext) -> None:
+    peer = publisher(context)
+    peer.send(frame(0x30, bytes(PAYLOAD_BYTES_MAX))).expect(error(INVALID_OPCODE))
+    peer.settle()
+
+
 @cases.rule("Error Codes: MALFORMED_MESSAGE", "A PUBLISH without a channel is malformed")
 def a_publish_without_a_channel_is_malformed(context: CaseContext) -> None:
     publisher(context).send(frame(0x10)).expect(error(MALFORMED_MESSAGE))
@@ -91,6 +98,16 @@ def an_error_does_not_close(context: CaseContext) -> None:
 def a_length_above_the_maximum_closes(context: CaseContext) -> None:
     peer = publisher(context)
     peer.send(struct.pack("<HBI", 0xCAFE, 0x10, PAYLOAD_BYTES_MAX + 1))
+    peer.expect(error(MESSAGE_TOO_LARGE))
+    peer.expect_close()
+
+
+@cases.profile("Error Codes", "Faults before the handshake get the error of their kind")
+def faults_before_the_handshake_get_their_errors(context: CaseContext) -> None:
+    publisher(context)
+    peer = context.open(HeraldPeer)
+    peer.send(frame(0x30) + frame(0x11)).expect(error(INVALID_OPCODE) + error(MALFORMED_MESSAGE))
+    peer.send(struct.pack("<HBI", 0xCAFE, 0x01, PAYLOAD_BYTES_MAX + 1))
     peer.expect(error(MESSAGE_TOO_LARGE))
     peer.expect_close()
 

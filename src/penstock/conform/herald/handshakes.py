@@ -9,6 +9,7 @@ from penstock.conform.herald.encoding import (
     INVALID_HANDSHAKE,
     PING,
     PONG,
+    RATE_LIMIT_EXCEEDED,
     UNAUTHORIZED,
     error,
     frame,
@@ -19,7 +20,7 @@ from penstock.conform.herald.encoding import (
     unsubscribe,
 )
 from penstock.conform.herald.peer import CHANNEL, OTHER, HeraldPeer, publisher, subscriber
-from penstock.conform.peer import check
+from penstock.conform.peer import check, equal
 
 __all__ = ["cases"]
 
@@ -44,6 +45,17 @@ def a_subscriber_may_have_no_channels(context: CaseContext) -> None:
 @cases.rule("HANDSHAKE_PUB (0x01)", "A client id may have 255 bytes")
 def a_client_id_may_have_255_bytes(context: CaseContext) -> None:
     context.open(HeraldPeer).join(handshake_pub(CHANNEL, client_id=b"c" * 255))
+
+
+@cases.rule(
+    "HANDSHAKE_SUB (0x02)", "A subscriber may have 255 channels and a client id of 255 bytes"
+)
+def a_subscriber_may_have_255_channels(context: CaseContext) -> None:
+    receiver, sender = context.open(HeraldPeer), publisher(context)
+    receiver.join(handshake_sub(bytes(range(1, 256)), context.topic().ljust(255, b"c")))
+    sender.send(publish(1, b"first") + publish(255, b"last"))
+    receiver.message(1, b"first")
+    receiver.message(255, b"last")
 
 
 @cases.rule("Session Management", "Session ids are unique")
@@ -76,6 +88,19 @@ def clients_are_answered_in_their_byte_order(context: CaseContext) -> None:
     publisher(context, order=">").send(publish(CHANNEL, b"x", order=">"))
     for receiver in (big, little):
         receiver.message(CHANNEL, b"x")
+
+
+@cases.profile("Byte Order", "PONG and ERROR are in the byte order of the client too")
+def errors_are_in_the_byte_order_of_the_client(context: CaseContext) -> None:
+    peer = publisher(context, order=">")
+    peer.send(bytes.fromhex("cafe 30 00000000  cafe 20 00000000"))
+    peer.expect(bytes.fromhex("cafe ff 00000001 06  cafe 21 00000000"))
+
+
+@cases.profile("Byte Order", "A frame in the other byte order closes without an answer")
+def a_frame_in_the_other_byte_order_closes(context: CaseContext) -> None:
+    publisher(context, order=">").send(PING).expect_close()
+    publisher(context).send(frame(0x20, order=">")).expect_close()
 
 
 @cases.profile(
@@ -114,6 +139,15 @@ def a_malformed_handshake_gets_its_error(context: CaseContext) -> None:
         context.open(HeraldPeer).send(handshake).expect(error(INVALID_HANDSHAKE))
 
 
+@cases.profile("HANDSHAKE_SUB (0x02)", "A channel that a handshake names twice counts once")
+def a_channel_named_twice_counts_once(context: CaseContext) -> None:
+    receiver, sender = subscriber(context, CHANNEL, CHANNEL), publisher(context)
+    receiver.send(subscribe(CHANNEL)).settle()
+    sender.send(publish(CHANNEL, b"once")).settle()
+    receiver.message(CHANNEL, b"once")
+    receiver.settle()
+
+
 @cases.profile("Connection Flow", "A second handshake of the same role gets INVALID_HANDSHAKE")
 def a_second_handshake_is_refused(context: CaseContext) -> None:
     peer = publisher(context)
@@ -123,8 +157,9 @@ def a_second_handshake_is_refused(context: CaseContext) -> None:
 
 @cases.profile("Connection Flow", "A connection may have both roles and receives its own messages")
 def a_connection_may_have_both_roles(context: CaseContext) -> None:
-    peer = publisher(context)
-    peer.join(handshake_sub(bytes((OTHER,)), b""))
+    peer = context.open(HeraldPeer)
+    session_id = peer.join(handshake_pub(CHANNEL))
+    equal(peer.join(handshake_sub(bytes((OTHER,)), b"")), session_id, "the same session id,")
     peer.send(publish(OTHER, b"echo"))
     peer.message(OTHER, b"echo")
 
@@ -167,6 +202,44 @@ def a_forbidden_channel_is_unauthorized(context: CaseContext) -> None:
 )
 def without_credentials_a_handshake_is_unauthorized(context: CaseContext) -> None:
     context.open(HeraldPeer).refused(handshake_pub(CHANNEL), UNAUTHORIZED)
+
+
+@cases.profile(
+    "Error Codes: RATE_LIMIT_EXCEEDED",
+    "A server that is full refuses the handshake",
+    requires=Setup.ONE_SESSION,
+)
+def a_full_server_refuses(context: CaseContext) -> None:
+    first = publisher(context)
+    context.open(HeraldPeer).refused(handshake_pub(CHANNEL), RATE_LIMIT_EXCEEDED)
+    first.settle()
+
+
+@cases.profile(
+    "Error Codes: RATE_LIMIT_EXCEEDED",
+    "A subscription above the limit gets an error and the others stay",
+    requires=Setup.SUBSCRIPTIONS,
+)
+def a_subscription_above_the_limit_is_refused(context: CaseContext) -> None:
+    receiver, sender = subscriber(context, CHANNEL), publisher(context)
+    receiver.send(subscribe(OTHER) + subscribe(0) + subscribe(CHANNEL) + PING)
+    receiver.expect(error(RATE_LIMIT_EXCEEDED) + PONG)
+    sender.send(publish(0, b"not this") + publish(OTHER, b"a") + publish(CHANNEL, b"b"))
+    receiver.message(OTHER, b"a")
+    receiver.message(CHANNEL, b"b")
+
+
+@cases.profile(
+    "Connection Flow",
+    "Without echo a connection with both roles does not receive its own messages",
+    requires=Setup.NO_ECHO,
+)
+def without_echo_a_publisher_does_not_receive(context: CaseContext) -> None:
+    peer, other = publisher(context), publisher(context)
+    peer.join(handshake_sub(bytes((CHANNEL,)), b""))
+    peer.send(publish(CHANNEL, b"mine")).settle()
+    other.send(publish(CHANNEL, b"other"))
+    peer.message(CHANNEL, b"other")
 
 
 @cases.profile(

@@ -12,10 +12,29 @@ from penstock.conform.herald.encoding import (
     publish,
 )
 from penstock.conform.herald.peer import CHANNEL, OTHER, HeraldPeer, publisher, subscriber
+from penstock.conform.peer import Peer
 
 __all__ = ["cases"]
 
 cases: Final[CaseCollector[[]]] = CaseCollector()
+
+
+@cases.rule("Connection Flow", "A session of two clients has these bytes")
+def a_session_to_the_byte(context: CaseContext) -> None:
+    receiver, sender = context.open(Peer), context.open(Peer)
+    acknowledged = bytes.fromhex("feca 03 09000000 00")
+    receiver.send(bytes.fromhex("feca 02 09000000  01 f0  06 636f6e662d73"))  # "conf-s"
+    receiver.expect(acknowledged, 8)
+    sender.send(bytes.fromhex("feca 01 08000000  f1  06 636f6e662d70"))  # "conf-p"
+    sender.expect(acknowledged, 8)
+    receiver.send(bytes.fromhex("feca 11 01000000 f1  feca 12 01000000 f0  feca 20 00000000"))
+    receiver.expect(bytes.fromhex("feca 21 00000000"))
+    sender.send(bytes.fromhex("feca 10 05000000 f0 676f6e65  feca 10 05000000 f1 32312e35"))
+    receiver.expect(bytes.fromhex("feca 13 0d000000 f1"), 8, bytes.fromhex("32312e35"))
+    sender.send(bytes.fromhex("feca 30 00000000  feca 10 00000000"))
+    sender.expect(bytes.fromhex("feca ff 01000000 06  feca ff 01000000 07"))
+    for peer in (receiver, sender):
+        peer.send(bytes.fromhex("feca 04 00000000")).expect_close()
 
 
 @cases.rule("PING (0x20)", "PING is answered with PONG")

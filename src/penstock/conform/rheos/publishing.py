@@ -1,10 +1,11 @@
 """Rheos cases of Penstock's profile about PUBLISH: message ids, order and delivery."""
 
+import uuid
 from typing import Final
 
 from penstock.conform.case import CaseCollector, Setup
 from penstock.conform.context import CaseContext
-from penstock.conform.peer import check, equal
+from penstock.conform.peer import Peer, check, equal
 from penstock.conform.rheos.encoding import (
     ALICE,
     BOB,
@@ -103,6 +104,23 @@ def each_message_carries_the_client_id_of_its_request(context: CaseContext, rheo
     check_sequence([message_offset(other.acknowledged()) for _ in senders])
     for sender in senders:
         peer.delivered(topic, sender[:1], sender)
+
+
+@cases.profile(
+    DELIVERY,
+    "The sender of a message of another protocol is a UUIDv8 with its session number",
+    requires=Setup.SHARED,
+)
+def a_sender_of_another_protocol_has_a_uuid(context: CaseContext, rheos: Rheos) -> None:
+    peer, sender = client(context, rheos), context.open(Peer)
+    peer.granted(SUBSCRIBE, b"channel/240")
+    # A handshake of herald, its acknowledgment with the session id, and PUBLISH to channel 240
+    sender.send(bytes.fromhex("feca 01 03000000 f0 01 70"))
+    acknowledgment = sender.expect(bytes.fromhex("feca 03 09000000 00"), 8)
+    number = int.from_bytes(acknowledgment[8:], "little")
+    sender.send(bytes.fromhex("feca 10 05000000 f0 32312e35"))
+    found = uuid.UUID(bytes=peer.delivered(b"channel/240", b"21.5"))
+    equal((found.version, found.int & 0xFFFFFFFF), (8, number), "version and session number")
 
 
 @cases.profile(ACKNOWLEDGMENT, "1,000 messages in one write are acknowledged in their order")

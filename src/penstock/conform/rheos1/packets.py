@@ -137,6 +137,18 @@ def an_ambiguous_packet_is_v1_when_time_is_up(context: CaseContext) -> None:
     peer.granted(PUBLISH, name, b"1")
 
 
+@cases.profile(
+    "6. General Notes",
+    "A first body of 4 or 5 bytes, which v2 cannot have, fails as v1",
+    requires=Setup.SHARED,
+)
+def a_first_body_that_only_v1_can_have_is_answered(context: CaseContext) -> None:
+    for size in context.each((4, 5)):
+        peer = client(context, RHEOS1).send(RHEOS1.packet(CREATE, b"\xff" * size))
+        peer.expect_failed()
+        peer.expect_alive()
+
+
 @cases.profile("Overview", "A port that serves v1 alone does not serve v2", requires=Setup.PINNED)
 def a_pinned_port_serves_no_other_version(context: CaseContext) -> None:
     peer = client(context, RHEOS1)
