@@ -32,7 +32,7 @@ from penstock.model import ByteOrder
 from penstock.patterns import canonical_pattern
 from penstock.ports import AuditEvent, Link, Receipt
 from penstock.protocols import Protocol
-from penstock.replay import split_replay
+from penstock.replay import check_replay, split_replay
 from penstock.wire.decoder import Decoder, Rejected
 
 __all__ = ["NOT_WRITTEN", "Gateway", "refuse"]
@@ -95,6 +95,8 @@ class Gateway(ABC):
         if options.messages_per_second_max is not None:
             now = broker.clock.monotonic()
             self.rate_limit = RateLimit(options.messages_per_second_max, now)
+        self.frame_incomplete = False
+        """Whether the last bytes that were received are the start of a frame."""
         self._suspended = False
         self._deferred_bytes = 0
         self._turn = -1
@@ -233,6 +235,7 @@ class Gateway(ABC):
             position = size
         finally:
             self.broker.batch.clear()
+        self.frame_incomplete = position < size
         if self.session is not None:
             self.broker.counters.received(self.session, position)
         elif position < size and not self._closed:
@@ -400,9 +403,9 @@ class Gateway(ABC):
         `text` is the pattern, optionally with a start in history, which hooks do not see. With
         `resume_at` it is the pattern alone, and that offset is the start.
         `then` gets None for a success, also if the session had the subscription before, or
-        InvalidPattern, NotAllowed, TooManySubscriptions, TooManyPatternShapes, HookRefused,
-        HookTimeout or a LogError. While the topics of a new pattern are routed, the client stays
-        suspended.
+        InvalidPattern, InvalidStart, NotAllowed, TooManySubscriptions, TooManyPatternShapes,
+        HookRefused, HookTimeout or a LogError. While the topics of a new pattern are routed, the
+        client stays suspended.
         """
 
         def decided(error: PeerError | None) -> None:
@@ -426,6 +429,8 @@ class Gateway(ABC):
             decided(None)
             return
         try:
+            if resume_at is None:
+                check_replay(text)
             canonical_pattern(pattern)
             self.broker.check_subscription(session, pattern)
         except PeerError as error:
