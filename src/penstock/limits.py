@@ -10,8 +10,8 @@ MIB: Final = 1024 * KIB
 GIB: Final = 1024 * MIB
 
 # --- Topics -----------------------------------------------------------------------------------
-TOPIC_NAME_BYTES_MAX: Final = 65_526
-"""A topic name in UTF-8: the longest that fits all protocols, due to fleximq's header of 64 KiB."""
+TOPIC_NAME_BYTES_MAX: Final = 65_535
+"""A topic name in UTF-8, due to the lengths of Rheos. A fleximq header holds 65,526 of them."""
 PATTERN_LEVELS_MAX: Final = 128
 PATTERN_BYTES_MAX: Final = 4 * KIB
 """Levels and UTF-8 bytes of a subscription with wildcards: each costs time for each topic."""

@@ -7,15 +7,14 @@ import pytest
 from penstock.client.address import parse_address
 from penstock.conform import Case, Outcome, Setup, run, suite
 from penstock.protocols import PROTOCOLS
-from tests.conformance.setups import broker_of
-from tests.support.live import LiveBroker
+from tests.conformance.setups import Served, broker_of
 
 SECONDS_MAX = 5.0
 
 
 def ports(setup: Setup | None) -> list[str]:
     """The ports that a case with this setup runs on."""
-    if setup is Setup.SHARED:
+    if setup in {Setup.SHARED, Setup.PROGRAM, Setup.UDP, Setup.WEBSOCKET}:
         return ["shared"]
     return ["pinned"] if setup is Setup.PINNED else ["shared", "pinned"]
 
@@ -29,30 +28,37 @@ def parameters() -> Iterator[object]:
 
 
 @pytest.fixture(scope="module")
-def open_broker(request: pytest.FixtureRequest) -> Iterator[LiveBroker]:
+def open_broker(request: pytest.FixtureRequest) -> Iterator[Served]:
     """The broker of all cases of a protocol and port that require no setup."""
     protocol, port = request.param
-    with broker_of(None, protocol if port == "pinned" else None) as live:
-        yield live
+    with broker_of(None, protocol if port == "pinned" else None) as served:
+        yield served
 
 
 @pytest.mark.parametrize(("open_broker", "case"), list(parameters()), indirect=["open_broker"])
-def test_case(open_broker: LiveBroker, case: Case, request: pytest.FixtureRequest) -> None:
+def test_case(open_broker: Served, case: Case, request: pytest.FixtureRequest) -> None:
     if case.requires is None:
         check(open_broker, case)
         return
     protocol, port = request.node.callspec.params["open_broker"]
-    with broker_of(case.requires, protocol if port == "pinned" else None) as live:
-        check(live, case)
+    with broker_of(case.requires, protocol if port == "pinned" else None) as served:
+        check(served, case)
 
 
-def check(live: LiveBroker, case: Case) -> None:
-    address = parse_address(f"tcp://127.0.0.1:{live.address[1]}")
-    results = run([case], address, seconds_max=SECONDS_MAX, profile=True, setup=case.requires)
+def check(served: Served, case: Case) -> None:
+    results = run(
+        [case],
+        parse_address(served.url),
+        seconds_max=SECONDS_MAX,
+        profile=True,
+        setup=case.requires,
+        restart=served.restart,
+    )
     (result,) = results
     assert result.outcome is Outcome.PASSED, (
         f"{case.rule} ({case.section}): {result.reason}\n"
         f"sent      {result.sent}\nexpected  {result.expected}\ngot       {result.got}"
     )
+    live = served.live
     failed = live.call(lambda: live.server.broker.counters.connections_failed["internal error"])
     assert failed == 0

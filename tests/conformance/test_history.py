@@ -75,10 +75,10 @@ def test_a_place_that_is_not_there_is_refused_and_nothing_is_subscribed(
 
 @lines
 def test_an_at_that_is_no_place_belongs_to_the_name(history: History, line: Any) -> None:
-    history.publish("case@home", "case@2026-13-45")
+    history.publish("case@home", "case@2026-W01")
     client = line(history)
     assert client.subscribe("case@home")
-    assert client.subscribe("case@2026-13-45@earliest")
+    assert client.subscribe("case@2026-W01@earliest")
     assert client.marks() == [7]
     history.publish("case@home")
     assert client.marks() == [8]

@@ -130,7 +130,7 @@ def test_announced_lengths_take_no_memory_before_their_bytes_are_there() -> None
 @pytest.mark.parametrize("version", [1, 2])
 def test_names_that_are_too_long_once_escaped_are_refused(version: int) -> None:
     with attacked() as broker, RheosPeer(broker, Rheos(version)) as peer:
-        for name in (b"\xff" * 65_535, b"a" * 65_535, b"+" * 65_535):
+        for name in (b"\xff" * 65_535, b"\xff" + b"a" * 65_533):
             for opcode in (CREATE, SUBSCRIBE, PUBLISH):
                 peer.request(opcode, name, b"v")
                 assert peer.ack().code != 0

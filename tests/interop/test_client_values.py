@@ -103,6 +103,14 @@ def test_other_wrong_arguments_leave_the_connection_as_it_was(url: str, protocol
             await client.publish("a/+/b", b"")
         with pytest.raises((InvalidTopicName, FieldOutOfRange, library.NotAChannel)):
             await client.publish("x" * 70_000, b"")
+        with pytest.raises((InvalidTopicName, library.NotAChannel)):
+            await client.publish("a@earliest", b"")
+        if protocol.label != "herald":
+            with pytest.raises(library.InvalidStart, match="did you mean @earliest"):
+                await client.subscribe("a@ealiest")
+        if protocol.label.startswith("rheos"):
+            with pytest.raises(InvalidTopicName, match="@#7 for a start position"):
+                await client.create_topic("a@#7")
         with pytest.raises((BadOption, FieldOutOfRange, library.NotAChannel)):
             await client.subscribe(b"x")  # type: ignore[arg-type]
         if not carries.messagepack:  # a fleximq broker may allow more than it does by default
@@ -151,7 +159,7 @@ def test_an_iterator_publishes_what_comes_before_an_invalid_value(url: str) -> N
 
 def test_every_error_is_exported_and_on_the_page() -> None:
     described = set(re.findall(r"`(\w+)`", PAGE.split("## Errors")[1].split("## Modules")[0]))
-    raised = {*client_errors, "FieldOutOfRange", "InvalidTopicName", "Unencodable"}
+    raised = {*client_errors, "FieldOutOfRange", "InvalidStart", "InvalidTopicName", "Unencodable"}
     raised |= {"InvalidMessage", "CallerError", "PeerError"}
     assert raised <= set(library.__all__)
     assert raised <= described

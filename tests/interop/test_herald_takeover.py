@@ -2,6 +2,7 @@
 
 import fcntl
 import socket
+import ssl
 import struct
 import termios
 from collections.abc import Iterator
@@ -12,10 +13,12 @@ import pytest
 
 from penstock.gateway.herald import HeraldSubscribers
 from penstock.ports import AcknowledgedLink
+from penstock.transport.addresses import parse_address
 from tests.support import herald_bytes as herald
 from tests.support.live import LiveBroker
 
 CHANNEL, COUNT, SIZE = 7, 3000, 1000
+TLS = Path(__file__).parents[1] / "support" / "tls"
 FRAME = 16 + SIZE
 
 
@@ -25,15 +28,27 @@ def live(tmp_path: Path) -> Iterator[LiveBroker]:
         yield broker
 
 
-def connect(live: LiveBroker, client_id: bytes, channels: bytes) -> herald.HeraldPeer:
+def connect(
+    live: LiveBroker, client_id: bytes, channels: bytes, *, tls_port: int | None = None
+) -> herald.HeraldPeer:
     """A subscriber whose system takes little before it is read."""
     peer = herald.HeraldPeer(live)
     peer.socket.close()
     peer.socket = socket.socket()
     peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
     peer.socket.settimeout(5)
-    peer.socket.connect(live.address)
+    peer.socket.connect(live.address if tls_port is None else ("127.0.0.1", tls_port))
+    if tls_port is not None:
+        context = ssl.create_default_context(cafile=str(TLS / "localhost.pem"))
+        peer.socket = context.wrap_socket(peer.socket, server_hostname="localhost")
     return peer.join(herald.handshake_sub(channels, client_id))
+
+
+def listen_with_tls(live: LiveBroker) -> int:
+    """Open a port with TLS; return its number."""
+    files = f"certificate={TLS}/localhost.pem&key={TLS}/localhost.key"
+    address = parse_address(f"tls://127.0.0.1:0?{files}")
+    return int(live.run(lambda: live.server.listen(address)).port)
 
 
 def publish_numbers(live: LiveBroker, first: int, count: int) -> None:
@@ -120,6 +135,35 @@ def test_a_client_that_was_reset_gets_what_was_on_its_way(live: LiveBroker) -> N
         got = numbers(newer, COUNT - 1)
     assert got == list(range(got[0], COUNT))
     assert 0 < got[0] <= arrived // FRAME
+
+
+def test_over_tls_a_client_takes_over_from_what_its_system_acknowledged(live: LiveBroker) -> None:
+    """TLS has buffers that cannot be seen: only what was sent before a quiet moment counts."""
+    port, first = listen_with_tls(live), 20
+    with connect(live, b"panel", bytes([CHANNEL]), tls_port=port) as older:
+        publish_numbers(live, 0, first)
+        assert numbers(older, first - 1) == list(range(first))
+        live.until(lambda: all_acknowledged(live, older))
+        live.call(lambda: note_positions(live))
+        publish_numbers(live, first, COUNT - first)
+        live.until(lambda: written(live, older) > 500)
+        with connect(live, b"panel", b"", tls_port=port) as newer:
+            got = numbers(newer, COUNT - 1)
+        (arrived,) = struct.unpack("i", fcntl.ioctl(older.socket, termios.FIONREAD, bytes(4)))
+        assert got == list(range(got[0], COUNT))
+        assert first <= got[0] <= first + arrived // FRAME
+
+
+def test_over_tls_a_client_that_received_all_gets_nothing_twice(live: LiveBroker) -> None:
+    port = listen_with_tls(live)
+    with connect(live, b"panel", bytes([CHANNEL]), tls_port=port) as older:
+        publish_numbers(live, 0, 20)
+        assert numbers(older, 19) == list(range(20))
+        live.until(lambda: all_acknowledged(live, older))
+        live.call(lambda: note_positions(live))
+        with connect(live, b"panel", b"", tls_port=port) as newer:
+            publish_numbers(live, 20, 5)
+            assert numbers(newer, 24) == list(range(20, 25))
 
 
 def test_another_clients_id_takes_over_nothing(live: LiveBroker) -> None:

@@ -158,6 +158,34 @@ def test_a_handshake_repeated_while_a_hook_decides_gets_one_answer(live: Any) ->
         guard.request(lama.unregister(2, b"h"))
 
 
+def test_unsubscribe_waits_behind_a_subscription_that_a_hook_judges(live: Any) -> None:
+    """Once broken: requests that waited for the proof of the address overtook the hook."""
+    with lama.client(live, b"guard") as guard, caller(live) as panel:
+        guard.request(
+            lama.register(1, b"h", lama.SUBSCRIBED, strategy=lama.WAIT_OR_REFUSE, timeout_ms=5000)
+        )
+        panel.send(herald.handshake_sub(b"\x07\x08", b"x" * 60))
+        panel.send(herald.unsubscribe(7) + herald.subscribe(9) + PING)
+        pings = 0
+        while (data := panel.recv(65_536)) != PONG:
+            pings += data.count(PING)
+        panel.send(PONG * pings)
+        panel.settimeout(0.2)
+        while not is_proven(live, panel):
+            with contextlib.suppress(TimeoutError):
+                answer(panel)
+        for channel in (7, 8, 9):
+            call = guard.called(b"h", b"subscribe")
+            assert call.topic == b"channel/%d" % channel
+            guard.answer(call)
+
+        def subscriptions() -> list[str]:
+            return [each for s in live.server.broker.sessions for each in s.subscriptions]
+
+        live.until(lambda: subscriptions() == ["channel/8", "channel/9"])
+        guard.request(lama.unregister(2, b"h"))
+
+
 def test_a_publish_whose_message_fits_in_no_datagram_is_too_large(live: Any) -> None:
     counters = live.server.broker.counters
     before = live.call(lambda: sum(counters.messages_received.values()))

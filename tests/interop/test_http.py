@@ -432,6 +432,8 @@ def test_herald_and_rheos_subscribers_get_it_too(broker: HttpBroker) -> None:
         ({"topic": "t", "base64": "!"}, "base64: invalid base64"),
         ({"topic": "t", "text": "", "color": 1}, "unknown field `color`"),
         ({"topic": "a/+", "text": ""}, "no topic can be named 'a/+'"),
+        ({"topic": "a@#7", "text": ""}, "subscriptions would take @#7 for a start position"),
+        ({"topic": "a@-15min", "text": ""}, "subscriptions would take @-15min for a start"),
         ({"topic": "t", "text": "", "headers": {"a" * 1_100_000: ""}}, "headers: expected at most"),
     ],
 )

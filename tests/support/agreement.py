@@ -25,6 +25,7 @@ from penstock.protocols.herald import HERALD
 from penstock.protocols.lamamq import LAMAMQ
 from penstock.protocols.rheos1 import RHEOS1
 from penstock.protocols.rheos2 import RHEOS2
+from penstock.replay import ends_in_replay
 from penstock.wire import fleximq, herald, lamamq, rheos1, rheos2
 from penstock.wire.decoder import Decoder
 from penstock.wire.fleximq.payloads import publication, raw_value, wrap_value
@@ -124,6 +125,7 @@ def plain_run(protocol: Protocol, data: bytes, order: ByteOrder) -> tuple[list[R
         if (
             row is None
             or not is_publishable(row.topic)
+            or ends_in_replay(row.topic)
             or len(row.topic.encode()) > TOPIC_NAME_BYTES_MAX
             or (len(senders | {row.sender}) > BATCH_SENDERS_MAX)
         ):
@@ -262,6 +264,8 @@ def kernel_encode(
 
 def deliverable(target: Protocol, row: Row) -> bool:
     """Whether the frames of `target` can carry `row`."""
+    if target is FLEXIMQ:
+        return len(row.topic.encode()) <= 65_536 - 10
     if target is not HERALD:
         return True
     channel = row.topic.removeprefix("channel/")

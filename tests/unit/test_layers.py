@@ -16,6 +16,7 @@ LAYERS = [
     {"model", "limits"},
     {"errors", "middleware", "protocols"},
     {"memory", "patterns", "replay", "settings"},
+    {"topic_names"},
     {"_kernels"},
     {"ports"},
     {"wire", "storage"},

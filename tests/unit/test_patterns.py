@@ -41,7 +41,7 @@ def test_a_name_without_wildcard_levels_is_one_topic(name: str) -> None:
     assert compile_pattern(name) is None
 
 
-@pytest.mark.parametrize("pattern", ["", "#/a", "a/#/b", ">.a", "a.>.b", "x" * 65_527])
+@pytest.mark.parametrize("pattern", ["", "#/a", "a/#/b", ">.a", "a.>.b", "x" * 65_536])
 def test_these_match_nothing_and_are_refused(pattern: str) -> None:
     with pytest.raises(InvalidPattern):
         compile_pattern(pattern)

@@ -4,7 +4,17 @@ from datetime import UTC, datetime
 
 import pytest
 
-from penstock.replay import Ago, AtOffset, AtTime, Earliest, Start, split_replay
+from penstock.errors import InvalidStart
+from penstock.replay import (
+    Ago,
+    AtOffset,
+    AtTime,
+    Earliest,
+    Start,
+    check_replay,
+    ends_in_replay,
+    split_replay,
+)
 
 SECOND = 1_000_000
 
@@ -41,6 +51,8 @@ def us(*moment: int) -> int:
 def test_a_place_in_history_is_split_from_the_pattern(place: str, start: Start) -> None:
     assert split_replay(f"a/+/b@{place}") == ("a/+/b", start)
     assert split_replay(f"user@host@{place}") == ("user@host", start)
+    check_replay(f"a/+/b@{place}")
+    assert ends_in_replay(f"a@{place}")
 
 
 @pytest.mark.parametrize(
@@ -78,7 +90,7 @@ def test_a_place_in_history_is_split_from_the_pattern(place: str, start: Start) 
         "a@earliest/b",
     ],
 )
-def test_any_other_at_sign_belongs_to_the_name(text: str) -> None:
+def test_no_other_text_is_a_start_position(text: str) -> None:
     assert split_replay(text) == (text, None)
 
 
@@ -86,3 +98,96 @@ def test_only_the_last_at_sign_counts() -> None:
     assert split_replay("a@earliest@#5") == ("a@earliest", AtOffset(5))
     assert split_replay("a@earliest@x") == ("a@earliest@x", None)
     assert split_replay("@earliest") == ("", Earliest())
+
+
+@pytest.mark.parametrize(
+    ("place", "hint"),
+    [
+        ("ealiest", "did you mean @earliest?"),
+        ("Earliest", "did you mean @earliest?"),
+        ("earliest ", "did you mean @earliest?"),
+        ("earliest\n", "did you mean @earliest?"),
+        ("earlist", "did you mean @earliest?"),
+        ("earlyest", "did you mean @earliest?"),
+        ("latest", "did you mean the name alone, which starts with the next message?"),
+        ("-15min", "did you mean @-15m?"),
+        ("-15mins", "did you mean @-15m?"),
+        ("-15 m", "did you mean @-15m?"),
+        ("- 15m", "did you mean @-15m?"),
+        ("-15M", "did you mean @-15m?"),
+        ("-1.5hours", "did you mean @-1.5h?"),
+        ("-.5h", "did you mean @-0.5h?"),
+        ("-1.m", "did you mean @-1m?"),
+        ("-15", "did you mean @-15m, with one of the units ms, s, m, h, d and w?"),
+        ("-1y", "did you mean @-15m, with one of the units ms, s, m, h, d and w?"),
+        ("#1,234", "did you mean @#1234?"),
+        ("# 5", "did you mean @#5?"),
+        ("#1.0", "did you mean @#1?"),
+        ("#-1", "did you mean @#1234, an offset?"),
+        ("#99999999999999999999", "did you mean @#1234, an offset?"),
+        ("2026-11-01 00:00:00Z", "did you mean @2026-11-01T00:00:00Z?"),
+        ("2026-11-01t12:30z", "did you mean @2026-11-01T12:30Z?"),
+        ("2026-13-45", "did you mean a time such as @2026-11-01T00:00:00Z?"),
+        ("2026-11-1", "did you mean a time such as @2026-11-01T00:00:00Z?"),
+        ("2026-11-01T", "did you mean a time such as @2026-11-01T00:00:00Z?"),
+        ("2026-11-01Z", "did you mean a time such as @2026-11-01T00:00:00Z?"),
+        ("last", "it is reserved for later versions"),
+        ("LAST", "it is reserved for later versions"),
+        ("group=billing", "it is reserved for later versions"),
+        ("group=billing,earliest", "it is reserved for later versions"),
+        ("#5,group=billing", "it is reserved for later versions"),
+    ],
+)
+def test_what_is_almost_a_start_position_is_refused_with_a_hint(place: str, hint: str) -> None:
+    with pytest.raises(InvalidStart) as caught:
+        check_replay(f"a/+@{place}")
+    assert str(caught.value) == f"@{place} is no start position: {hint}"
+    assert ends_in_replay(f"a@{place}")
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "",
+        "b",
+        "host.example",
+        "1234",
+        "15m",
+        "east",
+        "fast",
+        "list",
+        "past",
+        "latent",
+        "nearest",
+        "early",
+        "-",
+        "-.",
+        "-m",
+        "-5km",
+        "-x",
+        "-٣m",
+        "#",
+        "#x",
+        "#12b",
+        "20261101",
+        "2026-W01-1",
+        "2026-11",
+        "v2.1",
+        "groups",
+        "lasting",
+        "last,x",
+        "earliest/b",
+        "-" + "9" * 5000 + "s",
+    ],
+)
+def test_any_other_at_sign_belongs_to_the_name(place: str) -> None:
+    check_replay(f"a@{place}")
+    assert not ends_in_replay(f"a@{place}")
+    assert split_replay(f"a@{place}") == (f"a@{place}", None)
+
+
+def test_a_name_that_ends_in_a_start_position_can_be_read_from_a_start() -> None:
+    check_replay("a@earliest@#5")
+    check_replay("a@ealiest@earliest")
+    check_replay("a")
+    assert not ends_in_replay("a")

@@ -43,7 +43,7 @@ cdef enum:
     MESSAGE_ID_PREFIX = 19         # characters that all messages of a log share
     ROW_BYTES = 32                 # of a row's columns of fixed size, about
     OFFSET_MAX = 0x7FFFFFFF        # Arrow's offsets have 31 bits
-    TOPIC_NAME_MAX = 65526         # limits.TOPIC_NAME_BYTES_MAX
+    TOPIC_NAME_MAX = 65535         # limits.TOPIC_NAME_BYTES_MAX
     ROW_COLUMNS = 24               # columns of Rows before the dictionary of topics
 
 if TOPIC_NAME_BYTES_MAX > TOPIC_NAME_MAX:

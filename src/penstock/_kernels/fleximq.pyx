@@ -63,6 +63,7 @@ from penstock.protocols.fleximq import (
     FLEXIMQ_PAYLOAD_DEPTH_CEILING,
     FLEXIMQ_PAYLOAD_DEPTH_MAX,
 )
+from penstock.replay import ends_in_replay
 
 cdef extern from "messagepack.h" nogil:
     enum:
@@ -168,6 +169,8 @@ cdef class HeaderCache:
         if found is None:
             return False
         topic, status = found
+        if ends_in_replay(topic):
+            return False
         try:
             identifier = topics.intern(topic) if learn_topics else topics.find(topic)
         except (InvalidTopicName, TopicTableFull):
@@ -370,11 +373,14 @@ cdef size_t measure(Delivery delivery) noexcept nogil:
     cdef Topic **chunks = delivery.topics.chunks
     cdef const uint32_t *topic = delivery.batch.columns.topic
     cdef size_t size = <size_t>(FIXED - 4) * delivery.count     # a topic's header has its length
-    cdef uint32_t position, row, length
+    cdef uint32_t position, row, length, header_length
     for position in range(delivery.count):
         row = delivery.row(position)
         length = delivery.batch.columns.value_length[row]
-        size += topic_at(chunks, topic[row]).fleximq_header_length + bin_head(length) + length
+        header_length = topic_at(chunks, topic[row]).fleximq_header_length
+        if not header_length:
+            return delivery.refuse(row)
+        size += header_length + bin_head(length) + length
     return size
 
 
@@ -432,10 +438,13 @@ cdef size_t measure_stored(Delivery delivery) noexcept nogil:
     cdef Topic **chunks = delivery.topics.chunks
     cdef Columns *columns = &delivery.batch.columns
     cdef size_t size = <size_t>(FIXED - 4) * delivery.count
-    cdef uint32_t position, row
+    cdef uint32_t position, row, header_length
     for position in range(delivery.count):
         row = delivery.row(position)
-        size += topic_at(chunks, columns.topic[row]).fleximq_header_length
+        header_length = topic_at(chunks, columns.topic[row]).fleximq_header_length
+        if not header_length:
+            return delivery.refuse(row)
+        size += header_length
         size += status_length(columns.status[row])
         size += payload_length(form_of(delivery.batch, row), columns.value_length[row])
     return size

@@ -10,7 +10,8 @@ cdef enum:
     NO_CHANNEL = 256
 
 cdef struct Topic:
-    # One block of memory holds all three names; LOOSE bytes after it are readable.
+    # One block of memory holds all three names; LOOSE bytes after it are readable. A name that does
+    # not fit into a fleximq header has none: its length is 0.
     uint8_t *name                  # canonical, UTF-8
     uint8_t *binary_name           # in Rheos
     uint8_t *fleximq_header        # u32 length and MessagePack map, ready for a PUB
@@ -19,6 +20,8 @@ cdef struct Topic:
     uint32_t binary_name_length
     uint32_t fleximq_header_length
     uint32_t channel               # herald's, or NO_CHANNEL
+    uint8_t parent[16]             # the Rheos client id of its creator
+    uint8_t has_parent
 
 cdef class TopicTable:
     # Numbers in the three lookups below are topic ids plus one; 0 means there is none.
@@ -39,6 +42,7 @@ cdef class TopicTable:
     cdef list owners               # by number
     cdef dict shares               # number and bytes of the topics of each owner
     cdef dict removed_names        # hashes, the oldest first
+    cdef dict unlisted             # names of earlier versions that scans must not find, with numbers
 
     cdef uint32_t add(self, str name) except? 0xFFFFFFFF
     cdef int check_room(self, size_t size) except -1

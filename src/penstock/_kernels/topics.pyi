@@ -1,9 +1,12 @@
 class TopicTable:
-    """Topic names interned by number; only publishable names are accepted.
+    """Topic names interned by number; names that are empty or have a wildcard level are refused.
 
     Any thread may look names up, also while another adds one, but not while one is removed. `count`
     and `len()` are the numbers given so far, those of removed topics included: the size of tables
     by number. A number is not given again.
+
+    A name that ends in a start position (`a@earliest`) can only come from the log of an earlier
+    version. Lookups find it, scans do not: messages cannot be published to it.
 
     Each name has an owner: the principal or address that created it, or "" for the broker itself,
     which has no share. TopicTableFull names the limit that is reached.
@@ -85,6 +88,18 @@ class TopicTable:
 
     def owner_of(self, name: str) -> str:
         """Return the owner of a topic; empty if it is the broker, or there is no such topic."""
+
+    def set_parent(self, identifier: int, parent: bytes) -> None:
+        """Set the 16 bytes of the Rheos client id that created a topic; none if it is empty.
+
+        Raise IndexError if the id is unknown or removed.
+        """
+
+    def parent(self, identifier: int) -> bytes:
+        """Return the Rheos client id that created a topic, empty if it is unknown.
+
+        Raise IndexError if the id is unknown or removed.
+        """
 
     def share_of(self, owner: str) -> tuple[int, int]:
         """Return how many topics an owner has, and the bytes of their names."""

@@ -25,6 +25,8 @@ from penstock.limits import (
     TOPIC_NAME_BYTES_MAX,
 )
 from penstock.model import binary_topic_name, is_publishable, topic_name_from_binary
+from penstock.protocols.fleximq import FLEXIMQ_HEADER_BYTES_MAX
+from penstock.replay import ends_in_replay
 
 
 cdef class TopicTable:
@@ -48,6 +50,7 @@ cdef class TopicTable:
         self.owners = []
         self.shares = {}
         self.removed_names = {}
+        self.unlisted = {}
         if not names_open(&self.by_name, seed) or not names_open(&self.by_binary_name, seed):
             raise MemoryError
 
@@ -98,11 +101,13 @@ cdef class TopicTable:
     def find(self, str name not None):
         cdef bytes encoded = name.encode()
         cdef uint32_t number = names_find(&self.by_name, start_of(encoded), PyBytes_GET_SIZE(encoded))
-        return number - 1 if number else None
+        return number - 1 if number else self.unlisted.get(name)
 
     def find_binary(self, bytes name not None):
         cdef uint32_t number = names_find(&self.by_binary_name, start_of(name), PyBytes_GET_SIZE(name))
-        return number - 1 if number else None
+        if number:
+            return number - 1
+        return self.unlisted.get(topic_name_from_binary(name)) if self.unlisted else None
 
     def name(self, uint32_t identifier):
         name = self.names[identifier]
@@ -120,6 +125,19 @@ cdef class TopicTable:
         identifier = self.find(name)
         return "" if identifier is None else self.owners[identifier]
 
+    def set_parent(self, uint32_t identifier, bytes parent not None):
+        self.name(identifier)                                  # raises IndexError
+        if len(parent) not in (0, 16):
+            raise ValueError(f"a parent of {len(parent)} bytes")
+        cdef Topic *topic = topic_at(self.chunks, identifier)
+        topic.has_parent = len(parent) > 0
+        memcpy(topic.parent, start_of(parent), len(parent))
+
+    def parent(self, uint32_t identifier):
+        self.name(identifier)                                  # raises IndexError
+        cdef Topic *topic = topic_at(self.chunks, identifier)
+        return topic.parent[:16] if topic.has_parent else b""
+
     def share_of(self, str owner not None):
         return self.shares.get(owner, (0, 0))
 
@@ -130,11 +148,13 @@ cdef class TopicTable:
         cdef size_t size = topic.name_length
         if topic.channel != NO_CHANNEL:
             raise ValueError(f"topic {name!r} is bound to a channel")
-        names_remove(&self.by_name, topic.name, topic.name_length, identifier + 1)
-        names_remove(
-            &self.by_binary_name, topic.binary_name, topic.binary_name_length, identifier + 1
-        )
+        if self.unlisted.pop(name, None) is None:
+            names_remove(&self.by_name, topic.name, topic.name_length, identifier + 1)
+            names_remove(
+                &self.by_binary_name, topic.binary_name, topic.binary_name_length, identifier + 1
+            )
         free(topic.name)
+        topic.has_parent = False
         topic.name = topic.binary_name = topic.fleximq_header = topic.block_end = NULL
         topic.name_length = topic.binary_name_length = topic.fleximq_header_length = 0
         self.names[identifier] = None
@@ -173,7 +193,10 @@ cdef class TopicTable:
     cdef bint learn(self, bytes name, bint binary) except -1:
         """Intern a name from the wire; return whether it succeeded."""
         try:
-            self.intern_binary(name) if binary else self.intern(name.decode())
+            text = topic_name_from_binary(name) if binary else name.decode()
+            if ends_in_replay(text):
+                return False
+            self.intern(text)
         except (InvalidTopicName, TopicTableFull, UnicodeDecodeError):
             return False
         return True
@@ -202,6 +225,9 @@ cdef class TopicTable:
         if self.owner:
             self.charge(self.owner, 1, topic.name_length)
         self.removed_names.pop(hash(name), None)
+        if ends_in_replay(name):
+            self.unlisted[name] = identifier
+            return identifier
         # A name that Rheos cannot address is not added: its bytes may be those of another name.
         if topic_name_from_binary(binary) == name and not names_add(
             &self.by_binary_name, topic.binary_name, topic.binary_name_length, identifier + 1
@@ -257,7 +283,10 @@ cdef int write_topic(Topic *topic, bytes name, bytes binary_name, bytes header) 
 
 
 cdef bytes fleximq_publication_header(bytes name):
-    """Return the header section of a PUB: u32 length and the MessagePack map {"topic": name}."""
+    """Return the header section of a PUB: u32 length and the MessagePack map {"topic": name}.
+
+    It is empty for a name that does not fit into a header.
+    """
     cdef size_t length = len(name)
     if length < 32:
         string = bytes((0xA0 | length,))                       # fixstr
@@ -266,4 +295,6 @@ cdef bytes fleximq_publication_header(bytes name):
     else:
         string = b"\xDA" + length.to_bytes(2, "big")           # str 16: TOPIC_NAME_BYTES_MAX fits
     header = b"\x81\xA5topic" + string + name
+    if len(header) > FLEXIMQ_HEADER_BYTES_MAX:
+        return b""
     return len(header).to_bytes(4, "big") + header

@@ -23,7 +23,13 @@ from penstock.client.registrations import Middleware, Service
 from penstock.client.streams import Stream
 from penstock.client.sync import SyncClient, SyncStream, connect_sync
 from penstock.client.values import Delivery, HookCall, InvalidMessage, Notification, Reply, Request
-from penstock.errors import CallerError, FieldOutOfRange, InvalidTopicName, PeerError
+from penstock.errors import (
+    CallerError,
+    FieldOutOfRange,
+    InvalidStart,
+    InvalidTopicName,
+    PeerError,
+)
 from penstock.middleware import HasHeader, HeaderIs, HookStrategy, HookType, TopicIs
 from penstock.wire.messagepack import Unencodable
 
@@ -46,6 +52,7 @@ __all__ = [
     "HookType",
     "InvalidAddress",
     "InvalidMessage",
+    "InvalidStart",
     "InvalidTopicName",
     "InvalidValue",
     "Middleware",

@@ -46,6 +46,7 @@ from penstock.client.values import (
 )
 from penstock.middleware import Condition, HookStrategy, HookType
 from penstock.protocols import PROTOCOLS, Protocol
+from penstock.replay import check_replay
 
 __all__ = ["Client", "connect"]
 
@@ -234,11 +235,12 @@ class Client:
         """Return an asynchronous iterator over the messages of a topic.
 
         The subscription starts with `async with`, `await` or the first item, which raise Refused,
-        ConnectionLost or TimedOut. Messages from then on are delivered.
+        ConnectionLost or TimedOut. Messages from then on are delivered. Raise InvalidStart if the
+        topic ends in what is almost a start position.
         """
-        return self._stream(
-            self._names.canonical(topic), self._begin, self._finish_stream, queue_max
-        )
+        name = self._names.canonical(topic)
+        check_replay(name)
+        return self._stream(name, self._begin, self._finish_stream, queue_max)
 
     async def unsubscribe(self, topic: Topic) -> None:
         """Unsubscribe and end all iterators of a topic; no message follows the return."""

@@ -19,19 +19,26 @@ class Setup(enum.StrEnum):
     ALLOW_LIST = "allow-list"
     CHANNELS = "channels"
     CREDENTIALS = "credentials"
+    HISTORY = "history"
     HOOKS = "hooks"
     KEEPALIVE = "keepalive"
     LOG = "log"
     NO_ECHO = "no-echo"
     ONE_SESSION = "one-session"
     PINNED = "pinned"
+    PROGRAM = "program"
     RATE = "rate"
     REQUEST_TIMEOUT = "request-timeout"
+    REQUIRED_HOOKS = "required-hooks"
+    RESTART = "restart"
     RULES = "rules"
     SHARED = "shared"
     SHORT_HANDSHAKE = "short-handshake"
+    SLOW_MIDDLEWARE = "slow-middleware"
     STRICT = "strict"
     SUBSCRIPTIONS = "subscriptions"
+    UDP = "udp"
+    WEBSOCKET = "websocket"
 
     @property
     def description(self) -> str:
@@ -50,22 +57,37 @@ SETUP_DESCRIPTIONS: Final[Mapping[Setup, str]] = MappingProxyType(
             "publish to 1 or subscribe to 2"
         ),
         Setup.CREDENTIALS: "a server that accepts no client without credentials",
+        Setup.HISTORY: "a server with a log on a disk",
         Setup.HOOKS: "a server that has no middleware of its own, and no other clients",
         Setup.KEEPALIVE: "a server that pings clients after 0.25 s of silence",
         Setup.LOG: "a new server with log id 0190a3b4c5d6, partition 3 and no messages",
         Setup.NO_ECHO: "a server that does not send messages back to their publisher",
         Setup.ONE_SESSION: "a server that accepts one client at a time",
         Setup.PINNED: "a port that serves this protocol alone, in network byte order",
+        Setup.PROGRAM: (
+            "a program of the server at this address, which passes on all bytes between its "
+            "standard streams and one client"
+        ),
         Setup.RATE: "a server that accepts 10 messages a second from a client",
         Setup.REQUEST_TIMEOUT: "a server where requests time out after 0.25 s",
+        Setup.REQUIRED_HOOKS: (
+            "a server without middleware, where messages to guarded/# need its consent"
+        ),
+        Setup.RESTART: "a server with a log on a disk that the case can restart",
         Setup.RULES: (
             "a server whose clients, called guest, may not publish to secret/# or channel/1, "
             "nor subscribe to hidden/#"
         ),
         Setup.SHARED: "a port that serves all five protocols and detects which one a client uses",
         Setup.SHORT_HANDSHAKE: "a server that closes connections without a handshake after 0.5 s",
+        Setup.SLOW_MIDDLEWARE: (
+            "a server that closes connections without a handshake after 0.5 s, and whose "
+            "middleware takes longer to accept a client"
+        ),
         Setup.STRICT: "a fleximq server that holds JOIN to the header table of section 2.2.3",
         Setup.SUBSCRIPTIONS: "a server that grants a client two subscriptions",
+        Setup.UDP: "a server that also serves UDP, at a port of the same number",
+        Setup.WEBSOCKET: "a server at a ws: or wss: address",
     }
 )
 

@@ -17,7 +17,7 @@ from penstock.client.address import Address
 from penstock.client.errors import ConnectFailed
 from penstock.protocols.fleximq import FLEXIMQ_MESSAGE_BYTES_CEILING
 
-__all__ = ["Connection", "ConnectionClosed", "open_connection"]
+__all__ = ["Connection", "ConnectionClosed", "open_connection", "open_datagrams"]
 
 READ_BYTES: Final = 65_536
 
@@ -53,6 +53,11 @@ def open_connection(
     except (OSError, WebSocketException) as error:  # TLS and time-outs are OSError too
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise ConnectFailed(str(address), reason) from None
+
+
+def open_datagrams(address: Address, *, seconds_max: float) -> Connection:
+    """Return a UDP socket for the port with the number of this address."""
+    return _DatagramConnection(address, seconds_max)
 
 
 class _SocketConnection:
@@ -97,6 +102,15 @@ class _SocketConnection:
 
     def close(self) -> None:
         self._socket.close()
+
+
+class _DatagramConnection(_SocketConnection):
+    """Datagrams: each `send` is one, each `receive` returns one."""
+
+    def __init__(self, address: Address, seconds_max: float) -> None:
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.settimeout(seconds_max)
+        self._socket.connect((address.host, address.port))
 
 
 class _WebSocketConnection:

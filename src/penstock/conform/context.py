@@ -2,13 +2,13 @@
 
 import secrets
 import ssl
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Self, TypeVar
 
 from penstock.client.address import Address
-from penstock.conform.connections import open_connection
-from penstock.conform.peer import Peer
+from penstock.conform.connections import open_connection, open_datagrams
+from penstock.conform.peer import Peer, Skipped
 
 __all__ = ["CaseContext"]
 
@@ -23,9 +23,15 @@ class CaseContext:
     """
 
     def __init__(
-        self, address: Address, *, seconds_max: float, tls: ssl.SSLContext | None = None
+        self,
+        address: Address,
+        *,
+        seconds_max: float,
+        tls: ssl.SSLContext | None = None,
+        restart: Callable[[], Address] | None = None,
     ) -> None:
         self._address = address
+        self._restart = restart
         self._seconds_max = seconds_max
         self._tls = tls
         self._peers: list[Peer] = []
@@ -50,6 +56,19 @@ class CaseContext:
         peer = kind(connection, seconds_max=self._seconds_max)
         self._peers.append(peer)
         return peer
+
+    def open_datagrams(self, kind: type[SomePeer]) -> SomePeer:
+        """Return a peer that sends datagrams to the port with the server's number."""
+        connection = open_datagrams(self._address, seconds_max=self._seconds_max)
+        peer = kind(connection, seconds_max=self._seconds_max)
+        self._peers.append(peer)
+        return peer
+
+    def restart(self) -> None:
+        """Restart the server, which may get another address; raise Skipped if it cannot be done."""
+        if self._restart is None:
+            raise Skipped("the server cannot be restarted from here")
+        self._address = self._restart()
 
     @property
     def heard(self) -> bool:

@@ -108,6 +108,17 @@ class Peer:
             raise self.failed(_pattern(parts), self._got(found, size))
         return found
 
+    def expect_messages(self, *messages: bytes) -> None:
+        """Expect these bytes, each in a WebSocket message of its own."""
+        for message in messages:
+            try:
+                found = self._connection.receive(self._seconds_max)
+            except (ConnectionClosed, TimeoutError):
+                found = b""
+            self.heard = self.heard or bool(found)
+            if self._unread or found != message:
+                raise self.failed(in_hex(message), in_hex(self._unread + found))
+
     def take(self, size: int, what: str) -> bytes:
         """Return the next `size` bytes of any value; `what` names them in a failure."""
         found = self._receive(size)

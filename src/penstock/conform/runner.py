@@ -46,13 +46,14 @@ def run(
     setup: Setup | None = None,
     tls: ssl.SSLContext | None = None,
     enter: Callable[[CaseContext], object] | None = None,
+    restart: Callable[[], Address] | None = None,
 ) -> Iterator[Result]:
     """Yield the result of each case.
 
     Cases of Penstock's profile run only with `profile`. Cases that require a setup run only if
     the server has it, as `setup` says. `enter` connects a client first: if the server refuses it,
-    all cases are skipped. The run stops if the server sends nothing in the first
-    CONFORM_SILENT_CASES_MAX cases.
+    all cases are skipped. `restart` restarts the server and returns its address. The run stops if
+    the server sends nothing in the first CONFORM_SILENT_CASES_MAX cases.
     """
     refusal = ""
     if enter is not None:
@@ -71,7 +72,7 @@ def run(
             yield Result(case, Outcome.SKIPPED, reason=refusal)
             continue
         started = time.monotonic()
-        context = CaseContext(address, seconds_max=seconds_max, tls=tls)
+        context = CaseContext(address, seconds_max=seconds_max, tls=tls, restart=restart)
         result = _run(case, context)
         yield dataclasses.replace(result, seconds=round(time.monotonic() - started, 3))
         if context.heard:

@@ -26,7 +26,6 @@ from penstock.core.timers import Timers
 from penstock.core.turns import LoopTurn
 from penstock.errors import (
     BrokerFull,
-    InvalidTopicName,
     NoHistory,
     NoSuchTopic,
     NotAllowed,
@@ -48,7 +47,6 @@ from penstock.limits import (
     TOPICS_PER_PRINCIPAL_MAX,
 )
 from penstock.memory import MemoryBudget
-from penstock.model import is_publishable
 from penstock.ports import (
     NO_AUDIT,
     Audit,
@@ -61,7 +59,8 @@ from penstock.ports import (
     Receipt,
     Record,
 )
-from penstock.replay import AtOffset, Start, split_replay
+from penstock.replay import AtOffset, Start, check_replay, split_replay
+from penstock.topic_names import check_topic_name
 
 __all__ = ["Broker", "BrokerSettings"]
 
@@ -282,9 +281,10 @@ class Broker:
         not part of the subscription's identity. A time before the retained log means its start, a
         time in the future means now.
 
-        Raise InvalidPattern, NotAllowed, TooManySubscriptions, TooManyPatternShapes, NoHistory,
-        OffsetBelowHorizon or OffsetPastEnd, and change nothing.
+        Raise InvalidPattern, InvalidStart, NotAllowed, TooManySubscriptions, TooManyPatternShapes,
+        NoHistory, OffsetBelowHorizon or OffsetPastEnd, and change nothing.
         """
+        check_replay(text)
         pattern, start = split_replay(text)
         if pattern in session.subscriptions:
             if then is not None:
@@ -416,8 +416,7 @@ class Broker:
         Topics that hooks watch are not marked: the hooks must run first.
         Raise InvalidTopicName, NotAllowed or TopicTableFull.
         """
-        if not is_publishable(name):
-            raise InvalidTopicName(name[:200])
+        check_topic_name(name)
         self.authorize(session, Action.PUBLISH, name)
         identifier = self.topics.intern_for(name, session.topic_owner)
         session.principal.permit(identifier)

@@ -26,12 +26,13 @@ class FieldOutOfRange(CallerError):
 
 
 class InvalidTopicName(CallerError):
-    """A topic name that is empty, too long or has a wildcard level."""
+    """A topic name that is empty, too long, has a wildcard level or ends in a start position."""
 
     code = ErrorCode.INVALID_TOPIC_NAME
-    template = "no topic can be named {name!r}"
+    template = "no topic can be named {name!r}: {reason}"
 
     name: str
+    reason: str = "it is empty or too long, or has a wildcard level"
 
 
 class NoSuchTopic(CallerError):

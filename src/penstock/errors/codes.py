@@ -21,6 +21,7 @@ class ErrorCode(enum.StrEnum):
     VALUE_NOT_DELIVERABLE = "value-not-deliverable"
     # Refused by the broker
     INVALID_PATTERN = "invalid-pattern"
+    INVALID_START = "invalid-start"
     NOT_ALLOWED = "not-allowed"
     BROKER_FULL = "broker-full"
     TOO_MANY_SUBSCRIPTIONS = "too-many-subscriptions"

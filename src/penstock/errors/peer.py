@@ -12,6 +12,7 @@ __all__ = [
     "HookTimeout",
     "InvalidHook",
     "InvalidPattern",
+    "InvalidStart",
     "LogDamaged",
     "LogError",
     "LogUnavailable",
@@ -96,6 +97,16 @@ class InvalidPattern(PeerError):
     template = "nothing can be subscribed to by {pattern!r}"
 
     pattern: str
+
+
+class InvalidStart(InvalidPattern):
+    """A subscription ends in what is almost a start position, or in one that is not supported."""
+
+    code = ErrorCode.INVALID_START
+    template = "{suffix} is no start position: {hint}"
+
+    suffix: str
+    hint: str
 
 
 class NotAllowed(PeerError):

@@ -37,7 +37,7 @@ from penstock.model import ByteOrder
 from penstock.patterns import canonical_pattern
 from penstock.ports import AuditEvent, Link, Receipt
 from penstock.protocols import Protocol
-from penstock.replay import split_replay
+from penstock.replay import check_replay, split_replay
 from penstock.wire.decoder import Decoder, Rejected
 
 __all__ = ["NOT_WRITTEN", "Gateway", "refuse"]
@@ -100,6 +100,8 @@ class Gateway(ABC):
         if options.messages_per_second_max is not None:
             now = broker.clock.monotonic()
             self.rate_limit = RateLimit(options.messages_per_second_max, now)
+        self.frame_incomplete = False
+        """Whether the last bytes that were received are the start of a frame."""
         self._suspended = False
         self._deferred_bytes = 0
         self._turn = -1
@@ -201,19 +203,8 @@ class Gateway(ABC):
         monotonic = self.broker.clock.monotonic
         self.received_at = monotonic()
         self._forget_deferred()
-        turn = self.broker.turn
-        # A connection may be read many times in one turn of the loop: its time is for all of them.
-        if not self._has_turn and (
-            turn.defers(self.received_at, size, is_busy=self._is_busy)
-            or (self._turn == turn.number and self.received_at > self._turn_ends)
-        ):
-            self._deferred_bytes = size
-            turn.deferred_bytes += size
-            self._yield_to_loop()
+        if self._waits_for_turn(size):
             return 0
-        if self._turn != turn.number or self._has_turn:
-            self._turn = turn.number
-            self._turn_ends = self.received_at + TURN_SECONDS_MAX
         turn_ends = self._turn_ends
         if size > RECEIVE_BUFFER_BYTES and self._waits_for_log():
             return 0
@@ -242,6 +233,7 @@ class Gateway(ABC):
         finally:
             self.broker.batch.clear()
         self._is_busy = monotonic() - self.received_at > BUSY_READ_SECONDS_MIN
+        self.frame_incomplete = position < size
         if self.session is not None:
             self.broker.counters.received(self.session, position)
         elif position < size and not self._closed:
@@ -253,6 +245,25 @@ class Gateway(ABC):
             self._paused_until_drained = True
             self.link.pause()
         return position
+
+    def _waits_for_turn(self, size: int) -> bool:
+        """Put off what was received if this client has no time left in this turn; return whether.
+
+        A connection may be read many times in one turn of the loop: its time is for all of them.
+        """
+        turn = self.broker.turn
+        if not self._has_turn and (
+            turn.defers(self.received_at, size, is_busy=self._is_busy)
+            or (self._turn == turn.number and self.received_at > self._turn_ends)
+        ):
+            self._deferred_bytes = size
+            turn.deferred_bytes += size
+            self._yield_to_loop()
+            return True
+        if self._turn != turn.number or self._has_turn:
+            self._turn = turn.number
+            self._turn_ends = self.received_at + TURN_SECONDS_MAX
+        return False
 
     def _refuse_unreadable(self, error: WireError) -> None:
         """Answer input whose frames cannot be told apart, and close unless it may be skipped."""
@@ -417,9 +428,9 @@ class Gateway(ABC):
         `text` is the pattern, optionally with a start in history, which hooks do not see. With
         `resume_at` it is the pattern alone, and that offset is the start.
         `then` gets None for a success, also if the session had the subscription before, or
-        InvalidPattern, NotAllowed, TooManySubscriptions, TooManyPatternShapes, HookRefused,
-        HookTimeout or a LogError. While the topics of a new pattern are routed, the client stays
-        suspended.
+        InvalidPattern, InvalidStart, NotAllowed, TooManySubscriptions, TooManyPatternShapes,
+        HookRefused, HookTimeout or a LogError. While the topics of a new pattern are routed, the
+        client stays suspended.
         """
 
         def decided(error: PeerError | None) -> None:
@@ -443,6 +454,8 @@ class Gateway(ABC):
             decided(None)
             return
         try:
+            if resume_at is None:
+                check_replay(text)
             canonical_pattern(pattern)
             self.broker.check_subscription(session, pattern)
         except PeerError as error:

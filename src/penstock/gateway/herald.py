@@ -64,7 +64,7 @@ class HeraldGateway(Gateway):
     refuses_above_rate: ClassVar[bool] = True
 
     state = BrokerState.AWAITING_HANDSHAKE
-    _pending_channels = b""  # of a handshake, while a hook on one of them is awaited
+    _pending: tuple[tuple[int, bool], ...] = ()  # channels, and whether to subscribe or unsubscribe
     _resume_offsets: dict[str, int] | None = None  # by topic, of a client that reconnected
     _principal: Principal | None = None
     _ping_timer: Timer | None = None
@@ -144,9 +144,9 @@ class HeraldGateway(Gateway):
             case herald.HandshakeSub(channels, client_id):
                 self._open(client_id, channels, subscribe=True)
             case herald.Subscribe(channel):
-                self._when_proven(lambda: self._subscribe(bytes((channel,))))
+                self._when_proven(lambda: self._change(((channel, True),)))
             case herald.Unsubscribe(channel):
-                self._when_proven(lambda: self._unsubscribe(channel))
+                self._when_proven(lambda: self._change(((channel, False),)))
             case herald.Publish() if self._is_too_large(packet):
                 self.broker.counters.messages_refused[self.protocol] += 1
                 self._error(ErrorCode.MESSAGE_TOO_LARGE)
@@ -290,7 +290,7 @@ class HeraldGateway(Gateway):
         self._take_over(session)
         self._resume_offsets = offsets = self.broker.resumption.take(session)
         channels = channels or bytes(n for n in range(256) if self._topic(n) in offsets)
-        self._subscribe(channels)
+        self._change(tuple((channel, True) for channel in channels))
 
     def _take_over(self, session: Session) -> None:
         """Close the older connection of this client, if there is one; note positions from now."""
@@ -430,29 +430,22 @@ class HeraldGateway(Gateway):
     def _awaits_hook(self) -> bool:
         return self._hook_chain is not None
 
-    def _subscribe(self, channels: bytes) -> None:
-        """Subscribe to one channel after the other; each may have to await a hook."""
+    def _change(self, changes: tuple[tuple[int, bool], ...]) -> None:
+        """Subscribe to or unsubscribe from one channel after the other; each may await a hook."""
         if self._awaits_hook():  # of another request that waited for the proof of the address
-            self._pending_channels += channels
+            self._pending += changes
             return
-        for index, channel in enumerate(channels):
+        for index, (channel, is_wanted) in enumerate(changes):
             topic = self._topic(channel)
             if topic is None:
                 self._error(ErrorCode.CHANNEL_NOT_FOUND)
-            elif self.session is not None:
+            elif self.session is not None and is_wanted:
                 self._subscribe_to(self.session, channel, topic)
+            elif self.session is not None:
+                self.broker.unsubscribe(self.session, topic)
             if self._awaits_hook():
-                self._pending_channels = channels[index + 1 :]
+                self._pending = changes[index + 1 :]
                 return
-
-    def _unsubscribe(self, channel: int) -> None:
-        topic = self._topic(channel)
-        if topic is None:
-            self._error(ErrorCode.CHANNEL_NOT_FOUND)
-        elif self.session is not None:
-            waiting = bytes((channel,))
-            self._pending_channels = self._pending_channels.replace(waiting, b"")
-            self.broker.unsubscribe(self.session, topic)
 
     def _subscribe_to(self, session: Session, channel: int, topic: str) -> None:
         """Subscribe from the client's resume offset, else from the listener's `herald_replay`."""
@@ -470,8 +463,8 @@ class HeraldGateway(Gateway):
             self._error(ErrorCode.UNAUTHORIZED)
         else:
             self._note()
-        channels, self._pending_channels = self._pending_channels, b""
-        self._subscribe(channels)
+        changes, self._pending = self._pending, ()
+        self._change(changes)
 
     def _topic(self, channel: int) -> str | None:
         identifier = self.broker.topics.channel_topic(channel)

@@ -24,7 +24,7 @@ from penstock.model import (
     topic_name_from_binary,
 )
 from penstock.ports import Receipt
-from penstock.replay import split_replay
+from penstock.replay import check_replay, split_replay
 from penstock.wire import rheos1, rheos2
 from penstock.wire.decoder import Rejected
 from penstock.wire.rheos import (
@@ -172,6 +172,7 @@ class RheosGateway(Gateway):
             if packet.opcode is OpCode.CREATE:
                 self._create(session, topic, packet.client_id)
             else:
+                check_replay(topic)
                 plain, _ = split_replay(topic)
                 if is_publishable(plain):
                     self._find(plain)  # patterns with wildcards need no existing topic
@@ -189,11 +190,13 @@ class RheosGateway(Gateway):
         known = self.broker.topics.find(topic)
         if known is not None and known not in unsaved:
             raise DuplicateTopic(binary_topic_name(topic))
+        topics = self.broker.topics
         self.broker.authorize_publish(session, topic)
-        identifier = self.broker.topics.intern(topic)
+        identifier = topics.intern(topic)
         unsaved.add(identifier)
         receipt = self.broker.log.add_topic(topic, client_id)
         unsaved.discard(identifier)
+        topics.set_parent(identifier, client_id)
 
         def encode_failure(answer: bytes) -> bytes:
             unsaved.add(identifier)
@@ -215,6 +218,13 @@ class RheosGateway(Gateway):
     def rejected(self, error: WireError) -> None:  # noqa: ARG002
         """See the base class: every error has the same answer."""
         self._answer(AckCode.FAILED)
+
+    def ended(self) -> None:
+        """See the base class: a packet that the end of the input cuts off is FAILED."""
+        if self.frame_incomplete and not self._closed:
+            self.broker.counters.frames_rejected[self.protocol] += 1
+            self._answer(AckCode.FAILED)
+        super().ended()
 
     def framing_lost(self, error: WireError) -> None:  # noqa: ARG002
         """See the base class: FAILED is the last answer."""

@@ -3,8 +3,7 @@
 import re
 from typing import Final
 
-from penstock.errors import InvalidPattern
-from penstock.model import is_publishable
+from penstock.errors import InvalidPattern, InvalidTopicName
 from penstock.patterns import compile_pattern
 from penstock.pipeline.config import (
     BUILT_IN_GOLD,
@@ -15,6 +14,7 @@ from penstock.pipeline.config import (
     SilverConfig,
 )
 from penstock.settings import Check, Problems, run_checks
+from penstock.topic_names import check_topic_name
 
 __all__ = ["check"]
 
@@ -42,8 +42,10 @@ def _check_publish(config: PipelineConfig, problems: Problems) -> None:
         key = f"publish[{index}]"
         if publish.table in tables[:index]:
             problems.add(f"{key}.table", f'"{publish.table}" is published to another topic')
-        if not is_publishable(publish.topic):
-            problems.add(f"{key}.topic", "expected a topic name without wildcards")
+        try:
+            check_topic_name(publish.topic)
+        except InvalidTopicName as error:
+            problems.add(f"{key}.topic", str(error))
 
 
 def _check_silver(config: PipelineConfig, problems: Problems) -> None:

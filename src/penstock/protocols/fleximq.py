@@ -20,12 +20,14 @@ __all__ = [
     "FLEXIMQ_HEADERS_CACHED_MAX",
     "FLEXIMQ_HEADER_BYTES_MAX",
     "FLEXIMQ_HEADER_DEPTH_MAX",
+    "FLEXIMQ_HEADER_ELEMENTS_CEILING",
     "FLEXIMQ_HEADER_ELEMENTS_MAX",
     "FLEXIMQ_HEADER_STRING_BYTES_MAX",
     "FLEXIMQ_MESSAGE_BYTES_CEILING",
     "FLEXIMQ_MESSAGE_BYTES_MAX",
     "FLEXIMQ_PAYLOAD_DEPTH_CEILING",
     "FLEXIMQ_PAYLOAD_DEPTH_MAX",
+    "FLEXIMQ_ROUTING_ENTRIES_CEILING",
     "FLEXIMQ_ROUTING_ENTRIES_MAX",
 ]
 
@@ -35,8 +37,12 @@ FLEXIMQ_MESSAGE_BYTES_MAX: Final = 16 * MIB
 FLEXIMQ_MESSAGE_BYTES_CEILING: Final = 1 * GIB
 """Section 7.1, maximum total message size; no setting may exceed it."""
 FLEXIMQ_ROUTING_ENTRIES_MAX: Final = 1024
+FLEXIMQ_ROUTING_ENTRIES_CEILING: Final = 4096
 FLEXIMQ_HEADER_DEPTH_MAX: Final = 8
 FLEXIMQ_HEADER_ELEMENTS_MAX: Final = 8192
+FLEXIMQ_HEADER_ELEMENTS_CEILING: Final = 65_536
+"""A ceiling is the highest value of its setting. Encoders and clients, which do not know the
+settings of the broker, use the ceilings."""
 FLEXIMQ_HEADER_STRING_BYTES_MAX: Final = 65_535
 FLEXIMQ_PAYLOAD_DEPTH_MAX: Final = 64
 FLEXIMQ_PAYLOAD_DEPTH_CEILING: Final = 512
@@ -60,8 +66,12 @@ FLEXIMQ: Final = Protocol(
     limits=(
         Limit("header_bytes_max", FLEXIMQ_HEADER_BYTES_MAX, 64, FLEXIMQ_HEADER_BYTES_MAX),
         Limit("message_bytes_max", FLEXIMQ_MESSAGE_BYTES_MAX, 64, FLEXIMQ_MESSAGE_BYTES_CEILING),
-        Limit("header_elements_max", FLEXIMQ_HEADER_ELEMENTS_MAX, 32, 65_536),
-        Limit("routing_entries_max", FLEXIMQ_ROUTING_ENTRIES_MAX, 1, 4096),
+        Limit(
+            "header_elements_max", FLEXIMQ_HEADER_ELEMENTS_MAX, 32, FLEXIMQ_HEADER_ELEMENTS_CEILING
+        ),
+        Limit(
+            "routing_entries_max", FLEXIMQ_ROUTING_ENTRIES_MAX, 1, FLEXIMQ_ROUTING_ENTRIES_CEILING
+        ),
         Limit("reqrep_id_bytes_max", REQUEST_ID_BYTES_MAX, 26, REQUEST_ID_BYTES_CEILING),
         Limit("payload_depth_max", FLEXIMQ_PAYLOAD_DEPTH_MAX, 1, FLEXIMQ_PAYLOAD_DEPTH_CEILING),
         Limit("keepalive_interval_ms", 1000 * FLEXIMQ_KEEPALIVE_SECONDS, 100, 3_600_000),

@@ -2,14 +2,14 @@
 
 from typing import Final
 
-from penstock.errors import BadAddress, CertificateUnusable, InvalidPattern
-from penstock.limits import MEMORY_BYTES_MIN, MEMORY_FIXED_SHARE, TOPIC_NAME_BYTES_MAX
-from penstock.model import is_publishable
+from penstock.errors import BadAddress, CertificateUnusable, InvalidPattern, InvalidTopicName
+from penstock.limits import MEMORY_BYTES_MIN, MEMORY_FIXED_SHARE
 from penstock.patterns import compile_pattern
 from penstock.replay import split_replay
 from penstock.server.config import Config, ListenerConfig, RuleConfig
 from penstock.server.config_principals import check_issuers, check_principals, has_secrets
 from penstock.settings import Check, Problems, run_checks
+from penstock.topic_names import check_topic_name
 from penstock.transport.addresses import Address
 from penstock.transport.tls import server_context
 
@@ -27,12 +27,14 @@ def _check_channels(config: Config, problems: Problems) -> None:
         key = f"herald.channels.{channel}"
         if not _is_channel(channel):
             problems.add(key, "expected a channel from 0 to 255 as key")
-        elif not is_publishable(topic) or len(topic.encode()) > TOPIC_NAME_BYTES_MAX:
-            problems.add(key, "expected a topic name: not empty, no wildcard level")
         elif topic in taken:
             problems.add(key, f'"{topic}" is already the topic of channel {taken[topic]}')
         else:
             taken[topic] = channel
+            try:
+                check_topic_name(topic)
+            except InvalidTopicName as error:
+                problems.add(key, str(error))
 
 
 def _check_replay(config: Config, problems: Problems) -> None:

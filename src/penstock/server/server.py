@@ -101,9 +101,10 @@ class Server:
         broker = self.broker
         for name in self.storage.deleted_topics:
             broker.topics.mark_removed(name)
-        for name, _, owner in self.storage.known_topics:
+        for name, creator, owner in self.storage.known_topics:
             try:
-                broker.topics.restore(name, owner)
+                identifier = broker.topics.restore(name, owner)
+                broker.topics.set_parent(identifier, creator)
             except CallerError as error:
                 logger.warning("topic not restored", topic=name, error=str(error))
 

@@ -59,8 +59,7 @@ def _recognise(data: Buffer) -> Detected | None:
         raise unrecognised(data, _HEADER_BYTES, _NEITHER)
     if len(data) < 24:
         return None
-    fits_1 = _holds(data, 24 + name_bytes, size=2, value=body_bytes - 4 - name_bytes)
-    fits_2 = _holds(data, 24, size=4, value=body_bytes - 6 - name_bytes)
+    fits_1, fits_2 = _fits(data)
     if fits_1 is None or fits_2 is None:
         return None
     if not fits_1 and not fits_2:
@@ -70,6 +69,15 @@ def _recognise(data: Buffer) -> Detected | None:
         if fits_2 is None:
             return None
     return _RHEOS2 if fits_2 else _RHEOS1
+
+
+def _fits(data: Buffer) -> tuple[bool | None, bool | None]:
+    """Return whether the lengths of v1 and of v2 add up; None where bytes of them are missing."""
+    body_bytes, name_bytes = _body_bytes(data), int.from_bytes(data[22:24], "little")
+    return (
+        _holds(data, 24 + name_bytes, size=2, value=body_bytes - 4 - name_bytes),
+        _holds(data, 24, size=4, value=body_bytes - 6 - name_bytes),
+    )
 
 
 def _body_bytes(data: Buffer) -> int:
@@ -96,8 +104,14 @@ def _holds(data: Buffer, start: int, *, size: int, value: int) -> bool | None:
 
 def _conclude(data: Buffer) -> Detected | None:
     # A whole packet settles which versions fit, so this one fits both and lacks its checksum.
-    whole = len(data) >= _HEADER_BYTES + _body_bytes(data)
-    return _RHEOS1 if whole else None
+    if len(data) >= _HEADER_BYTES + _body_bytes(data):
+        return _RHEOS1
+    if len(data) < 24:
+        return None
+    fits_1, fits_2 = _fits(data)
+    if fits_1 is not False and fits_2 is not False:
+        return None
+    return _RHEOS2 if fits_1 is False else _RHEOS1
 
 
 DETECTION: Final = Detection(b"\xfa", _recognise, _conclude)

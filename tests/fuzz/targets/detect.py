@@ -8,6 +8,7 @@ import zlib
 from penstock.errors import UnrecognisedProtocol
 from penstock.limits import DETECT_BYTES_MAX
 from penstock.protocols.rheos1 import RHEOS1
+from penstock.protocols.rheos2 import RHEOS2
 from penstock.wire.detect import Detected, conclude, detect
 from tests.fuzz.promises import cut_of
 
@@ -42,7 +43,7 @@ def check(data: bytes) -> None:
             break
     else:
         concluded = conclude(stream, bytes_max=bytes_max)
-        assert concluded is None or concluded.protocol is RHEOS1
+        assert concluded is None or concluded.protocol in {RHEOS1, RHEOS2}
         return
     for longer in (max(size, cut_of(stream)), min(size + 1, len(stream)), len(stream)):
         answer = _answer(stream[:longer], bytes_max)

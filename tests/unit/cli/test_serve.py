@@ -228,6 +228,26 @@ def test_a_signal_ends_it_with_0_and_soon(number: signal.Signals) -> None:
         assert not any("Traceback" in line for line in broker.lines)
 
 
+def test_sigterm_tells_publishers_and_udp_clients_too() -> None:
+    handshake = struct.pack("<HBI", 0xCAFE, 0x01, 62) + b"\x07" + bytes([60]) + b"p" * 60
+    with Process("--listen", ANY_PORT, "--listen", "udp://127.0.0.1:0") as broker:
+        broker.ready()
+        match = re.search(r"udp://127\.0\.0\.1:(\d+)", "\n".join(broker.lines))
+        assert match is not None, broker.lines
+        with (
+            socket.create_connection(("127.0.0.1", broker.port()), timeout=5) as publisher,
+            socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sensor,
+        ):
+            sensor.settimeout(5)
+            sensor.connect(("127.0.0.1", int(match[1])))
+            for client in (publisher, sensor):
+                client.send(handshake)
+                assert client.recv(16)[:3] == b"\xfe\xca\x03"
+            assert broker.end(signal.SIGTERM)[0] == 0
+            for client in (publisher, sensor):
+                assert client.recv(100) == DISCONNECT
+
+
 def test_the_port_can_be_had_again_at_once() -> None:
     with Process("--listen", ANY_PORT) as broker:
         broker.ready()

@@ -88,6 +88,16 @@ def test_a_refused_join_is_a_failure_that_belongs_to_no_ticket() -> None:
     assert not event.error.retriable
 
 
+@pytest.mark.parametrize("correlated", [{}, fx.correlation("1")], ids=["without", "with"])
+def test_the_reply_to_join_may_lack_reqrep(correlated: fx.Header) -> None:
+    """Section 2.2.3 forbids it in JOIN, section 4.2 shows it in the reply."""
+    session = FleximqSession(Credentials(), clock())
+    session.start()
+    assert fed(session, fx.frame(fx.REP, ME, fx.status(200) | correlated)) == [Ready(ME)]
+    session.publish("t", [b"x"])
+    assert session.data_to_send().endswith(fx.frame(fx.PUB, ME, fx.topic("t"), fx.pack(b"x")))
+
+
 def test_values_are_published_as_bin_and_not_acknowledged() -> None:
     session = opened()
     values = [b"", b"\x00\xff", bytes(300), bytes(70_000)]

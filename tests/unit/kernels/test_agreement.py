@@ -143,7 +143,10 @@ def test_values_of_every_size_around_the_copy_boundaries(
 
 @EACH_SOURCE
 def test_topics_of_every_kind_agree(protocol: Protocol, order: ByteOrder) -> None:
-    for topic in [*TOPICS, "t" * 65_526, "t" * 65_527, "channel/13", "channel/07", "channel/256"]:
+    lengths = (65_526, 65_527, 65_535, 65_536)
+    starts = ("a@earliest", "a@#7", "a@ealiest", "a@last", "user@host", "a@earliest/b")
+    channels = ("channel/13", "channel/07", "channel/256")
+    for topic in [*TOPICS, *("t" * length for length in lengths), *starts, *channels]:
         try:
             frame = publish(protocol, order, topic=topic, value=b"v")
         except Exception:  # noqa: BLE001, S112

@@ -214,8 +214,15 @@ def test_every_table_is_read(tmp_path: Path) -> None:
             "herald.channels.07: expected a channel from 0 to 255 as key",
         ),
         (
+            '[herald.channels]\n7 = "a@#7"',
+            (
+                "herald.channels.7: no topic can be named 'a@#7': subscriptions would take @#7 for "
+                "a start position"
+            ),
+        ),
+        (
             '[herald.channels]\n7 = "a/#"',
-            "herald.channels.7: expected a topic name: not empty, no wildcard level",
+            "herald.channels.7: no topic can be named 'a/#': a level is a wildcard",
         ),
         (
             '[herald.channels]\n7 = "a"\n8 = "a"',

@@ -16,10 +16,10 @@ from penstock.client.events import Event, Ready
 from penstock.client.options import Credentials
 from penstock.client.topics import Topic
 from penstock.client.values import HookCall, Request
-from penstock.errors import FieldOutOfRange, InvalidTopicName
+from penstock.errors import FieldOutOfRange
 from penstock.middleware import Condition, HookStrategy, HookType
-from penstock.model import is_publishable
 from penstock.protocols import Protocol
+from penstock.topic_names import check_topic_name
 from penstock.wire.decoder import Buffer, Decoder, Rejected
 
 __all__ = ["NO_EXTRAS", "Extras", "Hook", "Session", "check_sizes", "session_name"]
@@ -187,8 +187,7 @@ class Session(ABC):
         return self._tickets(1)[0]
 
     def _check_publish(self, topic: str, extras: Extras, *allowed: str) -> None:
-        if not is_publishable(topic):
-            raise InvalidTopicName(topic)
+        check_topic_name(topic)
         for name in ("headers", "status", "routing", "packed"):
             if name not in allowed and getattr(extras, name) not in ((), None, False):
                 raise self.unsupported(f"publish({'payload' if name == 'packed' else name}=…)")

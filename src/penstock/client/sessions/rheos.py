@@ -22,6 +22,7 @@ from penstock.model import binary_topic_name, topic_name_from_binary
 from penstock.protocols import Protocol
 from penstock.protocols.rheos1 import RHEOS1
 from penstock.protocols.rheos2 import RHEOS2, RHEOS_BODY_BYTES_MAX
+from penstock.topic_names import check_topic_name
 from penstock.wire import rheos1, rheos2
 from penstock.wire.rheos import HEADER, MAGIC, U16_MAX, AckCode, OpCode, check
 from penstock.wire.rheos2.encoder import BODY_LENGTHS, BODY_LENGTHS_BYTES, CHECKSUM
@@ -85,6 +86,7 @@ class _RheosSession(Session):
 
     def create_topic(self, topic: str) -> int:
         """See the base class."""
+        check_topic_name(topic)
         return self._ask(OpCode.CREATE, binary_topic_name(topic), self._ticket())
 
     def _ask(self, opcode: OpCode, name: bytes, ticket: int) -> int:

@@ -9,6 +9,7 @@ from penstock.conform.fleximq.encoding import (
     BCAST,
     BROKER,
     JOIN,
+    NOTIF,
     PING,
     PONG,
     PUB,
@@ -112,6 +113,34 @@ def client_ids_are_not_reused_at_once(context: CaseContext) -> None:
         for peer in pair:
             peer.close()
     equal(len(set(numbers)), 10, "a number of different client ids of")
+
+
+@cases.profile("4.1.2", "A restart assigns no client id again", requires=Setup.RESTART)
+def a_restart_assigns_no_client_id_again(context: CaseContext) -> None:
+    found: set[int] = set()
+    for run in context.each(range(1, 4)):
+        found |= {joined(context).number for _ in range(3)}
+        check(len(found) == 3 * run, f"{3 * run} different client ids", len(found))
+        context.restart()
+
+
+@cases.profile("6.4", "A program may send JOIN, and keeps its id", requires=Setup.PROGRAM)
+def a_program_that_joins_keeps_its_id(context: CaseContext) -> None:
+    peer = joined(context)
+    equal(peer.join(request("j1")).client_id, peer.number, "client id")
+    equal(identifier_of(peer.join(request("j2"))), "j2", "reqrep.id")
+    peer.subscribe(context.name("a"))
+    peer.expect(peer.say(PUB, topic(context.name("a")), payload=b"\x01"))
+
+
+@cases.profile("6.4", "A program need not send JOIN", requires=Setup.PROGRAM)
+def a_program_need_not_join(context: CaseContext) -> None:
+    peer = context.open(FleximqPeer)
+    peer.send(frame(SUB, 999, topic(context.name("a"))))
+    peer.number = peer.message(NOTIF).header["routing"][0]["client_id"]
+    check(peer.number >= 1000, "a client id from 1000 up", peer.number)
+    peer.subscribe(context.name("a"))
+    peer.expect(peer.say(PUB, topic(context.name("a")), payload=b"\x01"))
 
 
 @cases.profile("4.2", "The reply to a JOIN with a reqrep is correlated")

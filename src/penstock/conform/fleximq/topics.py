@@ -26,6 +26,8 @@ from penstock.conform.peer import check, equal
 __all__ = ["cases"]
 
 HELLO: Final = b"\xa5hello"
+STARTS: Final = ("@earliest", "@-15m", "@#7", "@2026-11-01T00:00:00Z", "@last", "@group=x")
+NEARLY_STARTS: Final = {"@ealiest": "did you mean @earliest?", "@-15min": "did you mean @-15m?"}
 FORMATS: Final = {
     "nothing": b"",
     "nil": b"\xc0",
@@ -298,6 +300,31 @@ def a_pattern_that_matches_nothing_gets_603(context: CaseContext) -> None:
         peer.settle()
 
 
+@cases.profile("5.1.4", "A SUB from what is almost a start position gets 603, with a hint")
+def a_start_that_is_almost_one_gets_603(context: CaseContext) -> None:
+    peer = joined(context)
+    for start, meant in context.each(NEARLY_STARTS.items()):
+        peer.say(SUB, topic(context.name("a") + start))
+        text = peer.expect_notice(603)
+        check(meant in text, f"a text with '{meant}'", text)
+    peer.settle()
+
+
+@cases.profile("5.1.2", "A PUB to a name that ends in a start position gets status 400")
+def a_pub_to_a_start_position_gets_400(context: CaseContext) -> None:
+    peer, everything = pair(context)
+    everything.subscribe(context.name("#"))
+    for start in context.each((*STARTS, *NEARLY_STARTS)):
+        name = context.name("a") + start
+        peer.say(PUB, topic(name), payload=b"\x01")
+        text = peer.expect_notice(400)
+        check("start position" in text, "a text with 'start position'", text)
+        peer.say(PUB, topic(name), routing((peer.number, "")))
+        peer.expect_notice(400)
+    everything.expect(peer.say(PUB, topic(context.name("a@host")), payload=b"\x01"))
+    everything.settle()
+
+
 @cases.profile("5.1.4", "A SUB above the limit gets status 603", requires=Setup.SUBSCRIPTIONS)
 def a_subscription_above_the_limit_gets_603(context: CaseContext) -> None:
     peer = joined(context).subscribe("1", "2", "2")
@@ -338,6 +365,24 @@ def a_pub_with_a_wildcard_gets_400(context: CaseContext) -> None:
         peer.expect_notice(400)
         peer.settle()
         everything.settle()
+
+
+@cases.profile(
+    "6.1", "Each WebSocket message of the broker is one message", requires=Setup.WEBSOCKET
+)
+def a_websocket_message_is_one_message(context: CaseContext) -> None:
+    publisher, subscriber = pair(context)
+    subscriber.subscribe(context.name("a"))
+    sizes = (*range(50), 70_000, 1_000_000)
+    burst = [
+        frame(PUB, publisher.number, topic(context.name("a")), pack(bytes(size))) for size in sizes
+    ]
+    publisher.send(b"".join(burst))
+    subscriber.expect_messages(*burst)
+    large = b"".join(burst)
+    for start in range(0, len(large), 99_999):  # cut anywhere
+        publisher.send(large[start : start + 99_999])
+    subscriber.expect_messages(*burst)
 
 
 @cases.profile("3.6", "1,000 messages in one write arrive in their order")

@@ -63,6 +63,15 @@ class HeraldPeer(Peer):
             raise self.failed(expected.hex(" "), head.hex(" "))
         self.expect(bytes((channel,)), 8, message)
 
+    def messages_up_to(self, last: bytes) -> list[bytes]:
+        """Return the next messages, the last of which is this."""
+        found: list[bytes] = []
+        while not found or found[-1] != last:
+            head = self.expect(frame(0x13, order=self.order)[:3], 4)
+            (size,) = struct.unpack_from(f"{self.order}I", head, 3)
+            found.append(self.take(size, "the body of a MESSAGE")[9:])
+        return found
+
     def settle(self) -> Self:
         """Wait until the server has processed everything sent; nothing else may arrive."""
         self.send(PING).expect(PONG)

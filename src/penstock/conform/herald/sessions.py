@@ -8,11 +8,13 @@ from penstock.conform.herald.encoding import (
     DISCONNECT,
     PING,
     PONG,
+    UNAUTHORIZED,
+    handshake_pub,
     handshake_sub,
     publish,
 )
 from penstock.conform.herald.peer import CHANNEL, OTHER, HeraldPeer, publisher, subscriber
-from penstock.conform.peer import Peer
+from penstock.conform.peer import Peer, check
 
 __all__ = ["cases"]
 
@@ -154,3 +156,54 @@ def whole_frames_before_a_cut_frame_count(context: CaseContext) -> None:
     sender.close()
     other.send(publish(CHANNEL, b"goes on"))
     receiver.message(CHANNEL, b"goes on")
+
+
+@cases.profile(
+    "Session Management", "A client that connects again gets what it missed", requires=Setup.HISTORY
+)
+def a_client_that_connects_again_gets_what_it_missed(context: CaseContext) -> None:
+    client_id, sender = context.topic(), publisher(context)
+    older = context.open(HeraldPeer)
+    older.join(handshake_sub(bytes((CHANNEL,)), client_id))
+    sender.send(publish(CHANNEL, b"before"))
+    older.message(CHANNEL, b"before")
+    older.close()
+    sender.settle()
+    sender.send(publish(CHANNEL, b"missed") + publish(OTHER, b"not this")).settle()
+    newer = context.open(HeraldPeer)
+    newer.join(handshake_sub(b"", client_id))
+    sender.send(publish(CHANNEL, b"after"))
+    found = newer.messages_up_to(b"after")
+    expected = [b"missed", b"after"]
+    check(found[-2:] == expected and set(found[:-2]) <= {b"before"}, str(expected), found)
+
+
+@cases.profile(
+    "HANDSHAKE_ACK (0x03)",
+    "A client that middleware does not accept before the deadline gets UNAUTHORIZED",
+    requires=Setup.SLOW_MIDDLEWARE,
+)
+def a_handshake_that_is_judged_too_late_is_unauthorized(context: CaseContext) -> None:
+    for handshake in context.each((handshake_pub(CHANNEL), handshake_sub(bytes((CHANNEL,))))):
+        context.open(HeraldPeer).refused(handshake, UNAUTHORIZED)
+
+
+@cases.profile("DISCONNECT (0x04)", "A server that stops sends DISCONNECT", requires=Setup.RESTART)
+def a_server_that_stops_sends_disconnect(context: CaseContext) -> None:
+    peers = [publisher(context), subscriber(context, CHANNEL)]
+    context.restart()
+    for peer in peers:
+        peer.expect(DISCONNECT)
+        peer.expect_close()
+
+
+@cases.profile(
+    "Session Management", "A restart assigns no session id again", requires=Setup.RESTART
+)
+def a_restart_assigns_no_session_id_again(context: CaseContext) -> None:
+    found: set[bytes] = set()
+    for run in context.each(range(1, 4)):
+        for _ in range(3):
+            found.add(context.open(HeraldPeer).join(handshake_pub(CHANNEL)))
+        check(len(found) == 3 * run, f"{3 * run} different session ids", len(found))
+        context.restart()

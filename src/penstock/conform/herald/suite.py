@@ -3,7 +3,7 @@
 from typing import Final
 
 from penstock.conform.case import Suite
-from penstock.conform.herald import channels, errors, handshakes, sessions
+from penstock.conform.herald import channels, datagrams, errors, handshakes, sessions
 from penstock.conform.herald.peer import publisher
 
 __all__ = ["SUITE"]
@@ -15,6 +15,7 @@ SUITE: Final = Suite(
         *channels.cases.cases(),
         *sessions.cases.cases(),
         *errors.cases.cases(),
+        *datagrams.cases.cases(),
     ),
     publisher,
 )

@@ -42,6 +42,8 @@ from penstock.conform.peer import check, equal
 __all__ = ["cases"]
 
 SHORT_MS: Final = 60
+CALLS: Final = 17_000
+"""More than a middleware may leave unanswered if it has to consent."""
 
 cases: Final[CaseCollector[[]]] = CaseCollector()
 
@@ -304,6 +306,39 @@ def a_hook_outlives_its_connection(context: CaseContext) -> None:
     peer.expect_answer(3)
     again.send(unregister(4, b"guard")).expect_answer(4)
     peer.send(push(4, b"t")).expect_answer(4)
+
+
+@cases.profile(
+    "Middleware register",
+    "A topic that needs the consent of a middleware takes nothing without one",
+    requires=Setup.REQUIRED_HOOKS,
+)
+def a_required_hook_that_is_missing_refuses(context: CaseContext) -> None:
+    guarded = b"guarded/" + context.topic()
+    receiver, peer = subscriber(context, b"guarded/#"), client(context)
+    peer.send(push(1, guarded, b"refused")).expect_answer(1, TIMEOUT)
+    hooking = middleware(context, register(0, b"guard", PUSHED))
+    peer.send(push(2, guarded, b"accepted"))
+    hooking.answer(hooking.called(b"guard", b"push"))
+    peer.expect_answer(2)
+    receiver.expect_payloads(b"accepted")
+    hooking.send(unregister(3, b"guard")).expect_answer(3)
+    peer.send(push(4, guarded, b"refused")).expect_answer(4, TIMEOUT)
+    peer.send(push(5, context.topic(), b"open")).expect_answer(5)
+    receiver.settle()
+
+
+@hook_case("Middleware register", "A middleware may answer thousands of calls late, all at once")
+def a_middleware_may_answer_many_calls_late(context: CaseContext) -> None:
+    hooking, peer = middleware(context, register(0, b"ear", PUSHED, strategy=TELL)), client(context)
+    for first in range(0, CALLS, 250):
+        identifiers = range(first, first + 250)
+        peer.send(b"".join(push(identifier, b"t") for identifier in identifiers))
+        peer.expect_answers(*identifiers)
+    found = hooking.call_identifiers(b"ear", b"push", CALLS)
+    equal(len(set(found)), CALLS, "different ids of calls:")
+    hooking.send(b"".join(answer(identifier) for identifier in found))
+    hooking.send(push(1, b"own")).expect_answer(1)
 
 
 @hook_case("Middleware register", "A hook without its connection can be unregistered")

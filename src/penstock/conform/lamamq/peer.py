@@ -144,6 +144,16 @@ class LamaPeer(Peer):
         equal((call.about or ())[:2], (hook, event), "a call of")
         return call
 
+    def call_identifiers(self, hook: bytes, event: bytes, count: int) -> list[int]:
+        """Return the ids of the next `count` calls of this hook, all of the same size."""
+        call = self.called(hook, event)
+        headers = sum(8 + len(name) + len(value) for name, value in call.headers)
+        size = 9 + 4 + len(call.topic) + 2 + headers + 1 + (4 + len(call.payload)) * (call.kind > 0)
+        data = self.take(size * (count - 1), f"{count - 1} more calls")
+        layout = struct.Struct(f"{self.order}I")
+        rest = [layout.unpack_from(data, start)[0] for start in range(0, len(data), size)]
+        return [call.identifier, *rest]
+
     def answer(self, call: Forwarded, error: int = 0, text: bytes = b"") -> None:
         """Answer a hook call."""
         self.send(answer(call.identifier, error, text, order=self.order))

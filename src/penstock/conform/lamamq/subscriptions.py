@@ -74,6 +74,16 @@ def a_pattern_that_matches_nothing_is_refused(context: CaseContext) -> None:
         peer.settle()
 
 
+@cases.profile("Topic subscribe", "What is almost a start position gets error 2, with a hint")
+def a_start_that_is_almost_one_is_refused(context: CaseContext) -> None:
+    peer = client(context)
+    for start, meant in context.each(((b"@ealiest", b"@earliest?"), (b"@-15min", b"@-15m?"))):
+        text = peer.request(subscribe(0, context.topic() + start), error=BAD_REQUEST)
+        wanted = b"did you mean " + meant
+        check(wanted in text, f"a text with '{wanted.decode()}'", text)
+        peer.settle()
+
+
 @cases.profile(
     "Topic subscribe",
     "A forbidden subscription gets error 2 and brings nothing",

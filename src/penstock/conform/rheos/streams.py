@@ -110,6 +110,45 @@ def packets_of_several_clients_are_not_mixed(context: CaseContext, rheos: Rheos)
     equal(found, [rheos.delivery(peer.identity, topic, peer.identity) for peer in peers])
 
 
+@cases.profile(REQUEST, "A packet that the end of the input cuts off fails")
+def a_packet_that_the_end_cuts_off_fails(context: CaseContext, rheos: Rheos) -> None:
+    topic = context.topic()
+    receiver = created(context, rheos, topic, identity=BOB)
+    receiver.granted(SUBSCRIBE, topic)
+    whole = rheos.request(PUBLISH, topic, b"never whole")
+    for cut in context.each((1, 5, 21, 22, 30, len(whole) - 1)):
+        peer = client(context, rheos)
+        peer.granted(PUBLISH, topic, b"%d" % cut)
+        peer.send(whole[:cut]).half_close()
+        peer.expect_failed()
+        peer.expect_close()
+        receiver.delivered(topic, b"%d" % cut)
+    receiver.expect_alive()
+
+
+@cases.profile(REQUEST, "A first packet that the end cuts off fails", requires=Setup.PINNED)
+def a_first_packet_that_the_end_cuts_off_fails(context: CaseContext, rheos: Rheos) -> None:
+    whole = rheos.request(CREATE, context.topic())
+    for cut in context.each((1, 22, len(whole) - 1)):
+        peer = client(context, rheos).send(whole[:cut]).half_close()
+        peer.expect_failed()
+        peer.expect_close()
+
+
+@cases.profile(
+    REQUEST,
+    "A first packet that the end cuts off fails where it can be of one version alone",
+    requires=Setup.SHARED,
+)
+def a_first_packet_that_the_end_cuts_off_is_answered(context: CaseContext, rheos: Rheos) -> None:
+    whole = rheos.request(CREATE, context.topic())
+    peer = client(context, rheos).send(whole[:-1]).half_close()
+    peer.expect_failed()
+    peer.expect_close()
+    for cut in context.each((1, 22)):
+        client(context, rheos).send(whole[:cut]).half_close().expect_close()
+
+
 # --- Malformed packets ----------------------------------------------------------------------------
 
 

@@ -20,7 +20,9 @@ from penstock.conform.rheos.sections import ACKNOWLEDGMENT, NOTES, TOPIC, TOPIC_
 
 __all__ = ["cases"]
 
-NAME_BYTES_MAX: Final = 65_526
+NAME_BYTES_MAX: Final = 65_535
+STARTS: Final = (b"@earliest", b"@-15m", b"@#7", b"@2026-11-01T00:00:00Z", b"@last", b"@group=x")
+NEARLY_STARTS: Final = (b"@ealiest", b"@-15min", b"@latest", b"@2026-13-01")
 
 cases: Final[CaseCollector[[Rheos]]] = CaseCollector()
 
@@ -74,15 +76,36 @@ def a_name_may_resemble_a_wildcard(context: CaseContext, rheos: Rheos) -> None:
         peer.granted(PUBLISH, name, b"1")
 
 
-@cases.profile(TOPIC_ERRORS, "A name has 65,526 bytes at most")
-def a_name_has_65526_bytes_at_most(context: CaseContext, rheos: Rheos) -> None:
-    peer = client(context, rheos)
-    longest = context.topic().ljust(NAME_BYTES_MAX, b"n")
-    peer.granted(CREATE, longest)
-    peer.granted(PUBLISH, longest, b"1")
-    for size in context.each((NAME_BYTES_MAX + 1, 65_535)):
-        for opcode in (CREATE, PUBLISH, SUBSCRIBE):
-            peer.refused(opcode, longest.ljust(size, b"n"))
+@cases.profile(TOPIC, "A name has up to 65,535 bytes")
+def a_name_may_have_65535_bytes(context: CaseContext, rheos: Rheos) -> None:
+    peer, other = client(context, rheos), client(context, rheos, identity=BOB)
+    for size in context.each((65_526, 65_527, NAME_BYTES_MAX)):
+        name = context.topic().ljust(size, b"n")
+        peer.granted(CREATE, name)
+        peer.granted(SUBSCRIBE, name)
+        other.granted(PUBLISH, name, b"1")
+        peer.delivered(name, b"1", BOB)
+
+
+@cases.profile(TOPIC_ERRORS, "No name ends in a start position, or in what is almost one")
+def a_name_that_ends_in_a_start_position_is_refused(context: CaseContext, rheos: Rheos) -> None:
+    topic = context.topic()
+    peer = created(context, rheos, topic)
+    for start in context.each((*STARTS, *NEARLY_STARTS)):
+        peer.refused(CREATE, topic + start)
+        peer.refused(PUBLISH, topic + start, b"refused too")
+    peer.granted(PUBLISH, topic)
+
+
+@cases.profile(TOPIC, "Any other text behind an @ is part of the name")
+def a_name_may_have_an_at_sign(context: CaseContext, rheos: Rheos) -> None:
+    peer, other = client(context, rheos), client(context, rheos, identity=BOB)
+    for ending in context.each((b"@host", b"@10m", b"@7", b"@", b"@earliest/b", b"@east")):
+        name = context.topic() + ending
+        peer.granted(CREATE, name)
+        peer.granted(SUBSCRIBE, name)
+        other.granted(PUBLISH, name, b"1")
+        peer.delivered(name, b"1", BOB)
 
 
 @cases.profile(TOPIC_ERRORS, "Bytes that are not UTF-8 count three times in the size of a name")
@@ -208,6 +231,16 @@ def a_pattern_that_matches_nothing_is_refused(context: CaseContext, rheos: Rheos
     peer = client(context, rheos)
     for pattern in context.each((b"", b"a/#/b", b">.a")):
         peer.refused(SUBSCRIBE, pattern)
+
+
+@cases.profile(TOPIC_ERRORS, "A subscription from what is almost a start position fails")
+def a_start_that_is_almost_one_is_refused(context: CaseContext, rheos: Rheos) -> None:
+    peer = created(context, rheos, context.topic())
+    for pattern in (context.topic(), context.topic(b"#")):
+        for start in context.each(NEARLY_STARTS):
+            peer.refused(SUBSCRIBE, pattern + start)
+    peer.granted(PUBLISH, context.topic(), b"not delivered")
+    peer.expect_alive()
 
 
 @cases.profile(TOPIC, "A pattern matches names that are not UTF-8")

@@ -7,7 +7,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.flight as pf
 
-from penstock.errors import InvalidTopicName
 from penstock.flight.errors import BadRequest, BadRows
 from penstock.flight.protocol import SINK_SCHEMA, Staged
 from penstock.limits import (
@@ -18,12 +17,12 @@ from penstock.limits import (
     SINK_NAMES_CHECKED_BYTES_MAX,
     SINK_SCHEMA_BYTES_MAX,
     SINK_VALUE_BYTES_MAX,
-    TOPIC_NAME_BYTES_MAX,
 )
-from penstock.model import RESERVED_HEADER_PREFIX, is_publishable
+from penstock.model import RESERVED_HEADER_PREFIX
 from penstock.server.flight.calls import WorkLimit
 from penstock.storage.rows import check_column
 from penstock.storage.schema import ROWS_SCHEMA
+from penstock.topic_names import check_topic_name
 
 __all__ = ["RowCheck", "check_columns", "whole"]
 
@@ -134,9 +133,8 @@ class RowCheck:
     def _check_topic(self, name: str) -> None:
         if name in self._allowed:
             return
+        check_topic_name(name)
         size = len(name.encode())
-        if not is_publishable(name) or size > TOPIC_NAME_BYTES_MAX:
-            raise InvalidTopicName(name[:200])
         self._check_allowed(name)
         self._allowed_bytes += size
         if self._allowed_bytes > SINK_NAMES_CHECKED_BYTES_MAX:

@@ -15,7 +15,6 @@ from penstock.core.broker import Broker
 from penstock.core.hooks import Event, EventKind
 from penstock.core.sessions import topic_owner
 from penstock.errors import (
-    InvalidTopicName,
     LogUnavailable,
     PeerError,
     ReservedHeader,
@@ -23,14 +22,14 @@ from penstock.errors import (
 from penstock.limits import (
     MESSAGE_HEADERS_BYTES_MAX,
     MESSAGE_HEADERS_MAX,
-    TOPIC_NAME_BYTES_MAX,
 )
-from penstock.model import is_publishable, is_reserved_header, message_id
+from penstock.model import is_reserved_header, message_id
 from penstock.ports import Prepared, Receipt, Storage
 from penstock.protocols import HTTP
 from penstock.server.http.context import PEER, HttpContext
 from penstock.server.http.errors import ApiError
 from penstock.server.http.schemas import Message, Published
+from penstock.topic_names import check_topic_name
 
 __all__ = ["publish", "settled"]
 
@@ -48,8 +47,8 @@ async def publish(context: HttpContext, principal: Principal, message: Message) 
     value, is_text = _value(message)
     headers = _headers(message)
     topic = message.topic
-    if not is_publishable(topic) or len(_utf8(topic, "topic")) > TOPIC_NAME_BYTES_MAX:
-        raise InvalidTopicName(topic[:200])
+    _utf8(topic, "topic")
+    check_topic_name(topic)
     authorize(principal, Action.PUBLISH, topic)
     if broker.hooks.watch(HTTP, topic):
         event = Event(

@@ -4,6 +4,7 @@ import contextlib
 import functools
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias, TypeVar
+from uuid import UUID
 
 from penstock.core.access import Action, Principal, authorize, is_allowed
 from penstock.core.sessions import Session
@@ -84,9 +85,14 @@ async def list_topics(context: HttpContext, principal: Principal, query: TopicsQ
                 last_offset=count.last_offset if count.messages else None,
                 last_time=utc_time(count.last_us) if count.messages else None,
                 subscribers=subscribers[route],
+                parent=_uuid(names.parent(identifier)),
             )
         )
     return Topics(found, names.live, following)
+
+
+def _uuid(identity: bytes) -> str | None:
+    return str(UUID(bytes=identity)) if identity else None
 
 
 @_limited

@@ -126,7 +126,10 @@ class TopicsQuery(_Query, frozen=True):
 
 
 class Topic(Struct, frozen=True):
-    """A topic. The last offset and time are those of the last message since the start."""
+    """A topic. The last offset and time are those of the last message since the start.
+
+    `parent` is the id of the Rheos client that created it, null if it was created otherwise.
+    """
 
     name: str
     messages: Count
@@ -134,6 +137,7 @@ class Topic(Struct, frozen=True):
     last_offset: Count | None
     last_time: datetime | None
     subscribers: Count
+    parent: str | None
 
 
 class TopicQuery(Struct, frozen=True, forbid_unknown_fields=True):

@@ -23,7 +23,13 @@ from penstock.wire.fleximq.errors import (
     UnknownType,
     UnsupportedVersion,
 )
-from penstock.wire.fleximq.headers import HEADER_LIMITS, HeaderLimits, parse_header, reqrep_id
+from penstock.wire.fleximq.headers import (
+    HEADER_CEILINGS,
+    HEADER_LIMITS,
+    HeaderLimits,
+    parse_header,
+    reqrep_id,
+)
 from penstock.wire.fleximq.packets import (
     BASE,
     MESSAGE_BYTES_MIN,
@@ -164,7 +170,11 @@ class ClientDecoder(_RoleDecoder):
         header_bytes_max: int = FLEXIMQ_HEADER_BYTES_MAX,
         message_bytes_max: int = FLEXIMQ_MESSAGE_BYTES_MAX,
     ) -> None:
-        super().__init__(header_bytes_max=header_bytes_max, message_bytes_max=message_bytes_max)
+        super().__init__(
+            header_bytes_max=header_bytes_max,
+            message_bytes_max=message_bytes_max,
+            header_limits=HEADER_CEILINGS,
+        )
         self._joined = False
 
     def _message(
@@ -175,7 +185,9 @@ class ClientDecoder(_RoleDecoder):
         join_reply = message_type is MessageType.REP and not self._joined
         if client_id == ClientId.UNASSIGNED and not join_reply:
             raise BadClientId(client_id)
-        fields = parse_header(header, message_type, join_reply=join_reply)
+        fields = parse_header(
+            header, message_type, join_reply=join_reply, limits=self._header_limits
+        )
         succeeded = is_success(fields.status)
         if client_id == ClientId.UNASSIGNED and (succeeded or fields.routing is not None):
             raise BadClientId(client_id)

@@ -1,12 +1,18 @@
-"""The encoder of fleximq. It applies the rules that the decoders check."""
+"""The encoder of fleximq. It applies the rules that the decoders check.
+
+Limits that are settings of a broker are applied at their highest values: a broker with lower ones
+refuses the message itself.
+"""
 
 from penstock.errors import FieldOutOfRange
 from penstock.protocols.fleximq import (
     FLEXIMQ_HEADER_BYTES_MAX,
     FLEXIMQ_MESSAGE_BYTES_CEILING,
+    FLEXIMQ_PAYLOAD_DEPTH_CEILING,
 )
 from penstock.wire.fleximq.errors import FleximqError, InvalidMessage
 from penstock.wire.fleximq.headers import (
+    HEADER_CEILINGS,
     check_header,
     encode_header,
     field_fault,
@@ -69,7 +75,7 @@ def _check(message: Message) -> None:
     if unassigned and message.type is not MessageType.JOIN and not may_be_unassigned:
         raise InvalidMessage(f"{message.type.name} from client 0")
     try:
-        check_header(message.type, header)
-        check_payload(message.payload)
+        check_header(message.type, header, limits=HEADER_CEILINGS)
+        check_payload(message.payload, depth_max=FLEXIMQ_PAYLOAD_DEPTH_CEILING)
     except FleximqError as error:
         raise InvalidMessage(str(error)) from None

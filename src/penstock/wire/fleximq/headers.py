@@ -10,8 +10,10 @@ from typing import Final, TypeAlias
 from penstock.errors import FieldOutOfRange, WireError
 from penstock.protocols.fleximq import (
     FLEXIMQ_HEADER_DEPTH_MAX,
+    FLEXIMQ_HEADER_ELEMENTS_CEILING,
     FLEXIMQ_HEADER_ELEMENTS_MAX,
     FLEXIMQ_HEADER_STRING_BYTES_MAX,
+    FLEXIMQ_ROUTING_ENTRIES_CEILING,
     FLEXIMQ_ROUTING_ENTRIES_MAX,
 )
 from penstock.wire import messagepack
@@ -31,6 +33,7 @@ from penstock.wire.fleximq.packets import (
 )
 
 __all__ = [
+    "HEADER_CEILINGS",
     "HEADER_LIMITS",
     "JOIN_REPLY",
     "JOIN_WITH_REQREP",
@@ -69,6 +72,11 @@ class HeaderLimits:
 
 HEADER_LIMITS: Final = HeaderLimits()
 """The defaults."""
+HEADER_CEILINGS: Final = HeaderLimits(
+    elements_max=FLEXIMQ_HEADER_ELEMENTS_CEILING,
+    routing_entries_max=FLEXIMQ_ROUTING_ENTRIES_CEILING,
+)
+"""The highest values: a broker may be set to them, and its clients do not know."""
 
 
 # --- Which fields a type has --------------------------------------------------------------------

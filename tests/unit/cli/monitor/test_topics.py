@@ -5,6 +5,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
+from uuid import UUID
 
 import pytest
 from structlog.testing import capture_logs
@@ -12,11 +13,12 @@ from structlog.testing import capture_logs
 from penstock.gateway.options import GatewayOptions
 from penstock.server.config import BasicConfig, Config, PrincipalConfig
 from penstock.server.credentials import Authenticator, hash_password
-from tests.support import lamamq_bytes
+from tests.support import lamamq_bytes, rheos_bytes
 from tests.support.commands import Commands
 from tests.support.http_live import HttpBroker
 
 COMMANDS = [("topics",), ("clients",), ("top", "--once")]
+PARENT = UUID("00112233-4455-6677-8899-aabbccddeeff")
 VARIABLES = ("PENSTOCK_HTTP_URL", "PENSTOCK_TOKEN", "PENSTOCK_API_KEY", "PENSTOCK_USERNAME")
 
 
@@ -29,6 +31,8 @@ def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def broker() -> Iterator[HttpBroker]:
     with HttpBroker() as live, lamamq_bytes.subscriber(live, b"plant/#"):
+        with rheos_bytes.Client(live, rheos_bytes.RHEOS1, identity=PARENT.bytes) as creator:
+            creator.must(rheos_bytes.CREATE, b"plant/a")
         with lamamq_bytes.client(live) as sender:
             for topic, count in ((b"plant/b", 3), (b"plant/a", 1), (b"office/\x1b[31m", 2)):
                 for _ in range(count):
@@ -61,6 +65,7 @@ def test_json_has_all_that_the_api_says(commands: Commands, broker: HttpBroker) 
     topics = json.loads(done.out)["topics"]
     assert [each["name"] for each in topics] == ["plant/a", "plant/b"]
     assert (topics[1]["messages"], topics[1]["bytes"]) == (3, 15)
+    assert [each["parent"] for each in topics] == [str(PARENT), None]
 
 
 def test_none_are_none(commands: Commands, broker: HttpBroker) -> None:

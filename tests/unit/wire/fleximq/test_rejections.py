@@ -432,7 +432,7 @@ ONE = (Routing(1000, "/"),)
         message(REQ, routing=ONE * 2, reqrep=REQUESTED),
         message(REP, routing=(), reqrep=CORRELATED),
         message(NOTIF, routing=()),
-        message(NOTIF, routing=ONE * 1025),
+        message(NOTIF, routing=ONE * 4097),
         message(REQ, routing=ONE, reqrep=CORRELATED),
         message(REP, routing=ONE, reqrep=REQUESTED),
         message(JOIN, 0, reqrep=CORRELATED),
@@ -440,11 +440,24 @@ ONE = (Routing(1000, "/"),)
         message(PONG, keepalive=fleximq.KeepAlive(1, 30)),
         message(BCAST, payload=b"\xc1"),
         message(BCAST, payload=b"\x01\x01"),
+        message(BCAST, payload=b"\x91" * 512 + b"\x91\x01"),
     ],
 )
 def test_the_encoder_refuses_what_a_receiver_would_reject(bad: fleximq.Message) -> None:
     with pytest.raises(fleximq.InvalidMessage):
         fleximq.encode(bad)
+
+
+def test_encoder_and_client_use_the_highest_values_of_settings() -> None:
+    """A broker may be set to them, and a client does not know."""
+    decoder = fleximq.ClientDecoder()
+    for large in (
+        message(NOTIF, routing=ONE * 3000),
+        message(BCAST, payload=b"\x91" * 511 + b"\x91\x01"),
+    ):
+        data = fleximq.encode(large)
+        decoded = decoder.decode_at(memoryview(data), 0)
+        assert decoded == (large, len(data))
 
 
 @pytest.mark.parametrize(
