@@ -137,9 +137,10 @@ def broker_of(setup: Setup | None, protocol: Protocol | None) -> Iterator[Served
         yield served
 
 
-def _listen(live: LiveBroker, url: str) -> str:
-    """Open another port; return the URL of the first one."""
-    live.run(lambda: live.server.listen(addresses.parse_address(url)))
+def _udp_port(live: LiveBroker, _: ExitStack) -> str:
+    """Open a UDP port of the same number and options; return the URL of the TCP port."""
+    address = addresses.parse_address(f"udp://127.0.0.1:{live.address[1]}")
+    live.run(lambda: live.server.listen(address, options=live.options))
     return f"tcp://127.0.0.1:{live.address[1]}"
 
 
@@ -149,13 +150,13 @@ def _web_port(live: LiveBroker, _: ExitStack) -> str:
 
 
 def _middleware(live: LiveBroker, stack: ExitStack) -> str:
-    """Register a hook that is never answered."""
+    """Register a hook that is never answered; open a UDP port."""
     address = addresses.parse_address("tcp://127.0.0.1:0?protocol=lamamq")
     port = live.run(lambda: live.server.listen(address)).port
     place = dataclasses.make_dataclass("Place", ["address"])(("127.0.0.1", port))
     guard = stack.enter_context(lama.client(place, b"guard"))
     guard.request(lama.register(1, b"slow", lama.CONNECT, timeout_ms=5000))
-    return f"tcp://127.0.0.1:{live.address[1]}"
+    return _udp_port(live, stack)
 
 
 def _relay(live: LiveBroker, stack: ExitStack) -> str:
@@ -173,7 +174,7 @@ def _relay(live: LiveBroker, stack: ExitStack) -> str:
 PLACES: dict[Setup, Callable[[LiveBroker, ExitStack], str]] = {
     Setup.PROGRAM: _relay,
     Setup.SLOW_MIDDLEWARE: _middleware,
-    Setup.UDP: lambda live, _: _listen(live, f"udp://127.0.0.1:{live.address[1]}"),
+    Setup.UDP: _udp_port,
     Setup.WEBSOCKET: _web_port,
 }
 """Work on the broker once it runs; returns the URL for its cases."""

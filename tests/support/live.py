@@ -34,7 +34,7 @@ class LiveBroker:
         writer: LogWriter | None = None,
         **server: Any,
     ) -> None:
-        self._options = options
+        self.options = options
         self._data = data
         self._log_options = log_options
         self._writer = writer
@@ -91,7 +91,7 @@ class LiveBroker:
         if self._writer is not None:
             self.server.broker.log = self._writer
         await self.server.start()
-        self.address = await self.server.listen_tcp(options=self._options)
+        self.address = await self.server.listen_tcp(options=self.options)
         self._ready.set()
         await self._done.wait()
         await self.server.stop(seconds_max=1)

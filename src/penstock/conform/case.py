@@ -82,7 +82,7 @@ SETUP_DESCRIPTIONS: Final[Mapping[Setup, str]] = MappingProxyType(
         Setup.SHORT_HANDSHAKE: "a server that closes connections without a handshake after 0.5 s",
         Setup.SLOW_MIDDLEWARE: (
             "a server that closes connections without a handshake after 0.5 s, and whose "
-            "middleware takes longer to accept a client"
+            "middleware takes longer to accept a client; it serves UDP at the same port too"
         ),
         Setup.STRICT: "a fleximq server that holds JOIN to the header table of section 2.2.3",
         Setup.SUBSCRIPTIONS: "a server that grants a client two subscriptions",

@@ -9,10 +9,12 @@ from typing import Final
 from penstock.conform.case import CaseCollector, Setup
 from penstock.conform.context import CaseContext
 from penstock.conform.herald.encoding import (
+    DISCONNECT,
     INVALID_HANDSHAKE,
     MALFORMED_MESSAGE,
     PING,
     PONG,
+    UNAUTHORIZED,
     error,
     frame,
     handshake_pub,
@@ -82,3 +84,17 @@ def an_unreadable_datagram_ends_no_session(context: CaseContext) -> None:
         peer.answered()
     equal(peer.send(frame(0x01, b"\x07\x09short")).frame(), error(INVALID_HANDSHAKE))
     equal(peer.session(handshake_pub(CHANNEL, NAME)), session, "session id")
+
+
+@cases.profile(
+    CHARACTERISTICS,
+    "A handshake that is repeated while middleware judges it gets one answer",
+    requires=Setup.SLOW_MIDDLEWARE,
+)
+def a_handshake_repeated_while_middleware_judges_gets_one_answer(context: CaseContext) -> None:
+    peer = context.open_datagrams(DatagramPeer)
+    handshake = handshake_pub(CHANNEL, NAME)
+    peer.send(handshake).send(handshake)
+    equal(peer.send(handshake).frame(), frame(0x03, bytes([UNAUTHORIZED]) + bytes(8)))
+    equal(peer.frame(), DISCONNECT)  # datagrams have no other end of a connection
+    peer.expect_silence()
