@@ -334,6 +334,18 @@ MEMORY_ACCOUNTS_PER_TICK: Final = 1000
 """Connections that are measured at a time, 20 times a second."""
 MEMORY_SHORT_READ_BYTES: Final = 16 * KIB
 """Bytes per read while the budget is nearly used up."""
+MEMORY_OVERHEAD_SHARE_MAX: Final = 0.5
+"""Part of the budget that is drawn for memory of the process that no account holds: the rest stays
+for clients, so that the broker answers even if an allocator keeps what was freed."""
+MEMORY_RELEASE_BYTES_MIN: Final = 32 * MIB
+MEMORY_RELEASE_SECONDS: Final = 1.0
+"""Growth of the process after which freed memory is returned to the system, and the interval."""
+MALLOC_ARENAS_MAX: Final = 4
+"""Arenas of the C allocator: each keeps freed memory of its own."""
+MALLOC_MMAP_BYTES_MIN: Final = 4 * MIB
+"""Buffers of at least this size get pages of their own, which are returned at once."""
+MALLOC_TRIM_BYTES: Final = 16 * MIB
+"""Freed memory at the end of the heap that is kept for the next burst."""
 INPUT_GROWTH_BYTES_MAX: Final = 4 * MIB
 """Growth of the buffer of an unfinished frame: doubled up to this, then by this much."""
 REPLAY_FIXED_BYTES: Final = 16 * MIB

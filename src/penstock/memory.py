@@ -76,6 +76,8 @@ class Purpose(enum.IntEnum):
     """Rows that Arrow Flight stages and publishes."""
     NAMES = enum.auto()
     """Names of topics, headers and subscriptions."""
+    OVERHEAD = enum.auto()
+    """Memory of the process that no other purpose counts."""
 
     @property
     def label(self) -> str:
@@ -437,8 +439,13 @@ class MemoryBudget:
     def level(self, purpose: Purpose, size: int) -> None:
         """Set memory without an account that cannot be refused, such as the log's backlog."""
         with self._lock:
-            self._add((self._whole,), size - self._fixed[purpose])
+            grown = size - self._fixed[purpose]
+            self._add((self._whole,), grown)
             self._fixed[purpose] = size
+        if grown > 0:
+            self._check_short()
+        elif grown:
+            self._released()
 
     # --- Accounts ---------------------------------------------------------------------------------
 

@@ -257,6 +257,7 @@ async def serve(
         await running.start()
         gc.collect()
         gc.freeze()  # modules and listeners stay: the collector need not look at them again
+        server.process_memory.start()
         if announce is not None:
             announce(running)
         await signalled.wait()
