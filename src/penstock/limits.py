@@ -100,8 +100,9 @@ RECORDS_BYTES_MAX: Final = 4 * MIB
 EXPORT_ROWS_MAX: Final = 1_048_576
 EXPORT_BYTES_MAX: Final = 64 * MIB
 """Rows and bytes of a row group of an exported file; a row group is held in memory."""
-PLAIN_COLUMN_BYTES_MAX: Final = 64 * MIB
-"""A column of names, repeated for each row."""
+PLAIN_COLUMN_BYTES_MAX: Final = 4 * MIB
+"""A column of names, repeated for each row. A name of 64 KiB makes a column of a few messages as
+large as that; a batch with more is sent in parts."""
 PIECE_READ_BYTES: Final = 8 * MIB
 """Bytes of a segment per read of a Spark task; a larger group is read whole."""
 PIECE_GAP_BYTES_MAX: Final = 256 * KIB
@@ -538,6 +539,11 @@ FLIGHT_STALL_SECONDS_MAX: Final = 30.0
 """Time that a Flight client may neither read what waits for it nor send what it has begun."""
 FLIGHT_RELAY_BYTES: Final = 1 * MIB
 """Bytes of a connection that wait in the front for one side, before the other is not read."""
+FLIGHT_READ_COPIES: Final = 2
+"""Drawn for each byte that a read takes from a file: the buffer, and the one before it, or selected
+rows and plain columns."""
+FLIGHT_MEMORY_SECONDS_MAX: Final = 10.0
+"""Time that a read waits for memory; then it fails, and the client may retry."""
 FLIGHT_READS_PER_PRINCIPAL_MAX: Final = 24
 """Ranges that one principal reads at the same time, so that others find a place."""
 FLIGHT_WRITES_MAX: Final = 16

@@ -49,7 +49,7 @@ from penstock.limits import (
     FLIGHT_WRITES_MAX,
     FLIGHT_WRITES_PER_PRINCIPAL_MAX,
 )
-from penstock.memory import MemoryBudget, Purpose
+from penstock.memory import MemoryBudget
 from penstock.ports import NO_AUDIT, Audit, AuditEvent, ConsumerGroups
 from penstock.protocols import FLIGHT
 from penstock.server.flight.auth import (
@@ -63,6 +63,7 @@ from penstock.server.flight.auth import (
 from penstock.server.flight.calls import CallLimit, StallWatch
 from penstock.server.flight.front import FlightFront
 from penstock.server.flight.read_counts import ReadCounts
+from penstock.server.flight.read_memory import ReadMemory
 from penstock.server.flight.reader import FlightReader
 from penstock.server.flight.rows import whole
 from penstock.server.flight.sinks import Sinks
@@ -153,11 +154,14 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
         with self._errors(context):
             login = self._login(context)
             request = _decoded(ticket.ticket, ReadRange)
-            schema, batches = self._reader.read(request, login.principal)
+            memory = ReadMemory(
+                self._memory, principal=login.principal.name, check=self._check_stopping
+            )
+            schema, batches = self._reader.read(request, login.principal, reading=memory.reading)
         allowed = self._reader.while_allowed(batches, request, login.principal)
         # Each batch as a reader of its own: a stream of batches cannot send dictionaries, and a
         # single reader would send the traceback of an error.
-        found = self._limited(allowed, login, context.peer())
+        found = self._limited(allowed, login, context.peer(), memory)
         return pf.GeneratorStream(
             schema, (pa.RecordBatchReader.from_batches(schema, [batch]) for batch in found)
         )
@@ -261,19 +265,17 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
     # --- Actions ----------------------------------------------------------------------------------
 
     def _limited(
-        self, batches: Iterator[pa.RecordBatch], login: Login, peer: str
+        self, batches: Iterator[pa.RecordBatch], login: Login, peer: str, memory: ReadMemory
     ) -> Iterator[pa.RecordBatch]:
         """Yield batches, at most so many calls at a time; cut a client that does not read them."""
-        with _flight_errors(), self._reads.entered(login.principal.name):
+        with _flight_errors(), memory, self._reads.entered(login.principal.name):
             self._counts.began()
             for batch in batches:
                 self._check_stopping()
                 login.check()
                 self._counts.sent(batch.num_rows, batch.nbytes)
-                held = self._memory.draw(
-                    Purpose.FLIGHT, batch.nbytes, principal=login.principal.name
-                )
-                with held, self._stalls.watching(peer):
+                memory.sending(batch.nbytes)
+                with self._stalls.watching(peer):
                     yield batch
 
     def _check_stopping(self) -> None:

@@ -498,10 +498,15 @@ class ArrowLog:
         return {self.partition: self._scanner.bounds()}
 
     def scan(
-        self, span: PartitionRange, selection: Selection, *, columns: Sequence[str] | None = None
+        self,
+        span: PartitionRange,
+        selection: Selection,
+        *,
+        columns: Sequence[str] | None = None,
+        reading: Callable[[int], None] | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """See ports.Storage."""
-        return self._scanner.scan(span, selection, columns)
+        return self._scanner.scan(span, selection, columns, reading=reading)
 
     def split(
         self, span: PartitionRange, selection: Selection, *, count: int
