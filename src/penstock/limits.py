@@ -25,8 +25,13 @@ EXPRESSION_STATES_MAX: Final = 10_000
 TOPICS_MAX: Final = 1_048_576
 """Topics of one process."""
 TOPIC_NAMES_BYTES_MAX: Final = 64 * MIB
-"""Names of all topics together, in UTF-8: 64 bytes for each of TOPICS_MAX. A name takes about four
-times its bytes of memory."""
+"""Names of all topics together, in UTF-8: 64 bytes for each of TOPICS_MAX."""
+TOPIC_BYTES: Final = 800
+TOPIC_NAME_COPIES: Final = 5
+"""Memory of a topic without its name, and for each byte of its name. The topic table has 4 copies
+of it, the index of the active segment one; measured with names of 23, 2,000 and 30,000 bytes."""
+TOPICS_MEMORY_SHARE: Final = 0.25
+"""Part of the memory budget that the names of topics may take, and again the rest of topics."""
 TOPICS_PER_PRINCIPAL_MAX: Final = 131_072
 """Topics that one principal created, or one address without credentials: an eighth of all."""
 TOPIC_NAMES_BYTES_PER_PRINCIPAL_MAX: Final = 8 * MIB
@@ -71,6 +76,9 @@ BLOCK_ROWS_MAX: Final = 65_536
 """Messages of one group: the range of a 16-bit index into its dictionary of topics."""
 BLOCK_BYTES_MAX: Final = 4 * MIB
 """Bytes of values, headers, keys and names of one group; the last messages may exceed it."""
+SPARE_BLOCK_BYTES_MAX: Final = 5 * MIB
+SPARE_BLOCKS_MAX: Final = 8
+"""Written groups whose memory is kept for the next ones, about as much as the log's backlog."""
 SEGMENT_BYTES_MAX: Final = 256 * MIB
 """A segment that is larger is sealed before the next commit."""
 LOG_WAITING_BYTES_MAX: Final = 32 * MIB
@@ -155,6 +163,8 @@ PASSWORD_BYTES_MAX: Final = 1024
 """A password from a client; a longer one is wrong."""
 VERIFICATIONS_AT_ONCE_MAX: Final = 2
 """Passwords verified at the same time. Each needs a core and, by default, 64 MiB."""
+VERIFICATIONS_MEMORY_SHARE: Final = 0.25
+"""Part of the memory budget that is kept for them, at most."""
 VERIFICATIONS_WAITING_MAX: Final = 1024
 VERIFICATIONS_WAITING_PER_HOST_MAX: Final = 256
 """Passwords that wait for verification, of all clients and of one address. Addresses take turns, so

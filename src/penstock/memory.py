@@ -75,7 +75,9 @@ class Purpose(enum.IntEnum):
     FLIGHT = enum.auto()
     """Rows that Arrow Flight stages and publishes."""
     NAMES = enum.auto()
-    """Names of topics, headers and subscriptions."""
+    """Topics and their names."""
+    PASSWORDS = enum.auto()
+    """Verifications of passwords."""
     OVERHEAD = enum.auto()
     """Memory of the process that no other purpose counts."""
 

@@ -421,8 +421,10 @@ class Config(_Table, frozen=True):
             out_buffer_bytes_max=self.broker.out_buffer_bytes_max,
             hold_seconds_max=self.broker.hold_seconds_max,
             disconnect_slow_consumers=self.broker.slow_consumer == "disconnect",
-            topics_max=self.broker.topics_max,
-            topic_names_bytes_max=self.broker.topic_names_bytes_max,
+            topics_max=min(self.broker.topics_max, self._topics_room // bounds.TOPIC_BYTES),
+            topic_names_bytes_max=min(
+                self.broker.topic_names_bytes_max, self._topics_room // bounds.TOPIC_NAME_COPIES
+            ),
             topics_per_principal_max=self.broker.topics_per_principal_max,
             topic_names_bytes_per_principal_max=self.broker.topic_names_bytes_per_principal_max,
         )
@@ -440,6 +442,11 @@ class Config(_Table, frozen=True):
     def memory_bytes_max(self) -> int:
         """The memory budget; if it is not set, half of the memory that the process may use."""
         return self.limits.memory_bytes_max or default_memory_bytes()
+
+    @property
+    def _topics_room(self) -> int:
+        """The memory that the names of topics may take."""
+        return int(self.memory_bytes_max * bounds.TOPICS_MEMORY_SHARE)
 
     @property
     def memory_fixed(self) -> dict[Purpose, int]:

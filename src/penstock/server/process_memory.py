@@ -68,12 +68,16 @@ class ProcessMemory:
         return self._base or 0
 
     def start(self) -> None:
-        """Take the memory of the process now as that of the process without clients."""
-        self._base = self._lowest = self._resident()
+        """Take the memory of the process now as that of the process without clients.
+
+        It has the topics of earlier runs already, which are drawn.
+        """
+        self._lowest = self._resident()
+        self._base = self._lowest - self._budget.fixed(Purpose.NAMES)
 
     def tick(self, now: float) -> None:
         """Update the overhead; return freed memory if the process has grown. `now` is monotonic."""
-        if not self._base:
+        if self._base is None or not self._lowest:
             return
         resident = self._resident()
         budget = self._budget

@@ -16,7 +16,13 @@ from penstock.core.access import Peer, Principal
 from penstock.core.sessions import Session
 from penstock.errors import AuthenticationFailed, OperatorError
 from penstock.gateway.options import GatewayOptions
-from penstock.limits import INPUT_GROWTH_BYTES_MAX, MEMORY_BLOCK_BYTES, SESSIONS_MAX
+from penstock.limits import (
+    INPUT_GROWTH_BYTES_MAX,
+    MEMORY_BLOCK_BYTES,
+    SESSIONS_MAX,
+    VERIFICATIONS_MEMORY_SHARE,
+)
+from penstock.memory import Purpose
 from penstock.ports import NO_AUDIT, AuditEvent
 from penstock.server.audit_changes import record_changes
 from penstock.server.audit_log import AuditLog
@@ -63,6 +69,7 @@ class Running:
     async def start(self) -> None:
         """Start all listeners and programs; raise OperatorError."""
         self.server.http.starting = True
+        self._keep_memory_for_passwords()
         await self.server.start()
         self._apply_hooks()
         for each in self.config.listener:
@@ -79,6 +86,11 @@ class Running:
             principals=len(self.config.principal),
             listeners=[address.location for address in self.addresses],
         )
+
+    def _keep_memory_for_passwords(self) -> None:
+        memory = self.server.broker.memory
+        most = int(memory.bytes_max * VERIFICATIONS_MEMORY_SHARE)
+        memory.level(Purpose.PASSWORDS, min(self.authenticator.password_memory_bytes, most))
 
     async def _serve_http(self) -> None:
         """Listen for HTTP where no WebSocket listener does, if the configuration says so."""
@@ -137,6 +149,7 @@ class Running:
         reloaded, waiting = reload(self.config, new)
         void = self.authenticator.update(reloaded.config)
         self.config = reloaded.config
+        self._keep_memory_for_passwords()
         if self.server.reload_certificates():
             by_certificate = frozenset(
                 each.name for each in reloaded.config.principal if each.certificate is not None

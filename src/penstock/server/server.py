@@ -17,6 +17,8 @@ from penstock.limits import (
     FLIGHT_STALL_SECONDS_MAX,
     SESSIONS_MAX,
     STALL_SECONDS_MIN,
+    TOPIC_BYTES,
+    TOPIC_NAME_COPIES,
 )
 from penstock.memory import MemoryBudget, Purpose
 from penstock.ports import NO_AUDIT, Audit, Storage
@@ -255,8 +257,15 @@ class Server:
                 listener.kill()
 
     def _count_memory(self) -> None:
-        """Update the budget: the log's backlog may exceed its limit by what was read before."""
+        """Update the parts of the budget that belong to no client.
+
+        The log's backlog may exceed its limit by what was read before.
+        """
         memory = self.broker.memory
+        topics = self.broker.topics
+        memory.level(
+            Purpose.NAMES, TOPIC_BYTES * topics.live + TOPIC_NAME_COPIES * topics.name_bytes
+        )
         memory.level(Purpose.LOG, max(self._log_bytes, self.storage.waiting_bytes))
         now = self.broker.clock.monotonic()
         self.process_memory.tick(now)
