@@ -10,8 +10,6 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-import structlog
-
 from penstock.limits import (
     MEMORY_OVERHEAD_SHARE_MAX,
     MEMORY_RELEASE_BYTES_MIN,
@@ -21,8 +19,6 @@ from penstock.memory import MemoryBudget, Purpose
 from penstock.server.allocator import release_freed_memory
 
 __all__ = ["ProcessMemory", "anonymous_bytes"]
-
-log = structlog.get_logger("penstock.memory")
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _STATM: Final = "/proc/self/statm"
@@ -102,8 +98,6 @@ class ProcessMemory:
             self._releasing.join()
 
     def _return(self) -> None:
-        before = self._resident()
         self._release()
-        self._lowest = after = self._resident()
+        self._lowest = self._resident()
         self.releases += 1
-        log.debug("memory returned", bytes=before - after, resident=after)
