@@ -31,7 +31,10 @@ TOPIC_NAME_COPIES: Final = 5
 """Memory of a topic without its name, and for each byte of its name. The topic table has 4 copies
 of it, the index of the active segment one; measured with names of 23, 2,000 and 30,000 bytes."""
 TOPICS_MEMORY_SHARE: Final = 0.25
-"""Part of the memory budget that the names of topics may take, and again the rest of topics."""
+"""Part of the memory budget, without its fixed parts, that the names of topics may take, and again
+the rest of topics."""
+TOPICS_MEMORY_BYTES_MIN: Final = 1 * MIB
+"""The same at least, so that a broker with the smallest budget has 1,310 topics."""
 TOPICS_PER_PRINCIPAL_MAX: Final = 131_072
 """Topics that one principal created, or one address without credentials: an eighth of all."""
 TOPIC_NAMES_BYTES_PER_PRINCIPAL_MAX: Final = 8 * MIB

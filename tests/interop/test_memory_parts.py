@@ -9,6 +9,7 @@ from penstock._kernels.topics import TopicTable
 from penstock.limits import (
     BLOCK_BYTES_MAX,
     MIB,
+    TOPIC_BYTES,
     TOPIC_NAME_COPIES,
     TOPICS_MEMORY_SHARE,
     VERIFICATIONS_AT_ONCE_MAX,
@@ -34,11 +35,11 @@ NAMES = 240
 NAME = b"a/" + b"n" * 60_000
 
 
-def configured(folder: Path, **more: object) -> Config:
+def configured(folder: Path, *, bytes_max: int = BUDGET, **more: object) -> Config:
     return Config(
         data=DataConfig(folder=str(folder)),
         listener=(ListenerConfig(url="tcp://127.0.0.1:0"),),
-        limits=LimitsConfig(memory_bytes_max=BUDGET),
+        limits=LimitsConfig(memory_bytes_max=bytes_max),
         broker=BrokerConfig(topic_names_bytes_per_principal_max=64 * MIB),
         **more,  # type: ignore[arg-type]
     )
@@ -46,8 +47,9 @@ def configured(folder: Path, **more: object) -> Config:
 
 def test_topics_are_drawn_at_what_they_take_and_have_a_share_of_the_budget(tmp_path: Path) -> None:
     """Once broken: 64 MiB of names took 340 MiB, which no account held."""
-    share = int(BUDGET * TOPICS_MEMORY_SHARE)
-    with ConfiguredBroker(configured(tmp_path)) as broker:
+    config = configured(tmp_path)
+    share = int((BUDGET * 7 / 8 - sum(config.memory_fixed.values())) * TOPICS_MEMORY_SHARE)
+    with ConfiguredBroker(config) as broker:
         memory = broker.running.server.broker.memory
         with Client(("127.0.0.1", broker.port(0)), RHEOS2) as client:
             answers = [client.ask(CREATE, NAME + b"%d" % number) for number in range(NAMES)]
@@ -76,6 +78,24 @@ def test_memory_is_kept_for_the_verification_of_passwords(tmp_path: Path) -> Non
         assert memory.fixed(Purpose.PASSWORDS) == BUDGET // 4, "not more than a quarter"
         broker.reload(configured(tmp_path))
         assert memory.fixed(Purpose.PASSWORDS) == 0
+
+
+def test_a_small_budget_keeps_memory_for_clients_beside_topics_and_passwords(
+    tmp_path: Path,
+) -> None:
+    operator = PrincipalConfig(
+        name="operator",
+        basic=BasicConfig(username="operator", password_hash=hash_password("password")),
+    )
+    config = configured(tmp_path, bytes_max=96 * MIB, principal=(operator,))
+    with ConfiguredBroker(config) as broker:
+        memory = broker.running.server.broker.memory
+        settings = config.broker_settings
+        most = (
+            TOPIC_BYTES * settings.topics_max + TOPIC_NAME_COPIES * settings.topic_names_bytes_max
+        )
+        kept = memory.reserved + memory.fixed(Purpose.PASSWORDS) + most
+        assert kept < memory.large_bytes_max
 
 
 def test_blocks_of_large_messages_are_not_kept_for_the_next(tmp_path: Path) -> None:

@@ -14,10 +14,11 @@ from penstock.memory.account import Account, Holder
 from penstock.memory.budget import MemoryBudget, unlimited_account
 from penstock.memory.draw import Draw
 from penstock.memory.purpose import Purpose
-from penstock.memory.shares import SHARES, Share
+from penstock.memory.shares import SHARES, SMALL_SHARE, Share
 
 __all__ = [
     "SHARES",
+    "SMALL_SHARE",
     "Account",
     "Draw",
     "Holder",

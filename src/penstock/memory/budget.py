@@ -93,8 +93,18 @@ class MemoryBudget:
     @property
     def account_bytes_max(self) -> int:
         """The most that one connection can ever hold: a share, and not more than is then free."""
-        free = self._whole.limit - int(self._whole.limit * SMALL_SHARE) - self._reserved
+        free = self.large_bytes_max - self._reserved
         return min(self._shares.address_bytes_max, self._shares.principal_bytes_max, free // 2)
+
+    @property
+    def reserved(self) -> int:
+        """Bytes that are reserved for the whole run."""
+        return self._reserved
+
+    @property
+    def large_bytes_max(self) -> int:
+        """The limit without the part for new connections and the first block of each."""
+        return self._whole.limit - int(self._whole.limit * SMALL_SHARE)
 
     def fixed(self, purpose: Purpose) -> int:
         """Return the bytes of a purpose that belong to no connection."""
@@ -338,7 +348,8 @@ class MemoryBudget:
 
     def _check_short(self) -> None:
         whole = self._whole
-        short = whole.used - self._reserved > (whole.limit - self._reserved) * _SHORT
+        kept = self._reserved + self._fixed[Purpose.NAMES] + self._fixed[Purpose.PASSWORDS]
+        short = whole.used - kept > (whole.limit - kept) * _SHORT
         if short is not self._short:
             self._short = short
             self.on_short(short)

@@ -17,7 +17,7 @@ from penstock import limits as bounds
 from penstock import model
 from penstock.core.access import Action
 from penstock.core.broker import BrokerSettings
-from penstock.memory import MemoryBudget, Purpose
+from penstock.memory import SMALL_SHARE, MemoryBudget, Purpose
 from penstock.protocols import PROTOCOLS
 from penstock.server.system_memory import default_memory_bytes
 from penstock.storage.options import DurabilityRules, LogOptions, Retention
@@ -445,8 +445,9 @@ class Config(_Table, frozen=True):
 
     @property
     def _topics_room(self) -> int:
-        """The memory that the names of topics may take."""
-        return int(self.memory_bytes_max * bounds.TOPICS_MEMORY_SHARE)
+        """The memory that the names of topics may take, and the rest of topics again."""
+        left = self.memory_bytes_max * (1 - SMALL_SHARE) - sum(self.memory_fixed.values())
+        return max(int(left * bounds.TOPICS_MEMORY_SHARE), bounds.TOPICS_MEMORY_BYTES_MIN)
 
     @property
     def memory_fixed(self) -> dict[Purpose, int]:

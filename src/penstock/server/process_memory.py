@@ -78,8 +78,9 @@ class ProcessMemory:
         resident = self._resident()
         budget = self._budget
         drawn = budget.used - budget.fixed(Purpose.OVERHEAD)
-        overhead = min(max(resident - self._base - drawn, 0), self._overhead_max)
-        budget.level(Purpose.OVERHEAD, overhead)
+        # The first block of each connection is there beside any overhead.
+        most = min(self._overhead_max, budget.large_bytes_max - drawn)
+        budget.level(Purpose.OVERHEAD, max(min(resident - self._base - drawn, most), 0))
         self._lowest = min(self._lowest, resident)
         if (
             resident - self._lowest >= MEMORY_RELEASE_BYTES_MIN

@@ -19,6 +19,7 @@ from penstock.gateway.options import GatewayOptions
 from penstock.limits import (
     INPUT_GROWTH_BYTES_MAX,
     MEMORY_BLOCK_BYTES,
+    MEMORY_FIXED_SHARE,
     SESSIONS_MAX,
     VERIFICATIONS_MEMORY_SHARE,
 )
@@ -88,9 +89,14 @@ class Running:
         )
 
     def _keep_memory_for_passwords(self) -> None:
+        """Keep what verifications take, but not so much that clients get no memory."""
         memory = self.server.broker.memory
-        most = int(memory.bytes_max * VERIFICATIONS_MEMORY_SHARE)
-        memory.level(Purpose.PASSWORDS, min(self.authenticator.password_memory_bytes, most))
+        most = min(
+            int(memory.bytes_max * VERIFICATIONS_MEMORY_SHARE),
+            (int(memory.bytes_max * MEMORY_FIXED_SHARE) - memory.reserved) // 2,
+        )
+        needed = self.authenticator.password_memory_bytes
+        memory.level(Purpose.PASSWORDS, max(min(needed, most), 0))
 
     async def _serve_http(self) -> None:
         """Listen for HTTP where no WebSocket listener does, if the configuration says so."""

@@ -99,7 +99,12 @@ def test_overhead_leaves_half_of_the_budget_to_clients() -> None:
     process.resident += 10 * BUDGET
     process.memory.tick(1.0)
     assert process.overhead == BUDGET // 2
-    assert process.budget.open("192.0.2.1").hold(Purpose.INPUT, 1 * MIB)
+    account = process.budget.open("192.0.2.1")
+    assert account.hold(Purpose.INPUT, 1 * MIB)
+    process.budget.level(Purpose.LOG, BUDGET // 2)
+    process.memory.tick(1.1)
+    assert process.overhead == BUDGET * 7 // 8 - BUDGET // 2 - account.granted
+    process.budget.open("192.0.2.2")  # its first block is there
     process.memory.stop()
 
 
