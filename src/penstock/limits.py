@@ -552,6 +552,10 @@ FLIGHT_STALL_SECONDS_MAX: Final = 30.0
 """Time that a Flight client may neither read what waits for it nor send what it has begun."""
 FLIGHT_RELAY_BYTES: Final = 1 * MIB
 """Bytes of a connection that wait in the front for one side, before the other is not read."""
+FLIGHT_LISTINGS_MAX: Final = 8
+FLIGHT_LISTINGS_PER_PRINCIPAL_MAX: Final = 6
+"""Lists of topics, parts or groups that are made and sent at the same time, in all and to one
+principal; others wait."""
 FLIGHT_READ_COPIES: Final = 2
 """Drawn for each byte that a read takes from a file: the buffer, and the one before it, or selected
 rows and plain columns."""

@@ -72,14 +72,18 @@ def test_a_read_waits_for_memory_and_goes_on_when_there_is_some(
     assert found == [COUNT]
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let reads wait for memory shortly."""
+    defaults = read_memory.ReadMemory.__init__.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "seconds_max", 0.1)
+
+
+@pytest.mark.usefixtures("impatient")
 def test_a_read_that_finds_no_memory_fails_by_name(
-    client: FlightClient, memory: MemoryBudget, monkeypatch: pytest.MonkeyPatch
+    client: FlightClient, memory: MemoryBudget
 ) -> None:
-    monkeypatch.setitem(
-        read_memory.ReadMemory.__init__.__kwdefaults__,  # type: ignore[arg-type]
-        "seconds_max",
-        0.1,
-    )
     with (
         memory.draw(Purpose.OUTPUT, usable(memory) - SIZE),
         pytest.raises(Exception, match="memory is used up"),
@@ -102,3 +106,22 @@ def test_a_long_name_in_many_rows_makes_no_large_batch(client: FlightClient) -> 
     found = list(client.read(ReadRange(COUNT, COUNT + count)))
     assert sum(map(len, found)) == count
     assert max(each.column("topic").nbytes for each in found) <= PLAIN_COLUMN_BYTES_MAX + MIB
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_list_of_topics_is_drawn_before_it_is_sent(
+    client: FlightClient, memory: MemoryBudget
+) -> None:
+    """Once broken: any number of calls could hold a list of all topics each."""
+    topics = [f"a/{'n' * 60_000}{number}" for number in range(50)]
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array(topics), pa.array([b"v"] * len(topics))], names=["topic", "value"]
+    )
+    client.stage([batch], writer="names", epoch=0, partition=0)
+    client.publish_epoch("names", 0, [0])
+    with (
+        memory.draw(Purpose.OUTPUT, usable(memory) - 4 * MIB),
+        pytest.raises(Exception, match="memory is used up"),
+    ):
+        client.topics()
+    assert set(topics) < set(client.topics())

@@ -42,6 +42,8 @@ from penstock.flight.protocol import (
     Stage,
 )
 from penstock.limits import (
+    FLIGHT_LISTINGS_MAX,
+    FLIGHT_LISTINGS_PER_PRINCIPAL_MAX,
     FLIGHT_READS_MAX,
     FLIGHT_READS_PER_PRINCIPAL_MAX,
     FLIGHT_REQUEST_BYTES_MAX,
@@ -90,6 +92,9 @@ _SUMMARIES: Final = {
     ActionName.GROUPS: "the offsets of consumer groups",
 }
 
+_LISTINGS: Final = frozenset({ActionName.TOPICS, ActionName.SPLITS, ActionName.GROUPS})
+"""Actions whose answers grow with the log or the number of groups."""
+
 Request = TypeVar("Request", bound=msgspec.Struct)
 
 
@@ -120,6 +125,7 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
         self._front = front
         self._reads = CallLimit(FLIGHT_READS_MAX, FLIGHT_READS_PER_PRINCIPAL_MAX)
         self._writes = CallLimit(FLIGHT_WRITES_MAX, FLIGHT_WRITES_PER_PRINCIPAL_MAX)
+        self._listings = CallLimit(FLIGHT_LISTINGS_MAX, FLIGHT_LISTINGS_PER_PRINCIPAL_MAX)
         self._stalls = StallWatch(front.cut, stall_seconds_max)
         self._actions: dict[str, Callable[[bytes, Principal], object]] = {
             ActionName.BOUNDS: self._bounds,
@@ -192,6 +198,8 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
                     f"action {action.type[:99]!r}", f"there are {', '.join(ActionName)}"
                 )
             body = action.body.to_pybytes() if action.body is not None else b""
+            if action.type in _LISTINGS:
+                return self._listed(context, done, body, principal)
             answer = done(body, principal)
             if action.type == ActionName.COMMIT_GROUP:
                 self._audit.record(
@@ -263,6 +271,22 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
                 raise
 
     # --- Actions ----------------------------------------------------------------------------------
+
+    def _listed(
+        self,
+        context: pf.ServerCallContext,
+        done: Callable[[bytes, Principal], object],
+        body: bytes,
+        principal: Principal,
+    ) -> Iterator[pf.Result]:
+        """Yield the answer of an action that may be long, at most so many at a time."""
+        peer = context.peer()
+        memory = ReadMemory(self._memory, principal=principal.name, check=self._check_stopping)
+        with self._errors(context), self._listings.entered(principal.name), memory:
+            answer = msgspec.json.encode(done(body, principal))
+            memory.sending(len(answer))
+            with self._stalls.watching(peer):
+                yield pf.Result(pa.py_buffer(answer))
 
     def _limited(
         self, batches: Iterator[pa.RecordBatch], login: Login, peer: str, memory: ReadMemory
