@@ -25,8 +25,16 @@ EXPRESSION_STATES_MAX: Final = 10_000
 TOPICS_MAX: Final = 1_048_576
 """Topics of one process."""
 TOPIC_NAMES_BYTES_MAX: Final = 64 * MIB
-"""Names of all topics together, in UTF-8: 64 bytes for each of TOPICS_MAX. A name takes about four
-times its bytes of memory."""
+"""Names of all topics together, in UTF-8: 64 bytes for each of TOPICS_MAX."""
+TOPIC_BYTES: Final = 800
+TOPIC_NAME_COPIES: Final = 5
+"""Memory of a topic without its name, and for each byte of its name. The topic table has 4 copies
+of it, the index of the active segment one; measured with names of 23, 2,000 and 30,000 bytes."""
+TOPICS_MEMORY_SHARE: Final = 0.25
+"""Part of the memory budget, without its fixed parts, that the names of topics may take, and again
+the rest of topics."""
+TOPICS_MEMORY_BYTES_MIN: Final = 1 * MIB
+"""The same at least, so that a broker with the smallest budget has 1,310 topics."""
 TOPICS_PER_PRINCIPAL_MAX: Final = 131_072
 """Topics that one principal created, or one address without credentials: an eighth of all."""
 TOPIC_NAMES_BYTES_PER_PRINCIPAL_MAX: Final = 8 * MIB
@@ -71,6 +79,9 @@ BLOCK_ROWS_MAX: Final = 65_536
 """Messages of one group: the range of a 16-bit index into its dictionary of topics."""
 BLOCK_BYTES_MAX: Final = 4 * MIB
 """Bytes of values, headers, keys and names of one group; the last messages may exceed it."""
+SPARE_BLOCK_BYTES_MAX: Final = 5 * MIB
+SPARE_BLOCKS_MAX: Final = 8
+"""Written groups whose memory is kept for the next ones, about as much as the log's backlog."""
 SEGMENT_BYTES_MAX: Final = 256 * MIB
 """A segment that is larger is sealed before the next commit."""
 LOG_WAITING_BYTES_MAX: Final = 32 * MIB
@@ -100,8 +111,9 @@ RECORDS_BYTES_MAX: Final = 4 * MIB
 EXPORT_ROWS_MAX: Final = 1_048_576
 EXPORT_BYTES_MAX: Final = 64 * MIB
 """Rows and bytes of a row group of an exported file; a row group is held in memory."""
-PLAIN_COLUMN_BYTES_MAX: Final = 64 * MIB
-"""A column of names, repeated for each row."""
+PLAIN_COLUMN_BYTES_MAX: Final = 4 * MIB
+"""A column of names, repeated for each row. A name of 64 KiB makes a column of a few messages as
+large as that; a batch with more is sent in parts."""
 PIECE_READ_BYTES: Final = 8 * MIB
 """Bytes of a segment per read of a Spark task; a larger group is read whole."""
 PIECE_GAP_BYTES_MAX: Final = 256 * KIB
@@ -154,6 +166,8 @@ PASSWORD_BYTES_MAX: Final = 1024
 """A password from a client; a longer one is wrong."""
 VERIFICATIONS_AT_ONCE_MAX: Final = 2
 """Passwords verified at the same time. Each needs a core and, by default, 64 MiB."""
+VERIFICATIONS_MEMORY_SHARE: Final = 0.25
+"""Part of the memory budget that is kept for them, at most."""
 VERIFICATIONS_WAITING_MAX: Final = 1024
 VERIFICATIONS_WAITING_PER_HOST_MAX: Final = 256
 """Passwords that wait for verification, of all clients and of one address. Addresses take turns, so
@@ -338,6 +352,19 @@ MEMORY_ACCOUNTS_PER_TICK: Final = 1000
 """Connections that are measured at a time, 20 times a second."""
 MEMORY_SHORT_READ_BYTES: Final = 16 * KIB
 """Bytes per read while the budget is nearly used up."""
+MEMORY_OVERHEAD_SHARE_MAX: Final = 0.5
+"""Part of the budget that is drawn for memory of the process that no account holds: the rest stays
+for clients, so that the broker answers even if an allocator keeps what was freed."""
+MEMORY_RELEASE_BYTES_MIN: Final = 32 * MIB
+MEMORY_RELEASE_SECONDS: Final = 1.0
+"""Growth of the process after which freed memory is returned to the system, and the interval."""
+MALLOC_ARENAS_MAX: Final = 4
+"""Arenas of the C allocator: each keeps freed memory of its own."""
+MALLOC_MMAP_BYTES_MIN: Final = 12 * MIB
+"""Buffers of at least this size get pages of their own, which are returned at once. It is above the
+size of the log's blocks: at 4 MiB, publishing took a tenth more processor time."""
+MALLOC_TRIM_BYTES: Final = 16 * MIB
+"""Freed memory at the end of each arena that is kept: malloc_trim returns only one arena's."""
 INPUT_GROWTH_BYTES_MAX: Final = 4 * MIB
 """Growth of the buffer of an unfinished frame: doubled up to this, then by this much."""
 REPLAY_FIXED_BYTES: Final = 16 * MIB
@@ -532,6 +559,15 @@ FLIGHT_STALL_SECONDS_MAX: Final = 30.0
 """Time that a Flight client may neither read what waits for it nor send what it has begun."""
 FLIGHT_RELAY_BYTES: Final = 1 * MIB
 """Bytes of a connection that wait in the front for one side, before the other is not read."""
+FLIGHT_LISTINGS_MAX: Final = 8
+FLIGHT_LISTINGS_PER_PRINCIPAL_MAX: Final = 6
+"""Lists of topics, parts or groups that are made and sent at the same time, in all and to one
+principal; others wait."""
+FLIGHT_READ_COPIES: Final = 2
+"""Drawn for each byte that a read takes from a file: the buffer, and the one before it, or selected
+rows and plain columns."""
+FLIGHT_MEMORY_SECONDS_MAX: Final = 10.0
+"""Time that a read waits for memory; then it fails, and the client may retry."""
 FLIGHT_READS_PER_PRINCIPAL_MAX: Final = 24
 """Ranges that one principal reads at the same time, so that others find a place."""
 FLIGHT_WORKERS_MIN: Final = 2

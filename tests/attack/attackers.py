@@ -255,6 +255,9 @@ def register_hooks(attacker: Attacker) -> None:
 
 # --- Memory ---------------------------------------------------------------------------------------
 
+LARGE: Final = bytes(15 * MIB)
+"""The body of a frame, shared by all attackers: their own memory is not what they attack."""
+
 
 @attack
 def pin_unfinished_frames(attacker: Attacker) -> None:
@@ -262,14 +265,15 @@ def pin_unfinished_frames(attacker: Attacker) -> None:
     peers = []
     for _ in range(10):
         joined, number = attacker.join_fleximq()
-        announced = fx.frame(fx.PUB, number, fx.topic("attack/x"), bytes(15 * MIB))[:-1]
-        peers.append((joined, memoryview(announced)))
-        stranger = attacker.connect()
-        peers.append((stranger, memoryview(fx.frame(fx.JOIN, 0, b"", bytes(15 * MIB))[:-1])))
-        packet = RHEOS2.request(PUBLISH, b"attack/x", bytes(15 * MIB))[:-1]
-        peers.append((attacker.connect(), memoryview(packet)))
-    for peer, _ in peers:
-        peer.settimeout(0)
+        frames = {
+            joined: fx.frame(fx.PUB, number, fx.topic("attack/x"), LARGE),
+            attacker.connect(): fx.frame(fx.JOIN, 0, b"", LARGE),
+            attacker.connect(): RHEOS2.request(PUBLISH, b"attack/x", LARGE),
+        }
+        for peer, frame in frames.items():
+            peer.sendall(frame[: -len(LARGE)])  # a checksum at the end does not matter
+            peers.append((peer, memoryview(LARGE)[:-1]))
+            peer.settimeout(0)
     while attacker.going and peers:
         peer, rest = peers.pop(0)
         try:

@@ -185,7 +185,7 @@ class KeepingBroker(LiveBroker):
         self._done = asyncio.Event()
         self.server = Server(storage=ArrowLog(self._data, self._log_options, files=self.files))
         await self.server.start()
-        self.address = await self.server.listen_tcp(options=self._options)
+        self.address = await self.server.listen_tcp(options=self.options)
         self._ready.set()
         await self._done.wait()
         await self.server.stop(seconds_max=5)

@@ -8,7 +8,7 @@ from tests.unit.test_layers import RANK, SOURCE
 
 PAGE = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text()
 PICTURE = PAGE.partition("\n## Layers\n")[2].split("```")[1].strip("\n")
-NAMES_WIDTH = 30  # what stands behind it says what they are
+NAMES_WIDTH = 34  # what stands behind it says what they are
 
 
 def drawn() -> list[list[str]]:

@@ -92,7 +92,7 @@ class BudgetedBroker:
         deadline = time.monotonic() + seconds_max
         while True:
             found = self.metrics()
-            purposes = ("input", "output", "answers", "requests", "hooks", "names")
+            purposes = ("input", "output", "answers", "requests", "hooks")
             held = {each: found[f'penstock_memory_bytes{{purpose="{each}"}}'] for each in purposes}
             held.pop("http", None)
             if not any(held.values()) and not found["penstock_memory_waiting"]:

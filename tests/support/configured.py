@@ -52,7 +52,11 @@ class ConfiguredBroker(LiveBroker):
         self._loop = asyncio.get_running_loop()
         self._done = asyncio.Event()
         config = self._config
-        server = Server(settings=config.broker_settings, storage=open_storage(config))
+        server = Server(
+            settings=config.broker_settings,
+            storage=open_storage(config),
+            memory=config.new_memory_budget(),
+        )
         self.running = Running(config, server, Authenticator(config))
         await self.running.start()
         self._ready.set()

@@ -220,7 +220,7 @@ def test_shares_of_addresses_and_principals_are_forgotten() -> None:
         account.close()
         budget.draw(Purpose.FLIGHT, 10, principal=f"principal {number}").release()
     assert budget.left() == {}
-    assert not budget._shares
+    assert not budget._shares.named
 
 
 # --- Reserves and threads -------------------------------------------------------------------------

@@ -62,6 +62,9 @@ def serve(
     Defaults: all protocols on tcp://127.0.0.1:7000, herald on udp://127.0.0.1:7000, fleximq on
     ws://127.0.0.1:7080/ws, the HTTP API on 127.0.0.1:7080, Arrow Flight on 127.0.0.1:7090.
     """
+    from penstock.server.allocator import configure_allocators  # noqa: PLC0415  (--help)
+
+    configure_allocators()  # before Arrow is imported
     from penstock.cli.serving import check_configuration, run_broker  # noqa: PLC0415  (--help)
 
     options = {

@@ -252,13 +252,15 @@ class Storage(LogWriter, LogReader, Port):
         selection: "Selection",
         *,
         columns: Sequence[str] | None = None,
+        reading: Callable[[int], None] | None = None,
     ) -> "Iterator[pa.RecordBatch]":
         """Yield the selected messages of a range, in order, as record batches.
 
         Batches have `columns`, or all columns of a record, and those that the selection needs.
         Columns of names are dictionaries. Raise OffsetBelowHorizon or OffsetPastEnd at once.
         Messages before damage are yielded, then LogDamaged is raised; OffsetBelowHorizon also where
-        retention is faster than the scan.
+        retention is faster than the scan. `reading` is called with the size of each buffer before
+        it is allocated; the scan ends with an error that it raises.
         """
 
     def split(

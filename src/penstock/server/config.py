@@ -17,7 +17,7 @@ from penstock import limits as bounds
 from penstock import model
 from penstock.core.access import Action
 from penstock.core.broker import BrokerSettings
-from penstock.memory import MemoryBudget, Purpose
+from penstock.memory import SMALL_SHARE, MemoryBudget, Purpose
 from penstock.protocols import PROTOCOLS
 from penstock.server.system_memory import default_memory_bytes
 from penstock.storage.options import DurabilityRules, LogOptions, Retention
@@ -421,8 +421,10 @@ class Config(_Table, frozen=True):
             out_buffer_bytes_max=self.broker.out_buffer_bytes_max,
             hold_seconds_max=self.broker.hold_seconds_max,
             disconnect_slow_consumers=self.broker.slow_consumer == "disconnect",
-            topics_max=self.broker.topics_max,
-            topic_names_bytes_max=self.broker.topic_names_bytes_max,
+            topics_max=min(self.broker.topics_max, self._topics_room // bounds.TOPIC_BYTES),
+            topic_names_bytes_max=min(
+                self.broker.topic_names_bytes_max, self._topics_room // bounds.TOPIC_NAME_COPIES
+            ),
             topics_per_principal_max=self.broker.topics_per_principal_max,
             topic_names_bytes_per_principal_max=self.broker.topic_names_bytes_per_principal_max,
         )
@@ -440,6 +442,12 @@ class Config(_Table, frozen=True):
     def memory_bytes_max(self) -> int:
         """The memory budget; if it is not set, half of the memory that the process may use."""
         return self.limits.memory_bytes_max or default_memory_bytes()
+
+    @property
+    def _topics_room(self) -> int:
+        """The memory that the names of topics may take, and the rest of topics again."""
+        left = self.memory_bytes_max * (1 - SMALL_SHARE) - sum(self.memory_fixed.values())
+        return max(int(left * bounds.TOPICS_MEMORY_SHARE), bounds.TOPICS_MEMORY_BYTES_MIN)
 
     @property
     def memory_fixed(self) -> dict[Purpose, int]:

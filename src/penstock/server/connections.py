@@ -224,6 +224,20 @@ class BaseListener:
     def _gave_way(self, holder: Holder, reason: str) -> None:
         self.refused(holder.peer, reason, connection=holder.connection)
 
+    def open_arrival(self, holder: Holder) -> Account | None:
+        """Open the account of a counted socket before it has a link, such as in a TLS handshake.
+
+        Without memory, log it, count the end of the socket and return None.
+        """
+        try:
+            return self._broker.memory.open(
+                peer_address(holder.peer), handshake_bytes_max=0, own_bytes=self.own_bytes
+            )
+        except MemoryExhausted as error:
+            self.release(holder)
+            self.refused(holder.peer, f"no memory ({error.share})", connection=holder.connection)
+            return None
+
     def admit(
         self, link: Link, new_handler: Callable[[], Handler], *, holder: Holder | None = None
     ) -> Handler:

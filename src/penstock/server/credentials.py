@@ -18,7 +18,7 @@ import argon2
 
 from penstock.core.access import Action, Peer, Principal, Rule
 from penstock.errors import AuthenticationFailed, ConfigError, PeerError
-from penstock.limits import PASSWORD_BYTES_MAX
+from penstock.limits import KIB, PASSWORD_BYTES_MAX, VERIFICATIONS_AT_ONCE_MAX
 from penstock.server.config import (
     AnonymousConfig,
     Config,
@@ -140,6 +140,15 @@ class Authenticator:
     def password_checks(self) -> int:
         """Number of passwords that wait for verification."""
         return len(self._queue)
+
+    @property
+    def password_memory_bytes(self) -> int:
+        """Memory of the verifications of passwords that run at the same time."""
+        costs = [
+            argon2.extract_parameters(encoded).memory_cost
+            for encoded, _ in self._credentials.users.values()
+        ]
+        return VERIFICATIONS_AT_ONCE_MAX * max(costs, default=0) * KIB
 
     # --- Certificates and addresses ---------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from penstock.limits import (
     UDP_SESSION_SECONDS_MAX,
     UDP_SESSIONS_MAX,
 )
-from penstock.memory import Draw, Purpose
+from penstock.memory import Account, Draw, Purpose
 from penstock.ports import Handler, Link
 from penstock.protocols.fleximq import FLEXIMQ
 from penstock.protocols.herald import HERALD
@@ -169,7 +169,7 @@ class StreamListener(BaseListener):
         self.own_bytes = 0 if tls is None else MEMORY_TLS_BYTES
         self._server: asyncio.Server | None = None
         self._claimed: ClaimedPath | None = None
-        self._handshakes: set[TlsHandshake] = set()
+        self._handshakes: dict[TlsHandshake, Account] = {}
 
     @property
     def url(self) -> str:
@@ -211,14 +211,15 @@ class StreamListener(BaseListener):
 
     def handshake_begun(self, handshake: TlsHandshake) -> bool:
         """See transport.tls_handshake.TlsHandshakeOwner."""
-        if not self.acquire(handshake):
+        account = self.open_arrival(handshake) if self.acquire(handshake) else None
+        if account is None:
             return False
-        self._handshakes.add(handshake)
+        self._handshakes[handshake] = account
         return True
 
     def handshake_ended(self, handshake: TlsHandshake) -> None:
         """See transport.tls_handshake.TlsHandshakeOwner."""
-        self._handshakes.discard(handshake)
+        self._handshakes.pop(handshake).close()
         self.release(handshake)
 
     async def _start_ipc(self) -> None:
@@ -338,7 +339,7 @@ class WebSocketListener(BaseListener):
         self.out_bytes_max = 2 * broker.settings.out_buffer_bytes_max
         self._context = context or HttpContext(broker)
         self._http = HttpService(self._context, self, address, self._options)
-        self._entered: set[WebConnection] = set()
+        self._entered: dict[WebConnection, Account] = {}
         self._health_checks: dict[WebConnection, None] = {}  # in the order of their arrival
         self.own_bytes = 0 if tls is None else MEMORY_TLS_BYTES
         carries_fleximq = self._options.protocol is FLEXIMQ
@@ -386,8 +387,9 @@ class WebSocketListener(BaseListener):
 
         Connections beyond the limit may ask for health. The oldest of them gives way to a new one.
         """
-        if self.acquire(connection):
-            self._entered.add(connection)
+        account = self.open_arrival(connection) if self.acquire(connection) else None
+        if account is not None:
+            self._entered[connection] = account
             return True
         if len(self._health_checks) >= HTTP_HEALTH_CONNECTIONS:
             next(iter(self._health_checks)).abort()
@@ -397,8 +399,9 @@ class WebSocketListener(BaseListener):
     def left(self, connection: WebConnection) -> None:
         """See transport.websocket.WebSocketOwner."""
         self._health_checks.pop(connection, None)
-        if connection in self._entered:
-            self._entered.discard(connection)
+        account = self._entered.pop(connection, None)
+        if account is not None:
+            account.close()
             self.release(connection)
 
     def health(self, request_line: bytes) -> bytes:

@@ -16,7 +16,14 @@ from penstock.core.access import Peer, Principal
 from penstock.core.sessions import Session
 from penstock.errors import AuthenticationFailed, OperatorError
 from penstock.gateway.options import GatewayOptions
-from penstock.limits import INPUT_GROWTH_BYTES_MAX, MEMORY_BLOCK_BYTES, SESSIONS_MAX
+from penstock.limits import (
+    INPUT_GROWTH_BYTES_MAX,
+    MEMORY_BLOCK_BYTES,
+    MEMORY_FIXED_SHARE,
+    SESSIONS_MAX,
+    VERIFICATIONS_MEMORY_SHARE,
+)
+from penstock.memory import Purpose
 from penstock.ports import NO_AUDIT, AuditEvent
 from penstock.server.audit_changes import record_changes
 from penstock.server.audit_log import AuditLog
@@ -64,6 +71,7 @@ class Running:
     async def start(self) -> None:
         """Start all listeners and programs; raise OperatorError."""
         self.server.http.starting = True
+        self._keep_memory_for_passwords()
         await self.server.start()
         self._apply_hooks()
         for each in self.config.listener:
@@ -80,6 +88,16 @@ class Running:
             principals=len(self.config.principal),
             listeners=[address.location for address in self.addresses],
         )
+
+    def _keep_memory_for_passwords(self) -> None:
+        """Keep what verifications take, but not so much that clients get no memory."""
+        memory = self.server.broker.memory
+        most = min(
+            int(memory.bytes_max * VERIFICATIONS_MEMORY_SHARE),
+            (int(memory.bytes_max * MEMORY_FIXED_SHARE) - memory.reserved) // 2,
+        )
+        needed = self.authenticator.password_memory_bytes
+        memory.level(Purpose.PASSWORDS, max(min(needed, most), 0))
 
     async def _serve_http(self) -> None:
         """Listen for HTTP where no WebSocket listener does, if the configuration says so."""
@@ -138,6 +156,7 @@ class Running:
         reloaded, waiting = reload(self.config, new)
         void = self.authenticator.update(reloaded.config)
         self.config = reloaded.config
+        self._keep_memory_for_passwords()
         if self.server.reload_certificates():
             by_certificate = frozenset(
                 each.name for each in reloaded.config.principal if each.certificate is not None
@@ -258,6 +277,7 @@ async def serve(
         await running.start()
         gc.collect()
         gc.freeze()  # modules and listeners stay: the collector need not look at them again
+        server.process_memory.start()
         if announce is not None:
             announce(running)
         await signalled.wait()

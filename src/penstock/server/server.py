@@ -17,6 +17,8 @@ from penstock.limits import (
     FLIGHT_STALL_SECONDS_MAX,
     SESSIONS_MAX,
     STALL_SECONDS_MIN,
+    TOPIC_BYTES,
+    TOPIC_NAME_COPIES,
 )
 from penstock.memory import MemoryBudget, Purpose
 from penstock.ports import NO_AUDIT, Audit, Storage
@@ -24,6 +26,7 @@ from penstock.server.clock import SystemClock
 from penstock.server.connections import ConnectionLimit
 from penstock.server.http.context import HttpContext
 from penstock.server.listener import Listener, StdioListener, new_listener
+from penstock.server.process_memory import ProcessMemory
 from penstock.server.session_numbers import NumberReserve
 from penstock.server.watchdog import Watchdog
 from penstock.storage.memory import MemoryLog
@@ -93,6 +96,7 @@ class Server:
         self._listeners: list[Listener] = []
         self._flights: list[FlightListener] = []
         self._ticking: asyncio.TimerHandle | None = None
+        self.process_memory = ProcessMemory(self.broker.memory)
         self._watchdog = Watchdog(self.broker.stalls, stall_seconds=stall_seconds)
         self._log_bytes = 0  # reserved for the log's backlog
 
@@ -238,6 +242,7 @@ class Server:
         if self._ticking is not None:
             self._ticking.cancel()
         self._watchdog.stop()
+        self.process_memory.stop()
         if self._numbers is not None:
             await self._numbers.stop()
         self.storage.close()
@@ -253,10 +258,19 @@ class Server:
                 listener.kill()
 
     def _count_memory(self) -> None:
-        """Update the budget: the log's backlog may exceed its limit by what was read before."""
+        """Update the parts of the budget that belong to no client.
+
+        The log's backlog may exceed its limit by what was read before.
+        """
         memory = self.broker.memory
+        topics = self.broker.topics
+        memory.level(
+            Purpose.NAMES, TOPIC_BYTES * topics.live + TOPIC_NAME_COPIES * topics.name_bytes
+        )
         memory.level(Purpose.LOG, max(self._log_bytes, self.storage.waiting_bytes))
-        memory.tick(self.broker.clock.monotonic())
+        now = self.broker.clock.monotonic()
+        self.process_memory.tick(now)
+        memory.tick(now)
 
     def _tick(self) -> None:
         wait: float | None = None

@@ -185,6 +185,7 @@ class MemoryLog:
         selection: "Selection",  # noqa: ARG002
         *,
         columns: Sequence[str] | None = None,  # noqa: ARG002
+        reading: Callable[[int], None] | None = None,  # noqa: ARG002
     ) -> "Iterator[pa.RecordBatch]":
         """See ports.Storage: only the empty range at the end can be read."""
         self._check(span)

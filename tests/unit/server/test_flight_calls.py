@@ -107,3 +107,20 @@ def test_work_that_fails_gives_its_place_back() -> None:
         next(found)
     with work:
         pass
+
+
+def test_a_thread_that_waits_leaves_its_place_to_another() -> None:
+    work = calls.WorkLimit(1)
+    worked = threading.Event()
+
+    def other() -> None:
+        with work:
+            worked.set()
+
+    with work:
+        thread = threading.Thread(target=other)
+        thread.start()
+        assert not worked.wait(0.02)
+        with work.left():
+            assert worked.wait(SECONDS_MAX)
+        thread.join(SECONDS_MAX)

@@ -88,6 +88,15 @@ class WorkLimit:
     def __exit__(self, *_error: object) -> None:
         self._places.release()
 
+    @contextmanager
+    def left(self) -> Iterator[None]:
+        """Give the place of this thread to others while it waits for something."""
+        self._places.release()
+        try:
+            yield
+        finally:
+            self._places.acquire()
+
     def over(self, items: Iterator[Item]) -> Iterator[Item]:
         """Yield items; making one is work, using it is not."""
         while True:

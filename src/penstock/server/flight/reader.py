@@ -1,7 +1,7 @@
 """Reads ranges for Flight calls, in the threads of the calls."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -69,18 +69,23 @@ class FlightReader:
         return [OffsetRange(part.start, part.end) for part in parts]
 
     def read(
-        self, request: ReadRange, principal: Principal
+        self,
+        request: ReadRange,
+        principal: Principal,
+        *,
+        reading: Callable[[int], None] | None = None,
     ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         """Return the schema and the record batches of a range.
 
-        Raise errors that are known in advance at once, others while batches are read.
+        Raise errors that are known in advance at once, others while batches are read. `reading` is
+        called with the size of each buffer before it is allocated.
         """
         span = self._span(request)
         columns = _columns(request.columns)
         selection = _selection(request, principal)
         fields = _WIDE_SCHEMA if request.dictionaries else RECORD_SCHEMA
         schema = pa.schema([fields.field(name) for name in columns])
-        found = self._storage.scan(span, selection, columns=columns)
+        found = self._storage.scan(span, selection, columns=columns, reading=reading)
         return schema, _coalesced(_shaped(found, schema))
 
     @staticmethod

@@ -43,6 +43,8 @@ from penstock.flight.protocol import (
     Stage,
 )
 from penstock.limits import (
+    FLIGHT_LISTINGS_MAX,
+    FLIGHT_LISTINGS_PER_PRINCIPAL_MAX,
     FLIGHT_READS_MAX,
     FLIGHT_READS_PER_PRINCIPAL_MAX,
     FLIGHT_REQUEST_BYTES_MAX,
@@ -51,7 +53,7 @@ from penstock.limits import (
     FLIGHT_WRITES_MAX,
     FLIGHT_WRITES_PER_PRINCIPAL_MAX,
 )
-from penstock.memory import MemoryBudget, Purpose
+from penstock.memory import MemoryBudget
 from penstock.ports import NO_AUDIT, Audit, AuditEvent, ConsumerGroups
 from penstock.protocols import FLIGHT
 from penstock.server.flight.auth import (
@@ -65,6 +67,7 @@ from penstock.server.flight.auth import (
 from penstock.server.flight.calls import CallLimit, StallWatch, WorkLimit
 from penstock.server.flight.front import FlightFront
 from penstock.server.flight.read_counts import ReadCounts
+from penstock.server.flight.read_memory import ReadMemory
 from penstock.server.flight.reader import FlightReader
 from penstock.server.flight.rows import whole
 from penstock.server.flight.sinks import Sinks
@@ -94,6 +97,9 @@ _WAITING: Final = frozenset(
     {ActionName.PUBLISH_EPOCH, ActionName.ABORT_EPOCH, ActionName.COMMIT_GROUP}
 )
 """Actions that wait for the log, or for other calls of their writer."""
+
+_LISTINGS: Final = frozenset({ActionName.TOPICS, ActionName.SPLITS, ActionName.GROUPS})
+"""Actions whose answers grow with the log or the number of groups."""
 
 Request = TypeVar("Request", bound=msgspec.Struct)
 
@@ -125,6 +131,7 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
         self._front = front
         self._reads = CallLimit(FLIGHT_READS_MAX, FLIGHT_READS_PER_PRINCIPAL_MAX)
         self._writes = CallLimit(FLIGHT_WRITES_MAX, FLIGHT_WRITES_PER_PRINCIPAL_MAX)
+        self._listings = CallLimit(FLIGHT_LISTINGS_MAX, FLIGHT_LISTINGS_PER_PRINCIPAL_MAX)
         self._work = WorkLimit(max(FLIGHT_WORKERS_MIN, (os.cpu_count() or 1) // 2))
         self._stalls = StallWatch(front.cut, stall_seconds_max)
         self._actions: dict[str, Callable[[bytes, Principal], object]] = {
@@ -160,11 +167,12 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
         with self._errors(context):
             login = self._login(context)
             request = _decoded(ticket.ticket, ReadRange)
-            schema, batches = self._reader.read(request, login.principal)
+            memory = self._read_memory(login.principal)
+            schema, batches = self._reader.read(request, login.principal, reading=memory.reading)
         allowed = self._reader.while_allowed(batches, request, login.principal)
         # Each batch as a reader of its own: a stream of batches cannot send dictionaries, and a
         # single reader would send the traceback of an error.
-        found = self._limited(allowed, login, context.peer())
+        found = self._limited(allowed, login, context.peer(), memory)
         return pf.GeneratorStream(
             schema, (pa.RecordBatchReader.from_batches(schema, [batch]) for batch in found)
         )
@@ -195,6 +203,8 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
                     f"action {action.type[:99]!r}", f"there are {', '.join(ActionName)}"
                 )
             body = action.body.to_pybytes() if action.body is not None else b""
+            if action.type in _LISTINGS:
+                return self._listed(context, done, body, principal)
             with nullcontext() if action.type in _WAITING else self._work:
                 answer = done(body, principal)
             if action.type == ActionName.COMMIT_GROUP:
@@ -268,21 +278,41 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
 
     # --- Actions ----------------------------------------------------------------------------------
 
+    def _listed(
+        self,
+        context: pf.ServerCallContext,
+        done: Callable[[bytes, Principal], object],
+        body: bytes,
+        principal: Principal,
+    ) -> Iterator[pf.Result]:
+        """Yield the answer of an action that may be long, at most so many at a time."""
+        peer = context.peer()
+        memory = self._read_memory(principal)
+        with self._errors(context), self._listings.entered(principal.name), memory:
+            with self._work:
+                answer = msgspec.json.encode(done(body, principal))
+            memory.sending(len(answer))
+            with self._stalls.watching(peer):
+                yield pf.Result(pa.py_buffer(answer))
+
     def _limited(
-        self, batches: Iterator[pa.RecordBatch], login: Login, peer: str
+        self, batches: Iterator[pa.RecordBatch], login: Login, peer: str, memory: ReadMemory
     ) -> Iterator[pa.RecordBatch]:
         """Yield batches, at most so many calls at a time; cut a client that does not read them."""
-        with _flight_errors(), self._reads.entered(login.principal.name):
+        with _flight_errors(), memory, self._reads.entered(login.principal.name):
             self._counts.began()
             for batch in self._work.over(batches):
                 self._check_stopping()
                 login.check()
                 self._counts.sent(batch.num_rows, batch.nbytes)
-                held = self._memory.draw(
-                    Purpose.FLIGHT, batch.nbytes, principal=login.principal.name
-                )
-                with held, self._stalls.watching(peer):
+                memory.sending(batch.nbytes)
+                with self._stalls.watching(peer):
                     yield batch
+
+    def _read_memory(self, principal: Principal) -> ReadMemory:
+        return ReadMemory(
+            self._memory, principal=principal.name, check=self._check_stopping, work=self._work
+        )
 
     def _check_stopping(self) -> None:
         if self._stopping:

@@ -17,7 +17,12 @@ from penstock._kernels.batch import Batch
 from penstock._kernels.block import Block, TopicSlots
 from penstock._kernels.topics import TopicTable
 from penstock.errors import LogError, LogUnavailable
-from penstock.limits import LOG_RETENTION_SECONDS, LOG_RETRY_SECONDS
+from penstock.limits import (
+    LOG_RETENTION_SECONDS,
+    LOG_RETRY_SECONDS,
+    SPARE_BLOCK_BYTES_MAX,
+    SPARE_BLOCKS_MAX,
+)
 from penstock.model import Durability
 from penstock.ports import (
     Bounds,
@@ -419,8 +424,16 @@ class ArrowLog:
             self._commit()
 
     def _keep_spare(self, blocks: list[Block | PreparedRowGroup]) -> None:
-        """Reuse blocks, whose memory is warm; free them when a burst is over."""
-        self._spare += [block for block in blocks if isinstance(block, Block)]
+        """Reuse blocks, whose memory is warm; free them when a burst is over.
+
+        Blocks with large messages are freed at once: a block keeps the memory of its columns.
+        """
+        self._spare += [
+            block
+            for block in blocks
+            if isinstance(block, Block) and block.held_bytes <= SPARE_BLOCK_BYTES_MAX
+        ]
+        del self._spare[SPARE_BLOCKS_MAX:]
         if self._sparing is not None:
             self._sparing.cancel()
         self._sparing = self._running_loop.call_later(_SPARE_SECONDS, self._spare.clear)
@@ -498,10 +511,15 @@ class ArrowLog:
         return {self.partition: self._scanner.bounds()}
 
     def scan(
-        self, span: PartitionRange, selection: Selection, *, columns: Sequence[str] | None = None
+        self,
+        span: PartitionRange,
+        selection: Selection,
+        *,
+        columns: Sequence[str] | None = None,
+        reading: Callable[[int], None] | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """See ports.Storage."""
-        return self._scanner.scan(span, selection, columns)
+        return self._scanner.scan(span, selection, columns, reading=reading)
 
     def split(
         self, span: PartitionRange, selection: Selection, *, count: int

@@ -41,6 +41,7 @@ _HEAD: Final = head(0, partition=0, base_offset=0, previous_end=0, previous_crc=
 """A head with the schema of every segment, in place of a damaged one."""
 
 Damaged = Callable[[LogDamaged], None]
+Reading = Callable[[int], None]
 Placed = tuple[int, pa.RecordBatch]
 """The offset of the first message of a batch, and the batch."""
 
@@ -201,18 +202,20 @@ def read_pieces(
     last: int,
     columns: Sequence[str],
     damaged: Damaged | None = None,
+    reading: Reading | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Read and check the row groups of pieces; yield each as a record batch, in order.
 
     Messages before offset `first` and from `last` on are left out. The batches have `columns` of
     the log's schema, in the schema's order. Damage raises LogDamaged, or is passed to `damaged` and
-    skipped. Raise FileNotFoundError if retention has removed a segment.
+    skipped. Raise FileNotFoundError if retention has removed a segment. `reading` is called with
+    the size of each buffer before it is allocated, and may raise.
     """
     names = set(columns)
     fields = [number for number, field in enumerate(SCHEMA) if field.name in names]
     options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=False)
     for piece in pieces:
-        for base_offset, batch in _PieceReader(folder, piece, options, damaged).batches():
+        for base_offset, batch in _PieceReader(folder, piece, options, damaged, reading).batches():
             start = max(first - base_offset, 0)
             count = min(last - base_offset, len(batch)) - start
             if count > 0:
@@ -223,12 +226,18 @@ class _PieceReader:
     """Reads one piece; all messages below `expected` are yielded or reported as damaged."""
 
     def __init__(
-        self, folder: Path, piece: Piece, options: pa.ipc.IpcReadOptions, damaged: Damaged | None
+        self,
+        folder: Path,
+        piece: Piece,
+        options: pa.ipc.IpcReadOptions,
+        damaged: Damaged | None,
+        reading: Reading | None,
     ) -> None:
         self.path = segment_path(folder, piece.segment)
         self.piece = piece
         self.options = options
         self.damaged = damaged
+        self.reading = reading
         self.position = piece.position
         self.expected = piece.first_offset
 
@@ -240,6 +249,8 @@ class _PieceReader:
             size = PIECE_READ_BYTES
             while self.position < end:
                 size = min(size, end - self.position)
+                if self.reading is not None:
+                    self.reading(size)
                 buffer, filled = _read(handle, first_bytes, self.position, size)
                 row_groups = list(self._row_groups(buffer, len(first_bytes), filled))
                 if row_groups:

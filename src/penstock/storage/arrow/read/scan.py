@@ -52,15 +52,24 @@ class LogScanner:
         return Bounds(min(self._catalog.horizon, end), end)
 
     def scan(
-        self, span: PartitionRange, selection: Selection, columns: Sequence[str] | None
+        self,
+        span: PartitionRange,
+        selection: Selection,
+        columns: Sequence[str] | None,
+        *,
+        reading: Callable[[int], None] | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """See ports.Storage."""
         self._check(span)
         names = SCHEMA.names[:RECORD_COLUMNS] if columns is None else columns
-        return self._scan(span, selection, sorted({*names, *selection.columns}))
+        return self._scan(span, selection, sorted({*names, *selection.columns}), reading)
 
     def _scan(
-        self, span: PartitionRange, selection: Selection, columns: Sequence[str]
+        self,
+        span: PartitionRange,
+        selection: Selection,
+        columns: Sequence[str],
+        reading: Callable[[int], None] | None,
     ) -> Iterator[pa.RecordBatch]:
         damage = self._catalog.damage_between(span.start, span.end)
         readable = span.end if damage is None else max(damage.first_offset, span.start)
@@ -68,7 +77,12 @@ class LogScanner:
             row_groups = plan(self._catalog, span.start, readable, selection)
             pieces = [each.part(each.first, each.last) for each in row_groups]
             for batch in read_pieces(
-                self._folder, pieces, first=span.start, last=readable, columns=columns
+                self._folder,
+                pieces,
+                first=span.start,
+                last=readable,
+                columns=columns,
+                reading=reading,
             ):
                 yield selection.of(batch)
         except FileNotFoundError as error:
