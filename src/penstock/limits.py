@@ -348,8 +348,8 @@ MEMORY_WAIT_SECONDS_MAX: Final = 30.0
 """Time that a connection with an unfinished frame waits for memory; then it is refused."""
 MEMORY_SWEEP_SECONDS: Final = 1.0
 """Interval of the search for connections without progress."""
-MEMORY_ACCOUNTS_PER_TICK: Final = 1000
-"""Connections that are measured at a time, 20 times a second."""
+MEMORY_ACCOUNTS_PER_TICK: Final = 200
+"""Connections that are measured at a time, 20 times a second: less than a millisecond."""
 MEMORY_SHORT_READ_BYTES: Final = 16 * KIB
 """Bytes per read while the budget is nearly used up."""
 MEMORY_OVERHEAD_SHARE_MAX: Final = 0.5

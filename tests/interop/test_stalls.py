@@ -11,6 +11,7 @@ import os
 import socket
 import struct
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -309,3 +310,31 @@ def read_all(peer: FleximqPeer) -> None:
     with contextlib.suppress(OSError):
         while peer.socket.recv(1 << 20):
             pass
+
+
+def test_memory_is_not_counted_more_often_while_timers_are_due() -> None:
+    """The loop ticks every millisecond then, and a count looks at many connections."""
+    counts = 0
+    with LiveBroker() as live:
+        broker = live.server.broker
+        tick = broker.memory.tick
+        ends = time.monotonic() + 0.5
+
+        def counted(now: float) -> None:
+            nonlocal counts
+            counts += 1
+            tick(now)
+
+        def slow_timer() -> None:
+            time.sleep(0.002)
+            if time.monotonic() < ends:
+                broker.timers.after(0.0, slow_timer)
+
+        def start() -> None:
+            broker.memory.tick = counted  # type: ignore[method-assign]
+            for _ in range(20):
+                broker.timers.after(0.0, slow_timer)
+
+        live.call(start)
+        time.sleep(0.6)
+    assert 2 <= counts <= 15

@@ -96,6 +96,7 @@ class Server:
         self._listeners: list[Listener] = []
         self._flights: list[FlightListener] = []
         self._ticking: asyncio.TimerHandle | None = None
+        self._counts_at = 0.0  # monotonic time of the next count of memory
         self.process_memory = ProcessMemory(self.broker.memory)
         self._watchdog = Watchdog(self.broker.stalls, stall_seconds=stall_seconds)
         self._log_bytes = 0  # reserved for the log's backlog
@@ -258,17 +259,20 @@ class Server:
                 listener.kill()
 
     def _count_memory(self) -> None:
-        """Update the parts of the budget that belong to no client.
+        """Update the parts of the budget that belong to no client, every TICK_SECONDS.
 
         The log's backlog may exceed its limit by what was read before.
         """
+        now = self.broker.clock.monotonic()
+        if now < self._counts_at:
+            return
+        self._counts_at = now + TICK_SECONDS
         memory = self.broker.memory
         topics = self.broker.topics
         memory.level(
             Purpose.NAMES, TOPIC_BYTES * topics.live + TOPIC_NAME_COPIES * topics.name_bytes
         )
         memory.level(Purpose.LOG, max(self._log_bytes, self.storage.waiting_bytes))
-        now = self.broker.clock.monotonic()
         self.process_memory.tick(now)
         memory.tick(now)
 
