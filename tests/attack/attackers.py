@@ -281,6 +281,7 @@ def pin_unfinished_frames(attacker: Attacker) -> None:
             peer.sendall(head)
             peers.append((peer, memoryview(LARGE)[:-1]))
             peer.settimeout(0)
+            attacker.acted()
     while attacker.going and peers:
         peer, rest = peers.pop(0)
         try:
