@@ -364,7 +364,7 @@ MALLOC_MMAP_BYTES_MIN: Final = 12 * MIB
 """Buffers of at least this size get pages of their own, which are returned at once. It is above the
 size of the log's blocks: at 4 MiB, publishing took a tenth more processor time."""
 MALLOC_TRIM_BYTES: Final = 16 * MIB
-"""Freed memory at the end of each arena that is kept: malloc_trim returns only one arena's."""
+"""Freed memory at the end of each arena that is kept: malloc_trim returns that of one of them."""
 INPUT_GROWTH_BYTES_MAX: Final = 4 * MIB
 """Growth of the buffer of an unfinished frame: doubled up to this, then by this much."""
 REPLAY_FIXED_BYTES: Final = 16 * MIB

@@ -257,6 +257,12 @@ def register_hooks(attacker: Attacker) -> None:
 
 LARGE: Final = bytes(15 * MIB)
 """The body of a frame, shared by all attackers: their own memory is not what they attack."""
+RHEOS_HEAD: Final = RHEOS2.request(PUBLISH, b"attack/x", LARGE)[: -len(LARGE)]
+
+
+def announcing(frame: bytes) -> bytes:
+    """Return the head of a frame of fleximq that has no payload, with the length of LARGE."""
+    return frame[:-8] + len(LARGE).to_bytes(8, "big")
 
 
 @attack
@@ -265,15 +271,16 @@ def pin_unfinished_frames(attacker: Attacker) -> None:
     peers = []
     for _ in range(10):
         joined, number = attacker.join_fleximq()
-        frames = {
-            joined: fx.frame(fx.PUB, number, fx.topic("attack/x"), LARGE),
-            attacker.connect(): fx.frame(fx.JOIN, 0, b"", LARGE),
-            attacker.connect(): RHEOS2.request(PUBLISH, b"attack/x", LARGE),
+        heads = {
+            joined: announcing(fx.frame(fx.PUB, number, fx.topic("attack/x"))),
+            attacker.connect(): announcing(fx.frame(fx.JOIN, 0)),
+            attacker.connect(): RHEOS_HEAD,
         }
-        for peer, frame in frames.items():
-            peer.sendall(frame[: -len(LARGE)])  # a checksum at the end does not matter
+        for peer, head in heads.items():
+            peer.sendall(head)
             peers.append((peer, memoryview(LARGE)[:-1]))
             peer.settimeout(0)
+            attacker.acted()
     while attacker.going and peers:
         peer, rest = peers.pop(0)
         try:

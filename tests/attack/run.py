@@ -269,8 +269,8 @@ def attack(
 ) -> Outcome:
     """Run a broker, honest clients and attackers; return all figures.
 
-    With `only` the attackers do the attacks of these names. Without `figures` latency and
-    memory are not judged: a short run beside other work.
+    With `only` the attackers do the attacks of these names. Without `figures` latency is not
+    judged: a short run beside other work.
     """
     broker = Broker(folder)
     with broker.process:
@@ -318,8 +318,7 @@ def judge(outcome: Outcome, data: Path, *, figures: bool) -> None:
     idle = [name for name in tried if not told["acts"].get(name)]
     outcome.require(not idle, f"attacks that did nothing: {idle}")
     limit = outcome.base_bytes + BUDGET_BYTES + OVERHEAD_BYTES
-    if figures:
-        outcome.require(outcome.peak_bytes <= limit, f"{outcome.peak_bytes:,} bytes of memory")
+    outcome.require(outcome.peak_bytes <= limit, f"{outcome.peak_bytes:,} bytes of memory")
     outcome.require(
         outcome.stop_seconds <= STOP_SECONDS_MAX + 1, f"stopping took {outcome.stop_seconds:.1f} s"
     )
