@@ -1,6 +1,7 @@
 """The pipeline from end to end: a log in, tables out, dead letters and back."""
 
 import json
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -168,6 +169,28 @@ def test_a_log_becomes_tables_and_grows_with_it(  # noqa: PLR0915  (a session co
     assert {row.topic for row in rows} == {"gold/busy"}
     sent = [json.loads(bytes(row.value)) for row in rows]
     assert {each["topic"]: (each["rows"], each["last"]) for each in sent} == busy
+
+
+def test_bronze_does_not_skip_messages_of_a_log_that_replaced_another(
+    spark: SparkSession, warehouse: Warehouse, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    strict = PipelineConfig(source=SourceConfig(path=str(data)), gold=GoldConfig(enabled=False))
+    lossy = msgspec.structs.replace(
+        strict, source=SourceConfig(path=str(data), fail_on_data_loss=False)
+    )
+    for config, count in ((strict, 10), (lossy, 30)):
+        with WrittenLog(data) as log:
+            put(log, count)
+        if count == 30:
+            with pytest.raises(JobFailed, match=r"is now log .*/_checkpoints/bronze, .*fail_on_"):
+                Pipeline(spark, warehouse, strict).run_once()
+        Pipeline(spark, warehouse, config).run_once()
+        shutil.rmtree(data)
+    table = warehouse.bronze()
+    assert table.exists()
+    offsets = sorted(row.offset for row in table.read(spark).select("offset").collect())
+    assert offsets == sorted([*range(10), *range(30)])
 
 
 def test_a_table_that_fails_does_not_stop_the_others(

@@ -25,6 +25,7 @@ from penstock.pipeline.tables import STAGING
 from penstock.spark.options import ReadOptions, read_options
 from penstock.spark.schema import RECORD
 from penstock.spark.stream import StreamReader
+from penstock.spark.stream_offsets import JsonOffsets, lag_between
 
 __all__ = [
     "INGEST_FORMAT",
@@ -185,19 +186,19 @@ class BatchIngest:
             for path in names.column(0).to_pylist()
         ]
 
-    def _small_batch(self, number: int) -> tuple[dict[str, int], dict[str, int]] | None:
+    def _small_batch(self, number: int) -> tuple[JsonOffsets, JsonOffsets] | None:
         """Return the start and end offsets of a small batch, None for a large one."""
         try:
             start, end = (_end_of(self._offset_log / str(each)) for each in (number - 1, number))
         except (OSError, IndexError, msgspec.DecodeError):  # the first batch has none before it
             return None
-        count = sum(last - start.get(partition, 0) for partition, last in end.items())
-        return (start, end) if count <= PIPELINE_SMALL_BATCH_ROWS_MAX else None
+        small = lag_between(start, end) <= PIPELINE_SMALL_BATCH_ROWS_MAX
+        return (start, end) if small else None
 
 
-def _end_of(batch: Path) -> dict[str, int]:
+def _end_of(batch: Path) -> JsonOffsets:
     """Return the end offsets of a batch from the checkpoint: line 3, after version and settings."""
-    return msgspec.json.decode(batch.read_bytes().splitlines()[2], type=dict[str, int])
+    return msgspec.json.decode(batch.read_bytes().splitlines()[2], type=JsonOffsets)
 
 
 _registered: Final[WeakSet[SparkSession]] = WeakSet()

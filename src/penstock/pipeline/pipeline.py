@@ -29,6 +29,7 @@ from penstock.pipeline.silver_job import SilverJob
 from penstock.pipeline.sql_job import sql_jobs
 from penstock.pipeline.tables import Table, prepare
 from penstock.pipeline.warehouse import Warehouse
+from penstock.spark.stream_offsets import lag_between
 
 __all__ = ["Pipeline"]
 
@@ -71,7 +72,7 @@ class Pipeline:
         _end(query)
         error = query.exception()
         if error is not None:
-            raise JobFailed(BRONZE, reason_of(error)) from error
+            raise JobFailed(BRONZE, self._bronze_reason(error)) from error
         for job in (*self._silver, *self._gold):
             self._catch_up(job)
             shown(self.progress)
@@ -107,7 +108,7 @@ class Pipeline:
             self._warehouse.write_status(self.progress.status())
         error = query.exception()
         if error is not None:
-            raise JobFailed(BRONZE, reason_of(error)) from error
+            raise JobFailed(BRONZE, self._bronze_reason(error)) from error
 
     def stop(self) -> None:
         """End `run`; any thread may call this."""
@@ -149,6 +150,17 @@ class Pipeline:
         return writer.trigger(
             processingTime=f"{self._config.bronze.trigger_ms} milliseconds"
         ).start()
+
+    def _bronze_reason(self, error: Exception) -> str:
+        """Return the reason of a failed stream; the options of Spark by the pipeline's names."""
+        reason = reason_of(error)
+        if "failOnDataLoss" not in reason:
+            return reason
+        checkpoint = self._warehouse.checkpoint(BRONZE)
+        return (
+            f"{reason}; the checkpoint is the folder {checkpoint}, which you may delete, "
+            f"and failOnDataLoss is source.fail_on_data_loss"
+        )
 
     # --- Silver and gold
 
@@ -239,8 +251,8 @@ def _lag(query: StreamingQuery) -> int:
     found = [msgspec.json.decode(each) if isinstance(each, str) else each for each in offsets]
     if not all(isinstance(each, dict) for each in found):
         return 0
-    latest, end = (sum(each.values()) for each in found)
-    return max(0, int(latest) - int(end))
+    latest, end = found
+    return lag_between(end, latest)
 
 
 def _end(query: StreamingQuery) -> None:

@@ -5,13 +5,19 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from penstock.errors import LogDamaged, OffsetBelowHorizon
+from penstock.errors import LogDamaged, LogReplaced, OffsetBelowHorizon
 from penstock.flight.protocol import ReadRange, Splits
 from penstock.limits import SPARK_TASK_OFFSETS_MIN
-from penstock.ports import Bounds
 from penstock.ports.selection import Selection
-from penstock.spark.errors import RangeLost
-from penstock.spark.log_source import Losses, Range, ReadRequest, Task, lost_while_reading
+from penstock.spark.errors import OtherLog, RangeLost
+from penstock.spark.log_source import (
+    LogBounds,
+    Losses,
+    Range,
+    ReadRequest,
+    Task,
+    lost_while_reading,
+)
 from penstock.spark.options import Broker
 from penstock.spark.retrying_client import RetryingClient
 
@@ -55,6 +61,12 @@ class FlightTask(Task):
                         raise RangeLost(start, until, where) from error
                     lost_while_reading(error, self.broker.endpoint, until - start)
                     start = until
+                except LogReplaced as error:
+                    where = f"partition {self.span.partition}, {self.broker.endpoint}"
+                    if request.fail_on_data_loss:
+                        raise OtherLog(error.expected, error.found, start, where) from error
+                    lost_while_reading(error, self.broker.endpoint, end - start)
+                    start = end
                 except LogDamaged as error:
                     until = min(max(error.resumes_at, error.offset + 1), end)
                     if until <= start:
@@ -84,6 +96,7 @@ def _ticket(span: Range, request: ReadRequest) -> ReadRange:
         since_us=selection.since_us,
         until_us=selection.until_us,
         columns=columns,
+        log=span.log,
     )
 
 
@@ -109,12 +122,12 @@ class FlightSource:
         self.name = broker.endpoint
         self._broker = broker
         self._client: RetryingClient = broker.client(expected=False)
-        self._known: dict[int, Bounds] = {}
+        self._known: dict[int, LogBounds] = {}
 
-    def bounds(self) -> dict[int, Bounds]:
+    def bounds(self) -> dict[int, LogBounds]:
         """See LogSource."""
         self._known = {
-            partition: Bounds(each.horizon, each.end)
+            partition: LogBounds(each.horizon, each.end, each.log)
             for partition, each in self._client.bounds().items()
         }
         return self._known

@@ -7,13 +7,12 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from penstock.ports import Bounds
 from penstock.spark.arrow_batches import to_spark_batches
 from penstock.spark.errors import InvalidOption
 from penstock.spark.filters import PushedFilters, push_filters
 from penstock.spark.flight_source import FlightSource
 from penstock.spark.folder_source import FolderSource
-from penstock.spark.log_source import LogSource, Losses, Range, ReadRequest, Task
+from penstock.spark.log_source import LogBounds, LogSource, Losses, Range, ReadRequest, Task
 from penstock.spark.offset_spec import NamedOffset, OffsetSpec
 from penstock.spark.options import Broker, ReadOptions
 from penstock.spark.schema import arrow_schema, check_columns
@@ -27,7 +26,7 @@ def open_source(where: Path | Broker) -> LogSource:
 
 
 def resolve_offsets(
-    source: LogSource, spec: OffsetSpec, bounds: Mapping[int, Bounds]
+    source: LogSource, spec: OffsetSpec, bounds: Mapping[int, LogBounds]
 ) -> dict[int, int]:
     """Return the offset of each partition for a spec; raise InvalidOption."""
     unknown = sorted(set(spec.offsets) - set(bounds))
@@ -83,13 +82,14 @@ class BatchReader(DataSourceReader):
         for partition, start in starts.items():
             if pushed.partitions is not None and partition not in pushed.partitions:
                 continue
+            bound = bounds[partition]
             whole = losses.below_horizon(
-                Range(partition, start, ends[partition]), bounds[partition].horizon
+                Range(partition, start, ends[partition], bound.log), bound.horizon
             )
             first = max(whole.start, pushed.first or 0)
             last = whole.end if pushed.last is None else min(whole.end, pushed.last)
             if first < last:
-                ranges.append(Range(partition, first, last))
+                ranges.append(whole._replace(start=first, end=last))
         return list(source.tasks(ranges, self._request, count=options.tasks, losses=losses))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
