@@ -32,6 +32,7 @@ __all__ = [
     "TABLE_OPTION",
     "BatchIngest",
     "DailyParquetFiles",
+    "LogLag",
     "register_ingest",
 ]
 
@@ -194,6 +195,27 @@ class BatchIngest:
             return None
         small = lag_between(start, end) <= PIPELINE_SMALL_BATCH_ROWS_MAX
         return (start, end) if small else None
+
+
+class LogLag:
+    """Counts the messages of the log after the last completed batch of a stream."""
+
+    def __init__(self, options: Mapping[str, str], checkpoint: Path) -> None:
+        self._reader = StreamReader(read_options(options, streaming=True), RECORD)
+        self._checkpoint = checkpoint
+
+    def messages(self) -> int:
+        """Return the number of messages; raise an error of the source, or OSError."""
+        return lag_between(self._done(), self._reader.reportLatestOffset())
+
+    def _done(self) -> JsonOffsets:
+        """Return the end of the last completed batch, or the start of the stream."""
+        commits = self._checkpoint / "commits"
+        names = [each.name for each in commits.iterdir()] if commits.is_dir() else []
+        batches = [int(name) for name in names if name.isdigit()]
+        if not batches:
+            return self._reader.initialOffset()
+        return _end_of(self._checkpoint / "offsets" / str(max(batches)))
 
 
 def _end_of(batch: Path) -> JsonOffsets:
