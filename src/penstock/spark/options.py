@@ -169,7 +169,11 @@ def _where(given: _OptionValues) -> Path | Broker:
             raise InvalidOption(name, "files ask for none", f"{name} with endpoint")
     if not path.strip():
         raise InvalidOption("path", "it is empty", "a broker's data folder")
-    return Path(path.removeprefix("file://") if path.startswith("file:///") else path)
+    local = path.removeprefix("file://") if path.startswith("file:///") else path
+    if "://" in local:
+        allowed = "a broker's data folder that driver and executors can read; endpoint for others"
+        raise InvalidOption("path", f"{path!r} is not supported", allowed)
+    return Path(local)
 
 
 def _broker(given: _OptionValues) -> Broker:
