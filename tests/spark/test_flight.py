@@ -79,9 +79,7 @@ def test_what_is_published_is_read_the_same_by_both_ways(
     assert sorted(int(row[1]) for row in found) == sorted([*range(1000)] * 2)
     assert {row[8] for row in found} == {"flight"}
     options = {"endpoint": endpoint, "subscribe": "plant/+", "minPartitions": "2"}
-    some = read(spark, **options, filterPushdown="true").where(
-        "offset < 500 and topic like '%1' and protocol = 'flight'"
-    )
+    some = read(spark, **options).where("offset < 500 and topic like '%1' and protocol = 'flight'")
     assert [row[4] for row in rows(some)] == [
         row[4] for row in found if row[4] < 500 and row[2] == "plant/1"
     ]

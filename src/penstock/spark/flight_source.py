@@ -103,11 +103,7 @@ def _ticket(span: Range, request: ReadRequest) -> ReadRange:
 def _subscription(
     selection: Selection,
 ) -> tuple[list[str] | None, list[str] | None, str | None]:
-    """Return topics, patterns and expression of a request; the task filters the rest itself."""
-    if selection.names is not None:
-        names = sorted(selection.names)
-        hits = selection.wanted_names(names)
-        return [name for name, hit in zip(names, hits, strict=True) if hit], None, None
+    """Return topics, patterns and expression of a request."""
     return (
         None if selection.topics is None else sorted(selection.topics),
         None if selection.patterns is None else list(selection.patterns),
@@ -140,8 +136,6 @@ class FlightSource:
         self, ranges: Sequence[Range], request: ReadRequest, *, count: int | None, losses: Losses
     ) -> list[Task]:
         """See LogSource: the broker cuts between groups."""
-        if request.selection.names is not None and not _subscription(request.selection)[0]:
-            return []
         left = []
         for span in ranges:
             known = self._known.get(span.partition)

@@ -27,7 +27,7 @@ _READ: Final = (
     *_WHERE, "subscribe", "subscribePattern", "startingOffsets", "startingTimestamp",
     "minPartitions", "failOnDataLoss", "includeHeaders",
 )  # fmt: skip
-_BATCH: Final = (*_READ, "endingOffsets", "endingTimestamp", "filterPushdown")
+_BATCH: Final = (*_READ, "endingOffsets", "endingTimestamp")
 _STREAM: Final = (*_READ, "maxOffsetsPerTrigger", "group")
 _WRITE: Final = (*_BROKER, "topic", "writer", "epoch")
 _STREAM_WRITE: Final = (*_BROKER, "topic", "writer")
@@ -68,7 +68,6 @@ class ReadOptions:
     offsets_max: int | None
     fail_on_data_loss: bool
     include_headers: bool
-    filter_pushdown: bool
     group: str | None
 
 
@@ -82,6 +81,16 @@ class WriteOptions:
     epoch: int | None
 
 
+_REMOVED: Final = {
+    "filterpushdown": "it was removed, since Spark applies the filters of one use of a DataFrame"
+    " to its other uses; select by subscribe, startingTimestamp and endingTimestamp"
+}
+
+
+def _unknown(name: str) -> str:
+    return _REMOVED.get(name, "there is no such option")
+
+
 class _OptionValues:
     """Option values by case-insensitive name."""
 
@@ -91,7 +100,7 @@ class _OptionValues:
         every = {name.lower(): name for name in (*_BATCH, *_STREAM, *_WRITE)}
         for name in self._values:
             if name not in known | _OF_SPARK:
-                problem = f"it is not for {use}" if name in every else "there is no such option"
+                problem = f"it is not for {use}" if name in every else _unknown(name)
                 raise InvalidOption(every.get(name, name), problem, ", ".join(allowed))
 
     def text(self, name: str) -> str | None:
@@ -135,7 +144,6 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         offsets_max=given.number("maxOffsetsPerTrigger", least=1, most=(1 << 62)),
         fail_on_data_loss=given.flag("failOnDataLoss", default=True),
         include_headers=given.flag("includeHeaders", default=True),
-        filter_pushdown=given.flag("filterPushdown", default=False),
         group=group,
     )
 

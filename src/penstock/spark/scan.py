@@ -29,8 +29,7 @@ def scan(
     """Return the rows of `spark.read.format("penstock").options(**options).load()`, faster.
 
     `columns` selects and orders the columns to read. An option with the value None is ignored. The
-    end of the range is determined now, not when the DataFrame is first used. Filters are not pushed
-    down.
+    end of the range is determined now, not when the DataFrame is first used.
 
     Raise InvalidOption, InvalidSchema, CannotRead, RangeLost or LogDamaged.
     """

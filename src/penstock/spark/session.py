@@ -31,7 +31,6 @@ _SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
     "spark.python.unix.domain.socket.enabled": "true",
-    "spark.sql.python.filterPushdown.enabled": "true",
     "spark.python.daemon.module": "penstock.spark.worker_daemon",
     # The default one forks a process about 40 times a batch.
     "spark.sql.streaming.checkpointFileManagerClass": (
