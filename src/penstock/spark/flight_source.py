@@ -1,13 +1,12 @@
 """A log that a broker serves by Arrow Flight; no shared folder is needed."""
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
 from penstock.errors import LogDamaged, LogReplaced, OffsetBelowHorizon
 from penstock.flight.protocol import ReadRange, Splits
-from penstock.limits import SPARK_TASK_OFFSETS_MIN
+from penstock.limits import SPARK_TASK_OFFSETS, SPARK_TASK_OFFSETS_MIN
 from penstock.ports.selection import Selection
 from penstock.spark.errors import OtherLog, RangeLost
 from penstock.spark.log_source import (
@@ -19,6 +18,7 @@ from penstock.spark.log_source import (
     lost_while_reading,
 )
 from penstock.spark.options import Broker
+from penstock.spark.parallelism import TaskLimit, task_count
 from penstock.spark.retrying_client import RetryingClient
 
 __all__ = ["FlightSource", "FlightTask"]
@@ -133,7 +133,7 @@ class FlightSource:
         return self._client.offset_at(timestamp_us, partition=partition)
 
     def tasks(
-        self, ranges: Sequence[Range], request: ReadRequest, *, count: int | None, losses: Losses
+        self, ranges: Sequence[Range], request: ReadRequest, *, limit: TaskLimit, losses: Losses
     ) -> list[Task]:
         """See LogSource: the broker cuts between groups."""
         left = []
@@ -143,8 +143,9 @@ class FlightSource:
         total = sum(span.end - span.start for span in left)
         if not total:
             return []
-        if count is None:
-            count = min(os.cpu_count() or 1, 1 + total // SPARK_TASK_OFFSETS_MIN)
+        count = limit.tasks or task_count(
+            total, cores=limit.cores, size_min=SPARK_TASK_OFFSETS_MIN, size_usual=SPARK_TASK_OFFSETS
+        )
         return [
             FlightTask(self._broker, part)
             for span in left

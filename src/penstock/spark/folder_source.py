@@ -1,13 +1,12 @@
 """A log in a data folder that executors can access; they read its segment files directly."""
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 
 from penstock.errors import LogDamaged, LogError, LogReplaced, OffsetBelowHorizon
-from penstock.limits import SPARK_TASK_BYTES_MIN
+from penstock.limits import SPARK_TASK_BYTES, SPARK_TASK_BYTES_MIN
 from penstock.spark.errors import OtherLog, RangeLost
 from penstock.spark.log_source import (
     LogBounds,
@@ -17,6 +16,7 @@ from penstock.spark.log_source import (
     Task,
     lost_while_reading,
 )
+from penstock.spark.parallelism import TaskLimit, task_count
 from penstock.storage.arrow.format.file_names import partition_folder
 from penstock.storage.arrow.format.log_state import BadState, load_state
 from penstock.storage.arrow.read.follow import LogFollower, partitions_of
@@ -122,7 +122,7 @@ class FolderSource:
         return self._followers[partition].find_time(timestamp_us)
 
     def tasks(
-        self, ranges: Sequence[Range], request: ReadRequest, *, count: int | None, losses: Losses
+        self, ranges: Sequence[Range], request: ReadRequest, *, limit: TaskLimit, losses: Losses
     ) -> list[Task]:
         """See LogSource: pieces of about the same size, cut between groups."""
         planned: list[tuple[Range, list[Span]]] = []
@@ -134,8 +134,9 @@ class FolderSource:
         total = sum(sizes)
         if not total:
             return []
-        if count is None:
-            count = min(os.cpu_count() or 1, 1 + total // SPARK_TASK_BYTES_MIN)
+        count = limit.tasks or task_count(
+            total, cores=limit.cores, size_min=SPARK_TASK_BYTES_MIN, size_usual=SPARK_TASK_BYTES
+        )
         return [
             FileTask(self.name, span, pieces)
             for (span, spans), size in zip(planned, sizes, strict=True)

@@ -14,6 +14,7 @@ from penstock.errors import LogDamaged, LogReplaced, OffsetBelowHorizon
 from penstock.ports.selection import Selection
 from penstock.spark.errors import RangeLost
 from penstock.spark.options import ReadOptions
+from penstock.spark.parallelism import TaskLimit
 
 __all__ = ["LogBounds", "LogSource", "Losses", "Range", "ReadRequest", "Task"]
 
@@ -84,9 +85,9 @@ class LogSource(Port):
         """Return the offset of the first record at or after a time, or the end."""
 
     def tasks(
-        self, ranges: Sequence[Range], request: ReadRequest, *, count: int | None, losses: "Losses"
+        self, ranges: Sequence[Range], request: ReadRequest, *, limit: TaskLimit, losses: "Losses"
     ) -> list[Task]:
-        """Divide ranges into `count` tasks; None means about one for each core.
+        """Divide ranges into tasks.
 
         Offsets below the horizon, or known to be damaged, are reported to `losses` and left out.
         """

@@ -16,6 +16,7 @@ from penstock.ports.expressions import check_expression
 from penstock.ports.selection import Selection
 from penstock.spark.errors import InvalidOption
 from penstock.spark.offset_spec import NamedOffset, OffsetSpec, parse_offsets, parse_timestamp
+from penstock.spark.parallelism import TaskLimit, cores_in_environment
 from penstock.spark.retrying_client import RetryingClient
 from penstock.storage.group_offsets import InvalidGroup, check_group_name
 
@@ -65,10 +66,16 @@ class ReadOptions:
     starting: OffsetSpec
     ending: OffsetSpec
     tasks: int | None
+    cores: int | None
     offsets_max: int | None
     fail_on_data_loss: bool
     include_headers: bool
     group: str | None
+
+    @property
+    def task_limit(self) -> TaskLimit:
+        """The number of tasks, or of the cores that run them."""
+        return TaskLimit(self.tasks, self.cores)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,8 +132,13 @@ class _OptionValues:
         return int(number)
 
 
-def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
-    """Parse the options of a batch or a stream; raise InvalidOption."""
+def read_options(
+    options: Mapping[str, str], *, streaming: bool, cores: int | None = None
+) -> ReadOptions:
+    """Parse the options of a batch or a stream; raise InvalidOption.
+
+    `cores` is the number of cores of the executors, by default that of the environment.
+    """
     use = "a stream" if streaming else "a batch"
     given = _OptionValues(options, _STREAM if streaming else _BATCH, use)
     group = given.text("group")
@@ -141,6 +153,7 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         starting=_starting(given, streaming=streaming),
         ending=_ending(given),
         tasks=given.number("minPartitions", least=1, most=SPARK_TASKS_MAX),
+        cores=cores_in_environment() if cores is None else cores,
         offsets_max=given.number("maxOffsetsPerTrigger", least=1, most=(1 << 62)),
         fail_on_data_loss=given.flag("failOnDataLoss", default=True),
         include_headers=given.flag("includeHeaders", default=True),

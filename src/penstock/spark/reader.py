@@ -11,7 +11,14 @@ from penstock.spark.arrow_batches import to_spark_batches
 from penstock.spark.errors import InvalidOption
 from penstock.spark.flight_source import FlightSource
 from penstock.spark.folder_source import FolderSource
-from penstock.spark.log_source import LogBounds, LogSource, Losses, Range, ReadRequest, Task
+from penstock.spark.log_source import (
+    LogBounds,
+    LogSource,
+    Losses,
+    Range,
+    ReadRequest,
+    Task,
+)
 from penstock.spark.offset_spec import NamedOffset, OffsetSpec
 from penstock.spark.options import Broker, ReadOptions
 from penstock.spark.schema import arrow_schema, check_columns
@@ -85,7 +92,7 @@ class BatchReader(DataSourceReader):
             left = losses.below_horizon(whole, bound.horizon)
             if left.start < left.end:
                 ranges.append(left)
-        return list(source.tasks(ranges, self._request, count=options.tasks, losses=losses))
+        return list(source.tasks(ranges, self._request, limit=options.task_limit, losses=losses))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of a task."""

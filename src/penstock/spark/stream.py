@@ -130,7 +130,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._losses = Losses(self._options, self._source.name)
         return list(
             self._source.tasks(
-                ranges, self._request, count=self._options.tasks, losses=self._losses
+                ranges,
+                self._request,
+                limit=self._options.task_limit,
+                losses=self._losses,
             )
         )
 
