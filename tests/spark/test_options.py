@@ -111,6 +111,8 @@ def test_a_certificate_is_read_by_the_driver() -> None:
         ({"token": "t"}, False, "option token: files ask for none"),
         ({"certificate": "c"}, False, "option certificate: files ask for none"),
         ({"path": " "}, False, "option path: it is empty"),
+        ({"path": "s3://b/x"}, False, "option path: 's3://b/x' is not supported"),
+        ({"filterPushdown": "true"}, False, "filterpushdown: it was removed"),
         ({"subscribe": "a", "subscribePattern": "b"}, False, "there is subscribe too"),
         ({"subscribe": "a,,b"}, False, "option subscribe: .*allowed: names of topics"),
         ({"subscribe": "a/#/b"}, False, "option subscribe: .*a/#/b"),

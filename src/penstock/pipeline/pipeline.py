@@ -180,6 +180,7 @@ class Pipeline:
         with self.progress.step(job.name) as stage:
             try:
                 more = job.step(stage)
+                self._offsets[job.name] = job.offsets(tuple(self._bronze.offsets))
             except Exception as error:  # noqa: BLE001  (other tables continue)
                 if self._stop.is_set():
                     return False
@@ -188,7 +189,6 @@ class Pipeline:
                 _log.error("step failed", table=job.name, error=stage.error, exc_info=trace)
                 return False
             stage.error = ""
-            self._offsets[job.name] = job.offsets(self._bronze.offsets)
             return more
 
     def _catch_up(self, job: Job) -> None:
@@ -216,7 +216,7 @@ class Pipeline:
         self.progress.stage(BRONZE)
         for job in (*self._silver, *self._gold):
             self.progress.stage(job.name)
-            self._offsets[job.name] = job.offsets(self._bronze.offsets)
+            self._offsets[job.name] = job.offsets(tuple(self._bronze.offsets))
         self._measure_log_lag()
         self._show_lag()
 
