@@ -94,9 +94,7 @@ class SqlJob:
         if log.transaction_version(_INPUT) == version and log.transaction_version(_QUERY) == query:
             self._reflected = reflected
             return False
-        for name, table in tables.items():
-            table.read(self._spark).createOrReplaceTempView(name)
-        frame = self._query(text)
+        frame = self._query(text, tables)
         revision = 1 + (log.transaction_version(REVISION) or 0)
         frame = frame.withColumn(REVISION, f.lit(revision).cast("long"))
         self.table.evolve_schema(frame)
@@ -122,12 +120,17 @@ class SqlJob:
         inputs = [table for name, table in tables.items() if name != "dead_letters"]
         return least(table_offsets(table, streams) for table in inputs) if inputs else streams
 
-    def _query(self, text: str) -> DataFrame:
+    def _query(self, text: str, tables: Mapping[str, Table]) -> DataFrame:
+        for name, table in tables.items():
+            table.read(self._spark).createOrReplaceTempView(name)
         try:
             frame = self._spark.sql(text)
         except (AnalysisException, ParseException) as error:
             reason = " ".join(str(error).splitlines()[:_SHOWN_LINES])
             raise QueryFailed(str(self._file), reason) from None
+        finally:  # the plan keeps the resolved views
+            for name in tables:
+                self._spark.catalog.dropTempView(name)
         names = [name.lower() for name in frame.columns]
         for name in names:
             if names.count(name) > 1:
