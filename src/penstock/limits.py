@@ -144,6 +144,12 @@ SPARK_TASK_BYTES_MIN: Final = 4 * MIB
 """Bytes of the log per task at least, if the number of tasks is not set."""
 SPARK_TASK_OFFSETS_MIN: Final = 20_000
 """Offsets per task at least, if the number of bytes is not known (over the network)."""
+SPARK_TASK_BYTES: Final = 32 * MIB
+"""Bytes of the log per task, if neither the number of tasks nor that of cores is known."""
+SPARK_TASK_OFFSETS: Final = 200_000
+"""Offsets per task in that case, if the number of bytes is not known either."""
+SPARK_TASKS_BY_SIZE_MAX: Final = 256
+"""Tasks of a read in that case."""
 SPARK_TASKS_MAX: Final = 65_536
 """Tasks that a job may request."""
 CAPTURE_READ_BYTES: Final = 8 * MIB

@@ -12,7 +12,7 @@ import pyarrow.flight as pf
 import pytest
 
 import penstock
-from penstock.errors import LogDamaged, OffsetBelowHorizon, OffsetPastEnd
+from penstock.errors import LogDamaged, LogReplaced, OffsetBelowHorizon, OffsetPastEnd
 from penstock.flight.client import FlightClient
 from penstock.flight.errors import BadRequest, FlightFailed
 from penstock.flight.protocol import OffsetRange, ReadRange, Splits
@@ -133,6 +133,7 @@ def test_names_times_and_groups_are_told(client: FlightClient, data: Path) -> No
     ("request_", "error", "code"),
     [
         (ReadRange(0, 1 << 40), OffsetPastEnd, "offset-past-end"),
+        (ReadRange(0, 1, log="0123456789ab"), LogReplaced, "log-replaced"),
         (ReadRange(0, 1, partition=1), BadRequest, "bad-request"),
         (ReadRange(2, 1), BadRequest, "bad-request"),
         (ReadRange(0, 1, columns=["valeu"]), BadRequest, "bad-request"),

@@ -155,6 +155,10 @@ def test_rows_are_on_disk_whatever_their_topics_ask_for(tmp_path: Path) -> None:
         (rows([b"x"], topics=["a@earliest"]), InvalidTopicName, "take @earliest for a start"),
         (rows([b"x"], topics=["a" * 65_536]), InvalidTopicName, "no topic can be named"),
         (rows([b"x"], topics=[None]), BadRows, "1 of 1 rows have none"),
+        (rows([b"x", None]), BadRows, "'value' .*: 1 of 2 rows have none; an empty value is"),
+        (rows([b"x"], headers=[[{"key": "k", "value": None}]]), BadRows, "its key or value is"),
+        (rows([b"x"], headers=[[{"key": None, "value": b""}]]), BadRows, "its key or value is"),
+        (rows([b"x"], headers=[[None]]), BadRows, "a header is null"),
         (rows([bytes((15 << 20) + 1)]), BadRows, "allowed are 15728640"),
         (
             rows([b"x"], headers=[[{"key": "k", "value": b""}] * 65_536]),
@@ -189,7 +193,7 @@ def test_rows_that_cannot_be_published_are_refused_whole(
 def test_columns_of_like_types_are_taken(client: FlightClient) -> None:
     batch = pa.record_batch(
         {
-            "value": pa.array(["text", None], pa.large_utf8()),
+            "value": pa.array(["text", ""], pa.large_utf8()),
             "topic": pa.array(["a", "b"]).dictionary_encode(),
             "key": pa.array([None, b"k"], pa.large_binary()),
         }

@@ -44,9 +44,16 @@ def test_a_log_is_run_looked_at_mended_and_asked(
     assert rows == {"bronze": 3, "dead_letters": 1, "numbers": 2}
     assert status["running"] is False
     assert status["stages"]["silver.numbers"]["dead_letters"] == 1
+    assert status["missing"] == []
     text = run("pipeline", "status")
     assert text.startswith("not running\n")
     assert "silver.numbers: 2 rows in 1 batch; " in text
+    another = CONFIG.replace('"numbers"', '"others"')
+    (tmp_path / "pipeline.toml").write_text(another.replace("enabled = false", ""))
+    text = run("pipeline", "status")
+    for name in ("others", "traffic", "exchanges", "latency", "sessions"):
+        assert f"\n{name:<24}not created yet\n" in text
+    (tmp_path / "pipeline.toml").write_text(CONFIG)
     assert run("pipeline", "replay-dead-letters") == "numbers: 0 replayed, 1 left\n"
 
     query = "select offset, cast(value as string) as text from `a/+` order by offset"

@@ -79,6 +79,13 @@ def test_the_broker_is_found_by_address_token_and_certificate(tmp_path: Path) ->
         ("[warehouse]\nfolde = 'x'", "warehouse.folde", 'did you mean "folder"?', 2),
         ("[warehouse]\nformat = 'delta'", "warehouse.format", "removed, all tables are Delta", 2),
         ("[warehouse]\nformat = 'parquet'", "warehouse.format", "a new warehouse.folder", 2),
+        (
+            "[warehouse]\nfolder = 's3://lake/tables'",
+            "warehouse.folder",
+            "expected a path of this machine; s3:// is not supported",
+            2,
+        ),
+        ("[source]\npath = 'abfss://x@y/z'", "source.path", "abfss:// is not supported", 2),
         (SILVER + "format = 'xml'", "silver[0].format", '"messagepack" or "text", got "xml"', 6),
         (
             "[gold]\nseconds = 'often'",

@@ -1,7 +1,11 @@
 """The pipeline from end to end: a log in, tables out, dead letters and back."""
 
 import json
+import shutil
+import threading
+import time
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +22,15 @@ from penstock.pipeline.config import (
 )
 from penstock.pipeline.dead_letters import Replayed, replay
 from penstock.pipeline.errors import JobFailed, NoSuchTable, NoSuchTopics, QueryFailed
+from penstock.pipeline.offsets import Stream
 from penstock.pipeline.pipeline import Pipeline
-from penstock.pipeline.progress import StageProgress
+from penstock.pipeline.progress import Progress, StageProgress
 from penstock.pipeline.publication import to_messages
 from penstock.pipeline.query import run_query
 from penstock.pipeline.warehouse import Warehouse
 from tests.support.written_log import START_US, WrittenLog, message
+
+SECONDS_MAX = 120
 
 READINGS = SilverConfig(
     name="readings",
@@ -170,6 +177,100 @@ def test_a_log_becomes_tables_and_grows_with_it(  # noqa: PLR0915  (a session co
     assert {each["topic"]: (each["rows"], each["last"]) for each in sent} == busy
 
 
+def test_bronze_does_not_skip_messages_of_a_log_that_replaced_another(
+    spark: SparkSession, warehouse: Warehouse, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    strict = PipelineConfig(source=SourceConfig(path=str(data)), gold=GoldConfig(enabled=False))
+    lossy = msgspec.structs.replace(
+        strict, source=SourceConfig(path=str(data), fail_on_data_loss=False)
+    )
+    for config, count in ((strict, 10), (lossy, 30)):
+        with WrittenLog(data) as log:
+            put(log, count)
+        if count == 30:
+            with pytest.raises(JobFailed, match=r"is now log .*/_checkpoints/bronze, .*fail_on_"):
+                Pipeline(spark, warehouse, strict).run_once()
+        Pipeline(spark, warehouse, config).run_once()
+        shutil.rmtree(data)
+    table = warehouse.bronze()
+    assert table.exists()
+    offsets = sorted(row.offset for row in table.read(spark).select("offset").collect())
+    assert offsets == sorted([*range(10), *range(30)])
+
+
+def plain(name: str) -> SilverConfig:
+    return SilverConfig(name=name, topics=("#",), field=(FieldConfig(name="number"),))
+
+
+def test_every_table_is_updated_while_messages_arrive(
+    spark: SparkSession, warehouse: Warehouse, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "counted.sql").write_text("select count(*) as found from bronze")
+    config = PipelineConfig(
+        source=SourceConfig(path=str(tmp_path / "data")),
+        silver=tuple(map(plain, "abc")),
+        silver_seconds=0.1,
+        gold=GoldConfig(sql=str(tmp_path), seconds=0.1),
+    )
+    expected = {"a", "b", "c", "traffic", "exchanges", "latency", "sessions", "counted"}
+    with WrittenLog(tmp_path / "data") as log:
+        put(log, 10)
+        pipeline = Pipeline(spark, warehouse, config)
+        running = threading.Thread(target=pipeline.run, args=(lambda _: None,))
+        running.start()
+        deadline = time.monotonic() + SECONDS_MAX
+        while not expected <= set(warehouse.tables()) and time.monotonic() < deadline:
+            put(log, 1)
+            time.sleep(0.05)
+        pipeline.stop()
+        running.join(SECONDS_MAX)
+    assert set(warehouse.tables()) == {*expected, "bronze", "dead_letters"}
+    assert "step failed" not in capsys.readouterr().out
+
+
+def test_a_table_is_behind_until_it_has_been_updated(
+    spark: SparkSession, warehouse: Warehouse, tmp_path: Path
+) -> None:
+    (tmp_path / "counted.sql").write_text("select count(*) as found from a")
+    config = PipelineConfig(
+        source=SourceConfig(path=str(tmp_path / "data")),
+        silver=(plain("a"), plain("b")),
+        silver_rows_max=15,
+        gold=GoldConfig(sql=str(tmp_path)),
+    )
+    seen: list[dict[str, int]] = []
+
+    def shown(progress: Progress) -> None:
+        lags = {name: stage.lag for name, stage in progress.values().items()}
+        if not seen or seen[-1] != lags:
+            seen.append(lags)
+
+    with WrittenLog(tmp_path / "data") as log:
+        put(log, 20)
+        Pipeline(spark, warehouse, config).run_once(shown)
+        names = [
+            "bronze", "silver.a", "silver.b",
+            *(f"gold.{name}" for name in ("traffic", "exchanges", "sessions", "latency", "counted")),
+        ]  # fmt: skip
+        # Bronze first, then one table after the other.
+        assert seen == [
+            {name: 0 if number < done else 20 for number, name in enumerate(names)}
+            for done in (0, *range(2, len(names) + 1))
+        ]
+        put(log, 7)
+        seen.clear()
+        later = msgspec.structs.replace(
+            config, silver=(plain("a"), plain("b"), plain("c")), gold=GoldConfig(enabled=False)
+        )
+        Pipeline(spark, warehouse, later).run_once(shown)
+    assert seen[0] == {"bronze": 7, "silver.a": 7, "silver.b": 7, "silver.c": 27}
+    assert seen[-1] == {"bronze": 0, "silver.a": 0, "silver.b": 0, "silver.c": 0}
+    assert {name: each["lag"] for name, each in warehouse.read_status()["stages"].items()} == seen[
+        -1
+    ]
+
+
 def test_a_table_that_fails_does_not_stop_the_others(
     spark: SparkSession, warehouse: Warehouse, tmp_path: Path
 ) -> None:
@@ -198,6 +299,9 @@ def test_an_error_is_shown_until_the_table_works_again(
                 raise OSError("no space left on device")
             stage.batch_rows = 3
             return False
+
+        def offsets(self, streams: Iterable[Stream]) -> dict[Stream, int]:
+            return dict.fromkeys(streams, 0)
 
     config = PipelineConfig(source=SourceConfig(path=str(tmp_path / "data")))
     with WrittenLog(tmp_path / "data"):

@@ -72,6 +72,24 @@ def test_json_fits_its_schema_or_says_which_field_does_not(spark: SparkSession) 
         ({"number": 1, "values": {"temp": "warm"}}, "celsius is no double: warm"),
         ({"number": 1, "measured": "noon"}, "measured is no timestamp: noon"),
         ({"number": 1, "steps": [1, "x"]}, "steps is no int: [1, x]"),
+        ({"number": 1, "steps": 5}, "steps is no array: 5"),
+        ({"number": 1, "steps": "1,2"}, "steps is no array: 1,2"),
+        ({"number": 1, "steps": {"a": [1]}}, 'steps is no array: {"a":[1]}'),
+        ({"number": 1, "steps": None}, None),
+        ({"number": 1, "steps": []}, None),
+        ({"number": 1, "price": 1.239}, "price is no decimal(10,2): 1.239"),
+        ({"number": 1, "price": "0.001"}, "price is no decimal(10,2): 0.001"),
+        ({"number": 1, "price": "12e-3"}, "price is no decimal(10,2): 12e-3"),
+        ({"number": 1, "price": "123456789.00"}, "price is no decimal(10,2): 123456789.00"),
+        ({"number": 1, "price": "x"}, "price is no decimal(10,2): x"),
+        ({"number": 1, "price": "1.2300"}, None),
+        ({"number": 1, "price": " -1200e-3 "}, None),
+        ({"number": 1, "price": "0.000"}, None),
+        ({"number": 1, "price": 12}, None),
+        ({"number": 1, "price": 1e3}, None),
+        ({"number": 1, "price": ".5"}, None),
+        ({"number": 1, "values": {"temp": "1e999"}}, "celsius is no double: 1e999"),
+        ({"number": 1, "values": {"temp": "-Infinity"}}, None),
         ({"number": 1, "on": "yesterday"}, "on is no date: yesterday"),
         ({"number": 1, "raw": "%"}, "raw is no binary: %"),
         ([1], "no JSON object"),
@@ -81,6 +99,10 @@ def test_json_fits_its_schema_or_says_which_field_does_not(spark: SparkSession) 
     raw += [
         (b'{"number": 1} {"number": 2}', "no JSON object"),
         (b'{"number": 1', "no JSON object"),
+        (b'{"number": 1, "number": 2}', "a key appears twice in one JSON object"),
+        (b'{"number": 1, "x": [{"a": 1, "a": 1}]}', "a key appears twice in one JSON object"),
+        (b'{"number": 1, "number": 2', "no JSON object"),
+        (b'[{"number": 1, "number": 2}]', "no JSON object"),
         (b' \r\n\t{"number": 1}\n', None),
         (b'{"number": 1}, "end of value"], ["x"', "no JSON object"),
         (b' [{"number": 1}]', "no JSON object"),
@@ -102,6 +124,10 @@ def test_json_fits_its_schema_or_says_which_field_does_not(spark: SparkSession) 
     assert fits[1][4] == utc("2026-11-15T00:00:00Z")
     assert json.loads(fits[1][8]) == {"a": 1}
     assert fits[2][4] == utc("2026-11-15T00:30:00Z")
+    prices = [row[0] for row in rows(valid_rows(found), "price") if row[0] is not None]
+    assert prices == [
+        Decimal(each) for each in ("19.99", "1.23", "-1.20", "0.00", "12.00", "1000.00", "0.50")
+    ]
     letters = rows(dead_letters(found, JSON), "schema", "error", "value", "topic", "offset")
     assert letters == [
         ("readings", error, None if value is None else bytearray(value), "plant/a/reading", n)

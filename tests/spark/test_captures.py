@@ -22,6 +22,7 @@ from penstock.spark.capture_files import (
     Capture,
     decode_capture,
 )
+from penstock.spark.capture_packets import decode_packet_file
 from penstock.spark.capture_roles import CaptureContext
 from penstock.spark.captures import (
     DECODED,
@@ -35,6 +36,7 @@ from penstock.spark.schema import RECORD, arrow_schema
 from penstock.wire import fleximq, herald, lamamq, rheos1, rheos2
 from penstock.wire.decoder import Decoder, Rejected
 from tests.support import fleximq_bytes, herald_bytes, lamamq_bytes, rheos_bytes
+from tests.unit.decode import packet_bytes
 
 CREATED = 1_700_000_000
 ORDERS = {"little": "<", "big": ">"}
@@ -535,6 +537,59 @@ def test_the_columns_are_those_that_spark_takes() -> None:
     assert arrow_schema(DECODED).equals(DECODED_SCHEMA)
 
 
+def packets(name: str) -> bytes:
+    """A file of the packets of a client and a broker."""
+    client, broker = CLIENTS.get(name), BROKERS.get(name)
+    return packet_bytes.pcap(
+        packet_bytes.session(client.data if client else b"", broker.data if broker else b"")
+    )
+
+
+def of_packets(path: Path) -> list[dict[str, Any]]:
+    capture = Capture(str(path), None, None, None, path.stat().st_size)
+    return rows_of(decode_packet_file(capture, CaptureContext()))
+
+
+@pytest.mark.parametrize("name", sorted(CLIENTS.keys() | BROKERS.keys()))
+def test_packets_are_decoded_as_the_bytes_of_both_sides(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "some.pcap"
+    file.write_bytes(packets(name))
+    found = of_packets(file)
+    for direction, streams in (("c2s", CLIENTS), ("s2c", BROKERS)):
+        own = [row for row in found if row["direction"] == direction]
+        said = streams[name].said if name in streams else []
+        assert [row["value"] for row in own if not row["error_code"]] == [s.value for s in said]
+        assert [row["topic"] for row in own if not row["error_code"]] == [s.topic for s in said]
+        errors = streams[name].errors if name in streams else []
+        assert [
+            (row["position"], row["length"], row["error_code"]) for row in own if row["error_code"]
+        ] == errors
+    assert {row["connection"] for row in found} == {"127.0.0.1:5000 → 127.0.0.1:7000"}
+
+
+def test_packets_that_cannot_be_decoded_are_errors(tmp_path: Path) -> None:
+    file = tmp_path / "some.pcapng"
+    client = (packet_bytes.CLIENT, packet_bytes.SERVER)
+    publish = herald_bytes.handshake_pub() + herald_bytes.publish(1, b"x")
+    for data, code, text in (
+        (b"no packets", "packet-file", "neither pcap nor pcapng"),
+        (packet_bytes.pcap([]), "packet-file", "no TCP connection"),
+        (packet_bytes.pcap([packet_bytes.tcp(*client, 1, b"GET / HTTP")]), "unrec", "HTTP"),
+        (
+            packet_bytes.pcap(
+                [packet_bytes.tcp(*client, 1, publish), packet_bytes.tcp(*client, 900, publish)]
+            ),
+            "cut-short",
+            "lacks",
+        ),
+    ):
+        file.write_bytes(data)
+        *records, error = of_packets(file)
+        assert error["error_code"].startswith(code)
+        assert text in error["error"]
+        assert len(records) == (code == "cut-short")
+
+
 def test_a_channel_must_be_one_and_have_its_own_topic(spark: SparkSession, tmp_path: Path) -> None:
     captures = read_captures(spark, str(tmp_path))
     for channels in ({256: "a"}, {1: "a", 2: "a"}, {1: "channel/2"}, {1: ""}):
@@ -553,6 +608,7 @@ def test_a_folder_of_captures_becomes_a_table(spark: SparkSession, tmp_path: Pat
     many = b"".join(herald_bytes.publish(each % 200, b"%07d" % each) for each in range(150_000))
     (folder / "many.herald.c2s.bin").write_bytes(herald_bytes.handshake_pub() + many + b"\xfe")
     (folder / "unnamed.bin").write_bytes(b"???")
+    (folder / "packets.pcap").write_bytes(packets("herald-little"))
     (folder / "README.md").write_text("not a capture")
 
     listed = read_captures(spark, str(tmp_path / "a folder 100%"))
@@ -570,7 +626,12 @@ def test_a_folder_of_captures_becomes_a_table(spark: SparkSession, tmp_path: Pat
     assert tuple(total.first() or ()) == (150_000, sum(range(150_000)), 149_999, 200, 750)
 
     values: dict[tuple[str, str], list[bytes]] = {}
-    for row in records.where("connection != 'many'").orderBy("offset").collect():
+    captured = records.where("file like '%.pcap'").select("connection", "value").collect()
+    expected = [said.value for each in (CLIENTS, BROKERS) for said in each["herald-little"].said]
+    assert sorted(bytes(row["value"]) for row in captured) == sorted(expected)
+    assert {row["connection"] for row in captured} == {"127.0.0.1:5000 → 127.0.0.1:7000"}
+    files, errors = records.where("file like '%.bin'"), errors.where("file like '%.bin'")
+    for row in files.where("connection != 'many'").orderBy("offset").collect():
         values.setdefault((row["connection"], row["direction"]), []).append(bytes(row["value"]))
     streams = [(name, "c2s", stream) for name, stream in CLIENTS.items()]
     streams += [(name, "s2c", stream) for name, stream in BROKERS.items()]

@@ -15,7 +15,8 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from penstock.flight.client import FlightClient
 from penstock.flight.errors import NoAnswer
-from penstock.spark.errors import InvalidSchema
+from penstock.spark.errors import InvalidSchema, OtherLog
+from penstock.spark.flight_source import FlightTask
 from penstock.spark.options import Broker, read_options, write_options
 from penstock.spark.reader import BatchReader
 from penstock.spark.schema import RECORD, record
@@ -78,9 +79,7 @@ def test_what_is_published_is_read_the_same_by_both_ways(
     assert sorted(int(row[1]) for row in found) == sorted([*range(1000)] * 2)
     assert {row[8] for row in found} == {"flight"}
     options = {"endpoint": endpoint, "subscribe": "plant/+", "minPartitions": "2"}
-    some = read(spark, **options, filterPushdown="true").where(
-        "offset < 500 and topic like '%1' and protocol = 'flight'"
-    )
+    some = read(spark, **options).where("offset < 500 and topic like '%1' and protocol = 'flight'")
     assert [row[4] for row in rows(some)] == [
         row[4] for row in found if row[4] < 500 and row[2] == "plant/1"
     ]
@@ -264,3 +263,24 @@ def test_what_retention_took_behind_a_reader_is_not_given_again(
         for batch in batches:
             given += batch.column("offset").to_pylist()
     assert given == list(range(count))
+
+
+def test_a_task_does_not_read_the_log_of_another_broker_at_the_same_address(
+    endpoint: str,
+) -> None:
+    where = {"endpoint": endpoint}
+    with FlightClient(endpoint) as client:
+        client.stage([flight_rows([b"x"] * 10)], writer="w", epoch=0, partition=0)
+        client.publish_epoch("w", 0, [0])
+    for fails in ("true", "false"):
+        options = read_options({**where, "failOnDataLoss": fails}, streaming=False)
+        reader = BatchReader(options, RECORD)
+        (task,) = reader.partitions()
+        assert isinstance(task, FlightTask)
+        assert [len(each) for each in reader.read(task)] == [10]
+        task.span = task.span._replace(log="0123456789ab")
+        if fails == "true":
+            with pytest.raises(OtherLog, match=r"of log 0123456789ab, and partition 0, grpc://"):
+                list(reader.read(task))
+        else:
+            assert list(reader.read(task)) == []

@@ -6,26 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.datasource import (
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    IsNotNull,
-    LessThan,
-    LessThanOrEqual,
-    Not,
-    StringContains,
-    StringEndsWith,
-    StringStartsWith,
-)
 from pyspark.sql.types import StringType, StructField, StructType
 
-from penstock.ports.selection import Selection, TopicTest
+from penstock.ports.selection import Selection
 from penstock.spark.data_source import PenstockDataSource
 from penstock.spark.errors import InvalidOption, InvalidSchema
-from penstock.spark.filters import PushedFilters, push_filters
 from penstock.spark.offset_spec import NamedOffset
 from penstock.spark.options import Broker, read_options, write_options
 from penstock.spark.schema import check_columns
@@ -126,6 +111,8 @@ def test_a_certificate_is_read_by_the_driver() -> None:
         ({"token": "t"}, False, "option token: files ask for none"),
         ({"certificate": "c"}, False, "option certificate: files ask for none"),
         ({"path": " "}, False, "option path: it is empty"),
+        ({"path": "s3://b/x"}, False, "option path: 's3://b/x' is not supported"),
+        ({"filterPushdown": "true"}, False, "filterpushdown: it was removed"),
         ({"subscribe": "a", "subscribePattern": "b"}, False, "there is subscribe too"),
         ({"subscribe": "a,,b"}, False, "option subscribe: .*allowed: names of topics"),
         ({"subscribe": "a/#/b"}, False, "option subscribe: .*a/#/b"),
@@ -186,57 +173,3 @@ def test_a_schema_is_of_columns_that_there_are() -> None:
     for name, problem in (("offset", "it is bigint, not string"), ("x", "there is no such column")):
         with pytest.raises(InvalidSchema, match=f"column {name}: {problem}; allowed: key binary"):
             check_columns(StructType([StructField(name, StringType())]))
-
-
-# --- Filters
-
-
-def test_filters_that_are_taken_narrow_what_is_read() -> None:
-    topic, offset, time = ("topic",), ("offset",), ("timestamp",)
-    given: list[Filter] = [
-        IsNotNull(topic),
-        In(topic, ("a", "b", "c")),
-        Not(EqualTo(topic, "c")),
-        StringStartsWith(topic, "a"),
-        StringEndsWith(topic, "b"),
-        Not(StringContains(topic, "x")),
-        GreaterThan(offset, 4),
-        LessThanOrEqual(offset, 9),
-        GreaterThanOrEqual(time, NOON),
-        LessThan(time, NOON),
-        EqualTo(("protocol",), "herald"),
-        Not(In(("kind",), ("reply", "request"))),
-        In(("partition",), (0, 1)),
-    ]
-    pushed, left = push_filters(PushedFilters(Selection()), given)
-    assert left == []
-    assert (pushed.first, pushed.last, pushed.partitions) == (5, 10, frozenset({0, 1}))
-    assert pushed.selection == Selection(
-        names=frozenset({"a", "b", "c"}),
-        tests=(
-            TopicTest("equals", "c", negated=True),
-            TopicTest("starts", "a"),
-            TopicTest("ends", "b"),
-            TopicTest("contains", "x", negated=True),
-        ),
-        since_us=NOON_US,
-        until_us=NOON_US,
-        protocols=frozenset({"herald"}),
-        kinds=frozenset({"publish", "notify", "broadcast"}),
-    )
-
-
-def test_filters_that_are_not_understood_are_left_to_spark() -> None:
-    given: list[Filter] = [
-        EqualTo(("value",), b"x"),
-        Not(IsNotNull(("topic",))),
-        IsNotNull(("key",)),
-        In(("offset",), (1, 2)),
-        Not(GreaterThan(("offset",), 2)),
-        GreaterThan(("topic",), "a"),
-        EqualTo(("timestamp",), dt.datetime(2026, 11, 1)),  # noqa: DTZ001 - it is told apart
-        EqualTo(("headers", "key"), "a"),
-    ]
-    pushed, left = push_filters(PushedFilters(Selection()), given)
-    assert left == given
-    assert pushed == PushedFilters(Selection())

@@ -1,6 +1,7 @@
 """A stream has each row once: while the log grows, through restarts, in batches of any size."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,10 +12,11 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from penstock.spark.errors import LogWentBack, RangeLost
+from penstock.spark.errors import LogWentBack, OtherLog, RangeLost
 from penstock.spark.options import read_options
 from penstock.spark.schema import RECORD
 from penstock.spark.stream import StreamReader
+from penstock.spark.stream_offsets import JsonOffsets, lag_between
 from penstock.storage.group_offsets import GroupOffsets
 from tests.spark.test_batch import let_go
 from tests.support.written_log import WrittenLog
@@ -24,6 +26,18 @@ SECONDS_MAX = 60
 
 def reader(log: WrittenLog, **options: str) -> StreamReader:
     return StreamReader(read_options({"path": str(log.data), **options}, streaming=True), RECORD)
+
+
+def at(log: WrittenLog, offset: int) -> JsonOffsets:
+    """An offset of the log as a checkpoint has it."""
+    return {f"{log.log.log_id:012x}": {"0": offset}}
+
+
+def replace(log: WrittenLog) -> WrittenLog:
+    """Put another, empty log in the place of a log."""
+    log.close()
+    shutil.rmtree(log.data)
+    return WrittenLog(log.data)
 
 
 class Sink:
@@ -131,30 +145,103 @@ def test_what_retention_took_ends_a_stream_or_is_counted(
     assert (state.offsets, state.lost) == ({0: 210}, horizon - 30)
 
 
+def test_a_checkpoint_of_another_log_ends_a_stream_or_begins_again(
+    spark: SparkSession, log: WrittenLog, tmp_path: Path
+) -> None:
+    log.put_many(10)
+    sink = Sink(spark, log.data, tmp_path, group="g")
+    assert sink.run() == [30]
+    with replace(log) as new:
+        new.put_many(20)
+        query = sink.start()
+        with pytest.raises(StreamingQueryException, match=r"OtherLog: the query stands at .* 30 "):
+            query.awaitTermination(SECONDS_MAX)
+        lossy = Sink(spark, log.data, tmp_path, group="g", failOnDataLoss="false")
+        assert lossy.run() == [60]
+        assert lossy.offsets() == sorted([*range(30), *range(60)])
+        state = GroupOffsets(log.data).load("g")
+        assert state is not None
+        assert (state.offsets, state.lost) == ({0: 60}, 0)
+
+
 # --- Without Spark
+
+
+def test_offsets_of_another_log_are_data_loss(
+    log: WrittenLog, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log.put_many(10)
+    planners = [reader(log), reader(log, failOnDataLoss="false")]
+    strict, lossy = planners
+    begun = strict.latestOffset(at(log, 0), ReadAllAvailable())
+    assert begun == at(log, 30)
+    assert lossy.latestOffset(at(log, 0), ReadAllAvailable()) == begun
+    ((task,), _) = [each.partitions(at(log, 0), begun) for each in planners]
+    old = at(log, 20)
+    with replace(log) as new:
+        new.put_many(20)
+        for planner in (strict, reader(new)):  # one that runs on, and one after a restart
+            with pytest.raises(
+                OtherLog, match=r"offset 20 of log .* a new checkpoint, or set fail"
+            ):
+                planner.latestOffset(old, ReadAllAvailable())
+            with pytest.raises(OtherLog):
+                planner.partitions(old, begun)
+            with pytest.raises(OtherLog):
+                planner.partitions(old, at(new, 40))
+        with pytest.raises(OtherLog):  # it was planned before
+            list(strict.read(task))
+        assert list(lossy.read(task)) == []
+        for planner in (lossy, reader(new, failOnDataLoss="false")):
+            capsys.readouterr()
+            for _ in range(2):
+                assert planner.latestOffset(old, ReadMaxRows(7)) == at(new, 7)
+            assert capsys.readouterr().out.count("reading the new one from its beginning") == 1
+            assert planner.partitions(old, begun) == []
+            (again,) = planner.partitions(old, at(new, 40))
+            found = [n for each in planner.read(again) for n in each["offset"].to_pylist()]
+            assert found == list(range(40))
+
+
+def test_offsets_without_a_log_id_are_those_of_the_current_log(log: WrittenLog) -> None:
+    log.put_many(10)
+    stream = reader(log)
+    assert stream.latestOffset({"0": 12}, ReadMaxRows(5)) == at(log, 17)
+    assert stream.latestOffset({"0": 30}, ReadAllAvailable()) == at(log, 30)
+    for start, end in (({"0": 12}, {"0": 17}), ({"0": 12}, at(log, 17))):
+        (task,) = stream.partitions(start, end)
+        assert [len(batch) for batch in stream.read(task)] == [5]
+
+
+def test_lag_counts_all_messages_of_a_new_log() -> None:
+    assert lag_between({"0": 3}, {"0": 10}) == 7
+    assert lag_between({"0": 3}, {"a": {"0": 10}}) == 7
+    assert lag_between({"a": {"0": 3, "1": 5}}, {"a": {"0": 10, "1": 4}}) == 7
+    assert lag_between({"a": {"0": 3}}, {"b": {"0": 10}}) == 10
+    assert lag_between({}, {"b": {"0": 10}}) == 10
 
 
 def test_latest_offset_does_not_advance_and_keeps_to_the_limit(log: WrittenLog) -> None:
     log.put_many(20)
     stream = reader(log, maxOffsetsPerTrigger="25")
-    assert stream.initialOffset() == {"0": 60}
-    start = {"0": 0}
+    assert stream.initialOffset() == at(log, 60)
+    start = at(log, 0)
     for _ in range(3):
-        assert stream.latestOffset(start, ReadMaxRows(25)) == {"0": 25}
-        assert stream.latestOffset(start, ReadAllAvailable()) == {"0": 60}
+        assert stream.latestOffset(start, ReadMaxRows(25)) == at(log, 25)
+        assert stream.latestOffset(start, ReadAllAvailable()) == at(log, 60)
     assert stream.getDefaultReadLimit() == ReadMaxRows(25)
-    assert stream.reportLatestOffset() == {"0": 60}
+    assert stream.reportLatestOffset() == at(log, 60)
     stream.prepareForTriggerAvailableNow()
     log.put_many(5)
-    assert stream.latestOffset({"0": 50}, ReadMaxRows(25)) == {"0": 60}
-    assert stream.latestOffset({"0": 60}, ReadMaxRows(25)) == {"0": 60}
-    assert reader(log, startingOffsets='{"0": 7}').initialOffset() == {"0": 7}
-    assert reader(log, startingTimestamp="1763200000031").initialOffset() == {"0": 31}
+    assert stream.latestOffset(at(log, 50), ReadMaxRows(25)) == at(log, 60)
+    assert stream.latestOffset(at(log, 60), ReadMaxRows(25)) == at(log, 60)
+    assert reader(log, startingOffsets='{"0": 7}').initialOffset() == at(log, 7)
+    assert reader(log, startingTimestamp="1763200000031").initialOffset() == at(log, 31)
 
 
 def test_the_same_range_has_the_same_rows(log: WrittenLog) -> None:
     log.put_many(20)
-    start, end = {"0": 10}, {"0": 41}
+    start, end = at(log, 10), at(log, 41)
 
     def rows() -> list[int]:
         stream = reader(log, minPartitions="3")
@@ -181,9 +268,9 @@ def test_a_stream_that_stands_behind_the_end_is_told(log: WrittenLog) -> None:
     with pytest.raises(LogWentBack):
         reader(log).partitions({"0": 0}, {"0": 9})
     waiting = reader(log, failOnDataLoss="false")
-    assert waiting.latestOffset({"0": 9}, ReadAllAvailable()) == {"0": 9}
+    assert waiting.latestOffset(at(log, 9), ReadAllAvailable()) == at(log, 9)
     log.put_many(2)
-    assert waiting.latestOffset({"0": 9}, ReadAllAvailable()) == {"0": 12}
+    assert waiting.latestOffset(at(log, 9), ReadAllAvailable()) == at(log, 12)
 
 
 def test_a_limit_is_not_used_up_by_what_is_gone(log: WrittenLog) -> None:
@@ -191,7 +278,7 @@ def test_a_limit_is_not_used_up_by_what_is_gone(log: WrittenLog) -> None:
     horizon = let_go(log, 2)
     stream = reader(log, failOnDataLoss="false")
     end = stream.latestOffset({"0": 0}, ReadMaxRows(10))
-    assert end == {"0": horizon + 10}
+    assert end == at(log, horizon + 10)
     (task,) = stream.partitions({"0": 0}, end)
     assert [len(batch) for batch in stream.read(task)] == [10]
     with pytest.raises(RangeLost, match=f"offsets 0 to {horizon - 1} "):
@@ -203,7 +290,7 @@ def test_a_group_that_cannot_be_reported_does_not_end_a_stream(log: WrittenLog) 
     (log.data / "groups").write_text("in the way")
     stream = reader(log, group="g")
     stream.commit({"0": 3})
-    assert stream.latestOffset({"0": 3}, ReadAllAvailable()) == {"0": 3}
+    assert stream.latestOffset(at(log, 3), ReadAllAvailable()) == at(log, 3)
     (log.data / "groups").unlink()
     stream.commit({"0": 3})
     assert json.loads((log.data / "groups" / "g.json").read_text())["offsets"] == {"0": 3}

@@ -39,6 +39,7 @@ class ErrorCode(enum.StrEnum):
     LOG_UNAVAILABLE = "log-unavailable"
     OFFSET_BELOW_HORIZON = "offset-below-horizon"
     OFFSET_PAST_END = "offset-past-end"
+    LOG_REPLACED = "log-replaced"
     LOG_DAMAGED = "log-damaged"
     NO_HISTORY = "no-history"
     LOG_FORMAT_TOO_NEW = "log-format-too-new"

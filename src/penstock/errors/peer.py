@@ -15,6 +15,7 @@ __all__ = [
     "InvalidStart",
     "LogDamaged",
     "LogError",
+    "LogReplaced",
     "LogUnavailable",
     "MemoryExhausted",
     "MiddlewareMissing",
@@ -209,6 +210,16 @@ class OffsetPastEnd(LogError):
 
     offset: int
     end: int
+
+
+class LogReplaced(LogError):
+    """A request is for messages of another log than the one that is here; both are log ids."""
+
+    code = ErrorCode.LOG_REPLACED
+    template = "the request is for log {expected}, and this is log {found}"
+
+    expected: str
+    found: str
 
 
 class LogDamaged(LogError):

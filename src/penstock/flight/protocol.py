@@ -87,6 +87,9 @@ class ReadRange(msgspec.Struct, frozen=True, omit_defaults=True):
     and before `until_us`, in microseconds since the epoch. The answer has `columns` in this order.
     With `dictionaries`, columns of names are sent as dictionaries, which are smaller.
 
+    `log` is the id of the log that the offsets belong to, from `bounds`; LogReplaced if this is
+    another log.
+
     OffsetBelowHorizon, OffsetPastEnd or LogDamaged if a part of the range cannot be read, after the
     messages before it were sent.
     """
@@ -103,13 +106,18 @@ class ReadRange(msgspec.Struct, frozen=True, omit_defaults=True):
     until_us: int | None = None
     columns: list[str] | None = None
     dictionaries: bool = False
+    log: str = ""
 
 
 class Bounds(msgspec.Struct, frozen=True):
-    """The readable offsets of a partition: from `horizon`, which retention moves, up to `end`."""
+    """The readable offsets of a partition: from `horizon`, which retention moves, up to `end`.
+
+    `log` is the id of the log; it is empty in the answer of an older broker.
+    """
 
     horizon: int
     end: int
+    log: str = ""
 
 
 class OffsetAt(msgspec.Struct, frozen=True):

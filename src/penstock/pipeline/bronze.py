@@ -17,6 +17,7 @@ from penstock.pipeline.offsets import (
     drop_before,
     end_offsets,
     in_slices,
+    lag,
     next_slices,
     overlapping,
 )
@@ -50,6 +51,15 @@ class BronzeWriter:
     def __init__(self, table: Table) -> None:
         self._table = table
         self._offsets: dict[Stream, int] | None = None
+        self._rows: int | None = None
+        self._schema_evolved = False
+
+    @property
+    def rows(self) -> int:
+        """The number of records in the table."""
+        if self._rows is None:
+            self._rows = self._table.rows() if self._table.exists() else 0
+        return self._rows
 
     @property
     def offsets(self) -> dict[Stream, int]:
@@ -61,8 +71,9 @@ class BronzeWriter:
     def write(self, records: DataFrame) -> int:
         """Add the records of a DataFrame; return the number of new ones."""
         frame = bronze(records)
-        if self._offsets is None:
+        if not self._schema_evolved:
             self._table.evolve_schema(frame)
+            self._schema_evolved = True
         condition = at_or_after(self.offsets)
         return self._commit(
             self._table.write(frame if condition is None else frame.where(condition))
@@ -70,8 +81,9 @@ class BronzeWriter:
 
     def add_files(self, paths: Sequence[str]) -> int:
         """Add Parquet files that are already in the table's folder; return the new records."""
-        if self._offsets is None:
+        if not self._schema_evolved:
             self._table.evolve_arrow_schema(BRONZE_SCHEMA)
+            self._schema_evolved = True
         folder = self._table.folder
         files = []
         for path in paths:
@@ -86,7 +98,7 @@ class BronzeWriter:
     def _commit(self, files: list[DataFile]) -> int:
         if not files:
             return 0
-        known = self.offsets
+        known, rows = self.offsets, self.rows
         found = end_offsets(self._table.folder, files)
         if not found.keys() <= known.keys():
             names = frozenset(stream.name for stream in found.keys() | known.keys())
@@ -95,7 +107,9 @@ class BronzeWriter:
             add=files, transactions={stream.name: offset for stream, offset in found.items()}
         )
         known.update(found)
-        return sum(each.rows for each in files)
+        added = sum(each.rows for each in files)
+        self._rows = rows + added
+        return added
 
     def _without_known_records(self, file: DataFile) -> DataFile:
         """Replace a file by one without the records that the table already has."""
@@ -112,11 +126,11 @@ class BronzeWriter:
 
 
 class NewRecords(NamedTuple):
-    """Records of bronze that another table has not processed; `lag` messages come after them."""
+    """Records of bronze that another table has not processed; `more` if others come after them."""
 
     records: DataFrame
     slices: list[Slice]
-    lag: int
+    more: bool
 
 
 def new_records(
@@ -131,8 +145,7 @@ def new_records(
         return None
     records = bronze_table.read(spark, overlapping(files, slices)).where(in_slices(slices))
     ends = done | {each.stream: each.end for each in slices}
-    lag = sum(end - ends.get(stream, 0) for stream, end in until.items())
-    return NewRecords(records, slices, lag)
+    return NewRecords(records, slices, more=lag(ends, until) > 0)
 
 
 def bronze_offsets(table: Table) -> dict[Stream, int]:

@@ -25,12 +25,14 @@ from penstock.pipeline.tables import STAGING
 from penstock.spark.options import ReadOptions, read_options
 from penstock.spark.schema import RECORD
 from penstock.spark.stream import StreamReader
+from penstock.spark.stream_offsets import JsonOffsets, lag_between
 
 __all__ = [
     "INGEST_FORMAT",
     "TABLE_OPTION",
     "BatchIngest",
     "DailyParquetFiles",
+    "LogLag",
     "register_ingest",
 ]
 
@@ -185,19 +187,40 @@ class BatchIngest:
             for path in names.column(0).to_pylist()
         ]
 
-    def _small_batch(self, number: int) -> tuple[dict[str, int], dict[str, int]] | None:
+    def _small_batch(self, number: int) -> tuple[JsonOffsets, JsonOffsets] | None:
         """Return the start and end offsets of a small batch, None for a large one."""
         try:
             start, end = (_end_of(self._offset_log / str(each)) for each in (number - 1, number))
         except (OSError, IndexError, msgspec.DecodeError):  # the first batch has none before it
             return None
-        count = sum(last - start.get(partition, 0) for partition, last in end.items())
-        return (start, end) if count <= PIPELINE_SMALL_BATCH_ROWS_MAX else None
+        small = lag_between(start, end) <= PIPELINE_SMALL_BATCH_ROWS_MAX
+        return (start, end) if small else None
 
 
-def _end_of(batch: Path) -> dict[str, int]:
+class LogLag:
+    """Counts the messages of the log after the last completed batch of a stream."""
+
+    def __init__(self, options: Mapping[str, str], checkpoint: Path) -> None:
+        self._reader = StreamReader(read_options(options, streaming=True), RECORD)
+        self._checkpoint = checkpoint
+
+    def messages(self) -> int:
+        """Return the number of messages; raise an error of the source, or OSError."""
+        return lag_between(self._done(), self._reader.reportLatestOffset())
+
+    def _done(self) -> JsonOffsets:
+        """Return the end of the last completed batch, or the start of the stream."""
+        commits = self._checkpoint / "commits"
+        names = [each.name for each in commits.iterdir()] if commits.is_dir() else []
+        batches = [int(name) for name in names if name.isdigit()]
+        if not batches:
+            return self._reader.initialOffset()
+        return _end_of(self._checkpoint / "offsets" / str(max(batches)))
+
+
+def _end_of(batch: Path) -> JsonOffsets:
     """Return the end offsets of a batch from the checkpoint: line 3, after version and settings."""
-    return msgspec.json.decode(batch.read_bytes().splitlines()[2], type=dict[str, int])
+    return msgspec.json.decode(batch.read_bytes().splitlines()[2], type=JsonOffsets)
 
 
 _registered: Final[WeakSet[SparkSession]] = WeakSet()

@@ -31,7 +31,7 @@ def load(file: Path, *, environment: Mapping[str, str] | None = None) -> Pipelin
     _set_defaults(settings, os.environ if environment is None else environment)
     for key in _PATHS:
         if settings.get(key):
-            settings[key] = str(file.parent / settings[key])
+            settings[key] = str(file.parent / _local(key, settings[key], problems))
     config = build(PipelineConfig, settings)
     check(config, problems)
     problems.raise_found()
@@ -45,6 +45,15 @@ def _set_defaults(settings: dict[str, Any], environment: Mapping[str, str]) -> N
     if not settings.get("source.token"):
         settings["source.token"] = environment.get(TOKEN_VARIABLE, "")
     settings.setdefault("warehouse.folder", PipelineConfig().warehouse.folder)
+
+
+def _local(key: str, path: str, problems: Problems) -> str:
+    """Return a path; add a URL to `problems`, which would name a folder such as `s3:`."""
+    if "://" in path:
+        scheme = path.partition("://")[0]
+        problem = f"expected a path of this machine; {scheme}:// is not supported"
+        problems.add(key, problem)
+    return path
 
 
 def _without_removed_keys(values: Mapping[str, Any], problems: Problems) -> dict[str, Any]:

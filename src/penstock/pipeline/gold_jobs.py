@@ -2,17 +2,17 @@
 
 import datetime as dt
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from penstock.pipeline import gold
-from penstock.pipeline.bronze import new_records
+from penstock.pipeline.bronze import bronze_offsets, new_records, table_offsets
 from penstock.pipeline.config import GoldConfig
 from penstock.pipeline.data_files import DataFile
-from penstock.pipeline.offsets import Slice
+from penstock.pipeline.offsets import Slice, Stream, to_transactions
 from penstock.pipeline.progress import StageProgress
 from penstock.pipeline.tables import Table
 from penstock.pipeline.warehouse import Warehouse
@@ -60,10 +60,9 @@ class GoldJob(ABC):
         self._bronze = warehouse.bronze()
 
     def step(self, stage: StageProgress) -> bool:
-        """Process the next records; return False if there were none."""
+        """Process the next records; return whether there are more."""
         found = new_records(self._spark, self._bronze, self.table, rows_max=self._rows_max)
         if found is None:
-            stage.lag = 0
             return False
         records = found.records
         if self._excluded:
@@ -75,8 +74,11 @@ class GoldJob(ABC):
             stage.batch_rows = self._merge(new, found.slices, revision)
         finally:
             new.unpersist()
-        stage.lag = found.lag
-        return True
+        return found.more
+
+    def offsets(self, streams: Iterable[Stream]) -> dict[Stream, int]:
+        """See Job."""
+        return table_offsets(self.table, streams)
 
     def _merge(self, new: DataFrame, slices: Sequence[Slice], revision: int) -> int:
         transactions = {each.stream.name: each.end for each in slices} | {REVISION: revision}
@@ -180,7 +182,7 @@ class LatencyJob:
         self._spark = spark
 
     def step(self, stage: StageProgress) -> bool:
-        """Process changed exchanges; return False if there were none."""
+        """Process changed exchanges, if there are any."""
         if not self._pairs.exists() or not self._bronze.exists():
             return False
         self.table.exists()
@@ -188,6 +190,8 @@ class LatencyJob:
         last = self._pairs.log.transaction_version(REVISION) or 0
         if last <= done:
             return False
+        streams = bronze_offsets(self._bronze)
+        reflected = to_transactions(table_offsets(self._pairs, streams))
         pairs = self._pairs.read(self._spark)
         now = self._now()
         due = self._last_due()
@@ -206,13 +210,14 @@ class LatencyJob:
         self.table.evolve_schema(frame)
         old = [each for each in self.table.log.files() if each.day in set(map(str, days))]
         files = self.table.write(_unchanged_kept(self.table.read(self._spark, old), frame))
-        self.table.commit(
-            add=files,
-            remove=old,
-            transactions={_INPUT: last, REVISION: revision, _NOW: (now - _EPOCH) // _MICROSECOND},
-        )
+        numbers = {_INPUT: last, REVISION: revision, _NOW: (now - _EPOCH) // _MICROSECOND}
+        self.table.commit(add=files, remove=old, transactions=numbers | reflected)
         stage.batch_rows = sum(each.rows for each in files)
-        return True
+        return False
+
+    def offsets(self, streams: Iterable[Stream]) -> dict[Stream, int]:
+        """See Job."""
+        return table_offsets(self.table, streams)
 
     def _last_due(self) -> dt.datetime | None:
         """Return the time before which open requests counted as unanswered in the last step."""

@@ -26,8 +26,11 @@ __all__ = [
     "drop_before",
     "end_offsets",
     "in_slices",
+    "lag",
+    "least",
     "next_slices",
     "overlapping",
+    "to_transactions",
 ]
 
 LOG_ID_CHARACTERS: Final = 13
@@ -82,6 +85,23 @@ def _read_end_offsets(path: Path) -> dict[Stream, int]:
     table = table.set_column(0, "log", log)
     most = table.group_by(["log", "partition"]).aggregate([("offset", "max")])
     return {Stream(row["log"], row["partition"]): row["offset_max"] + 1 for row in most.to_pylist()}
+
+
+def to_transactions(offsets: Mapping[Stream, int], prefix: str = "") -> dict[str, int]:
+    """Return offsets as the app transactions of a commit, `prefix` + name of the stream."""
+    return {f"{prefix}{stream.name}": offset for stream, offset in offsets.items()}
+
+
+def lag(done: Mapping[Stream, int], until: Mapping[Stream, int]) -> int:
+    """Return the number of offsets from `done` up to `until`."""
+    return sum(max(0, end - done.get(stream, 0)) for stream, end in until.items())
+
+
+def least(offsets: Iterable[Mapping[Stream, int]]) -> dict[Stream, int]:
+    """Return the lowest offset of each stream; 0 for one that any of the mappings lacks."""
+    given = list(offsets)
+    streams = {stream for each in given for stream in each}
+    return {stream: min(each.get(stream, 0) for each in given) for stream in streams}
 
 
 def at_or_after(offsets: Mapping[Stream, int]) -> Column | None:

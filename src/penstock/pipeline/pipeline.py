@@ -18,11 +18,13 @@ from penstock.pipeline.bronze_ingest import (
     INGEST_FORMAT,
     TABLE_OPTION,
     BatchIngest,
+    LogLag,
     register_ingest,
 )
-from penstock.pipeline.config import PipelineConfig
+from penstock.pipeline.config import BUILT_IN_GOLD, PipelineConfig
 from penstock.pipeline.errors import JobFailed, reason_of
 from penstock.pipeline.gold_jobs import ExchangesJob, LatencyJob, SessionsJob, TrafficJob
+from penstock.pipeline.offsets import Stream, lag
 from penstock.pipeline.progress import Progress
 from penstock.pipeline.publication import AfterPublishing, Job, PublishJob, TableJob
 from penstock.pipeline.silver_job import SilverJob
@@ -35,6 +37,7 @@ __all__ = ["Pipeline"]
 BRONZE: Final = "bronze"
 _POLL_SECONDS: Final = 0.2
 _STOP_POLL_SECONDS: Final = 0.002
+_LOG_LAG_SECONDS: Final = 1.0
 
 _log = structlog.get_logger("penstock.pipeline")
 
@@ -59,6 +62,8 @@ class Pipeline:
             for schema in config.silver
         ]
         self._gold: list[Job] = _gold_jobs(spark, warehouse, config)
+        self._offsets: dict[str, dict[Stream, int]] = {}
+        """The next offset of each stream that a table does not reflect, by the job's name."""
 
     # --- Running
 
@@ -71,11 +76,15 @@ class Pipeline:
         _end(query)
         error = query.exception()
         if error is not None:
-            raise JobFailed(BRONZE, reason_of(error)) from error
+            raise JobFailed(BRONZE, self._bronze_reason(error)) from error
+        self._measure_log_lag()
         for job in (*self._silver, *self._gold):
             self._catch_up(job)
+            self._show_lag()
             shown(self.progress)
         self.maintain()
+        self._measure_log_lag()
+        self._show_lag()
         self._warehouse.write_status(self.progress.status())
         for name, stage in self.progress.values().items():
             if stage.error:
@@ -94,9 +103,11 @@ class Pipeline:
         threads.append(threading.Thread(target=self._maintain_loop, name="maintain", daemon=True))
         for thread in threads:
             thread.start()
+        # Not joined: while the broker does not answer, it waits for an answer.
+        threading.Thread(target=self._log_lag_loop, name="lag", daemon=True).start()
         try:
             while not self._stop.wait(_POLL_SECONDS) and query.isActive:
-                self.progress.stage(BRONZE).lag = _lag(query)
+                self._show_lag()
                 shown(self.progress)
                 self._warehouse.write_status(self.progress.status())
         finally:
@@ -107,7 +118,7 @@ class Pipeline:
             self._warehouse.write_status(self.progress.status())
         error = query.exception()
         if error is not None:
-            raise JobFailed(BRONZE, reason_of(error)) from error
+            raise JobFailed(BRONZE, self._bronze_reason(error)) from error
 
     def stop(self) -> None:
         """End `run`; any thread may call this."""
@@ -116,7 +127,7 @@ class Pipeline:
     # --- Bronze
 
     def start_bronze(self, *, once: bool) -> StreamingQuery:
-        """Start the stream into bronze."""
+        """Start the stream into bronze; show all tables as they are now."""
         source = self._config.source
         folder = self._warehouse.bronze().folder
         checkpoint = self._warehouse.checkpoint(BRONZE)
@@ -128,6 +139,8 @@ class Pipeline:
             "failOnDataLoss": str(source.fail_on_data_loss).lower(),
         }
         ingest = BatchIngest(options, folder, Path(checkpoint))
+        self._log_lag = LogLag(options, Path(checkpoint))
+        self._start_progress()
         if source.group:
             options["group"] = source.group
 
@@ -150,12 +163,24 @@ class Pipeline:
             processingTime=f"{self._config.bronze.trigger_ms} milliseconds"
         ).start()
 
+    def _bronze_reason(self, error: Exception) -> str:
+        """Return the reason of a failed stream; the options of Spark by the pipeline's names."""
+        reason = reason_of(error)
+        if "failOnDataLoss" not in reason:
+            return reason
+        checkpoint = self._warehouse.checkpoint(BRONZE)
+        return (
+            f"{reason}; the checkpoint is the folder {checkpoint}, which you may delete, "
+            f"and failOnDataLoss is source.fail_on_data_loss"
+        )
+
     # --- Silver and gold
 
     def _step(self, job: Job) -> bool:
         with self.progress.step(job.name) as stage:
             try:
                 more = job.step(stage)
+                self._offsets[job.name] = job.offsets(tuple(self._bronze.offsets))
             except Exception as error:  # noqa: BLE001  (other tables continue)
                 if self._stop.is_set():
                     return False
@@ -171,9 +196,51 @@ class Pipeline:
             pass
 
     def _loop(self, jobs: Sequence[Job], seconds: float) -> None:
-        while not self._stop.wait(seconds):
-            for job in jobs:
-                self._catch_up(job)
+        """Let the jobs take turns, one step each; every job has a turn once in `seconds`.
+
+        In between, jobs that have more to do take further turns. A job that failed waits.
+        """
+        while not self._stop.is_set():
+            due = time.monotonic() + seconds
+            waiting = list(jobs)
+            while waiting and not self._stop.is_set():
+                waiting = [job for job in waiting if not self._stop.is_set() and self._step(job)]
+                if time.monotonic() >= due:
+                    break
+            self._stop.wait(max(0.0, due - time.monotonic()))
+
+    # --- Lag
+
+    def _start_progress(self) -> None:
+        """Show all stages with their lag before their first step."""
+        self.progress.stage(BRONZE)
+        for job in (*self._silver, *self._gold):
+            self.progress.stage(job.name)
+            self._offsets[job.name] = job.offsets(tuple(self._bronze.offsets))
+        self._measure_log_lag()
+        self._show_lag()
+
+    def _measure_log_lag(self) -> None:
+        """Count the messages of the log that bronze lacks; keep the last count if that fails."""
+        try:
+            self.progress.stage(BRONZE).lag = self._log_lag.messages()
+        except (OSError, PenstockError, msgspec.DecodeError, IndexError) as error:
+            _log.debug("lag not known", error=str(error))
+
+    def _log_lag_loop(self) -> None:
+        while not self._stop.wait(_LOG_LAG_SECONDS):
+            self._measure_log_lag()
+
+    def _show_lag(self) -> None:
+        """Set the lag of each table: messages of the log that it does not reflect yet.
+
+        A table that does not exist yet lacks all of them.
+        """
+        not_in_bronze = self.progress.stage(BRONZE).lag
+        until, rows = dict(self._bronze.offsets), self._bronze.rows
+        for name, offsets in dict(self._offsets).items():
+            behind = min(lag(offsets, until), rows)  # retention leaves offsets without a message
+            self.progress.stage(name).lag = not_in_bronze + behind
 
     # --- Maintenance
 
@@ -218,9 +285,16 @@ def _gold_jobs(spark: SparkSession, warehouse: Warehouse, config: PipelineConfig
         for kind in (TrafficJob, ExchangesJob, SessionsJob)
     ]
     jobs: list[TableJob] = [*tables, LatencyJob(spark, warehouse, config.gold)]
-    jobs += sql_jobs(spark, warehouse, config.gold.sql)
+    planned = frozenset({BRONZE, *BUILT_IN_GOLD, *(each.name for each in config.silver)})
+    jobs += sql_jobs(spark, warehouse, config.gold.sql, planned=planned)
     publications = [
-        PublishJob(spark, warehouse.gold(each.table), each.topic, config.source)
+        PublishJob(
+            spark,
+            warehouse.gold(each.table),
+            each.topic,
+            config.source,
+            bronze=warehouse.bronze(),
+        )
         for each in config.publish
     ]
     updates = [
@@ -228,19 +302,6 @@ def _gold_jobs(spark: SparkSession, warehouse: Warehouse, config: PipelineConfig
         for job in jobs
     ]
     return [*publications, *updates, *publications]
-
-
-def _lag(query: StreamingQuery) -> int:
-    """Return the number of messages in the log after the last batch."""
-    progress = query.lastProgress
-    if progress is None or not progress["sources"]:
-        return 0
-    offsets = [progress["sources"][0].get(name) for name in ("latestOffset", "endOffset")]
-    found = [msgspec.json.decode(each) if isinstance(each, str) else each for each in offsets]
-    if not all(isinstance(each, dict) for each in found):
-        return 0
-    latest, end = (sum(each.values()) for each in found)
-    return max(0, int(latest) - int(end))
 
 
 def _end(query: StreamingQuery) -> None:

@@ -12,7 +12,10 @@ __all__ = ["Progress", "StageProgress"]
 
 
 class StageProgress(Struct):
-    """Counters of a stage. `lag` is in messages of its input; `batch_…` is of its last step."""
+    """Counters of a stage; `batch_…` is of its last step.
+
+    `lag` is the number of messages in the log that the table does not reflect yet.
+    """
 
     rows: int = 0
     batches: int = 0

@@ -1,13 +1,15 @@
 """Publication of gold tables to topics, where clients of every protocol receive the rows."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from penstock.pipeline.bronze import bronze_offsets, table_offsets
 from penstock.pipeline.config import SourceConfig
 from penstock.pipeline.gold_jobs import REVISION
+from penstock.pipeline.offsets import Stream, to_transactions
 from penstock.pipeline.progress import StageProgress
 from penstock.pipeline.tables import Table
 
@@ -31,7 +33,13 @@ class PublishJob:
     """
 
     def __init__(
-        self, spark: SparkSession, table: Table, topic: str, source: "SourceConfig"
+        self,
+        spark: SparkSession,
+        table: Table,
+        topic: str,
+        source: "SourceConfig",
+        *,
+        bronze: Table,
     ) -> None:
         self.name = f"publish.{table.name}"
         self.table_name = table.name
@@ -41,9 +49,10 @@ class PublishJob:
         self._table = table
         self._topic = topic
         self._source = source
+        self._bronze = bronze
 
     def step(self, stage: StageProgress) -> bool:
-        """Publish changed rows; return False if there were none."""
+        """Publish changed rows, if there are any."""
         if not self._table.exists():
             self.settled = True
             return False
@@ -53,6 +62,9 @@ class PublishJob:
             self.settled = True
             return False
         self.settled = False
+        streams = bronze_offsets(self._bronze)
+        offsets = table_offsets(self._table, streams)
+        reflected = to_transactions(offsets, f"{_PUBLISHED}:")
         rows = self._table.read(self._spark).where(f.col(REVISION) > done)
         options = {
             **self._source.options,
@@ -63,10 +75,14 @@ class PublishJob:
         to_messages(rows, self._topic).write.format("penstock").options(**options).mode(
             "append"
         ).save()
-        self._table.commit(transactions={_PUBLISHED: revision})
+        self._table.commit(transactions={_PUBLISHED: revision} | reflected)
         self.settled = True
         stage.batch_rows = 1
-        return True
+        return False
+
+    def offsets(self, streams: Iterable[Stream]) -> dict[Stream, int]:
+        """See Job."""
+        return table_offsets(self._table, streams, f"{_PUBLISHED}:")
 
 
 def _set_active_session(spark: SparkSession) -> None:
@@ -84,7 +100,11 @@ class Job(Protocol):
     name: str
 
     def step(self, stage: StageProgress) -> bool:
-        """Do the next step; return False if there was nothing to do."""
+        """Do the next step, of bounded size; return whether there is more to do."""
+        ...
+
+    def offsets(self, streams: Iterable[Stream]) -> dict[Stream, int]:
+        """Return the next offset of each stream that the result does not reflect."""
         ...
 
 
@@ -107,5 +127,9 @@ class AfterPublishing:
         self._publications = publications
 
     def step(self, stage: StageProgress) -> bool:
-        """Do the next step; return False while a publication is not settled."""
+        """Do the next step; do nothing while a publication is not settled."""
         return all(each.settled for each in self._publications) and self._job.step(stage)
+
+    def offsets(self, streams: Iterable[Stream]) -> dict[Stream, int]:
+        """See Job."""
+        return self._job.offsets(streams)

@@ -116,7 +116,15 @@ def _json(records: DataFrame, schema: SilverConfig) -> DataFrame:
     found = records.withColumn("whole", f.try_parse_json(framed))
     ends = f.try_variant_get("whole", "$[1]", "string").eqNullSafe(f.lit(_END))
     wrong = ~ends | ~f.ltrim("text", f.lit(_JSON_SPACE)).startswith("{")
-    problem = f.coalesce("problem", f.when(wrong, f.lit("no JSON object")))
+    # A variant has no object with equal keys. Spark's other parser takes them.
+    twice = wrong & f.get_json_object(framed, "$[1]").eqNullSafe(f.lit(_END))
+    twice &= f.ltrim("text", f.lit(_JSON_SPACE)).startswith("{")
+    problems = [
+        f.col("problem"),
+        f.when(twice, f.lit("a key appears twice in one JSON object")),
+        f.when(wrong, f.lit("no JSON object")),
+        *(_no_array(field) for field in schema.field if field.array),
+    ]
     parts = f.struct(
         *(
             f.try_variant_get(
@@ -125,7 +133,17 @@ def _json(records: DataFrame, schema: SilverConfig) -> DataFrame:
             for field in schema.field
         )
     )
-    return found.withColumn("problem", problem).withColumn("parts", parts).drop("whole")
+    found = found.withColumn("problem", f.coalesce(*problems))
+    return found.withColumn("parts", parts).drop("whole")
+
+
+def _no_array(field: FieldConfig) -> Column:
+    """Return the problem of a value that is no array, where an array is declared."""
+    text = f.try_variant_get("whole", _path(field), "string")
+    array = f.try_variant_get("whole", _path(field), "array<string>")
+    shown = f.substring(text, 1, PIPELINE_ERROR_CHARACTERS_MAX)
+    message = f.concat(f.lit(f"{field.name} is no array: "), shown)
+    return f.when(text.isNotNull() & array.isNull(), message)
 
 
 def _path(field: FieldConfig) -> str:
@@ -203,7 +221,37 @@ def _scalar(text: Column, field: FieldConfig) -> Column:
         case "timestamp" | "date":
             moments = [_moment(text, each) for each in field.formats or ("iso",)]
             return f.coalesce(*moments).cast(field.type)
+        case "float" | "double":
+            return _finite(text, text.try_cast(field.type))
+    if field.type.startswith("decimal"):
+        return _exact(text, field.type)
     return text.try_cast("bigint" if field.type == "long" else field.type)
+
+
+def _finite(text: Column, number: Column) -> Column:
+    """Return a number, null if it is infinite only because the text is out of range."""
+    infinite = f.abs(number) == f.lit(float("inf"))
+    return f.when(infinite & ~text.rlike("(?i)inf"), f.lit(None)).otherwise(number)
+
+
+_NUMBER: Final = r"^\s*[+-]?(\d*)\.?(\d*)(?:[eE]([+-]?\d{1,9}))?\s*$"
+
+
+def _exact(text: Column, kind: str) -> Column:
+    """Return a decimal number, null if the type has too few digits after the point.
+
+    A cast would round. 1200e-3 is 1.2: the digits after the point are those of the text, less the
+    exponent and the zeros at the end.
+    """
+    scale = int(kind.rstrip(")").partition(",")[2])
+    whole, fraction, power = (f.regexp_extract(text, _NUMBER, group) for group in (1, 2, 3))
+    digits = f.concat(whole, fraction)
+    kept = f.rtrim(digits, f.lit("0"))
+    zeros = f.length(digits) - f.length(kept)
+    exponent = f.coalesce(power.try_cast("int"), f.lit(0))
+    needed = f.length(fraction) - exponent - zeros
+    number = text.try_cast(kind)
+    return f.when((kept == "") | (needed <= scale), number)
 
 
 def _moment(text: Column, how: str) -> Column:

@@ -1,6 +1,7 @@
 """Job that updates a silver table: decodes new bronze records, each once."""
 
 import datetime as dt
+from collections.abc import Iterable
 from typing import Final
 
 from pyspark.sql import DataFrame, Observation, SparkSession
@@ -8,7 +9,7 @@ from pyspark.sql import functions as f
 
 from penstock.pipeline.bronze import new_records, table_offsets
 from penstock.pipeline.config import SilverConfig
-from penstock.pipeline.offsets import Slice, at_or_after, overlapping
+from penstock.pipeline.offsets import Slice, Stream, at_or_after, overlapping
 from penstock.pipeline.progress import StageProgress
 from penstock.pipeline.silver import (
     ERROR,
@@ -49,14 +50,16 @@ class SilverJob:
         self._schema_evolved = False
 
     def step(self, stage: StageProgress) -> bool:
-        """Process the next records; return False if there were none."""
+        """Process the next records; return whether there are more."""
         found = new_records(self._spark, self._bronze, self._table, rows_max=self._rows_max)
         if found is None:
-            stage.lag = 0
             return False
         stage.batch_rows = self._update(found.records, found.slices, stage)
-        stage.lag = found.lag
-        return True
+        return found.more
+
+    def offsets(self, streams: Iterable[Stream]) -> dict[Stream, int]:
+        """See Job."""
+        return table_offsets(self._table, streams)
 
     def _update(self, records: DataFrame, slices: list[Slice], stage: StageProgress) -> int:
         decoded = silver(records, self.schema)

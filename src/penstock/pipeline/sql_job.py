@@ -2,6 +2,7 @@
 
 import re
 import zlib
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -10,10 +11,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from penstock.errors import ConfigError
+from penstock.pipeline.bronze import bronze_offsets, table_offsets
 from penstock.pipeline.config import BUILT_IN_GOLD, NAME_PATTERN
 from penstock.pipeline.errors import QueryFailed
 from penstock.pipeline.gold_jobs import REVISION
+from penstock.pipeline.offsets import Stream, least, to_transactions
 from penstock.pipeline.progress import StageProgress
+from penstock.pipeline.tables import Table
 from penstock.pipeline.warehouse import Warehouse
 
 __all__ = ["SqlJob", "sql_jobs"]
@@ -23,8 +27,13 @@ _QUERY: Final = "query"
 _SHOWN_LINES: Final = 1
 
 
-def sql_jobs(spark: SparkSession, warehouse: Warehouse, folder: str) -> list["SqlJob"]:
-    """Return a job for each `NAME.sql` in a folder, sorted by name; raise ConfigError."""
+def sql_jobs(
+    spark: SparkSession, warehouse: Warehouse, folder: str, *, planned: frozenset[str]
+) -> list["SqlJob"]:
+    """Return a job for each `NAME.sql` in a folder, sorted by name; raise ConfigError.
+
+    `planned` are the other tables of the pipeline, whether they exist yet or not.
+    """
     if not folder:
         return []
     files = Path(folder)
@@ -36,59 +45,92 @@ def sql_jobs(spark: SparkSession, warehouse: Warehouse, folder: str) -> list["Sq
             problem = f"{file.name}: expected a-z, 0-9 and _ in the name, and no built-in table"
             raise ConfigError("pipeline.toml", "gold.sql", problem)
         later = {other.stem for other in sorted(files.glob("*.sql")) if other >= file}
-        jobs.append(SqlJob(spark, warehouse, file, later=frozenset(later)))
+        stems = frozenset(other.stem for other in files.glob("*.sql"))
+        others = (planned | stems) - later
+        jobs.append(SqlJob(spark, warehouse, file, later=frozenset(later), planned=others))
     return jobs
 
 
 class SqlJob:
     """Recomputes a table when its query or a table in the query has changed.
 
-    The query may use all tables except its own and those of the files after it, `later`.
+    The query may use all tables except its own and those of the files after it, `later`. It waits
+    for tables in it that are `planned` and do not exist yet.
     """
 
     def __init__(
-        self, spark: SparkSession, warehouse: Warehouse, file: Path, *, later: frozenset[str]
+        self,
+        spark: SparkSession,
+        warehouse: Warehouse,
+        file: Path,
+        *,
+        later: frozenset[str],
+        planned: frozenset[str],
     ) -> None:
         self.name = f"gold.{file.stem}"
         self.table = warehouse.gold(file.stem, by_day=False)
         self._file = file
         self._later = later
+        self._planned = planned
         self._spark = spark
         self._warehouse = warehouse
+        self._reflected: dict[Stream, int] = {}
 
     def step(self, stage: StageProgress) -> bool:
-        """Recompute the table if its input changed; return False if it did not."""
+        """Recompute the table if its input changed."""
         text = self._file.read_text(encoding="utf-8").strip().rstrip(";")
         tables = {
             name: table
             for name, table in self._warehouse.tables().items()
             if name not in self._later and re.search(rf"\b{name}\b", text)
         }
+        if any(re.search(rf"\b{name}\b", text) for name in self._planned - tables.keys()):
+            return False
         version = sum(table.log.refresh() for table in tables.values())
         self.table.exists()
         query = zlib.crc32(text.encode())
         log = self.table.log
+        reflected = self._input_offsets(tables)
         if log.transaction_version(_INPUT) == version and log.transaction_version(_QUERY) == query:
+            self._reflected = reflected
             return False
-        for name, table in tables.items():
-            table.read(self._spark).createOrReplaceTempView(name)
-        frame = self._query(text)
+        frame = self._query(text, tables)
         revision = 1 + (log.transaction_version(REVISION) or 0)
         frame = frame.withColumn(REVISION, f.lit(revision).cast("long"))
         self.table.evolve_schema(frame)
         files = self.table.write(frame)
         old = list(self.table.log.files())
         transactions = {_INPUT: version, _QUERY: query, REVISION: revision}
+        transactions |= to_transactions(reflected)
         self.table.commit(add=files, remove=old, transactions=transactions)
+        self._reflected = reflected
         stage.batch_rows = sum(each.rows for each in files)
-        return True
+        return False
 
-    def _query(self, text: str) -> DataFrame:
+    def offsets(self, streams: Iterable[Stream]) -> dict[Stream, int]:
+        """See Job."""
+        return self._reflected or table_offsets(self.table, streams)
+
+    def _input_offsets(self, tables: Mapping[str, Table]) -> dict[Stream, int]:
+        """Return the offsets that all tables of the query reflect.
+
+        `dead_letters` is current whenever the silver tables are, and has no offsets of its own.
+        """
+        streams = bronze_offsets(self._warehouse.bronze())
+        inputs = [table for name, table in tables.items() if name != "dead_letters"]
+        return least(table_offsets(table, streams) for table in inputs) if inputs else streams
+
+    def _query(self, text: str, tables: Mapping[str, Table]) -> DataFrame:
+        for name, table in tables.items():
+            table.read(self._spark).createOrReplaceTempView(name)
         try:
             frame = self._spark.sql(text)
         except (AnalysisException, ParseException) as error:
             reason = " ".join(str(error).splitlines()[:_SHOWN_LINES])
             raise QueryFailed(str(self._file), reason) from None
+        finally:  # the plan keeps the resolved views
+            for name in tables:
+                self._spark.catalog.dropTempView(name)
         names = [name.lower() for name in frame.columns]
         for name in names:
             if names.count(name) > 1:

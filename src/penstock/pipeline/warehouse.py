@@ -37,6 +37,8 @@ class Warehouse:
 
     def __enter__(self) -> Self:
         """Lock the folder and recover its tables; raise WarehouseInUse or CannotKeep."""
+        if "://" in self.config.folder:
+            raise CannotKeep(self.config.folder, "expected a folder of this machine, not a URL")
         with self._errors():
             self.folder.mkdir(parents=True, exist_ok=True)
             lock = self.folder / "_lock"

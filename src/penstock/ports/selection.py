@@ -43,7 +43,7 @@ class Selection:
 
     If any of `topics`, `patterns` (wildcards) and `expression` (a regular expression) is given, a
     topic must be among `topics`, or match one of `patterns` or the whole `expression`. It must also
-    be among `names` and pass all `tests`. The pattern `#` selects all messages, also those without
+    pass all `tests`. The pattern `#` selects all messages, also those without
     a topic. Times are microseconds since the epoch: from `since_us`, before `until_us`.
 
     The first use raises InvalidPattern, or ValueError for an expression that RE2 does not take.
@@ -52,7 +52,6 @@ class Selection:
     topics: frozenset[str] | None = None
     patterns: tuple[str, ...] | None = None
     expression: str | None = None
-    names: frozenset[str] | None = None
     tests: tuple[TopicTest, ...] = ()
     protocols: frozenset[str] | None = None
     kinds: frozenset[str] | None = None
@@ -62,7 +61,7 @@ class Selection:
     @property
     def by_topic(self) -> bool:
         """Whether the selection restricts topics."""
-        return bool(self.tests) or self.names is not None or self._subscribes
+        return bool(self.tests) or self._subscribes
 
     @property
     def _subscribes(self) -> bool:
@@ -115,8 +114,6 @@ class Selection:
         return [verdicts[name] for name in names]
 
     def _judge(self, name: str, matching: Collection[str]) -> bool:
-        if self.names is not None and name not in self.names:
-            return False
         if not all(test(name) for test in self.tests):
             return False
         if not self._subscribes:

@@ -5,7 +5,7 @@ and a broker would close the connection, one error covers the rest of the file.
 """
 
 import enum
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any, Final, NamedTuple
 
@@ -32,7 +32,17 @@ from penstock.storage.schema import RECORD_COLUMNS
 from penstock.wire.decoder import Rejected
 from penstock.wire.detect import Detected, conclude
 
-__all__ = ["AUTO", "DECODED_SCHEMA", "CannotReadCapture", "Capture", "Fault", "decode_capture"]
+__all__ = [
+    "AUTO",
+    "DECODED_SCHEMA",
+    "CannotReadCapture",
+    "Capture",
+    "DecodedRows",
+    "Fault",
+    "capture_pieces",
+    "decode_capture",
+    "decode_pieces",
+]
 
 AUTO: Final = "auto"
 """The protocol is detected from the client's first bytes."""
@@ -61,6 +71,7 @@ class Fault(enum.StrEnum):
 
     CAPTURE_NAME = "capture-name"
     CUT_SHORT = "cut-short"
+    PACKET_FILE = "packet-file"
 
 
 class CannotReadCapture(OperatorError):
@@ -105,7 +116,7 @@ def decode_capture(capture: Capture, context: CaptureContext) -> Iterator[pa.Rec
 
     Raise CannotReadCapture. The content of a file never raises an error.
     """
-    rows = _Rows(capture, context)
+    rows = DecodedRows(capture, context)
     if capture.protocol is None or capture.direction is None:
         text = f"{PurePosixPath(capture.file).name} is not named connection.protocol.direction.bin"
         rows.error(0, capture.length, Fault.CAPTURE_NAME, text)
@@ -127,14 +138,16 @@ def decode_capture(capture: Capture, context: CaptureContext) -> Iterator[pa.Rec
     side = CapturedSide(detected.order, context, capture.from_client, own)
     role = new_role(detected.protocol, side)
     rows.protocol = detected.protocol
-    yield from _decode(capture, role, rows)
+    yield from decode_pieces(capture_pieces(capture.file, capture.length), capture, role, rows)
 
 
-def _decode(capture: Capture, role: Role, rows: "_Rows") -> Iterator[pa.RecordBatch]:
-    """Yield the rows that a role decodes from a file, without loading it whole."""
+def decode_pieces(
+    pieces: Iterable[bytes], capture: Capture, role: Role, rows: "DecodedRows"
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows that a role decodes from consecutive bytes; `capture` has their length."""
     base = 0  # position of the current bytes in the file
     rest = b""
-    for piece in _pieces(capture.file, capture.length):
+    for piece in pieces:
         data = memoryview(rest + piece if rest else piece)
         position = 0
         while position < len(data):
@@ -182,7 +195,7 @@ def _decode(capture: Capture, role: Role, rows: "_Rows") -> Iterator[pa.RecordBa
 # --- Rows -------------------------------------------------------------------------------------
 
 
-class _Rows:
+class DecodedRows:
     """Collects records and errors of one file and builds Arrow batches."""
 
     def __init__(self, capture: Capture, context: CaptureContext) -> None:
@@ -196,6 +209,7 @@ class _Rows:
 
     @property
     def full(self) -> bool:
+        """Whether there are so many errors that they must be flushed."""
         return len(self._errors) >= CAPTURE_ERRORS_MAX
 
     def add_batch(self, role: Role) -> Iterator[pa.RecordBatch]:
@@ -313,10 +327,10 @@ def _of_client(capture: Capture, own: bytes) -> bytes:
 
 
 def _first_bytes(path: str, length: int) -> bytes:
-    return b"".join(_pieces(path, min(length, DETECT_BYTES_MAX)))
+    return b"".join(capture_pieces(path, min(length, DETECT_BYTES_MAX)))
 
 
-def _pieces(path: str, length: int) -> Iterator[bytes]:
+def capture_pieces(path: str, length: int) -> Iterator[bytes]:
     """Yield the first `length` bytes of a file, piece by piece; raise CannotReadCapture."""
     try:
         file_system, name = _located(path)

@@ -8,6 +8,8 @@ The connection is any text. The protocol is a protocol's label or `auto`: then i
 the client's first bytes, also for the broker's file beside it. The direction is `c2s` for bytes of
 the client and `s2c` for bytes of the broker. A file begins with the first byte of its connection.
 One task decodes it, without loading it whole.
+
+A file `*.pcap` or `*.pcapng` has the packets of any number of connections; see capture_packets.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -24,6 +26,7 @@ from penstock.ports.selection import Selection
 from penstock.protocols import PROTOCOLS
 from penstock.spark.arrow_batches import to_spark_batches
 from penstock.spark.capture_files import AUTO, DECODED_SCHEMA, Capture, decode_capture
+from penstock.spark.capture_packets import PACKET_SUFFIXES, decode_packet_file
 from penstock.spark.capture_roles import CaptureContext
 from penstock.spark.errors import InvalidOption
 from penstock.spark.schema import RECORD
@@ -52,12 +55,13 @@ _NAME: Final = rf"([^/]+)\.({_PROTOCOLS})\.(c2s|s2c)\.bin$"
 def read_captures(spark: SparkSession, folder: str) -> DataFrame:
     """List the captures below a folder: file, connection, protocol, direction, length, modified.
 
-    Only `*.bin` files are listed, and none is read. Protocol and direction are null if the file
-    name does not contain them; `decode_captures` returns an error row for such a file.
+    Only `*.bin`, `*.pcap` and `*.pcapng` files are listed, and none is read. Protocol and direction
+    are null if the file name does not contain them; for a `*.bin` file, `decode_captures` then
+    returns an error row.
     """
     files = (
         spark.read.format("binaryFile")
-        .option("pathGlobFilter", "*.bin")
+        .option("pathGlobFilter", "{*.bin,*.pcap,*.pcapng}")
         .option("recursiveFileLookup", "true")
         .load(folder)
     )
@@ -126,6 +130,12 @@ def _decode(
         rows
         for batch in batches
         for row in batch.to_pylist()
-        for rows in decode_capture(Capture(**row), context)
+        for rows in _decode_file(Capture(**row), context)
     )
     return to_spark_batches(decoded, DECODED_SCHEMA, Selection())
+
+
+def _decode_file(capture: Capture, context: CaptureContext) -> Iterator[pa.RecordBatch]:
+    if capture.file.endswith(PACKET_SUFFIXES):
+        return decode_packet_file(capture, context)
+    return decode_capture(capture, context)

@@ -6,7 +6,7 @@ from pyspark.sql.types import StructType
 
 from penstock.spark.errors import InvalidOption
 from penstock.spark.options import read_options, write_options
-from penstock.spark.reader import BatchReader, FilteringReader
+from penstock.spark.reader import BatchReader
 from penstock.spark.schema import RECORD, record
 from penstock.spark.stream import StreamReader
 from penstock.spark.writer import BatchWriter, StreamWriter
@@ -31,8 +31,7 @@ class PenstockDataSource(DataSource):
 
     def reader(self, schema: StructType) -> BatchReader:
         """Return the batch reader; raise InvalidOption or InvalidSchema."""
-        options = read_options(self.options, streaming=False)
-        return (FilteringReader if options.filter_pushdown else BatchReader)(options, schema)
+        return BatchReader(read_options(self.options, streaming=False), schema)
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
         """Return the stream reader; raise InvalidOption or InvalidSchema."""

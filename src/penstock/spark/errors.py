@@ -1,8 +1,14 @@
 """Errors of the data source, for the author of a Spark job."""
 
-from penstock.errors import CallerError, ErrorCode, OffsetBelowHorizon, OffsetPastEnd
+from penstock.errors import (
+    CallerError,
+    ErrorCode,
+    LogReplaced,
+    OffsetBelowHorizon,
+    OffsetPastEnd,
+)
 
-__all__ = ["InvalidOption", "InvalidSchema", "LogWentBack", "RangeLost"]
+__all__ = ["InvalidOption", "InvalidSchema", "LogWentBack", "OtherLog", "RangeLost"]
 
 
 class InvalidOption(CallerError):
@@ -48,4 +54,18 @@ class LogWentBack(OffsetPastEnd):
         " or set failOnDataLoss to false to wait until the log reaches the offset"
     )
 
+    where: str
+
+
+class OtherLog(LogReplaced):
+    """A query stands in one log and finds another in its place, and failOnDataLoss is true."""
+
+    template = (
+        "the query stands at offset {offset} of log {expected}, and {where} is now log {found}: "
+        "its data was replaced, and messages that the query had not read are lost to it; "
+        "to read log {found} from its beginning, start with a new checkpoint, "
+        "or set failOnDataLoss to false"
+    )
+
+    offset: int
     where: str

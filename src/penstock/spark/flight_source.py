@@ -1,18 +1,24 @@
 """A log that a broker serves by Arrow Flight; no shared folder is needed."""
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from penstock.errors import LogDamaged, OffsetBelowHorizon
+from penstock.errors import LogDamaged, LogReplaced, OffsetBelowHorizon
 from penstock.flight.protocol import ReadRange, Splits
-from penstock.limits import SPARK_TASK_OFFSETS_MIN
-from penstock.ports import Bounds
+from penstock.limits import SPARK_TASK_OFFSETS, SPARK_TASK_OFFSETS_MIN
 from penstock.ports.selection import Selection
-from penstock.spark.errors import RangeLost
-from penstock.spark.log_source import Losses, Range, ReadRequest, Task, lost_while_reading
+from penstock.spark.errors import OtherLog, RangeLost
+from penstock.spark.log_source import (
+    LogBounds,
+    Losses,
+    Range,
+    ReadRequest,
+    Task,
+    lost_while_reading,
+)
 from penstock.spark.options import Broker
+from penstock.spark.parallelism import TaskLimit, task_count
 from penstock.spark.retrying_client import RetryingClient
 
 __all__ = ["FlightSource", "FlightTask"]
@@ -55,6 +61,12 @@ class FlightTask(Task):
                         raise RangeLost(start, until, where) from error
                     lost_while_reading(error, self.broker.endpoint, until - start)
                     start = until
+                except LogReplaced as error:
+                    where = f"partition {self.span.partition}, {self.broker.endpoint}"
+                    if request.fail_on_data_loss:
+                        raise OtherLog(error.expected, error.found, start, where) from error
+                    lost_while_reading(error, self.broker.endpoint, end - start)
+                    start = end
                 except LogDamaged as error:
                     until = min(max(error.resumes_at, error.offset + 1), end)
                     if until <= start:
@@ -84,17 +96,14 @@ def _ticket(span: Range, request: ReadRequest) -> ReadRange:
         since_us=selection.since_us,
         until_us=selection.until_us,
         columns=columns,
+        log=span.log,
     )
 
 
 def _subscription(
     selection: Selection,
 ) -> tuple[list[str] | None, list[str] | None, str | None]:
-    """Return topics, patterns and expression of a request; the task filters the rest itself."""
-    if selection.names is not None:
-        names = sorted(selection.names)
-        hits = selection.wanted_names(names)
-        return [name for name, hit in zip(names, hits, strict=True) if hit], None, None
+    """Return topics, patterns and expression of a request."""
     return (
         None if selection.topics is None else sorted(selection.topics),
         None if selection.patterns is None else list(selection.patterns),
@@ -109,12 +118,12 @@ class FlightSource:
         self.name = broker.endpoint
         self._broker = broker
         self._client: RetryingClient = broker.client(expected=False)
-        self._known: dict[int, Bounds] = {}
+        self._known: dict[int, LogBounds] = {}
 
-    def bounds(self) -> dict[int, Bounds]:
+    def bounds(self) -> dict[int, LogBounds]:
         """See LogSource."""
         self._known = {
-            partition: Bounds(each.horizon, each.end)
+            partition: LogBounds(each.horizon, each.end, each.log)
             for partition, each in self._client.bounds().items()
         }
         return self._known
@@ -124,11 +133,9 @@ class FlightSource:
         return self._client.offset_at(timestamp_us, partition=partition)
 
     def tasks(
-        self, ranges: Sequence[Range], request: ReadRequest, *, count: int | None, losses: Losses
+        self, ranges: Sequence[Range], request: ReadRequest, *, limit: TaskLimit, losses: Losses
     ) -> list[Task]:
         """See LogSource: the broker cuts between groups."""
-        if request.selection.names is not None and not _subscription(request.selection)[0]:
-            return []
         left = []
         for span in ranges:
             known = self._known.get(span.partition)
@@ -136,8 +143,9 @@ class FlightSource:
         total = sum(span.end - span.start for span in left)
         if not total:
             return []
-        if count is None:
-            count = min(os.cpu_count() or 1, 1 + total // SPARK_TASK_OFFSETS_MIN)
+        count = limit.tasks or task_count(
+            total, cores=limit.cores, size_min=SPARK_TASK_OFFSETS_MIN, size_usual=SPARK_TASK_OFFSETS
+        )
         return [
             FlightTask(self._broker, part)
             for span in left

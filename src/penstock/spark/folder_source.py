@@ -1,16 +1,22 @@
 """A log in a data folder that executors can access; they read its segment files directly."""
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 
-from penstock.errors import LogDamaged, LogError, OffsetBelowHorizon
-from penstock.limits import SPARK_TASK_BYTES_MIN
-from penstock.ports import Bounds
-from penstock.spark.errors import RangeLost
-from penstock.spark.log_source import Losses, Range, ReadRequest, Task, lost_while_reading
+from penstock.errors import LogDamaged, LogError, LogReplaced, OffsetBelowHorizon
+from penstock.limits import SPARK_TASK_BYTES, SPARK_TASK_BYTES_MIN
+from penstock.spark.errors import OtherLog, RangeLost
+from penstock.spark.log_source import (
+    LogBounds,
+    Losses,
+    Range,
+    ReadRequest,
+    Task,
+    lost_while_reading,
+)
+from penstock.spark.parallelism import TaskLimit, task_count
 from penstock.storage.arrow.format.file_names import partition_folder
 from penstock.storage.arrow.format.log_state import BadState, load_state
 from penstock.storage.arrow.read.follow import LogFollower, partitions_of
@@ -36,9 +42,15 @@ class FileTask(Task):
         return sum(piece.end_offset - piece.first_offset for piece in self.pieces)
 
     def batches(self, request: ReadRequest) -> Iterator[pa.RecordBatch]:
-        """See Task. Retention may remove a segment meanwhile; that is a loss."""
+        """See Task. Retention may remove a segment meanwhile, or another log replace this one."""
         damaged = None if request.fail_on_data_loss else self._damaged
         folder = partition_folder(Path(self.data), self.span.partition)
+        replaced = self._replaced(folder)
+        if replaced is not None:
+            if request.fail_on_data_loss:
+                raise replaced
+            lost_while_reading(replaced, self.data, self.rows_max)
+            return
         for piece in self.pieces:
             try:
                 yield from read_pieces(
@@ -54,6 +66,18 @@ class FileTask(Task):
                 if request.fail_on_data_loss:
                     raise missing from error
                 lost_while_reading(missing, self.data, piece.end_offset - piece.first_offset)
+
+    def _replaced(self, folder: Path) -> LogReplaced | None:
+        """Return the error if the folder has another log than the one that was planned."""
+        try:
+            state = load_state(Files(), folder)
+        except BadState:
+            return None
+        found = "" if state is None else f"{state.log_id:012x}"
+        if not found or not self.span.log or found == self.span.log:
+            return None
+        where = f"partition {self.span.partition}, {self.data}"
+        return OtherLog(self.span.log, found, self.span.start, where)
 
     def _damaged(self, error: LogDamaged) -> None:
         lost_while_reading(error, self.data, error.resumes_at - error.offset)
@@ -84,16 +108,21 @@ class FolderSource:
         }
         self._groups = GroupOffsets(data)
 
-    def bounds(self) -> dict[int, Bounds]:
+    def bounds(self) -> dict[int, LogBounds]:
         """See LogSource."""
-        return {partition: each.bounds() for partition, each in self._followers.items()}
+        found = {}
+        for partition, each in self._followers.items():
+            bounds = each.bounds()
+            log = "" if each.log_id is None else f"{each.log_id:012x}"
+            found[partition] = LogBounds(bounds.horizon, bounds.end, log)
+        return found
 
     def offset_at(self, partition: int, timestamp_us: int) -> int:
         """See LogSource."""
         return self._followers[partition].find_time(timestamp_us)
 
     def tasks(
-        self, ranges: Sequence[Range], request: ReadRequest, *, count: int | None, losses: Losses
+        self, ranges: Sequence[Range], request: ReadRequest, *, limit: TaskLimit, losses: Losses
     ) -> list[Task]:
         """See LogSource: pieces of about the same size, cut between groups."""
         planned: list[tuple[Range, list[Span]]] = []
@@ -105,8 +134,9 @@ class FolderSource:
         total = sum(sizes)
         if not total:
             return []
-        if count is None:
-            count = min(os.cpu_count() or 1, 1 + total // SPARK_TASK_BYTES_MIN)
+        count = limit.tasks or task_count(
+            total, cores=limit.cores, size_min=SPARK_TASK_BYTES_MIN, size_usual=SPARK_TASK_BYTES
+        )
         return [
             FileTask(self.name, span, pieces)
             for (span, spans), size in zip(planned, sizes, strict=True)

@@ -10,23 +10,38 @@ import pyarrow as pa
 import structlog
 from pyspark.sql.datasource import InputPartition
 
-from penstock.errors import LogDamaged, OffsetBelowHorizon
-from penstock.ports import Bounds
+from penstock.errors import LogDamaged, LogReplaced, OffsetBelowHorizon
 from penstock.ports.selection import Selection
 from penstock.spark.errors import RangeLost
 from penstock.spark.options import ReadOptions
+from penstock.spark.parallelism import TaskLimit
 
-__all__ = ["LogSource", "Losses", "Range", "ReadRequest", "Task"]
+__all__ = ["LogBounds", "LogSource", "Losses", "Range", "ReadRequest", "Task"]
 
 log = structlog.get_logger("penstock.spark")
 
 
+class LogBounds(NamedTuple):
+    """The readable offsets of a partition, from `horizon` to `end` (exclusive), and the log's id.
+
+    `log` is empty if the id is unknown.
+    """
+
+    horizon: int
+    end: int
+    log: str = ""
+
+
 class Range(NamedTuple):
-    """Offsets of a partition, from `start` to `end` (exclusive)."""
+    """Offsets of a partition, from `start` to `end` (exclusive).
+
+    `log` is the id of the log that they belong to; it is empty if the id is unknown.
+    """
 
     partition: int
     start: int
     end: int
+    log: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,16 +78,16 @@ class LogSource(Port):
     def name(self) -> str:
         """The folder or endpoint, for messages."""
 
-    def bounds(self) -> dict[int, Bounds]:
-        """Return the offsets that each partition has now."""
+    def bounds(self) -> dict[int, LogBounds]:
+        """Return the offsets that each partition has now, and the log that has them."""
 
     def offset_at(self, partition: int, timestamp_us: int) -> int:
         """Return the offset of the first record at or after a time, or the end."""
 
     def tasks(
-        self, ranges: Sequence[Range], request: ReadRequest, *, count: int | None, losses: "Losses"
+        self, ranges: Sequence[Range], request: ReadRequest, *, limit: TaskLimit, losses: "Losses"
     ) -> list[Task]:
-        """Divide ranges into `count` tasks; None means about one for each core.
+        """Divide ranges into tasks.
 
         Offsets below the horizon, or known to be damaged, are reported to `losses` and left out.
         """
@@ -119,6 +134,8 @@ class Losses:
         )
 
 
-def lost_while_reading(error: OffsetBelowHorizon | LogDamaged, where: str, count: int) -> None:
+def lost_while_reading(
+    error: OffsetBelowHorizon | LogDamaged | LogReplaced, where: str, count: int
+) -> None:
     """Log messages that were lost before a task read them."""
     log.warning("messages are lost to this query", where=where, count=count, reason=str(error))

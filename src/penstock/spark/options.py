@@ -16,6 +16,7 @@ from penstock.ports.expressions import check_expression
 from penstock.ports.selection import Selection
 from penstock.spark.errors import InvalidOption
 from penstock.spark.offset_spec import NamedOffset, OffsetSpec, parse_offsets, parse_timestamp
+from penstock.spark.parallelism import TaskLimit, cores_in_environment
 from penstock.spark.retrying_client import RetryingClient
 from penstock.storage.group_offsets import InvalidGroup, check_group_name
 
@@ -27,7 +28,7 @@ _READ: Final = (
     *_WHERE, "subscribe", "subscribePattern", "startingOffsets", "startingTimestamp",
     "minPartitions", "failOnDataLoss", "includeHeaders",
 )  # fmt: skip
-_BATCH: Final = (*_READ, "endingOffsets", "endingTimestamp", "filterPushdown")
+_BATCH: Final = (*_READ, "endingOffsets", "endingTimestamp")
 _STREAM: Final = (*_READ, "maxOffsetsPerTrigger", "group")
 _WRITE: Final = (*_BROKER, "topic", "writer", "epoch")
 _STREAM_WRITE: Final = (*_BROKER, "topic", "writer")
@@ -65,11 +66,16 @@ class ReadOptions:
     starting: OffsetSpec
     ending: OffsetSpec
     tasks: int | None
+    cores: int | None
     offsets_max: int | None
     fail_on_data_loss: bool
     include_headers: bool
-    filter_pushdown: bool
     group: str | None
+
+    @property
+    def task_limit(self) -> TaskLimit:
+        """The number of tasks, or of the cores that run them."""
+        return TaskLimit(self.tasks, self.cores)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,6 +88,16 @@ class WriteOptions:
     epoch: int | None
 
 
+_REMOVED: Final = {
+    "filterpushdown": "it was removed, since Spark applies the filters of one use of a DataFrame"
+    " to its other uses; select by subscribe, startingTimestamp and endingTimestamp"
+}
+
+
+def _unknown(name: str) -> str:
+    return _REMOVED.get(name, "there is no such option")
+
+
 class _OptionValues:
     """Option values by case-insensitive name."""
 
@@ -91,7 +107,7 @@ class _OptionValues:
         every = {name.lower(): name for name in (*_BATCH, *_STREAM, *_WRITE)}
         for name in self._values:
             if name not in known | _OF_SPARK:
-                problem = f"it is not for {use}" if name in every else "there is no such option"
+                problem = f"it is not for {use}" if name in every else _unknown(name)
                 raise InvalidOption(every.get(name, name), problem, ", ".join(allowed))
 
     def text(self, name: str) -> str | None:
@@ -116,8 +132,13 @@ class _OptionValues:
         return int(number)
 
 
-def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
-    """Parse the options of a batch or a stream; raise InvalidOption."""
+def read_options(
+    options: Mapping[str, str], *, streaming: bool, cores: int | None = None
+) -> ReadOptions:
+    """Parse the options of a batch or a stream; raise InvalidOption.
+
+    `cores` is the number of cores of the executors, by default that of the environment.
+    """
     use = "a stream" if streaming else "a batch"
     given = _OptionValues(options, _STREAM if streaming else _BATCH, use)
     group = given.text("group")
@@ -132,10 +153,10 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         starting=_starting(given, streaming=streaming),
         ending=_ending(given),
         tasks=given.number("minPartitions", least=1, most=SPARK_TASKS_MAX),
+        cores=cores_in_environment() if cores is None else cores,
         offsets_max=given.number("maxOffsetsPerTrigger", least=1, most=(1 << 62)),
         fail_on_data_loss=given.flag("failOnDataLoss", default=True),
         include_headers=given.flag("includeHeaders", default=True),
-        filter_pushdown=given.flag("filterPushdown", default=False),
         group=group,
     )
 
@@ -169,7 +190,11 @@ def _where(given: _OptionValues) -> Path | Broker:
             raise InvalidOption(name, "files ask for none", f"{name} with endpoint")
     if not path.strip():
         raise InvalidOption("path", "it is empty", "a broker's data folder")
-    return Path(path.removeprefix("file://") if path.startswith("file:///") else path)
+    local = path.removeprefix("file://") if path.startswith("file:///") else path
+    if "://" in local:
+        allowed = "a broker's data folder that driver and executors can read; endpoint for others"
+        raise InvalidOption("path", f"{path!r} is not supported", allowed)
+    return Path(local)
 
 
 def _broker(given: _OptionValues) -> Broker:

@@ -1,24 +1,29 @@
 """Batch reader: `spark.read.format("penstock")`."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from penstock.ports import Bounds
 from penstock.spark.arrow_batches import to_spark_batches
 from penstock.spark.errors import InvalidOption
-from penstock.spark.filters import PushedFilters, push_filters
 from penstock.spark.flight_source import FlightSource
 from penstock.spark.folder_source import FolderSource
-from penstock.spark.log_source import LogSource, Losses, Range, ReadRequest, Task
+from penstock.spark.log_source import (
+    LogBounds,
+    LogSource,
+    Losses,
+    Range,
+    ReadRequest,
+    Task,
+)
 from penstock.spark.offset_spec import NamedOffset, OffsetSpec
 from penstock.spark.options import Broker, ReadOptions
 from penstock.spark.schema import arrow_schema, check_columns
 
-__all__ = ["BatchReader", "FilteringReader", "open_source", "read_task", "resolve_offsets"]
+__all__ = ["BatchReader", "open_source", "read_task", "resolve_offsets"]
 
 
 def open_source(where: Path | Broker) -> LogSource:
@@ -27,7 +32,7 @@ def open_source(where: Path | Broker) -> LogSource:
 
 
 def resolve_offsets(
-    source: LogSource, spec: OffsetSpec, bounds: Mapping[int, Bounds]
+    source: LogSource, spec: OffsetSpec, bounds: Mapping[int, LogBounds]
 ) -> dict[int, int]:
     """Return the offset of each partition for a spec; raise InvalidOption."""
     unknown = sorted(set(spec.offsets) - set(bounds))
@@ -59,21 +64,22 @@ def read_task(partition: InputPartition, request: ReadRequest) -> Iterator[pa.Re
 
 
 class BatchReader(DataSourceReader):
-    """Plans tasks in a Python process of the driver, and reads them in Python workers."""
+    """Plans tasks in a Python process of the driver, and reads them in Python workers.
+
+    It takes no filters from Spark (`pushFilters`): Spark 4.3 keeps one plan of a reader for each
+    DataFrame, so a scan would get the rows of the filters that another scan of it has pushed last.
+    """
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         check_columns(schema)
         self._options = options
-        self._schema = arrow_schema(schema)
-        self._pushed = PushedFilters(options.selection)
-
-    @property
-    def _request(self) -> ReadRequest:
-        return ReadRequest(self._pushed.selection, self._schema, self._options.fail_on_data_loss)
+        self._request = ReadRequest(
+            options.selection, arrow_schema(schema), options.fail_on_data_loss
+        )
 
     def partitions(self) -> list[InputPartition]:
         """Split the range into tasks; raise InvalidOption, CannotRead, RangeLost or LogDamaged."""
-        options, pushed = self._options, self._pushed
+        options = self._options
         source = open_source(options.where)
         bounds = source.bounds()
         starts = resolve_offsets(source, options.starting, bounds)
@@ -81,31 +87,13 @@ class BatchReader(DataSourceReader):
         losses = Losses(options, source.name)
         ranges = []
         for partition, start in starts.items():
-            if pushed.partitions is not None and partition not in pushed.partitions:
-                continue
-            whole = losses.below_horizon(
-                Range(partition, start, ends[partition]), bounds[partition].horizon
-            )
-            first = max(whole.start, pushed.first or 0)
-            last = whole.end if pushed.last is None else min(whole.end, pushed.last)
-            if first < last:
-                ranges.append(Range(partition, first, last))
-        return list(source.tasks(ranges, self._request, count=options.tasks, losses=losses))
+            bound = bounds[partition]
+            whole = Range(partition, start, ends[partition], bound.log)
+            left = losses.below_horizon(whole, bound.horizon)
+            if left.start < left.end:
+                ranges.append(left)
+        return list(source.tasks(ranges, self._request, limit=options.task_limit, losses=losses))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of a task."""
         return read_task(partition, self._request)
-
-
-class FilteringReader(BatchReader):
-    """A batch reader that applies pushed filters, for a DataFrame that is used once.
-
-    Spark 4.3 caches a reader's plan with the DataFrame, not with the query. If the DataFrame is
-    used again with other filters, it gets the rows of the first ones. So this reader needs the
-    option filterPushdown.
-    """
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        """Apply filters while reading; return those that Spark must apply."""
-        self._pushed, left = push_filters(self._pushed, filters)
-        return left

@@ -9,6 +9,7 @@ for each task; the tasks are those of the batch reader.
 from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -29,13 +30,12 @@ def scan(
     """Return the rows of `spark.read.format("penstock").options(**options).load()`, faster.
 
     `columns` selects and orders the columns to read. An option with the value None is ignored. The
-    end of the range is determined now, not when the DataFrame is first used. Filters are not pushed
-    down.
+    end of the range is determined now, not when the DataFrame is first used.
 
     Raise InvalidOption, InvalidSchema, CannotRead, RangeLost or LogDamaged.
     """
     given = {name: _text(value) for name, value in options.items() if value is not None}
-    reading = read_options(given, streaming=False)
+    reading = read_options(given, streaming=False, cores=_cores(spark))
     if columns is None:
         columns = [name for name in RECORD.names if reading.include_headers or name != "headers"]
     schema = record(columns)
@@ -50,6 +50,14 @@ def scan(
     numbers = spark.range(0, share * len(tasks), 1, len(tasks)).where(f"id % {share} = 0")
     sized = numbers.select("id", f.lit(None).cast(schema).alias("record"))
     return sized.mapInArrow(_Reading(reader, tasks, share), schema)
+
+
+def _cores(spark: SparkSession) -> int | None:
+    """Return the cores of the executors; None with Spark Connect, where they are not known."""
+    try:
+        return spark.sparkContext.defaultParallelism
+    except PySparkException:
+        return None
 
 
 def _text(value: str | int | bool) -> str:  # noqa: FBT001

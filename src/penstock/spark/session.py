@@ -1,4 +1,4 @@
-"""A local Spark session that starts fast and logs only warnings and errors."""
+"""A Spark session, local or of a cluster, that starts fast and logs only warnings and errors."""
 
 import contextlib
 import os
@@ -18,6 +18,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from penstock.spark.jvm import class_archive_option, find_java
+from penstock.spark.parallelism import PARALLELISM, cores_of, is_local
 from penstock.spark.stderr_filter import filtered_stderr
 
 __all__ = ["session"]
@@ -25,13 +26,9 @@ __all__ = ["session"]
 _SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "1g",
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
     "spark.python.unix.domain.socket.enabled": "true",
-    "spark.sql.python.filterPushdown.enabled": "true",
     "spark.python.daemon.module": "penstock.spark.worker_daemon",
     # The default one forks a process about 40 times a batch.
     "spark.sql.streaming.checkpointFileManagerClass": (
@@ -45,6 +42,13 @@ _SETTINGS: Final = {
     # The interval at which an idle query looks for new records.
     "spark.sql.streaming.pollingDelay": "100ms",
 }
+_LOCAL: Final = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
+}
+"""Settings for a master on this machine. Executors of a cluster connect to the driver's address,
+and shuffle by the cluster's cores."""
 _ARROW: Final = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 """Turn off Arrow's bounds and null checks per value: Spark checks nulls itself, and the batches
 that workers send are valid."""
@@ -64,26 +68,33 @@ def session(
 ) -> SparkSession:
     """Return the session of this process; start one if there is none.
 
-    `short` is for a session of a few seconds. `settings` are Spark's, with `_` for `.` or under
-    their own names: `session("job", **{"spark.driver.memory": "4g"})`; they override the defaults
-    of this module. Raise NoJava.
+    On a cluster, executors connect to the address of this machine; set `spark.driver.host` if they
+    know it under another. `short` is for a session of a few seconds. `settings` are Spark's, with
+    `_` for `.` or under their own names: `session("job", **{"spark.driver.memory": "4g"})`; they
+    override the defaults of this module. Raise NoJava.
     """
     with _starting:
         starts_jvm = SparkContext._gateway is None  # noqa: SLF001
-        archive = _prepare_environment(master, starts_jvm=starts_jvm)
+        local = is_local(master)
+        archive = _prepare_environment(local=local, starts_jvm=starts_jvm)
         PySparkLogger.getLogger(_ERROR_LOGGER).disabled = True
         conf = {
             "spark.app.name": name,
             "spark.master": master,
             **_SETTINGS,
-            **_with_java_options(settings, archive=archive, short=short),
+            **(_LOCAL if local else {}),
+            **_with_java_options(settings, archive=archive, short=short, local=local),
         }
         if starts_jvm:
+            cores = cores_of(master, conf)
+            os.environ.pop(PARALLELISM, None)
+            if cores is not None:
+                os.environ[PARALLELISM] = str(cores)
             _start_jvm(conf)
         return SparkSession.builder.config(map=dict(conf)).getOrCreate()
 
 
-def _prepare_environment(master: str, *, starts_jvm: bool) -> str:
+def _prepare_environment(*, local: bool, starts_jvm: bool) -> str:
     """Set the variables that Spark's scripts read; return the option of the class archive."""
     java = find_java() if starts_jvm else None
     archive = ""
@@ -94,19 +105,24 @@ def _prepare_environment(master: str, *, starts_jvm: bool) -> str:
             archive = class_archive_option(home, java)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    if master.startswith("local"):
+    if local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     return archive
 
 
-def _with_java_options(settings: Mapping[str, str], *, archive: str, short: bool) -> dict[str, str]:
-    """Return settings under Spark's names, with the Java options of driver and executors."""
+def _with_java_options(
+    settings: Mapping[str, str], *, archive: str, short: bool, local: bool
+) -> dict[str, str]:
+    """Return settings under Spark's names, with the Java options of driver and executors.
+
+    Executors on other machines do not have the file of log settings.
+    """
     given = {key.replace("_", ".") if "." not in key else key: settings[key] for key in settings}
     logging = f"-Dlog4j2.configurationFile={files('penstock.spark') / 'log4j2.properties'}"
-    java = " ".join((logging, _QUIET, _ARROW, _SHORT if short else _LONG))
+    java = " ".join((_QUIET, _ARROW, _SHORT if short else _LONG))
     for options, more in (
-        ("spark.driver.extraJavaOptions", archive),
-        ("spark.executor.extraJavaOptions", ""),
+        ("spark.driver.extraJavaOptions", f"{logging} {archive}"),
+        ("spark.executor.extraJavaOptions", logging if local else ""),
     ):
         given[options] = " ".join(filter(None, (java, more, given.get(options, ""))))
     return given

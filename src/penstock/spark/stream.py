@@ -1,10 +1,11 @@
 """Stream reader: `spark.readStream.format("penstock")`.
 
-An offset of the stream is JSON with the next offset of each partition: `{"0": 1234}`.
-`latestOffset` does not advance the stream, and a range has the same rows each time it is read.
+An offset of the stream has the id of the log and the next offset of each partition; see
+stream_offsets. `latestOffset` does not advance the stream, and a range has the same rows each time
+it is read.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -19,18 +20,21 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from penstock.errors import PenstockError
-from penstock.ports import Bounds
-from penstock.spark.errors import LogWentBack
-from penstock.spark.log_source import LogSource, Losses, Range, ReadRequest
+from penstock.spark.errors import LogWentBack, OtherLog
+from penstock.spark.log_source import LogBounds, LogSource, Losses, Range, ReadRequest
 from penstock.spark.options import ReadOptions
 from penstock.spark.reader import open_source, read_task, resolve_offsets
 from penstock.spark.schema import arrow_schema, check_columns
+from penstock.spark.stream_offsets import (
+    JsonOffsets,
+    LogOffset,
+    parse_stream_offsets,
+    to_json_offsets,
+)
 
 __all__ = ["StreamReader"]
 
 log = structlog.get_logger("penstock.spark")
-
-Offsets = dict[str, int]
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -46,6 +50,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._until: dict[int, int] | None = None
         self._reported: dict[int, int] = {}
         self._losses: Losses | None = None
+        self._logs: dict[int, str] = {}
+        self._replaced: set[tuple[str, str]] = set()
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state for tasks, without that of planning."""
@@ -59,10 +65,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # --- Planning, in the driver
 
-    def initialOffset(self) -> Offsets:  # noqa: N802
+    def _bounds(self) -> dict[int, LogBounds]:
+        found = self._source.bounds()
+        self._logs = {partition: each.log for partition, each in found.items()}
+        return found
+
+    def initialOffset(self) -> JsonOffsets:  # noqa: N802
         """Return the start of a query without a checkpoint."""
-        bounds = self._source.bounds()
-        return _to_json_offsets(resolve_offsets(self._source, self._options.starting, bounds))
+        bounds = self._bounds()
+        return _of_logs(resolve_offsets(self._source, self._options.starting, bounds), bounds)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Return the limit of one batch: `maxOffsetsPerTrigger`."""
@@ -72,12 +83,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Fix the end of the query at the current end of the log."""
-        self._until = {number: each.end for number, each in self._source.bounds().items()}
+        self._until = {number: each.end for number, each in self._bounds().items()}
 
-    def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:  # noqa: N802
-        """Return the end of the next batch from `start`; raise LogWentBack."""
-        begun = _parse_json_offsets(start)
-        bounds = self._source.bounds()
+    def latestOffset(self, start: JsonOffsets, limit: ReadLimit) -> JsonOffsets:  # noqa: N802
+        """Return the end of the next batch from `start`; raise LogWentBack or OtherLog."""
+        bounds = self._bounds()
+        begun = self._resume(start, bounds)
         self._report(begun)  # Spark calls this after it has processed all messages before `start`
         ends: dict[int, int] = {}
         for partition, bound in bounds.items():
@@ -92,42 +103,93 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ends.setdefault(partition, offset)
         if isinstance(limit, ReadMaxRows):
             ends = _limited(begun, ends, bounds, limit.max_rows)
-        return _to_json_offsets(ends)
+        return _of_logs(ends, bounds)
 
-    def reportLatestOffset(self) -> Offsets:  # noqa: N802
+    def reportLatestOffset(self) -> JsonOffsets:  # noqa: N802
         """Return the end of the log, for Spark's progress report."""
-        return _to_json_offsets(
-            {number: each.end for number, each in self._source.bounds().items()}
-        )
+        bounds = self._bounds()
+        return _of_logs({number: each.end for number, each in bounds.items()}, bounds)
 
-    def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
-        """Split a range into tasks; raise RangeLost, LogDamaged or LogWentBack."""
-        begun, ends = _parse_json_offsets(start), _parse_json_offsets(end)
-        bounds = self._source.bounds()
+    def partitions(self, start: JsonOffsets, end: JsonOffsets) -> list[InputPartition]:
+        """Split a range into tasks; raise RangeLost, LogDamaged, LogWentBack or OtherLog.
+
+        If another log has replaced the one of the range, the messages of the range are lost.
+        """
+        bounds = self._bounds()
+        ends = self._in_current_log(end, bounds)
+        begun = self._resume(start, bounds) if ends else {}
         ranges = []
         for partition, last in ends.items():
-            known = bounds.get(partition, Bounds(0, 0))
+            known = bounds.get(partition, LogBounds(0, 0))
             first = begun.get(partition, known.horizon)
             if last > known.end:
                 raise LogWentBack(last, known.end, f"partition {partition}, {self._source.name}")
             if first < last:
-                ranges.append(Range(partition, first, last))
+                ranges.append(Range(partition, first, last, known.log))
         if self._losses is None:
             self._losses = Losses(self._options, self._source.name)
         return list(
             self._source.tasks(
-                ranges, self._request, count=self._options.tasks, losses=self._losses
+                ranges,
+                self._request,
+                limit=self._options.task_limit,
+                losses=self._losses,
             )
         )
 
-    def commit(self, end: Offsets) -> None:
+    def commit(self, end: JsonOffsets) -> None:
         """Report the group's offset: Spark has processed all messages before `end`."""
-        self._report(_parse_json_offsets(end))
+        found = parse_stream_offsets(end).items()
+        self._report(
+            {
+                number: each.offset
+                for number, each in found
+                if each.is_of(self._logs.get(number, ""))
+            }
+        )
+
+    def _resume(self, offsets: JsonOffsets, bounds: Mapping[int, LogBounds]) -> dict[int, int]:
+        """Return the next offset of each partition, from the beginning of a log that is new.
+
+        Raise OtherLog with failOnDataLoss.
+        """
+        found = self._in_current_log(offsets, bounds)
+        for partition in parse_stream_offsets(offsets).keys() - found.keys():
+            found[partition] = bounds[partition].horizon
+        return found
+
+    def _in_current_log(
+        self, offsets: JsonOffsets, bounds: Mapping[int, LogBounds]
+    ) -> dict[int, int]:
+        """Return the offsets that belong to the current log.
+
+        Log each that belongs to another log, once; raise OtherLog with failOnDataLoss.
+        """
+        found: dict[int, int] = {}
+        for partition, each in parse_stream_offsets(offsets).items():
+            log_id = bounds[partition].log if partition in bounds else ""
+            if each.is_of(log_id):
+                found[partition] = each.offset
+                continue
+            where = f"partition {partition}, {self._source.name}"
+            error = OtherLog(each.log, log_id, each.offset, where)
+            if self._options.fail_on_data_loss:
+                raise error
+            if (each.log, log_id) not in self._replaced:
+                self._replaced.add((each.log, log_id))
+                log.warning(
+                    "the log was replaced: reading the new one from its beginning",
+                    where=where,
+                    old_log=each.log,
+                    old_offset=each.offset,
+                    new_log=log_id,
+                )
+        return found
 
     def _report(self, offsets: dict[int, int]) -> None:
         """Store the group's offsets at the broker; log a failure, do not raise it."""
         group = self._options.group
-        if group is None or offsets == self._reported:
+        if group is None or not offsets or offsets == self._reported:
             return
         lost = self._losses.offsets if self._losses is not None else 0
         try:
@@ -147,7 +209,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _limited(
-    begun: dict[int, int], ends: dict[int, int], bounds: dict[int, Bounds], rows_max: int
+    begun: dict[int, int], ends: dict[int, int], bounds: Mapping[int, LogBounds], rows_max: int
 ) -> dict[int, int]:
     """Return ends for a batch of about `rows_max` offsets, in proportion to the partitions' lag.
 
@@ -170,9 +232,11 @@ def _limited(
     }
 
 
-def _parse_json_offsets(offsets: Offsets | None) -> dict[int, int]:
-    return {int(partition): offset for partition, offset in (offsets or {}).items()}
-
-
-def _to_json_offsets(offsets: dict[int, int]) -> Offsets:
-    return {str(partition): offset for partition, offset in sorted(offsets.items())}
+def _of_logs(offsets: Mapping[int, int], bounds: Mapping[int, LogBounds]) -> JsonOffsets:
+    """Return offsets with the ids of the logs that they belong to."""
+    return to_json_offsets(
+        {
+            partition: LogOffset(bounds[partition].log if partition in bounds else "", offset)
+            for partition, offset in offsets.items()
+        }
+    )

@@ -245,7 +245,7 @@ def test_pieces_are_pruned_by_topic_and_time(tmp_path: Path) -> None:
             (Selection(topics=frozenset({"rare"})), 1),
             (Selection(expression="r.*"), 1),
             (Selection(patterns=("+",)), 121),
-            (Selection(names=frozenset({"none"})), 0),
+            (Selection(topics=frozenset({"none"})), 0),
             (Selection(since_us=START_US + 118_000), 3),
             (Selection(until_us=START_US + 4_000), 4),
         ):
@@ -254,7 +254,7 @@ def test_pieces_are_pruned_by_topic_and_time(tmp_path: Path) -> None:
             assert size < whole / 5 or expected > 100
             fields = {
                 name: getattr(wanted, name)
-                for name in ("topics", "expression", "patterns", "names", "since_us", "until_us")
+                for name in ("topics", "expression", "patterns", "since_us", "until_us")
             }
             assert len(rows(follower, **fields)) == expected
 

@@ -1,5 +1,6 @@
 """Show the tables of the pipeline and its last run. This module does not import pyspark."""
 
+import datetime as dt
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import typer
 
 from penstock.cli.common.columns import plural
 from penstock.errors import CannotRead, ConfigError
-from penstock.pipeline.config import PipelineConfig
+from penstock.pipeline.config import BUILT_IN_GOLD, PipelineConfig
 from penstock.pipeline.warehouse import Warehouse
 from penstock.storage.arrow.read.follow import partitions_of
 
@@ -40,10 +41,11 @@ def show_status(settings: PipelineConfig, *, json: bool) -> None:
         }
         for name, table in warehouse.tables().items()
     }
+    missing = [name for name in _configured(settings) if name not in tables]
     running = warehouse.is_running()
     last = warehouse.read_status()
     if json:
-        found = {"running": running, "tables": tables, **last}
+        found = {"running": running, "tables": tables, "missing": missing, **last}
         sys.stdout.buffer.write(msgspec.json.encode(found) + b"\n")
         return
     typer.echo("running" if running else "not running")
@@ -53,8 +55,25 @@ def show_status(settings: PipelineConfig, *, json: bool) -> None:
             f"{name:<24}{values['rows']:>14}{values['files']:>8}{values['bytes']:>16}"
             f"{values['version']:>9}"
         )
+    for name in missing:
+        typer.echo(f"{name:<24}{'not created yet':>14}")
+    if "updated" in last:
+        moment = dt.datetime.fromtimestamp(last["updated"], dt.UTC)
+        typer.echo(f"progress of the last run, {moment:%Y-%m-%d %H:%M:%S} UTC:")
     for name, stage in last.get("stages", {}).items():
         typer.echo(stage_line(name, stage))
+
+
+def _configured(settings: PipelineConfig) -> list[str]:
+    """Return the names of the tables that the configuration makes, without dead_letters."""
+    gold = settings.gold
+    files = sorted(Path(gold.sql).glob("*.sql")) if gold.enabled and gold.sql else []
+    return [
+        "bronze",
+        *(silver.name for silver in settings.silver),
+        *(BUILT_IN_GOLD if gold.enabled else ()),
+        *(file.stem for file in files),
+    ]
 
 
 def stage_line(name: str, stage: dict[str, Any]) -> str:

@@ -7,7 +7,7 @@ from typing import Final
 import pyarrow as pa
 
 from penstock.core.access import ANYONE, EVERYTHING, Action, Principal, authorize, is_allowed
-from penstock.errors import LogError, NotAllowed, OffsetBelowHorizon, OffsetPastEnd
+from penstock.errors import LogError, LogReplaced, NotAllowed, OffsetBelowHorizon, OffsetPastEnd
 from penstock.flight.errors import BadRequest
 from penstock.flight.protocol import Bounds, OffsetAt, OffsetRange, ReadRange, Splits
 from penstock.limits import FLIGHT_SPLITS_MAX, RECORDS_BYTES_MAX, RECORDS_ROWS_MAX
@@ -41,7 +41,12 @@ class FlightReader:
     def bounds(self) -> dict[int, Bounds]:
         """Return the readable offsets of each partition."""
         found = self._storage.bounds()
-        return {partition: Bounds(each.horizon, each.end) for partition, each in found.items()}
+        log = self._log
+        return {partition: Bounds(each.horizon, each.end, log) for partition, each in found.items()}
+
+    @property
+    def _log(self) -> str:
+        return f"{self._storage.log_id:012x}"
 
     def topics(self, principal: Principal) -> list[str]:
         """Return the topics of stored messages that a principal may read.
@@ -80,6 +85,8 @@ class FlightReader:
         Raise errors that are known in advance at once, others while batches are read. `reading` is
         called with the size of each buffer before it is allocated.
         """
+        if request.log and request.log != self._log:
+            raise LogReplaced(request.log, self._log)
         span = self._span(request)
         columns = _columns(request.columns)
         selection = _selection(request, principal)

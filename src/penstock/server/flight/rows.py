@@ -109,7 +109,7 @@ class RowCheck:
         self._allowed_bytes = 0
 
     def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return rows of ROWS_SCHEMA; null values become empty.
+        """Return rows of ROWS_SCHEMA.
 
         Raise BadRows, InvalidTopicName, or the error of `check_topic`.
         """
@@ -119,7 +119,10 @@ class RowCheck:
             raise BadRows("topic", f"{topic.null_count} of {count} rows have none")
         for name in pc.unique(topic).to_pylist():
             self._check_topic(name)
-        value = pc.fill_null(_cast(batch, "value"), b"")
+        value = _cast(batch, "value")
+        if value.null_count:
+            problem = f"{value.null_count} of {count} rows have none; an empty value is possible"
+            raise BadRows("value", problem)
         longest = pc.max(pc.binary_length(value)).as_py() or 0
         if longest > SINK_VALUE_BYTES_MAX:
             problem = f"one has {longest} bytes, allowed are {SINK_VALUE_BYTES_MAX}"
@@ -227,10 +230,11 @@ def _headers(batch: pa.RecordBatch) -> pa.Array:
     if most > MESSAGE_HEADERS_MAX:
         raise BadRows("headers", f"a row has {most}, allowed are {MESSAGE_HEADERS_MAX}")
     entries = pc.list_flatten(column)
-    keys = pc.fill_null(pc.struct_field(entries, "key"), "")
+    keys, values = (pc.struct_field(entries, name) for name in ("key", "value"))
+    if keys.null_count or values.null_count:
+        raise BadRows("headers", "a header is null, or its key or value is; use empty ones")
     if pc.any(pc.starts_with(keys, RESERVED_HEADER_PREFIX)).as_py():
         raise BadRows("headers", f"names that begin with {RESERVED_HEADER_PREFIX} are the broker's")
-    values = pc.fill_null(pc.struct_field(entries, "value"), b"")
     longest = pc.max(pc.add(pc.binary_length(keys), pc.binary_length(values))).as_py() or 0
     if longest * most > MESSAGE_HEADERS_BYTES_MAX and _largest(lengths, keys, values) > (
         MESSAGE_HEADERS_BYTES_MAX
