@@ -170,6 +170,8 @@ PASSWORD_CHARACTERS_MIN: Final = 8
 """A new password of `penstock user`."""
 PASSWORD_BYTES_MAX: Final = 1024
 """A password from a client; a longer one is wrong."""
+VERIFICATION_NICENESS: Final = 15
+"""How much lower the priority of threads is that verify passwords, as for nice(1)."""
 VERIFICATIONS_AT_ONCE_MAX: Final = 2
 """Passwords verified at the same time. Each needs a core and, by default, 64 MiB."""
 VERIFICATIONS_MEMORY_SHARE: Final = 0.25
@@ -576,9 +578,9 @@ FLIGHT_MEMORY_SECONDS_MAX: Final = 10.0
 """Time that a read waits for memory; then it fails, and the client may retry."""
 FLIGHT_READS_PER_PRINCIPAL_MAX: Final = 24
 """Ranges that one principal reads at the same time, so that others find a place."""
-FLIGHT_WORKERS_MIN: Final = 2
-"""Threads of Flight calls that work at the same time, or half as many as there are processors, if
-that is more: the event loop competes with them."""
+FLIGHT_WORKERS_PER_PROCESSOR: Final = 0.5
+"""Threads of Flight calls that work at the same time, at least one: the event loop competes with
+them."""
 FLIGHT_WRITES_MAX: Final = 16
 FLIGHT_WRITES_PER_PRINCIPAL_MAX: Final = 12
 """Tasks of sinks that send rows at the same time, in all and of one principal; others wait."""
@@ -609,6 +611,8 @@ SINK_WINDOW_GROUPS: Final = 64
 """Rows of an epoch sent to the log at a time, in bytes and in groups."""
 SINK_WRITERS_MAX: Final = 10_000
 """Writers whose state is kept."""
+SINK_FORGET_SECONDS_MIN: Final = 60.0
+"""Time between looks at all writers for those that may be forgotten, while there are too many."""
 SINK_NAMES_CHECKED_BYTES_MAX: Final = 4 * MIB
 """Names of topics of one stream of rows that are known to be allowed."""
 SINK_STALE_SECONDS_MAX: Final = 7 * 24 * 3600.0

@@ -10,6 +10,11 @@ cdef enum:
     NO_SOURCE = 0
     STORED = 0x100                 # rows of a log; each has a protocol of its own
 
+# Work on no more than this keeps the GIL: it takes less time than taking the GIL back may take.
+cdef enum:
+    SHORT_BYTES = 65536
+    SHORT_ROWS = 1024
+
 cdef enum Feature:
     # The columns that a source fills in addition to topic and value.
     HAS_SENDERS = 0x01             # each row has a 16-byte sender id

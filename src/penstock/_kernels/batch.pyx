@@ -266,16 +266,15 @@ cdef class Batch:
             if not seen:
                 raise MemoryError
             while True:
-                with nogil:
-                    while row < self.columns.count:
-                        route = route_at(route_of, known, self.columns.topic[row])
-                        if (
-                            route != last
-                            and (route >= route_count or not seen[route])
-                            and not (flags and flags[row] & HIDDEN)
-                        ):
-                            break
-                        row += 1
+                while row < self.columns.count:
+                    route = route_at(route_of, known, self.columns.topic[row])
+                    if (
+                        route != last
+                        and (route >= route_count or not seen[route])
+                        and not (flags and flags[row] & HIDDEN)
+                    ):
+                        break
+                    row += 1
                 if row == self.columns.count:
                     return found
                 if route >= route_count:
@@ -306,17 +305,16 @@ cdef class Batch:
         try:
             result = PyBytes_FromStringAndSize(NULL, self.columns.count * sizeof(uint32_t))
             rows = <uint32_t *>PyBytes_AS_STRING(result)
-            with nogil:
-                for row in range(self.columns.count):
-                    route = route_at(route_of, known, self.columns.topic[row])
-                    rows[found] = row
-                    if (
-                        route < route_count
-                        and marks[route]
-                        and self.columns.value_length[row] <= value_bytes_max
-                        and not (flags and flags[row] & HIDDEN)
-                    ):
-                        found += 1
+            for row in range(self.columns.count):
+                route = route_at(route_of, known, self.columns.topic[row])
+                rows[found] = row
+                if (
+                    route < route_count
+                    and marks[route]
+                    and self.columns.value_length[row] <= value_bytes_max
+                    and not (flags and flags[row] & HIDDEN)
+                ):
+                    found += 1
         finally:
             self.unread()
         return memoryview(result).cast("I")[:found]
@@ -348,28 +346,27 @@ cdef class Batch:
             row = min(first_row, end)
             result = PyBytes_FromStringAndSize(NULL, (end - row) * sizeof(uint32_t))
             rows = <uint32_t *>PyBytes_AS_STRING(result)
-            with nogil:
-                while row < end and size < bytes_max:
-                    route = route_at(route_of, known, self.columns.topic[row])
-                    if (
-                        route < route_count
-                        and marks[route]
-                        and self.columns.value_length[row] <= value_bytes_max
-                        and not (stored and self.columns.flags[row] & HIDDEN)
-                        and not (
-                            without_sender
-                            and row >= own_from_row
-                            and sender_number(self, row) == without_sender
-                        )
-                    ):
-                        rows[found] = row
-                        found += 1
-                        size += (
-                            self.columns.frame_length[row]
-                            if stored
-                            else <uint64_t>self.columns.value_length[row] + FRAME_OVERHEAD
-                        )
-                    row += 1
+            while row < end and size < bytes_max:
+                route = route_at(route_of, known, self.columns.topic[row])
+                if (
+                    route < route_count
+                    and marks[route]
+                    and self.columns.value_length[row] <= value_bytes_max
+                    and not (stored and self.columns.flags[row] & HIDDEN)
+                    and not (
+                        without_sender
+                        and row >= own_from_row
+                        and sender_number(self, row) == without_sender
+                    )
+                ):
+                    rows[found] = row
+                    found += 1
+                    size += (
+                        self.columns.frame_length[row]
+                        if stored
+                        else <uint64_t>self.columns.value_length[row] + FRAME_OVERHEAD
+                    )
+                row += 1
         finally:
             self.unread()
         return memoryview(result).cast("I")[:found], row

@@ -25,6 +25,7 @@ from penstock._kernels.batch cimport (
     HAS_SENDERS,
     SENDERS_MAX,
     HAS_STATUS,
+    SHORT_BYTES,
     STORED,
     Batch,
     Columns,
@@ -288,18 +289,17 @@ cdef class Block:
                     sender_slots[index] = self.sender_slot(uuid_text(batch.senders[index].uuid))
             else:
                 sender_slots[0] = self.sender_slot(sender_name)
-            with nogil:
+            if batch.data_length <= SHORT_BYTES:
                 strongest = self.add_rows(
-                    batch,
-                    topics.chunks,
-                    first_row,
-                    rows,
-                    sender_slots,
-                    row_senders,
-                    durabilities,
-                    known,
-                    durability,
+                    batch, topics.chunks, first_row, rows, sender_slots, row_senders, durabilities,
+                    known, durability,
                 )
+            else:
+                with nogil:
+                    strongest = self.add_rows(
+                        batch, topics.chunks, first_row, rows, sender_slots, row_senders,
+                        durabilities, known, durability,
+                    )
             if strongest < 0:
                 raise MemoryError
         finally:

@@ -9,7 +9,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memcpy
 
-from penstock._kernels.batch cimport HIDDEN, STORED
+from penstock._kernels.batch cimport HIDDEN, SHORT_BYTES, SHORT_ROWS, STORED
 
 from penstock.errors import ValueNotDeliverable
 
@@ -58,16 +58,22 @@ cdef class Delivery:
         cdef bytes frames
         self.batch.read()
         try:
-            with nogil:
+            if self.count <= SHORT_ROWS:
                 size = measure(self)
+            else:
+                with nogil:
+                    size = measure(self)
             if self.refused:
                 raise ValueNotDeliverable(
                     self.refused - 1, self.topics.name(self.batch.columns.topic[self.refused - 1])
                 )
             frames = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>size)
             out = <uint8_t *>PyBytes_AS_STRING(frames)
-            with nogil:
+            if size <= SHORT_BYTES:
                 write(self, out, out + size)
+            else:
+                with nogil:
+                    write(self, out, out + size)
         finally:
             self.batch.unread()
         return frames

@@ -468,11 +468,10 @@ def acknowledge(Batch batch not None):
     cdef uint32_t row
     batch.read()
     try:
-        with nogil:
-            for row in range(batch.columns.count):
-                store32(out, batch.columns.message_id[row], batch.big)
-                out[4] = 0
-                out += ANSWER
+        for row in range(batch.columns.count):
+            store32(out, batch.columns.message_id[row], batch.big)
+            out[4] = 0
+            out += ANSWER
     finally:
         batch.unread()
     return answers

@@ -154,11 +154,10 @@ def acknowledge(uint32_t count, *, uint64_t log_id, uint32_t partition, uint64_t
     cdef uint8_t *out = <uint8_t *>PyBytes_AS_STRING(frames)
     cdef const char *identity = PyBytes_AS_STRING(first)
     cdef uint32_t row
-    with nogil:
-        for row in range(count):
-            out[0] = ACKNOWLEDGMENT_MAGIC
-            memcpy(out + 1, identity, 8)
-            store64(out + 9, UUID_VARIANT | (first_offset + row), True)
-            out[17] = 0            # SUCCESS
-            out += ACKNOWLEDGMENT
+    for row in range(count):
+        out[0] = ACKNOWLEDGMENT_MAGIC
+        memcpy(out + 1, identity, 8)
+        store64(out + 9, UUID_VARIANT | (first_offset + row), True)
+        out[17] = 0            # SUCCESS
+        out += ACKNOWLEDGMENT
     return frames

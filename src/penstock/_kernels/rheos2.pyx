@@ -203,11 +203,10 @@ def acknowledge(uint32_t count, *, uint64_t log_id, uint32_t partition, uint64_t
     prefix[0] = ACKNOWLEDGMENT_MAGIC
     prefix[1] = 0                  # SUCCESS
     memcpy(prefix + 2, PyBytes_AS_STRING(first), 8)
-    with nogil:
-        prefix_state = crc32_tables(0xFFFFFFFF, prefix, 10)
-        for row in range(count):
-            memcpy(out, prefix, 10)
-            store64(out + 10, UUID_VARIANT | (first_offset + row), True)
-            store32(out + 18, ~crc32_tables(prefix_state, out + 10, 8), False)
-            out += ACKNOWLEDGMENT
+    prefix_state = crc32_tables(0xFFFFFFFF, prefix, 10)
+    for row in range(count):
+        memcpy(out, prefix, 10)
+        store64(out + 10, UUID_VARIANT | (first_offset + row), True)
+        store32(out + 18, ~crc32_tables(prefix_state, out + 10, 8), False)
+        out += ACKNOWLEDGMENT
     return frames

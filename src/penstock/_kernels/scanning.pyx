@@ -1,11 +1,13 @@
 """A Scan: one pass over a buffer that fills a batch and interns new topics.
 
-A protocol's run function scans without the GIL up to the first frame that it cannot take, and
-returns where that frame starts. If it stopped only at an unknown name, the name is added and the run
-resumes, up to SCAN_NEW_NAMES_MAX times.
+A protocol's run function scans up to the first frame that it cannot take, and returns where that
+frame starts; if there is much to scan, without the GIL. If it stopped only at an unknown name, the
+name is added and the run resumes, up to SCAN_NEW_NAMES_MAX times.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+
+from penstock._kernels.batch cimport SHORT_BYTES
 
 from penstock.limits import SCAN_NEW_NAMES_MAX as _SCAN_NEW_NAMES_MAX
 
@@ -48,8 +50,11 @@ cdef class Scan:
         try:
             while True:
                 self.unknown_length = 0
-                with nogil:
+                if self.batch.data_length - position <= SHORT_BYTES:
                     position = run(self, position)
+                else:
+                    with nogil:
+                        position = run(self, position)
                 # The caller may yield to others before it continues: new names take time.
                 if not self.unknown_length or learned == SCAN_NEW_NAMES_MAX or not self.learn(
                     self.batch.data[self.unknown_start:self.unknown_start + self.unknown_length]

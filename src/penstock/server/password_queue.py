@@ -1,8 +1,11 @@
 """Passwords that wait for verification: a few threads, which addresses share by turns."""
 
 import asyncio
+import contextlib
 import dataclasses
 import functools
+import os
+import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from penstock.core.access import Peer
 from penstock.errors import AuthenticationFailed
 from penstock.limits import (
+    VERIFICATION_NICENESS,
     VERIFICATIONS_AT_ONCE_MAX,
     VERIFICATIONS_WAITING_MAX,
     VERIFICATIONS_WAITING_PER_HOST_MAX,
@@ -20,6 +24,14 @@ __all__ = ["BASIC", "PasswordQueue"]
 
 BASIC = "user name and password"
 """The kind of these credentials in errors."""
+
+
+def _lower_priority() -> None:
+    """Let the event loop go before this thread, and before those that argon2 starts in it."""
+    with contextlib.suppress(OSError):  # a system whose threads have no priority of their own
+        own = threading.get_native_id()
+        niceness = os.getpriority(os.PRIO_PROCESS, own) + VERIFICATION_NICENESS
+        os.setpriority(os.PRIO_PROCESS, own, niceness)
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -52,7 +64,9 @@ class PasswordQueue:
         self._running = 0
         self._closed = False
         self._threads = ThreadPoolExecutor(
-            VERIFICATIONS_AT_ONCE_MAX, thread_name_prefix="penstock-passwords"
+            VERIFICATIONS_AT_ONCE_MAX,
+            thread_name_prefix="penstock-passwords",
+            initializer=_lower_priority,
         )
 
     def __len__(self) -> int:

@@ -1,13 +1,14 @@
 """Passwords are verified by turns of addresses; those of clients that left are not verified."""
 
 import asyncio
+import os
 import threading
 from collections.abc import Awaitable, Callable
 
 import pytest
 
 from penstock.errors import AuthenticationFailed
-from penstock.limits import VERIFICATIONS_AT_ONCE_MAX
+from penstock.limits import VERIFICATION_NICENESS, VERIFICATIONS_AT_ONCE_MAX
 from penstock.server.credentials import KnownPeer
 from penstock.server.password_queue import PasswordQueue
 
@@ -128,3 +129,20 @@ def test_the_address_with_the_longest_queue_displaces_no_password() -> None:
         assert await asyncio.gather(*running, *waiting) == [True] * len(running + waiting)
 
     run(body, waiting_max=3, waiting_per_host_max=10)
+
+
+def test_verifications_have_a_lower_priority_than_the_event_loop() -> None:
+    async def body(made: Verifications) -> None:
+        found: list[int] = []
+
+        def verify() -> bool:
+            found.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+            return True
+
+        await made.queue.run(
+            KnownPeer("192.0.2.1"), admit=lambda: None, verify=verify, count=made.counted.append
+        )
+        own = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+        assert found == [min(own + VERIFICATION_NICENESS, 19)]
+
+    run(body)

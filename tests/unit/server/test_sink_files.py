@@ -97,3 +97,18 @@ def test_small_batches_are_staged_together_up_to_the_size_of_a_block(tmp_path: P
     files.keep("w", TASK, path)
     assert count == 4
     assert [len(each) for each in files.read("w", TASK)] == [2, 2]
+
+
+def test_the_folder_of_all_writers_is_read_once(tmp_path: Path) -> None:
+    files, disk = new_files(tmp_path)
+    assert files.writer_count == 1
+    listed = disk.names
+    calls = []
+    disk.names = lambda folder: calls.append(folder) or listed(folder)  # type: ignore[method-assign,func-returns-value]
+    files.save(WriterState("x", "owner"))
+    assert files.writers() == {"w", "x"}
+    files.forget("w")
+    assert files.writers() == {"x"}
+    assert files.writer_count == 1
+    assert calls == [tmp_path / "sinks" / "w"], "only the folder that is removed"
+    assert SinkFiles(tmp_path).writers() == {"x"}

@@ -16,7 +16,7 @@ from penstock.server.flight.calls import WorkLimit
 
 __all__ = ["ReadMemory"]
 
-_RETRY_SECONDS: Final = 0.02
+_RETRY_SECONDS: Final = 0.2
 
 
 class ReadMemory:

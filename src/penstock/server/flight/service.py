@@ -49,7 +49,7 @@ from penstock.limits import (
     FLIGHT_READS_PER_PRINCIPAL_MAX,
     FLIGHT_REQUEST_BYTES_MAX,
     FLIGHT_STALL_SECONDS_MAX,
-    FLIGHT_WORKERS_MIN,
+    FLIGHT_WORKERS_PER_PROCESSOR,
     FLIGHT_WRITES_MAX,
     FLIGHT_WRITES_PER_PRINCIPAL_MAX,
 )
@@ -132,7 +132,7 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
         self._reads = CallLimit(FLIGHT_READS_MAX, FLIGHT_READS_PER_PRINCIPAL_MAX)
         self._writes = CallLimit(FLIGHT_WRITES_MAX, FLIGHT_WRITES_PER_PRINCIPAL_MAX)
         self._listings = CallLimit(FLIGHT_LISTINGS_MAX, FLIGHT_LISTINGS_PER_PRINCIPAL_MAX)
-        self._work = WorkLimit(max(FLIGHT_WORKERS_MIN, (os.cpu_count() or 1) // 2))
+        self._work = WorkLimit(max(1, int(FLIGHT_WORKERS_PER_PROCESSOR * (os.cpu_count() or 1))))
         self._stalls = StallWatch(front.cut, stall_seconds_max)
         self._actions: dict[str, Callable[[bytes, Principal], object]] = {
             ActionName.BOUNDS: self._bounds,

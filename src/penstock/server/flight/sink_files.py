@@ -83,10 +83,19 @@ class SinkFiles:
     def __init__(self, data: Path, *, files: Files | None = None) -> None:
         self._folder = data / "sinks"
         self._files = files or Files()
+        self._writers: set[str] | None = None  # read once: a call for each new writer needs them
 
-    def writers(self) -> list[str]:
+    def writers(self) -> frozenset[str]:
         """Return all writers that have a folder."""
-        return [name for name in self._files.names(self._folder) if (self._folder / name).is_dir()]
+        if self._writers is None:
+            names = self._files.names(self._folder)
+            self._writers = {name for name in names if (self._folder / name).is_dir()}
+        return frozenset(self._writers)
+
+    @property
+    def writer_count(self) -> int:
+        """How many writers have a folder."""
+        return len(self.writers() if self._writers is None else self._writers)
 
     # --- State of writers
 
@@ -106,6 +115,8 @@ class SinkFiles:
         """Store the state of a writer; it is on disk when this returns."""
         folder = self._folder / state.writer
         self._files.make_folder(folder)
+        if self._writers is not None:
+            self._writers.add(state.writer)
         self._files.replace(folder / _STATE, msgspec.json.encode(state))
 
     def forget(self, writer: str) -> None:
@@ -114,6 +125,8 @@ class SinkFiles:
         for name in self._files.names(folder):
             self._files.remove(folder / name)
         folder.rmdir()
+        if self._writers is not None:
+            self._writers.discard(writer)
         self._files.sync_folder(self._folder)
 
     def age_seconds(self, writer: str) -> float:

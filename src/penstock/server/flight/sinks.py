@@ -10,6 +10,7 @@ same files when it starts again. So an epoch is published whole, and never twice
 
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
@@ -23,7 +24,12 @@ from penstock.core.access import Action, Principal, authorize, authorize_anywher
 from penstock.errors import NotAllowed, PenstockError
 from penstock.flight.errors import BadRequest, EpochOutOfOrder, NotStaged, StagingFull
 from penstock.flight.protocol import AbortEpoch, Published, PublishEpoch, Stage, Staged
-from penstock.limits import SINK_FINAL_SECONDS_MAX, SINK_STALE_SECONDS_MAX, SINK_WRITERS_MAX
+from penstock.limits import (
+    SINK_FINAL_SECONDS_MAX,
+    SINK_FORGET_SECONDS_MIN,
+    SINK_STALE_SECONDS_MAX,
+    SINK_WRITERS_MAX,
+)
 from penstock.memory import Purpose
 from penstock.ports import PartitionRange, Prepared, Storage
 from penstock.ports.selection import Selection
@@ -53,6 +59,7 @@ class Sinks:
         self._lock = threading.Lock()
         self._locks: dict[str, tuple[threading.Lock, int]] = {}  # with the number of their users
         self._clients: dict[str, int] = {}
+        self._forgets_at = float("-inf")
         self._checked: dict[str, dict[Task, object]] = {}
         """By writer and task: the rights of its principal when its staged rows were checked."""
 
@@ -137,9 +144,9 @@ class Sinks:
         """Return the state of a writer; create it if there is none."""
         state = self._files.load(writer)
         if state is None:
-            if len(self._files.writers()) >= SINK_WRITERS_MAX:
+            if self._files.writer_count >= SINK_WRITERS_MAX:
                 self._forget_final()
-                if len(self._files.writers()) >= SINK_WRITERS_MAX:
+                if self._files.writer_count >= SINK_WRITERS_MAX:
                     raise StagingFull(writer, "writers", SINK_WRITERS_MAX)
             state = WriterState(writer, principal.name)
             self._files.save(state)
@@ -282,7 +289,11 @@ class Sinks:
             self._files.remove(writer, [task for task in tasks if task.epoch <= state.epoch])
 
     def _forget_final(self) -> None:
-        """Forget writers that will not come again."""
+        """Forget writers that will not come again, unless they were looked at a short time ago."""
+        now = time.monotonic()
+        if now < self._forgets_at:
+            return
+        self._forgets_at = now + SINK_FORGET_SECONDS_MIN
         for writer in self._files.writers():
             try:
                 state = self._files.load(writer)
