@@ -14,7 +14,9 @@ from tools.mutate.__main__ import (
     SOURCE,
     TESTS,
     diff_of,
+    draw,
     is_in,
+    is_wanted,
     load_equivalent,
     modules,
     report,
@@ -204,3 +206,25 @@ def test_folders_can_be_left_out() -> None:
     left = {each.relative_to(ROOT).parts[1] for each in modules(["spark", "pipeline", "interop"])}
     assert {"spark", "pipeline", "interop"}.isdisjoint(left)
     assert {"unit", "conformance"} <= left
+
+
+def test_the_sample_stays_when_other_code_changes() -> None:
+    path = Path("core/x.py")
+
+    def drawn(source: str, seed: int) -> list[str]:
+        found = draw(mutations(path, source), {path: source}, seed)
+        return [each.diff(source) for each in found]
+
+    before = drawn(SAMPLE, 1)
+    assert sorted(before) == sorted(diffs(SAMPLE))
+    after = drawn(f"import os\n\n\nlimit = 100\n{SAMPLE}", 1)
+    assert [each for each in after if "limit =" not in each] == before
+    assert drawn(SAMPLE, 2) != before
+
+
+def test_faults_are_chosen_by_file_and_line() -> None:
+    fault = Mutation(Path("core/broker.py"), 12, 12, "constant", 0, 1, "2")
+    assert is_wanted(fault, [])
+    assert is_wanted(fault, ["server", "broker.py:12"])
+    assert is_wanted(fault, ["core/"])
+    assert not is_wanted(fault, ["core/broker.py:1", "core/broker.py:13", "server"])
