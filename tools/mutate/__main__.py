@@ -48,6 +48,8 @@ SELECTED_MAX: Final = 400
 START_SECONDS_MAX: Final = 60.0
 TEST_SECONDS_MIN: Final = 60.0
 """Time-out of a test that took no time when it was recorded."""
+SECONDS_MAX: Final = 600.0
+"""Time-out of tests that are not on record."""
 EQUIVALENT: Final = Path(__file__).with_name("equivalent.toml")
 
 
@@ -192,6 +194,21 @@ def report(results: Sequence[Result], unchanged: int) -> bool:
     return share >= CAUGHT_MIN
 
 
+def recorded_runs(chosen: Sequence[Mutation], without: Collection[str], workers: int) -> list[Run]:
+    """Return a run for each fault with the tests that execute its lines."""
+    begun = time.monotonic()
+    record = recording.load(ROOT, SOURCE, modules(without), ROOT / ".mutate", workers=workers)
+    print(f"loaded the record of tests in {time.monotonic() - begun:.0f} s", flush=True)
+    record.imported = recording.imported_lines(ROOT, SOURCE, FOLDERS)
+    runs = []
+    for mutation in chosen:
+        tests = selected(record, mutation)
+        seconds = [record.seconds[test] for test in tests]
+        hangs = TEST_SECONDS_MIN + 5 * max(seconds, default=0)
+        runs.append(Run(mutation, tests, START_SECONDS_MAX + hangs + 3 * sum(seconds), hangs))
+    return runs
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run a sample; return the exit code."""
     parser = argparse.ArgumentParser(prog="make mutate", description=__doc__)
@@ -210,6 +227,9 @@ def main(arguments: Sequence[str]) -> int:
         default=[],
         help="names of folders whose faults and tests are left out of the sample, such as spark",
     )
+    parser.add_argument(
+        "--tests", nargs="*", default=[], help="run these tests instead of those on record"
+    )
     parser.add_argument("--show", action="store_true", help="print the sample, run nothing")
     options = parser.parse_args(arguments)
     drawn, unchanged = sample(options.count, options.seed, options.only)
@@ -218,19 +238,12 @@ def main(arguments: Sequence[str]) -> int:
         for each in chosen:
             print(f"{each.path}:{each.line} ({each.operator})\n{diff_of(each)}")
         return 0
-    begun = time.monotonic()
-    record = recording.load(
-        ROOT, SOURCE, modules(options.without), ROOT / ".mutate", workers=options.workers
+    runs = (
+        [Run(each, options.tests, SECONDS_MAX) for each in chosen]
+        if options.tests
+        else recorded_runs(chosen, options.without, options.workers)
     )
-    print(f"loaded the record of tests in {time.monotonic() - begun:.0f} s", flush=True)
-    record.imported = recording.imported_lines(ROOT, SOURCE, FOLDERS)
     preload()
-    runs = []
-    for mutation in chosen:
-        tests = selected(record, mutation)
-        seconds = [record.seconds[test] for test in tests]
-        hangs = TEST_SECONDS_MIN + 5 * max(seconds, default=0)
-        runs.append(Run(mutation, tests, START_SECONDS_MAX + hangs + 3 * sum(seconds), hangs))
     untested = [Result(run, caught=False, how="", seconds=0) for run in runs if not run.tests]
     results = list(untested)
     tested = [run for run in runs if run.tests]

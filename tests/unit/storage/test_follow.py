@@ -141,6 +141,21 @@ def test_a_torn_tail_is_not_shown_and_damage_is_told(tmp_path: Path) -> None:
         segment.write_bytes(torn)
 
 
+def test_a_closed_segment_with_damage_is_shown_to_its_end(tmp_path: Path) -> None:
+    with WrittenLog(tmp_path) as written:
+        written.put_many(4)
+        view = LogView(tmp_path)
+        second = view.catalog.index(view.segments[0]).entry(1).position
+    (segment,) = written.segments()
+    for index in written.folder.glob("*.index"):
+        index.unlink()
+    flip(segment, second + 2000)
+    Watermark(written.folder, 7).close()
+    follower = LogFollower(tmp_path)
+    assert follower.end == 12
+    assert rows(follower) == numbered(0, 3) + numbered(6, 12)
+
+
 def test_retention_moves_the_horizon(tmp_path: Path) -> None:
     with WrittenLog(tmp_path, segment_bytes_max=16_384) as written:
         written.put_many(40)
