@@ -480,6 +480,18 @@ def test_a_body_of_unknown_length_may_not_be_too_large(broker: HttpBroker) -> No
     assert broker.call(lambda: broker.server.broker.log.next_offset) == 0
 
 
+def test_messages_that_come_over_http_have_one_client_number(tmp_path: Path) -> None:
+    with HttpBroker(data=tmp_path) as broker:
+        for _ in range(2):
+            assert broker.publish(topic="t", text="x").status == 200
+        with lamamq_bytes.client(broker) as other:
+            other.request(lamamq_bytes.push(1, b"x"))
+    rows = [row for each in record_batches(LogView(tmp_path)) for row in each.to_pylist()]
+    first, second, third = (row["client"] for row in rows)
+    assert first == second
+    assert 0 < first < third
+
+
 def test_middleware_judges_what_is_published_over_http(broker: HttpBroker) -> None:
     with lamamq_bytes.client(broker, b"guard") as guard:
         hook = lamamq_bytes.register(0, b"h", PUSHED, strategy=WAIT_OR_REFUSE, timeout_ms=5000)

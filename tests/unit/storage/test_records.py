@@ -1,6 +1,7 @@
 """Record batches: every message of a range once, in order, checked, and only what is wanted."""
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -9,6 +10,7 @@ import pytest
 from penstock.errors import LogDamaged, OffsetBelowHorizon, OffsetPastEnd
 from penstock.model import Kind
 from penstock.protocols.fleximq import FLEXIMQ
+from penstock.server.flight import reader
 from penstock.storage.arrow.format.log_state import load_state, save_state
 from penstock.storage.arrow.read import records
 from penstock.storage.arrow.read.browse import LogView
@@ -265,3 +267,27 @@ def test_topics_are_counted_in_groups_of_one_and_of_several(tmp_path: Path) -> N
         "x": (7, 9), "y": (5, 10), "z": (1, 1)
     }  # fmt: skip
     assert sum(done) == 20
+
+
+@pytest.mark.parametrize(
+    ("rows_max", "bytes_max", "expected"),
+    [(4, 1000, [4, 4, 1]), (1000, 40, [4, 4, 1]), (3, 1000, [2, 2, 2, 3]), (1000, 1000, [9])],
+)
+@pytest.mark.parametrize("module", [records, reader], ids=["log", "flight"])
+def test_small_batches_are_joined_up_to_the_limits(
+    monkeypatch: pytest.MonkeyPatch,
+    module: Any,
+    rows_max: int,
+    bytes_max: int,
+    expected: list[int],
+) -> None:
+    monkeypatch.setattr(module, "RECORDS_ROWS_MAX", rows_max)
+    monkeypatch.setattr(module, "RECORDS_BYTES_MAX", bytes_max)
+    column = pa.array([b"0123456789"[:6]] * 9, pa.binary(6))  # 6 bytes and 4 of the next column
+    whole = pa.RecordBatch.from_arrays([column, pa.array([0] * 9, pa.int32())], names=["a", "b"])
+    batches = [whole.slice(start, 2) for start in range(0, 9, 2)]
+    assert [each.nbytes for each in batches] == [20, 20, 20, 20, 10]
+    given = batches if module is reader else [(each, each.nbytes) for each in batches]
+    joined = list(module._coalesced(given))
+    assert [len(each) for each in joined] == expected
+    assert pa.Table.from_batches(joined) == pa.Table.from_batches(batches)
