@@ -184,6 +184,18 @@ def test_quick_tests_come_first_and_for_a_constant_those_that_use_the_file_most(
     assert selected(record, at_import)[0] == "tests/unit/core/own"
 
 
+def test_tests_of_code_in_threads_without_a_record_come_behind_those_on_record() -> None:
+    record = Record(
+        seconds={"tests/interop/test_flight.py::quick": 0.1, "tests/unit/server/slow": 5.0},
+        lines={"server/flight/x.py": {3: ["tests/unit/server/slow"]}},
+    )
+    fault = Mutation(Path("server/flight/x.py"), 3, 3, "constant", 0, 1, "2")
+    assert selected(record, fault) == list(reversed(record.seconds))
+    assert selected(record, dataclasses.replace(fault, line=4, last_line=4)) == [
+        "tests/interop/test_flight.py::quick"
+    ]
+
+
 def test_every_equivalent_fault_exists_and_has_a_reason() -> None:
     known = load_equivalent()
     assert len(known) == len(tomllib.loads(EQUIVALENT.read_text()).get("fault", []))

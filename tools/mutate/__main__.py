@@ -54,14 +54,19 @@ EQUIVALENT: Final = Path(__file__).with_name("equivalent.toml")
 
 
 def selected(record: Record, mutation: Mutation) -> list[str]:
-    """Return the tests for a fault, the quickest first, those with Spark last."""
+    """Return the tests for a fault: those on record first, and the quickest of them.
+
+    Tests with Spark are left out if there are others, except for code that uses it.
+    """
     file = str(mutation.path)
     found = record.of_lines(file, mutation.line, mutation.last_line)
     at_import = mutation.line in record.imported.get(file, ())
-    if not found and not at_import:
+    foreign: set[str] = set()
+    if not at_import:
         for folder, prefixes in FOREIGN_THREADS.items():
             if file.startswith(f"{folder}/"):
-                found = {test for test in record.seconds if test.startswith(prefixes)}
+                foreign = {test for test in record.seconds if test.startswith(prefixes)} - found
+                found |= foreign
     used: Counter[str] = Counter()
     if not found:
         used = record.of_file(file)
@@ -74,7 +79,11 @@ def selected(record: Record, mutation: Mutation) -> list[str]:
     limit = SELECTED_SECONDS_MAX * (2 if uses_spark else 1)
     chosen: list[str] = []
     seconds = 0.0
-    for test in sorted(found, key=lambda each: _order(each, own, record.seconds[each], used[each])):
+
+    def order(test: str) -> tuple[bool, float, str]:
+        return test in foreign, *_order(test, own, record.seconds[test], used[test])
+
+    for test in sorted(found, key=order):
         if record.seconds[test] > limit - seconds and chosen:
             continue
         seconds += record.seconds[test]
