@@ -215,8 +215,10 @@ def test_a_folder_without_a_log_is_named(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "none"):
         with pytest.raises(CannotRead, match=str(folder)):
             partitions_of(folder)
-    with WrittenLog(tmp_path):
-        assert partitions_of(tmp_path) == [0]
+    with WrittenLog(tmp_path) as written:
+        for name in ("lost+found", "²", "7"):  # no partition, no partition, a partition
+            (written.folder.parent / name).mkdir()
+        assert partitions_of(tmp_path) == [0, 7]
 
 
 def test_a_time_is_found_among_what_is_shown(tmp_path: Path) -> None:

@@ -9,7 +9,12 @@ import pytest
 
 from penstock.errors import LogFormatTooNew, LogInUse
 from penstock.storage.arrow.format.damage import Fault, load_damage
-from penstock.storage.arrow.format.file_names import index_path, partition_folder, segment_path
+from penstock.storage.arrow.format.file_names import (
+    damage_path,
+    index_path,
+    partition_folder,
+    segment_path,
+)
 from penstock.storage.arrow.format.log_state import LogState, load_state, save_state
 from penstock.storage.arrow.read.index_cache import IndexCache
 from penstock.storage.arrow.recover.recovery import recover
@@ -492,8 +497,10 @@ def test_a_segment_that_has_only_its_head_goes_without_a_trace() -> None:
     state, writer = sample(segments=1)
     files = RecordedFiles(state)
     segment(files, 100, base_of(1), writer.last_crc)
+    left = {damage_path(FOLDER, 100): b"[]", index_path(FOLDER, 100): b""}
+    files = RecordedFiles({**files.state, **left})
     recovered = recover(files, FOLDER)
-    assert segment_path(FOLDER, 100) not in files.state
+    assert not {segment_path(FOLDER, 100), *left} & set(files.state)
     assert (recovered.damage, recovered.cuts) == ([], [])
     assert not [each for each in files.state if "quarantine" in each.parts]
 

@@ -116,6 +116,7 @@ def test_a_hole_and_a_missing_segment_are_told_apart() -> None:
         (damage,) = findings(RecordedFiles(kept))
         assert damage.fault is Fault.MISSING_SEGMENT
         assert (damage.first_offset, damage.resumes_at) == (base_of(missing), base_of(missing + 1))
+        assert (damage.position, damage.length) == (0, 0)
 
 
 def test_a_declared_gap_is_named_as_one() -> None:

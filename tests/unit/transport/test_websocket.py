@@ -521,3 +521,27 @@ def test_a_client_that_does_not_read_is_cut_without_a_word(run: Run) -> None:
             assert owner.handlers[0].starvations == 0
 
     run(check())
+
+
+def test_a_connection_without_a_whole_first_line_can_be_aborted(run: Run) -> None:
+    class Entered(Owner):
+        def entered(self, connection: Any) -> bool:
+            self.links.append(connection)
+            return True
+
+        def left(self, connection: Any) -> None:
+            self.links.remove(connection)
+
+    async def check() -> None:
+        owner = Entered()
+        async with endpoint(owner) as url:
+            reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+            writer.write(b"GET /")
+            await until(lambda: owner.links)
+            owner.links[0].abort()
+            async with asyncio.timeout(5):
+                with suppress(ConnectionResetError):
+                    assert await reader.read() == b""
+            await shut(writer)
+
+    run(check())
