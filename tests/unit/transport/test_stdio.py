@@ -468,3 +468,24 @@ def test_a_stop_is_quick_when_nothing_runs(run: Run, when: str) -> None:
         assert not owner.links
 
     run(check())
+
+
+def test_of_a_paused_program_nothing_is_read(run: Run) -> None:
+    async def check() -> None:
+        owner = Programs(Keeper)
+        made = supervisor(owner, python(ECHO))
+        await until(lambda: owner.links and owner.links[0]._outputs)
+        link = owner.links[0]
+        link.pause()
+        link.pause()
+        link.write(b"x" * 1000)
+        await asyncio.sleep(0.2)
+        assert owner.handlers[0].taken == b""
+        assert link._input.waiting_bytes == 0, "the pipe holds it"
+        link.resume()
+        assert owner.handlers[0].taken == b""
+        link.resume()
+        await until(lambda: owner.handlers[0].taken == b"x" * 1000)
+        await made.stop(seconds_max=1)
+
+    run(check())

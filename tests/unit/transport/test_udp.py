@@ -379,6 +379,32 @@ def test_a_handshake_that_comes_again_gets_the_same_answer_and_nothing_else(run:
     run(check())
 
 
+def test_another_handshake_of_the_same_role_is_a_client_that_started_again(run: Run) -> None:
+    acknowledgment = frame(0x03, bytes(9))
+
+    class Accepting(Quiet):
+        def received(self, data: memoryview) -> int:
+            if data[2] == 2:
+                self.link.write(acknowledgment)
+            return super().received(data)
+
+    async def check() -> None:
+        owner = Owner(Accepting)
+        async with endpoint(owner) as made, caller(made) as one:
+            one.send(handshake_sub(b"\x01", b"first"))
+            assert await one.receive() == acknowledgment
+            one.send(publish(1, b"x"))
+            one.send(handshake_sub(b"\x01", b"second"))
+            assert await one.receive() == acknowledgment
+            first, second = owner.handlers
+            assert first.lost_for == ["replaced"]
+            assert first.taken.endswith(publish(1, b"x"))
+            assert second.taken == handshake_sub(b"\x01", b"second")
+            assert len(made) == 1
+
+    run(check())
+
+
 def test_a_refused_handshake_is_not_answered_from_memory(run: Run) -> None:
     class Refusing(Echo):
         def received(self, data: memoryview) -> int:
