@@ -156,6 +156,17 @@ def test_a_closed_segment_with_damage_is_shown_to_its_end(tmp_path: Path) -> Non
     assert rows(follower) == numbered(0, 3) + numbered(6, 12)
 
 
+def test_closed_segments_are_taken_from_their_index_and_not_walked(tmp_path: Path) -> None:
+    with WrittenLog(tmp_path, segment_bytes_max=1) as written:
+        written.put_many(3)
+        first, second, _ = written.segments()
+        for segment in (first, second):
+            flip(segment, segment.stat().st_size - 100)
+        follower = LogFollower(tmp_path)
+        assert follower.bounds() == (0, 9)
+        assert follower.damage == []
+
+
 def test_retention_moves_the_horizon(tmp_path: Path) -> None:
     with WrittenLog(tmp_path, segment_bytes_max=16_384) as written:
         written.put_many(40)
