@@ -378,5 +378,7 @@ def test_a_session_ends_when_its_token_expires(tmp_path: Path) -> None:
             assert broker.principals() == ["press"]
             broker.until(lambda: broker.principals() == [])
             assert time.time() >= claims["exp"]
+            failed = broker.running.server.broker.counters.connections_failed
+            assert broker.call(lambda: failed["credentials refused"]) == 1
         with pytest.raises(Refused):
             penstock.connect_sync(broker.url(0), protocol="fleximq", token=token).__enter__()

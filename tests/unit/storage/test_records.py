@@ -11,13 +11,17 @@ from penstock.errors import LogDamaged, OffsetBelowHorizon, OffsetPastEnd
 from penstock.model import Kind
 from penstock.protocols.fleximq import FLEXIMQ
 from penstock.server.flight import reader
+from penstock.storage.arrow.format.file_names import partition_folder
 from penstock.storage.arrow.format.log_state import load_state, save_state
 from penstock.storage.arrow.read import records
 from penstock.storage.arrow.read.browse import LogView
 from penstock.storage.arrow.read.records import count_topics, plain_records, record_batches
+from penstock.storage.arrow.recover.recovery import recover
+from penstock.storage.arrow.write.segment_writer import SegmentWriter
 from penstock.storage.dictionaries import RECORD_SCHEMA
 from penstock.storage.files import Files
 from penstock.storage.schema import SCHEMA
+from tests.support.log_rows import LOG_ID, columns
 from tests.support.written_log import START_US, WrittenLog, flip, message
 
 SEGMENTS, GROUPS, ROWS = 3, 5, 4
@@ -291,3 +295,25 @@ def test_small_batches_are_joined_up_to_the_limits(
     joined = list(module._coalesced(given))
     assert [len(each) for each in joined] == expected
     assert pa.Table.from_batches(joined) == pa.Table.from_batches(batches)
+
+
+@pytest.mark.parametrize("groups", [2, 3])
+def test_a_group_that_arrow_cannot_read_costs_only_its_own_messages(
+    tmp_path: Path, groups: int
+) -> None:
+    folder = partition_folder(tmp_path, 0)
+    files = Files()
+    recover(files, folder, log_id=LOG_ID)
+    writer = SegmentWriter(
+        files, folder, log_id=LOG_ID, partition=0, base_offset=0, previous_end=0, previous_crc=0
+    )
+    for base in range(groups):
+        rows = columns(base, [b"x"])
+        if base == 1:
+            rows.buffers[4] = b"\xff\xff\xff\x7f" * 2  # the offsets of the values
+        writer.append(rows, synced=base)
+    writer.seal()
+    told: list[LogDamaged] = []
+    batches = list(record_batches(LogView(tmp_path), damaged=told.append))
+    assert offsets(batches) == [0, 2][: groups - 1]
+    assert [(each.offset, each.resumes_at) for each in told] == [(1, 2)]

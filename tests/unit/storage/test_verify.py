@@ -149,3 +149,13 @@ def test_a_group_whose_checksum_is_right_must_also_be_readable() -> None:
     (found,) = findings(files)
     assert found.fault is Fault.DAMAGED
     assert "Arrow" in found.reason
+
+
+def test_damage_reaches_up_to_the_end_that_the_next_segment_gives() -> None:
+    last = ENTRIES[3]
+    data = STATE[path_of(1)]
+    zeros = data[: last.position] + bytes(last.size) + data[last.position + last.size :]
+    state = {**STATE, path_of(1): zeros}
+    del state[index_path(FOLDER, base_of(1))]
+    found = findings(RecordedFiles(state))
+    assert [each.fault for each in found] == [Fault.DAMAGED, Fault.STALE_INDEX]
