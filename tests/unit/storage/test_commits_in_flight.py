@@ -50,9 +50,9 @@ class HeldFiles(Files):
 class Attached:
     """A log in a running event loop."""
 
-    def __init__(self, data: Path, files: HeldFiles) -> None:
+    def __init__(self, data: Path, files: HeldFiles, **options: Any) -> None:
         self.files = files
-        self.log = ArrowLog(data, LogOptions(waiting_bytes_max=1000), files=files)
+        self.log = ArrowLog(data, LogOptions(waiting_bytes_max=1000, **options), files=files)
         self._moved = asyncio.Event()
         self.log.attach(TopicTable(), self._moved.set)
 
@@ -263,5 +263,25 @@ def test_a_closed_log_applies_no_retention(
         log.close()
         await asyncio.sleep(0.05)
         assert failed == []
+
+    run(use())
+
+
+def test_retention_removes_segments_while_the_log_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.storage.arrow.log.LOG_RETENTION_SECONDS", 0.02)
+
+    async def use() -> None:
+        used = Attached(
+            tmp_path, HeldFiles(), segment_bytes_max=1, retention=Retention(bytes_max=1)
+        )
+        for number in range(4):
+            await used.put(b"%d" % number)
+        async with asyncio.timeout(SECONDS_MAX):
+            while used.log.horizon < 2:  # the last closed segment and the active one stay
+                await asyncio.sleep(0.01)
+        assert used.values() == [b"2", b"3"]
+        used.log.close()
 
     run(use())
