@@ -18,7 +18,7 @@ from penstock.middleware import HookStrategy
 from penstock.protocols.herald import HERALD
 from penstock.storage.memory import MemoryLog
 from tests.support.fakes import FakeClock, RecordingLink
-from tests.support.herald_bytes import frame, handshake_sub
+from tests.support.herald_bytes import frame, handshake_pub, handshake_sub, publish
 
 MIB = 1 << 20
 PING, PONG = frame(0x20), frame(0x21)
@@ -120,3 +120,29 @@ def test_a_gateway_yields_to_the_event_loop_after_its_time(
         broker.timers.run_due()
         assert not link.paused
     assert link.read() == 3 * PONG
+
+
+@pytest.mark.parametrize("forbidden", [False, True])
+def test_rules_that_change_while_hooks_judge_a_message_hold(*, forbidden: bool) -> None:
+    broker = Broker(log=MemoryLog(), clock=FakeClock())
+    broker.topics.bind_channel(7, "channel/7")
+    watching = broker.open(
+        Encoding(HERALD, "little"), RecordingLink(), name="m", principal=Principal("m")
+    )
+    middleware = FakeMiddleware(watching)
+    broker.hooks.register(
+        Hook("h", middleware, kind=EventKind.PUSH, strategy=HookStrategy.WAIT_OR_REFUSE)
+    )
+    link = RecordingLink()
+    link.handler = handler_for(broker, link, GatewayOptions(protocol=HERALD, order="little"))
+    link.handler.received(memoryview(handshake_pub(7)))
+    assert isinstance(link.handler, HeraldGateway)
+    assert link.handler.session is not None
+    principal = link.handler.session.principal = Principal("p")
+    link.handler.received(memoryview(publish(7, b"x")))
+    if forbidden:
+        principal.set_rules([], default=False)
+    (call,) = middleware.calls
+    broker.hooks.calls.answered(call, None)
+    assert broker.counters.messages_refused[HERALD] == forbidden
+    assert broker.log.next_offset == (not forbidden)
