@@ -21,7 +21,11 @@ from penstock.errors import AuthenticationFailed
 from penstock.flight.client import FlightClient
 from penstock.flight.errors import BadRequest, BadRows, InternalError, NoAnswer
 from penstock.flight.protocol import OffsetAt, ReadRange
-from penstock.limits import FLIGHT_FIRST_BYTES_MAX, FLIGHT_MESSAGE_BYTES_MAX
+from penstock.limits import (
+    FLIGHT_FIRST_BYTES_MAX,
+    FLIGHT_FIRST_SECONDS_MAX,
+    FLIGHT_MESSAGE_BYTES_MAX,
+)
 from penstock.server.flight import calls, front
 from penstock.server.flight.http2 import PREFACE
 from penstock.transport.addresses import Address
@@ -155,6 +159,7 @@ def test_what_no_client_sends_ends_the_connection(
     live: LiveBroker, tmp_path: Path, data: bytes
 ) -> None:
     with connect(serve_tables(live, tmp_path)) as link, contextlib.suppress(ConnectionError):
+        link.settimeout(FLIGHT_FIRST_SECONDS_MAX / 2)  # a silent connection is closed later
         link.sendall(data)
         while link.recv(4096):
             pass  # the SETTINGS of the server, then the end; a time-out fails
