@@ -457,3 +457,11 @@ def test_a_call_of_a_client_that_has_left_has_no_principal(
             with pytest.raises(pf.FlightUnauthenticatedError):
                 list(client.list_actions(given))
     assert tokens == []
+
+
+def test_a_listener_without_calls_stops_at_once(live: LiveBroker, tmp_path: Path) -> None:
+    serve_tables(live, tmp_path)
+    (flight,) = live.server._flights
+    begun = time.monotonic()
+    live.run(lambda: flight.close(seconds_max=9))
+    assert time.monotonic() - begun < 6

@@ -57,6 +57,8 @@ def test_paths_are_relative_to_the_file_and_the_token_may_come_from_the_environm
     assert config.source.path == str(tmp_path / "data")
     assert config.warehouse.folder == str(tmp_path / "warehouse")
     assert config.gold.sql == str(tmp_path / "queries")
+    (field,) = config.silver[0].field
+    assert (field.required, field.array, field.path) == (False, False, "")
     assert config.source.token == "secret"  # noqa: S105
     assert config.silver[0].dedup == ("message_id",)
     assert config.source.options == {"path": str(tmp_path / "data")}

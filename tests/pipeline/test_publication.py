@@ -77,6 +77,7 @@ def test_what_was_published_and_not_marked_when_the_driver_died_is_not_published
         before = tmp_path / "before"
         shutil.copytree(found.folder, before)
         assert publication.step(stage)
+        assert stage.batch_rows == 1
         # The files are those of a driver that was killed before its mark; then another starts.
         shutil.rmtree(found.folder)
         before.rename(found.folder)

@@ -7,6 +7,7 @@ time. Faults that change nothing are listed in `equivalent.toml`, each with the 
 import argparse
 import hashlib
 import random
+import subprocess
 import sys
 import time
 import tomllib
@@ -203,6 +204,14 @@ def report(results: Sequence[Result], unchanged: int) -> bool:
     return share >= CAUGHT_MIN
 
 
+def check_tests(tests: Sequence[str]) -> None:
+    """Exit if tests fail without a fault: they would seem to notice every one."""
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)  # noqa: S603
+    if ended.returncode:
+        sys.exit(f"the tests fail without a fault:\n{ended.stdout[-2000:]}")
+
+
 def recorded_runs(chosen: Sequence[Mutation], without: Collection[str], workers: int) -> list[Run]:
     """Return a run for each fault with the tests that execute its lines."""
     begun = time.monotonic()
@@ -247,11 +256,11 @@ def main(arguments: Sequence[str]) -> int:
         for each in chosen:
             print(f"{each.path}:{each.line} ({each.operator})\n{diff_of(each)}")
         return 0
-    runs = (
-        [Run(each, options.tests, SECONDS_MAX) for each in chosen]
-        if options.tests
-        else recorded_runs(chosen, options.without, options.workers)
-    )
+    if options.tests:
+        check_tests(options.tests)
+        runs = [Run(each, options.tests, SECONDS_MAX) for each in chosen]
+    else:
+        runs = recorded_runs(chosen, options.without, options.workers)
     preload()
     untested = [Result(run, caught=False, how="", seconds=0) for run in runs if not run.tests]
     results = list(untested)

@@ -496,7 +496,7 @@ def test_the_pipes_of_a_program_whose_child_keeps_them_are_closed(run: Run) -> N
     async def check() -> None:
         owner = Programs(Keeper)
         before = pipes()
-        program = Program("child", ("sh", "-c", "sleep 4 >/dev/null <&0 & read line"))
+        program = Program("child", ("sh", "-c", "exec 3<&0; sleep 4 <&3 >/dev/null & read line"))
         made = supervisor(owner, program, restart_seconds_min=20)
         await until(lambda: owner.links and owner.links[0]._stdin)
         owner.links[0].write(b"exit\n")
