@@ -217,3 +217,15 @@ def test_a_decimal_has_up_to_38_digits_and_no_more_behind_the_point(
     else:
         with pytest.raises(InvalidConfig, match="decimal"):
             loaded(tmp_path, text)
+
+
+@pytest.mark.parametrize(("kind", "older"), [("delta", False), ("parquet", True)])
+def test_the_format_of_a_warehouse_was_removed(
+    tmp_path: Path,
+    kind: str,
+    older: bool,  # noqa: FBT001
+) -> None:
+    with pytest.raises(ConfigError) as raised:
+        loaded(tmp_path, f'[warehouse]\nformat = "{kind}"')
+    assert "delete this key" in str(raised.value)
+    assert ("older tables cannot be continued" in str(raised.value)) == older

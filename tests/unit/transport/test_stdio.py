@@ -16,6 +16,7 @@ from structlog.testing import capture_logs
 
 from penstock.errors import BrokerFull
 from penstock.limits import MEMORY_BLOCK_BYTES
+from penstock.memory import MemoryBudget
 from penstock.transport.stdio import (
     CLIENT_ID_VARIABLE,
     INHERITED_VARIABLES,
@@ -543,5 +544,26 @@ def test_a_program_counts_as_moving_as_time_passes(run: Run) -> None:
         assert link.measure() == before + 3 * MEMORY_BLOCK_BYTES
         link._loop = loop
         await made.stop(seconds_max=1)
+
+    run(check())
+
+
+def test_a_program_that_ends_returns_its_memory(run: Run) -> None:
+    class Budgeted(Programs):
+        memory = MemoryBudget(1 << 30)
+
+        def opened(self, link: Any, *rest: Any) -> Any:
+            link.account = self.memory.open("")
+            return super().opened(link, *rest)
+
+    async def check() -> None:
+        owner = Budgeted(Keeper)
+        made = supervisor(owner, python("import os; os.read(0, 1)"), restart_seconds_min=20)
+        await until(lambda: owner.links and owner.links[0]._stdin)
+        owner.links[0].measure()
+        assert owner.memory.left() != {}
+        await made.stop(seconds_max=1)
+        await until(lambda: not owner.links)
+        assert owner.memory.left() == {}
 
     run(check())
