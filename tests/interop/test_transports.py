@@ -504,7 +504,7 @@ def test_programs_are_killed_at_once(live: Any) -> None:
         return StdioListener(live.server.broker, [program])
 
     listener = live.add(live.run(make))
-    live.until(lambda: listener._links)
+    live.until(lambda: [each for each in listener._links if each._running])
     link = live.call(lambda: next(iter(listener._links)))
     live.server.kill_programs()
     live.until(lambda: link not in listener._links)

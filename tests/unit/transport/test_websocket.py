@@ -526,6 +526,8 @@ def test_a_client_that_does_not_read_is_cut_without_a_word(run: Run) -> None:
 def test_a_connection_without_a_whole_first_line_can_be_aborted(run: Run) -> None:
     class Entered(Owner):
         def entered(self, connection: Any) -> bool:
+            used = connection._unidentified.get_extra_info("socket").fileno()
+            assert connection.descriptor == used
             self.links.append(connection)
             return True
 
