@@ -464,4 +464,4 @@ def test_a_listener_without_calls_stops_at_once(live: LiveBroker, tmp_path: Path
     (flight,) = live.server._flights
     begun = time.monotonic()
     live.run(lambda: flight.close(seconds_max=9))
-    assert time.monotonic() - begun < 6
+    assert time.monotonic() - begun < 4

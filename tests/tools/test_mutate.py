@@ -197,15 +197,16 @@ def test_tests_of_code_in_threads_without_a_record_come_behind_those_on_record()
 
 
 def test_every_equivalent_fault_exists_and_has_a_reason() -> None:
-    known = load_equivalent()
-    assert len(known) == len(tomllib.loads(EQUIVALENT.read_text()).get("fault", []))
-    by_file: dict[str, list[Mutation]] = {}
-    for file, diff in known:
+    listed = tomllib.loads(EQUIVALENT.read_text())["fault"]
+    assert len(load_equivalent()) == len(listed)
+    by_file: dict[str, list[str]] = {}
+    for each in listed:
+        file, diff = each["file"], each["diff"].strip("\n")
         if file not in by_file:
-            by_file[file] = mutations(Path(file), (SOURCE / file).read_text())
-        same = [each for each in by_file[file] if diff_of(each) == diff]
-        assert len(same) == 1, f"{file}: {len(same)} faults have the diff {diff}"
-    assert all(len(reason) > 20 for reason in known.values())
+            source = (SOURCE / file).read_text()
+            by_file[file] = [fault.diff(source) for fault in mutations(Path(file), source)]
+        assert by_file[file].count(diff) == each.get("places", 1), f"{file}: {diff}"
+        assert len(each["reason"]) > 20
 
 
 def test_the_test_folders_exist() -> None:
