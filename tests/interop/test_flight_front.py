@@ -21,7 +21,11 @@ from penstock.errors import AuthenticationFailed
 from penstock.flight.client import FlightClient
 from penstock.flight.errors import BadRequest, BadRows, InternalError, NoAnswer
 from penstock.flight.protocol import OffsetAt, ReadRange
-from penstock.limits import FLIGHT_FIRST_BYTES_MAX, FLIGHT_MESSAGE_BYTES_MAX
+from penstock.limits import (
+    FLIGHT_FIRST_BYTES_MAX,
+    FLIGHT_FIRST_SECONDS_MAX,
+    FLIGHT_MESSAGE_BYTES_MAX,
+)
 from penstock.server.flight import front
 from penstock.server.flight.http2 import PREFACE
 from penstock.transport.addresses import Address
@@ -155,6 +159,7 @@ def test_what_no_client_sends_ends_the_connection(
     live: LiveBroker, tmp_path: Path, data: bytes
 ) -> None:
     with connect(serve_tables(live, tmp_path)) as link, contextlib.suppress(ConnectionError):
+        link.settimeout(FLIGHT_FIRST_SECONDS_MAX / 2)  # a silent connection is closed later
         link.sendall(data)
         while link.recv(4096):
             pass  # the SETTINGS of the server, then the end; a time-out fails
@@ -438,3 +443,11 @@ def test_a_call_of_a_client_that_has_left_has_no_principal(
             with pytest.raises(pf.FlightUnauthenticatedError):
                 list(client.list_actions(given))
     assert tokens == []
+
+
+def test_a_listener_without_calls_stops_at_once(live: LiveBroker, tmp_path: Path) -> None:
+    serve_tables(live, tmp_path)
+    (flight,) = live.server._flights
+    begun = time.monotonic()
+    live.run(lambda: flight.close(seconds_max=9))
+    assert time.monotonic() - begun < 4

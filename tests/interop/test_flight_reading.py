@@ -185,6 +185,8 @@ def test_what_retention_took_is_told_as_that(tmp_path: Path) -> None:
         with pytest.raises(OffsetBelowHorizon) as raised:
             list(client.read(ReadRange(0, 12)))
         assert (raised.value.offset, raised.value.horizon) == (0, horizon)
+        with pytest.raises(OffsetBelowHorizon):
+            client.splits(Splits(start=0, end=12, count=2))
         assert table(client).num_rows == 12 - horizon
 
 

@@ -482,6 +482,18 @@ def test_a_body_of_unknown_length_may_not_be_too_large(broker: HttpBroker) -> No
     assert broker.call(lambda: broker.server.broker.log.next_offset) == 0
 
 
+def test_messages_that_come_over_http_have_one_client_number(tmp_path: Path) -> None:
+    with HttpBroker(data=tmp_path) as broker:
+        for _ in range(2):
+            assert broker.publish(topic="t", text="x").status == 200
+        with lamamq_bytes.client(broker) as other:
+            other.request(lamamq_bytes.push(1, b"x"))
+    rows = [row for each in record_batches(LogView(tmp_path)) for row in each.to_pylist()]
+    first, second, third = (row["client"] for row in rows)
+    assert first == second
+    assert 0 < first < third
+
+
 def test_middleware_judges_what_is_published_over_http(broker: HttpBroker) -> None:
     with lamamq_bytes.client(broker, b"guard") as guard:
         hook = lamamq_bytes.register(0, b"h", PUSHED, strategy=WAIT_OR_REFUSE, timeout_ms=5000)
@@ -504,7 +516,8 @@ def test_middleware_judges_what_is_published_over_http(broker: HttpBroker) -> No
 
 
 def test_what_is_not_there_says_where_to_look(broker: HttpBroker) -> None:
-    assert broker.get("/nothing").error()[:2] == (404, "not-found")
+    missing = broker.get("/nothing").error()
+    assert missing == (404, "not-found", "there is nothing here; GET /api/ lists what there is")
     assert broker.get("/api").error()[0] == 404
     answer = broker.ask("POST", "/api/topics")
     assert answer.error()[:2] == (405, "method-not-allowed")
@@ -567,6 +580,21 @@ def test_the_document_has_every_route_and_answers_are_as_it_says(broker: HttpBro
                 _validate(answer.json(), content["schema"], document)
         for answer in (broker.publish(topic="+", text=""), broker.get("/api/topics?limit=0")):
             _validate(answer.json(), {"$ref": "#/components/schemas/Failure"}, document)
+
+
+def test_the_document_says_what_must_be_given_and_what_may_go_wrong(broker: HttpBroker) -> None:
+    paths = broker.get("/api/openapi.json").json()["paths"]
+    assert list(paths["/healthz"]["get"]["responses"]) == ["200"]
+    assert sorted(paths["/readyz"]["get"]["responses"]) == ["200", "503"]
+    required = {
+        (path, each["name"], each["in"]): each["required"]
+        for path, operations in paths.items()
+        for operation in operations.values()
+        for each in operation["parameters"]
+    }
+    assert required["/api/topics/{name}", "name", "path"]
+    assert not required["/api/topics", "limit", "query"]
+    assert all(needed == (place == "path") for (_, _, place), needed in required.items())
 
 
 def test_the_document_refuses_what_the_broker_never_says(broker: HttpBroker) -> None:

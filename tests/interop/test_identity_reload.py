@@ -35,6 +35,7 @@ from penstock.server.config import (
 )
 from penstock.server.credentials import hash_key
 from penstock.server.run import _reread
+from penstock.transport.stream import StreamConnection
 from tests.support.configured import ConfiguredBroker
 
 TLS = Path(__file__).parents[1] / "support" / "tls"
@@ -145,6 +146,27 @@ def test_a_changed_principal_loses_its_sessions_on_every_transport(
         broker.until(lambda: broker.principals() == ["anonymous", "stays"])
         stays.publish("a", b"goes on")
         anonymous.publish("a", b"goes on")
+
+
+def test_a_client_that_must_go_is_not_waited_for(
+    files: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aborted: list[StreamConnection] = []
+    abort = StreamConnection.abort
+
+    def noted(link: StreamConnection) -> None:
+        aborted.append(link)
+        abort(link)
+
+    options: dict[str, Any] = {"protocol": "fleximq", "reconnect": False, "token": TOKEN}
+    with (
+        ConfiguredBroker(all_kinds(files, principal("goes", TOKEN))) as broker,
+        penstock.connect_sync(broker.url(0), **options),
+    ):
+        (session,) = broker.call(lambda: list(broker.running.server.broker.sessions))
+        monkeypatch.setattr(StreamConnection, "abort", noted)
+        broker.reload(all_kinds(files, None))
+        assert aborted == [session.link], "it may not read what is written to it"
 
 
 def test_the_same_credentials_keep_their_sessions(files: dict[str, str]) -> None:
@@ -378,5 +400,7 @@ def test_a_session_ends_when_its_token_expires(tmp_path: Path) -> None:
             assert broker.principals() == ["press"]
             broker.until(lambda: broker.principals() == [])
             assert time.time() >= claims["exp"]
+            failed = broker.running.server.broker.counters.connections_failed
+            assert broker.call(lambda: failed["credentials refused"]) == 1
         with pytest.raises(Refused):
             penstock.connect_sync(broker.url(0), protocol="fleximq", token=token).__enter__()

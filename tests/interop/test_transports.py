@@ -517,6 +517,19 @@ def test_a_program_speaks_fleximq_over_its_pipes(live: Any) -> None:
     client.connection.close()
 
 
+def test_programs_are_killed_at_once(live: Any) -> None:
+    async def make() -> StdioListener:
+        program = Program("child", (sys.executable, "-S", "-c", CHILD))
+        return StdioListener(live.server.broker, [program])
+
+    listener = live.add(live.run(make))
+    live.until(lambda: [each for each in listener._links if each._running])
+    link = live.call(lambda: next(iter(listener._links)))
+    live.server.kill_programs()
+    live.until(lambda: link not in listener._links)
+    live.run(lambda: listener.close(seconds_max=2))
+
+
 JOINING_CHILD = """
 import os, struct, sys
 

@@ -57,6 +57,8 @@ def test_paths_are_relative_to_the_file_and_the_token_may_come_from_the_environm
     assert config.source.path == str(tmp_path / "data")
     assert config.warehouse.folder == str(tmp_path / "warehouse")
     assert config.gold.sql == str(tmp_path / "queries")
+    (field,) = config.silver[0].field
+    assert (field.required, field.array, field.path) == (False, False, "")
     assert config.source.token == "secret"  # noqa: S105
     assert config.silver[0].dedup == ("message_id",)
     assert config.source.options == {"path": str(tmp_path / "data")}
@@ -222,3 +224,15 @@ def test_a_decimal_has_up_to_38_digits_and_no_more_behind_the_point(
     else:
         with pytest.raises(InvalidConfig, match="decimal"):
             loaded(tmp_path, text)
+
+
+@pytest.mark.parametrize(("kind", "older"), [("delta", False), ("parquet", True)])
+def test_the_format_of_a_warehouse_was_removed(
+    tmp_path: Path,
+    kind: str,
+    older: bool,  # noqa: FBT001
+) -> None:
+    with pytest.raises(ConfigError) as raised:
+        loaded(tmp_path, f'[warehouse]\nformat = "{kind}"')
+    assert "delete this key" in str(raised.value)
+    assert ("older tables cannot be continued" in str(raised.value)) == older

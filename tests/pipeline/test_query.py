@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock.pipeline.errors import QueryFailed, reason_of
-from penstock.pipeline.query import run_query
+from penstock.pipeline.query import _missing_topic, run_query
 from tests.support.written_log import WrittenLog, message
 
 TOPICS = ("a", "b", "a,b", " sp ", "x`y", "it's", "A/x")
@@ -90,3 +90,25 @@ def test_a_query_that_is_asked_again_sees_what_came_since(
         for number in range(2):
             log.put(message("t", b"", number))
             assert rows(spark, source, "select count(*) from `t`") == [(number + 1,)]
+
+
+class SparkError:
+    """An error of Spark, as far as its condition and its parameters go."""
+
+    def __init__(self, condition: str) -> None:
+        self.condition = condition
+
+    def getCondition(self) -> str:  # noqa: N802
+        return self.condition
+
+    def getMessageParameters(self) -> dict[str, str]:  # noqa: N802
+        return {"relationName": "`a`"}
+
+
+@pytest.mark.parametrize(
+    ("condition", "topic"),
+    [("TABLE_OR_VIEW_NOT_FOUND", "a"), ("TABLE_OR_VIEW_ALREADY_EXISTS", None)],
+)
+def test_only_a_missing_table_may_be_a_topic(condition: str, topic: str | None) -> None:
+    error: Any = SparkError(condition)
+    assert _missing_topic(error, "select * from `a`") == topic

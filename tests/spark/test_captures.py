@@ -367,6 +367,18 @@ def test_rows_do_not_depend_on_the_pieces_that_are_read(
     assert errors_by(rows) == stream.errors
 
 
+@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize("name", CLIENTS)
+def test_rows_do_not_depend_on_the_batches_that_are_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, size: int
+) -> None:
+    stream = CLIENTS[name]
+    monkeypatch.setattr(capture_files, "SPARK_BATCH_ROWS", size)
+    rows = decoded(tmp_path, f"a.{stream.protocol}.c2s.bin", stream.data)
+    assert said_by(rows) == stream.said
+    assert errors_by(rows) == stream.errors
+
+
 def test_a_full_table_of_topics_changes_nothing(tmp_path: Path) -> None:
     stream = CLIENTS["rheos2"]
     context = CaptureContext(topics_max=256)  # herald's channels fill it

@@ -14,7 +14,9 @@ from tools.mutate.__main__ import (
     SOURCE,
     TESTS,
     diff_of,
+    draw,
     is_in,
+    is_wanted,
     load_equivalent,
     modules,
     report,
@@ -182,15 +184,29 @@ def test_quick_tests_come_first_and_for_a_constant_those_that_use_the_file_most(
     assert selected(record, at_import)[0] == "tests/unit/core/own"
 
 
+def test_tests_of_code_in_threads_without_a_record_come_behind_those_on_record() -> None:
+    record = Record(
+        seconds={"tests/interop/test_flight.py::quick": 0.1, "tests/unit/server/slow": 5.0},
+        lines={"server/flight/x.py": {3: ["tests/unit/server/slow"]}},
+    )
+    fault = Mutation(Path("server/flight/x.py"), 3, 3, "constant", 0, 1, "2")
+    assert selected(record, fault) == list(reversed(record.seconds))
+    assert selected(record, dataclasses.replace(fault, line=4, last_line=4)) == [
+        "tests/interop/test_flight.py::quick"
+    ]
+
+
 def test_every_equivalent_fault_exists_and_has_a_reason() -> None:
-    known = load_equivalent()
-    assert len(known) == len(tomllib.loads(EQUIVALENT.read_text()).get("fault", []))
-    by_file: dict[str, list[Mutation]] = {}
-    for file, diff in known:
+    listed = tomllib.loads(EQUIVALENT.read_text())["fault"]
+    assert len(load_equivalent()) == len(listed)
+    by_file: dict[str, list[str]] = {}
+    for each in listed:
+        file, diff = each["file"], each["diff"].strip("\n")
         if file not in by_file:
-            by_file[file] = mutations(Path(file), (SOURCE / file).read_text())
-        assert diff in {diff_of(each) for each in by_file[file]}, f"{file}: {diff}"
-    assert all(len(reason) > 20 for reason in known.values())
+            source = (SOURCE / file).read_text()
+            by_file[file] = [fault.diff(source) for fault in mutations(Path(file), source)]
+        assert by_file[file].count(diff) == each.get("places", 1), f"{file}: {diff}"
+        assert len(each["reason"]) > 20
 
 
 def test_the_test_folders_exist() -> None:
@@ -204,3 +220,25 @@ def test_folders_can_be_left_out() -> None:
     left = {each.relative_to(ROOT).parts[1] for each in modules(["spark", "pipeline", "interop"])}
     assert {"spark", "pipeline", "interop"}.isdisjoint(left)
     assert {"unit", "conformance"} <= left
+
+
+def test_the_sample_stays_when_other_code_changes() -> None:
+    path = Path("core/x.py")
+
+    def drawn(source: str, seed: int) -> list[str]:
+        found = draw(mutations(path, source), {path: source}, seed)
+        return [each.diff(source) for each in found]
+
+    before = drawn(SAMPLE, 1)
+    assert sorted(before) == sorted(diffs(SAMPLE))
+    after = drawn(f"import os\n\n\nlimit = 100\n{SAMPLE}", 1)
+    assert [each for each in after if "limit =" not in each] == before
+    assert drawn(SAMPLE, 2) != before
+
+
+def test_faults_are_chosen_by_file_and_line() -> None:
+    fault = Mutation(Path("core/broker.py"), 12, 12, "constant", 0, 1, "2")
+    assert is_wanted(fault, [])
+    assert is_wanted(fault, ["server", "broker.py:12"])
+    assert is_wanted(fault, ["core/"])
+    assert not is_wanted(fault, ["core/broker.py:1", "core/broker.py:13", "server"])

@@ -5,12 +5,14 @@ time. Faults that change nothing are listed in `equivalent.toml`, each with the 
 """
 
 import argparse
+import hashlib
 import random
+import subprocess
 import sys
 import time
 import tomllib
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -47,18 +49,25 @@ SELECTED_MAX: Final = 400
 START_SECONDS_MAX: Final = 60.0
 TEST_SECONDS_MIN: Final = 60.0
 """Time-out of a test that took no time when it was recorded."""
+SECONDS_MAX: Final = 600.0
+"""Time-out of tests that are not on record."""
 EQUIVALENT: Final = Path(__file__).with_name("equivalent.toml")
 
 
 def selected(record: Record, mutation: Mutation) -> list[str]:
-    """Return the tests for a fault, the quickest first, those with Spark last."""
+    """Return the tests for a fault: those on record first, and the quickest of them.
+
+    Tests with Spark are left out if there are others, except for code that uses it.
+    """
     file = str(mutation.path)
     found = record.of_lines(file, mutation.line, mutation.last_line)
     at_import = mutation.line in record.imported.get(file, ())
-    if not found and not at_import:
+    foreign: set[str] = set()
+    if not at_import:
         for folder, prefixes in FOREIGN_THREADS.items():
             if file.startswith(f"{folder}/"):
-                found = {test for test in record.seconds if test.startswith(prefixes)}
+                foreign = {test for test in record.seconds if test.startswith(prefixes)} - found
+                found |= foreign
     used: Counter[str] = Counter()
     if not found:
         used = record.of_file(file)
@@ -71,7 +80,11 @@ def selected(record: Record, mutation: Mutation) -> list[str]:
     limit = SELECTED_SECONDS_MAX * (2 if uses_spark else 1)
     chosen: list[str] = []
     seconds = 0.0
-    for test in sorted(found, key=lambda each: _order(each, own, record.seconds[each], used[each])):
+
+    def order(test: str) -> tuple[bool, float, str]:
+        return test in foreign, *_order(test, own, record.seconds[test], used[test])
+
+    for test in sorted(found, key=order):
         if record.seconds[test] > limit - seconds and chosen:
             continue
         seconds += record.seconds[test]
@@ -110,14 +123,50 @@ def is_in(path: Path, folders: Collection[str]) -> bool:
     return not set(path.parts[:-1]).isdisjoint(folders)
 
 
-def sample(count: int, seed: int, only: str | None) -> list[Mutation]:
-    """Return a sample of all faults, the same for the same seed and sources."""
-    candidates = [
-        each for each in all_mutations(SOURCE, FOLDERS) if only is None or only in str(each.path)
-    ]
-    chance = random.Random(seed)  # noqa: S311
-    chosen = chance.sample(candidates, min(count, len(candidates)))
-    return sorted(chosen, key=lambda each: (str(each.path), each.start))
+def draw(found: Iterable[Mutation], sources: Mapping[Path, str], seed: int) -> list[Mutation]:
+    """Return faults in an order by chance: that of a seed and of the code that each changes.
+
+    The first 200 are a sample that stays the same, except for code that was edited. So a fault
+    that was not noticed once is tried again.
+    """
+    seen: Counter[str] = Counter()
+    ranked = []
+    for mutation in found:
+        identity = mutation.identity(sources[mutation.path])
+        seen[identity] += 1
+        text = f"{seed}\0{seen[identity]}\0{identity}"
+        ranked.append((hashlib.sha256(text.encode()).digest(), mutation))
+    return [mutation for _, mutation in sorted(ranked, key=lambda each: each[0])]
+
+
+def is_wanted(mutation: Mutation, only: Collection[str]) -> bool:
+    """Return whether a fault is at one of some places, such as `core/broker.py` or `broker.py:12`.
+
+    All faults are wanted if no place is given.
+    """
+    for place in only:
+        path, _, line = place.partition(":")
+        if path in str(mutation.path) and line in {"", str(mutation.line)}:
+            return True
+    return not only
+
+
+def sample(count: int, seed: int, only: Collection[str]) -> tuple[list[Mutation], int]:
+    """Return a sample of the faults, and how many were passed over as they change nothing."""
+    found = [each for each in all_mutations(SOURCE, FOLDERS) if is_wanted(each, only)]
+    sources = {each: (SOURCE / each).read_text() for each in {fault.path for fault in found}}
+    equivalent = load_equivalent()
+    files = {file for file, _ in equivalent}
+    chosen: list[Mutation] = []
+    unchanged = 0
+    for each in draw(found, sources, seed):
+        if len(chosen) == count:
+            break
+        if str(each.path) in files and (str(each.path), diff_of(each)) in equivalent:
+            unchanged += 1
+        else:
+            chosen.append(each)
+    return sorted(chosen, key=lambda each: (str(each.path), each.start)), unchanged
 
 
 def diff_of(mutation: Mutation) -> str:
@@ -155,42 +204,64 @@ def report(results: Sequence[Result], unchanged: int) -> bool:
     return share >= CAUGHT_MIN
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run a sample; return the exit code."""
-    parser = argparse.ArgumentParser(prog="make mutate", description=__doc__)
-    parser.add_argument("--count", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--only", help="a part of the paths of files")
-    parser.add_argument(
-        "--without",
-        nargs="*",
-        default=[],
-        help="names of folders whose faults and tests are left out of the sample, such as spark",
-    )
-    parser.add_argument("--show", action="store_true", help="print the sample, run nothing")
-    options = parser.parse_args(arguments)
-    equivalent = load_equivalent()
-    drawn = sample(options.count, options.seed, options.only)
-    kept = [each for each in drawn if not is_in(each.path, options.without)]
-    chosen = [each for each in kept if (str(each.path), diff_of(each)) not in equivalent]
-    if options.show:
-        for each in chosen:
-            print(f"{each.path}:{each.line} ({each.operator})\n{diff_of(each)}")
-        return 0
+def check_tests(tests: Sequence[str]) -> None:
+    """Exit if tests fail without a fault: they would seem to notice every one."""
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)  # noqa: S603
+    if ended.returncode:
+        sys.exit(f"the tests fail without a fault:\n{ended.stdout[-2000:]}")
+
+
+def recorded_runs(chosen: Sequence[Mutation], without: Collection[str], workers: int) -> list[Run]:
+    """Return a run for each fault with the tests that execute its lines."""
     begun = time.monotonic()
-    record = recording.load(
-        ROOT, SOURCE, modules(options.without), ROOT / ".mutate", workers=options.workers
-    )
+    record = recording.load(ROOT, SOURCE, modules(without), ROOT / ".mutate", workers=workers)
     print(f"loaded the record of tests in {time.monotonic() - begun:.0f} s", flush=True)
     record.imported = recording.imported_lines(ROOT, SOURCE, FOLDERS)
-    preload()
     runs = []
     for mutation in chosen:
         tests = selected(record, mutation)
         seconds = [record.seconds[test] for test in tests]
         hangs = TEST_SECONDS_MIN + 5 * max(seconds, default=0)
         runs.append(Run(mutation, tests, START_SECONDS_MAX + hangs + 3 * sum(seconds), hangs))
+    return runs
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run a sample; return the exit code."""
+    parser = argparse.ArgumentParser(prog="make mutate", description=__doc__)
+    parser.add_argument("--count", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument(
+        "--only",
+        nargs="*",
+        default=[],
+        help="parts of paths, such as core/broker.py, or with a line, such as core/broker.py:12",
+    )
+    parser.add_argument(
+        "--without",
+        nargs="*",
+        default=[],
+        help="names of folders whose faults and tests are left out of the sample, such as spark",
+    )
+    parser.add_argument(
+        "--tests", nargs="*", default=[], help="run these tests instead of those on record"
+    )
+    parser.add_argument("--show", action="store_true", help="print the sample, run nothing")
+    options = parser.parse_args(arguments)
+    drawn, unchanged = sample(options.count, options.seed, options.only)
+    chosen = [each for each in drawn if not is_in(each.path, options.without)]
+    if options.show:
+        for each in chosen:
+            print(f"{each.path}:{each.line} ({each.operator})\n{diff_of(each)}")
+        return 0
+    if options.tests:
+        check_tests(options.tests)
+        runs = [Run(each, options.tests, SECONDS_MAX) for each in chosen]
+    else:
+        runs = recorded_runs(chosen, options.without, options.workers)
+    preload()
     untested = [Result(run, caught=False, how="", seconds=0) for run in runs if not run.tests]
     results = list(untested)
     tested = [run for run in runs if run.tests]
@@ -204,9 +275,11 @@ def main(arguments: Sequence[str]) -> int:
             f"{state} ({result.seconds:.1f} s)",
             flush=True,
         )
-    if len(kept) < len(drawn):
-        print(f"\n{len(drawn) - len(kept)} faults not tried: {', '.join(options.without)} left out")
-    return 0 if report(results, len(kept) - len(chosen)) else 1
+    if len(chosen) < len(drawn):
+        print(
+            f"\n{len(drawn) - len(chosen)} faults not tried: {', '.join(options.without)} left out"
+        )
+    return 0 if report(results, unchanged) else 1
 
 
 if __name__ == "__main__":

@@ -47,6 +47,13 @@ class Mutation:
         )
         return "\n".join(line for line in list(lines)[2:] if not line.startswith("@@"))
 
+    def identity(self, source: str) -> str:
+        """Return the file, the lines and how they change: the same if the lines move."""
+        begin = source.rfind("\n", 0, self.start) + 1
+        before, after = source[begin : self.start].lstrip(), source[self.end :].partition("\n")[0]
+        old = source[self.start : self.end]
+        return "\0".join((str(self.path), before, old, after, self.new))
+
 
 def mutations(path: Path, source: str) -> list[Mutation]:
     """Return all faults for a file, in the order of the source."""

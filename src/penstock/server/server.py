@@ -259,20 +259,18 @@ class Server:
                 listener.kill()
 
     def _count_memory(self) -> None:
-        """Update the parts of the budget that belong to no client, every TICK_SECONDS.
+        """Update the parts of the budget that belong to no client.
 
         The log's backlog may exceed its limit by what was read before.
         """
-        now = self.broker.clock.monotonic()
-        if now < self._counts_at:
-            return
-        self._counts_at = now + TICK_SECONDS
         memory = self.broker.memory
         topics = self.broker.topics
         memory.level(
             Purpose.NAMES, TOPIC_BYTES * topics.live + TOPIC_NAME_COPIES * topics.name_bytes
         )
         memory.level(Purpose.LOG, max(self._log_bytes, self.storage.waiting_bytes))
+        now = self.broker.clock.monotonic()
+        self._counts_at = now + TICK_SECONDS
         self.process_memory.tick(now)
         memory.tick(now)
 
@@ -280,7 +278,8 @@ class Server:
         wait: float | None = None
         try:
             wait = self.broker.timers.run_due()
-            self._count_memory()
+            if self.broker.clock.monotonic() >= self._counts_at:
+                self._count_memory()
         except Exception:  # one broken timer must not stop the others
             logger.exception("timer failed")
         seconds = 0.001 if wait == 0.0 else TICK_SECONDS

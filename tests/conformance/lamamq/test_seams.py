@@ -1,5 +1,7 @@
 """LamaMQ where kernel, decoder and receive buffer meet: a gateway fed by hand, cut by cut."""
 
+import pytest
+
 from penstock.conform.lamamq.encoding import CHOICE, OFFER, answer, authentication, push, subscribe
 from penstock.core.broker import Broker
 from penstock.core.hooks import Event, EventKind
@@ -7,6 +9,7 @@ from penstock.gateway.lamamq import LamamqGateway
 from penstock.gateway.lamamq_middleware import LamaMiddleware
 from penstock.gateway.options import GatewayOptions
 from penstock.protocols.herald import HERALD
+from penstock.protocols.lamamq import LAMAMQ
 from penstock.storage.memory import MemoryLog
 from tests.support.fakes import FakeClock, RecordingLink
 
@@ -82,3 +85,22 @@ def test_a_middleware_that_does_not_read_is_not_called() -> None:
     assert not middleware.call(1, "h", event)
     assert fed.link.read() == b""
     assert session.dropped == 1
+    assert fed.broker.counters.messages_dropped[LAMAMQ] == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "is_text", "kind"),
+    [(b"", False, "EMPTY"), (b"", True, "STRING"), (b"x", True, "STRING"), (b"x", False, "BUFFER")],
+)
+def test_a_call_has_the_payload_type_of_its_message(
+    value: bytes,
+    is_text: bool,  # noqa: FBT001
+    kind: str,
+) -> None:
+    fed = Fed()
+    session = fed.gateway.session
+    assert session is not None
+    middleware = LamaMiddleware(fed.broker, session, "big", fed.gateway.decoder)
+    event = Event(EventKind.PUSH, "t", "c", HERALD, value=value, value_is_text=is_text)
+    message = middleware._message("h", event)
+    assert (message.payload_type.name, message.payload) == (kind, value)

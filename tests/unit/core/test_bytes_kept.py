@@ -10,7 +10,7 @@ from penstock.core import routing
 from penstock.core.hooks import EventKind, Hook, Hooks
 from penstock.core.routing import Encoding
 from penstock.core.timers import Timers
-from penstock.errors import InvalidHook, TooManySubscriptions
+from penstock.errors import InvalidHook, InvalidPattern, TooManySubscriptions
 from penstock.middleware import HookStrategy
 from penstock.patterns import compile_pattern
 from penstock.protocols import PROTOCOLS
@@ -35,6 +35,15 @@ def test_the_patterns_of_a_client_are_bounded_in_bytes() -> None:
     assert session.subscription_bytes == 60
     assert broker.subscribe(session, "d" * 40)
     join(broker, "e" * 100)
+
+
+def test_a_pattern_that_is_refused_counts_no_bytes() -> None:
+    broker = new_broker()
+    session = join(broker, "abc")
+    with pytest.raises(InvalidPattern):
+        broker.subscribe(session, "a/#/b")
+    assert list(session.subscriptions) == ["abc"]
+    assert session.subscription_bytes == 3
 
 
 # --- Plans of the router --------------------------------------------------------------------------

@@ -2,11 +2,14 @@
 
 from collections.abc import Callable
 
+import pytest
+
 from penstock.core.access import Principal
 from penstock.core.broker import Broker
 from penstock.core.hooks import Event, EventKind, Hook
 from penstock.core.routing import Encoding
 from penstock.core.sessions import Session
+from penstock.gateway import base
 from penstock.gateway.detector import handler_for
 from penstock.gateway.herald import HeraldGateway
 from penstock.gateway.options import GatewayOptions
@@ -15,7 +18,7 @@ from penstock.middleware import HookStrategy
 from penstock.protocols.herald import HERALD
 from penstock.storage.memory import MemoryLog
 from tests.support.fakes import FakeClock, RecordingLink
-from tests.support.herald_bytes import frame, handshake_sub
+from tests.support.herald_bytes import frame, handshake_pub, handshake_sub, publish
 
 MIB = 1 << 20
 PING, PONG = frame(0x20), frame(0x21)
@@ -94,3 +97,52 @@ class FakeMiddleware:
 
     def given_up(self, identifier: int) -> None:
         pass
+
+
+def test_a_gateway_yields_to_the_event_loop_after_its_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker = Broker(log=MemoryLog(), clock=FakeClock())
+    broker.topics.bind_channel(7, "channel/7")
+    link = RecordingLink()
+    link.handler = handler_for(broker, link, GatewayOptions(protocol=HERALD, order="little"))
+    link.handler.received(memoryview(handshake_sub(b"\x07")))
+    link.read()
+    waiting = 3 * PING
+    assert link.handler.received(memoryview(waiting)) == len(waiting)
+    assert link.read() == 3 * PONG
+    monkeypatch.setattr(base, "TURN_SECONDS_MAX", -1.0)
+    for _ in range(3):
+        broker.turn.end()
+        taken = link.handler.received(memoryview(waiting))
+        assert (taken, link.paused) == (len(PING), True)
+        waiting = waiting[taken:]
+        broker.timers.run_due()
+        assert not link.paused
+    assert link.read() == 3 * PONG
+
+
+@pytest.mark.parametrize("forbidden", [False, True])
+def test_rules_that_change_while_hooks_judge_a_message_hold(*, forbidden: bool) -> None:
+    broker = Broker(log=MemoryLog(), clock=FakeClock())
+    broker.topics.bind_channel(7, "channel/7")
+    watching = broker.open(
+        Encoding(HERALD, "little"), RecordingLink(), name="m", principal=Principal("m")
+    )
+    middleware = FakeMiddleware(watching)
+    broker.hooks.register(
+        Hook("h", middleware, kind=EventKind.PUSH, strategy=HookStrategy.WAIT_OR_REFUSE)
+    )
+    link = RecordingLink()
+    link.handler = handler_for(broker, link, GatewayOptions(protocol=HERALD, order="little"))
+    link.handler.received(memoryview(handshake_pub(7)))
+    assert isinstance(link.handler, HeraldGateway)
+    assert link.handler.session is not None
+    principal = link.handler.session.principal = Principal("p")
+    link.handler.received(memoryview(publish(7, b"x")))
+    if forbidden:
+        principal.set_rules([], default=False)
+    (call,) = middleware.calls
+    broker.hooks.calls.answered(call, None)
+    assert broker.counters.messages_refused[HERALD] == forbidden
+    assert broker.log.next_offset == (not forbidden)

@@ -389,3 +389,13 @@ def test_an_unusable_certificate_is_an_error_of_its_listener(tmp_path: Path) -> 
         message
         == f"listener[0]: TLS file {tmp_path / 'k.pem'}: cannot be read: no such file or directory"
     )
+
+
+@pytest.mark.parametrize(("durability", "kept"), [("memory", False), ("os", True), ("fsync", True)])
+def test_a_broker_with_its_messages_in_memory_has_no_log(
+    tmp_path: Path,
+    durability: str,
+    kept: bool,  # noqa: FBT001
+) -> None:
+    config = load(write(tmp_path, f'[broker]\ndurability = "{durability}"'))
+    assert (config.log_options is not None) == kept

@@ -1,6 +1,7 @@
 """Right credentials give their principal; wrong ones give nothing away."""
 
 import asyncio
+import base64
 import hashlib
 import itertools
 import statistics
@@ -13,6 +14,7 @@ import pytest
 
 from penstock.core.access import Action
 from penstock.errors import AuthenticationFailed, ErrorCode, PeerError
+from penstock.gateway.options import GatewayOptions
 from penstock.limits import GUESSES_MAX, LOGIN_FAILURES_FREE, VERIFICATIONS_AT_ONCE_MAX
 from penstock.server.config import (
     AnonymousConfig,
@@ -24,6 +26,8 @@ from penstock.server.config import (
     RuleConfig,
 )
 from penstock.server.credentials import Authenticator, KnownPeer, hash_key, hash_password
+from penstock.server.http.auth import HttpAuth
+from penstock.transport.addresses import Address
 
 CHEAP = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
 PUBLISH_ONLY = RuleConfig(topics=("plant/#",), allow=("publish",))
@@ -400,3 +404,20 @@ def test_rules_that_stay_the_same_keep_their_cached_decisions() -> None:
     made.update(CONFIG)
     assert {name: principal.rights for name, principal in made.principals.items()} == before
     made.close()
+
+
+def test_a_request_that_is_given_up_has_its_password_not_verified(
+    authenticator: Authenticator,
+) -> None:
+    async def check() -> None:
+        auth = HttpAuth(Address("ws", "127.0.0.1"), GatewayOptions())
+        encoded = base64.b64encode(b"ada:wrong").decode()
+        asked = asyncio.create_task(auth._basic(authenticator, encoded, KnownPeer("127.0.0.1")))
+        while not authenticator._checks:
+            await asyncio.sleep(0)
+        (verification,) = authenticator._checks
+        asked.cancel()
+        await asyncio.wait([asked, verification])
+        assert verification.cancelled()
+
+    asyncio.run(check())

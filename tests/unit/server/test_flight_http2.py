@@ -201,3 +201,24 @@ def test_what_is_not_arrow_passes(data: bytes) -> None:
 def test_fields_that_protobuf_does_not_have_are_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match="not valid"):
         FlightDataScan().feed(memoryview(data))
+
+
+@pytest.mark.parametrize("kind", [4, 6, 8])
+def test_a_frame_without_data_or_headers_is_limited(kind: int) -> None:
+    data = frame(kind, bytes(4096), stream=0)
+    assert gate().feed(memoryview(CALL + data), ROOM) == len(CALL + data)
+    with pytest.raises(NotHttp2, match=f"kind {kind} with 4097 bytes"):
+        gate().feed(memoryview(CALL + frame(kind, bytes(4097), stream=0)), ROOM)
+
+
+@pytest.mark.parametrize(
+    ("size", "length"),
+    [(126, b"\x7e"), (127, b"\x7f\x00"), (128, b"\x7f\x01"), (300, b"\x7f\xad\x01")],
+)
+def test_a_failure_is_answered_with_a_status_and_the_end(size: int, length: bytes) -> None:
+    # Lengths of RFC 7541, section 5.1, with a prefix of 7 bits.
+    block = b"\x88\0\x0ccontent-type\x10application/grpc\0\x0bgrpc-status\x018"
+    block += b"\0\x0cgrpc-message" + length + b"x" * size
+    expected = frame(1, block, stream=3, flags=5) + frame(3, bytes(4), stream=3)
+    expected += frame(7, bytes.fromhex("00000003 0000000b"), stream=0)
+    assert failure_frames(3, status=8, text="x" * size) == expected

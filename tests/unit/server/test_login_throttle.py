@@ -80,3 +80,14 @@ def test_guesses_are_counted_by_address_and_forgotten(clock: FakeClock) -> None:
     assert not guesses.reached("192.0.2.2")
     clock.seconds += limits.LOGIN_MEMORY_SECONDS
     assert not guesses.reached("192.0.2.1")
+
+
+def test_of_a_full_table_the_one_that_failed_longest_ago_goes(clock: FakeClock) -> None:
+    throttle = PasswordThrottle(clock=clock.monotonic, records_max=2)
+    for _ in range(limits.LOGIN_FAILURES_FREE):
+        throttle.failed("10.0.0.1", "again")
+    throttle.failed("10.0.0.1", "once")
+    throttle.failed("10.0.0.1", "again")
+    throttle.failed("10.0.0.1", "new")
+    assert len(throttle) == 2
+    assert throttle.seconds_left("10.0.0.1", "again") > 0

@@ -1,6 +1,9 @@
 """Files of staged rows: synced before they count, limited, and checked when they are read."""
 
+import threading
+import time
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -10,6 +13,7 @@ from penstock.limits import BLOCK_BYTES_MAX
 from penstock.server.flight import sink_files
 from penstock.server.flight.rows import RowCheck
 from penstock.server.flight.sink_files import SinkFiles, Task, WriterState
+from penstock.server.flight.sinks import Sinks
 from penstock.storage.schema import ROWS_SCHEMA
 from tests.crash.faults import FaultyFiles
 from tests.support.flight import rows
@@ -112,3 +116,39 @@ def test_the_folder_of_all_writers_is_read_once(tmp_path: Path) -> None:
     assert files.writer_count == 1
     assert calls == [tmp_path / "sinks" / "w"], "only the folder that is removed"
     assert SinkFiles(tmp_path).writers() == {"x"}
+
+
+def test_a_file_that_is_removed_meanwhile_has_no_size(tmp_path: Path) -> None:
+    files, _ = new_files(tmp_path)
+    path, _ = files.write("w", [staged_rows()])
+    size = path.stat().st_size
+    assert files._size(path) == size
+    files.drop(path)
+    assert files._size(path) == 0
+
+
+def test_calls_for_one_writer_wait_for_each_other_and_leave_no_lock(tmp_path: Path) -> None:
+    nothing: Any = None
+    sinks = Sinks(SinkFiles(tmp_path), nothing, nothing)
+    inside: list[str] = []
+    first = threading.Event()
+
+    def call(name: str) -> None:
+        with sinks._locked("w"):
+            inside.append(name)
+            first.set()
+            inside.append(name)
+
+    threads = [threading.Thread(target=call, args=(name,)) for name in "abc"]
+    with sinks._locked("w"):
+        for thread in threads:
+            thread.start()
+        while sinks._locks["w"][1] < 4:
+            time.sleep(0.001)
+        assert not first.is_set()
+        with sinks._locked("another"):
+            assert len(sinks._locks) == 2
+    for thread in threads:
+        thread.join(10)
+    assert inside[::2] == inside[1::2]
+    assert sinks._locks == {}

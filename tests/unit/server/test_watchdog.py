@@ -1,5 +1,6 @@
 """The watchdog measures stalls of a real loop and names their cause."""
 
+import sys
 import time
 from typing import Any
 
@@ -8,6 +9,7 @@ import structlog
 
 from penstock.core.stalls import Stall, Stalls
 from penstock.gateway.base import Gateway
+from penstock.server.watchdog import _describe
 from tests.support import lamamq_bytes as lm
 from tests.support.http_live import HttpBroker
 from tests.support.live import LiveBroker
@@ -94,3 +96,14 @@ def test_metrics_and_stats_show_stalls() -> None:
     assert float(found["penstock_loop_stall_seconds_max"]) > 0.05
     assert float(found['penstock_loop_stall_seconds_bucket{le="+Inf"}']) >= 1
     assert any(name.startswith("penstock_loop_last_stall_info{cause=") for name in found)
+
+
+def test_the_cause_is_three_functions_of_the_broker_or_the_innermost_of_others() -> None:
+    assert _describe(None) == ("", "")
+    cause, _ = _describe(sys._getframe())
+    assert cause == "test_the_cause_is_three_functions_of_the_broker_or_the_innermost_of_others"
+    functions = "def a(): return b()\ndef b(): return c()\ndef c(): return d()\ndef d(): return f()"
+    module = {"__name__": "penstock.made", "f": lambda: _describe(sys._getframe())}
+    exec(functions, module)  # noqa: S102
+    made: Any = module["a"]
+    assert made()[0] == "penstock.made.d:4 < penstock.made.c:3 < penstock.made.b:2"

@@ -9,9 +9,12 @@ import pytest
 
 from penstock.errors import CannotRead, LogFormatTooNew, LogInUse
 from penstock.storage.arrow.format.damage import Fault
+from penstock.storage.arrow.format.index import Index
 from penstock.storage.arrow.log import ArrowLog
 from penstock.storage.arrow.read.browse import LogView
 from penstock.storage.arrow.read.records import record_batches
+from penstock.storage.arrow.recover.overlay import Overlay
+from penstock.storage.arrow.recover.recovery import Segment
 from tests.support.written_log import START_US, WrittenLog, contents, flip
 
 
@@ -143,3 +146,40 @@ def test_no_lock_is_held_while_a_view_is_open(tmp_path: Path) -> None:
     finally:
         os.close(handle)
     assert view.end == 3
+
+
+def test_a_read_that_the_system_cuts_short_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(range(100)))
+    whole = os.preadv
+
+    def short(handle: int, buffers: list[memoryview], position: int) -> int:
+        return whole(handle, [buffers[0][:7]], position)
+
+    monkeypatch.setattr(os, "preadv", short)
+    buffer = bytearray(60)
+    Overlay().read_into(path, [(10, memoryview(buffer)[:50]), (95, memoryview(buffer)[50:])])
+    assert buffer == bytes([*range(10, 60), *range(95, 100)]) + bytes(5)
+
+
+def test_a_time_is_looked_up_in_one_segment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with WrittenLog(tmp_path, segment_bytes_max=1) as log:
+        log.put_many(3)
+    catalog = LogView(tmp_path).catalog
+    read: list[int] = []
+    index = catalog.index
+
+    def noted(segment: Segment) -> Index:
+        read.append(segment.base_offset)
+        return index(segment)
+
+    monkeypatch.setattr(catalog, "index", noted)
+    found = catalog.place_of_time(START_US + 4000)
+    assert found is not None
+    assert found.entry.base_offset == 3
+    assert catalog.place_of_time(START_US + 9000) is None
+    assert read == [3]

@@ -15,9 +15,10 @@ from penstock.errors import LogUnavailable
 from penstock.limits import BLOCK_BYTES_MAX
 from penstock.ports import PartitionRange, Receipt
 from penstock.ports.selection import Selection
+from penstock.storage.arrow.format.file_names import SEGMENT
 from penstock.storage.arrow.log import ArrowLog
 from penstock.storage.files import Files
-from penstock.storage.options import LogOptions
+from penstock.storage.options import LogOptions, Retention
 from tests.support.written_log import message
 
 SECONDS_MAX = 10.0
@@ -49,9 +50,9 @@ class HeldFiles(Files):
 class Attached:
     """A log in a running event loop."""
 
-    def __init__(self, data: Path, files: HeldFiles) -> None:
+    def __init__(self, data: Path, files: HeldFiles, **options: Any) -> None:
         self.files = files
-        self.log = ArrowLog(data, LogOptions(waiting_bytes_max=1000), files=files)
+        self.log = ArrowLog(data, LogOptions(waiting_bytes_max=1000, **options), files=files)
         self._moved = asyncio.Event()
         self.log.attach(TopicTable(), self._moved.set)
 
@@ -205,6 +206,82 @@ def test_a_message_for_which_a_block_has_no_room_goes_into_the_next(tmp_path: Pa
             receipt = used.append(value)
         await used.until(lambda: is_safe(receipt, used.log))
         assert used.values() == values
+        used.log.close()
+
+    run(use())
+
+
+class SegmentsFail(HeldFiles):
+    """Files among which no segment can be created while `refuses` is set."""
+
+    refuses = False
+    refused = 0
+
+    def create(self, path: Path) -> int:
+        if self.refuses and path.suffix == SEGMENT:
+            self.refused += 1
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return super().create(path)
+
+
+def test_a_log_is_not_available_before_it_has_created_a_segment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RETRY, 0.01)
+
+    async def use() -> None:
+        files = SegmentsFail()
+        used = Attached(tmp_path, files)
+        await used.put(b"kept")
+        files.refuses = True
+        await used.fail_with_another_behind()
+        files.fails = False
+        async with asyncio.timeout(SECONDS_MAX):
+            while files.refused < 3:
+                assert used.log.unavailable is not None
+                await asyncio.sleep(0.01)
+        files.refuses = False
+        await used.until(lambda: used.log.unavailable is None)
+        await used.put(b"later")
+        assert used.values() == [b"kept", b"later"]
+        used.log.close()
+
+    run(use())
+
+
+@pytest.mark.parametrize("retention", [Retention(bytes_max=1), Retention()])
+def test_a_closed_log_applies_no_retention(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, retention: Retention
+) -> None:
+    monkeypatch.setattr("penstock.storage.arrow.log.LOG_RETENTION_SECONDS", 0.01)
+
+    async def use() -> None:
+        failed: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: failed.append(context))
+        log = ArrowLog(tmp_path, LogOptions(retention=retention))
+        log.attach(TopicTable(), lambda: None)
+        log.close()
+        await asyncio.sleep(0.05)
+        assert failed == []
+
+    run(use())
+
+
+def test_retention_removes_segments_while_the_log_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.storage.arrow.log.LOG_RETENTION_SECONDS", 0.02)
+
+    async def use() -> None:
+        used = Attached(
+            tmp_path, HeldFiles(), segment_bytes_max=1, retention=Retention(bytes_max=1)
+        )
+        for number in range(4):
+            await used.put(b"%d" % number)
+        async with asyncio.timeout(SECONDS_MAX):
+            while used.log.horizon < 2:  # the last closed segment and the active one stay
+                await asyncio.sleep(0.01)
+        assert used.values() == [b"2", b"3"]
         used.log.close()
 
     run(use())

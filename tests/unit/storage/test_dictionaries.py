@@ -34,6 +34,15 @@ def test_each_row_keeps_its_word(runs: list[list[str | None]]) -> None:
         found.validate(full=True)
 
 
+def test_a_column_that_repeats_is_decoded_once() -> None:
+    plain = DictionaryDecoder()
+    places = []
+    for words in (["a"] * 3, ["a"] * 3, ["a"] * 2, ["b"] * 2, ["b"]):
+        (found,) = plain.parts(batch(words))  # type: ignore[arg-type]
+        places.append(found.column("topic").buffers()[2].address)
+    assert places[0] == places[1] == places[2] != places[3] == places[4]
+
+
 def test_a_slice_keeps_its_words() -> None:
     given = batch(["a", "a", "b", "b", "b"])
     plain = DictionaryDecoder()

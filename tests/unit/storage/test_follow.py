@@ -141,6 +141,32 @@ def test_a_torn_tail_is_not_shown_and_damage_is_told(tmp_path: Path) -> None:
         segment.write_bytes(torn)
 
 
+def test_a_closed_segment_with_damage_is_shown_to_its_end(tmp_path: Path) -> None:
+    with WrittenLog(tmp_path) as written:
+        written.put_many(4)
+        view = LogView(tmp_path)
+        second = view.catalog.index(view.segments[0]).entry(1).position
+    (segment,) = written.segments()
+    for index in written.folder.glob("*.index"):
+        index.unlink()
+    flip(segment, second + 2000)
+    Watermark(written.folder, 7).close()
+    follower = LogFollower(tmp_path)
+    assert follower.end == 12
+    assert rows(follower) == numbered(0, 3) + numbered(6, 12)
+
+
+def test_closed_segments_are_taken_from_their_index_and_not_walked(tmp_path: Path) -> None:
+    with WrittenLog(tmp_path, segment_bytes_max=1) as written:
+        written.put_many(3)
+        first, second, _ = written.segments()
+        for segment in (first, second):
+            flip(segment, segment.stat().st_size - 100)
+        follower = LogFollower(tmp_path)
+        assert follower.bounds() == (0, 9)
+        assert follower.damage == []
+
+
 def test_retention_moves_the_horizon(tmp_path: Path) -> None:
     with WrittenLog(tmp_path, segment_bytes_max=16_384) as written:
         written.put_many(40)
@@ -200,8 +226,10 @@ def test_a_folder_without_a_log_is_named(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "none"):
         with pytest.raises(CannotRead, match=str(folder)):
             partitions_of(folder)
-    with WrittenLog(tmp_path):
-        assert partitions_of(tmp_path) == [0]
+    with WrittenLog(tmp_path) as written:
+        for name in ("lost+found", "²", "7"):  # no partition, no partition, a partition
+            (written.folder.parent / name).mkdir()
+        assert partitions_of(tmp_path) == [0, 7]
 
 
 def test_a_time_is_found_among_what_is_shown(tmp_path: Path) -> None:

@@ -68,3 +68,14 @@ def test_groups_and_their_partitions_are_bounded(
     groups.forget("b")
     groups.commit("c", {0: 1})
     assert list(groups.all()) == ["a", "c"]
+
+
+def test_a_report_is_read_up_to_its_limit(tmp_path: Path) -> None:
+    groups = GroupOffsets(tmp_path)
+    groups.commit("bronze", {0: 10})
+    path = tmp_path / "groups" / "bronze.json"
+    report = path.read_bytes().rstrip()
+    path.write_bytes(report.rjust(1 << 20))
+    assert groups.load("bronze") is not None
+    path.write_bytes(report.rjust((1 << 20) + 1))
+    assert groups.load("bronze") is None

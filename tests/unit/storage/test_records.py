@@ -1,6 +1,7 @@
 """Record batches: every message of a range once, in order, checked, and only what is wanted."""
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -9,13 +10,18 @@ import pytest
 from penstock.errors import LogDamaged, OffsetBelowHorizon, OffsetPastEnd
 from penstock.model import Kind
 from penstock.protocols.fleximq import FLEXIMQ
+from penstock.server.flight import reader
+from penstock.storage.arrow.format.file_names import partition_folder
 from penstock.storage.arrow.format.log_state import load_state, save_state
 from penstock.storage.arrow.read import records
 from penstock.storage.arrow.read.browse import LogView
 from penstock.storage.arrow.read.records import count_topics, plain_records, record_batches
+from penstock.storage.arrow.recover.recovery import recover
+from penstock.storage.arrow.write.segment_writer import SegmentWriter
 from penstock.storage.dictionaries import RECORD_SCHEMA
 from penstock.storage.files import Files
 from penstock.storage.schema import SCHEMA
+from tests.support.log_rows import LOG_ID, columns
 from tests.support.written_log import START_US, WrittenLog, flip, message
 
 SEGMENTS, GROUPS, ROWS = 3, 5, 4
@@ -265,3 +271,49 @@ def test_topics_are_counted_in_groups_of_one_and_of_several(tmp_path: Path) -> N
         "x": (7, 9), "y": (5, 10), "z": (1, 1)
     }  # fmt: skip
     assert sum(done) == 20
+
+
+@pytest.mark.parametrize(
+    ("rows_max", "bytes_max", "expected"),
+    [(4, 1000, [4, 4, 1]), (1000, 40, [4, 4, 1]), (3, 1000, [2, 2, 2, 3]), (1000, 1000, [9])],
+)
+@pytest.mark.parametrize("module", [records, reader], ids=["log", "flight"])
+def test_small_batches_are_joined_up_to_the_limits(
+    monkeypatch: pytest.MonkeyPatch,
+    module: Any,
+    rows_max: int,
+    bytes_max: int,
+    expected: list[int],
+) -> None:
+    monkeypatch.setattr(module, "RECORDS_ROWS_MAX", rows_max)
+    monkeypatch.setattr(module, "RECORDS_BYTES_MAX", bytes_max)
+    column = pa.array([b"0123456789"[:6]] * 9, pa.binary(6))  # 6 bytes and 4 of the next column
+    whole = pa.RecordBatch.from_arrays([column, pa.array([0] * 9, pa.int32())], names=["a", "b"])
+    batches = [whole.slice(start, 2) for start in range(0, 9, 2)]
+    assert [each.nbytes for each in batches] == [20, 20, 20, 20, 10]
+    given = batches if module is reader else [(each, each.nbytes) for each in batches]
+    joined = list(module._coalesced(given))
+    assert [len(each) for each in joined] == expected
+    assert pa.Table.from_batches(joined) == pa.Table.from_batches(batches)
+
+
+@pytest.mark.parametrize("groups", [2, 3])
+def test_a_group_that_arrow_cannot_read_costs_only_its_own_messages(
+    tmp_path: Path, groups: int
+) -> None:
+    folder = partition_folder(tmp_path, 0)
+    files = Files()
+    recover(files, folder, log_id=LOG_ID)
+    writer = SegmentWriter(
+        files, folder, log_id=LOG_ID, partition=0, base_offset=0, previous_end=0, previous_crc=0
+    )
+    for base in range(groups):
+        rows = columns(base, [b"x"])
+        if base == 1:
+            rows.buffers[4] = b"\xff\xff\xff\x7f" * 2  # the offsets of the values
+        writer.append(rows, synced=base)
+    writer.seal()
+    told: list[LogDamaged] = []
+    batches = list(record_batches(LogView(tmp_path), damaged=told.append))
+    assert offsets(batches) == [0, 2][: groups - 1]
+    assert [(each.offset, each.resumes_at) for each in told] == [(1, 2)]

@@ -9,7 +9,12 @@ import pytest
 
 from penstock.errors import LogFormatTooNew, LogInUse
 from penstock.storage.arrow.format.damage import Fault, load_damage
-from penstock.storage.arrow.format.file_names import index_path, partition_folder, segment_path
+from penstock.storage.arrow.format.file_names import (
+    damage_path,
+    index_path,
+    partition_folder,
+    segment_path,
+)
 from penstock.storage.arrow.format.log_state import LogState, load_state, save_state
 from penstock.storage.arrow.read.index_cache import IndexCache
 from penstock.storage.arrow.recover.recovery import recover
@@ -471,3 +476,57 @@ def test_what_the_disk_does_not_give_is_damage_and_the_rest_is_read() -> None:
     assert (damage.fault, damage.first_offset, damage.resumes_at) == (Fault.DAMAGED, 1, 2)
     assert "the disk does not give" in damage.reason
     assert recovered.next_offset == 4
+
+
+@pytest.mark.parametrize(("synced", "lost"), [(1, []), (2, [1])])
+def test_a_group_is_damage_only_if_a_later_one_says_that_it_was_on_disk(
+    synced: int, lost: list[int]
+) -> None:
+    files = RecordedFiles()
+    recover(files, FOLDER, log_id=LOG_ID)
+    writer = segment(files, 0, 0, 0)
+    for base, claim in [(0, 0), (1, 0), (2, synced)]:
+        writer.append(columns(base, [text_of(base)]), synced=claim)
+    files = flipped(files.state, path_of(0), writer.index.entry(1).position + 900, 0)
+    recovered = recover(files, FOLDER)
+    assert [each.first_offset for each in recovered.damage] == lost
+    assert [each.first_offset for each in recovered.cuts] == ([] if lost else [1])
+
+
+def test_a_segment_that_has_only_its_head_goes_without_a_trace() -> None:
+    state, writer = sample(segments=1)
+    files = RecordedFiles(state)
+    segment(files, 100, base_of(1), writer.last_crc)
+    left = {damage_path(FOLDER, 100): b"[]", index_path(FOLDER, 100): b""}
+    files = RecordedFiles({**files.state, **left})
+    recovered = recover(files, FOLDER)
+    assert not {segment_path(FOLDER, 100), *left} & set(files.state)
+    assert (recovered.damage, recovered.cuts) == ([], [])
+    assert not [each for each in files.state if "quarantine" in each.parts]
+
+
+@pytest.mark.parametrize("data", [b"x", b"no head at all"])
+def test_bytes_that_are_no_head_are_kept(data: bytes) -> None:
+    state, _ = sample(segments=1)
+    path = segment_path(FOLDER, 100)
+    files = RecordedFiles({**state, path: data})
+    (cut,) = recover(files, FOLDER).cuts
+    assert (cut.segment, cut.position, cut.length) == (100, 0, len(data))
+    assert cut.kept is not None
+    assert files.state[cut.kept] == data
+
+
+def test_a_torn_tail_does_not_reach_into_the_group_before_it() -> None:
+    # The last byte of the group and the bytes behind it look like an end marker.
+    files = RecordedFiles()
+    recover(files, FOLDER, log_id=LOG_ID)
+    writer = segment(files, 0, 0, 0)
+    rows = columns(0, [text_of(base) for base in range(8)])
+    rows.buffers[-1] = b"\xff" * 8
+    writer.append(rows, synced=0)
+    whole = files.state[path_of(0)]
+    assert whole.endswith(END_OF_STREAM[:1])
+    files = RecordedFiles({**files.state, path_of(0): whole + END_OF_STREAM[1:]})
+    (cut,) = recover(files, FOLDER).cuts
+    assert (cut.position, cut.length) == (len(whole), 7)
+    assert files.state[path_of(0)] == whole + END_OF_STREAM

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.storage.arrow.format.file_names import partition_folder
+from penstock.storage.arrow.format.segment import BadRowGroup, head, parse_row_group
 from penstock.storage.arrow.recover.recovery import Recovered, recover
 from penstock.storage.arrow.write.segment_writer import SegmentWriter
 from penstock.storage.files import Files
@@ -93,3 +94,9 @@ def test_a_segment_whose_first_group_failed_leaves_nothing(folder: Path) -> None
         writer.sync()
     writer.abandon(None)
     assert Files().names(folder) == ["log.json"]
+
+
+def test_a_message_of_another_kind_is_no_row_group() -> None:
+    schema = head(LOG_ID, partition=0, base_offset=0, previous_end=0, previous_crc=0)
+    with pytest.raises(BadRowGroup, match="message of kind 1 at 0, expected 2"):
+        parse_row_group(schema)

@@ -180,3 +180,19 @@ def test_a_journal_of_topics_that_come_and_go_is_written_anew() -> None:
         == ({"stays": "alice"}, ["again"])
     )
     assert after.bad_lines == 0
+
+
+def test_after_one_new_file_lines_are_appended_again() -> None:
+    files = RecordedFiles()
+    made = journal(files, FOLDER)
+    files.fail("write")
+    made.add("first")
+    with pytest.raises(OSError, match="No space"):
+        made.write(sync=True)
+    files.mend()
+    made.write(sync=True)
+    replaced = len(files.operations)
+    made.add("second")
+    made.write(sync=True)
+    assert [each.kind for each in files.operations[replaced:]] == ["write", "sync"]
+    assert [name for name, _ in read_topics(files, FOLDER).names] == ["first", "second"]

@@ -116,6 +116,7 @@ def test_a_hole_and_a_missing_segment_are_told_apart() -> None:
         (damage,) = findings(RecordedFiles(kept))
         assert damage.fault is Fault.MISSING_SEGMENT
         assert (damage.first_offset, damage.resumes_at) == (base_of(missing), base_of(missing + 1))
+        assert (damage.position, damage.length) == (0, 0)
 
 
 def test_a_declared_gap_is_named_as_one() -> None:
@@ -148,3 +149,13 @@ def test_a_group_whose_checksum_is_right_must_also_be_readable() -> None:
     (found,) = findings(files)
     assert found.fault is Fault.DAMAGED
     assert "Arrow" in found.reason
+
+
+def test_damage_reaches_up_to_the_end_that_the_next_segment_gives() -> None:
+    last = ENTRIES[3]
+    data = STATE[path_of(1)]
+    zeros = data[: last.position] + bytes(last.size) + data[last.position + last.size :]
+    state = {**STATE, path_of(1): zeros}
+    del state[index_path(FOLDER, base_of(1))]
+    found = findings(RecordedFiles(state))
+    assert [each.fault for each in found] == [Fault.DAMAGED, Fault.STALE_INDEX]

@@ -75,6 +75,19 @@ def test_a_closing_peer_that_reads_slowly_gets_everything(
     checked(run, Echo, check)
 
 
+def test_of_a_closing_peer_nothing_more_is_read(run: Run) -> None:
+    async def check(owner: Streams, reader: Any, _writer: Any) -> None:
+        reader._transport.pause_reading()
+        link = owner.links[0]
+        assert link._transport.is_reading()
+        link.write(LARGE)
+        link.close()
+        assert not link._transport.is_reading()
+        link.abort()
+
+    checked(run, Echo, check)
+
+
 def test_an_abort_drops_what_is_not_sent(run: Run) -> None:
     async def check(owner: Streams, reader: Any, _writer: Any) -> None:
         reader._transport.pause_reading()

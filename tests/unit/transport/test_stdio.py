@@ -15,6 +15,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from penstock.errors import BrokerFull
+from penstock.limits import MEMORY_BLOCK_BYTES
+from penstock.memory import MemoryBudget
 from penstock.transport.stdio import (
     CLIENT_ID_VARIABLE,
     INHERITED_VARIABLES,
@@ -466,5 +468,102 @@ def test_a_stop_is_quick_when_nothing_runs(run: Run, when: str) -> None:
         await made.stop(seconds_max=5)
         assert asyncio.get_running_loop().time() - started < 3
         assert not owner.links
+
+    run(check())
+
+
+def test_of_a_paused_program_nothing_is_read(run: Run) -> None:
+    async def check() -> None:
+        owner = Programs(Keeper)
+        made = supervisor(owner, python(ECHO))
+        await until(lambda: owner.links and owner.links[0]._outputs)
+        link = owner.links[0]
+        link.pause()
+        link.pause()
+        link.write(b"x" * 1000)
+        await asyncio.sleep(0.2)
+        assert owner.handlers[0].taken == b""
+        assert link._input.waiting_bytes == 0, "the pipe holds it"
+        link.resume()
+        assert owner.handlers[0].taken == b""
+        link.resume()
+        await until(lambda: owner.handlers[0].taken == b"x" * 1000)
+        await made.stop(seconds_max=1)
+
+    run(check())
+
+
+def test_the_pipes_of_a_program_whose_child_keeps_them_are_closed(run: Run) -> None:
+    async def check() -> None:
+        owner = Programs(Keeper)
+        before = pipes()
+        program = Program("child", ("sh", "-c", "exec 3<&0; sleep 4 <&3 >/dev/null & read line"))
+        made = supervisor(owner, program, restart_seconds_min=20)
+        await until(lambda: owner.links and owner.links[0]._stdin)
+        owner.links[0].write(b"exit\n")
+        await until(lambda: owner.handlers[0].lost_for)
+        await until(lambda: pipes() <= before, 2)
+        await made.stop(seconds_max=1)
+
+    run(check())
+
+
+def test_a_line_of_standard_error_is_logged_when_it_is_whole(run: Run) -> None:
+    async def check() -> None:
+        owner = Programs(Keeper)
+        source = "import os; os.write(2, b'first, '); os.write(1, b'x'); os.read(0, 1); "
+        source += "os.write(2, b'second\\nthird')"
+        with capture_logs() as logs:
+            made = supervisor(owner, python(source), restart_seconds_min=20)
+            await until(lambda: owner.handlers and owner.handlers[0].taken)
+            await asyncio.sleep(0.05)
+            owner.links[0].write(b"x")
+            await until(lambda: owner.handlers[0].lost_for)
+            await made.stop(seconds_max=1)
+        lines = [each["line"] for each in logs if "standard error" in each["event"]]
+        assert lines == ["first, second", "third"]
+
+    run(check())
+
+
+def test_a_program_counts_as_moving_as_time_passes(run: Run) -> None:
+    class Time:
+        now = 1000.0
+
+        def time(self) -> float:
+            return self.now
+
+    async def check() -> None:
+        owner = Programs(Keeper)
+        made = supervisor(owner, python(ECHO))
+        await until(lambda: owner.links and owner.links[0]._stdin)
+        link, clock = owner.links[0], Time()
+        loop, link._loop = link._loop, clock
+        before = link.measure()
+        clock.now += 3
+        assert link.measure() == before + 3 * MEMORY_BLOCK_BYTES
+        link._loop = loop
+        await made.stop(seconds_max=1)
+
+    run(check())
+
+
+def test_a_program_that_ends_returns_its_memory(run: Run) -> None:
+    class Budgeted(Programs):
+        memory = MemoryBudget(1 << 30)
+
+        def opened(self, link: Any, *rest: Any) -> Any:
+            link.account = self.memory.open("")
+            return super().opened(link, *rest)
+
+    async def check() -> None:
+        owner = Budgeted(Keeper)
+        made = supervisor(owner, python("import os; os.read(0, 1)"), restart_seconds_min=20)
+        await until(lambda: owner.links and owner.links[0]._stdin)
+        owner.links[0].measure()
+        assert owner.memory.left() != {}
+        await made.stop(seconds_max=1)
+        await until(lambda: not owner.links)
+        assert owner.memory.left() == {}
 
     run(check())

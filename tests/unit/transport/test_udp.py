@@ -21,6 +21,7 @@ from tests.unit.transport.conftest import Run
 from tests.unit.transport.handlers import Echo, Owner, one_broken, until
 
 MALFORMED = 7
+PING, PONG = frame(0x20), frame(0x21)
 
 
 class Frames(Echo):
@@ -378,6 +379,32 @@ def test_a_handshake_that_comes_again_gets_the_same_answer_and_nothing_else(run:
     run(check())
 
 
+def test_another_handshake_of_the_same_role_is_a_client_that_started_again(run: Run) -> None:
+    acknowledgment = frame(0x03, bytes(9))
+
+    class Accepting(Quiet):
+        def received(self, data: memoryview) -> int:
+            if data[2] == 2:
+                self.link.write(acknowledgment)
+            return super().received(data)
+
+    async def check() -> None:
+        owner = Owner(Accepting)
+        async with endpoint(owner) as made, caller(made) as one:
+            one.send(handshake_sub(b"\x01", b"first"))
+            assert await one.receive() == acknowledgment
+            one.send(publish(1, b"x"))
+            one.send(handshake_sub(b"\x01", b"second"))
+            assert await one.receive() == acknowledgment
+            first, second = owner.handlers
+            assert first.lost_for == ["replaced"]
+            assert first.taken.endswith(publish(1, b"x"))
+            assert second.taken == handshake_sub(b"\x01", b"second")
+            assert len(made) == 1
+
+    run(check())
+
+
 def test_a_refused_handshake_is_not_answered_from_memory(run: Run) -> None:
     class Refusing(Echo):
         def received(self, data: memoryview) -> int:
@@ -453,5 +480,72 @@ def test_a_stop_tells_every_session(run: Run) -> None:
             assert await one.receive() == frame(0x04, order=">")
             await until(lambda: not owner.links)
             assert late.got.empty()
+
+    run(check())
+
+
+class Quiet(Frames):
+    """Takes everything, and answers nothing."""
+
+    def received(self, data: memoryview) -> int:
+        self.taken += data
+        return len(data)
+
+
+async def prove(peer: Caller) -> None:
+    """Answer PINGs until the address is proven: one round is enough for one bit."""
+    peer.send(publish(7, bytes(50)))
+    peer.send(PONG * ((await peer.receive()).count(PING)))
+
+
+def test_requests_that_wait_for_the_proof_are_limited_and_done_in_order(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.transport.udp.UDP_UNPROVEN_REQUESTS_MAX", 2)
+
+    async def check() -> None:
+        owner = Owner(Quiet)
+        async with endpoint(owner, proof_bits=1) as made, caller(made) as one:
+            one.send(frame(0x04))
+            await until(lambda: owner.links)
+            done: list[int] = []
+            for number in range(3):
+                owner.links[0].when_proven(lambda number=number: done.append(number))
+            assert owner.refusals == ["address not proven"]
+            await prove(one)
+            await until(lambda: done)
+            assert done == [0, 1]
+            owner.links[0].when_proven(lambda: done.append(3))
+            assert done == [0, 1, 3], "a proven address does not wait"
+
+    run(check())
+
+
+def test_a_request_that_breaks_ends_its_session(run: Run) -> None:
+    async def check() -> None:
+        owner = Owner(Quiet)
+        async with endpoint(owner, proof_bits=1) as made, caller(made) as one:
+            one.send(frame(0x04))
+            await until(lambda: owner.links)
+            done: list[int] = []
+            owner.links[0].when_proven(lambda: int("x"))
+            owner.links[0].when_proven(lambda: done.append(1))
+            await prove(one)
+            await until(lambda: owner.failures)
+            await until(lambda: not owner.links)
+            assert done == []
+
+    run(check())
+
+
+def test_answers_that_an_unproven_address_may_not_have_are_dropped_and_counted(run: Run) -> None:
+    async def check() -> None:
+        owner = Owner(Quiet)
+        async with endpoint(owner, proof_bits=20) as made, caller(made) as one:
+            one.send(frame(0x04))
+            await until(lambda: owner.links)
+            owner.links[0].write(publish(7, bytes(100)) * 20)
+            assert owner.unsent == (20, 0)
+            assert one.got.empty()
 
     run(check())

@@ -13,6 +13,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.frames import Frame, Opcode
 
 from penstock.limits import HTTP_REQUEST_LINE_BYTES_MAX
+from penstock.memory import MemoryBudget, Purpose
 from penstock.transport.addresses import Address
 from penstock.transport.origin_policy import OriginPolicy
 from penstock.transport.tls import server_context
@@ -436,5 +437,113 @@ def test_it_speaks_tls(run: Run) -> None:
         ):
             await peer.send(b"secret")
             assert await receive(peer, 6) == b"secret"
+
+    run(check())
+
+
+class Budgeted(Owner):
+    """Connections draw from a memory budget."""
+
+    def __init__(self, new_handler: Any) -> None:
+        super().__init__(new_handler)
+        self.memory = MemoryBudget(1 << 30)
+
+    def opened(self, link: Any, *arguments: Any) -> Any:
+        link.account = self.memory.open("127.0.0.1")
+        link.account.holder = link
+        return super().opened(link, *arguments)
+
+
+class Starving(Echo):
+    """Takes eight bytes at a time, and says when it gets no memory."""
+
+    def __init__(self, link: Any) -> None:
+        super().__init__(link, 8)
+        self.starvations = 0
+
+    def starved(self) -> None:
+        self.starvations += 1
+        self.link.write(b"no memory")
+
+
+def input_bytes(owner: Owner) -> int:
+    """Return what the first connection holds for input, after a measurement."""
+    link = owner.links[0]
+    link.measure()
+    size: int = link.account.size(Purpose.INPUT)
+    return size
+
+
+def test_a_connection_that_ends_returns_its_memory(run: Run) -> None:
+    async def check() -> None:
+        owner = Budgeted(Starving)
+        async with endpoint(owner) as url:
+            async with connect(url + "/ws") as peer:
+                await peer.send(bytes(11))
+                assert await receive(peer, 8) == bytes(8)
+                await until(lambda: input_bytes(owner) == 3)
+            await until(lambda: not owner.links)
+            assert owner.memory.left() == {}
+
+    run(check())
+
+
+def test_a_client_whose_input_gets_no_memory_is_told_before_it_is_cut(
+    run: Run, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("penstock.transport.websocket.WEBSOCKET_CLOSE_SECONDS_MAX", 0.2)
+
+    async def check() -> None:
+        owner = Budgeted(Starving)
+        async with endpoint(owner) as url, connect(url + "/ws") as peer:
+            await peer.send(bytes(11))
+            assert await receive(peer, 8) == bytes(8)
+            await until(lambda: input_bytes(owner) == 3)
+            owner.links[0].evict()
+            assert await receive(peer, 9) == b"no memory"
+            await until(lambda: not owner.links)
+            assert owner.handlers[0].starvations == 1
+
+    run(check())
+
+
+def test_a_client_that_does_not_read_is_cut_without_a_word(run: Run) -> None:
+    async def check() -> None:
+        owner = Budgeted(Starving)
+        async with endpoint(owner) as url, connect(url + "/ws") as peer:
+            await peer.send(bytes(8))
+            assert await receive(peer, 8) == bytes(8)
+            await until(lambda: input_bytes(owner) == 0)
+            owner.links[0].evict()
+            with pytest.raises(ConnectionClosed):
+                await asyncio.wait_for(peer.recv(), 5)
+            await until(lambda: not owner.links)
+            assert owner.handlers[0].starvations == 0
+
+    run(check())
+
+
+def test_a_connection_without_a_whole_first_line_can_be_aborted(run: Run) -> None:
+    class Entered(Owner):
+        def entered(self, connection: Any) -> bool:
+            used = connection._unidentified.get_extra_info("socket").fileno()
+            assert connection.descriptor == used
+            self.links.append(connection)
+            return True
+
+        def left(self, connection: Any) -> None:
+            self.links.remove(connection)
+
+    async def check() -> None:
+        owner = Entered()
+        async with endpoint(owner) as url:
+            reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+            writer.write(b"GET /")
+            await until(lambda: owner.links)
+            owner.links[0].abort()
+            async with asyncio.timeout(5):
+                with suppress(ConnectionResetError):
+                    assert await reader.read() == b""
+            await shut(writer)
 
     run(check())

@@ -1,0 +1,48 @@
+"""Tasks over a data folder: parts of about the same size, and segments that are missing."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock.errors import LogDamaged
+from penstock.ports.selection import Selection
+from penstock.spark.folder_source import FileTask, FolderSource
+from penstock.spark.log_source import Losses, Range, ReadRequest
+from penstock.spark.options import read_options
+from tests.support.written_log import WrittenLog
+
+REQUEST = ReadRequest(Selection(), pa.schema([("offset", pa.int64())]), fail_on_data_loss=True)
+
+
+def tasks(data: Path, *ranges: Range, count: int | None) -> list[Any]:
+    losses = Losses(read_options({"path": str(data)}, streaming=False), "test")
+    return FolderSource(data).tasks(ranges, REQUEST, count=count, losses=losses)
+
+
+def test_tasks_are_shared_by_the_bytes_of_their_ranges(tmp_path: Path) -> None:
+    with WrittenLog(tmp_path) as log:
+        log.put_many(12)
+    found = tasks(tmp_path, Range(0, 0, 27), Range(0, 27, 36), count=12)
+    assert [each.span.start for each in found] == [0] * 9 + [27] * 3
+    assert len(tasks(tmp_path, Range(0, 0, 36), count=None)) == 1, "of a small log"
+    assert tasks(tmp_path, Range(0, 5, 5), count=3) == []
+    offsets = [
+        offset.as_py()
+        for each in found
+        for batch in each.batches(REQUEST)
+        for offset in batch.column(0)
+    ]
+    assert offsets == list(range(36))
+
+
+def test_of_a_missing_segment_only_what_was_wanted_is_named(tmp_path: Path) -> None:
+    with WrittenLog(tmp_path, segment_bytes_max=1) as log:
+        log.put_many(3)
+    (task,) = tasks(tmp_path, Range(0, 4, 9), count=1)
+    assert isinstance(task, FileTask)
+    log.segments()[1].unlink()
+    with pytest.raises(LogDamaged) as raised:
+        list(task.batches(REQUEST))
+    assert (raised.value.offset, raised.value.resumes_at) == (4, 6)
