@@ -267,7 +267,7 @@ TLS_HANDOVER_BYTES_MAX: Final = 64 * KIB
 """The same with TLS, whose transports hold text and ciphertext of each client."""
 RECEIVE_BUFFER_BYTES: Final = 256 * KIB
 """The read buffer shared by all connections of an event loop."""
-TURN_SECONDS_MAX: Final = 0.002
+TURN_SECONDS_MAX: Final = 0.004
 """Time for the frames of one client before others are served."""
 BUSY_READ_SECONDS_MIN: Final = 0.0005
 """A client one of whose reads took longer is busy until one takes less."""
