@@ -189,19 +189,7 @@ class StreamConnection(asyncio.BufferedProtocol):
             self._rest = b""
             self._take(self._owner.buffer.whole[:filled])
             return
-        own = self._own_buffer
-        filled = self._own_filled + nbytes
-        self._own_buffer = None
-        with memoryview(own) as whole, whole[:filled] as view:
-            taken = self._offer(view)
-            if 0 < taken < filled:
-                self._keep(view[taken:], large=False)
-        if taken == filled:
-            self._release_input()
-        elif not taken:
-            self._own_buffer, self._own_filled = own, filled
-            if filled == len(own):
-                self._enlarge(own)
+        self._take_own(self._own_filled + nbytes)
 
     def pause_writing(self) -> None:
         """Queue all further writes: the transport is full."""
@@ -272,6 +260,23 @@ class StreamConnection(asyncio.BufferedProtocol):
             self._keep(view[taken:], large=not taken)
         elif self._input_held:
             self._release_input()
+
+    def _take_own(self, filled: int) -> None:
+        """Offer the connection's own buffer to the handler; keep it if nothing is taken of it."""
+        own = self._own_buffer
+        if own is None:
+            raise AssertionError("the connection has no buffer of its own")
+        self._own_buffer = None
+        with memoryview(own) as whole, whole[:filled] as view:
+            taken = self._offer(view)
+            if 0 < taken < filled:
+                self._keep(view[taken:], large=False)
+        if taken == filled:
+            self._release_input()
+        elif not taken:
+            self._own_buffer, self._own_filled = own, filled
+            if filled == len(own):
+                self._enlarge(own)
 
     def _offer(self, view: memoryview) -> int:
         """Offer `view` to the handler; return the bytes taken, all of them once closing."""
@@ -372,7 +377,7 @@ class StreamConnection(asyncio.BufferedProtocol):
     def waiting(self) -> bytes:
         """Return the received bytes that the handler has not taken."""
         if self._own_buffer is not None:
-            return bytes(self._own_buffer[: self._own_filled])
+            return bytes(memoryview(self._own_buffer)[: self._own_filled])
         return self._rest
 
     @property
@@ -468,10 +473,11 @@ class StreamConnection(asyncio.BufferedProtocol):
         if self._pauses or transport is None or self._done_reading:
             return
         transport.resume_reading()
-        waiting = self.waiting()
-        self._rest, self._own_buffer = b"", None
-        if waiting:
-            self._take(memoryview(waiting))
+        rest, self._rest = self._rest, b""
+        if self._own_buffer is not None:
+            self._take_own(self._own_filled)
+        elif rest:
+            self._take(memoryview(rest))
 
     def close(self) -> None:
         """See ports.Link."""
