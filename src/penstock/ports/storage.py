@@ -29,6 +29,7 @@ __all__ = [
     "DamagedRange",
     "GroupState",
     "KnownTopic",
+    "Matched",
     "PartitionRange",
     "SegmentStatus",
     "Storage",
@@ -50,6 +51,13 @@ class PartitionRange(NamedTuple):
     partition: int
     start: int
     end: int
+
+
+class Matched(NamedTuple):
+    """The selected messages of a range: `rows` of them, all before the offset `end`."""
+
+    end: int
+    rows: int
 
 
 class DamagedRange(NamedTuple):
@@ -269,6 +277,17 @@ class Storage(LogWriter, LogReader, Port):
         """Divide a range into at most `count` parts of about the same number of bytes to read.
 
         Parts meet where reading can start cheaply, and cover the range. Raise what `scan` raises.
+        """
+
+    def match(
+        self, span: PartitionRange, selection: "Selection", *, rows_max: int | None = None
+    ) -> Matched:
+        """Find the end of the selected messages of a range, and count them; values are not read.
+
+        No selected message is between `end` and the end of the range; `end` is the start of the
+        range if it has none. With `rows_max`, `end` is behind so many of them at most. Messages
+        that cannot be read are counted, since they may have been selected. Raise what `scan`
+        raises at once.
         """
 
     def offset_at(self, partition: int, timestamp_us: int) -> int:

@@ -14,6 +14,7 @@ from penstock.ports import (
     DamagedRange,
     GroupState,
     KnownTopic,
+    Matched,
     PartitionRange,
     Prepared,
     Receipt,
@@ -201,6 +202,17 @@ class MemoryLog:
         """See ports.Storage."""
         self._check(span)
         return []
+
+    def match(
+        self,
+        span: PartitionRange,
+        selection: "Selection",  # noqa: ARG002
+        *,
+        rows_max: int | None = None,  # noqa: ARG002
+    ) -> Matched:
+        """See ports.Storage: the range that can be read is empty."""
+        self._check(span)
+        return Matched(span.start, 0)
 
     def offset_at(self, partition: int, timestamp_us: int) -> int:  # noqa: ARG002
         """See ports.Storage."""
