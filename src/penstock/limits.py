@@ -148,6 +148,9 @@ SPARK_TASK_BYTES: Final = 32 * MIB
 """Bytes of the log per task, if neither the number of tasks nor that of cores is known."""
 SPARK_TASK_OFFSETS: Final = 200_000
 """Offsets per task in that case, if the number of bytes is not known either."""
+SPARK_EMPTY_OFFSETS_MAX: Final = 1_000_000
+"""Offsets without a record of the subscribed topics, after which a stream runs an empty batch: its
+checkpoint must not fall far behind the log, which it would search after a restart."""
 SPARK_TASKS_BY_SIZE_MAX: Final = 256
 """Tasks of a read in that case."""
 SPARK_TASKS_MAX: Final = 65_536
@@ -567,7 +570,7 @@ FLIGHT_RELAY_BYTES: Final = 1 * MIB
 """Bytes of a connection that wait in the front for one side, before the other is not read."""
 FLIGHT_LISTINGS_MAX: Final = 8
 FLIGHT_LISTINGS_PER_PRINCIPAL_MAX: Final = 6
-"""Lists of topics, parts or groups that are made and sent at the same time, in all and to one
+"""Lists of topics, parts, matches or groups that are made and sent at a time, in all and to one
 principal; others wait."""
 FLIGHT_READ_COPIES: Final = 2
 """Drawn for each byte that a read takes from a file: the buffer, and the one before it, or selected

@@ -10,7 +10,7 @@ import pytest
 from penstock.errors import AuthenticationFailed, CannotListen, NotAllowed
 from penstock.flight.client import FlightClient
 from penstock.flight.errors import FlightFailed
-from penstock.flight.protocol import ReadRange, Splits
+from penstock.flight.protocol import Match, ReadRange, Splits
 from penstock.server.config import Config, PrincipalConfig, RuleConfig
 from penstock.server.credentials import Authenticator, hash_key
 from penstock.transport.addresses import Address
@@ -64,6 +64,7 @@ def test_nobody_else_is_let_in_to_anything(endpoint: str, token: str | None) -> 
             client.groups,
             lambda: list(client.read(ReadRange(0, 1))),
             lambda: client.splits(Splits(0, 1, 1)),
+            lambda: client.match(Match(0, 1)),
             lambda: client.commit_group("g", {0: 0}),
             lambda: client.stage([rows([b"x"])], writer="w", epoch=0, partition=0),
             lambda: client.publish_epoch("first", 1, []),
@@ -90,6 +91,9 @@ def test_what_is_read_is_judged_by_topic(endpoint: str) -> None:
                 table(client, **request)
             with pytest.raises(NotAllowed, match="plant may not subscribe"):
                 client.splits(Splits(0, 3, 2, **request))
+            with pytest.raises(NotAllowed, match="plant may not subscribe"):
+                client.match(Match(0, 3, **request))
+        assert [client.match(Match(0, 3, **request)).rows for request in allowed] == [1, 2, 2]
 
 
 def test_what_is_published_is_judged_by_topic(endpoint: str) -> None:

@@ -19,6 +19,8 @@ from penstock.flight.protocol import (
     Bounds,
     CommitGroup,
     GroupOffset,
+    Match,
+    Matched,
     OffsetAt,
     OffsetRange,
     Published,
@@ -146,6 +148,10 @@ class FlightClient:
     def splits(self, request: Splits) -> list[OffsetRange]:
         """Divide a range into parts that meet between row groups, in order."""
         return self._act(ActionName.SPLITS, request, list[OffsetRange], FLIGHT_PUBLISH_SECONDS_MAX)
+
+    def match(self, request: Match) -> Matched:
+        """Count the messages of a range with certain topics, and find their end."""
+        return self._act(ActionName.MATCH, request, Matched, FLIGHT_PUBLISH_SECONDS_MAX)
 
     def read(self, request: ReadRange) -> Iterator[pa.RecordBatch]:
         """Yield the messages of a range in order, with columns of plain types.

@@ -13,7 +13,15 @@ import structlog
 from penstock.errors import LogUnavailable, PenstockError
 from penstock.flight.client import FlightClient
 from penstock.flight.errors import NoAnswer, TooBusy
-from penstock.flight.protocol import Bounds, OffsetRange, Published, ReadRange, Splits
+from penstock.flight.protocol import (
+    Bounds,
+    Match,
+    Matched,
+    OffsetRange,
+    Published,
+    ReadRange,
+    Splits,
+)
 from penstock.limits import FLIGHT_AWAY_SECONDS_MAX, FLIGHT_KEPT_BYTES, FLIGHT_RETRY_SECONDS
 
 __all__ = ["RetryingClient"]
@@ -106,6 +114,10 @@ class RetryingClient:
     def splits(self, request: Splits) -> list[OffsetRange]:
         """See FlightClient."""
         return self._retry(lambda: self._client.splits(request))
+
+    def match(self, request: Match) -> Matched:
+        """See FlightClient."""
+        return self._retry(lambda: self._client.match(request))
 
     def read(self, request: ReadRange) -> Iterator[pa.RecordBatch]:
         """See FlightClient. After a failure, continue the range after the last row."""

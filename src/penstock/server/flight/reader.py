@@ -9,7 +9,15 @@ import pyarrow as pa
 from penstock.core.access import ANYONE, EVERYTHING, Action, Principal, authorize, is_allowed
 from penstock.errors import LogError, LogReplaced, NotAllowed, OffsetBelowHorizon, OffsetPastEnd
 from penstock.flight.errors import BadRequest
-from penstock.flight.protocol import Bounds, OffsetAt, OffsetRange, ReadRange, Splits
+from penstock.flight.protocol import (
+    Bounds,
+    Match,
+    Matched,
+    OffsetAt,
+    OffsetRange,
+    ReadRange,
+    Splits,
+)
 from penstock.limits import FLIGHT_SPLITS_MAX, RECORDS_BYTES_MAX, RECORDS_ROWS_MAX
 from penstock.patterns import compile_pattern
 from penstock.ports import PartitionRange, Storage
@@ -73,6 +81,16 @@ class FlightReader:
         parts = self._storage.split(span, selection, count=request.count)
         return [OffsetRange(part.start, part.end) for part in parts]
 
+    def match(self, request: Match, principal: Principal) -> Matched:
+        """Count the messages of a range with certain topics, and find their end."""
+        self._check_log(request.log)
+        span = self._span(request)
+        if request.rows_max is not None and request.rows_max <= 0:
+            raise BadRequest("match", f"rows_max is {request.rows_max}, expected 1 or more")
+        selection = _selection(request, principal)
+        found = self._storage.match(span, selection, rows_max=request.rows_max)
+        return Matched(found.end, found.rows)
+
     def read(
         self,
         request: ReadRange,
@@ -85,8 +103,7 @@ class FlightReader:
         Raise errors that are known in advance at once, others while batches are read. `reading` is
         called with the size of each buffer before it is allocated.
         """
-        if request.log and request.log != self._log:
-            raise LogReplaced(request.log, self._log)
+        self._check_log(request.log)
         span = self._span(request)
         columns = _columns(request.columns)
         selection = _selection(request, principal)
@@ -112,7 +129,7 @@ class FlightReader:
                 rights = principal.rights
             yield batch
 
-    def _span(self, request: ReadRange | Splits) -> PartitionRange:
+    def _span(self, request: ReadRange | Splits | Match) -> PartitionRange:
         """Return the range of a request; raise BadRequest, OffsetBelowHorizon or OffsetPastEnd."""
         self._check_partition(request.partition)
         if not 0 <= request.start <= request.end:
@@ -123,6 +140,11 @@ class FlightReader:
         if request.end > bounds.end:
             raise OffsetPastEnd(request.end, bounds.end)
         return PartitionRange(request.partition, request.start, request.end)
+
+    def _check_log(self, log: str) -> None:
+        """Raise LogReplaced if a request names another log."""
+        if log and log != self._log:
+            raise LogReplaced(log, self._log)
 
     def _check_partition(self, partition: int) -> None:
         known = self._storage.partitions
@@ -142,7 +164,7 @@ def _columns(names: Sequence[str] | None) -> Sequence[str]:
     return names
 
 
-def _selection(request: ReadRange | Splits, principal: Principal) -> Selection:
+def _selection(request: ReadRange | Splits | Match, principal: Principal) -> Selection:
     """Return the selection of a request, limited to what a principal may read.
 
     Raise NotAllowed for topics and patterns that it may not read, or InvalidPattern. A regular
@@ -167,7 +189,7 @@ def _selection(request: ReadRange | Splits, principal: Principal) -> Selection:
         wild = {text for text in request.patterns if compile_pattern(text) is not None}
         patterns = tuple(wild)
         topics = (topics or frozenset()) | (set(request.patterns) - wild)
-    if isinstance(request, Splits):
+    if isinstance(request, Splits | Match):
         return Selection(topics, patterns, request.expression, tests=tests)
     return Selection(
         topics,

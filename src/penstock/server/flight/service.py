@@ -36,6 +36,7 @@ from penstock.flight.protocol import (
     ActionName,
     CommitGroup,
     GroupOffset,
+    Match,
     OffsetAt,
     PublishEpoch,
     ReadRange,
@@ -88,6 +89,7 @@ _SUMMARIES: Final = {
     ActionName.TOPICS: "the names of all topics",
     ActionName.OFFSET_AT: "the first offset at or after a time",
     ActionName.SPLITS: "a range in parts",
+    ActionName.MATCH: "the number of messages of a range with certain topics, and their end",
     ActionName.PUBLISH_EPOCH: "publish the staged rows of an epoch",
     ActionName.ABORT_EPOCH: "remove the staged rows of an epoch",
     ActionName.COMMIT_GROUP: "store the offsets of a consumer group",
@@ -98,8 +100,10 @@ _WAITING: Final = frozenset(
 )
 """Actions that wait for the log, or for other calls of their writer."""
 
-_LISTINGS: Final = frozenset({ActionName.TOPICS, ActionName.SPLITS, ActionName.GROUPS})
-"""Actions whose answers grow with the log or the number of groups."""
+_LISTINGS: Final = frozenset(
+    {ActionName.TOPICS, ActionName.SPLITS, ActionName.MATCH, ActionName.GROUPS}
+)
+"""Actions whose work or answers grow with the log or the number of groups."""
 
 Request = TypeVar("Request", bound=msgspec.Struct)
 
@@ -140,6 +144,9 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
             ActionName.OFFSET_AT: self._offset_at,
             ActionName.SPLITS: lambda body, principal: reader.splits(
                 _decoded(body, Splits), principal
+            ),
+            ActionName.MATCH: lambda body, principal: reader.match(
+                _decoded(body, Match), principal
             ),
             ActionName.PUBLISH_EPOCH: lambda body, principal: sinks.publish(
                 _decoded(body, PublishEpoch), principal
