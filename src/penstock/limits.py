@@ -124,6 +124,13 @@ GROUPS_MAX: Final = 10_000
 """Consumer groups of a broker. Each is a file."""
 GROUP_PARTITIONS_MAX: Final = 4096
 """Partitions of one group: a message id has 12 bits for them."""
+GROUP_SUBSCRIPTION_BYTES_MAX: Final = 8 * KIB
+"""Topics and patterns that a group has reported. Longer ones are not stored, and the group's lag
+counts all topics."""
+GROUP_LAG_OFFSETS_MAX: Final = 10_000_000
+"""Offsets in which the messages of a group are counted before the time is checked."""
+GROUP_LAG_SECONDS_MAX: Final = 1.0
+"""Time to count the lag of all groups for one answer; a later one continues."""
 STORED_TOPICS_BYTES_MAX: Final = 64 * MIB
 """Names of topics by closed segment that are kept in memory, for lists of stored topics."""
 EXPRESSION_CACHED_CHARACTERS_MAX: Final = 1024

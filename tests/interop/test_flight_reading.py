@@ -191,7 +191,7 @@ def test_an_action_that_nobody_understands_is_a_named_error(
     with pf.FlightClient(client.endpoint) as plain_client:
         with pytest.raises(pf.FlightError, match=r"^bad-request: "):
             list(plain_client.do_action(pf.Action(kind, body)))
-        assert len(plain_client.list_actions()) == 8
+        assert len(plain_client.list_actions()) == 9
 
 
 def test_what_retention_took_is_told_as_that(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from penstock.errors import LogDamaged
+from penstock.ports import Subscription
 from penstock.spark.errors import LogWentBack, OtherLog, RangeLost
 from penstock.spark.options import read_options
 from penstock.spark.schema import RECORD
@@ -372,6 +373,20 @@ def test_a_group_that_cannot_be_reported_does_not_end_a_stream(log: WrittenLog) 
     (log.data / "groups").unlink()
     stream.commit({"0": 3})
     assert json.loads((log.data / "groups" / "g.json").read_text())["offsets"] == {"0": 3}
+
+
+def test_a_group_reports_the_topics_that_it_reads(log: WrittenLog) -> None:
+    groups = GroupOffsets(log.data)
+    for options, expected in (
+        ({"subscribe": "b, a, c/+"}, Subscription(topics=("a", "b"), patterns=("c/+",))),
+        ({"subscribePattern": "a.*"}, Subscription(expression="a.*")),
+        ({"subscribe": "#"}, None),
+        ({}, None),
+    ):
+        reader(log, group="g", **options).commit({"0": 0})
+        state = groups.load("g")
+        assert state is not None
+        assert state.subscription == expected
 
 
 def test_a_loss_is_reported_once(log: WrittenLog) -> None:

@@ -182,19 +182,23 @@ class OffsetRange(msgspec.Struct, frozen=True):
 # --- Consumer groups ----------------------------------------------------------------------------
 
 
-class CommitGroup(msgspec.Struct, frozen=True):
+class CommitGroup(msgspec.Struct, frozen=True, omit_defaults=True):
     """Store the offsets of a consumer group: the next offset of each partition.
 
-    `lost` offsets since the last report were gone before the group could read them.
+    `lost` offsets since the last report were gone before the group could read them. With `topics`,
+    `patterns` or `expression`, the group's lag counts only messages of such topics.
     """
 
     group: str
     offsets: dict[int, int]
     lost: int = 0
+    topics: list[str] | None = None
+    patterns: list[str] | None = None
+    expression: str | None = None
 
 
 class GroupOffset(msgspec.Struct, frozen=True):
-    """The offset of a consumer group in a partition, and its lag.
+    """The offset of a consumer group in a partition, and its lag: messages of the group's topics.
 
     `lost` is of the whole group, not of the partition.
     """

@@ -14,6 +14,7 @@ from penstock.ports.storage import (
     SegmentStatus,
     Storage,
     StorageStatus,
+    Subscription,
     SyncTimes,
 )
 
@@ -41,6 +42,7 @@ __all__ = [
     "Storage",
     "StorageStatus",
     "Stored",
+    "Subscription",
     "SyncTimes",
     "UnprovenLink",
 ]

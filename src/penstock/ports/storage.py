@@ -34,6 +34,7 @@ __all__ = [
     "SegmentStatus",
     "Storage",
     "StorageStatus",
+    "Subscription",
     "SyncTimes",
 ]
 
@@ -144,26 +145,44 @@ class StorageStatus:
 # --- Consumer groups ----------------------------------------------------------------------------
 
 
+class Subscription(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The topics that a consumer group reads: `topics`, `patterns` or a regular `expression`."""
+
+    topics: tuple[str, ...] | None = None
+    patterns: tuple[str, ...] | None = None
+    expression: str | None = None
+
+
 class GroupState(msgspec.Struct, frozen=True):
     """The last report of a consumer group: the next offset of each partition, and the time.
 
     `lost` counts the offsets that were gone before the group could read them. `updated_us` is in
-    microseconds since the epoch.
+    microseconds since the epoch. `subscription` is None if the group reads all topics, or did not
+    report which.
     """
 
     group: str
     offsets: dict[int, int]
     lost: int = 0
     updated_us: int = 0
+    subscription: Subscription | None = None
 
 
 class ConsumerGroups(Port):
     """Offsets that consumer groups have reported. Any thread may call; all methods may block."""
 
-    def commit(self, group: str, offsets: Mapping[int, int], *, lost: int = 0) -> None:
-        """Store the offsets of a group; partitions that are not named keep theirs.
+    def commit(
+        self,
+        group: str,
+        offsets: Mapping[int, int],
+        *,
+        lost: int = 0,
+        subscription: Subscription | None = None,
+    ) -> None:
+        """Store the offsets of a group and its topics; partitions that are not named keep theirs.
 
-        `lost` is added to the group's count. Raise InvalidGroup or OSError.
+        `lost` is added to the group's count. A subscription of more than
+        GROUP_SUBSCRIPTION_BYTES_MAX is not stored. Raise InvalidGroup or OSError.
         """
 
     def load(self, group: str) -> GroupState | None:

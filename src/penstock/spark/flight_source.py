@@ -8,7 +8,7 @@ from penstock.errors import LogDamaged, LogReplaced, OffsetBelowHorizon
 from penstock.flight.errors import BadRequest
 from penstock.flight.protocol import Match, ReadRange, Splits
 from penstock.limits import SPARK_TASK_OFFSETS, SPARK_TASK_OFFSETS_MIN
-from penstock.ports import Matched
+from penstock.ports import Matched, Subscription
 from penstock.ports.selection import Selection
 from penstock.spark.errors import OtherLog, RangeLost
 from penstock.spark.log_source import (
@@ -199,6 +199,13 @@ class FlightSource:
         )
         return [span._replace(start=part.start, end=part.end) for part in parts]
 
-    def commit(self, group: str, offsets: Mapping[int, int], *, lost: int) -> None:
+    def commit(
+        self,
+        group: str,
+        offsets: Mapping[int, int],
+        *,
+        lost: int,
+        subscription: Subscription | None,
+    ) -> None:
         """See LogSource."""
-        self._client.commit_group(group, dict(offsets), lost=lost)
+        self._client.commit_group(group, dict(offsets), lost=lost, subscription=subscription)

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from penstock.errors import LogDamaged, LogError, LogReplaced, OffsetBelowHorizon
 from penstock.limits import SPARK_TASK_BYTES, SPARK_TASK_BYTES_MIN
-from penstock.ports import Matched
+from penstock.ports import Matched, Subscription
 from penstock.ports.selection import Selection
 from penstock.spark.errors import OtherLog, RangeLost
 from penstock.spark.log_source import (
@@ -189,6 +189,13 @@ class FolderSource:
                 losses.damaged(span.partition, LogDamaged(first, until, damage.reason))
         return span, spans
 
-    def commit(self, group: str, offsets: Mapping[int, int], *, lost: int) -> None:
+    def commit(
+        self,
+        group: str,
+        offsets: Mapping[int, int],
+        *,
+        lost: int,
+        subscription: Subscription | None,
+    ) -> None:
         """See LogSource."""
-        self._groups.commit(group, offsets, lost=lost)
+        self._groups.commit(group, offsets, lost=lost, subscription=subscription)

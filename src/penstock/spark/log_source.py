@@ -11,7 +11,7 @@ import structlog
 from pyspark.sql.datasource import InputPartition
 
 from penstock.errors import LogDamaged, LogReplaced, OffsetBelowHorizon
-from penstock.ports import Matched
+from penstock.ports import Matched, Subscription
 from penstock.ports.selection import Selection
 from penstock.spark.errors import RangeLost
 from penstock.spark.options import ReadOptions
@@ -99,8 +99,15 @@ class LogSource(Port):
         Offsets below the horizon, or known to be damaged, are reported to `losses` and left out.
         """
 
-    def commit(self, group: str, offsets: Mapping[int, int], *, lost: int) -> None:
-        """Commit the offsets of a consumer group."""
+    def commit(
+        self,
+        group: str,
+        offsets: Mapping[int, int],
+        *,
+        lost: int,
+        subscription: Subscription | None,
+    ) -> None:
+        """Commit the offsets of a consumer group, and report the topics that it reads."""
 
 
 class Losses:

@@ -23,6 +23,7 @@ from penstock.flight.protocol import (
     Splits,
 )
 from penstock.limits import FLIGHT_AWAY_SECONDS_MAX, FLIGHT_KEPT_BYTES, FLIGHT_RETRY_SECONDS
+from penstock.ports import Subscription
 
 __all__ = ["RetryingClient"]
 
@@ -138,9 +139,16 @@ class RetryingClient:
             else:
                 return
 
-    def commit_group(self, group: str, offsets: dict[int, int], *, lost: int = 0) -> None:
+    def commit_group(
+        self,
+        group: str,
+        offsets: dict[int, int],
+        *,
+        lost: int = 0,
+        subscription: Subscription | None = None,
+    ) -> None:
         """See FlightClient; not retried."""
-        self._client.commit_group(group, offsets, lost=lost)
+        self._client.commit_group(group, offsets, lost=lost, subscription=subscription)
 
     # --- The sink ---------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from penstock.errors import PenstockError
+from penstock.ports import Subscription
 from penstock.spark.batch_ends import BatchEnds
 from penstock.spark.errors import LogWentBack, OtherLog
 from penstock.spark.log_source import LogBounds, LogSource, Losses, Range, ReadRequest
@@ -228,6 +229,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )
         return found
 
+    @property
+    def _subscription(self) -> Subscription | None:
+        selection = self._options.selection
+        if not selection.by_topic:
+            return None
+        return Subscription(
+            topics=None if selection.topics is None else tuple(sorted(selection.topics)),
+            patterns=selection.patterns,
+            expression=selection.expression,
+        )
+
     def _report(self, offsets: dict[int, int]) -> None:
         """Store the group's offsets at the broker; log a failure, do not raise it."""
         group = self._options.group
@@ -235,7 +247,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return
         lost = self._losses.offsets if self._losses is not None else 0
         try:
-            self._source.commit(group, offsets, lost=lost)
+            self._source.commit(group, offsets, lost=lost, subscription=self._subscription)
         except (OSError, PenstockError) as error:
             log.warning("group offset not reported", group=group, error=str(error))
             return

@@ -21,6 +21,7 @@ from penstock.ports import (
     Record,
     StorageStatus,
     Stored,
+    Subscription,
 )
 from penstock.protocols import Source
 from penstock.storage.group_offsets import check_group_count, check_group_name, updated
@@ -42,13 +43,23 @@ class MemoryGroups:
     def __init__(self) -> None:
         self._states: dict[str, GroupState] = {}
 
-    def commit(self, group: str, offsets: Mapping[int, int], *, lost: int = 0) -> None:
+    def commit(
+        self,
+        group: str,
+        offsets: Mapping[int, int],
+        *,
+        lost: int = 0,
+        subscription: Subscription | None = None,
+    ) -> None:
         """See ports.ConsumerGroups."""
         check_group_name(group)
         now_us = time.time_ns() // 1000
         if group not in self._states:
             check_group_count(len(self._states))
-        self._states[group] = updated(self._states.get(group), group, offsets, lost, now_us)
+        before = self._states.get(group)
+        self._states[group] = updated(
+            before, group, offsets, lost=lost, now_us=now_us, subscription=subscription
+        )
 
     def load(self, group: str) -> GroupState | None:
         """See ports.ConsumerGroups."""

@@ -1,7 +1,7 @@
 """Reads ranges for Flight calls, in the threads of the calls."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -11,6 +11,7 @@ from penstock.errors import LogError, LogReplaced, NotAllowed, OffsetBelowHorizo
 from penstock.flight.errors import BadRequest
 from penstock.flight.protocol import (
     Bounds,
+    CommitGroup,
     Match,
     Matched,
     OffsetAt,
@@ -20,7 +21,8 @@ from penstock.flight.protocol import (
 )
 from penstock.limits import FLIGHT_SPLITS_MAX, RECORDS_BYTES_MAX, RECORDS_ROWS_MAX
 from penstock.patterns import compile_pattern
-from penstock.ports import PartitionRange, Storage
+from penstock.ports import Bounds as StoredBounds
+from penstock.ports import PartitionRange, Storage, Subscription
 from penstock.ports.expressions import check_expression
 from penstock.ports.selection import Selection, TopicTest
 from penstock.storage.dictionaries import RECORD_SCHEMA, DictionaryDecoder
@@ -51,6 +53,10 @@ class FlightReader:
         found = self._storage.bounds()
         log = self._log
         return {partition: Bounds(each.horizon, each.end, log) for partition, each in found.items()}
+
+    def offsets(self) -> Mapping[int, StoredBounds]:
+        """Return the readable offsets of each partition, without the log's id."""
+        return self._storage.bounds()
 
     @property
     def _log(self) -> str:
@@ -90,6 +96,24 @@ class FlightReader:
         selection = _selection(request, principal)
         found = self._storage.match(span, selection, rows_max=request.rows_max)
         return Matched(found.end, found.rows)
+
+    @staticmethod
+    def subscription(request: CommitGroup, principal: Principal) -> Subscription | None:
+        """Return the topics that a group reads, None for all.
+
+        Raise NotAllowed for topics that the principal may not read: lag counts their messages. A
+        regular expression is kept only for a principal that may read everything.
+        """
+        if request.topics is None and request.patterns is None and request.expression is None:
+            return None
+        _selection(request, principal)
+        if request.expression is not None and (principal.rules or not principal.default):
+            return None
+        return Subscription(
+            None if request.topics is None else tuple(request.topics),
+            None if request.patterns is None else tuple(request.patterns),
+            request.expression,
+        )
 
     def read(
         self,
@@ -164,7 +188,9 @@ def _columns(names: Sequence[str] | None) -> Sequence[str]:
     return names
 
 
-def _selection(request: ReadRange | Splits | Match, principal: Principal) -> Selection:
+def _selection(
+    request: ReadRange | Splits | Match | CommitGroup, principal: Principal
+) -> Selection:
     """Return the selection of a request, limited to what a principal may read.
 
     Raise NotAllowed for topics and patterns that it may not read, or InvalidPattern. A regular
@@ -189,7 +215,7 @@ def _selection(request: ReadRange | Splits | Match, principal: Principal) -> Sel
         wild = {text for text in request.patterns if compile_pattern(text) is not None}
         patterns = tuple(wild)
         topics = (topics or frozenset()) | (set(request.patterns) - wild)
-    if isinstance(request, Splits | Match):
+    if isinstance(request, Splits | Match | CommitGroup):
         return Selection(topics, patterns, request.expression, tests=tests)
     return Selection(
         topics,

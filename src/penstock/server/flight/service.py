@@ -72,6 +72,7 @@ from penstock.server.flight.read_memory import ReadMemory
 from penstock.server.flight.reader import FlightReader
 from penstock.server.flight.rows import whole
 from penstock.server.flight.sinks import Sinks
+from penstock.server.group_lag import GroupLag
 
 __all__ = ["FlightService"]
 
@@ -119,6 +120,7 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
         reader: FlightReader,
         sinks: Sinks,
         groups: ConsumerGroups,
+        lag: GroupLag,
         front: FlightFront,
         memory: MemoryBudget,
         counts: ReadCounts | None = None,
@@ -130,6 +132,7 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
         self._reader = reader
         self._sinks = sinks
         self._groups = groups
+        self._lag = lag
         self._counts = counts or ReadCounts()
         self._stopping = False
         self._front = front
@@ -336,20 +339,22 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
     def _commit_group(self, body: bytes, principal: Principal) -> None:
         request = _decoded(body, CommitGroup)
         authorize(principal, Action.GROUP, request.group)
-        self._groups.commit(request.group, request.offsets, lost=max(request.lost, 0))
+        self._groups.commit(
+            request.group,
+            request.offsets,
+            lost=max(request.lost, 0),
+            subscription=self._reader.subscription(request, principal),
+        )
 
     def _list_groups(self, _body: bytes, principal: Principal) -> object:
-        bounds = self._reader.bounds()
+        states = self._groups.all()
+        lags = self._lag.of(states, self._reader.offsets())
         return {
             group: {
-                number: GroupOffset(
-                    offset,
-                    max(bounds[number].end - offset, 0) if number in bounds else 0,
-                    state.lost,
-                )
+                number: GroupOffset(offset, lags[group][number], state.lost)
                 for number, offset in state.offsets.items()
             }
-            for group, state in self._groups.all().items()
+            for group, state in states.items()
             if is_allowed(principal, Action.GROUP, group)
         }
 
