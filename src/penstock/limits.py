@@ -124,6 +124,13 @@ GROUPS_MAX: Final = 10_000
 """Consumer groups of a broker. Each is a file."""
 GROUP_PARTITIONS_MAX: Final = 4096
 """Partitions of one group: a message id has 12 bits for them."""
+GROUP_SUBSCRIPTION_BYTES_MAX: Final = 8 * KIB
+"""Topics and patterns that a group has reported. Longer ones are not stored, and the group's lag
+counts all topics."""
+GROUP_LAG_OFFSETS_MAX: Final = 10_000_000
+"""Offsets in which the messages of a group are counted before the time is checked."""
+GROUP_LAG_SECONDS_MAX: Final = 1.0
+"""Time to count the lag of all groups for one answer; a later one continues."""
 STORED_TOPICS_BYTES_MAX: Final = 64 * MIB
 """Names of topics by closed segment that are kept in memory, for lists of stored topics."""
 EXPRESSION_CACHED_CHARACTERS_MAX: Final = 1024
@@ -148,6 +155,9 @@ SPARK_TASK_BYTES: Final = 32 * MIB
 """Bytes of the log per task, if neither the number of tasks nor that of cores is known."""
 SPARK_TASK_OFFSETS: Final = 200_000
 """Offsets per task in that case, if the number of bytes is not known either."""
+SPARK_EMPTY_OFFSETS_MAX: Final = 1_000_000
+"""Offsets without a record of the subscribed topics, after which a stream runs an empty batch: its
+checkpoint must not fall far behind the log, which it would search after a restart."""
 SPARK_TASKS_BY_SIZE_MAX: Final = 256
 """Tasks of a read in that case."""
 SPARK_TASKS_MAX: Final = 65_536
@@ -569,7 +579,7 @@ FLIGHT_RELAY_BYTES: Final = 1 * MIB
 """Bytes of a connection that wait in the front for one side, before the other is not read."""
 FLIGHT_LISTINGS_MAX: Final = 8
 FLIGHT_LISTINGS_PER_PRINCIPAL_MAX: Final = 6
-"""Lists of topics, parts or groups that are made and sent at the same time, in all and to one
+"""Lists of topics, parts, matches or groups that are made and sent at a time, in all and to one
 principal; others wait."""
 FLIGHT_READ_COPIES: Final = 2
 """Drawn for each byte that a read takes from a file: the buffer, and the one before it, or selected

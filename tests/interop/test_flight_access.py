@@ -10,7 +10,8 @@ import pytest
 from penstock.errors import AuthenticationFailed, CannotListen, NotAllowed
 from penstock.flight.client import FlightClient
 from penstock.flight.errors import FlightFailed
-from penstock.flight.protocol import ReadRange, Splits
+from penstock.flight.protocol import GroupOffset, Match, ReadRange, Splits
+from penstock.ports import Subscription
 from penstock.server.config import Config, PrincipalConfig, RuleConfig
 from penstock.server.credentials import Authenticator, hash_key
 from penstock.transport.addresses import Address
@@ -28,6 +29,7 @@ CONFIG = Config(
             rule=(
                 RuleConfig(deny=("publish",), topics=("plant/closed",)),
                 RuleConfig(allow=("publish", "subscribe"), topics=("plant/#",)),
+                RuleConfig(allow=("group",), topics=("plant",)),
             ),
         ),
     )
@@ -64,6 +66,7 @@ def test_nobody_else_is_let_in_to_anything(endpoint: str, token: str | None) -> 
             client.groups,
             lambda: list(client.read(ReadRange(0, 1))),
             lambda: client.splits(Splits(0, 1, 1)),
+            lambda: client.match(Match(0, 1)),
             lambda: client.commit_group("g", {0: 0}),
             lambda: client.stage([rows([b"x"])], writer="w", epoch=0, partition=0),
             lambda: client.publish_epoch("first", 1, []),
@@ -90,6 +93,30 @@ def test_what_is_read_is_judged_by_topic(endpoint: str) -> None:
                 table(client, **request)
             with pytest.raises(NotAllowed, match="plant may not subscribe"):
                 client.splits(Splits(0, 3, 2, **request))
+            with pytest.raises(NotAllowed, match="plant may not subscribe"):
+                client.match(Match(0, 3, **request))
+        assert [client.match(Match(0, 3, **request)).rows for request in allowed] == [1, 2, 2]
+
+
+def test_a_group_may_only_name_topics_that_it_may_read(endpoint: str) -> None:
+    """Lag counts the messages of these topics."""
+    with FlightClient(endpoint, token="open sesame") as client:  # noqa: S106
+        client.commit_group("g", {0: 0}, subscription=Subscription(topics=("plant/a",)))
+        assert client.groups()["g"][0] == GroupOffset(0, 1)
+        client.commit_group("g", {0: 0}, subscription=Subscription(expression="plant/."))
+        assert client.groups()["g"][0] == GroupOffset(0, 2)
+        client.commit_group("g", {0: 1}, subscription=Subscription(patterns=("office/#",)))
+        assert client.groups()["g"][0] == GroupOffset(1, 1)
+        client.commit_group("g", {0: 1})
+        assert client.groups()["g"][0] == GroupOffset(1, 2)
+    with FlightClient(endpoint, token="plant token") as client:  # noqa: S106
+        client.commit_group("plant", {0: 0}, subscription=Subscription(patterns=("plant/+",)))
+        assert client.groups()["plant"][0] == GroupOffset(0, 2)
+        for read in (Subscription(topics=("office/a",)), Subscription(patterns=("#",))):
+            with pytest.raises(NotAllowed, match="plant may not subscribe"):
+                client.commit_group("plant", {0: 0}, subscription=read)
+        client.commit_group("plant", {0: 0}, subscription=Subscription(expression="office/."))
+        assert client.groups()["plant"][0] == GroupOffset(0, 3), "as without topics"
 
 
 def test_what_is_published_is_judged_by_topic(endpoint: str) -> None:

@@ -15,7 +15,7 @@ import penstock
 from penstock.errors import LogDamaged, LogReplaced, OffsetBelowHorizon, OffsetPastEnd
 from penstock.flight.client import FlightClient
 from penstock.flight.errors import BadRequest, FlightFailed
-from penstock.flight.protocol import OffsetRange, ReadRange, Splits
+from penstock.flight.protocol import Match, Matched, OffsetRange, ReadRange, Splits
 from penstock.limits import FLIGHT_READS_MAX
 from penstock.protocols import PROTOCOLS
 from penstock.storage.arrow.read.browse import LogView
@@ -86,6 +86,32 @@ def test_parts_of_a_range_meet_and_are_the_range(client: FlightClient, data: Pat
     assert client.splits(Splits(5, 5, 4)) == []
     only = client.splits(Splits(0, end, 2, topics=["table"]))
     assert only[-1] == OffsetRange(only[-1].start, end)
+
+
+def test_messages_of_topics_are_counted(client: FlightClient, data: Path) -> None:
+    topics = kept(data).column("topic").to_pylist()
+    end = len(topics)
+    for start, request, passes in (
+        (0, {"topics": ["table"]}, lambda topic: topic == "table"),
+        (777, {"patterns": ["channel/+"]}, lambda topic: topic != "table"),
+        (5, {"expression": "channel/[12]"}, lambda topic: topic in {"channel/1", "channel/2"}),
+        (5, {}, lambda _: True),
+        (0, {"topics": ["nothing"]}, lambda _: False),
+    ):
+        wanted = [offset for offset in range(start, end) if passes(topics[offset])]
+        found = client.match(Match(start, end, **request))
+        assert found.rows == len(wanted)
+        assert found.end > wanted[-1] if wanted else found.end == start
+        if wanted:
+            assert client.match(Match(start, end, rows_max=3, **request)) == Matched(
+                wanted[2] + 1, 3
+            )
+    with pytest.raises(OffsetPastEnd):
+        client.match(Match(0, end + 1))
+    with pytest.raises(BadRequest, match="rows_max"):
+        client.match(Match(0, end, rows_max=0))
+    with pytest.raises(LogReplaced):
+        client.match(Match(0, end, log="another"))
 
 
 def test_only_what_is_asked_for_is_given(client: FlightClient, data: Path) -> None:
@@ -165,7 +191,7 @@ def test_an_action_that_nobody_understands_is_a_named_error(
     with pf.FlightClient(client.endpoint) as plain_client:
         with pytest.raises(pf.FlightError, match=r"^bad-request: "):
             list(plain_client.do_action(pf.Action(kind, body)))
-        assert len(plain_client.list_actions()) == 8
+        assert len(plain_client.list_actions()) == 9
 
 
 def test_what_retention_took_is_told_as_that(tmp_path: Path) -> None:

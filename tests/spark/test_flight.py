@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from penstock.flight.client import FlightClient
@@ -20,6 +22,7 @@ from penstock.spark.flight_source import FlightTask
 from penstock.spark.options import Broker, read_options, write_options
 from penstock.spark.reader import BatchReader
 from penstock.spark.schema import RECORD, record
+from penstock.spark.stream import StreamReader
 from penstock.spark.writer import BatchWriter, Staged, StreamWriter
 from penstock.storage.arrow.read.follow import LogFollower
 from penstock.storage.group_offsets import GroupOffsets
@@ -217,6 +220,33 @@ def test_a_batch_that_is_aborted_leaves_no_staged_rows(endpoint: str, data: Path
         assert len(staged()) == 1, "another batch"
         named.abort([None], 3)
         assert staged() == [], "also of tasks that failed before they told what they staged"
+
+
+def test_a_stream_of_a_quiet_topic_costs_its_own_rows(endpoint: str) -> None:
+    options = read_options({"endpoint": endpoint, "subscribe": "quiet"}, streaming=True)
+    stream = StreamReader(options, RECORD)
+
+    def put(*topics: str) -> None:
+        writer = f"w{uuid.uuid4().hex}"
+        batch = flight_rows([b"x"] * len(topics), topics=list(topics))
+        client.stage([batch], writer=writer, epoch=0, partition=0)
+        client.publish_epoch(writer, 0, [0])
+
+    with FlightClient(endpoint) as client:
+        start = stream.initialOffset()
+        for _ in range(2):
+            put("busy", "busy")
+            assert stream.latestOffset(start, ReadAllAvailable()) == start
+        put("quiet", "busy", "quiet", "quiet", "busy")
+        counts = []
+        while (end := stream.latestOffset(start, ReadMaxRows(2))) != start:
+            tasks = stream.partitions(start, end)
+            counts.append(sum(len(batch) for task in tasks for batch in stream.read(task)))
+            start = end
+        assert counts == [2, 1]
+        put("busy")
+        assert stream.latestOffset(start, ReadAllAvailable()) == start
+        assert stream.reportLatestOffset() == start
 
 
 def test_a_wrong_address_is_told_before_rows_are_computed(spark: SparkSession) -> None:

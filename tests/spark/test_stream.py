@@ -12,6 +12,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
+from penstock.errors import LogDamaged
+from penstock.ports import Subscription
 from penstock.spark.errors import LogWentBack, OtherLog, RangeLost
 from penstock.spark.options import read_options
 from penstock.spark.schema import RECORD
@@ -19,7 +21,7 @@ from penstock.spark.stream import StreamReader
 from penstock.spark.stream_offsets import JsonOffsets, lag_between
 from penstock.storage.group_offsets import GroupOffsets
 from tests.spark.test_batch import let_go
-from tests.support.written_log import WrittenLog
+from tests.support.written_log import WrittenLog, flip
 
 SECONDS_MAX = 60
 
@@ -239,6 +241,83 @@ def test_latest_offset_does_not_advance_and_keeps_to_the_limit(log: WrittenLog) 
     assert reader(log, startingTimestamp="1763200000031").initialOffset() == at(log, 31)
 
 
+def test_a_stream_of_a_quiet_topic_stays_while_others_get_messages(log: WrittenLog) -> None:
+    """Once broken: each message of any topic was a batch, most of them without rows."""
+    log.put_many(1, topics=("quiet",))
+    log.put_many(5)
+    stream = reader(log, subscribe="quiet")
+    end = stream.latestOffset(at(log, 0), ReadAllAvailable())
+    assert end == stream.reportLatestOffset() == at(log, 3)
+    for _ in range(3):
+        log.put_many(3)
+        for each in (stream, reader(log, subscribe="quiet"), reader(log, subscribePattern="q.*")):
+            assert each.latestOffset(end, ReadAllAvailable()) == end
+            assert each.latestOffset(end, ReadMaxRows(10)) == end
+            assert each.count_after(end) == 0
+    assert stream.partitions(end, end) == []
+    log.put_many(1, rows=4, topics=("b", "quiet"))
+    more = stream.latestOffset(end, ReadAllAvailable())
+    assert more != end
+    assert stream.latestOffset(more, ReadAllAvailable()) == more
+    assert stream.count_after(end) == 2
+    (task,) = stream.partitions(end, more)
+    assert [row for each in stream.read(task) for row in each["topic"].to_pylist()] == ["quiet"] * 2
+
+
+def test_a_limit_counts_the_rows_of_the_stream(log: WrittenLog) -> None:
+    """Once broken: `maxOffsetsPerTrigger` counted messages of all topics."""
+    log.put_many(10, rows=9, topics=("a", "b", "b", "b"))  # offsets 0, 4, 8 … are of a
+    stream = reader(log, subscribe="a")
+    position, counts = at(log, 0), []
+    while (end := stream.latestOffset(position, ReadMaxRows(10))) != position:
+        tasks = stream.partitions(position, end)
+        counts.append(sum(len(batch) for task in tasks for batch in stream.read(task)))
+        position = end
+    assert counts == [10, 10, 3]
+    assert reader(log, subscribe="none").latestOffset(at(log, 0), ReadMaxRows(5)) == at(log, 0)
+
+
+def test_a_quiet_topic_outlives_retention_of_others(log: WrittenLog) -> None:
+    log.put_many(1, topics=("quiet",))
+    stream = reader(log, subscribe="quiet")
+    position = stream.latestOffset(at(log, 0), ReadAllAvailable())
+    assert position == at(log, 3)
+    log.put_many(60)
+    assert stream.latestOffset(position, ReadAllAvailable()) == position
+    let_go(log, 2)
+    moved = stream.latestOffset(position, ReadAllAvailable())
+    assert moved == at(log, log.log.end), "a restart would take the position for lost"
+    assert stream.partitions(position, moved) == []
+    assert stream.latestOffset(moved, ReadAllAvailable()) == moved
+    with pytest.raises(RangeLost):  # it cannot know what was there
+        reader(log, subscribe="quiet").partitions(position, moved)
+
+
+def test_a_checkpoint_does_not_fall_far_behind(
+    log: WrittenLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.spark.batch_ends.SPARK_EMPTY_OFFSETS_MAX", 50)
+    log.put_many(3, rows=16)
+    stream = reader(log, subscribe="quiet")
+    assert stream.latestOffset(at(log, 0), ReadAllAvailable()) == at(log, 0)
+    log.put_many(1, rows=6)
+    assert stream.latestOffset(at(log, 0), ReadAllAvailable()) == at(log, 54)
+    assert stream.latestOffset(at(log, 54), ReadAllAvailable()) == at(log, 54)
+
+
+def test_damaged_messages_are_not_skipped_by_a_quiet_stream(log: WrittenLog) -> None:
+    log.put_many(10)
+    log.close()
+    first = log.segments()[0]
+    first.with_suffix(".index").unlink()
+    flip(first, first.stat().st_size // 2)
+    stream = reader(log, subscribe="quiet")
+    start: JsonOffsets = {"0": 0}
+    end = stream.latestOffset(start, ReadAllAvailable())
+    with pytest.raises(LogDamaged):
+        stream.partitions(start, end)
+
+
 def test_the_same_range_has_the_same_rows(log: WrittenLog) -> None:
     log.put_many(20)
     start, end = at(log, 10), at(log, 41)
@@ -294,6 +373,20 @@ def test_a_group_that_cannot_be_reported_does_not_end_a_stream(log: WrittenLog) 
     (log.data / "groups").unlink()
     stream.commit({"0": 3})
     assert json.loads((log.data / "groups" / "g.json").read_text())["offsets"] == {"0": 3}
+
+
+def test_a_group_reports_the_topics_that_it_reads(log: WrittenLog) -> None:
+    groups = GroupOffsets(log.data)
+    for options, expected in (
+        ({"subscribe": "b, a, c/+"}, Subscription(topics=("a", "b"), patterns=("c/+",))),
+        ({"subscribePattern": "a.*"}, Subscription(expression="a.*")),
+        ({"subscribe": "#"}, None),
+        ({}, None),
+    ):
+        reader(log, group="g", **options).commit({"0": 0})
+        state = groups.load("g")
+        assert state is not None
+        assert state.subscription == expected
 
 
 def test_a_loss_is_reported_once(log: WrittenLog) -> None:

@@ -19,6 +19,8 @@ from penstock.flight.protocol import (
     Bounds,
     CommitGroup,
     GroupOffset,
+    Match,
+    Matched,
     OffsetAt,
     OffsetRange,
     Published,
@@ -35,6 +37,7 @@ from penstock.limits import (
     FLIGHT_PUBLISH_SECONDS_MAX,
     FLIGHT_RETRY_SECONDS,
 )
+from penstock.ports import Subscription
 from penstock.storage.dictionaries import DictionaryDecoder
 
 __all__ = ["FlightClient", "location_of"]
@@ -147,6 +150,10 @@ class FlightClient:
         """Divide a range into parts that meet between row groups, in order."""
         return self._act(ActionName.SPLITS, request, list[OffsetRange], FLIGHT_PUBLISH_SECONDS_MAX)
 
+    def match(self, request: Match) -> Matched:
+        """Count the messages of a range with certain topics, and find their end."""
+        return self._act(ActionName.MATCH, request, Matched, FLIGHT_PUBLISH_SECONDS_MAX)
+
     def read(self, request: ReadRange) -> Iterator[pa.RecordBatch]:
         """Yield the messages of a range in order, with columns of plain types.
 
@@ -183,12 +190,29 @@ class FlightClient:
 
     # --- Consumer groups --------------------------------------------------------------------------
 
-    def commit_group(self, group: str, offsets: dict[int, int], *, lost: int = 0) -> None:
+    def commit_group(
+        self,
+        group: str,
+        offsets: dict[int, int],
+        *,
+        lost: int = 0,
+        subscription: Subscription | None = None,
+    ) -> None:
         """Report the offsets of a consumer group: the next offset of each partition.
 
-        `lost` offsets since the last report were gone before the group could read them.
+        `lost` offsets since the last report were gone before the group could read them. The lag of
+        the group counts messages of `subscription`, by default of all topics.
         """
-        self._act(ActionName.COMMIT_GROUP, CommitGroup(group, offsets, lost), type(None))
+        read = subscription or Subscription()
+        request = CommitGroup(
+            group,
+            offsets,
+            lost,
+            topics=None if read.topics is None else list(read.topics),
+            patterns=None if read.patterns is None else list(read.patterns),
+            expression=read.expression,
+        )
+        self._act(ActionName.COMMIT_GROUP, request, type(None))
 
     def groups(self) -> dict[str, dict[int, GroupOffset]]:
         """Return the offsets of all consumer groups, by group and partition."""

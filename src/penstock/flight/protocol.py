@@ -7,6 +7,7 @@
               topics         (nothing)              → [name, …]
               offset-at      OffsetAt               → int
               splits         Splits                 → [OffsetRange, …]
+              match          Match                  → Matched
               publish-epoch  PublishEpoch           → Published
               abort-epoch    AbortEpoch             → nothing
               commit-group   CommitGroup            → nothing
@@ -33,6 +34,8 @@ __all__ = [
     "CommitGroup",
     "Failure",
     "GroupOffset",
+    "Match",
+    "Matched",
     "OffsetAt",
     "OffsetRange",
     "PublishEpoch",
@@ -61,6 +64,7 @@ class ActionName(enum.StrEnum):
     TOPICS = "topics"
     OFFSET_AT = "offset-at"
     SPLITS = "splits"
+    MATCH = "match"
     PUBLISH_EPOCH = "publish-epoch"
     ABORT_EPOCH = "abort-epoch"
     COMMIT_GROUP = "commit-group"
@@ -142,6 +146,32 @@ class Splits(msgspec.Struct, frozen=True):
     expression: str | None = None
 
 
+class Match(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Count the messages of a range with such topics, and find their end.
+
+    With `rows_max`, so many of them at most. `log` is as in ReadRange.
+    """
+
+    start: int
+    end: int
+    partition: int = 0
+    topics: list[str] | None = None
+    patterns: list[str] | None = None
+    expression: str | None = None
+    rows_max: int | None = None
+    log: str = ""
+
+
+class Matched(msgspec.Struct, frozen=True):
+    """The number of messages, all before the offset `end`; none of the range is behind it.
+
+    `end` is the start of the range if there are none. Damaged messages are counted.
+    """
+
+    end: int
+    rows: int
+
+
 class OffsetRange(msgspec.Struct, frozen=True):
     """Messages from `start` up to `end`."""
 
@@ -152,19 +182,23 @@ class OffsetRange(msgspec.Struct, frozen=True):
 # --- Consumer groups ----------------------------------------------------------------------------
 
 
-class CommitGroup(msgspec.Struct, frozen=True):
+class CommitGroup(msgspec.Struct, frozen=True, omit_defaults=True):
     """Store the offsets of a consumer group: the next offset of each partition.
 
-    `lost` offsets since the last report were gone before the group could read them.
+    `lost` offsets since the last report were gone before the group could read them. With `topics`,
+    `patterns` or `expression`, the group's lag counts only messages of such topics.
     """
 
     group: str
     offsets: dict[int, int]
     lost: int = 0
+    topics: list[str] | None = None
+    patterns: list[str] | None = None
+    expression: str | None = None
 
 
 class GroupOffset(msgspec.Struct, frozen=True):
-    """The offset of a consumer group in a partition, and its lag.
+    """The offset of a consumer group in a partition, and its lag: messages of the group's topics.
 
     `lost` is of the whole group, not of the partition.
     """

@@ -206,7 +206,7 @@ class LogLag:
 
     def messages(self) -> int:
         """Return the number of messages; raise an error of the source, or OSError."""
-        return lag_between(self._done(), self._reader.reportLatestOffset())
+        return self._reader.count_after(self._done())
 
     def _done(self) -> JsonOffsets:
         """Return the end of the last completed batch, or the start of the stream."""

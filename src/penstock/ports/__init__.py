@@ -9,10 +9,12 @@ from penstock.ports.storage import (
     DamagedRange,
     GroupState,
     KnownTopic,
+    Matched,
     PartitionRange,
     SegmentStatus,
     Storage,
     StorageStatus,
+    Subscription,
     SyncTimes,
 )
 
@@ -31,6 +33,7 @@ __all__ = [
     "Link",
     "LogReader",
     "LogWriter",
+    "Matched",
     "PartitionRange",
     "Prepared",
     "Receipt",
@@ -39,6 +42,7 @@ __all__ = [
     "Storage",
     "StorageStatus",
     "Stored",
+    "Subscription",
     "SyncTimes",
     "UnprovenLink",
 ]

@@ -29,10 +29,12 @@ __all__ = [
     "DamagedRange",
     "GroupState",
     "KnownTopic",
+    "Matched",
     "PartitionRange",
     "SegmentStatus",
     "Storage",
     "StorageStatus",
+    "Subscription",
     "SyncTimes",
 ]
 
@@ -50,6 +52,13 @@ class PartitionRange(NamedTuple):
     partition: int
     start: int
     end: int
+
+
+class Matched(NamedTuple):
+    """The selected messages of a range: `rows` of them, all before the offset `end`."""
+
+    end: int
+    rows: int
 
 
 class DamagedRange(NamedTuple):
@@ -136,26 +145,44 @@ class StorageStatus:
 # --- Consumer groups ----------------------------------------------------------------------------
 
 
+class Subscription(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The topics that a consumer group reads: `topics`, `patterns` or a regular `expression`."""
+
+    topics: tuple[str, ...] | None = None
+    patterns: tuple[str, ...] | None = None
+    expression: str | None = None
+
+
 class GroupState(msgspec.Struct, frozen=True):
     """The last report of a consumer group: the next offset of each partition, and the time.
 
     `lost` counts the offsets that were gone before the group could read them. `updated_us` is in
-    microseconds since the epoch.
+    microseconds since the epoch. `subscription` is None if the group reads all topics, or did not
+    report which.
     """
 
     group: str
     offsets: dict[int, int]
     lost: int = 0
     updated_us: int = 0
+    subscription: Subscription | None = None
 
 
 class ConsumerGroups(Port):
     """Offsets that consumer groups have reported. Any thread may call; all methods may block."""
 
-    def commit(self, group: str, offsets: Mapping[int, int], *, lost: int = 0) -> None:
-        """Store the offsets of a group; partitions that are not named keep theirs.
+    def commit(
+        self,
+        group: str,
+        offsets: Mapping[int, int],
+        *,
+        lost: int = 0,
+        subscription: Subscription | None = None,
+    ) -> None:
+        """Store the offsets of a group and its topics; partitions that are not named keep theirs.
 
-        `lost` is added to the group's count. Raise InvalidGroup or OSError.
+        `lost` is added to the group's count. A subscription of more than
+        GROUP_SUBSCRIPTION_BYTES_MAX is not stored. Raise InvalidGroup or OSError.
         """
 
     def load(self, group: str) -> GroupState | None:
@@ -269,6 +296,17 @@ class Storage(LogWriter, LogReader, Port):
         """Divide a range into at most `count` parts of about the same number of bytes to read.
 
         Parts meet where reading can start cheaply, and cover the range. Raise what `scan` raises.
+        """
+
+    def match(
+        self, span: PartitionRange, selection: "Selection", *, rows_max: int | None = None
+    ) -> Matched:
+        """Find the end of the selected messages of a range, and count them; values are not read.
+
+        No selected message is between `end` and the end of the range; `end` is the start of the
+        range if it has none. With `rows_max`, `end` is behind so many of them at most. Messages
+        that cannot be read are counted, since they may have been selected. Raise what `scan`
+        raises at once.
         """
 
     def offset_at(self, partition: int, timestamp_us: int) -> int:

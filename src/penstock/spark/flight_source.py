@@ -5,8 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 import pyarrow as pa
 
 from penstock.errors import LogDamaged, LogReplaced, OffsetBelowHorizon
-from penstock.flight.protocol import ReadRange, Splits
+from penstock.flight.errors import BadRequest
+from penstock.flight.protocol import Match, ReadRange, Splits
 from penstock.limits import SPARK_TASK_OFFSETS, SPARK_TASK_OFFSETS_MIN
+from penstock.ports import Matched, Subscription
 from penstock.ports.selection import Selection
 from penstock.spark.errors import OtherLog, RangeLost
 from penstock.spark.log_source import (
@@ -132,6 +134,31 @@ class FlightSource:
         """See LogSource."""
         return self._client.offset_at(timestamp_us, partition=partition)
 
+    def match(self, span: Range, selection: Selection, *, rows_max: int | None = None) -> Matched:
+        """See LogSource. An older broker cannot tell: all records count."""
+        topics, patterns, expression = _subscription(selection)
+        request = Match(
+            start=span.start,
+            end=span.end,
+            partition=span.partition,
+            topics=topics,
+            patterns=patterns,
+            expression=expression,
+            rows_max=rows_max,
+            log=span.log,
+        )
+        try:
+            found = self._client.match(request)
+        except OffsetBelowHorizon as error:  # retention removed it meanwhile
+            end = min(max(error.horizon, span.start + 1), span.end)
+            return Matched(end, end - span.start)
+        except BadRequest as error:
+            if not error.request.startswith("action "):
+                raise
+            end = span.end if rows_max is None else min(span.end, span.start + rows_max)
+            return Matched(end, end - span.start)
+        return Matched(found.end, found.rows)
+
     def tasks(
         self, ranges: Sequence[Range], request: ReadRequest, *, limit: TaskLimit, losses: Losses
     ) -> list[Task]:
@@ -172,6 +199,13 @@ class FlightSource:
         )
         return [span._replace(start=part.start, end=part.end) for part in parts]
 
-    def commit(self, group: str, offsets: Mapping[int, int], *, lost: int) -> None:
+    def commit(
+        self,
+        group: str,
+        offsets: Mapping[int, int],
+        *,
+        lost: int,
+        subscription: Subscription | None,
+    ) -> None:
         """See LogSource."""
-        self._client.commit_group(group, dict(offsets), lost=lost)
+        self._client.commit_group(group, dict(offsets), lost=lost, subscription=subscription)

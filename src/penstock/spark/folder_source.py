@@ -7,6 +7,8 @@ import pyarrow as pa
 
 from penstock.errors import LogDamaged, LogError, LogReplaced, OffsetBelowHorizon
 from penstock.limits import SPARK_TASK_BYTES, SPARK_TASK_BYTES_MIN
+from penstock.ports import Matched, Subscription
+from penstock.ports.selection import Selection
 from penstock.spark.errors import OtherLog, RangeLost
 from penstock.spark.log_source import (
     LogBounds,
@@ -20,6 +22,7 @@ from penstock.spark.parallelism import TaskLimit, task_count
 from penstock.storage.arrow.format.file_names import partition_folder
 from penstock.storage.arrow.format.log_state import BadState, load_state
 from penstock.storage.arrow.read.follow import LogFollower, partitions_of
+from penstock.storage.arrow.read.matching import match
 from penstock.storage.arrow.read.pieces import Piece, Span, cut, plan, read_pieces
 from penstock.storage.files import Files
 from penstock.storage.group_offsets import GroupOffsets
@@ -121,6 +124,25 @@ class FolderSource:
         """See LogSource."""
         return self._followers[partition].find_time(timestamp_us)
 
+    def match(self, span: Range, selection: Selection, *, rows_max: int | None = None) -> Matched:
+        """See LogSource."""
+        follower = self._followers[span.partition]
+        while True:
+            try:
+                return match(
+                    follower.folder,
+                    follower.catalog,
+                    start=span.start,
+                    end=span.end,
+                    selection=selection,
+                    rows_max=rows_max,
+                )
+            except FileNotFoundError as error:  # retention removed a segment meanwhile
+                horizon = follower.horizon
+                if follower.refresh().horizon == horizon:
+                    missing: LogError = follower.missing_segment(span.start, error)
+                    raise missing from error
+
     def tasks(
         self, ranges: Sequence[Range], request: ReadRequest, *, limit: TaskLimit, losses: Losses
     ) -> list[Task]:
@@ -167,6 +189,13 @@ class FolderSource:
                 losses.damaged(span.partition, LogDamaged(first, until, damage.reason))
         return span, spans
 
-    def commit(self, group: str, offsets: Mapping[int, int], *, lost: int) -> None:
+    def commit(
+        self,
+        group: str,
+        offsets: Mapping[int, int],
+        *,
+        lost: int,
+        subscription: Subscription | None,
+    ) -> None:
         """See LogSource."""
-        self._groups.commit(group, offsets, lost=lost)
+        self._groups.commit(group, offsets, lost=lost, subscription=subscription)

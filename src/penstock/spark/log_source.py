@@ -11,6 +11,7 @@ import structlog
 from pyspark.sql.datasource import InputPartition
 
 from penstock.errors import LogDamaged, LogReplaced, OffsetBelowHorizon
+from penstock.ports import Matched, Subscription
 from penstock.ports.selection import Selection
 from penstock.spark.errors import RangeLost
 from penstock.spark.options import ReadOptions
@@ -84,6 +85,12 @@ class LogSource(Port):
     def offset_at(self, partition: int, timestamp_us: int) -> int:
         """Return the offset of the first record at or after a time, or the end."""
 
+    def match(self, span: Range, selection: Selection, *, rows_max: int | None = None) -> Matched:
+        """Count the selected records of a range, at most `rows_max`, and find their end.
+
+        Records that are lost are counted, since they may have been selected.
+        """
+
     def tasks(
         self, ranges: Sequence[Range], request: ReadRequest, *, limit: TaskLimit, losses: "Losses"
     ) -> list[Task]:
@@ -92,8 +99,15 @@ class LogSource(Port):
         Offsets below the horizon, or known to be damaged, are reported to `losses` and left out.
         """
 
-    def commit(self, group: str, offsets: Mapping[int, int], *, lost: int) -> None:
-        """Commit the offsets of a consumer group."""
+    def commit(
+        self,
+        group: str,
+        offsets: Mapping[int, int],
+        *,
+        lost: int,
+        subscription: Subscription | None,
+    ) -> None:
+        """Commit the offsets of a consumer group, and report the topics that it reads."""
 
 
 class Losses:

@@ -13,8 +13,17 @@ import structlog
 from penstock.errors import LogUnavailable, PenstockError
 from penstock.flight.client import FlightClient
 from penstock.flight.errors import NoAnswer, TooBusy
-from penstock.flight.protocol import Bounds, OffsetRange, Published, ReadRange, Splits
+from penstock.flight.protocol import (
+    Bounds,
+    Match,
+    Matched,
+    OffsetRange,
+    Published,
+    ReadRange,
+    Splits,
+)
 from penstock.limits import FLIGHT_AWAY_SECONDS_MAX, FLIGHT_KEPT_BYTES, FLIGHT_RETRY_SECONDS
+from penstock.ports import Subscription
 
 __all__ = ["RetryingClient"]
 
@@ -107,6 +116,10 @@ class RetryingClient:
         """See FlightClient."""
         return self._retry(lambda: self._client.splits(request))
 
+    def match(self, request: Match) -> Matched:
+        """See FlightClient."""
+        return self._retry(lambda: self._client.match(request))
+
     def read(self, request: ReadRange) -> Iterator[pa.RecordBatch]:
         """See FlightClient. After a failure, continue the range after the last row."""
         retries = self._retries()
@@ -126,9 +139,16 @@ class RetryingClient:
             else:
                 return
 
-    def commit_group(self, group: str, offsets: dict[int, int], *, lost: int = 0) -> None:
+    def commit_group(
+        self,
+        group: str,
+        offsets: dict[int, int],
+        *,
+        lost: int = 0,
+        subscription: Subscription | None = None,
+    ) -> None:
         """See FlightClient; not retried."""
-        self._client.commit_group(group, offsets, lost=lost)
+        self._client.commit_group(group, offsets, lost=lost, subscription=subscription)
 
     # --- The sink ---------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 An offset of the stream has the id of the log and the next offset of each partition; see
 stream_offsets. `latestOffset` does not advance the stream, and a range has the same rows each time
-it is read.
+it is read. A stream of some topics does not move while only others get messages; see batch_ends.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,6 +20,8 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from penstock.errors import PenstockError
+from penstock.ports import Subscription
+from penstock.spark.batch_ends import BatchEnds
 from penstock.spark.errors import LogWentBack, OtherLog
 from penstock.spark.log_source import LogBounds, LogSource, Losses, Range, ReadRequest
 from penstock.spark.options import ReadOptions
@@ -47,6 +49,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             options.selection, arrow_schema(schema), options.fail_on_data_loss
         )
         self._opened: LogSource | None = None
+        self._ends: BatchEnds | None = None
+        self._latest: dict[int, int] = {}
         self._until: dict[int, int] | None = None
         self._reported: dict[int, int] = {}
         self._losses: Losses | None = None
@@ -62,6 +66,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._opened is None:
             self._opened = open_source(self._options.where)
         return self._opened
+
+    @property
+    def _batch_ends(self) -> BatchEnds:
+        if self._ends is None:
+            self._ends = BatchEnds(self._source, self._options.selection)
+        return self._ends
 
     # --- Planning, in the driver
 
@@ -86,7 +96,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._until = {number: each.end for number, each in self._bounds().items()}
 
     def latestOffset(self, start: JsonOffsets, limit: ReadLimit) -> JsonOffsets:  # noqa: N802
-        """Return the end of the next batch from `start`; raise LogWentBack or OtherLog."""
+        """Return the end of the next batch from `start`, which is `start` if it has no rows.
+
+        Raise LogWentBack or OtherLog.
+        """
         bounds = self._bounds()
         begun = self._resume(start, bounds)
         self._report(begun)  # Spark calls this after it has processed all messages before `start`
@@ -101,14 +114,43 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ends[partition] = max(first, end)
         for partition, offset in begun.items():
             ends.setdefault(partition, offset)
-        if isinstance(limit, ReadMaxRows):
-            ends = _limited(begun, ends, bounds, limit.max_rows)
+        rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        if self._options.selection.columns:
+            starts = {
+                number: begun.get(number, bounds[number].horizon if number in bounds else end)
+                for number, end in ends.items()
+            }
+            found = self._batch_ends.find(starts, ends, bounds, rows_max=rows_max)
+            self._latest = {} if rows_max is not None and found != starts else found
+            ends = found
+        elif rows_max is not None:
+            ends = _limited(begun, ends, bounds, rows_max)
         return _of_logs(ends, bounds)
 
     def reportLatestOffset(self) -> JsonOffsets:  # noqa: N802
-        """Return the end of the log, for Spark's progress report."""
+        """Return the end of the subscribed topics, for Spark's progress report.
+
+        It is the end of the log if there is more than fits a batch, or nothing was read yet.
+        """
         bounds = self._bounds()
-        return _of_logs({number: each.end for number, each in bounds.items()}, bounds)
+        ends = {number: self._latest.get(number, each.end) for number, each in bounds.items()}
+        return _of_logs(ends, bounds)
+
+    def count_after(self, start: JsonOffsets) -> int:
+        """Return the number of rows of the stream after an offset; raise OtherLog."""
+        bounds = self._bounds()
+        begun = self._resume(start, bounds)
+        rows = 0
+        for partition, bound in bounds.items():
+            first = max(begun.get(partition, bound.horizon), bound.horizon)
+            if first >= bound.end:
+                continue
+            span = Range(partition, first, bound.end, bound.log)
+            if self._options.selection.columns:
+                rows += self._batch_ends.count(span, bound)
+            else:
+                rows += bound.end - first
+        return rows
 
     def partitions(self, start: JsonOffsets, end: JsonOffsets) -> list[InputPartition]:
         """Split a range into tasks; raise RangeLost, LogDamaged, LogWentBack or OtherLog.
@@ -124,8 +166,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             first = begun.get(partition, known.horizon)
             if last > known.end:
                 raise LogWentBack(last, known.end, f"partition {partition}, {self._source.name}")
-            if first < last:
-                ranges.append(Range(partition, first, last, known.log))
+            span = self._batch_ends.skip_empty(Range(partition, first, last, known.log))
+            if span.start < span.end:
+                ranges.append(span)
         if self._losses is None:
             self._losses = Losses(self._options, self._source.name)
         return list(
@@ -186,6 +229,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )
         return found
 
+    @property
+    def _subscription(self) -> Subscription | None:
+        selection = self._options.selection
+        if not selection.by_topic:
+            return None
+        return Subscription(
+            topics=None if selection.topics is None else tuple(sorted(selection.topics)),
+            patterns=selection.patterns,
+            expression=selection.expression,
+        )
+
     def _report(self, offsets: dict[int, int]) -> None:
         """Store the group's offsets at the broker; log a failure, do not raise it."""
         group = self._options.group
@@ -193,7 +247,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return
         lost = self._losses.offsets if self._losses is not None else 0
         try:
-            self._source.commit(group, offsets, lost=lost)
+            self._source.commit(group, offsets, lost=lost, subscription=self._subscription)
         except (OSError, PenstockError) as error:
             log.warning("group offset not reported", group=group, error=str(error))
             return

@@ -15,8 +15,13 @@ from typing import Final
 import msgspec
 
 from penstock.errors import CallerError, ErrorCode
-from penstock.limits import GROUP_NAME_CHARACTERS_MAX, GROUP_PARTITIONS_MAX, GROUPS_MAX
-from penstock.ports import GroupState
+from penstock.limits import (
+    GROUP_NAME_CHARACTERS_MAX,
+    GROUP_PARTITIONS_MAX,
+    GROUP_SUBSCRIPTION_BYTES_MAX,
+    GROUPS_MAX,
+)
+from penstock.ports import GroupState, Subscription
 from penstock.storage.files import TEMPORARY
 
 __all__ = [
@@ -72,7 +77,13 @@ def check_group_count(count: int) -> None:
 
 
 def updated(
-    before: GroupState | None, group: str, offsets: Mapping[int, int], lost: int, now_us: int
+    before: GroupState | None,
+    group: str,
+    offsets: Mapping[int, int],
+    *,
+    lost: int,
+    now_us: int,
+    subscription: Subscription | None,
 ) -> GroupState:
     """Return the state of a consumer group after a report; raise TooManyGroups."""
     merged = {**(before.offsets if before else {}), **offsets}
@@ -83,7 +94,12 @@ def updated(
         offsets=merged,
         lost=(before.lost if before else 0) + lost,
         updated_us=now_us,
+        subscription=None if _is_too_long(subscription) else subscription,
     )
+
+
+def _is_too_long(subscription: Subscription | None) -> bool:
+    return len(msgspec.json.encode(subscription)) > GROUP_SUBSCRIPTION_BYTES_MAX
 
 
 class GroupOffsets:
@@ -95,11 +111,19 @@ class GroupOffsets:
     def __init__(self, data: Path) -> None:
         self._folder = data / GROUPS
 
-    def commit(self, group: str, offsets: Mapping[int, int], *, lost: int = 0) -> None:
+    def commit(
+        self,
+        group: str,
+        offsets: Mapping[int, int],
+        *,
+        lost: int = 0,
+        subscription: Subscription | None = None,
+    ) -> None:
         """See ports.ConsumerGroups."""
         check_group_name(group)
         before = self.load(group)
-        state = updated(before, group, offsets, lost, time.time_ns() // 1000)
+        now_us = time.time_ns() // 1000
+        state = updated(before, group, offsets, lost=lost, now_us=now_us, subscription=subscription)
         self._folder.mkdir(exist_ok=True)
         path = self._path(group)
         if before is None and not path.exists():

@@ -14,12 +14,14 @@ from penstock.ports import (
     DamagedRange,
     GroupState,
     KnownTopic,
+    Matched,
     PartitionRange,
     Prepared,
     Receipt,
     Record,
     StorageStatus,
     Stored,
+    Subscription,
 )
 from penstock.protocols import Source
 from penstock.storage.group_offsets import check_group_count, check_group_name, updated
@@ -41,13 +43,23 @@ class MemoryGroups:
     def __init__(self) -> None:
         self._states: dict[str, GroupState] = {}
 
-    def commit(self, group: str, offsets: Mapping[int, int], *, lost: int = 0) -> None:
+    def commit(
+        self,
+        group: str,
+        offsets: Mapping[int, int],
+        *,
+        lost: int = 0,
+        subscription: Subscription | None = None,
+    ) -> None:
         """See ports.ConsumerGroups."""
         check_group_name(group)
         now_us = time.time_ns() // 1000
         if group not in self._states:
             check_group_count(len(self._states))
-        self._states[group] = updated(self._states.get(group), group, offsets, lost, now_us)
+        before = self._states.get(group)
+        self._states[group] = updated(
+            before, group, offsets, lost=lost, now_us=now_us, subscription=subscription
+        )
 
     def load(self, group: str) -> GroupState | None:
         """See ports.ConsumerGroups."""
@@ -201,6 +213,17 @@ class MemoryLog:
         """See ports.Storage."""
         self._check(span)
         return []
+
+    def match(
+        self,
+        span: PartitionRange,
+        selection: "Selection",  # noqa: ARG002
+        *,
+        rows_max: int | None = None,  # noqa: ARG002
+    ) -> Matched:
+        """See ports.Storage: the range that can be read is empty."""
+        self._check(span)
+        return Matched(span.start, 0)
 
     def offset_at(self, partition: int, timestamp_us: int) -> int:  # noqa: ARG002
         """See ports.Storage."""

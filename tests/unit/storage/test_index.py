@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from penstock._kernels.crc32c import crc32c
 from penstock.limits import INDEX_TOPICS_MAX
 from penstock.storage.arrow.format.file_names import index_path
 from penstock.storage.arrow.format.index import Entry, Index
@@ -204,6 +205,50 @@ def test_an_index_with_a_right_checksum_and_wrong_columns_is_stale(
         load_index(Files(), tmp_path, 100)
 
 
+def test_messages_of_topics_are_counted_by_row_group(tmp_path: Path) -> None:
+    index = Index(0)
+    index.add(Entry(0, 5, 0, 8, 1, 1), ["a", "b"], [2, 3])
+    index.add(Entry(5, 7, 8, 8, 1, 1), ["b"])
+    index.add(Entry(12, 9, 16, 8, 1, 1), None)
+    index.add(Entry(21, 2, 24, 8, 1, 1), ["a", "c"])  # not counted
+    index.add(Entry(23, 6, 32, 8, 1, 1), ["a", "b", "c"], [1, 2, 3])
+    files = Files()
+    save_index(files, tmp_path, index, Summary(0, 29, 40, 0, 0, 1))
+    loaded, _ = load_index(files, tmp_path, 0)
+    for each in (index, loaded):
+        assert each.row_counts({"a"}.__contains__, first=0, last=5) == [2, 0, None, None, 1]
+        assert each.row_counts({"b"}.__contains__, first=0, last=5) == [3, 7, None, 0, 2]
+        assert each.row_counts({"a", "b"}.__contains__, first=0, last=5) == [5, 7, None, None, 3]
+        assert each.row_counts({"b"}.__contains__, first=1, last=2) == [7]
+        assert each.row_counts({"x"}.__contains__, first=0, last=5) == [0, 0, None, 0, 0]
+
+
+def test_an_index_of_the_first_format_is_used_without_its_counts(tmp_path: Path) -> None:
+    index = Index(0)
+    index.add(Entry(0, 5, 0, 8, 1, 1), ["a", "b"], [2, 3])
+    index.add(Entry(5, 7, 8, 8, 1, 1), ["b"])
+    save_index(Files(), tmp_path, index, Summary(0, 12, 40, 0, 0, 1))
+    path = index_path(tmp_path, 0)
+    with pa.ipc.open_stream(path) as reader:
+        schema, batch = reader.schema, reader.read_next_batch()
+    metadata = {
+        **schema.metadata,
+        b"penstock.index_format": b"1",
+        b"penstock.crc32c": b"crc32c=00000000",
+    }
+    old = batch.drop_columns(["topic_counts"]).replace_schema_metadata(metadata)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, old.schema) as writer:
+        writer.write_batch(old)
+    data = bytearray(sink.getvalue())
+    place = data.index(b"crc32c=") + 7
+    data[place : place + 8] = f"{crc32c([data]):08x}".encode()
+    path.write_bytes(data)
+    loaded, _ = load_index(Files(), tmp_path, 0)
+    assert loaded.row_counts({"a"}.__contains__, first=0, last=2) == [None, 0]
+    assert loaded.row_counts({"b"}.__contains__, first=0, last=2) == [None, 7]
+
+
 def test_an_index_of_another_format_is_not_used(tmp_path: Path) -> None:
     index, _, _ = built(1, 3)
     assert Index(100).last_us is None
@@ -212,8 +257,8 @@ def test_an_index_of_another_format_is_not_used(tmp_path: Path) -> None:
     path = index_path(tmp_path, 100)
     with pa.ipc.open_stream(path) as reader:
         schema, batch = reader.schema, reader.read_next_batch()
-    assert schema.metadata[b"penstock.index_format"] == b"1", "files of earlier versions are used"
-    other = schema.with_metadata({**schema.metadata, b"penstock.index_format": b"2"})
+    assert schema.metadata[b"penstock.index_format"] == b"2", "files of earlier versions are used"
+    other = schema.with_metadata({**schema.metadata, b"penstock.index_format": b"3"})
     with pa.ipc.new_stream(path, other) as writer:
         writer.write_batch(batch)
     with pytest.raises(StaleIndex, match="another format"):

@@ -509,6 +509,69 @@ def test_a_split_covers_the_range_and_gives_the_same_messages(
     run(use())
 
 
+def test_matching_messages_are_counted_and_their_end_is_found(
+    keeping: Kind, tmp_path: Path
+) -> None:
+    async def use() -> None:
+        async with attached(keeping.open(tmp_path)) as used:
+            storage = used.storage
+            await used.put("a", "b", "a", "c")
+            await used.put("b", "b")
+            await used.put("a", *(f"many/{number}" for number in range(2000)), "a")
+            await used.put("quiet", "b", "b", "b")
+            await used.put("c", timestamp_us=START_US + 5)
+            end = used.whole().end
+            selections = [
+                EVERYTHING,
+                Selection(topics=frozenset({"a"})),
+                Selection(topics=frozenset({"a", "b"})),
+                Selection(topics=frozenset({"quiet"})),
+                Selection(topics=frozenset({"none"})),
+                Selection(patterns=("many/#",)),
+                Selection(since_us=START_US + 1),
+                Selection(topics=frozenset({"b"}), kinds=frozenset({"publish"})),
+            ]
+            for selection in selections:
+                for start in (0, 1, 5, 6, 7, 2008, 2009, end):
+                    for stop in {max(start, each) for each in (3, 6, 1500, 2009, 2011, end)}:
+                        wanted = [each["offset"] for each in used.rows(start, stop, selection)]
+                        span = used.whole()._replace(start=start, end=stop)
+                        found = storage.match(span, selection)
+                        assert found.rows == len(wanted)
+                        if not wanted:
+                            assert found.end == start
+                        else:
+                            assert wanted[-1] < found.end <= stop
+                        for rows_max in (1, 2, 3, 100):
+                            limited = storage.match(span, selection, rows_max=rows_max)
+                            assert limited.rows == min(rows_max, len(wanted))
+                            below = [each for each in wanted if each < limited.end]
+                            assert len(below) == limited.rows
+
+    run(use())
+
+
+def test_the_end_of_matching_messages_stays_while_others_arrive(kind: Kind, tmp_path: Path) -> None:
+    async def use() -> None:
+        async with attached(kind.open(tmp_path)) as used:
+            await used.put("quiet", "busy")
+            quiet = Selection(topics=frozenset({"quiet"}))
+            first = used.storage.match(used.whole(), quiet)
+            for _ in range(3):
+                await used.put("busy", "busy")
+                if kind.keeps_history:
+                    assert used.storage.match(used.whole(), quiet) == first
+            span = used.whole()
+            if not kind.keeps_history:
+                assert used.storage.match(span, quiet) == (span.end, 0)
+            with pytest.raises(OffsetPastEnd):
+                used.storage.match(span._replace(end=span.end + 1), quiet)
+            with pytest.raises(ValueError, match="no partition"):
+                used.storage.match(span._replace(partition=7), quiet)
+
+    run(use())
+
+
 def test_a_time_is_found_by_threads_and_by_the_event_loop(kind: Kind, tmp_path: Path) -> None:
     async def use() -> None:
         async with attached(kind.open(tmp_path)) as used:
@@ -597,6 +660,8 @@ def test_damage_is_reported_and_what_is_before_it_is_read(fragile: Kind, tmp_pat
             assert found == [0, 1]
             assert (caught.value.offset, caught.value.resumes_at) == (2, 4)
             assert [each["offset"] for each in used.rows(4, end)] == [4, 5]
+            none = Selection(topics=frozenset({"none"}))
+            assert used.storage.match(used.whole(), none) == (4, 2), "it may have been selected"
 
     run(fill())
     assert fragile.damage is not None

@@ -23,6 +23,7 @@ from penstock.server.flight.reader import FlightReader
 from penstock.server.flight.service import FlightService
 from penstock.server.flight.sink_files import SinkFiles
 from penstock.server.flight.sinks import Sinks
+from penstock.server.group_lag import GroupLag
 from penstock.transport.addresses import Address
 from penstock.transport.tls import TlsSettings
 
@@ -95,6 +96,7 @@ class FlightListener:
                 reader=reader,
                 sinks=sinks,
                 groups=self._storage.groups,
+                lag=GroupLag(self._storage),
                 front=front,
                 memory=self._broker.memory,
                 counts=self._counts,

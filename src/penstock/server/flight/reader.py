@@ -1,7 +1,7 @@
 """Reads ranges for Flight calls, in the threads of the calls."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -9,10 +9,20 @@ import pyarrow as pa
 from penstock.core.access import ANYONE, EVERYTHING, Action, Principal, authorize, is_allowed
 from penstock.errors import LogError, LogReplaced, NotAllowed, OffsetBelowHorizon, OffsetPastEnd
 from penstock.flight.errors import BadRequest
-from penstock.flight.protocol import Bounds, OffsetAt, OffsetRange, ReadRange, Splits
+from penstock.flight.protocol import (
+    Bounds,
+    CommitGroup,
+    Match,
+    Matched,
+    OffsetAt,
+    OffsetRange,
+    ReadRange,
+    Splits,
+)
 from penstock.limits import FLIGHT_SPLITS_MAX, RECORDS_BYTES_MAX, RECORDS_ROWS_MAX
 from penstock.patterns import compile_pattern
-from penstock.ports import PartitionRange, Storage
+from penstock.ports import Bounds as StoredBounds
+from penstock.ports import PartitionRange, Storage, Subscription
 from penstock.ports.expressions import check_expression
 from penstock.ports.selection import Selection, TopicTest
 from penstock.storage.dictionaries import RECORD_SCHEMA, DictionaryDecoder
@@ -44,6 +54,10 @@ class FlightReader:
         log = self._log
         return {partition: Bounds(each.horizon, each.end, log) for partition, each in found.items()}
 
+    def offsets(self) -> Mapping[int, StoredBounds]:
+        """Return the readable offsets of each partition, without the log's id."""
+        return self._storage.bounds()
+
     @property
     def _log(self) -> str:
         return f"{self._storage.log_id:012x}"
@@ -73,6 +87,34 @@ class FlightReader:
         parts = self._storage.split(span, selection, count=request.count)
         return [OffsetRange(part.start, part.end) for part in parts]
 
+    def match(self, request: Match, principal: Principal) -> Matched:
+        """Count the messages of a range with certain topics, and find their end."""
+        self._check_log(request.log)
+        span = self._span(request)
+        if request.rows_max is not None and request.rows_max <= 0:
+            raise BadRequest("match", f"rows_max is {request.rows_max}, expected 1 or more")
+        selection = _selection(request, principal)
+        found = self._storage.match(span, selection, rows_max=request.rows_max)
+        return Matched(found.end, found.rows)
+
+    @staticmethod
+    def subscription(request: CommitGroup, principal: Principal) -> Subscription | None:
+        """Return the topics that a group reads, None for all.
+
+        Raise NotAllowed for topics that the principal may not read: lag counts their messages. A
+        regular expression is kept only for a principal that may read everything.
+        """
+        if request.topics is None and request.patterns is None and request.expression is None:
+            return None
+        _selection(request, principal)
+        if request.expression is not None and (principal.rules or not principal.default):
+            return None
+        return Subscription(
+            None if request.topics is None else tuple(request.topics),
+            None if request.patterns is None else tuple(request.patterns),
+            request.expression,
+        )
+
     def read(
         self,
         request: ReadRange,
@@ -85,8 +127,7 @@ class FlightReader:
         Raise errors that are known in advance at once, others while batches are read. `reading` is
         called with the size of each buffer before it is allocated.
         """
-        if request.log and request.log != self._log:
-            raise LogReplaced(request.log, self._log)
+        self._check_log(request.log)
         span = self._span(request)
         columns = _columns(request.columns)
         selection = _selection(request, principal)
@@ -112,7 +153,7 @@ class FlightReader:
                 rights = principal.rights
             yield batch
 
-    def _span(self, request: ReadRange | Splits) -> PartitionRange:
+    def _span(self, request: ReadRange | Splits | Match) -> PartitionRange:
         """Return the range of a request; raise BadRequest, OffsetBelowHorizon or OffsetPastEnd."""
         self._check_partition(request.partition)
         if not 0 <= request.start <= request.end:
@@ -123,6 +164,11 @@ class FlightReader:
         if request.end > bounds.end:
             raise OffsetPastEnd(request.end, bounds.end)
         return PartitionRange(request.partition, request.start, request.end)
+
+    def _check_log(self, log: str) -> None:
+        """Raise LogReplaced if a request names another log."""
+        if log and log != self._log:
+            raise LogReplaced(log, self._log)
 
     def _check_partition(self, partition: int) -> None:
         known = self._storage.partitions
@@ -142,7 +188,9 @@ def _columns(names: Sequence[str] | None) -> Sequence[str]:
     return names
 
 
-def _selection(request: ReadRange | Splits, principal: Principal) -> Selection:
+def _selection(
+    request: ReadRange | Splits | Match | CommitGroup, principal: Principal
+) -> Selection:
     """Return the selection of a request, limited to what a principal may read.
 
     Raise NotAllowed for topics and patterns that it may not read, or InvalidPattern. A regular
@@ -167,7 +215,7 @@ def _selection(request: ReadRange | Splits, principal: Principal) -> Selection:
         wild = {text for text in request.patterns if compile_pattern(text) is not None}
         patterns = tuple(wild)
         topics = (topics or frozenset()) | (set(request.patterns) - wild)
-    if isinstance(request, Splits):
+    if isinstance(request, Splits | Match | CommitGroup):
         return Selection(topics, patterns, request.expression, tests=tests)
     return Selection(
         topics,

@@ -36,6 +36,7 @@ from penstock.flight.protocol import (
     ActionName,
     CommitGroup,
     GroupOffset,
+    Match,
     OffsetAt,
     PublishEpoch,
     ReadRange,
@@ -71,6 +72,7 @@ from penstock.server.flight.read_memory import ReadMemory
 from penstock.server.flight.reader import FlightReader
 from penstock.server.flight.rows import whole
 from penstock.server.flight.sinks import Sinks
+from penstock.server.group_lag import GroupLag
 
 __all__ = ["FlightService"]
 
@@ -88,6 +90,7 @@ _SUMMARIES: Final = {
     ActionName.TOPICS: "the names of all topics",
     ActionName.OFFSET_AT: "the first offset at or after a time",
     ActionName.SPLITS: "a range in parts",
+    ActionName.MATCH: "the number of messages of a range with certain topics, and their end",
     ActionName.PUBLISH_EPOCH: "publish the staged rows of an epoch",
     ActionName.ABORT_EPOCH: "remove the staged rows of an epoch",
     ActionName.COMMIT_GROUP: "store the offsets of a consumer group",
@@ -98,8 +101,10 @@ _WAITING: Final = frozenset(
 )
 """Actions that wait for the log, or for other calls of their writer."""
 
-_LISTINGS: Final = frozenset({ActionName.TOPICS, ActionName.SPLITS, ActionName.GROUPS})
-"""Actions whose answers grow with the log or the number of groups."""
+_LISTINGS: Final = frozenset(
+    {ActionName.TOPICS, ActionName.SPLITS, ActionName.MATCH, ActionName.GROUPS}
+)
+"""Actions whose work or answers grow with the log or the number of groups."""
 
 Request = TypeVar("Request", bound=msgspec.Struct)
 
@@ -115,6 +120,7 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
         reader: FlightReader,
         sinks: Sinks,
         groups: ConsumerGroups,
+        lag: GroupLag,
         front: FlightFront,
         memory: MemoryBudget,
         counts: ReadCounts | None = None,
@@ -126,6 +132,7 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
         self._reader = reader
         self._sinks = sinks
         self._groups = groups
+        self._lag = lag
         self._counts = counts or ReadCounts()
         self._stopping = False
         self._front = front
@@ -140,6 +147,9 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
             ActionName.OFFSET_AT: self._offset_at,
             ActionName.SPLITS: lambda body, principal: reader.splits(
                 _decoded(body, Splits), principal
+            ),
+            ActionName.MATCH: lambda body, principal: reader.match(
+                _decoded(body, Match), principal
             ),
             ActionName.PUBLISH_EPOCH: lambda body, principal: sinks.publish(
                 _decoded(body, PublishEpoch), principal
@@ -329,20 +339,22 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
     def _commit_group(self, body: bytes, principal: Principal) -> None:
         request = _decoded(body, CommitGroup)
         authorize(principal, Action.GROUP, request.group)
-        self._groups.commit(request.group, request.offsets, lost=max(request.lost, 0))
+        self._groups.commit(
+            request.group,
+            request.offsets,
+            lost=max(request.lost, 0),
+            subscription=self._reader.subscription(request, principal),
+        )
 
     def _list_groups(self, _body: bytes, principal: Principal) -> object:
-        bounds = self._reader.bounds()
+        states = self._groups.all()
+        lags = self._lag.of(states, self._reader.offsets())
         return {
             group: {
-                number: GroupOffset(
-                    offset,
-                    max(bounds[number].end - offset, 0) if number in bounds else 0,
-                    state.lost,
-                )
+                number: GroupOffset(offset, lags[group][number], state.lost)
                 for number, offset in state.offsets.items()
             }
-            for group, state in self._groups.all().items()
+            for group, state in states.items()
             if is_allowed(principal, Action.GROUP, group)
         }
 

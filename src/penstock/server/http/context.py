@@ -9,6 +9,7 @@ from typing import Final
 from penstock.core.broker import Broker
 from penstock.ports import Storage
 from penstock.server.flight.read_counts import ReadCounts
+from penstock.server.group_lag import GroupLag
 from penstock.storage.memory import MemoryLog
 
 __all__ = ["PEER", "HttpContext"]
@@ -36,6 +37,11 @@ class HttpContext:
     """Further checks of other parts, such as memory; each returns a problem, or None."""
     client: int = 0
     """Client number of messages published over HTTP; 0 until the first one."""
+
+    group_lag: GroupLag = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        self.group_lag = GroupLag(self.storage)
 
     def not_ready(self) -> str | None:
         """Return why the broker is not ready for clients, None if it is."""

@@ -10,7 +10,7 @@ from typing import Final
 from penstock.core.access import Action, Principal, authorize, is_allowed
 from penstock.limits import HTTP_RATES_CLIENTS_MAX, HTTP_RATES_MAX, HTTP_SEGMENTS_MAX
 from penstock.model import Durability
-from penstock.ports import Bounds, GroupState
+from penstock.ports import GroupState
 from penstock.protocols import PROTOCOLS, Protocol
 from penstock.server.http.client_counts import ClientCounts, client_of, count_clients, utc_time
 from penstock.server.http.context import HttpContext
@@ -86,17 +86,22 @@ async def list_groups(context: HttpContext, principal: Principal, _query: NoQuer
 async def groups_of(context: HttpContext) -> list[Group]:
     """Return all consumer groups by name; a thread reads them, because that may block."""
     storage = context.storage
-    states = await asyncio.to_thread(storage.groups.all)
     bounds = storage.bounds()
-    return [_group(state, bounds) for state in states.values()]
+
+    def read() -> list[Group]:
+        states = storage.groups.all()
+        lags = context.group_lag.of(states, bounds)
+        return [_group(state, lags[name]) for name, state in states.items()]
+
+    return await asyncio.to_thread(read)
 
 
-def _group(state: GroupState, bounds: Mapping[int, Bounds]) -> Group:
+def _group(state: GroupState, lags: Mapping[int, int]) -> Group:
     offsets = [
         GroupOffset(
             partition=number,
             offset=max(offset, 0),
-            lag=max(bounds[number].end - offset, 0) if number in bounds else 0,
+            lag=lags[number],
         )
         for number, offset in sorted(state.offsets.items())
     ]

@@ -214,7 +214,7 @@ class _BrokerCollector(Collector):
         latest = sorted(self._groups, key=lambda group: group.updated, reverse=True)
         shown = sorted(latest[:METRICS_GROUPS_MAX], key=lambda group: group.name)
         lags = {group.name: group.lag for group in shown}
-        yield _gauges("group_lag", "Offsets between a consumer group and the end.", "group", lags)
+        yield _gauges("group_lag", "Messages that a group has not processed.", "group", lags)
         lost = {group.name: group.lost for group in shown}
         yield _counters(
             "group_lost", "Offsets that were gone before a consumer group read them.", "group", lost

@@ -282,7 +282,7 @@ class LogAnswer(Struct, frozen=True):
 
 
 class GroupOffset(Struct, frozen=True):
-    """The offset of a consumer group in a partition, and its distance from the end."""
+    """The offset of a consumer group in a partition, and its lag."""
 
     partition: int
     offset: Count
@@ -290,7 +290,11 @@ class GroupOffset(Struct, frozen=True):
 
 
 class Group(Struct, frozen=True):
-    """A consumer group, such as a Spark query. `lost` offsets were gone before it read them."""
+    """A consumer group, such as a Spark query. `lost` offsets were gone before it read them.
+
+    `lag` is the number of messages of its topics behind its offsets, or of all if it did not report
+    its topics.
+    """
 
     name: str
     lag: Count

@@ -28,6 +28,7 @@ from penstock.ports import (
     Bounds,
     DamagedRange,
     KnownTopic,
+    Matched,
     PartitionRange,
     Prepared,
     Receipt,
@@ -526,6 +527,12 @@ class ArrowLog:
     ) -> list[PartitionRange]:
         """See ports.Storage."""
         return self._scanner.split(span, selection, count)
+
+    def match(
+        self, span: PartitionRange, selection: Selection, *, rows_max: int | None = None
+    ) -> Matched:
+        """See ports.Storage."""
+        return self._scanner.match(span, selection, rows_max)
 
     def offset_at(self, partition: int, timestamp_us: int) -> int:
         """See ports.Storage."""

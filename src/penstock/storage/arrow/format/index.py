@@ -6,17 +6,27 @@ of the active segment while other threads look up; a row group is visible once i
 
 import contextlib
 import dataclasses
+import itertools
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.limits import INDEX_TOPICS_MAX
-from penstock.storage.arrow.format.segment import RowGroup, row_group_times, row_group_topics
+from penstock.storage.arrow.format.segment import (
+    RowGroup,
+    row_group_times,
+    row_group_topic_counts,
+    row_group_topics,
+)
 
 __all__ = ["Entry", "Index"]
+
+_UNKNOWN: Final = -(1 << 30)
+"""A number of messages that is not known. No sum with numbers that are known is positive."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -48,6 +58,7 @@ class Index:
         self._latest_us = array("q")  # maximum up to this row group: clocks may be set back
         self._topic_starts = array("q", [0])
         self._topic_ids = array("i")
+        self._topic_counts = array("i")  # messages of each of _topic_ids
         self._any_topic: set[int] = set()  # row groups with too many topics to list
         self._names: list[str] = []
         self._ids: dict[str, int] = {}
@@ -59,7 +70,7 @@ class Index:
     def memory_bytes(self) -> int:
         """Approximate memory, in bytes."""
         names = sum(100 + len(name) for name in self._names)
-        return 64 * self._length + 4 * len(self._topic_ids) + names
+        return 64 * self._length + 8 * len(self._topic_ids) + names
 
     @property
     def first_us(self) -> int | None:
@@ -73,8 +84,13 @@ class Index:
 
     # --- Adding
 
-    def add(self, entry: Entry, topics: Sequence[str] | None) -> None:
-        """Add a row group at the end; it may have any topic if `topics` is None."""
+    def add(
+        self, entry: Entry, topics: Sequence[str] | None, counts: Sequence[int] | None = None
+    ) -> None:
+        """Add a row group at the end; it may have any topic if `topics` is None.
+
+        `counts` are the numbers of messages of the topics, None if they are not known.
+        """
         last_us = max(entry.first_us, entry.last_us)
         self._base_offsets.append(entry.base_offset)
         self._counts.append(entry.count)
@@ -91,6 +107,9 @@ class Index:
                 if name not in ids:
                     ids[name] = len(self._names)
                     self._names.append(name)
+            if counts is None:
+                counts = [entry.count] if len(topics) == 1 else [_UNKNOWN] * len(topics)
+            self._topic_counts.extend(counts)
             self._topic_ids.extend([ids[name] for name in topics])
         self._topic_starts.append(len(self._topic_ids))
         self.end_offset = entry.base_offset + entry.count
@@ -104,11 +123,12 @@ class Index:
         entry = Entry(
             row_group.base_offset, row_group.count, position, row_group.size, first_us, last_us
         )
-        topics = None
+        topics = counts = None
         if row_group.topic_count <= INDEX_TOPICS_MAX:
             with contextlib.suppress(UnicodeDecodeError):  # reading the row group reports it
                 topics = row_group_topics(data, row_group)
-        self.add(entry, topics)
+                counts = row_group_topic_counts(data, row_group)
+        self.add(entry, topics, counts)
 
     def cut(self, length: int) -> None:
         """Keep only the first `length` row groups."""
@@ -120,6 +140,7 @@ class Index:
             del column[length:]
         del self._topic_starts[length + 1 :]
         del self._topic_ids[self._topic_starts[-1] :]
+        del self._topic_counts[self._topic_starts[-1] :]
         self._any_topic = {each for each in self._any_topic if each < length}
         last = self.entry(length - 1) if length else None
         self.end_offset = last.base_offset + last.count if last else self.base_offset
@@ -180,6 +201,31 @@ class Index:
             open_row_groups.union(first + each for each in pc.unique(parents).to_pylist())
         )
 
+    def row_counts(
+        self, wanted: Callable[[str], bool], *, first: int, last: int
+    ) -> list[int | None]:
+        """Return the number of messages of wanted topics in each row group from `first` to `last`.
+
+        It is None where the index does not tell. `wanted` is called once for each topic.
+        """
+        hits = [wanted(name) for name in self._names[:]]
+        if all(hits) and not self._any_topic:
+            return list(self._counts[first:last])
+        start, end = self._topic_starts[first], self._topic_starts[last]
+        found: list[int | None] = [0] * (last - first)
+        if any(hits) and start < end:
+            ids = _column(self._topic_ids[start:end], pa.int32())
+            counts = pc.cast(_column(self._topic_counts[start:end], pa.int32()), pa.int64())
+            selected = pc.if_else(pc.take(pa.array(hits), ids), counts, 0)
+            sums = [0, *pc.cumulative_sum(selected).to_pylist()]
+            places = (each - start for each in self._topic_starts[first : last + 1])
+            rows = [sums[end] - sums[begin] for begin, end in itertools.pairwise(places)]
+            found = [None if each < 0 else each for each in rows]
+        for number in self._any_topic:
+            if first <= number < last:
+                found[number - first] = None
+        return found
+
     # --- As Arrow
 
     def table(self) -> pa.RecordBatch:
@@ -194,15 +240,17 @@ class Index:
         ids = pa.DictionaryArray.from_arrays(topic_ids, names)
         starts = pc.cast(_column(topic_starts, pa.int64()), pa.int32())
         mask = [each in self._any_topic for each in range(length)] if self._any_topic else []
-        topics = pa.ListArray.from_arrays(
-            starts, ids, mask=pa.array(mask, pa.bool_()) if mask else None
-        )
+        nulls = pa.array(mask, pa.bool_()) if mask else None
+        topics = pa.ListArray.from_arrays(starts, ids, mask=nulls)
+        counts = _column(self._topic_counts[: topic_starts[-1]], pa.int32())
+        topic_counts = pa.ListArray.from_arrays(starts, counts, mask=nulls)
         columns = (
             self._base_offsets, self._counts, self._positions, self._sizes, self._first_us,
             self._last_us,
         )  # fmt: skip
         return pa.RecordBatch.from_arrays(
-            [*(_column(column[:length], pa.int64()) for column in columns), topics], schema=SCHEMA
+            [*(_column(column[:length], pa.int64()) for column in columns), topics, topic_counts],
+            schema=SCHEMA,
         )
 
     @classmethod
@@ -223,6 +271,14 @@ class Index:
         topics = table.column(6)
         index._topic_starts = array("q", topics.offsets.to_pylist())
         index._topic_ids.frombytes(_values(topics.values.indices))
+        if table.num_columns > _COUNTS:
+            index._topic_counts.frombytes(_values(table.column(_COUNTS).values))
+        else:
+            for count, (first, last) in zip(
+                index._counts, itertools.pairwise(index._topic_starts), strict=True
+            ):
+                counts = [count] if last - first == 1 else [_UNKNOWN] * (last - first)
+                index._topic_counts.extend(counts)
         index._any_topic = set(pc.indices_nonzero(topics.is_null()).to_pylist())
         index._names = topics.values.dictionary.to_pylist()
         index._ids = {name: number for number, name in enumerate(index._names)}
@@ -244,7 +300,7 @@ def _values(column: pa.Array) -> memoryview:
     return view[column.offset * width : (column.offset + len(column)) * width]
 
 
-SCHEMA = pa.schema(
+SCHEMA_1 = pa.schema(
     [
         ("base_offset", pa.int64()),
         ("count", pa.int64()),
@@ -255,4 +311,7 @@ SCHEMA = pa.schema(
         ("topics", pa.list_(pa.dictionary(pa.int32(), pa.utf8()))),
     ]
 )
-"""Columns of an index file; null topics mean any topic."""
+"""Columns of an index file of format 1; null topics mean any topic."""
+SCHEMA = SCHEMA_1.append(pa.field("topic_counts", pa.list_(pa.int32())))
+"""Columns of an index file: `topic_counts` are the messages of each of `topics`."""
+_COUNTS = SCHEMA.get_field_index("topic_counts")

@@ -11,12 +11,14 @@ import pyarrow as pa
 
 from penstock._kernels.crc32c import crc32c
 from penstock.storage.arrow.format.file_names import index_path
-from penstock.storage.arrow.format.index import SCHEMA, Index
+from penstock.storage.arrow.format.index import SCHEMA, SCHEMA_1, Index
 from penstock.storage.files import Files
 
 __all__ = ["INDEX_FORMAT", "StaleIndex", "Summary", "load_index", "load_summary", "save_index"]
 
-INDEX_FORMAT: Final = 1
+INDEX_FORMAT: Final = 2
+"""Format 1 has no numbers of messages by topic; such files are used too."""
+_SCHEMAS: Final = {"1": SCHEMA_1, "2": SCHEMA}
 
 _SUMMARY_BYTES: Final = 8192
 """The schema with its metadata is shorter."""
@@ -93,6 +95,10 @@ def _check(table: pa.RecordBatch, segment_size: int) -> None:
     values = topics.values
     if any(column.null_count for column in (*table.columns[:6], values, values.dictionary)):
         raise ValueError("a value is missing")
+    if table.num_columns > len(SCHEMA_1):
+        counts = table.column(len(SCHEMA_1))
+        if counts.values.null_count or not counts.offsets.equals(topics.offsets):
+            raise ValueError("the numbers of messages are not those of the topics")
     next_offset = end = 0
     for base_offset, count, position, size in zip(
         *(column.to_pylist() for column in table.columns[:4]), strict=True
@@ -106,7 +112,8 @@ def _check(table: pa.RecordBatch, segment_size: int) -> None:
 
 def _summary(schema: pa.Schema, base_offset: int) -> Summary:
     metadata = {key.decode(): value.decode() for key, value in (schema.metadata or {}).items()}
-    if not schema.equals(SCHEMA) or metadata["penstock.index_format"] != str(INDEX_FORMAT):
+    expected = _SCHEMAS.get(metadata["penstock.index_format"])
+    if expected is None or not schema.equals(expected):
         raise StaleIndex("an index of another format")
     last_us = metadata["penstock.last_us"]
     summary = Summary(

@@ -17,10 +17,12 @@ of each message when this module is imported; a row group is this template with 
 import dataclasses
 import itertools
 import struct
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock._kernels.block import Names
 from penstock._kernels.crc32c import crc32c
@@ -34,6 +36,7 @@ __all__ = [
     "FORMAT",
     "HEAD_BYTES_MAX",
     "TIMESTAMPS",
+    "TOPIC_INDICES",
     "BadHead",
     "BadRowGroup",
     "Columns",
@@ -42,11 +45,13 @@ __all__ = [
     "RowGroup",
     "Truncated",
     "check_row_group",
+    "count_topics",
     "encode_row_group",
     "head",
     "parse_head",
     "parse_row_group",
     "row_group_times",
+    "row_group_topic_counts",
     "row_group_topics",
 ]
 
@@ -69,8 +74,11 @@ _NO_CRC: Final = b"00000000"
 _CRC_MARK: Final = b"crc32c="
 """Precedes the checksum of a head."""
 _ZEROS: Final = bytes(1 << 20)
-# Number of the flattened buffer with the timestamps, which is read without Arrow.
+# Numbers of the flattened buffers with topics and timestamps, which are read without Arrow.
+TOPIC_INDICES: Final = 7
 TIMESTAMPS: Final = 13
+_FEW_ROWS: Final = 512
+"""Rows that are counted faster without Arrow."""
 # Nodes whose length is the number of headers rather than of rows, and those that may have nulls.
 _HEADER_NODES: Final = (8, 9, 10)
 _NULLABLE_NODES: Final = (0, 14, 15, 16)  # key, created, correlation, status
@@ -619,3 +627,31 @@ def row_group_times(data: bytes | bytearray | memoryview, row_group: RowGroup) -
     first: int = struct.unpack_from("<q", data, start)[0]
     last: int = struct.unpack_from("<q", data, start + 8 * (row_group.count - 1))[0]
     return first, last
+
+
+def row_group_topic_counts(
+    data: bytes | bytearray | memoryview, row_group: RowGroup
+) -> list[int] | None:
+    """Return the number of messages of each of `row_group_topics`; None if an index is wrong."""
+    start, length = row_group.layout[2 * TOPIC_INDICES : 2 * TOPIC_INDICES + 2]
+    indices = memoryview(data)[start : start + length]
+    return count_topics(indices, rows=row_group.count, topics=row_group.topic_count)
+
+
+def count_topics(indices: memoryview | bytes | int, *, rows: int, topics: int) -> list[int] | None:
+    """Return how many of the indices refer to each topic; None if one refers to none.
+
+    `indices` are 16-bit numbers; a number stands for so many zero bytes.
+    """
+    if topics == 1 or isinstance(indices, int):
+        return [rows] + [0] * (topics - 1)
+    numbers = memoryview(indices).cast("B")[: 2 * rows]
+    if rows <= _FEW_ROWS:
+        found = dict(Counter(numbers.cast("H")))
+    else:
+        column = pa.Array.from_buffers(pa.uint16(), rows, [None, pa.py_buffer(numbers)])
+        values, counts = pc.value_counts(column).flatten()
+        found = dict(zip(values.to_pylist(), counts.to_pylist(), strict=True))
+    if max(found) >= topics:
+        return None
+    return [found.get(number, 0) for number in range(topics)]

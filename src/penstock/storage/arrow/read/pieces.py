@@ -35,7 +35,7 @@ from penstock.storage.files import Files
 from penstock.storage.rows import read_whole_batch
 from penstock.storage.schema import SCHEMA
 
-__all__ = ["Piece", "Span", "cut", "plan", "read_pieces"]
+__all__ = ["Piece", "Span", "candidates", "cut", "plan", "read_pieces"]
 
 _HEAD: Final = head(0, partition=0, base_offset=0, previous_end=0, previous_crc=0)
 """A head with the schema of every segment, in place of a damaged one."""
@@ -116,13 +116,13 @@ def plan(catalog: Catalog, start: int, end: int, selection: Selection) -> list[S
             last += 1
         if first >= last:
             continue
-        numbers = _numbers(index, first, last, selection)
+        numbers = candidates(index, first, last, selection)
         damaged = catalog.damage_between(segment.base_offset, segment.end_offset) is not None
         spans += _spans(segment.base_offset, index, numbers, whole=not damaged)
     return spans
 
 
-def _numbers(index: Index, first: int, last: int, selection: Selection) -> Sequence[int]:
+def candidates(index: Index, first: int, last: int, selection: Selection) -> Sequence[int]:
     """Return the numbers of row groups that may have selected messages."""
     numbers: Sequence[int] = range(first, last)
     if selection.by_topic:

@@ -12,9 +12,10 @@ import pyarrow.compute as pc
 
 from penstock.errors import LogDamaged, LogError, OffsetBelowHorizon, OffsetPastEnd
 from penstock.limits import STORED_TOPICS_BYTES_MAX
-from penstock.ports import Bounds, DamagedRange, PartitionRange
+from penstock.ports import Bounds, DamagedRange, Matched, PartitionRange
 from penstock.ports.selection import Selection
 from penstock.storage.arrow.read.catalog import Catalog
+from penstock.storage.arrow.read.matching import match
 from penstock.storage.arrow.read.pieces import cut, plan, read_pieces
 from penstock.storage.arrow.read.reader import offset_at_time
 from penstock.storage.arrow.recover.recovery import Segment
@@ -104,6 +105,21 @@ class LogScanner:
             for start, end in itertools.pairwise(starts)
             if start < end
         ]
+
+    def match(self, span: PartitionRange, selection: Selection, rows_max: int | None) -> Matched:
+        """See ports.Storage."""
+        self._check(span)
+        try:
+            return match(
+                self._folder,
+                self._catalog,
+                start=span.start,
+                end=span.end,
+                selection=selection,
+                rows_max=rows_max,
+            )
+        except FileNotFoundError as error:
+            raise self._missing_segment(span.start, error) from error
 
     def offset_at(self, partition: int, timestamp_us: int) -> int:
         """See ports.Storage."""

@@ -18,7 +18,9 @@ from penstock.storage.arrow.format.index_file import Summary, save_index
 from penstock.storage.arrow.format.segment import (
     END_OF_STREAM,
     TIMESTAMPS,
+    TOPIC_INDICES,
     Columns,
+    count_topics,
     encode_row_group,
     head,
 )
@@ -104,9 +106,13 @@ class SegmentWriter:
         )
         few = len(columns.topics) <= INDEX_TOPICS_MAX
         topics = [str(name, "utf-8") for name in columns.topics] if few else None
+        counts = None
+        if topics:
+            indices = columns.buffers[TOPIC_INDICES]
+            counts = count_topics(indices, rows=columns.count, topics=len(topics))
         self.size += row_group.size
         self.last_crc = row_group.crc32c
-        self.index.add(entry, topics)
+        self.index.add(entry, topics, counts)
         return row_group.size
 
     def sync(self) -> None:

@@ -1,0 +1,95 @@
+"""Ends of the batches of a stream: no batch without records of the subscribed topics.
+
+All topics share the offsets of a partition. The log's index tells where records of the subscribed
+topics are. Offsets that are known to have none are remembered, so each is looked at once.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from penstock.limits import SPARK_EMPTY_OFFSETS_MAX
+from penstock.ports import Matched
+from penstock.ports.selection import Selection
+from penstock.spark.log_source import LogBounds, LogSource, Range
+
+__all__ = ["BatchEnds"]
+
+
+class _Empty(NamedTuple):
+    """Offsets of a log without a selected record."""
+
+    log: str
+    start: int
+    end: int
+
+
+class BatchEnds:
+    """Finds the ends of batches. `bounds` are those of the log when a method is called."""
+
+    def __init__(self, source: LogSource, selection: Selection) -> None:
+        self._source = source
+        self._selection = selection
+        self._empty: dict[int, _Empty] = {}
+
+    def find(
+        self,
+        starts: Mapping[int, int],
+        ends: Mapping[int, int],
+        bounds: Mapping[int, LogBounds],
+        *,
+        rows_max: int | None,
+    ) -> dict[int, int]:
+        """Return the end of a batch for each partition: its start if there is nothing to read.
+
+        The batch has `rows_max` selected records at most, or one of each partition.
+        """
+        spans = {
+            partition: Range(partition, starts[partition], end, bounds[partition].log)
+            for partition, end in ends.items()
+            if partition in bounds and starts[partition] < end
+        }
+        limits: dict[int, int | None] = dict.fromkeys(spans, rows_max)
+        if rows_max is not None and len(spans) > 1:
+            rows = {
+                number: self._match(span, bounds[number]).rows for number, span in spans.items()
+            }
+            total = sum(rows.values())
+            if total > rows_max:
+                limits = {number: max(1, rows_max * each // total) for number, each in rows.items()}
+        found = dict(ends)
+        for number, span in spans.items():
+            found[number] = self._end(span, bounds[number], limits[number])
+        return found
+
+    def skip_empty(self, span: Range) -> Range:
+        """Return a range without the offsets at its start that are known to be empty."""
+        known = self._empty.get(span.partition)
+        if known is None or known.log != span.log or not known.start <= span.start <= known.end:
+            return span
+        return span._replace(start=min(known.end, span.end))
+
+    def count(self, span: Range, bound: LogBounds) -> int:
+        """Return the number of selected records of a range that are kept."""
+        return self._match(span, bound).rows
+
+    def _end(self, span: Range, bound: LogBounds, rows_max: int | None) -> int:
+        matched = self._match(span, bound, rows_max)
+        if matched.rows:
+            return matched.end
+        # The checkpoint moves before retention would take records that it seems to need.
+        is_behind = span.start < bound.horizon or span.end - span.start >= SPARK_EMPTY_OFFSETS_MAX
+        return span.end if is_behind else span.start
+
+    def _match(self, span: Range, bound: LogBounds, rows_max: int | None = None) -> Matched:
+        """Match a range from where it is not known to be empty; lost records count."""
+        left = self.skip_empty(span)
+        lost = max(0, min(bound.horizon, span.end) - left.start)
+        left = left._replace(start=left.start + lost)
+        if left.start >= left.end:
+            return Matched(left.start if lost else span.start, lost)
+        found = self._source.match(left, self._selection, rows_max=rows_max)
+        if not found.rows and not lost:
+            start = span.start if left.start == span.start else self._empty[span.partition].start
+            self._empty[span.partition] = _Empty(span.log, start, span.end)
+            return Matched(span.start, 0)
+        return Matched(found.end, found.rows + lost)

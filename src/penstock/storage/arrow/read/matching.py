@@ -1,0 +1,129 @@
+"""Counts the selected messages of a range from the indexes, without reading values.
+
+Only a row group that the range, or the limit of rows, cuts is read, and one whose index does not
+have the numbers of messages by topic.
+"""
+
+import heapq
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from penstock.errors import LogDamaged
+from penstock.ports import Matched
+from penstock.ports.selection import Selection
+from penstock.storage.arrow.format.index import Index
+from penstock.storage.arrow.read.catalog import Catalog
+from penstock.storage.arrow.read.pieces import Piece, Span, candidates, read_pieces
+
+__all__ = ["match"]
+
+
+class _Part(NamedTuple):
+    """Offsets of one row group, or of damage, in the range.
+
+    `rows` is the number of selected messages, None if the row group must be read for it.
+    """
+
+    first: int
+    last: int
+    rows: int | None
+    piece: Piece | None
+
+
+def match(
+    folder: Path,
+    catalog: Catalog,
+    *,
+    start: int,
+    end: int,
+    selection: Selection,
+    rows_max: int | None = None,
+) -> Matched:
+    """See ports.Storage; raise FileNotFoundError for a segment that was removed, or OSError."""
+    position, rows = start, 0
+    parts = heapq.merge(
+        _row_groups(catalog, start, end, selection),
+        _damaged(catalog, start, end),
+        key=lambda part: part.first,
+    )
+    for part in parts:
+        left = None if rows_max is None else rows_max - rows
+        if left == 0:
+            break
+        count = part.rows
+        offsets = None
+        is_cut = left is not None and count is not None and left < count < part.last - part.first
+        if count is None or is_cut:
+            offsets = _selected(folder, part, selection)
+            count = len(offsets)
+        if left is not None and count > left:
+            last = part.first + left if offsets is None else offsets[left - 1] + 1
+            return Matched(last, rows + left)
+        if count:
+            position, rows = part.last, rows + count
+    return Matched(position, rows)
+
+
+def _row_groups(catalog: Catalog, start: int, end: int, selection: Selection) -> Iterator[_Part]:
+    """Yield the row groups that may have selected messages."""
+    for segment in catalog.segments():
+        if segment.end_offset <= start or segment.base_offset >= end:
+            continue
+        index = catalog.index(segment)
+        first, last = index.at_offset(start), index.at_offset(end)
+        if last < len(index) and index.entry(last).base_offset < end:
+            last += 1
+        for number, rows in _counts(index, first, last, selection):
+            if rows == 0:
+                continue
+            entry = index.entry(number)
+            begin = max(entry.base_offset, start)
+            until = min(entry.base_offset + entry.count, end)
+            if rows == entry.count:
+                yield _Part(begin, until, until - begin, None)
+                continue
+            is_whole = until - begin == entry.count
+            piece = Span(segment.base_offset, index, number, number + 1).part(number, number + 1)
+            yield _Part(begin, until, rows if is_whole else None, piece)
+
+
+def _counts(
+    index: Index, first: int, last: int, selection: Selection
+) -> Iterator[tuple[int, int | None]]:
+    """Yield the number of each row group, and of its selected messages; None if it is not known."""
+    if first >= last:
+        return
+    if selection.columns <= {"topic"}:
+        selection.wanted_names(index.topics)  # all at once
+        yield from enumerate(index.row_counts(selection.wanted, first=first, last=last), first)
+        return
+    for number in candidates(index, first, last, selection):
+        yield number, None
+
+
+def _damaged(catalog: Catalog, start: int, end: int) -> Iterator[_Part]:
+    """Yield the offsets that cannot be read."""
+    for each in catalog.damage:
+        first, last = max(each.first_offset, start), min(each.resumes_at, end)
+        if first < last:
+            yield _Part(first, last, last - first, None)
+
+
+def _selected(folder: Path, part: _Part, selection: Selection) -> list[int]:
+    """Return the offsets of the selected messages of a row group; of all if it is damaged."""
+    if part.piece is None:
+        raise AssertionError("a part without a row group is counted")
+    found: list[int] = []
+    try:
+        for batch in read_pieces(
+            folder,
+            [part.piece],
+            first=part.first,
+            last=part.last,
+            columns=["offset", *sorted(selection.columns)],
+        ):
+            found += selection.of(batch).column("offset").to_pylist()
+    except LogDamaged:
+        return list(range(part.first, part.last))
+    return found
