@@ -7,7 +7,7 @@ from typing import Final
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 
-from penstock.pipeline.bronze import new_records, table_offsets
+from penstock.pipeline.bronze import new_records, skip_slices, table_offsets
 from penstock.pipeline.config import SilverConfig
 from penstock.pipeline.offsets import Slice, Stream, at_or_after, overlapping
 from penstock.pipeline.progress import StageProgress
@@ -96,7 +96,10 @@ class SilverJob:
             watermark_us = newest - int(self.schema.watermark_seconds * 1_000_000)
             last_us = self._table.log.transaction_version(_WATERMARK) or watermark_us
             transactions[_WATERMARK] = max(watermark_us, last_us)
-        self._table.commit(add=files, transactions=transactions)
+        if files or _WATERMARK in transactions:
+            self._table.commit(add=files, transactions=transactions)
+        else:
+            skip_slices(self._table, slices)
         return sum(each.rows for each in files)
 
     def _write_dead_letters(self, checked: DataFrame, slices: list[Slice]) -> int:

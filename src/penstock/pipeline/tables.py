@@ -48,7 +48,15 @@ class Table:
     With `by_day` the table is partitioned by its column `day`.
     """
 
-    def __init__(self, folder: Path, *, by_day: bool) -> None:
+    def __init__(
+        self, folder: Path, *, by_day: bool, read_offsets: dict[str, int] | None = None
+    ) -> None:
+        self.read_offsets: dict[str, int] = {} if read_offsets is None else read_offsets
+        """Offsets of streams up to which this process read without a row for the table.
+
+        They are newer than those in the table's log, which change only with rows, so that no
+        commit is empty. All objects of a table in a process share them.
+        """
         self.folder = folder.absolute()
         self.name = folder.name
         self.by_day = by_day

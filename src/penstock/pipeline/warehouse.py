@@ -34,6 +34,7 @@ class Warehouse:
         self.config = config
         self.folder = Path(config.folder).absolute()
         self._lock = -1
+        self._read_offsets: dict[str, dict[str, int]] = {}
 
     def __enter__(self) -> Self:
         """Lock the folder and recover its tables; raise WarehouseInUse or CannotKeep."""
@@ -90,6 +91,10 @@ class Warehouse:
         """Return a gold table."""
         return self._table(f"gold/{name}", by_day=by_day)
 
+    def is_gold(self, table: Table) -> bool:
+        """Return whether a table is a gold table."""
+        return table.folder.parent == self.folder / "gold"
+
     def tables(self) -> dict[str, Table]:
         """Return the existing tables by name."""
         return {place.name: table for place, table in self._found()}
@@ -106,11 +111,12 @@ class Warehouse:
             path = str(place.relative_to(self.folder))
             table = self._table(path)
             if table.exists():
-                table.by_day = "day" in table.log.schema().names
+                table.by_day = table.log.by_day()
                 yield place, table
 
     def _table(self, path: str, *, by_day: bool = True) -> Table:
-        return Table(self.folder / path, by_day=by_day)
+        read_offsets = self._read_offsets.setdefault(path, {})
+        return Table(self.folder / path, by_day=by_day, read_offsets=read_offsets)
 
     # --- Status
 
