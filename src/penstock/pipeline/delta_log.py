@@ -1,5 +1,6 @@
 """The transaction log of a Delta table, read and written by the `deltalake` package."""
 
+import os
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -113,7 +114,6 @@ class DeltaLog:
         transactions: Mapping[str, int] | None = None,
     ) -> None:
         """Add and remove files and set app transactions in one commit."""
-        table = self._open()
         now_ms = time.time_ns() // 1_000_000
         actions: list[AddAction | RemoveAction] = [_add(each) for each in add]
         actions += [
@@ -126,12 +126,28 @@ class DeltaLog:
             )
             for each in remove
         ]
-        by_day = table.metadata().partition_columns
+        self._write(actions, "append", self._open().schema(), transactions)
+
+    def replace(
+        self, *, add: Sequence[DataFile], schema: pa.Schema, transactions: Mapping[str, int]
+    ) -> None:
+        """Replace all files and the columns in one commit, and set app transactions."""
+        actions = [_add(each) for each in add]
+        self._write(actions, "overwrite", Schema.from_arrow(schema), transactions)
+
+    def _write(
+        self,
+        actions: Sequence[AddAction | RemoveAction],
+        mode: str,
+        schema: Schema,
+        transactions: Mapping[str, int] | None,
+    ) -> None:
+        table = self._open()
         table.create_write_transaction(
-            actions,
-            "append",
-            table.schema(),
-            by_day or None,
+            list(actions),
+            mode,
+            schema,
+            table.metadata().partition_columns or None,
             commit_properties=CommitProperties(
                 app_transactions=[
                     Transaction(name, number) for name, number in (transactions or {}).items()
@@ -249,8 +265,12 @@ class DeltaLog:
 
     def paths_on_disk(self) -> set[str]:
         """Return all data files in the table's folder, whether the table uses them or not."""
-        found = (path.relative_to(self._folder) for path in self._folder.rglob("*.parquet"))
-        return {str(path) for path in found if not any(part.startswith("_") for part in path.parts)}
+        found = set()
+        for parent, folders, names in os.walk(self._folder):
+            folders[:] = [name for name in folders if not name.startswith("_")]
+            below = Path(parent).relative_to(self._folder)
+            found |= {str(below / name) for name in names if name.endswith(".parquet")}
+        return found
 
     def _open(self) -> DeltaTable:
         if self._table is None:

@@ -110,9 +110,9 @@ def _repeated(table: Table, files: Sequence[DataFile]) -> Iterator[str]:
     keys = [name for name in ("schema", "message_id") if name in table.log.schema().names]
     for day in sorted({each.day for each in files}, key=str):
         paths = [table.folder / each.path for each in files if each.day == day]
-        found = pa.concat_tables(
-            pq.read_table(path, columns=keys, partitioning=None) for path in paths
-        )
+        read = (pq.read_table(path, columns=keys, partitioning=None) for path in paths)
+        # Of the columns alone: files may differ in whether a column may be null.
+        found = pa.concat_tables(pa.table(each.columns, names=keys) for each in read)
         counts: Counter[tuple[str, ...]] = Counter()
         if len(found) != len(found.group_by(keys).aggregate([])):
             counts.update(tuple(row.values()) for row in found.to_pylist())

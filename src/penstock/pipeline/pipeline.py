@@ -24,18 +24,19 @@ from penstock.pipeline.bronze_ingest import (
     register_ingest,
 )
 from penstock.pipeline.config import BUILT_IN_GOLD, PipelineConfig
-from penstock.pipeline.errors import JobFailed, reason_of
+from penstock.pipeline.errors import CannotRebuild, JobFailed, NoSuchTable, reason_of
 from penstock.pipeline.gold_jobs import ExchangesJob, LatencyJob, SessionsJob, TrafficJob
 from penstock.pipeline.maintenance import Maintenance
 from penstock.pipeline.offsets import Stream, lag
 from penstock.pipeline.progress import Progress
 from penstock.pipeline.publication import AfterPublishing, Job, PublishJob, TableJob
+from penstock.pipeline.rebuild import RebuildWarehouse, Rebuilt, rebuild_gold, rebuild_silver
 from penstock.pipeline.silver_job import SilverJob
 from penstock.pipeline.sql_job import sql_jobs
 from penstock.pipeline.tables import prepare
 from penstock.pipeline.warehouse import Warehouse
 
-__all__ = ["Pipeline"]
+__all__ = ["Pipeline", "rebuild"]
 
 BRONZE: Final = "bronze"
 _POLL_SECONDS: Final = 0.2
@@ -307,14 +308,7 @@ def _gold_jobs(spark: SparkSession, warehouse: Warehouse, config: PipelineConfig
     """
     if not config.gold.enabled:
         return []
-    topics = [each.topic for each in config.publish]
-    tables: list[TrafficJob | ExchangesJob | SessionsJob] = [
-        kind(spark, warehouse, config.gold, rows_max=config.silver_rows_max, excluded=topics)
-        for kind in (TrafficJob, ExchangesJob, SessionsJob)
-    ]
-    jobs: list[TableJob] = [*tables, LatencyJob(spark, warehouse, config.gold)]
-    planned = frozenset({BRONZE, *BUILT_IN_GOLD, *(each.name for each in config.silver)})
-    jobs += sql_jobs(spark, warehouse, config.gold.sql, planned=planned)
+    jobs = table_jobs(spark, warehouse, config)
     publications = [
         PublishJob(
             spark,
@@ -330,6 +324,43 @@ def _gold_jobs(spark: SparkSession, warehouse: Warehouse, config: PipelineConfig
         for job in jobs
     ]
     return [*publications, *updates, *publications]
+
+
+def table_jobs(spark: SparkSession, warehouse: Warehouse, config: PipelineConfig) -> list[TableJob]:
+    """Return the jobs that update the gold tables."""
+    topics = [each.topic for each in config.publish]
+    tables: list[TrafficJob | ExchangesJob | SessionsJob] = [
+        kind(spark, warehouse, config.gold, rows_max=config.silver_rows_max, excluded=topics)
+        for kind in (TrafficJob, ExchangesJob, SessionsJob)
+    ]
+    planned = frozenset({BRONZE, *BUILT_IN_GOLD, *(each.name for each in config.silver)})
+    return [
+        *tables,
+        LatencyJob(spark, warehouse, config.gold),
+        *sql_jobs(spark, warehouse, config.gold.sql, planned=planned),
+    ]
+
+
+def rebuild(
+    spark: SparkSession, warehouse: Warehouse, config: PipelineConfig, name: str
+) -> Rebuilt:
+    """Compute a silver or gold table from bronze again; raise CannotRebuild or NoSuchTable.
+
+    The caller holds the lock of the warehouse.
+    """
+    prepare(spark)
+    for schema in config.silver:
+        if schema.name == name:
+            return rebuild_silver(spark, warehouse, schema, rows_max=config.silver_rows_max)
+    if name in {BRONZE, "dead_letters"}:
+        raise CannotRebuild(name, "its rows are in no other table; rebuild a silver or gold table")
+    beside = RebuildWarehouse(warehouse, f"gold/{name}")
+    jobs = {job.table.name: job for job in table_jobs(spark, beside, config)}
+    if name not in jobs:
+        names = sorted({*(each.name for each in config.silver), *jobs})
+        raise NoSuchTable(name, ", ".join(names))
+    published = any(each.table == name for each in config.publish)
+    return rebuild_gold(warehouse, beside, jobs[name], spark, published=published)
 
 
 def _end(query: StreamingQuery) -> None:

@@ -21,9 +21,9 @@ from penstock.pipeline.silver import (
 )
 from penstock.pipeline.warehouse import Warehouse
 
-__all__ = ["SilverJob"]
+__all__ = ["WATERMARK", "SilverJob"]
 
-_WATERMARK: Final = "watermark"
+WATERMARK: Final = "watermark"
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _FOREVER: Final = dt.datetime(9999, 12, 31, tzinfo=dt.UTC)
 _TRUNCATED: Final = dt.timedelta(milliseconds=1)
@@ -94,9 +94,9 @@ class SilverJob:
         transactions = {each.stream.name: each.end for each in slices}
         if self.schema.watermark_seconds and newest is not None:
             watermark_us = newest - int(self.schema.watermark_seconds * 1_000_000)
-            last_us = self._table.log.transaction_version(_WATERMARK) or watermark_us
-            transactions[_WATERMARK] = max(watermark_us, last_us)
-        if files or _WATERMARK in transactions:
+            last_us = self._table.log.transaction_version(WATERMARK) or watermark_us
+            transactions[WATERMARK] = max(watermark_us, last_us)
+        if files or WATERMARK in transactions:
             self._table.commit(add=files, transactions=transactions)
         else:
             skip_slices(self._table, slices)
@@ -132,5 +132,5 @@ class SilverJob:
         """Return the time before which rows are late, None without a watermark."""
         if not self.schema.watermark_seconds:
             return None
-        watermark_us = self._table.log.transaction_version(_WATERMARK)
+        watermark_us = self._table.log.transaction_version(WATERMARK)
         return None if watermark_us is None else _EPOCH + dt.timedelta(microseconds=watermark_us)

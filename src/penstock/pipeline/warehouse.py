@@ -4,6 +4,7 @@ bronze/             every record
 silver/NAME/        decoded rows of a schema
 dead_letters/       rows that could not be decoded
 gold/NAME/          computed tables
+_rebuild/           a table that is being computed again
 _checkpoints/       checkpoints of Spark's streams
 _lock  _status.json
 """
@@ -12,6 +13,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Self
@@ -22,8 +24,10 @@ from penstock.pipeline.config import WarehouseConfig
 from penstock.pipeline.errors import CannotKeep, WarehouseInUse
 from penstock.pipeline.tables import Table
 
-__all__ = ["Warehouse"]
+__all__ = ["REBUILD", "Warehouse"]
 
+REBUILD: Final = "_rebuild"
+"""The folder in the warehouse for tables that are not complete yet."""
 _STATUS: Final = "_status.json"
 
 
@@ -61,6 +65,7 @@ class Warehouse:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         for table in self.tables().values():
             table.recover()
+        shutil.rmtree(self.folder / REBUILD, ignore_errors=True)
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
@@ -79,9 +84,9 @@ class Warehouse:
         """Return the table of all records."""
         return self._table("bronze")
 
-    def silver(self, name: str) -> Table:
+    def silver(self, name: str, *, by_day: bool = True) -> Table:
         """Return the silver table of a schema."""
-        return self._table(f"silver/{name}")
+        return self._table(f"silver/{name}", by_day=by_day)
 
     def dead_letters(self) -> Table:
         """Return the table of rows that could not be decoded."""

@@ -13,12 +13,14 @@ from penstock.pipeline.config_loading import load
 __all__ = [
     "CHECK_EXAMPLES",
     "COMPACT_EXAMPLES",
+    "REBUILD_EXAMPLES",
     "REPLAY_DEAD_LETTERS_EXAMPLES",
     "RUN_EXAMPLES",
     "STATUS_EXAMPLES",
     "VACUUM_EXAMPLES",
     "check",
     "compact",
+    "rebuild",
     "replay_dead_letters",
     "run",
     "status",
@@ -41,6 +43,7 @@ REPLAY_DEAD_LETTERS_EXAMPLES: Final = examples(
 COMPACT_EXAMPLES: Final = examples(
     "penstock pipeline compact", "penstock pipeline compact bronze temps"
 )
+REBUILD_EXAMPLES: Final = examples("penstock pipeline rebuild temps")
 VACUUM_EXAMPLES: Final = examples("penstock pipeline vacuum")
 CHECK_EXAMPLES: Final = examples(
     "penstock pipeline check", "penstock pipeline check temps --config plant.toml"
@@ -118,3 +121,18 @@ def check(tables: Tables = None, *, config: Config = CONFIG_DEFAULT) -> None:
     from penstock.cli.spark.pipeline_maintenance import check_tables  # noqa: PLC0415  (pyarrow)
 
     check_tables(settings, tables or ())
+
+
+def rebuild(
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="A silver or gold table.")],
+    *,
+    config: Config = CONFIG_DEFAULT,
+) -> None:
+    """Compute a table from bronze again, with the current settings. The pipeline must not run.
+
+    The old table stays until the new one is complete.
+    """
+    settings = load(config, environment=os.environ)
+    from penstock.cli.spark.pipeline_runner import rebuild_table  # noqa: PLC0415  (pyspark)
+
+    rebuild_table(settings, table)
