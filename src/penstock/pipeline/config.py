@@ -18,6 +18,7 @@ __all__ = [
     "BronzeConfig",
     "FieldConfig",
     "GoldConfig",
+    "MergeConfig",
     "PipelineConfig",
     "PublishConfig",
     "SilverConfig",
@@ -117,6 +118,18 @@ class FieldConfig(_Table, frozen=True):
     formats: tuple[_Text, ...] = ()
 
 
+class MergeConfig(_Table, frozen=True):
+    """`merge` of `[[silver]]`: a table with one row for each key, that of its newest message.
+
+    `order_by` is the column by which messages are compared. A message for which `delete_when`, a
+    SQL condition over the columns, is true removes the row.
+    """
+
+    key: Annotated[tuple[_Text, ...], Meta(min_length=1)]
+    order_by: _Text = "timestamp"
+    delete_when: str = ""
+
+
 class SilverConfig(_Table, frozen=True):
     """`[[silver]]`: a table of decoded payloads of the matching topics."""
 
@@ -131,6 +144,7 @@ class SilverConfig(_Table, frozen=True):
     watermark_seconds: Annotated[float, Meta(ge=0, le=31_536_000)] = 0.0
     late: Literal["dead-letter", "drop", "keep"] = "dead-letter"
     dedup: tuple[_Text, ...] = ("message_id",)
+    merge: MergeConfig | None = None
 
 
 class GoldConfig(_Table, frozen=True):

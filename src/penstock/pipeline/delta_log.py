@@ -135,6 +135,39 @@ class DeltaLog:
         actions = [_add(each) for each in add]
         self._write(actions, "overwrite", Schema.from_arrow(schema), transactions)
 
+    def merge(
+        self,
+        rows: pa.Table,
+        *,
+        key: Sequence[str],
+        newer: str,
+        deleted: str,
+        transactions: Mapping[str, int],
+    ) -> None:
+        """Update, insert and delete rows by key, and set app transactions, in one commit.
+
+        `newer` is the condition for a new row `s` that replaces the row `t` of the table; `deleted`
+        names the column of new rows that delete. If no row of the table changes, nothing is
+        committed.
+        """
+        same = " AND ".join(f't."{name}" = s."{name}"' for name in key)
+        values = {f'"{name}"': f's."{name}"' for name in rows.column_names if name != deleted}
+        (
+            self._open()
+            .merge(
+                rows,
+                same,
+                source_alias="s",
+                target_alias="t",
+                commit_properties=_properties(transactions),
+            )
+            .when_matched_delete(f's."{deleted}" AND {newer}')
+            .when_matched_update(values, newer)
+            .when_not_matched_insert(values, f'NOT s."{deleted}"')
+            .execute()
+        )
+        self.refresh()
+
     def _write(
         self,
         actions: Sequence[AddAction | RemoveAction],
@@ -148,11 +181,7 @@ class DeltaLog:
             mode,
             schema,
             table.metadata().partition_columns or None,
-            commit_properties=CommitProperties(
-                app_transactions=[
-                    Transaction(name, number) for name, number in (transactions or {}).items()
-                ]
-            ),
+            commit_properties=_properties(transactions or {}),
         )
         table.update_incremental()
 
@@ -277,6 +306,12 @@ class DeltaLog:
             self.refresh()
         assert self._table is not None, f"{self._folder} has no table yet"  # noqa: S101
         return self._table
+
+
+def _properties(transactions: Mapping[str, int]) -> CommitProperties:
+    return CommitProperties(
+        app_transactions=[Transaction(name, number) for name, number in transactions.items()]
+    )
 
 
 def _removed_paths(commit: Path) -> list[str]:

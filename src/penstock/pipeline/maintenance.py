@@ -38,7 +38,9 @@ class Maintenance:
             return 0
         config = self._config
         files_min = config.compact_files_min if files_min is None else files_min
-        return table.log.compact(files_min=files_min, size=config.compact_bytes)
+        with table.rewriting:
+            table.log.refresh()
+            return table.log.compact(files_min=files_min, size=config.compact_bytes)
 
     def delete_history(self, table: Table, *, now: float | None = None) -> int:
         """Delete replaced files and commits older than the history; return how many files.
@@ -107,7 +109,7 @@ def _repeated(table: Table, files: Sequence[DataFile]) -> Iterator[str]:
 
     A message has one timestamp, so the files of a day are enough at a time.
     """
-    keys = [name for name in ("schema", "message_id") if name in table.log.schema().names]
+    keys = ["schema", "message_id"] if table.name == "dead_letters" else ["message_id"]
     for day in sorted({each.day for each in files}, key=str):
         paths = [table.folder / each.path for each in files if each.day == day]
         read = (pq.read_table(path, columns=keys, partitioning=None) for path in paths)

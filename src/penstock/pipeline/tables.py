@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -49,7 +50,12 @@ class Table:
     """
 
     def __init__(
-        self, folder: Path, *, by_day: bool, read_offsets: dict[str, int] | None = None
+        self,
+        folder: Path,
+        *,
+        by_day: bool,
+        read_offsets: dict[str, int] | None = None,
+        rewriting: "threading.Lock | None" = None,
     ) -> None:
         self.read_offsets: dict[str, int] = {} if read_offsets is None else read_offsets
         """Offsets of streams up to which this process read without a row for the table.
@@ -57,6 +63,8 @@ class Table:
         They are newer than those in the table's log, which change only with rows, so that no
         commit is empty. All objects of a table in a process share them.
         """
+        self.rewriting = threading.Lock() if rewriting is None else rewriting
+        """Held while existing rows are moved to other files: by a compaction or a merge."""
         self.folder = folder.absolute()
         self.name = folder.name
         self.by_day = by_day

@@ -14,6 +14,7 @@ import errno
 import fcntl
 import os
 import shutil
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Self
@@ -39,6 +40,7 @@ class Warehouse:
         self.folder = Path(config.folder).absolute()
         self._lock = -1
         self._read_offsets: dict[str, dict[str, int]] = {}
+        self._rewriting: dict[str, threading.Lock] = {}
 
     def __enter__(self) -> Self:
         """Lock the folder and recover its tables; raise WarehouseInUse or CannotKeep."""
@@ -121,7 +123,10 @@ class Warehouse:
 
     def _table(self, path: str, *, by_day: bool = True) -> Table:
         read_offsets = self._read_offsets.setdefault(path, {})
-        return Table(self.folder / path, by_day=by_day, read_offsets=read_offsets)
+        rewriting = self._rewriting.setdefault(path, threading.Lock())
+        return Table(
+            self.folder / path, by_day=by_day, read_offsets=read_offsets, rewriting=rewriting
+        )
 
     # --- Status
 
