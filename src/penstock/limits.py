@@ -637,14 +637,26 @@ PIPELINE_SMALL_BATCH_ROWS_MAX: Final = 10_000
 """Offsets of a batch that is written without a Spark job."""
 PIPELINE_BATCH_ROWS_MAX: Final = 1_000_000
 """Rows that a stage processes at a time."""
-PIPELINE_COMPACT_FILES_MIN: Final = 16
+PIPELINE_COMMIT_ROWS: Final = 100_000
+"""Rows that are committed before their interval has passed, or that were read without a result."""
+PIPELINE_COMPACT_FILES_MIN: Final = 8
 """Small files of one day that trigger compaction."""
 PIPELINE_COMPACT_BYTES: Final = 128 * MIB
 """Size of compacted files; larger files are not compacted."""
-PIPELINE_MAINTAIN_SECONDS: Final = 30.0
-"""Interval of the search for files to compact."""
+PIPELINE_COMPACT_FACTOR: Final = 8
+"""Ratio of the sizes to which files are compacted, one after the other."""
+PIPELINE_COMPACT_STEPS: Final = 3
+"""Number of these sizes. So a row is rewritten a few times, not at every compaction of its day."""
+PIPELINE_MAINTAIN_SECONDS: Final = 15.0
+"""Interval of the search for files to compact and to delete."""
+PIPELINE_HISTORY_SECONDS: Final = 60.0
+"""Time that replaced files are kept for readers of an earlier version."""
+PIPELINE_COMMITS_FACTOR: Final = 10
+"""How much longer commits are kept: a writer needs all commits after its snapshot."""
+PIPELINE_CHECKPOINT_COMMITS: Final = 20
+"""Commits to delete for which a checkpoint of a table's log is written."""
 PIPELINE_VACUUM_HOURS: Final = 168
-"""Time that obsolete files are kept for readers of an earlier version."""
+"""Time after which a file that no commit names is deleted."""
 PIPELINE_VACUUM_HOURS_MIN: Final = 1
 """Its minimum: the time that a step has to commit its files."""
 PIPELINE_ERROR_CHARACTERS_MAX: Final = 200

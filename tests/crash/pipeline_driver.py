@@ -14,6 +14,7 @@ from penstock.pipeline.config import (
     BronzeConfig,
     FieldConfig,
     GoldConfig,
+    MergeConfig,
     PipelineConfig,
     PublishConfig,
     SilverConfig,
@@ -37,16 +38,32 @@ NUMBERS = SilverConfig(
     ),
 )
 
+LATEST = SilverConfig(
+    name="latest",
+    topics=(TOPICS,),
+    format="text",
+    pattern="<([a-z0-9-]+):([0-9]+)>[a-z]*",
+    field=(
+        FieldConfig(name="publisher", required=True),
+        FieldConfig(name="number", type="long", required=True),
+    ),
+    merge=MergeConfig(key=("publisher",), order_by="number"),
+)
+"""The last message of each publisher."""
+
 
 def config(endpoint: str, folder: Path, *, rows_max: int, gold: bool) -> PipelineConfig:
     """Small batches, so that there are many."""
     return PipelineConfig(
         source=SourceConfig(endpoint=endpoint, subscribe=TOPICS),
         warehouse=WarehouseConfig(
-            folder=str(folder / "warehouse"), compact_files_min=6, maintain_seconds=2.0
+            folder=str(folder / "warehouse"),
+            compact_files_min=6,
+            maintain_seconds=2.0,
+            history_seconds=10.0,
         ),
         bronze=BronzeConfig(rows_max=rows_max),
-        silver=(NUMBERS,),
+        silver=(NUMBERS, LATEST),
         silver_rows_max=100 * rows_max if gold else 2 * rows_max,
         silver_seconds=0.1,
         gold=GoldConfig(enabled=gold, seconds=0.1, traffic_window_seconds=1),

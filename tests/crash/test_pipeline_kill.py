@@ -145,13 +145,9 @@ class Moments:
 
     @staticmethod
     def _mark(table: Path, name: str) -> int:
-        for path in sorted((table / "_delta_log").glob("*.json"), reverse=True):
-            for line in path.read_text().splitlines():
-                with contextlib.suppress(ValueError):
-                    transaction = json.loads(line).get("txn", {})
-                    if transaction.get("appId") == name:
-                        return int(transaction["version"])
-        return 0
+        if not deltalake.DeltaTable.is_deltatable(str(table)):
+            return 0
+        return deltalake.DeltaTable(str(table)).transaction_version(name) or 0
 
 
 def log_rows(data: Path) -> Iterator[tuple[str, bytes]]:
@@ -284,6 +280,8 @@ def finish(served: Served, folder: Path, publishers: list[Publisher], moments: M
             bronze, good, bad = (rows_in(folder / "warehouse" / each) for each in names)
             if bronze < total or good + bad < total:
                 return False
+            if sum(number + 1 for _, number in latest(folder / "warehouse")) < total:
+                return False
             if copied(served) < total or (KILLS and not moments.gold_is_through(total)):
                 return False
             return moments.idle()
@@ -292,6 +290,14 @@ def finish(served: Served, folder: Path, publishers: list[Publisher], moments: M
     finally:
         driver.kill()
     return kills
+
+
+def latest(tables: Path) -> list[tuple[str, int]]:
+    """The last message of each publisher, by the table that is merged."""
+    table = tables / "silver" / "latest"
+    if not deltalake.DeltaTable.is_deltatable(str(table)):
+        return []
+    return sorted((row[0], row[1]) for row in query(table, "select publisher, number from t"))
 
 
 def copied(served: Served) -> int:
@@ -318,6 +324,7 @@ def check(data: Path, folder: Path, publishers: list[Publisher]) -> None:
     assert len({identifier for _, identifier in bronze}) == len(expected)
     silver = query(tables / "silver/numbers", "select publisher, number from t")
     assert sorted(silver) == [each for each in expected if each[0] != "bad"]
+    assert latest(tables) == sorted((each.name, each.next_number - 1) for each in publishers)
     letters = query(tables / "dead_letters", "select value from t")
     assert sorted(marks(value for (value,) in letters)) == [
         each for each in expected if each[0] == "bad"

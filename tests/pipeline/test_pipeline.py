@@ -354,3 +354,30 @@ def test_two_columns_of_one_name_are_told(
     with pytest.raises(JobFailed, match="two columns are named topic; name one of them with AS"):
         Pipeline(spark, warehouse, config).run_once()
     assert "Traceback" not in capsys.readouterr().out
+
+
+def test_a_table_without_new_rows_gets_no_commit(
+    spark: SparkSession, warehouse: Warehouse, tmp_path: Path
+) -> None:
+    quiet = msgspec.structs.replace(plain("quiet"), topics=("elsewhere/#",))
+    config = PipelineConfig(
+        source=SourceConfig(path=str(tmp_path / "data")), silver=(plain("a"), quiet)
+    )
+
+    def run() -> dict[str, int]:
+        Pipeline(spark, warehouse, config).run_once()
+        stages = warehouse.read_status()["stages"]
+        assert {stage["lag"] for stage in stages.values()} == {0}
+        return {name: table.log.refresh() for name, table in warehouse.tables().items()}
+
+    with WrittenLog(tmp_path / "data") as log:
+        put(log, 10)
+        before = run()
+        put(log, 10)
+        after = run()
+        changed = {name for name, version in after.items() if version != before[name]}
+        assert changed == {"bronze", "a", "traffic", "sessions"}
+        assert {after[name] - before[name] for name in changed} == {1}
+        assert run() == after
+    tables = warehouse.tables()
+    assert (tables["a"].rows(), tables["quiet"].rows(), tables["latency"].rows()) == (20, 0, 0)

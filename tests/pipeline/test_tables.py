@@ -64,7 +64,7 @@ def test_bronze_has_every_record_once_in_every_column_whatever_comes_again(
         found = table.read(spark).drop("day").toArrow().sort_by([("message_id", "ascending")])
         expected = arrow([*given, again, other]).sort_by([("message_id", "ascending")])
         assert found.cast(RECORD_SCHEMA).to_pylist() == expected.to_pylist()
-        assert table.log.vacuum(hours=0) == count
+        assert table.log.vacuum(seconds=0) == count
         parquet = {
             path for path in tmp_path.rglob("bronze/**/*.parquet") if "_delta" not in str(path)
         }
@@ -119,7 +119,7 @@ def test_what_a_killed_process_left_is_no_part_of_a_table_and_is_vacuumed(
         table = warehouse.gold("t")
         assert table.read(spark).count() == 10
         uncommitted = len(table.log.files())
-        assert table.log.vacuum(hours=0) == uncommitted
+        assert table.log.vacuum(seconds=0) == uncommitted
         assert len(list(table.folder.glob("*.parquet"))) == len(table.log.files())
         assert not (table.folder / "_staging").exists()
 

@@ -106,6 +106,10 @@ def command_line() -> TyperGroup:
         pipeline,
         ("run", "Keep the tables up to date.", "penstock.cli.spark.pipeline"),
         ("status", "Show tables and progress.", "penstock.cli.spark.pipeline"),
+        ("rebuild", "Compute a table again.", "penstock.cli.spark.pipeline"),
+        ("compact", "Merge small files of tables.", "penstock.cli.spark.pipeline"),
+        ("vacuum", "Delete files of old versions.", "penstock.cli.spark.pipeline"),
+        ("check", "Compare tables with their logs.", "penstock.cli.spark.pipeline"),
         ("replay-dead-letters", "Decode dead letters again.", "penstock.cli.spark.pipeline"),
     )
     config = _group(group, "config", "Show and check settings.", "Show and check settings.")

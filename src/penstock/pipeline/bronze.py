@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from penstock.limits import PIPELINE_COMMIT_ROWS
 from penstock.pipeline.bronze_ingest import DailyParquetFiles
 from penstock.pipeline.data_files import DataFile, day_of, describe
 from penstock.pipeline.offsets import (
@@ -30,6 +31,7 @@ __all__ = [
     "bronze",
     "bronze_offsets",
     "new_records",
+    "skip_slices",
     "table_offsets",
 ]
 
@@ -98,6 +100,7 @@ class BronzeWriter:
     def _commit(self, files: list[DataFile]) -> int:
         if not files:
             return 0
+        self._table.exists()  # a commit needs all commits after its snapshot; old ones are deleted
         known, rows = self.offsets, self.rows
         found = end_offsets(self._table.folder, files)
         if not found.keys() <= known.keys():
@@ -156,8 +159,29 @@ def bronze_offsets(table: Table) -> dict[Stream, int]:
 
 
 def table_offsets(table: Table, streams: Iterable[Stream], prefix: str = "") -> dict[Stream, int]:
-    """Return the next offset of streams in a table, from its app transactions `prefix` + name."""
+    """Return the next offset of streams in a table, from its app transactions `prefix` + name.
+
+    Without a prefix, slices that were skipped count too.
+    """
     table.exists()
+    read = {} if prefix else table.read_offsets
     return {
-        stream: table.log.transaction_version(f"{prefix}{stream.name}") or 0 for stream in streams
+        stream: max(
+            table.log.transaction_version(f"{prefix}{stream.name}") or 0, read.get(stream.name, 0)
+        )
+        for stream in streams
     }
+
+
+def skip_slices(table: Table, slices: Iterable[Slice]) -> None:
+    """Note slices without a row for a table; commit their ends once they are many rows.
+
+    A process that is killed before reads the slices again.
+    """
+    table.read_offsets.update({each.stream.name: each.end for each in slices})
+    committed = {
+        name: table.log.transaction_version(name) or 0 for name in list(table.read_offsets)
+    }
+    skipped = sum(max(0, end - committed[name]) for name, end in table.read_offsets.items())
+    if skipped >= PIPELINE_COMMIT_ROWS:
+        table.commit(transactions=dict(table.read_offsets))

@@ -6,6 +6,7 @@ return only the names of the files. The driver commits the files.
 """
 
 import datetime as dt
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Self
@@ -18,9 +19,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 from pyspark.sql.types import StringType, StructField, StructType
 
-from penstock.limits import PIPELINE_ROW_GROUP_ROWS_MAX, PIPELINE_SMALL_BATCH_ROWS_MAX
+from penstock.limits import (
+    PIPELINE_COMMIT_ROWS,
+    PIPELINE_ROW_GROUP_ROWS_MAX,
+    PIPELINE_SMALL_BATCH_ROWS_MAX,
+)
 from penstock.pipeline.tables import STAGING
 from penstock.spark.options import ReadOptions, read_options
 from penstock.spark.schema import RECORD
@@ -29,6 +35,7 @@ from penstock.spark.stream_offsets import JsonOffsets, lag_between
 
 __all__ = [
     "INGEST_FORMAT",
+    "INTERVAL_OPTION",
     "TABLE_OPTION",
     "BatchIngest",
     "DailyParquetFiles",
@@ -39,7 +46,9 @@ __all__ = [
 INGEST_FORMAT: Final = "penstock_ingest"
 """The name of the data source."""
 TABLE_OPTION: Final = "table"
-"""The option with the table's folder; the other options are those of `penstock`."""
+"""The option with the table's folder."""
+INTERVAL_OPTION: Final = "interval"
+"""The option with the minimum seconds between two batches; all others are those of `penstock`."""
 
 _FILE: Final = StructType([StructField("path", StringType())])
 _DAY_US: Final = 86_400_000_000
@@ -76,15 +85,39 @@ class IngestSource(DataSource):
         """Return the reader of a stream; raise InvalidOption."""
         options = dict(self.options)
         folder = Path(options.pop(TABLE_OPTION))
-        return IngestReader(read_options(options, streaming=True), folder)
+        seconds = float(options.pop(INTERVAL_OPTION, "0"))
+        return IngestReader(read_options(options, streaming=True), folder, seconds=seconds)
 
 
 class IngestReader(StreamReader):
-    """Plans like any stream of records; its tasks write the records to files."""
+    """Plans like any stream of records; its tasks write the records to files.
 
-    def __init__(self, options: ReadOptions, folder: Path) -> None:
+    A batch begins `seconds` after the one before, or with enough rows. So there are few small
+    commits, and a message that comes after a pause does not wait.
+    """
+
+    def __init__(self, options: ReadOptions, folder: Path, *, seconds: float = 0.0) -> None:
         super().__init__(options, RECORD)
         self._folder = folder
+        self._seconds = seconds
+        self._begun = 0.0
+
+    def latestOffset(self, start: JsonOffsets, limit: ReadLimit) -> JsonOffsets:  # noqa: N802
+        """Return the end of the next batch, or `start` as long as the batch waits."""
+        end = super().latestOffset(start, limit)
+        now = time.monotonic()
+        if now - self._begun >= self._seconds:
+            if end != start:
+                self._begun = now
+            return end
+        enough = PIPELINE_COMMIT_ROWS
+        if isinstance(limit, ReadMaxRows):
+            enough = min(enough, limit.max_rows)
+        # Another log, or a new partition, is not held back.
+        if start.keys() == end.keys() and lag_between(start, end) < enough:
+            return start
+        self._begun = now
+        return end
 
     def __getstate__(self) -> dict[str, Any]:
         """See StreamReader."""

@@ -18,6 +18,7 @@ __all__ = [
     "BronzeConfig",
     "FieldConfig",
     "GoldConfig",
+    "MergeConfig",
     "PipelineConfig",
     "PublishConfig",
     "SilverConfig",
@@ -85,13 +86,17 @@ class WarehouseConfig(_Table, frozen=True):
     compact_files_min: Annotated[int, Meta(ge=2)] = limits.PIPELINE_COMPACT_FILES_MIN
     compact_bytes: Annotated[int, Meta(ge=limits.MIB)] = limits.PIPELINE_COMPACT_BYTES
     maintain_seconds: _Seconds = limits.PIPELINE_MAINTAIN_SECONDS
+    history_seconds: Annotated[float, Meta(ge=1, le=31_536_000)] = limits.PIPELINE_HISTORY_SECONDS
     vacuum_hours: Annotated[int, Meta(ge=limits.PIPELINE_VACUUM_HOURS_MIN)] = (
         limits.PIPELINE_VACUUM_HOURS
     )
 
 
 class BronzeConfig(_Table, frozen=True):
-    """`[bronze]`: the trigger interval and the size of a batch."""
+    """`[bronze]`: the trigger interval and the size of a batch.
+
+    With `trigger_ms` 0, the interval is that of the tables that read bronze.
+    """
 
     trigger_ms: Annotated[int, Meta(ge=0, le=86_400_000)] = 0
     rows_max: _Rows = limits.PIPELINE_BATCH_ROWS_MAX
@@ -113,6 +118,18 @@ class FieldConfig(_Table, frozen=True):
     formats: tuple[_Text, ...] = ()
 
 
+class MergeConfig(_Table, frozen=True):
+    """`merge` of `[[silver]]`: a table with one row for each key, that of its newest message.
+
+    `order_by` is the column by which messages are compared. A message for which `delete_when`, a
+    SQL condition over the columns, is true removes the row.
+    """
+
+    key: Annotated[tuple[_Text, ...], Meta(min_length=1)]
+    order_by: _Text = "timestamp"
+    delete_when: str = ""
+
+
 class SilverConfig(_Table, frozen=True):
     """`[[silver]]`: a table of decoded payloads of the matching topics."""
 
@@ -127,6 +144,7 @@ class SilverConfig(_Table, frozen=True):
     watermark_seconds: Annotated[float, Meta(ge=0, le=31_536_000)] = 0.0
     late: Literal["dead-letter", "drop", "keep"] = "dead-letter"
     dedup: tuple[_Text, ...] = ("message_id",)
+    merge: MergeConfig | None = None
 
 
 class GoldConfig(_Table, frozen=True):
@@ -163,8 +181,19 @@ class PipelineConfig(_Table, frozen=True):
     warehouse: WarehouseConfig = WarehouseConfig()
     bronze: BronzeConfig = BronzeConfig()
     silver: tuple[SilverConfig, ...] = ()
-    silver_seconds: _Seconds = 1.0
+    silver_seconds: _Seconds = 2.0
     silver_rows_max: _Rows = limits.PIPELINE_BATCH_ROWS_MAX
     gold: GoldConfig = GoldConfig()
     publish: tuple[PublishConfig, ...] = ()
     spark: SparkConfig = SparkConfig()
+
+    @property
+    def bronze_seconds(self) -> float:
+        """The minimum time between two commits of bronze.
+
+        Without `bronze.trigger_ms` it is the interval of the tables that read bronze, since more
+        commits would not make them fresher.
+        """
+        if self.bronze.trigger_ms:
+            return self.bronze.trigger_ms / 1000
+        return self.silver_seconds if self.silver else self.gold.seconds

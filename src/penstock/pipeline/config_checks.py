@@ -59,6 +59,7 @@ def _check_silver(config: PipelineConfig, problems: Problems) -> None:
         _check_topics(silver, key, problems)
         _check_fields(silver, key, problems)
         _check_columns(silver, key, problems)
+        _check_merge(silver, key, problems)
         _check_text(silver, key, problems)
 
 
@@ -113,6 +114,20 @@ def _check_columns(silver: SilverConfig, key: str, problems: Problems) -> None:
     if not unknown and set(silver.dedup) - {"message_id"} and not silver.watermark_seconds:
         problem = "needs watermark_seconds, the time for which rows are compared"
         problems.add(f"{key}.dedup", problem)
+
+
+def _check_merge(silver: SilverConfig, key: str, problems: Problems) -> None:
+    """Check the columns that merge names."""
+    if silver.merge is None:
+        return
+    known = {*METADATA_COLUMNS, *(field.name for field in silver.field if not field.array)}
+    for name, columns in (("key", silver.merge.key), ("order_by", (silver.merge.order_by,))):
+        for column in columns:
+            if column not in known:
+                problem = f'there is no column "{column}", or it is an array'
+                problems.add(f"{key}.merge.{name}", problem)
+    if silver.dedup != ("message_id",):
+        problems.add(f"{key}.dedup", "cannot be used with merge, which keeps one row for each key")
 
 
 def _check_text(silver: SilverConfig, key: str, problems: Problems) -> None:

@@ -2,11 +2,13 @@
 
 from typing import NamedTuple
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from penstock.pipeline.config import SilverConfig
+from penstock.pipeline.merging import latest_rows, mark_incomplete, merge_rows
 from penstock.pipeline.silver import DEAD_LETTER_COLUMNS, ERROR, deduplicated, silver, valid_rows
+from penstock.pipeline.tables import Table
 from penstock.pipeline.warehouse import Warehouse
 
 __all__ = ["Replayed", "replay"]
@@ -26,22 +28,22 @@ def replay(spark: SparkSession, warehouse: Warehouse, schema: SilverConfig) -> R
     Late rows are moved too. A row that the silver table already has is not added again, so an
     interrupted replay can be repeated.
     """
-    dead, table = warehouse.dead_letters(), warehouse.silver(schema.name)
+    dead, table = (
+        warehouse.dead_letters(),
+        warehouse.silver(schema.name, by_day=schema.merge is None),
+    )
     if not dead.exists():
         return Replayed(schema.name, 0, 0)
     letters = dead.read(spark)
     own = letters.where(f.col("schema") == schema.name)
-    decoded = silver(own, schema).persist()
+    decoded = silver(own, schema)
+    if schema.merge is not None:
+        decoded = mark_incomplete(decoded, schema.merge)
+    decoded = decoded.persist()
     try:
         rows = valid_rows(decoded)
         table.evolve_schema(rows)
-        existing = table.read(spark) if table.log.files() else None
-        new_rows = rows
-        for keys in {("message_id",), schema.dedup}:
-            new_rows = deduplicated(new_rows, keys, existing)
-        files = table.write(new_rows)
-        if files:
-            table.commit(add=files)
+        added = _add(spark, table, rows, schema)
         decodable = rows.select("message_id")
         count = decoded.where(f.col(ERROR).isNull()).count()
         if count:
@@ -50,6 +52,22 @@ def replay(spark: SparkSession, warehouse: Warehouse, schema: SilverConfig) -> R
             left = own.join(decodable, "message_id", "left_anti").select(*DEAD_LETTER_COLUMNS)
             kept = dead.write(others.select(*DEAD_LETTER_COLUMNS).unionByName(left))
             dead.commit(add=kept, remove=old)
-        return Replayed(schema.name, sum(each.rows for each in files), decoded.count() - count)
+        return Replayed(schema.name, added, decoded.count() - count)
     finally:
         decoded.unpersist()
+
+
+def _add(spark: SparkSession, table: Table, rows: DataFrame, schema: SilverConfig) -> int:
+    """Add rows that the table does not have, or merge them; return their number."""
+    if schema.merge is not None:
+        latest = latest_rows(rows, schema, schema.merge).toArrow()
+        if len(latest):
+            merge_rows(table, latest, schema.merge, {})
+        return len(latest)
+    existing = table.read(spark) if table.log.files() else None
+    for keys in {("message_id",), schema.dedup}:
+        rows = deduplicated(rows, keys, existing)
+    files = table.write(rows)
+    if files:
+        table.commit(add=files)
+    return sum(each.rows for each in files)

@@ -1,16 +1,23 @@
 """The transaction log of a Delta table, read and written by the `deltalake` package."""
 
+import os
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
+from urllib.parse import unquote
 
 import msgspec
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.transaction import AddAction, RemoveAction
 
+from penstock.limits import (
+    PIPELINE_CHECKPOINT_COMMITS,
+    PIPELINE_COMPACT_FACTOR,
+    PIPELINE_COMPACT_STEPS,
+)
 from penstock.pipeline.data_files import DataFile, json_value
 
 __all__ = ["DeltaLog"]
@@ -61,6 +68,10 @@ class DeltaLog:
         """Return the columns, including `day` if the table is partitioned by day."""
         return pa.schema(self._open().schema().to_arrow())
 
+    def by_day(self) -> bool:
+        """Return whether the table is partitioned by its column `day`."""
+        return bool(self._open().metadata().partition_columns)
+
     def add_columns(self, fields: Sequence[pa.Field]) -> None:
         """Add columns; they are null in existing rows."""
         table = self._open()
@@ -103,7 +114,6 @@ class DeltaLog:
         transactions: Mapping[str, int] | None = None,
     ) -> None:
         """Add and remove files and set app transactions in one commit."""
-        table = self._open()
         now_ms = time.time_ns() // 1_000_000
         actions: list[AddAction | RemoveAction] = [_add(each) for each in add]
         actions += [
@@ -116,49 +126,207 @@ class DeltaLog:
             )
             for each in remove
         ]
-        by_day = table.metadata().partition_columns
+        self._write(actions, "append", self._open().schema(), transactions)
+
+    def replace(
+        self, *, add: Sequence[DataFile], schema: pa.Schema, transactions: Mapping[str, int]
+    ) -> None:
+        """Replace all files and the columns in one commit, and set app transactions."""
+        actions = [_add(each) for each in add]
+        self._write(actions, "overwrite", Schema.from_arrow(schema), transactions)
+
+    def merge(
+        self,
+        rows: pa.Table,
+        *,
+        key: Sequence[str],
+        newer: str,
+        deleted: str,
+        transactions: Mapping[str, int],
+    ) -> None:
+        """Update, insert and delete rows by key, and set app transactions, in one commit.
+
+        `newer` is the condition for a new row `s` that replaces the row `t` of the table; `deleted`
+        names the column of new rows that delete. If no row of the table changes, nothing is
+        committed.
+        """
+        same = " AND ".join(f't."{name}" = s."{name}"' for name in key)
+        values = {f'"{name}"': f's."{name}"' for name in rows.column_names if name != deleted}
+        (
+            self._open()
+            .merge(
+                rows,
+                same,
+                source_alias="s",
+                target_alias="t",
+                commit_properties=_properties(transactions),
+            )
+            .when_matched_delete(f's."{deleted}" AND {newer}')
+            .when_matched_update(values, newer)
+            .when_not_matched_insert(values, f'NOT s."{deleted}"')
+            .execute()
+        )
+        self.refresh()
+
+    def _write(
+        self,
+        actions: Sequence[AddAction | RemoveAction],
+        mode: str,
+        schema: Schema,
+        transactions: Mapping[str, int] | None,
+    ) -> None:
+        table = self._open()
         table.create_write_transaction(
-            actions,
-            "append",
-            table.schema(),
-            by_day or None,
-            commit_properties=CommitProperties(
-                app_transactions=[
-                    Transaction(name, number) for name, number in (transactions or {}).items()
-                ]
-            ),
+            list(actions),
+            mode,
+            schema,
+            table.metadata().partition_columns or None,
+            commit_properties=_properties(transactions or {}),
         )
         table.update_incremental()
 
     def compact(self, *, files_min: int, size: int) -> int:
-        """Merge small files of the same day; return by how many files the table shrank."""
-        small = Counter(each.day for each in self.files() if each.size < size // 2)
-        table = self._open()
+        """Merge small files of the same day; return by how many files the table shrank.
+
+        Files grow to `size` in several steps, so that a row is rewritten once in each.
+        """
         removed = 0
-        for day, count in small.items():
-            if count >= files_min:
-                done = table.optimize.compact(
-                    partition_filters=None if day is None else [("day", "=", day)],
-                    target_size=size,
-                    max_concurrent_tasks=1,
-                )
-                removed += done["numFilesRemoved"] - done["numFilesAdded"]
+        low = 0
+        for step in reversed(range(PIPELINE_COMPACT_STEPS)):
+            target = size // PIPELINE_COMPACT_FACTOR**step
+            small = Counter(each.day for each in self.files() if low <= each.size < target // 2)
+            for day, count in small.items():
+                if count >= files_min:
+                    removed += self._compact_day(day, target)
+            low = target // 2
         return removed
 
-    def vacuum(self, *, hours: int) -> int:
-        """Delete files that the table has not used for `hours`; return how many."""
+    def _compact_day(self, day: str | None, size: int) -> int:
         table = self._open()
-        deleted = table.vacuum(
-            retention_hours=hours, dry_run=False, enforce_retention_duration=False, full=True
+        done = table.optimize.compact(
+            partition_filters=None if day is None else [("day", "=", day)],
+            target_size=size,
+            max_concurrent_tasks=1,
         )
         table.update_incremental()
-        return len(deleted)
+        return int(done["numFilesRemoved"] - done["numFilesAdded"])
+
+    def delete_replaced(self, *, before: float, since: int = 0) -> tuple[int, int]:
+        """Delete files that commits before a time removed from the table.
+
+        Only commits from version `since` on are read. Return the number of deleted files and the
+        version of the first commit that was not read.
+        """
+        self.refresh()
+        used = {each.path for each in self.files()}
+        deleted = 0
+        for version, commit in self._commits():
+            if version < since:
+                continue
+            if commit.stat().st_mtime >= before:
+                break
+            for path in _removed_paths(commit):
+                if path not in used:
+                    deleted += _delete(self._folder / path)
+            since = version + 1
+        return deleted, since
+
+    def delete_commits(self, *, before: float) -> int:
+        """Delete commits before a time that a checkpoint replaces; return how many.
+
+        Call `delete_replaced` first: it reads the commits.
+        """
+        version = self.refresh()
+        old = [
+            (each, commit)
+            for each, commit in self._commits()
+            if each < version and commit.stat().st_mtime < before
+        ]
+        if sum(each >= self._checkpoint() for each, _ in old) >= PIPELINE_CHECKPOINT_COMMITS:
+            self._open().create_checkpoint()
+        checkpoint = self._checkpoint()
+        deleted = sum(_delete(commit) for each, commit in old if each < checkpoint)
+        for path in self._log_folder.glob("*.checkpoint.parquet"):
+            if int(path.name.partition(".")[0]) < checkpoint and path.stat().st_mtime < before:
+                _delete(path)
+        return deleted
+
+    @property
+    def _log_folder(self) -> Path:
+        return self._folder / "_delta_log"
+
+    def removed_paths(self) -> set[str]:
+        """Return the files that the commits on disk removed from the table."""
+        return {path for _, commit in self._commits() for path in _removed_paths(commit)}
+
+    def _commits(self) -> list[tuple[int, Path]]:
+        """Return the commits on disk with their versions, in order."""
+        found = (path for path in self._log_folder.glob("*.json") if path.stem.isdigit())
+        return sorted((int(path.stem), path) for path in found)
+
+    def _checkpoint(self) -> int:
+        """Return the version of the last checkpoint, 0 if there is none."""
+        try:
+            last = msgspec.json.decode((self._log_folder / "_last_checkpoint").read_bytes())
+        except FileNotFoundError:
+            return 0
+        return int(last["version"])
+
+    def vacuum(self, *, seconds: float) -> int:
+        """Delete files that no version of the table has used for `seconds`; return how many.
+
+        These are files of removed versions, and files that a killed process did not commit.
+        """
+        self.refresh()
+        before = time.time() - seconds
+        kept = {each.path for each in self.files()}
+        kept |= {
+            path
+            for _, commit in self._commits()
+            if commit.stat().st_mtime >= before
+            for path in _removed_paths(commit)
+        }
+        return sum(
+            _delete(self._folder / path)
+            for path in self.paths_on_disk() - kept
+            if (self._folder / path).stat().st_mtime < before
+        )
+
+    def paths_on_disk(self) -> set[str]:
+        """Return all data files in the table's folder, whether the table uses them or not."""
+        found = set()
+        for parent, folders, names in os.walk(self._folder):
+            folders[:] = [name for name in folders if not name.startswith("_")]
+            below = Path(parent).relative_to(self._folder)
+            found |= {str(below / name) for name in names if name.endswith(".parquet")}
+        return found
 
     def _open(self) -> DeltaTable:
         if self._table is None:
             self.refresh()
         assert self._table is not None, f"{self._folder} has no table yet"  # noqa: S101
         return self._table
+
+
+def _properties(transactions: Mapping[str, int]) -> CommitProperties:
+    return CommitProperties(
+        app_transactions=[Transaction(name, number) for name, number in transactions.items()]
+    )
+
+
+def _removed_paths(commit: Path) -> list[str]:
+    """Return the paths of the files that a commit removes from the table."""
+    actions = map(msgspec.json.decode, commit.read_bytes().splitlines())
+    return [unquote(each["remove"]["path"]) for each in actions if "remove" in each]
+
+
+def _delete(path: Path) -> bool:
+    """Delete a file; return whether it existed."""
+    try:
+        path.unlink()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _partition(file: DataFile) -> dict[str, str | None]:

@@ -7,6 +7,7 @@ from penstock.errors import ErrorCode, OperatorError
 
 __all__ = [
     "CannotKeep",
+    "CannotRebuild",
     "ColumnChanged",
     "JobFailed",
     "NoSuchTable",
@@ -28,13 +29,24 @@ class CannotKeep(OperatorError):
     reason: str
 
 
+class CannotRebuild(OperatorError):
+    """A table cannot be computed again."""
+
+    code = ErrorCode.INVALID_CONFIG
+    template = "cannot rebuild {table}: {reason}"
+
+    table: str
+    reason: str
+
+
 class ColumnChanged(OperatorError):
     """A column has another type than in the table."""
 
     code = ErrorCode.INVALID_CONFIG
     template = (
         "table {table} has column {column} as {old}, not {new}: "
-        "give the field another name, with its path, or the table another name"
+        "stop the pipeline and run penstock pipeline rebuild {table}, "
+        "or give the field another name, with its path"
     )
 
     table: str

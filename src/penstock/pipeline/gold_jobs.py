@@ -9,7 +9,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from penstock.pipeline import gold
-from penstock.pipeline.bronze import bronze_offsets, new_records, table_offsets
+from penstock.pipeline.bronze import (
+    bronze_offsets,
+    new_records,
+    skip_slices,
+    table_offsets,
+)
 from penstock.pipeline.config import GoldConfig
 from penstock.pipeline.data_files import DataFile
 from penstock.pipeline.offsets import Slice, Stream, to_transactions
@@ -84,7 +89,7 @@ class GoldJob(ABC):
         transactions = {each.stream.name: each.end for each in slices} | {REVISION: revision}
         row = new.agg(f.min("day"), f.max("day"), f.min(self.time_column), f.count("*")).first()
         if row is None or not row[3]:
-            self.table.commit(transactions=transactions)
+            skip_slices(self.table, slices)
             return 0
         old = self.affected(_Span(*row[:3]))
         merged = self.merge(self.table.read(self._spark, old), new) if old else new
@@ -180,25 +185,32 @@ class LatencyJob:
         self._bronze = warehouse.bronze()
         self._config = config
         self._spark = spark
+        self._open_since: dt.datetime | None = _EPOCH
+        """The time of the first request that is still open, or a time before it."""
 
     def step(self, stage: StageProgress) -> bool:
-        """Process changed exchanges, if there are any."""
+        """Process exchanges that changed, or whose requests became unanswered."""
         if not self._pairs.exists() or not self._bronze.exists():
             return False
         self.table.exists()
         done = self.table.log.transaction_version(_INPUT) or 0
         last = self._pairs.log.transaction_version(REVISION) or 0
-        if last <= done:
+        now = self._now()
+        unanswered = dt.timedelta(seconds=self._config.unanswered_seconds)
+        if last <= done and (self._open_since is None or self._open_since >= now - unanswered):
+            self._skip()
             return False
         streams = bronze_offsets(self._bronze)
         reflected = to_transactions(table_offsets(self._pairs, streams))
         pairs = self._pairs.read(self._spark)
-        now = self._now()
         due = self._last_due()
         changed = f.col(REVISION) > done
         if due is not None:  # requests that were still open at the last step
             changed |= f.col("replied").isNull() & (f.col("requested") >= f.lit(due))
         days = [row[0] for row in pairs.where(changed).select("day").distinct().collect()]
+        is_open = f.col("replied").isNull() & (f.col("requested") >= f.lit(now - unanswered))
+        row = pairs.where(is_open).agg(f.min(f.unix_micros("requested"))).first()
+        self._open_since = None if row is None or row[0] is None else _EPOCH + row[0] * _MICROSECOND
         revision = 1 + (self.table.log.transaction_version(REVISION) or 0)
         frame = gold.latency(
             pairs.where(f.col("day").isin(*days)) if days else pairs.limit(0),
@@ -208,8 +220,12 @@ class LatencyJob:
             revision=revision,
         )
         self.table.evolve_schema(frame)
+        if not days:
+            self._skip()
+            return False
         old = [each for each in self.table.log.files() if each.day in set(map(str, days))]
-        files = self.table.write(_unchanged_kept(self.table.read(self._spark, old), frame))
+        frame = _unchanged_kept(self.table.read(self._spark, old), frame)
+        files = self.table.write(frame.coalesce(1))
         numbers = {_INPUT: last, REVISION: revision, _NOW: (now - _EPOCH) // _MICROSECOND}
         self.table.commit(add=files, remove=old, transactions=numbers | reflected)
         stage.batch_rows = sum(each.rows for each in files)
@@ -218,6 +234,11 @@ class LatencyJob:
     def offsets(self, streams: Iterable[Stream]) -> dict[Stream, int]:
         """See Job."""
         return table_offsets(self.table, streams)
+
+    def _skip(self) -> None:
+        """Note that the table reflects all exchanges, without a commit."""
+        offsets = table_offsets(self._pairs, bronze_offsets(self._bronze))
+        self.table.read_offsets.update(to_transactions(offsets))
 
     def _last_due(self) -> dt.datetime | None:
         """Return the time before which open requests counted as unanswered in the last step."""

@@ -2,7 +2,8 @@
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -16,23 +17,26 @@ from penstock.limits import PIPELINE_STOP_SECONDS_MAX
 from penstock.pipeline.bronze import BronzeWriter
 from penstock.pipeline.bronze_ingest import (
     INGEST_FORMAT,
+    INTERVAL_OPTION,
     TABLE_OPTION,
     BatchIngest,
     LogLag,
     register_ingest,
 )
 from penstock.pipeline.config import BUILT_IN_GOLD, PipelineConfig
-from penstock.pipeline.errors import JobFailed, reason_of
+from penstock.pipeline.errors import CannotRebuild, JobFailed, NoSuchTable, reason_of
 from penstock.pipeline.gold_jobs import ExchangesJob, LatencyJob, SessionsJob, TrafficJob
+from penstock.pipeline.maintenance import Maintenance
 from penstock.pipeline.offsets import Stream, lag
 from penstock.pipeline.progress import Progress
 from penstock.pipeline.publication import AfterPublishing, Job, PublishJob, TableJob
+from penstock.pipeline.rebuild import RebuildWarehouse, Rebuilt, rebuild_gold, rebuild_silver
 from penstock.pipeline.silver_job import SilverJob
 from penstock.pipeline.sql_job import sql_jobs
-from penstock.pipeline.tables import Table, prepare
+from penstock.pipeline.tables import prepare
 from penstock.pipeline.warehouse import Warehouse
 
-__all__ = ["Pipeline"]
+__all__ = ["Pipeline", "rebuild"]
 
 BRONZE: Final = "bronze"
 _POLL_SECONDS: Final = 0.2
@@ -55,7 +59,12 @@ class Pipeline:
         self._spark = spark
         self._warehouse = warehouse
         self._config = config
+        self._maintenance = Maintenance(warehouse)
         self._stop = threading.Event()
+        self._new_rows = {name: threading.Event() for name in ("silver", "gold")}
+        """Set by a commit of bronze, for the thread of each name."""
+        self._steps: dict[str, float] = {}
+        """The time at which each running step began, by the name of its stage."""
         self._bronze = BronzeWriter(warehouse.bronze())
         self._silver: list[Job] = [
             SilverJob(spark, warehouse, schema, rows_max=config.silver_rows_max)
@@ -82,7 +91,7 @@ class Pipeline:
             self._catch_up(job)
             self._show_lag()
             shown(self.progress)
-        self.maintain()
+        self.maintain(vacuum=True)
         self._measure_log_lag()
         self._show_lag()
         self._warehouse.write_status(self.progress.status())
@@ -94,7 +103,7 @@ class Pipeline:
         """Run until `stop` is called; raise JobFailed if the stream into bronze fails."""
         query = self.start_bronze(once=False)
         threads = [
-            threading.Thread(target=self._loop, args=(jobs, seconds), name=name, daemon=True)
+            threading.Thread(target=self._loop, args=(name, jobs, seconds), name=name, daemon=True)
             for name, jobs, seconds in (
                 ("silver", self._silver, self._config.silver_seconds),
                 ("gold", self._gold, self._config.gold.seconds),
@@ -111,7 +120,7 @@ class Pipeline:
                 shown(self.progress)
                 self._warehouse.write_status(self.progress.status())
         finally:
-            self._stop.set()
+            self.stop()
             _end(query)
             for thread in threads:
                 thread.join(PIPELINE_STOP_SECONDS_MAX)
@@ -123,6 +132,8 @@ class Pipeline:
     def stop(self) -> None:
         """End `run`; any thread may call this."""
         self._stop.set()
+        for event in self._new_rows.values():
+            event.set()
 
     # --- Bronze
 
@@ -145,11 +156,17 @@ class Pipeline:
             options["group"] = source.group
 
         def ingest_batch(batch: DataFrame, number: int) -> None:
-            with self.progress.step(BRONZE) as stage:
+            with self._running(BRONZE), self.progress.step(BRONZE) as stage:
                 stage.batch_rows = self._bronze.add_files(ingest.write(batch, number))
+            for event in self._new_rows.values():
+                event.set()
 
         stream = self._spark.readStream.format(INGEST_FORMAT).options(
-            **options, **{TABLE_OPTION: str(folder)}
+            **options,
+            **{
+                TABLE_OPTION: str(folder),
+                INTERVAL_OPTION: "0" if once else str(self._config.bronze_seconds),
+            },
         )
         writer = (
             stream.load()
@@ -159,9 +176,7 @@ class Pipeline:
         )
         if once:
             return writer.trigger(availableNow=True).start()
-        return writer.trigger(
-            processingTime=f"{self._config.bronze.trigger_ms} milliseconds"
-        ).start()
+        return writer.start()
 
     def _bronze_reason(self, error: Exception) -> str:
         """Return the reason of a failed stream; the options of Spark by the pipeline's names."""
@@ -177,7 +192,7 @@ class Pipeline:
     # --- Silver and gold
 
     def _step(self, job: Job) -> bool:
-        with self.progress.step(job.name) as stage:
+        with self._running(job.name), self.progress.step(job.name) as stage:
             try:
                 more = job.step(stage)
                 self._offsets[job.name] = job.offsets(tuple(self._bronze.offsets))
@@ -191,16 +206,28 @@ class Pipeline:
             stage.error = ""
             return more
 
+    @contextmanager
+    def _running(self, name: str) -> Iterator[None]:
+        """Keep all files that are part of a table now until the step has ended."""
+        self._steps[name] = time.time()
+        try:
+            yield
+        finally:
+            del self._steps[name]
+
     def _catch_up(self, job: Job) -> None:
         while self._step(job) and not self._stop.is_set():
             pass
 
-    def _loop(self, jobs: Sequence[Job], seconds: float) -> None:
+    def _loop(self, name: str, jobs: Sequence[Job], seconds: float) -> None:
         """Let the jobs take turns, one step each; every job has a turn once in `seconds`.
 
-        In between, jobs that have more to do take further turns. A job that failed waits.
+        In between, jobs that have more to do take further turns. A job that failed waits. After
+        `seconds` the jobs wait for new rows in bronze, at most as long again.
         """
+        new_rows = self._new_rows[name]
         while not self._stop.is_set():
+            new_rows.clear()
             due = time.monotonic() + seconds
             waiting = list(jobs)
             while waiting and not self._stop.is_set():
@@ -208,6 +235,8 @@ class Pipeline:
                 if time.monotonic() >= due:
                     break
             self._stop.wait(max(0.0, due - time.monotonic()))
+            if not self._stop.is_set():
+                new_rows.wait(seconds)
 
     # --- Lag
 
@@ -245,21 +274,21 @@ class Pipeline:
     # --- Maintenance
 
     def maintain(self, *, vacuum: bool = False) -> None:
-        """Compact the tables; with `vacuum`, delete files that they no longer use."""
+        """Compact the tables and delete their history.
+
+        With `vacuum`, delete files that no commit names too.
+        """
         for name, table in self._warehouse.tables().items():
             try:
-                self._maintain_table(table, vacuum=vacuum)
+                self._maintenance.compact(table)
+                now = min([time.time(), *self._steps.copy().values()])
+                self._maintenance.delete_history(table, now=now)
+                if vacuum:
+                    self._maintenance.vacuum(table)
             except OperatorError:
                 raise
             except Exception:  # noqa: BLE001  (retried at the next interval)
                 _log.warning("maintenance failed", table=name, exc_info=True)
-
-    def _maintain_table(self, table: Table, *, vacuum: bool) -> None:
-        config = self._config.warehouse
-        if table.folder.parent.name != "gold":  # gold jobs replace whole files
-            table.log.compact(files_min=config.compact_files_min, size=config.compact_bytes)
-        if vacuum:
-            table.log.vacuum(hours=config.vacuum_hours)
 
     def _maintain_loop(self) -> None:
         hour = 3600.0
@@ -279,14 +308,7 @@ def _gold_jobs(spark: SparkSession, warehouse: Warehouse, config: PipelineConfig
     """
     if not config.gold.enabled:
         return []
-    topics = [each.topic for each in config.publish]
-    tables: list[TrafficJob | ExchangesJob | SessionsJob] = [
-        kind(spark, warehouse, config.gold, rows_max=config.silver_rows_max, excluded=topics)
-        for kind in (TrafficJob, ExchangesJob, SessionsJob)
-    ]
-    jobs: list[TableJob] = [*tables, LatencyJob(spark, warehouse, config.gold)]
-    planned = frozenset({BRONZE, *BUILT_IN_GOLD, *(each.name for each in config.silver)})
-    jobs += sql_jobs(spark, warehouse, config.gold.sql, planned=planned)
+    jobs = table_jobs(spark, warehouse, config)
     publications = [
         PublishJob(
             spark,
@@ -302,6 +324,43 @@ def _gold_jobs(spark: SparkSession, warehouse: Warehouse, config: PipelineConfig
         for job in jobs
     ]
     return [*publications, *updates, *publications]
+
+
+def table_jobs(spark: SparkSession, warehouse: Warehouse, config: PipelineConfig) -> list[TableJob]:
+    """Return the jobs that update the gold tables."""
+    topics = [each.topic for each in config.publish]
+    tables: list[TrafficJob | ExchangesJob | SessionsJob] = [
+        kind(spark, warehouse, config.gold, rows_max=config.silver_rows_max, excluded=topics)
+        for kind in (TrafficJob, ExchangesJob, SessionsJob)
+    ]
+    planned = frozenset({BRONZE, *BUILT_IN_GOLD, *(each.name for each in config.silver)})
+    return [
+        *tables,
+        LatencyJob(spark, warehouse, config.gold),
+        *sql_jobs(spark, warehouse, config.gold.sql, planned=planned),
+    ]
+
+
+def rebuild(
+    spark: SparkSession, warehouse: Warehouse, config: PipelineConfig, name: str
+) -> Rebuilt:
+    """Compute a silver or gold table from bronze again; raise CannotRebuild or NoSuchTable.
+
+    The caller holds the lock of the warehouse.
+    """
+    prepare(spark)
+    for schema in config.silver:
+        if schema.name == name:
+            return rebuild_silver(spark, warehouse, schema, rows_max=config.silver_rows_max)
+    if name in {BRONZE, "dead_letters"}:
+        raise CannotRebuild(name, "its rows are in no other table; rebuild a silver or gold table")
+    beside = RebuildWarehouse(warehouse, f"gold/{name}")
+    jobs = {job.table.name: job for job in table_jobs(spark, beside, config)}
+    if name not in jobs:
+        names = sorted({*(each.name for each in config.silver), *jobs})
+        raise NoSuchTable(name, ", ".join(names))
+    published = any(each.table == name for each in config.publish)
+    return rebuild_gold(warehouse, beside, jobs[name], spark, published=published)
 
 
 def _end(query: StreamingQuery) -> None:

@@ -13,9 +13,9 @@ from penstock.pipeline.offsets import Stream, to_transactions
 from penstock.pipeline.progress import StageProgress
 from penstock.pipeline.tables import Table
 
-__all__ = ["AfterPublishing", "Job", "PublishJob", "TableJob", "to_messages"]
+__all__ = ["PUBLISHED", "AfterPublishing", "Job", "PublishJob", "TableJob", "to_messages"]
 
-_PUBLISHED: Final = "published"
+PUBLISHED: Final = "published"
 
 
 def to_messages(rows: DataFrame, topic: str) -> DataFrame:
@@ -57,14 +57,14 @@ class PublishJob:
             self.settled = True
             return False
         revision = self._table.log.transaction_version(REVISION) or 0
-        done = self._table.log.transaction_version(_PUBLISHED) or 0
+        done = self._table.log.transaction_version(PUBLISHED) or 0
         if revision <= done:
             self.settled = True
             return False
         self.settled = False
         streams = bronze_offsets(self._bronze)
         offsets = table_offsets(self._table, streams)
-        reflected = to_transactions(offsets, f"{_PUBLISHED}:")
+        reflected = to_transactions(offsets, f"{PUBLISHED}:")
         rows = self._table.read(self._spark).where(f.col(REVISION) > done)
         options = {
             **self._source.options,
@@ -75,14 +75,14 @@ class PublishJob:
         to_messages(rows, self._topic).write.format("penstock").options(**options).mode(
             "append"
         ).save()
-        self._table.commit(transactions={_PUBLISHED: revision} | reflected)
+        self._table.commit(transactions={PUBLISHED: revision} | reflected)
         self.settled = True
         stage.batch_rows = 1
         return False
 
     def offsets(self, streams: Iterable[Stream]) -> dict[Stream, int]:
         """See Job."""
-        return table_offsets(self._table, streams, f"{_PUBLISHED}:")
+        return table_offsets(self._table, streams, f"{PUBLISHED}:")
 
 
 def _set_active_session(spark: SparkSession) -> None:

@@ -1,14 +1,15 @@
 """Job that updates a silver table: decodes new bronze records, each once."""
 
 import datetime as dt
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 
-from penstock.pipeline.bronze import new_records, table_offsets
-from penstock.pipeline.config import SilverConfig
+from penstock.pipeline.bronze import new_records, skip_slices, table_offsets
+from penstock.pipeline.config import MergeConfig, SilverConfig
+from penstock.pipeline.merging import latest_rows, mark_incomplete, merge_rows
 from penstock.pipeline.offsets import Slice, Stream, at_or_after, overlapping
 from penstock.pipeline.progress import StageProgress
 from penstock.pipeline.silver import (
@@ -21,9 +22,9 @@ from penstock.pipeline.silver import (
 )
 from penstock.pipeline.warehouse import Warehouse
 
-__all__ = ["SilverJob"]
+__all__ = ["WATERMARK", "SilverJob"]
 
-_WATERMARK: Final = "watermark"
+WATERMARK: Final = "watermark"
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _FOREVER: Final = dt.datetime(9999, 12, 31, tzinfo=dt.UTC)
 _TRUNCATED: Final = dt.timedelta(milliseconds=1)
@@ -45,7 +46,8 @@ class SilverJob:
         self._spark = spark
         self._rows_max = rows_max
         self._bronze = warehouse.bronze()
-        self._table = warehouse.silver(schema.name)
+        # Merged rows move between days, so such a table has no partitions.
+        self._table = warehouse.silver(schema.name, by_day=schema.merge is None)
         self._dead = warehouse.dead_letters()
         self._schema_evolved = False
 
@@ -69,6 +71,8 @@ class SilverJob:
             self._schema_evolved = True
         watermark = self._watermark()
         checked = mark_late(decoded, self.schema, watermark)
+        if self.schema.merge is not None:
+            checked = mark_incomplete(checked, self.schema.merge)
         # Times ahead of the broker's clock count as its time; rows without one are ignored.
         has_time = f.col(ERROR).isNull() & f.col(self.schema.event_time).isNotNull()
         moment = f.unix_micros(f.least("event_time", "timestamp"))
@@ -76,6 +80,8 @@ class SilverJob:
             f.count_if(f.col(ERROR).isNotNull()).alias("dead"),
             f.max(f.when(has_time, moment)).alias("newest"),
         )
+        if self.schema.merge is not None:
+            return self._merge(checked, self.schema.merge, measures, slices, stage)
         observed = Observation()
         rows = deduplicated(
             valid_rows(checked.observe(observed, *measures)),
@@ -91,13 +97,42 @@ class SilverJob:
         )
         if dead:
             stage.dead_letters += self._write_dead_letters(checked, slices)
-        transactions = {each.stream.name: each.end for each in slices}
-        if self.schema.watermark_seconds and newest is not None:
-            watermark_us = newest - int(self.schema.watermark_seconds * 1_000_000)
-            last_us = self._table.log.transaction_version(_WATERMARK) or watermark_us
-            transactions[_WATERMARK] = max(watermark_us, last_us)
-        self._table.commit(add=files, transactions=transactions)
+        transactions = self._transactions(slices, newest)
+        if files or WATERMARK in transactions:
+            self._table.commit(add=files, transactions=transactions)
+        else:
+            skip_slices(self._table, slices)
         return sum(each.rows for each in files)
+
+    def _transactions(self, slices: list[Slice], newest_us: int | None) -> dict[str, int]:
+        """Return the offsets after the slices, and the watermark if there is one."""
+        transactions = {each.stream.name: each.end for each in slices}
+        if self.schema.watermark_seconds and newest_us is not None:
+            watermark_us = newest_us - int(self.schema.watermark_seconds * 1_000_000)
+            last_us = self._table.log.transaction_version(WATERMARK) or watermark_us
+            transactions[WATERMARK] = max(watermark_us, last_us)
+        return transactions
+
+    def _merge(
+        self,
+        checked: DataFrame,
+        merge: MergeConfig,
+        measures: Sequence[Column],
+        slices: list[Slice],
+        stage: StageProgress,
+    ) -> int:
+        """Merge the newest row of each key into the table; return the number of rows."""
+        dead, newest = checked.agg(*measures).first() or (0, None)
+        if dead:
+            stage.dead_letters += self._write_dead_letters(checked, slices)
+        rows = latest_rows(valid_rows(checked), self.schema, merge).toArrow()
+        if len(rows):
+            merge_rows(self._table, rows, merge, self._transactions(slices, newest))
+        # Without a change there is no commit.
+        log = self._table.log
+        if any(each.end > (log.transaction_version(each.stream.name) or 0) for each in slices):
+            skip_slices(self._table, slices)
+        return len(rows)
 
     def _write_dead_letters(self, checked: DataFrame, slices: list[Slice]) -> int:
         """Add invalid rows to the dead-letter table; return the number of new ones."""
@@ -129,5 +164,5 @@ class SilverJob:
         """Return the time before which rows are late, None without a watermark."""
         if not self.schema.watermark_seconds:
             return None
-        watermark_us = self._table.log.transaction_version(_WATERMARK)
+        watermark_us = self._table.log.transaction_version(WATERMARK)
         return None if watermark_us is None else _EPOCH + dt.timedelta(microseconds=watermark_us)

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -48,7 +49,22 @@ class Table:
     With `by_day` the table is partitioned by its column `day`.
     """
 
-    def __init__(self, folder: Path, *, by_day: bool) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        by_day: bool,
+        read_offsets: dict[str, int] | None = None,
+        rewriting: "threading.Lock | None" = None,
+    ) -> None:
+        self.read_offsets: dict[str, int] = {} if read_offsets is None else read_offsets
+        """Offsets of streams up to which this process read without a row for the table.
+
+        They are newer than those in the table's log, which change only with rows, so that no
+        commit is empty. All objects of a table in a process share them.
+        """
+        self.rewriting = threading.Lock() if rewriting is None else rewriting
+        """Held while existing rows are moved to other files: by a compaction or a merge."""
         self.folder = folder.absolute()
         self.name = folder.name
         self.by_day = by_day

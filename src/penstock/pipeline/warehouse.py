@@ -4,6 +4,7 @@ bronze/             every record
 silver/NAME/        decoded rows of a schema
 dead_letters/       rows that could not be decoded
 gold/NAME/          computed tables
+_rebuild/           a table that is being computed again
 _checkpoints/       checkpoints of Spark's streams
 _lock  _status.json
 """
@@ -12,6 +13,8 @@ import contextlib
 import errno
 import fcntl
 import os
+import shutil
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Self
@@ -22,8 +25,10 @@ from penstock.pipeline.config import WarehouseConfig
 from penstock.pipeline.errors import CannotKeep, WarehouseInUse
 from penstock.pipeline.tables import Table
 
-__all__ = ["Warehouse"]
+__all__ = ["REBUILD", "Warehouse"]
 
+REBUILD: Final = "_rebuild"
+"""The folder in the warehouse for tables that are not complete yet."""
 _STATUS: Final = "_status.json"
 
 
@@ -34,6 +39,8 @@ class Warehouse:
         self.config = config
         self.folder = Path(config.folder).absolute()
         self._lock = -1
+        self._read_offsets: dict[str, dict[str, int]] = {}
+        self._rewriting: dict[str, threading.Lock] = {}
 
     def __enter__(self) -> Self:
         """Lock the folder and recover its tables; raise WarehouseInUse or CannotKeep."""
@@ -60,6 +67,7 @@ class Warehouse:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         for table in self.tables().values():
             table.recover()
+        shutil.rmtree(self.folder / REBUILD, ignore_errors=True)
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
@@ -78,9 +86,9 @@ class Warehouse:
         """Return the table of all records."""
         return self._table("bronze")
 
-    def silver(self, name: str) -> Table:
+    def silver(self, name: str, *, by_day: bool = True) -> Table:
         """Return the silver table of a schema."""
-        return self._table(f"silver/{name}")
+        return self._table(f"silver/{name}", by_day=by_day)
 
     def dead_letters(self) -> Table:
         """Return the table of rows that could not be decoded."""
@@ -89,6 +97,10 @@ class Warehouse:
     def gold(self, name: str, *, by_day: bool = True) -> Table:
         """Return a gold table."""
         return self._table(f"gold/{name}", by_day=by_day)
+
+    def is_gold(self, table: Table) -> bool:
+        """Return whether a table is a gold table."""
+        return table.folder.parent == self.folder / "gold"
 
     def tables(self) -> dict[str, Table]:
         """Return the existing tables by name."""
@@ -106,11 +118,15 @@ class Warehouse:
             path = str(place.relative_to(self.folder))
             table = self._table(path)
             if table.exists():
-                table.by_day = "day" in table.log.schema().names
+                table.by_day = table.log.by_day()
                 yield place, table
 
     def _table(self, path: str, *, by_day: bool = True) -> Table:
-        return Table(self.folder / path, by_day=by_day)
+        read_offsets = self._read_offsets.setdefault(path, {})
+        rewriting = self._rewriting.setdefault(path, threading.Lock())
+        return Table(
+            self.folder / path, by_day=by_day, read_offsets=read_offsets, rewriting=rewriting
+        )
 
     # --- Status
 

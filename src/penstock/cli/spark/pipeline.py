@@ -11,12 +11,20 @@ from penstock.cli.lazy_command import examples
 from penstock.pipeline.config_loading import load
 
 __all__ = [
+    "CHECK_EXAMPLES",
+    "COMPACT_EXAMPLES",
+    "REBUILD_EXAMPLES",
     "REPLAY_DEAD_LETTERS_EXAMPLES",
     "RUN_EXAMPLES",
     "STATUS_EXAMPLES",
+    "VACUUM_EXAMPLES",
+    "check",
+    "compact",
+    "rebuild",
     "replay_dead_letters",
     "run",
     "status",
+    "vacuum",
 ]
 
 Config = Annotated[Path, typer.Option("--config", metavar="FILE", help="A pipeline.toml.")]
@@ -31,6 +39,20 @@ STATUS_EXAMPLES: Final = examples(
 REPLAY_DEAD_LETTERS_EXAMPLES: Final = examples(
     "penstock pipeline replay-dead-letters --schema temps"
 )
+
+COMPACT_EXAMPLES: Final = examples(
+    "penstock pipeline compact", "penstock pipeline compact bronze temps"
+)
+REBUILD_EXAMPLES: Final = examples("penstock pipeline rebuild temps")
+VACUUM_EXAMPLES: Final = examples("penstock pipeline vacuum")
+CHECK_EXAMPLES: Final = examples(
+    "penstock pipeline check", "penstock pipeline check temps --config plant.toml"
+)
+
+Tables = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[TABLE]...", help="Only these tables.", show_default=False),
+]
 
 
 def run(
@@ -75,3 +97,42 @@ def replay_dead_letters(
     from penstock.cli.spark.pipeline_runner import replay_tables  # noqa: PLC0415  (pyspark)
 
     replay_tables(settings, chosen)
+
+
+def compact(tables: Tables = None, *, config: Config = CONFIG_DEFAULT) -> None:
+    """Merge the small files of each table. The pipeline must not run; it compacts by itself."""
+    settings = load(config, environment=os.environ)
+    from penstock.cli.spark.pipeline_maintenance import compact_tables  # noqa: PLC0415  (pyarrow)
+
+    compact_tables(settings, tables or ())
+
+
+def vacuum(tables: Tables = None, *, config: Config = CONFIG_DEFAULT) -> None:
+    """Delete files and commits that no reader needs. The pipeline must not run."""
+    settings = load(config, environment=os.environ)
+    from penstock.cli.spark.pipeline_maintenance import vacuum_tables  # noqa: PLC0415  (pyarrow)
+
+    vacuum_tables(settings, tables or ())
+
+
+def check(tables: Tables = None, *, config: Config = CONFIG_DEFAULT) -> None:
+    """Read all files of each table and compare them with its log; exit with 1 after a problem."""
+    settings = load(config, environment=os.environ)
+    from penstock.cli.spark.pipeline_maintenance import check_tables  # noqa: PLC0415  (pyarrow)
+
+    check_tables(settings, tables or ())
+
+
+def rebuild(
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="A silver or gold table.")],
+    *,
+    config: Config = CONFIG_DEFAULT,
+) -> None:
+    """Compute a table from bronze again, with the current settings. The pipeline must not run.
+
+    The old table stays until the new one is complete.
+    """
+    settings = load(config, environment=os.environ)
+    from penstock.cli.spark.pipeline_runner import rebuild_table  # noqa: PLC0415  (pyspark)
+
+    rebuild_table(settings, table)

@@ -13,17 +13,18 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table as Grid
 
+from penstock.cli.common.columns import plural
 from penstock.cli.spark.errors import spark_errors, starting_spark
 from penstock.cli.spark.pipeline_status import stage_line
 from penstock.pipeline.config import PipelineConfig, SilverConfig
 from penstock.pipeline.dead_letters import replay
-from penstock.pipeline.pipeline import Pipeline
+from penstock.pipeline.pipeline import Pipeline, rebuild
 from penstock.pipeline.progress import Progress
 from penstock.pipeline.tables import prepare
 from penstock.pipeline.warehouse import Warehouse
 from penstock.spark.session import session
 
-__all__ = ["replay_tables", "run_pipeline"]
+__all__ = ["rebuild_table", "replay_tables", "run_pipeline"]
 
 
 def run_pipeline(settings: PipelineConfig, *, once: bool) -> None:
@@ -52,6 +53,16 @@ def replay_tables(settings: PipelineConfig, tables: Iterable[SilverConfig]) -> N
         for each in tables:
             done = replay(spark, warehouse, each)
             typer.echo(f"{done.schema}: {done.replayed} replayed, {done.left} left")
+
+
+def rebuild_table(settings: PipelineConfig, name: str) -> None:
+    """Compute a table from bronze again and print its number of rows."""
+    with spark_errors(), Warehouse(settings.warehouse) as warehouse:
+        done = rebuild(_session(settings), warehouse, settings, name)
+        text = f"{name}: {plural(done.rows, 'row')}"
+        if done.dead_letters:
+            text += f", {plural(done.dead_letters, 'dead letter')}"
+        typer.echo(text)
 
 
 def _session(settings: PipelineConfig) -> SparkSession:
