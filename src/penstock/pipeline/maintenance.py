@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -26,7 +27,7 @@ class Maintenance:
     def __init__(self, warehouse: Warehouse) -> None:
         self._warehouse = warehouse
         self._config: WarehouseConfig = warehouse.config
-        self._next_commit: dict[str, int] = {}
+        self._next_commit: dict[Path, int] = {}
         """The version of the first commit whose removed files may still exist, by table."""
 
     def compact(self, table: Table, *, files_min: int | None = None) -> int:
@@ -50,8 +51,8 @@ class Maintenance:
         """
         now = time.time() if now is None else now
         seconds = self._config.history_seconds
-        deleted, self._next_commit[table.name] = table.log.delete_replaced(
-            before=now - seconds, since=self._next_commit.get(table.name, 0)
+        deleted, self._next_commit[table.folder] = table.log.delete_replaced(
+            before=now - seconds, since=self._next_commit.get(table.folder, 0)
         )
         table.log.delete_commits(before=now - PIPELINE_COMMITS_FACTOR * seconds)
         return deleted

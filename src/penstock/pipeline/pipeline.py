@@ -62,7 +62,7 @@ class Pipeline:
         self._maintenance = Maintenance(warehouse)
         self._stop = threading.Event()
         self._new_rows = {name: threading.Event() for name in ("silver", "gold")}
-        """Set by a commit of bronze, for the thread of each name."""
+        """Set by a commit of bronze, and of silver for gold, for the thread of each name."""
         self._steps: dict[str, float] = {}
         """The time at which each running step began, by the name of its stage."""
         self._bronze = BronzeWriter(warehouse.bronze())
@@ -204,6 +204,8 @@ class Pipeline:
                 _log.error("step failed", table=job.name, error=stage.error, exc_info=trace)
                 return False
             stage.error = ""
+            if stage.batch_rows and job in self._silver:
+                self._new_rows["gold"].set()  # for queries of silver tables
             return more
 
     @contextmanager
@@ -223,7 +225,7 @@ class Pipeline:
         """Let the jobs take turns, one step each; every job has a turn once in `seconds`.
 
         In between, jobs that have more to do take further turns. A job that failed waits. After
-        `seconds` the jobs wait for new rows in bronze, at most as long again.
+        `seconds` the jobs wait for new rows in the tables that they read, at most as long again.
         """
         new_rows = self._new_rows[name]
         while not self._stop.is_set():
