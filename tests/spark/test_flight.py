@@ -247,6 +247,19 @@ def test_a_stream_of_a_quiet_topic_costs_its_own_rows(endpoint: str) -> None:
         put("busy")
         assert stream.latestOffset(start, ReadAllAvailable()) == start
         assert stream.reportLatestOffset() == start
+        options = {"endpoint": endpoint, "subscribe": "busy, quiet", "newTopics": "earliest"}
+        both = StreamReader(read_options(options, streaming=True), RECORD)
+        joined = []
+        while (end := both.latestOffset(start, ReadMaxRows(4))) != start:
+            tasks = both.partitions(start, end)
+            joined += [
+                topic
+                for task in tasks
+                for batch in both.read(task)
+                for topic in batch.column("topic").to_pylist()
+            ]
+            start = end
+        assert joined == ["busy"] * 7
 
 
 def test_a_wrong_address_is_told_before_rows_are_computed(spark: SparkSession) -> None:

@@ -1,6 +1,7 @@
 """A stream has each row once: while the log grows, through restarts, in batches of any size."""
 
 import json
+import pickle
 import shutil
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from penstock.spark.errors import LogWentBack, OtherLog, RangeLost
 from penstock.spark.options import read_options
 from penstock.spark.schema import RECORD
 from penstock.spark.stream import StreamReader
-from penstock.spark.stream_offsets import JsonOffsets, lag_between
+from penstock.spark.stream_offsets import JsonOffsets, lag_between, parse_stream_offsets
 from penstock.storage.group_offsets import GroupOffsets
 from tests.spark.test_batch import let_go
 from tests.support.written_log import WrittenLog, flip
@@ -33,6 +34,10 @@ def reader(log: WrittenLog, **options: str) -> StreamReader:
 def at(log: WrittenLog, offset: int) -> JsonOffsets:
     """An offset of the log as a checkpoint has it."""
     return {f"{log.log.log_id:012x}": {"0": offset}}
+
+
+def offset_of(offsets: JsonOffsets) -> int:
+    return parse_stream_offsets(offsets)[0].offset
 
 
 def replace(log: WrittenLog) -> WrittenLog:
@@ -247,13 +252,15 @@ def test_a_stream_of_a_quiet_topic_stays_while_others_get_messages(log: WrittenL
     log.put_many(5)
     stream = reader(log, subscribe="quiet")
     end = stream.latestOffset(at(log, 0), ReadAllAvailable())
-    assert end == stream.reportLatestOffset() == at(log, 3)
+    assert end == stream.reportLatestOffset()
+    assert offset_of(end) == 3
     for _ in range(3):
         log.put_many(3)
         for each in (stream, reader(log, subscribe="quiet"), reader(log, subscribePattern="q.*")):
-            assert each.latestOffset(end, ReadAllAvailable()) == end
-            assert each.latestOffset(end, ReadMaxRows(10)) == end
+            assert offset_of(each.latestOffset(end, ReadAllAvailable())) == 3
+            assert offset_of(each.latestOffset(end, ReadMaxRows(10))) == 3
             assert each.count_after(end) == 0
+        assert stream.latestOffset(end, ReadAllAvailable()) == end
     assert stream.partitions(end, end) == []
     log.put_many(1, rows=4, topics=("b", "quiet"))
     more = stream.latestOffset(end, ReadAllAvailable())
@@ -267,26 +274,27 @@ def test_a_stream_of_a_quiet_topic_stays_while_others_get_messages(log: WrittenL
 def test_a_limit_counts_the_rows_of_the_stream(log: WrittenLog) -> None:
     """Once broken: `maxOffsetsPerTrigger` counted messages of all topics."""
     log.put_many(10, rows=9, topics=("a", "b", "b", "b"))  # offsets 0, 4, 8 … are of a
-    stream = reader(log, subscribe="a")
-    position, counts = at(log, 0), []
+    stream = reader(log, subscribe="a", startingOffsets="earliest")
+    position, counts = stream.initialOffset(), []
     while (end := stream.latestOffset(position, ReadMaxRows(10))) != position:
         tasks = stream.partitions(position, end)
         counts.append(sum(len(batch) for task in tasks for batch in stream.read(task)))
         position = end
     assert counts == [10, 10, 3]
-    assert reader(log, subscribe="none").latestOffset(at(log, 0), ReadMaxRows(5)) == at(log, 0)
+    other = reader(log, subscribe="none")
+    assert offset_of(other.latestOffset(at(log, 0), ReadMaxRows(5))) == 0
 
 
 def test_a_quiet_topic_outlives_retention_of_others(log: WrittenLog) -> None:
     log.put_many(1, topics=("quiet",))
     stream = reader(log, subscribe="quiet")
     position = stream.latestOffset(at(log, 0), ReadAllAvailable())
-    assert position == at(log, 3)
+    assert offset_of(position) == 3
     log.put_many(60)
     assert stream.latestOffset(position, ReadAllAvailable()) == position
     let_go(log, 2)
     moved = stream.latestOffset(position, ReadAllAvailable())
-    assert moved == at(log, log.log.end), "a restart would take the position for lost"
+    assert offset_of(moved) == log.log.end, "a restart would take the position for lost"
     assert stream.partitions(position, moved) == []
     assert stream.latestOffset(moved, ReadAllAvailable()) == moved
     with pytest.raises(RangeLost):  # it cannot know what was there
@@ -299,10 +307,10 @@ def test_a_checkpoint_does_not_fall_far_behind(
     monkeypatch.setattr("penstock.spark.batch_ends.SPARK_EMPTY_OFFSETS_MAX", 50)
     log.put_many(3, rows=16)
     stream = reader(log, subscribe="quiet")
-    assert stream.latestOffset(at(log, 0), ReadAllAvailable()) == at(log, 0)
+    assert offset_of(stream.latestOffset(at(log, 0), ReadAllAvailable())) == 0
     log.put_many(1, rows=6)
-    assert stream.latestOffset(at(log, 0), ReadAllAvailable()) == at(log, 54)
-    assert stream.latestOffset(at(log, 54), ReadAllAvailable()) == at(log, 54)
+    assert offset_of(stream.latestOffset(at(log, 0), ReadAllAvailable())) == 54
+    assert offset_of(stream.latestOffset(at(log, 54), ReadAllAvailable())) == 54
 
 
 def test_damaged_messages_are_not_skipped_by_a_quiet_stream(log: WrittenLog) -> None:
@@ -387,6 +395,60 @@ def test_a_group_reports_the_topics_that_it_reads(log: WrittenLog) -> None:
         state = groups.load("g")
         assert state is not None
         assert state.subscription == expected
+
+
+def read_all(
+    stream: StreamReader, start: JsonOffsets, rows_max: int
+) -> tuple[list[list[int]], JsonOffsets]:
+    """Read a stream in batches as Spark does; return the offsets of each, and where it ends."""
+    batches = []
+    while (end := stream.latestOffset(start, ReadMaxRows(rows_max))) != start:
+        tasks = pickle.loads(pickle.dumps(stream.partitions(start, end)))  # noqa: S301
+        found = [
+            n for task in tasks for each in stream.read(task) for n in each["offset"].to_pylist()
+        ]
+        batches.append(sorted(found))
+        start = json.loads(json.dumps(end))
+    return batches, start
+
+
+def test_a_topic_that_joins_brings_its_history_if_asked(log: WrittenLog) -> None:
+    """Once broken: a topic added to `subscribe` began at the offset of the query."""
+    log.put_many(3, rows=4, topics=("a", "b", "c", "d/e"))
+    first = reader(log, subscribe="a", startingOffsets="earliest")
+    batches, done = read_all(first, first.initialOffset(), 100)
+    assert batches == [[0, 4, 8]]
+    log.put_many(1, rows=4, topics=("a", "b", "c", "d/e"))
+    plain, _ = read_all(reader(log, subscribe="a, b"), done, 100)
+    assert plain == [[12, 13]]
+    joining = reader(log, subscribe="a, b, d/+", newTopics="earliest")
+    batches, end = read_all(joining, done, 4)
+    assert [each for each in batches if each] == [[1, 3, 5, 7], [9, 11], [12, 13, 15]]
+    assert read_all(joining, end, 4) == ([], end)
+    again, end = read_all(reader(log, subscribe="#", newTopics="earliest"), end, 100)
+    assert [each for each in again if each] == [[2, 6, 10, 14]]
+    fewer, _ = read_all(reader(log, subscribe="b", newTopics="earliest"), end, 100)
+    assert [each for each in fewer if each] == []
+
+
+def test_a_restart_amid_the_history_of_a_topic_goes_on_with_it(log: WrittenLog) -> None:
+    log.put_many(2, rows=4, topics=("a", "b"))
+    first = reader(log, subscribe="a", startingOffsets="earliest")
+    _, done = read_all(first, first.initialOffset(), 100)
+    options = {"subscribe": "a, b", "newTopics": "earliest"}
+    middle = reader(log, **options).latestOffset(done, ReadMaxRows(1))
+    rows = [
+        [
+            n
+            for task in each.partitions(done, middle)
+            for b in each.read(task)
+            for n in b["offset"].to_pylist()
+        ]
+        for each in (reader(log, **options), reader(log, subscribe="a, b"))
+    ]
+    assert rows == [[1], [1]], "the same range has the same rows"
+    rest, _ = read_all(reader(log, subscribe="a, b"), middle, 100)
+    assert [each for each in rest if each] == [[3, 5, 7]]
 
 
 def test_a_loss_is_reported_once(log: WrittenLog) -> None:

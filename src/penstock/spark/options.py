@@ -29,7 +29,7 @@ _READ: Final = (
     "minPartitions", "failOnDataLoss", "includeHeaders",
 )  # fmt: skip
 _BATCH: Final = (*_READ, "endingOffsets", "endingTimestamp")
-_STREAM: Final = (*_READ, "maxOffsetsPerTrigger", "group")
+_STREAM: Final = (*_READ, "maxOffsetsPerTrigger", "group", "newTopics")
 _WRITE: Final = (*_BROKER, "topic", "writer", "epoch")
 _STREAM_WRITE: Final = (*_BROKER, "topic", "writer")
 _OF_SPARK: Final = frozenset({"checkpointlocation", "queryname", "outputmode"})
@@ -71,6 +71,7 @@ class ReadOptions:
     fail_on_data_loss: bool
     include_headers: bool
     group: str | None
+    new_topics: NamedOffset
 
     @property
     def task_limit(self) -> TaskLimit:
@@ -158,6 +159,7 @@ def read_options(
         fail_on_data_loss=given.flag("failOnDataLoss", default=True),
         include_headers=given.flag("includeHeaders", default=True),
         group=group,
+        new_topics=_new_topics(given),
     )
 
 
@@ -267,6 +269,16 @@ def _starting(given: _OptionValues, *, streaming: bool) -> OffsetSpec:
         allowed = 'for a batch: "earliest", or JSON without -1'
         raise InvalidOption("startingOffsets", "a batch cannot begin at the end", allowed)
     return spec
+
+
+def _new_topics(given: _OptionValues) -> NamedOffset:
+    text = given.text("newTopics")
+    if text is None:
+        return NamedOffset.LATEST
+    try:
+        return NamedOffset(text.strip().lower())
+    except ValueError:
+        raise InvalidOption("newTopics", f"{text!r} is neither", "earliest, latest") from None
 
 
 def _ending(given: _OptionValues) -> OffsetSpec:

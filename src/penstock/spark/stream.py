@@ -5,6 +5,7 @@ stream_offsets. `latestOffset` does not advance the stream, and a range has the 
 it is read. A stream of some topics does not move while only others get messages; see batch_ends.
 """
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -20,17 +21,25 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from penstock.errors import PenstockError
-from penstock.ports import Subscription
 from penstock.spark.batch_ends import BatchEnds
 from penstock.spark.errors import LogWentBack, OtherLog
-from penstock.spark.log_source import LogBounds, LogSource, Losses, Range, ReadRequest
+from penstock.spark.joining import (
+    JoiningTask,
+    joining_selection,
+    subscription_of,
+    subscription_text,
+)
+from penstock.spark.log_source import LogBounds, LogSource, Losses, Range, ReadRequest, Task
+from penstock.spark.offset_spec import NamedOffset
 from penstock.spark.options import ReadOptions
 from penstock.spark.reader import open_source, read_task, resolve_offsets
 from penstock.spark.schema import arrow_schema, check_columns
 from penstock.spark.stream_offsets import (
     JsonOffsets,
     LogOffset,
+    Subscribed,
     parse_stream_offsets,
+    parse_subscribed,
     to_json_offsets,
 )
 
@@ -83,7 +92,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> JsonOffsets:  # noqa: N802
         """Return the start of a query without a checkpoint."""
         bounds = self._bounds()
-        return _of_logs(resolve_offsets(self._source, self._options.starting, bounds), bounds)
+        return self._offsets(resolve_offsets(self._source, self._options.starting, bounds), bounds)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Return the limit of one batch: `maxOffsetsPerTrigger`."""
@@ -103,6 +112,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         bounds = self._bounds()
         begun = self._resume(start, bounds)
         self._report(begun)  # Spark calls this after it has processed all messages before `start`
+        rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        joining = self._joining(start)
+        if joining is not None:
+            return self._history_end(joining, begun, bounds, rows_max)
         ends: dict[int, int] = {}
         for partition, bound in bounds.items():
             first = begun.get(partition, bound.horizon)
@@ -114,7 +127,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ends[partition] = max(first, end)
         for partition, offset in begun.items():
             ends.setdefault(partition, offset)
-        rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         if self._options.selection.columns:
             starts = {
                 number: begun.get(number, bounds[number].horizon if number in bounds else end)
@@ -125,7 +137,52 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ends = found
         elif rows_max is not None:
             ends = _limited(begun, ends, bounds, rows_max)
-        return _of_logs(ends, bounds)
+        return self._offsets(ends, bounds)
+
+    def _joining(self, start: JsonOffsets) -> Subscribed | None:
+        """Return the state of topics that join the stream at `start`, None if none do."""
+        subscribed = parse_subscribed(start)
+        if subscribed.history is not None:
+            return subscribed
+        current = subscription_text(self._options.selection)
+        # Without a subscription, all topics were read, or which is not known.
+        if not subscribed.subscription or subscribed.subscription == current:
+            return None
+        if self._options.new_topics is NamedOffset.LATEST:
+            return None
+        return Subscribed(subscribed.subscription, current, {})
+
+    def _history_end(
+        self,
+        joining: Subscribed,
+        begun: Mapping[int, int],
+        bounds: Mapping[int, LogBounds],
+        rows_max: int | None,
+    ) -> JsonOffsets:
+        """Return the end of the next batch of the history of topics that join."""
+        selection = joining_selection(joining.subscription, joining.joining)
+        history = dict(joining.history or {})
+        rows = 0
+        for partition, end in begun.items():
+            bound = bounds.get(partition)
+            if bound is None:
+                continue
+            start = history.setdefault(partition, bound.horizon)
+            left = None if rows_max is None else rows_max - rows
+            if start < end and left != 0:
+                span = Range(partition, start, end, bound.log)
+                found = self._source.match(span, selection, rows_max=left)
+                history[partition] = found.end
+                rows += found.rows
+        state = Subscribed(joining.subscription, joining.joining, history)
+        if not rows:
+            state = Subscribed(joining.joining)
+        return {**_of_logs(begun, bounds), **state.to_json()}
+
+    def _offsets(self, offsets: Mapping[int, int], bounds: Mapping[int, LogBounds]) -> JsonOffsets:
+        """Return offsets with their logs and the subscription."""
+        subscribed = Subscribed(subscription_text(self._options.selection))
+        return {**_of_logs(offsets, bounds), **subscribed.to_json()}
 
     def reportLatestOffset(self) -> JsonOffsets:  # noqa: N802
         """Return the end of the subscribed topics, for Spark's progress report.
@@ -134,7 +191,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         bounds = self._bounds()
         ends = {number: self._latest.get(number, each.end) for number, each in bounds.items()}
-        return _of_logs(ends, bounds)
+        return self._offsets(ends, bounds)
 
     def count_after(self, start: JsonOffsets) -> int:
         """Return the number of rows of the stream after an offset; raise OtherLog."""
@@ -158,7 +215,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         If another log has replaced the one of the range, the messages of the range are lost.
         """
         bounds = self._bounds()
+        joining = parse_subscribed(end)
         ends = self._in_current_log(end, bounds)
+        if joining.history is not None:
+            history = {each: joining.history[each] for each in joining.history if each in ends}
+            return self._history_tasks(
+                joining._replace(history=history), parse_subscribed(start), bounds
+            )
         begun = self._resume(start, bounds) if ends else {}
         ranges = []
         for partition, last in ends.items():
@@ -169,16 +232,27 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             span = self._batch_ends.skip_empty(Range(partition, first, last, known.log))
             if span.start < span.end:
                 ranges.append(span)
+        return list(self._tasks(ranges, self._request))
+
+    def _tasks(self, ranges: list[Range], request: ReadRequest) -> list[Task]:
         if self._losses is None:
             self._losses = Losses(self._options, self._source.name)
-        return list(
-            self._source.tasks(
-                ranges,
-                self._request,
-                limit=self._options.task_limit,
-                losses=self._losses,
-            )
-        )
+        limit = self._options.task_limit
+        return self._source.tasks(ranges, request, limit=limit, losses=self._losses)
+
+    def _history_tasks(
+        self, end: Subscribed, start: Subscribed, bounds: Mapping[int, LogBounds]
+    ) -> list[InputPartition]:
+        """Split a range of the history of topics that join into tasks."""
+        selection = joining_selection(end.subscription, end.joining)
+        ranges = []
+        for partition, last in (end.history or {}).items():
+            bound = bounds.get(partition, LogBounds(0, 0))
+            first = (start.history or {}).get(partition, bound.horizon)
+            if first < last:
+                ranges.append(Range(partition, first, last, bound.log))
+        request = dataclasses.replace(self._request, selection=selection)
+        return [JoiningTask(task, selection) for task in self._tasks(ranges, request)]
 
     def commit(self, end: JsonOffsets) -> None:
         """Report the group's offset: Spark has processed all messages before `end`."""
@@ -229,17 +303,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )
         return found
 
-    @property
-    def _subscription(self) -> Subscription | None:
-        selection = self._options.selection
-        if not selection.by_topic:
-            return None
-        return Subscription(
-            topics=None if selection.topics is None else tuple(sorted(selection.topics)),
-            patterns=selection.patterns,
-            expression=selection.expression,
-        )
-
     def _report(self, offsets: dict[int, int]) -> None:
         """Store the group's offsets at the broker; log a failure, do not raise it."""
         group = self._options.group
@@ -247,7 +310,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return
         lost = self._losses.offsets if self._losses is not None else 0
         try:
-            self._source.commit(group, offsets, lost=lost, subscription=self._subscription)
+            subscription = subscription_of(self._options.selection)
+            self._source.commit(group, offsets, lost=lost, subscription=subscription)
         except (OSError, PenstockError) as error:
             log.warning("group offset not reported", group=group, error=str(error))
             return

@@ -5,14 +5,30 @@
 
 An offset means nothing in another log, so a stream compares the ids before it continues. An offset
 without an id is taken as one of the current log.
+
+Beside the logs there may be `"subscription"`, the topics of the stream (see joining). While it
+reads the history of topics that join, there are `"joining"`, its subscription with these, and
+`"history"`, the next offset of each partition in their history.
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-__all__ = ["JsonOffsets", "LogOffset", "lag_between", "parse_stream_offsets", "to_json_offsets"]
+__all__ = [
+    "JsonOffsets",
+    "LogOffset",
+    "Subscribed",
+    "lag_between",
+    "parse_stream_offsets",
+    "parse_subscribed",
+    "to_json_offsets",
+]
 
-JsonOffsets = dict[str, int | dict[str, int]]
+JsonOffsets = dict[str, int | str | dict[str, int]]
+_SUBSCRIPTION: Final = "subscription"
+_JOINING: Final = "joining"
+_HISTORY: Final = "history"
+_NO_LOGS: Final = frozenset({_SUBSCRIPTION, _JOINING, _HISTORY})
 
 
 class LogOffset(NamedTuple):
@@ -26,13 +42,50 @@ class LogOffset(NamedTuple):
         return not self.log or not log or self.log == log
 
 
+class Subscribed(NamedTuple):
+    """The subscription of a stream, as text; empty for all topics, or if it is unknown.
+
+    `history` has the next offsets in the history of topics that join by the subscription
+    `joining`; it is None if none do.
+    """
+
+    subscription: str
+    joining: str = ""
+    history: Mapping[int, int] | None = None
+
+    def to_json(self) -> JsonOffsets:
+        """Return the entries beside those of logs."""
+        found: JsonOffsets = {}
+        if self.subscription:
+            found[_SUBSCRIPTION] = self.subscription
+        if self.history is not None:
+            found[_JOINING] = self.joining
+            found[_HISTORY] = {str(each): self.history[each] for each in sorted(self.history)}
+        return found
+
+
+def parse_subscribed(offsets: JsonOffsets | None) -> Subscribed:
+    """Return the subscription of a stream."""
+    given = offsets or {}
+    history = given.get(_HISTORY)
+    return Subscribed(
+        str(given.get(_SUBSCRIPTION, "")),
+        str(given.get(_JOINING, "")),
+        {int(number): offset for number, offset in history.items()}
+        if isinstance(history, dict)
+        else None,
+    )
+
+
 def parse_stream_offsets(offsets: JsonOffsets | None) -> dict[int, LogOffset]:
     """Return the offset of each partition."""
     found: dict[int, LogOffset] = {}
     for name, value in (offsets or {}).items():
+        if name in _NO_LOGS:
+            continue
         if isinstance(value, int):
             found[int(name)] = LogOffset("", value)
-        else:
+        elif isinstance(value, dict):
             found.update({int(each): LogOffset(name, offset) for each, offset in value.items()})
     return found
 
@@ -45,7 +98,7 @@ def to_json_offsets(offsets: Mapping[int, LogOffset]) -> JsonOffsets:
             found[str(partition)] = each.offset
             continue
         below = found.setdefault(each.log, {})
-        if not isinstance(below, int):
+        if isinstance(below, dict):
             below[str(partition)] = each.offset
     return found
 
