@@ -649,8 +649,8 @@ PIPELINE_COMPACT_STEPS: Final = 3
 """Number of these sizes. So a row is rewritten a few times, not at every compaction of its day."""
 PIPELINE_MAINTAIN_SECONDS: Final = 15.0
 """Interval of the search for files to compact and to delete."""
-PIPELINE_HISTORY_SECONDS: Final = 60.0
-"""Time that replaced files are kept for readers of an earlier version."""
+PIPELINE_HISTORY_SECONDS: Final = 3600.0
+"""Time that replaced files are kept for readers of an earlier version: longer than most queries."""
 PIPELINE_COMMITS_FACTOR: Final = 10
 """How much longer commits are kept: a writer needs all commits after its snapshot."""
 PIPELINE_CHECKPOINT_COMMITS: Final = 20

@@ -94,8 +94,16 @@ def data_files(warehouse: Warehouse) -> list[Path]:
     return [path for path in warehouse.folder.rglob("*.parquet") if "_delta_log" not in str(path)]
 
 
-def test_an_hour_of_few_messages_leaves_few_files_and_commits(warehouse: Warehouse) -> None:
-    config = PipelineConfig(silver=(SCHEMA,))
+@pytest.fixture
+def short_history(tmp_path: Path) -> Iterator[Warehouse]:
+    config = WarehouseConfig(folder=str(tmp_path / "warehouse"), history_seconds=60)
+    with Warehouse(config) as found:
+        yield found
+
+
+def test_an_hour_of_few_messages_leaves_few_files_and_commits(short_history: Warehouse) -> None:
+    warehouse = short_history
+    config = PipelineConfig(silver=(SCHEMA,), warehouse=warehouse.config)
     traffic = Traffic(warehouse, config)
     maintenance = Maintenance(warehouse)
     begun = time.time() - SECONDS
