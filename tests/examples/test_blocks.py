@@ -52,7 +52,7 @@ CLAIMS: dict[str, Claims] = {
         "": [(1, f"{EXAMPLES}test_operating.py")],
     },
     "docs/pipeline.md": {
-        "toml": [(1, f"{EXAMPLES}test_pipeline_page.py")],
+        "toml": [(2, f"{EXAMPLES}test_pipeline_page.py")],
         "python": [(2, f"{EXAMPLES}test_pipeline_page.py")],
         "": [(1, f"{EXAMPLES}test_pipeline_page.py"), (1, DRAWING)],
     },

@@ -27,7 +27,7 @@ from tests.support.served import until
 
 PAGE = (Path(__file__).parents[2] / "docs" / "pipeline.md").read_text()
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-(FILE,) = (text for language, text in BLOCKS if language == "toml")
+FILE, MERGED = (text for language, text in BLOCKS if language == "toml")
 READERS, STAGES = (text for language, text in BLOCKS if language == "python")
 COMMANDS = next(text for _, text in BLOCKS if text.startswith("penstock ")).splitlines()
 SECONDS_MAX = 120.0
@@ -110,7 +110,7 @@ def test_the_commands_and_programs_do_what_the_page_says(
         assert done.code == 0, (line, done.err)
         return done.out
 
-    forever, once, status, replay, query = COMMANDS
+    forever, once, status, rebuild, check, upkeep, replay, query = COMMANDS
     with interrupted_when_done(place.folder / "warehouse"):
         run(forever)
     run(once)
@@ -118,6 +118,11 @@ def test_the_commands_and_programs_do_what_the_page_says(
     assert re.search(rf"^temps\s+{READINGS}\s", said, re.MULTILINE), said
     assert re.search(r"^dead_letters\s+1\s", said, re.MULTILINE), said
     assert re.search(r"^busiest\s+1\s", said, re.MULTILINE), said
+    run(rebuild)
+    for line in upkeep.partition("#")[0].split(";"):
+        run(line)
+    run(check)
+    assert re.search(rf"^temps\s+{READINGS}\s", run(status), re.MULTILINE)
     assert run(replay) == "temps: 0 replayed, 1 left\n"
     assert re.search(rf"^sensors/17/temp\s+{READINGS + 1}$", run(query), re.MULTILINE)
 
@@ -143,3 +148,11 @@ def test_the_other_source_of_the_file_is_for_those_who_publish_nothing(tmp_path:
         load(file)
     file.write_text(by_path.partition("[[publish]]")[0])
     assert load(file).source.path == str(tmp_path / "penstock-data")
+
+
+def test_the_merged_table_of_the_page_is_valid(tmp_path: Path) -> None:
+    file = tmp_path / "pipeline.toml"
+    file.write_text('[source]\npath = "penstock-data"\n\n' + MERGED)
+    (table,) = load(file).silver
+    assert table.merge is not None
+    assert list(table.merge.key) == ["id"]

@@ -11,6 +11,7 @@ from penstock.ports.selection import Selection
 from penstock.spark.folder_source import FileTask, FolderSource
 from penstock.spark.log_source import Losses, Range, ReadRequest
 from penstock.spark.options import read_options
+from penstock.spark.parallelism import TaskLimit
 from tests.support.written_log import WrittenLog
 
 REQUEST = ReadRequest(Selection(), pa.schema([("offset", pa.int64())]), fail_on_data_loss=True)
@@ -18,7 +19,8 @@ REQUEST = ReadRequest(Selection(), pa.schema([("offset", pa.int64())]), fail_on_
 
 def tasks(data: Path, *ranges: Range, count: int | None) -> list[Any]:
     losses = Losses(read_options({"path": str(data)}, streaming=False), "test")
-    return FolderSource(data).tasks(ranges, REQUEST, count=count, losses=losses)
+    limit = TaskLimit(count, None)
+    return list(FolderSource(data).tasks(ranges, REQUEST, limit=limit, losses=losses))
 
 
 def test_tasks_are_shared_by_the_bytes_of_their_ranges(tmp_path: Path) -> None:
