@@ -624,10 +624,10 @@ def main() -> None:
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     report = Report()
     end = time.monotonic() + seconds
-    all_of_them = [
+    attackers = [
         Attacker(number, target, report, random.Random(seed + number)) for number in range(count)
     ]
-    threads = [threading.Thread(target=each.run, args=(list(attacks), end)) for each in all_of_them]
+    threads = [threading.Thread(target=each.run, args=(list(attacks), end)) for each in attackers]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -77,7 +77,7 @@ def new_application(context: HttpContext, address: Address, options: GatewayOpti
         exception_handlers={HTTPException: _not_there},
     )
     starlette.router.redirect_slashes = False
-    return _Counting(starlette, context)
+    return _RequestGate(starlette, context)
 
 
 class _Application:
@@ -308,7 +308,7 @@ def _peer(request: Request) -> dict[str, Any]:
     }
 
 
-class _Counting:
+class _RequestGate:
     """Lets requests begin in turn, and counts them by the first digit of their status."""
 
     def __init__(self, inside: ASGIApp, context: HttpContext) -> None:
