@@ -364,8 +364,12 @@ MEMORY_UNFAIR_SECONDS_MAX: Final = 2.0
 """The same, if its address or principal holds twice as much as that of a client that waits."""
 MEMORY_WAIT_SECONDS_MAX: Final = 30.0
 """Time that a connection with an unfinished frame waits for memory; then it is refused."""
-MEMORY_SWEEP_SECONDS: Final = 1.0
+MEMORY_SWEEP_SECONDS: Final = 0.25
 """Interval of the search for connections without progress."""
+MEMORY_EVICTIONS_PER_SWEEP: Final = 20
+"""Connections that a search ends: each takes some of the event loop's time."""
+MEMORY_SERVED_PER_TURN: Final = 50
+"""Connections that get the memory they wait for in one turn of the event loop."""
 MEMORY_ACCOUNTS_PER_TICK: Final = 200
 """Connections that are measured at a time, 20 times a second: less than a millisecond."""
 MEMORY_SHORT_READ_BYTES: Final = 16 * KIB

@@ -2,6 +2,7 @@
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -180,6 +181,27 @@ def test_where_many_hold_much_a_client_of_a_small_share_waits_shortly() -> None:
     assert served == ["honest"]
     assert sum(each.evicted for each in attackers) == 1
     assert attackers[0].evicted
+
+
+def test_a_sweep_with_thousands_that_wait_and_thousands_that_idle_is_short() -> None:
+    budget = new_budget(512 * MIB)
+    idle = [Connection(budget.open("attacker")) for _ in range(2000)]
+    waiting = [Connection(budget.open("attacker")) for _ in range(2000)]
+    for each in idle:
+        each.account.force(Purpose.INPUT, 2 * MEMORY_BLOCK_BYTES)
+    for each in waiting:
+        each.account.wait(Purpose.INPUT, 8 * MIB, lambda: None)
+    longest = 0.0
+    for step in range(1, 40):
+        began = time.thread_time()
+        budget.tick(100 + MEMORY_STALL_SECONDS_MAX / 20 * step)
+        longest = max(longest, time.thread_time() - began)
+    assert budget.evictions
+    assert longest < 0.1
+    for each in (*idle, *waiting):
+        each.account.close()
+    assert budget.left() == {}
+    assert budget.waiting == 0
 
 
 def test_before_authentication_a_connection_holds_little_and_all_of_them_a_share() -> None:

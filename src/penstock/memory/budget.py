@@ -1,5 +1,7 @@
 """The memory budget of the process, and what happens when it is used up."""
 
+import heapq
+import itertools
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -11,7 +13,9 @@ from penstock.limits import (
     MEMORY_ADDRESS_SHARE,
     MEMORY_BLOCK_BYTES,
     MEMORY_CONNECTION_BYTES,
+    MEMORY_EVICTIONS_PER_SWEEP,
     MEMORY_PRINCIPAL_SHARE,
+    MEMORY_SERVED_PER_TURN,
     MEMORY_STALL_SECONDS_MAX,
     MEMORY_SWEEP_SECONDS,
     MEMORY_UNAUTHENTICATED_SHARE,
@@ -21,6 +25,7 @@ from penstock.memory.account import UNLIMITED, Account, Waiter
 from penstock.memory.draw import Draw
 from penstock.memory.purpose import PURPOSES, Purpose
 from penstock.memory.shares import SMALL_SHARE, Share, Shares, add, change, kind_of
+from penstock.memory.waiters import Waiters, Waits
 
 __all__ = ["MemoryBudget", "unlimited_account"]
 
@@ -54,12 +59,11 @@ class MemoryBudget:
         self._fixed = [0] * PURPOSES  # reserved and drawn, without an account
         self._reserved = 0
         self._accounts: dict[Account, None] = {}
-        self._large: dict[Account, None] = {}  # accounts with more than one block
+        self._idle: dict[Account, float] = {}  # accounts without progress: for how many seconds
         self._round: list[Account] = []  # accounts still to be measured in this round
         self._round_sizes = [0] * PURPOSES  # of the accounts measured in this round
         self._held = [0] * PURPOSES  # of all accounts, in the last round
-        # In the order of arrival, with the time when each began to wait.
-        self._waiters: dict[tuple[Account, Purpose], tuple[Waiter, float]] = {}
+        self._waiters = Waiters()
         self._refused: Share | None = None  # the share that the last refusal met
         self._posted = False
         self._swept_at = 0.0
@@ -246,8 +250,6 @@ class MemoryBudget:
                 return False
             change(account.shares, account.granted, target)
             account.granted = target
-        if not first:
-            self._large[account] = None
         account.overdrawn = False
         self._check_short()
         return True
@@ -263,7 +265,6 @@ class MemoryBudget:
         with self._lock:
             change(account.shares, account.granted, target)
             account.granted = target
-        self._large[account] = None
         account.overdrawn = True
         self._check_short()
 
@@ -276,7 +277,6 @@ class MemoryBudget:
                 account.granted = target
             account.overdrawn = False
             if target <= MEMORY_BLOCK_BYTES:
-                self._large.pop(account, None)
                 account.forget_progress()
             self._released()
 
@@ -293,13 +293,16 @@ class MemoryBudget:
                 kept.append(self._shares.join("principal", principal))
             change(before, account.granted, 0)
             self._shares.leave(tuple(share for share in before if share not in kept))
+            waits = self._waiters.remove(account)
             account.shares = tuple(kept)
             change(account.shares, 0, account.granted)
+        for waiter, since in waits.values():
+            self._waiters.add(account, waiter, since)
 
     def close(self, account: Account) -> None:
         """Return all memory of an account."""
         self._accounts.pop(account, None)
-        self._stop_waiting(account)
+        self._waiters.remove(account)
         with self._lock:
             change(account.shares, account.granted, 0)
             account.granted = 0
@@ -307,19 +310,14 @@ class MemoryBudget:
             account.sizes = [0] * PURPOSES
             self._shares.leave(account.shares)
         account.holder = None
-        self._large.pop(account, None)
+        self._idle.pop(account, None)
         self._released()
 
     # --- Waiting ----------------------------------------------------------------------------------
 
     def enqueue(self, account: Account, waiter: Waiter) -> None:
         """See Account.wait."""
-        self._waiters[account, waiter.purpose] = waiter, self._now
-
-    def _stop_waiting(self, account: Account) -> None:
-        if self._waiters:
-            for purpose in Purpose:
-                self._waiters.pop((account, purpose), None)
+        self._waiters.add(account, waiter, self._now)
 
     def _released(self) -> None:
         """Serve the waiting accounts soon, in the thread of the event loop."""
@@ -330,21 +328,25 @@ class MemoryBudget:
     def _serve_waiters(self) -> None:
         """Give memory to the accounts that wait: small shares first, then in order of arrival.
 
-        An account whose share was used up for another in this pass is not tried.
+        An account whose share was used up for another in this pass is not tried. A pass serves
+        MEMORY_SERVED_PER_TURN waits, so that the event loop goes on with others between passes.
         """
         self._posted = False
         self._check_short()
         full: set[Share] = set()
-        waiting = sorted(self._waiters.items(), key=lambda item: item[0][0].share_bytes)
-        for key, (waiter, _) in waiting:
-            account = key[0]
-            if key not in self._waiters or not full.isdisjoint(account.shares[1:]):
-                continue
-            if account.hold(waiter.purpose, waiter.size):
-                self._waiters.pop(key, None)
+        left = MEMORY_SERVED_PER_TURN
+        for shares, queue in self._waiters.queues():
+            while queue and left and full.isdisjoint(shares[1:]):
+                account, waits = next(iter(queue.items()))
+                purpose, (waiter, _) = next(iter(waits.items()))
+                if not account.hold(purpose, waiter.size):
+                    full.update(shares[1:])
+                    break
+                self._waiters.remove(account, purpose)
+                left -= 1
                 waiter.then()
-            else:
-                full.update(account.shares[1:])
+        if not left:
+            self._released()
 
     def _check_short(self) -> None:
         whole = self._whole
@@ -357,71 +359,75 @@ class MemoryBudget:
     # --- Sweeps -----------------------------------------------------------------------------------
 
     def tick(self, now: float) -> None:
-        """Measure some accounts, and sweep all every MEMORY_SWEEP_SECONDS; `now` is monotonic."""
+        """Measure some accounts; sweep every MEMORY_SWEEP_SECONDS. `now` is monotonic."""
         self._now = now
-        for _ in range(min(len(self._round), MEMORY_ACCOUNTS_PER_TICK)):
-            account = self._round.pop()
-            if account.holder is not None:
-                account.holder.measure()
-            self.shrink(account, account.held)
-            for purpose, size in enumerate(account.sizes):
-                self._round_sizes[purpose] += size
         if not self._round:
             self._held, self._round_sizes = self._round_sizes, [0] * PURPOSES
-            self._round = list(self._accounts)
+            self._round = list(reversed(self._accounts))
+        for _ in range(min(len(self._round), MEMORY_ACCOUNTS_PER_TICK)):
+            self._measure(self._round.pop(), now)
         if now - self._swept_at >= MEMORY_SWEEP_SECONDS:
             self._swept_at = now
             self._sweep(now)
 
+    def _measure(self, account: Account, now: float) -> None:
+        seconds = account.idle_seconds(now)
+        self.shrink(account, account.held)
+        for purpose, size in enumerate(account.sizes):
+            self._round_sizes[purpose] += size
+        if seconds >= MEMORY_UNFAIR_SECONDS_MAX and not account.closed:
+            self._idle[account] = seconds
+        else:
+            self._idle.pop(account, None)
+
     def _sweep(self, now: float) -> None:
         """Cut connections without progress for which others wait, the largest first."""
-        idle = {
-            account: seconds
-            for account in list(self._large)
-            if (seconds := account.idle_seconds(now)) >= MEMORY_UNFAIR_SECONDS_MAX
-        }
         self._serve_waiters()
-        for (account, purpose), (waiter, since) in list(self._waiters.items()):
-            if (account, purpose) not in self._waiters:
-                continue
-            needed = account.held + waiter.size - account.size(purpose)
-            grown = _target(account, needed) - account.granted
-            full = self._shares.full(account.shares, grown)
-            evicted = full is not None and self._evict_idle(idle, account, full, grown)
-            if not evicted and waiter.seconds_max is not None and now - since >= waiter.seconds_max:
-                self._evict(account)
+        left = MEMORY_EVICTIONS_PER_SWEEP
+        for shares, queue in self._waiters.queues():
+            if queue and left:
+                left -= self._evict_idle(shares, next(iter(queue.items())), left)
+        for account in itertools.islice(self._waiters.expired(now), left):
+            self._evict(account)
 
     def _evict_idle(
-        self, idle: dict[Account, float], waiting: Account, full: Share, size: int
-    ) -> bool:
-        """Evict the largest idle accounts of a share until it has room; return False if none is.
+        self, shares: tuple[Share, ...], first: tuple[Account, Waits], count_max: int
+    ) -> int:
+        """Evict the largest idle accounts for the first of a queue; return their number.
 
         Accounts that wait for memory themselves are evicted only if there are no others.
 
         They must be idle for MEMORY_STALL_SECONDS_MAX; for MEMORY_UNFAIR_SECONDS_MAX only, if their
         share holds more than twice as much as that of the account that waits.
         """
-        lacking = max(self._shares.over(share, size) for share in waiting.shares)
+        waiting, waits = first
+        purpose, (waiter, _) = next(iter(waits.items()))
+        needed = waiting.held + waiter.size - waiting.size(purpose)
+        size = _target(waiting, needed) - waiting.granted
+        full = self._shares.full(shares, size)
+        if full is None:
+            return 0
+        lacking = max(self._shares.over(share, size) for share in shares)
         fair = 2 * (waiting.share_bytes + size)
         found = [
             account
-            for account, seconds in idle.items()
+            for account, seconds in self._idle.items()
             if full in account.shares
-            and not account.closed
             and (seconds >= MEMORY_STALL_SECONDS_MAX or account.share_bytes > fair)
         ]
-        waiting_accounts = {key[0] for key in self._waiters}  # the broker does not read them
-        others = [account for account in found if account not in waiting_accounts]
-        for account in sorted(others or found, key=lambda each: each.granted, reverse=True):
+        others = [account for account in found if account not in self._waiters]
+        evicted = 0
+        for account in heapq.nlargest(count_max, others or found, key=lambda each: each.granted):
             if lacking <= 0:
                 break
             lacking -= account.granted
-            del idle[account]
+            evicted += 1
             self._evict(account)
-        return bool(found)
+        return evicted
 
     def _evict(self, account: Account) -> None:
-        self._stop_waiting(account)
+        self._waiters.remove(account)
+        self._idle.pop(account, None)
         self.evictions += 1
         if account.holder is not None:
             account.holder.evict()
