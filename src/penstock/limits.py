@@ -277,12 +277,22 @@ TLS_HANDOVER_BYTES_MAX: Final = 64 * KIB
 """The same with TLS, whose transports hold text and ciphertext of each client."""
 RECEIVE_BUFFER_BYTES: Final = 256 * KIB
 """The read buffer shared by all connections of an event loop."""
+LARGE_READS_PER_TURN_MAX: Final = 8
+"""Connections that read a part of a large frame in one turn of the event loop: a part has
+RECEIVE_BUFFER_BYTES at most, so that all take about a millisecond."""
 TURN_SECONDS_MAX: Final = 0.004
 """Time for the frames of one client before others are served."""
 BUSY_READ_SECONDS_MIN: Final = 0.0005
 """A client one of whose reads took longer is busy until one takes less."""
 BUSY_TURN_SECONDS_MAX: Final = 0.002
 """Time for the frames of all clients in one turn of the event loop; then busy clients wait."""
+SOURCE_SECONDS: Final = 0.5
+"""Time over which the use of the event loop by the clients of one address is summed up: what lies
+further back counts half as much for each such time."""
+LOOP_BEHIND_SECONDS: Final = 0.05
+"""Time in which the event loop counts as behind after a read was deferred while others waited."""
+BEHIND_TURN_DIVISOR: Final = 4
+"""The times above are this much shorter while the event loop is behind."""
 LOOP_TURN_SECONDS_MAX: Final = 0.1
 """Time for the frames of all clients in one turn of the event loop; then all further ones wait."""
 DEFERRED_BYTES_MAX: Final = 32 * MIB
@@ -321,7 +331,7 @@ LOG_LINES_WAITING_MAX: Final = 10_000
 """Lines of the broker's log that wait for the reader of standard error."""
 TIMERS_SECONDS_MAX: Final = 0.02
 """Time for timers that are due together; the others wait for the next turn of the loop."""
-SLICE_SECONDS_MAX: Final = 0.003
+SLICE_SECONDS_MAX: Final = 0.001
 """Background work of the event loop before others are served."""
 SLICE_FIRST_STEPS: Final = 4
 """Steps of such work that are done at once, before the rest waits for later turns."""
@@ -592,6 +602,10 @@ FLIGHT_MEMORY_SECONDS_MAX: Final = 10.0
 """Time that a read waits for memory; then it fails, and the client may retry."""
 FLIGHT_READS_PER_PRINCIPAL_MAX: Final = 24
 """Ranges that one principal reads at the same time, so that others find a place."""
+FLIGHT_PAUSE_FACTOR: Final = 4.0
+FLIGHT_PAUSE_SECONDS_MAX: Final = 0.1
+"""Pause of a thread of a Flight call while the event loop is behind, in multiples of the processor
+time that it used before: such calls take at most a fifth of a processor then."""
 FLIGHT_WORKERS_PER_PROCESSOR: Final = 0.5
 """Threads of Flight calls that work at the same time, at least one: the event loop competes with
 them."""

@@ -70,7 +70,6 @@ class Durability(enum.IntEnum):
 # literal `%` that looks like such an escape becomes `%25`. So every byte string has one canonical
 # name, and the name converts back to the same bytes.
 
-_LEVEL: Final = re.compile(r"[/.]")
 _WILDCARD_LEVELS: Final = frozenset({"+", "*", "#", ">"})
 _ESCAPE_IN_BYTES: Final = re.compile(rb"%(?=25|[89A-F][0-9A-F])")
 _ESCAPE_IN_NAME: Final = re.compile(rb"%(25|[89A-F][0-9A-F])")
@@ -103,7 +102,9 @@ def binary_topic_name(name: str) -> bytes:
 
 def is_publishable(name: str) -> bool:
     """Return whether `name` can be published to: it is not empty and has no wildcard level."""
-    return bool(name) and _WILDCARD_LEVELS.isdisjoint(_LEVEL.split(name))
+    if not any(wildcard in name for wildcard in _WILDCARD_LEVELS):
+        return bool(name)
+    return _WILDCARD_LEVELS.isdisjoint(name.replace(".", "/").split("/"))
 
 
 def is_reserved_header(key: str) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 import structlog
 
 from penstock.core.timers import Timers
+from penstock.core.turns import DeferredInput, Source
 from penstock.limits import SLICE_FIRST_STEPS, SLICE_SECONDS_MAX
 from penstock.ports import Clock
 
@@ -35,11 +36,11 @@ class Slices:
         self._seconds_max = seconds_max
         self._first_steps = first_steps
         self._work: deque[Iterator[None]] = deque()
-        self._callbacks: deque[Callable[[], None]] = deque()
+        self._input = DeferredInput()
         self._scheduled = False
 
     def __len__(self) -> int:
-        return len(self._work) + len(self._callbacks)
+        return len(self._work) + len(self._input)
 
     def add(self, work: Iterator[None]) -> None:
         """Do work in later turns of the loop."""
@@ -53,18 +54,23 @@ class Slices:
                 return
         self.add(work)
 
-    def later(self, callback: Callable[[], None]) -> None:
-        """Call `callback` in a later turn of the loop."""
-        self._callbacks.append(callback)
+    def later(self, take: Callable[[], None], source: Source) -> None:
+        """Call `take` in a later turn of the loop, to process input of a source."""
+        self._input.add(source, take, self._clock.monotonic())
         self._schedule()
 
     def run(self) -> None:
         """Do steps until the time of a slice is over."""
         self._scheduled = False
-        ends = self._clock.monotonic() + self._seconds_max
-        for _ in range(len(self._callbacks)):  # those that are added meanwhile run later
-            self._step(_once(self._callbacks.popleft()))
-            if self._clock.monotonic() >= ends:
+        now = self._clock.monotonic()
+        ends = now + self._seconds_max
+        for _ in range(len(self._input)):  # those that are added meanwhile run later
+            take = self._input.next(now)
+            if take is None:
+                break
+            self._step(_once(take))
+            now = self._clock.monotonic()
+            if now >= ends:
                 break
         while self._work:
             work = self._work.popleft()
@@ -72,7 +78,7 @@ class Slices:
                 self._work.append(work)
             if self._clock.monotonic() >= ends:
                 break
-        if self._work or self._callbacks:
+        if self._work or self._input:
             self._schedule()
 
     def _step(self, work: Iterator[None]) -> bool:

@@ -1,10 +1,80 @@
 """Turns of the event loop: how long the frames of all clients may take in one."""
 
+import heapq
+import itertools
+import math
+from collections import deque
 from collections.abc import Callable
+from weakref import WeakValueDictionary
 
-from penstock.limits import BUSY_TURN_SECONDS_MAX, DEFERRED_BYTES_MAX, LOOP_TURN_SECONDS_MAX
+from penstock.limits import (
+    BEHIND_TURN_DIVISOR,
+    BUSY_TURN_SECONDS_MAX,
+    DEFERRED_BYTES_MAX,
+    LOOP_BEHIND_SECONDS,
+    LOOP_TURN_SECONDS_MAX,
+    SOURCE_SECONDS,
+)
 
-__all__ = ["LoopTurn"]
+__all__ = ["DeferredInput", "LoopTurn", "Source"]
+
+
+class Source:
+    """The clients of one address, and the time of the event loop that they used lately."""
+
+    __slots__ = ("__weakref__", "_at", "_seconds")
+
+    def __init__(self) -> None:
+        self._seconds = 0.0
+        self._at = 0.0
+
+    def used(self, now: float) -> float:
+        """Return the seconds that were used lately; earlier ones count less."""
+        return self._seconds * math.exp2((self._at - now) / SOURCE_SECONDS)
+
+    def add(self, now: float, seconds: float) -> None:
+        """Count a use."""
+        self._seconds = self.used(now) + seconds
+        self._at = now
+
+
+class DeferredInput:
+    """Connections whose input waits for a later turn.
+
+    The address that used the event loop least comes first; connections of one address take turns.
+    """
+
+    def __init__(self) -> None:
+        self._queues: dict[Source, deque[Callable[[], None]]] = {}
+        self._order: list[tuple[float, int, Source]] = []
+        self._entries = itertools.count()
+
+    def __len__(self) -> int:
+        return sum(map(len, self._queues.values()))
+
+    def add(self, source: Source, take: Callable[[], None], now: float) -> None:
+        """Add a connection of a source: `take` processes its input."""
+        queue = self._queues.get(source)
+        if queue is None:
+            queue = self._queues[source] = deque()
+            self._push(source, now)
+        queue.append(take)
+
+    def next(self, now: float) -> Callable[[], None] | None:
+        """Remove and return the next one; None if there is none."""
+        if not self._order:
+            return None
+        _, _, source = heapq.heappop(self._order)
+        queue = self._queues[source]
+        take = queue.popleft()
+        if queue:
+            self._push(source, now)
+        else:
+            del self._queues[source]
+        return take
+
+    def _push(self, source: Source, now: float) -> None:
+        heapq.heappush(self._order, (source.used(now), next(self._entries), source))
 
 
 class LoopTurn:
@@ -28,8 +98,30 @@ class LoopTurn:
         self._busy_seconds_max = busy_seconds_max
         self._deferred_bytes_max = deferred_bytes_max
         self._started: float | None = None
+        self._deferred_at = 0.0
         self.number = 0
         """Number of the turn."""
+        self._sources: WeakValueDictionary[str, Source] = WeakValueDictionary()
+        self._fair_seconds = math.inf  # mean of what the sources used lately
+        self._fair_at = 0.0
+
+    def source(self, host: str) -> Source:
+        """Return the source of clients at an address."""
+        source = self._sources.get(host)
+        if source is None:
+            source = self._sources[host] = Source()
+        return source
+
+    def is_heavy(self, source: Source, now: float) -> bool:
+        """Return whether clients of a source used more of the loop than the mean of all sources.
+
+        Then they wait first, so that many connections of a few addresses do not delay others.
+        """
+        if now - self._fair_at > SOURCE_SECONDS / 4:
+            self._fair_at = now
+            used = [seconds for each in self._sources.values() if (seconds := each.used(now)) > 0]
+            self._fair_seconds = sum(used) / len(used) if len(used) > 1 else math.inf
+        return source.used(now) > self._fair_seconds
 
     def defers(self, now: float, size: int, *, is_busy: bool = False) -> bool:
         """Return whether `size` received bytes have to wait, because the turn took too long.
@@ -43,10 +135,22 @@ class LoopTurn:
                 self._started = now
                 self.schedule(self.end)
             return False
-        return (
-            now - self._started > (self._busy_seconds_max if is_busy else self._seconds_max)
-            and self.deferred_bytes + size <= self._deferred_bytes_max
-        )
+        seconds_max = self._seconds_max
+        if is_busy:
+            seconds_max = self.shortened(self._busy_seconds_max, now)
+        if now - self._started <= seconds_max:
+            return False
+        if self.deferred_bytes:
+            self._deferred_at = now
+        return self.deferred_bytes + size <= self._deferred_bytes_max
+
+    def shortened(self, seconds: float, now: float) -> float:
+        """Return the time that a busy client gets instead of `seconds` if the loop is behind."""
+        return seconds / BEHIND_TURN_DIVISOR if self.is_behind(now) else seconds
+
+    def is_behind(self, now: float) -> bool:
+        """Return whether several clients waited for a later turn just now. Any thread may ask."""
+        return now - self._deferred_at < LOOP_BEHIND_SECONDS
 
     def end(self) -> None:
         """End the turn: the next one starts with the next read."""

@@ -108,6 +108,7 @@ class Gateway(ABC):
         self._turn_ends = 0.0
         self._has_turn = False  # whether what was put off is processed now
         self._is_busy = False
+        self._source = broker.turn.source(link.host)
         self._paused_until_drained = False
         self._closed = False
         self._hook_chain: HookChain | None = None
@@ -232,7 +233,7 @@ class Gateway(ABC):
             position = size
         finally:
             self.broker.batch.clear()
-        self._is_busy = monotonic() - self.received_at > BUSY_READ_SECONDS_MIN
+        self._count_time(monotonic())
         self.frame_incomplete = position < size
         if self.session is not None:
             self.broker.counters.received(self.session, position)
@@ -252,8 +253,11 @@ class Gateway(ABC):
         A connection may be read many times in one turn of the loop: its time is for all of them.
         """
         turn = self.broker.turn
+        size = min(size, RECEIVE_BUFFER_BYTES)  # the rest of a large frame is held in its account
+        now = self.received_at
+        is_busy = self._is_busy or turn.is_heavy(self._source, now)
         if not self._has_turn and (
-            turn.defers(self.received_at, size, is_busy=self._is_busy)
+            turn.defers(now, size, is_busy=is_busy)
             or (self._turn == turn.number and self.received_at > self._turn_ends)
         ):
             self._deferred_bytes = size
@@ -262,8 +266,14 @@ class Gateway(ABC):
             return True
         if self._turn != turn.number or self._has_turn:
             self._turn = turn.number
-            self._turn_ends = self.received_at + TURN_SECONDS_MAX
+            self._turn_ends = now + turn.shortened(TURN_SECONDS_MAX, now)
         return False
+
+    def _count_time(self, now: float) -> None:
+        """Count the time for what was received, of this client and of all at its address."""
+        took = now - self.received_at
+        self._is_busy = took > BUSY_READ_SECONDS_MIN
+        self._source.add(now, took)
 
     def _refuse_unreadable(self, error: WireError) -> None:
         """Answer input whose frames cannot be told apart, and close unless it may be skipped."""
@@ -303,7 +313,7 @@ class Gateway(ABC):
         """Yield to the event loop after TURN_SECONDS_MAX; take the remaining input afterwards."""
         if not self._suspended and not self._closed:
             self.suspend()
-            self.broker.slices.later(self._take_turn)
+            self.broker.slices.later(self._take_turn, self._source)
 
     def _take_turn(self) -> None:
         """Take the input that was put off, or the rest of it."""

@@ -24,6 +24,7 @@ from typing import Final, Protocol, cast
 from penstock.limits import (
     HANDOVER_BYTES_MAX,
     INPUT_GROWTH_BYTES_MAX,
+    LARGE_READS_PER_TURN_MAX,
     LINGER_SECONDS_MAX,
     MEMORY_SHORT_READ_BYTES,
     MEMORY_WAIT_SECONDS_MAX,
@@ -52,11 +53,33 @@ class ReceiveBuffer:
         self.view = self.whole
         """The part for one read."""
         self.is_narrow = False
+        self.large_reads = LargeReads()
 
     def narrow(self, short: bool) -> None:  # noqa: FBT001
         """Read in small pieces while memory is short: a piece that was read must be kept."""
         self.is_narrow = short
         self.view = self.whole[:MEMORY_SHORT_READ_BYTES] if short else self.whole
+
+
+class LargeReads:
+    """Connections in the middle of a large frame. In each turn of the loop a few of them read."""
+
+    def __init__(self, per_turn_max: int = LARGE_READS_PER_TURN_MAX) -> None:
+        self._per_turn_max = per_turn_max
+        self._waiting: deque[StreamConnection] = deque()
+
+    def wait(self, connection: "StreamConnection") -> None:
+        """Pause a connection until it is its turn again."""
+        connection.pause()
+        if not self._waiting:
+            asyncio.get_running_loop().call_soon(self._resume)
+        self._waiting.append(connection)
+
+    def _resume(self) -> None:
+        for _ in range(min(len(self._waiting), self._per_turn_max)):
+            self._waiting.popleft().resume()
+        if self._waiting:
+            asyncio.get_running_loop().call_soon(self._resume)
 
 
 class ConnectionOwner(Protocol):
@@ -171,7 +194,8 @@ class StreamConnection(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
         """Return the buffer for the next read, behind the bytes of an incomplete frame."""
         if self._own_buffer is not None:
-            return memoryview(self._own_buffer)[self._own_filled :]
+            filled = self._own_filled
+            return memoryview(self._own_buffer)[filled : filled + RECEIVE_BUFFER_BYTES]
         buffer, rest = self._owner.buffer, self._rest
         if not self.account.authenticated:
             buffer.data[: len(rest)] = rest
@@ -189,7 +213,8 @@ class StreamConnection(asyncio.BufferedProtocol):
             self._rest = b""
             self._take(self._owner.buffer.whole[:filled])
             return
-        self._take_own(self._own_filled + nbytes)
+        if not self._take_own(self._own_filled + nbytes):
+            self._owner.buffer.large_reads.wait(self)
 
     def pause_writing(self) -> None:
         """Queue all further writes: the transport is full."""
@@ -261,8 +286,11 @@ class StreamConnection(asyncio.BufferedProtocol):
         elif self._input_held:
             self._release_input()
 
-    def _take_own(self, filled: int) -> None:
-        """Offer the connection's own buffer to the handler; keep it if nothing is taken of it."""
+    def _take_own(self, filled: int) -> bool:
+        """Offer the connection's own buffer to the handler; keep it if nothing is taken of it.
+
+        Return whether some was taken.
+        """
         own = self._own_buffer
         if own is None:
             raise AssertionError("the connection has no buffer of its own")
@@ -277,6 +305,7 @@ class StreamConnection(asyncio.BufferedProtocol):
             self._own_buffer, self._own_filled = own, filled
             if filled == len(own):
                 self._enlarge(own)
+        return taken > 0
 
     def _offer(self, view: memoryview) -> int:
         """Offer `view` to the handler; return the bytes taken, all of them once closing."""

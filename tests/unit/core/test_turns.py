@@ -8,10 +8,15 @@ import pytest
 from penstock.core.broker import Broker
 from penstock.core.slices import Slices
 from penstock.core.timers import Timers
-from penstock.core.turns import LoopTurn
+from penstock.core.turns import DeferredInput, LoopTurn, Source
 from penstock.gateway.detector import handler_for
 from penstock.gateway.options import GatewayOptions
-from penstock.limits import BUSY_TURN_SECONDS_MAX
+from penstock.limits import (
+    BEHIND_TURN_DIVISOR,
+    BUSY_TURN_SECONDS_MAX,
+    LOOP_BEHIND_SECONDS,
+    SOURCE_SECONDS,
+)
 from penstock.storage.memory import MemoryLog
 from tests.support import lamamq_bytes as lm
 from tests.support.fakes import FakeClock, RecordingLink
@@ -42,6 +47,57 @@ def test_busy_clients_wait_earlier_than_others() -> None:
     assert not turn.defers(1.005, 10, is_busy=True)
     assert turn.defers(1.02, 10, is_busy=True)
     assert not turn.defers(1.02, 10)
+
+
+def test_the_use_of_a_source_is_forgotten_by_and_by() -> None:
+    source = Source()
+    source.add(1.0, 0.4)
+    source.add(1.0 + SOURCE_SECONDS, 0.1)
+    assert source.used(1.0 + SOURCE_SECONDS) == pytest.approx(0.3)
+    assert source.used(1.0 + 20 * SOURCE_SECONDS) < 1e-6
+
+
+def test_a_source_that_used_more_than_the_mean_is_heavy() -> None:
+    turn = LoopTurn()
+    heavy, light = turn.source("10.0.0.1"), turn.source("10.0.0.2")
+    heavy.add(5.0, 0.02)
+    assert not turn.is_heavy(heavy, 5.0), "there is no other that uses the loop"
+    light.add(5.2, 0.001)
+    assert turn.is_heavy(heavy, 5.2)
+    assert not turn.is_heavy(light, 5.2)
+    assert turn.source("10.0.0.1") is heavy
+    del heavy
+    assert turn.source("10.0.0.1").used(5.3) == 0.0, "nothing is kept of those that left"
+
+
+def test_deferred_input_is_taken_from_the_source_that_used_least() -> None:
+    busy, quiet = Source(), Source()
+    busy.add(1.0, 0.1)
+    quiet.add(1.0, 0.01)
+    taken: list[str] = []
+    deferred = DeferredInput()
+    for number in range(3):
+        deferred.add(busy, lambda number=number: taken.append(f"busy {number}"), 1.0)
+    deferred.add(quiet, lambda: taken.append("quiet"), 1.0)
+    assert len(deferred) == 4
+    while (take := deferred.next(1.0)) is not None:
+        take()
+    assert taken == ["quiet", "busy 0", "busy 1", "busy 2"]
+    assert len(deferred) == 0
+
+
+def test_the_loop_is_behind_for_a_while_after_it_deferred_input() -> None:
+    turn = LoopTurn(seconds_max=0.1)
+    turn.schedule = lambda _end: None
+    assert not turn.is_behind(1.0)
+    turn.defers(1.0, 10)
+    assert turn.defers(1.2, 10)
+    assert not turn.is_behind(1.2), "no other client waits"
+    turn.deferred_bytes += 10
+    assert turn.defers(1.2, 10)
+    assert turn.is_behind(1.2)
+    assert turn.shortened(0.4, 1.2) == pytest.approx(0.4 / BEHIND_TURN_DIVISOR)
+    assert not turn.is_behind(1.2 + 2 * LOOP_BEHIND_SECONDS)
 
 
 class OfferingLink(RecordingLink):

@@ -1,10 +1,12 @@
 """Limits of the calls of Flight that run at the same time."""
 
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
 
+from penstock.limits import FLIGHT_PAUSE_FACTOR
 from penstock.server.flight import calls
 
 SECONDS_MAX = 10.0
@@ -124,3 +126,25 @@ def test_a_thread_that_waits_leaves_its_place_to_another() -> None:
         with work.left():
             assert worked.wait(SECONDS_MAX)
         thread.join(SECONDS_MAX)
+
+
+def test_work_pauses_while_the_event_loop_is_behind() -> None:
+    behind = True
+    work = calls.WorkLimit(1, lambda _now: behind)
+
+    def spend(seconds: float) -> None:
+        ends = time.thread_time() + seconds
+        while time.thread_time() < ends:
+            pass
+
+    def seconds_of(items: int) -> float:
+        began = time.monotonic()
+        with work:
+            for _ in work.paced(range(items)):
+                spend(0.01)
+        return time.monotonic() - began
+
+    assert seconds_of(2) >= 2 * 0.01 * (1 + FLIGHT_PAUSE_FACTOR)
+    behind = False
+    fastest = min(seconds_of(2) for _ in range(5))
+    assert fastest < 2 * 0.01 * FLIGHT_PAUSE_FACTOR

@@ -3,12 +3,16 @@
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final, TypeVar
 
 from penstock.flight.errors import TooBusy
-from penstock.limits import FLIGHT_WAIT_SECONDS_MAX
+from penstock.limits import (
+    FLIGHT_PAUSE_FACTOR,
+    FLIGHT_PAUSE_SECONDS_MAX,
+    FLIGHT_WAIT_SECONDS_MAX,
+)
 
 __all__ = ["CallLimit", "StallWatch", "WorkLimit"]
 
@@ -76,17 +80,33 @@ class WorkLimit:
     """Lets `threads_max` threads of calls work at a time; others wait for them.
 
     The interpreter lock goes to any of the threads that want it. With many of them the event loop
-    would rarely get it. Work must not wait for anything that another call does.
+    would rarely get it. While the loop is behind, a thread sleeps for FLIGHT_PAUSE_FACTOR times the
+    processor time that it used, and keeps its place meanwhile. Work must not wait for anything that
+    another call does.
     """
 
-    def __init__(self, threads_max: int) -> None:
+    def __init__(
+        self, threads_max: int, is_behind: Callable[[float], bool] = lambda _now: False
+    ) -> None:
         self._places = threading.Semaphore(threads_max)
+        self._is_behind = is_behind
+        self._used = threading.local()
 
     def __enter__(self) -> None:
         self._places.acquire()
+        self._used.since = time.thread_time()
 
     def __exit__(self, *_error: object) -> None:
+        self.pause()
         self._places.release()
+
+    def pause(self) -> None:
+        """Sleep if the event loop is behind, by the time that this thread worked since the last."""
+        now = time.thread_time()
+        if self._is_behind(time.monotonic()):
+            worked = now - self._used.since
+            time.sleep(min(worked * FLIGHT_PAUSE_FACTOR, FLIGHT_PAUSE_SECONDS_MAX))
+        self._used.since = now
 
     @contextmanager
     def left(self) -> Iterator[None]:
@@ -105,6 +125,12 @@ class WorkLimit:
             if item is None:
                 return
             yield item
+
+    def paced(self, items: Iterable[Item]) -> Iterator[Item]:
+        """Yield items, with a pause after each. A thread at work must iterate over them."""
+        for item in items:
+            yield item
+            self.pause()
 
 
 class StallWatch:

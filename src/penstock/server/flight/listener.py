@@ -99,6 +99,7 @@ class FlightListener:
                 lag=GroupLag(self._storage),
                 front=front,
                 memory=self._broker.memory,
+                is_behind=self._broker.turn.is_behind,
                 counts=self._counts,
                 audit=self._broker.audit,
                 stall_seconds_max=self._stall_seconds_max,

@@ -121,11 +121,13 @@ class FlightReader:
         principal: Principal,
         *,
         reading: Callable[[int], None] | None = None,
+        paced: Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]] = iter,
     ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         """Return the schema and the record batches of a range.
 
         Raise errors that are known in advance at once, others while batches are read. `reading` is
-        called with the size of each buffer before it is allocated.
+        called with the size of each buffer before it is allocated. `paced` yields the batches of
+        row groups, and may pause between them.
         """
         self._check_log(request.log)
         span = self._span(request)
@@ -134,7 +136,7 @@ class FlightReader:
         fields = _WIDE_SCHEMA if request.dictionaries else RECORD_SCHEMA
         schema = pa.schema([fields.field(name) for name in columns])
         found = self._storage.scan(span, selection, columns=columns, reading=reading)
-        return schema, _coalesced(_shaped(found, schema))
+        return schema, _coalesced(_shaped(paced(found), schema))
 
     @staticmethod
     def while_allowed(

@@ -123,6 +123,7 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
         lag: GroupLag,
         front: FlightFront,
         memory: MemoryBudget,
+        is_behind: Callable[[float], bool],
         counts: ReadCounts | None = None,
         audit: Audit = NO_AUDIT,
         stall_seconds_max: float = FLIGHT_STALL_SECONDS_MAX,
@@ -139,7 +140,8 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
         self._reads = CallLimit(FLIGHT_READS_MAX, FLIGHT_READS_PER_PRINCIPAL_MAX)
         self._writes = CallLimit(FLIGHT_WRITES_MAX, FLIGHT_WRITES_PER_PRINCIPAL_MAX)
         self._listings = CallLimit(FLIGHT_LISTINGS_MAX, FLIGHT_LISTINGS_PER_PRINCIPAL_MAX)
-        self._work = WorkLimit(max(1, int(FLIGHT_WORKERS_PER_PROCESSOR * (os.cpu_count() or 1))))
+        threads = max(1, int(FLIGHT_WORKERS_PER_PROCESSOR * (os.cpu_count() or 1)))
+        self._work = WorkLimit(threads, is_behind)
         self._stalls = StallWatch(front.cut, stall_seconds_max)
         self._actions: dict[str, Callable[[bytes, Principal], object]] = {
             ActionName.BOUNDS: self._bounds,
@@ -178,7 +180,9 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
             login = self._login(context)
             request = _decoded(ticket.ticket, ReadRange)
             memory = self._read_memory(login.principal)
-            schema, batches = self._reader.read(request, login.principal, reading=memory.reading)
+            schema, batches = self._reader.read(
+                request, login.principal, reading=memory.reading, paced=self._work.paced
+            )
         allowed = self._reader.while_allowed(batches, request, login.principal)
         # Each batch as a reader of its own: a stream of batches cannot send dictionaries, and a
         # single reader would send the traceback of an error.
