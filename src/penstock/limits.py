@@ -158,6 +158,9 @@ SPARK_TASK_OFFSETS: Final = 200_000
 SPARK_EMPTY_OFFSETS_MAX: Final = 1_000_000
 """Offsets without a record of the subscribed topics, after which a stream runs an empty batch: its
 checkpoint must not fall far behind the log, which it would search after a restart."""
+SPARK_TOPIC_OFFSETS_MAX: Final = 1000
+"""Topics with an offset or a time of their own in one read: its range is divided where they start
+and end, and each part lists its topics."""
 SPARK_TASKS_BY_SIZE_MAX: Final = 256
 """Tasks of a read in that case."""
 SPARK_TASKS_MAX: Final = 65_536

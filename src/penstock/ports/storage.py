@@ -55,10 +55,14 @@ class PartitionRange(NamedTuple):
 
 
 class Matched(NamedTuple):
-    """The selected messages of a range: `rows` of them, all before the offset `end`."""
+    """The selected messages of a range: `rows` of them, all before the offset `end`.
+
+    None of the range is before `first`; a first message may come some offsets later.
+    """
 
     end: int
     rows: int
+    first: int = 0
 
 
 class DamagedRange(NamedTuple):

@@ -42,6 +42,7 @@ def match(
 ) -> Matched:
     """See ports.Storage; raise FileNotFoundError for a segment that was removed, or OSError."""
     position, rows = start, 0
+    begin = start
     parts = heapq.merge(
         _row_groups(catalog, start, end, selection),
         _damaged(catalog, start, end),
@@ -57,12 +58,14 @@ def match(
         if count is None or is_cut:
             offsets = _selected(folder, part, selection)
             count = len(offsets)
+        if count and not rows:
+            begin = part.first
         if left is not None and count > left:
             last = part.first + left if offsets is None else offsets[left - 1] + 1
-            return Matched(last, rows + left)
+            return Matched(last, rows + left, begin)
         if count:
             position, rows = part.last, rows + count
-    return Matched(position, rows)
+    return Matched(position, rows, begin)
 
 
 def _row_groups(catalog: Catalog, start: int, end: int, selection: Selection) -> Iterator[_Part]:
