@@ -134,6 +134,8 @@ GROUP_LAG_SECONDS_MAX: Final = 1.0
 GROUP_LAG_TOPICS_MAX: Final = 1000
 """Topics of a group whose lag is counted for each: those with the most messages. The rest is in the
 group's lag."""
+GROUP_LAG_NAMES_CHARACTERS_MAX: Final = 256 * KIB
+"""Names of these topics, in characters: a name may have 64 KiB."""
 GROUP_LAG_GROUPS_MAX: Final = 100
 """Groups whose lag is counted by topic: those that reported last. Counts are kept in memory."""
 STORED_TOPICS_BYTES_MAX: Final = 64 * MIB

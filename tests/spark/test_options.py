@@ -144,6 +144,8 @@ def test_a_certificate_is_read_by_the_driver() -> None:
         ({"path": " "}, False, "option path: it is empty"),
         ({"path": "s3://b/x"}, False, "option path: 's3://b/x' is not supported"),
         ({"filterPushdown": "true"}, False, "filterpushdown: it was removed"),
+        ({"kafka.bootstrap.servers": "h:1"}, True, "of a broker is the option endpoint; allowed"),
+        ({"kafka.fetch.min.bytes": "1"}, False, "a setting of Kafka's clients, which has no mea"),
         ({"subscribe": "a", "subscribePattern": "b"}, False, "there is subscribe too"),
         ({"subscribe": "a,,b"}, False, "option subscribe: .*allowed: names of topics"),
         ({"subscribe": "a/#/b"}, False, "option subscribe: .*a/#/b"),
@@ -221,6 +223,8 @@ def test_a_wrong_option_is_named(options: dict[str, str], streaming: bool, probl
 
 def test_somewhere_must_be_named() -> None:
     with pytest.raises(InvalidOption, match="endpoint: it is missing; allowed: path"):
+        read_options({}, streaming=False)
+    with pytest.raises(InvalidOption, match="CREATE TABLE … USING: use CREATE TEMPORARY VIEW"):
         read_options({}, streaming=False)
     with pytest.raises(InvalidOption, match="'host' is no address"):
         read_options({"endpoint": "host"}, streaming=False)

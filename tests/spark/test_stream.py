@@ -305,21 +305,26 @@ def test_a_quiet_topic_outlives_retention_of_others(log: WrittenLog) -> None:
 
 
 def test_messages_of_others_that_retention_takes_are_not_lost_to_a_stream(
-    log: WrittenLog,
+    tmp_path: Path,
 ) -> None:
     """Once broken: a batch began where the last one ended, and what was there was gone."""
-    log.put_many(1, topics=("quiet",))
-    stream = reader(log, subscribe="quiet")
-    position = stream.latestOffset(at(log, 0), ReadAllAvailable())
-    log.put_many(60)
-    log.put_many(1, topics=("quiet",))
-    end = stream.latestOffset(position, ReadAllAvailable())
-    let_go(log, 2)
-    for planner in (stream, reader(log, subscribe="quiet"), reader(log, subscribePattern="q.*")):
-        (task,) = planner.partitions(position, end)
-        found = [n for each in stream.read(task) for n in each["offset"].to_pylist()]
-        assert found == [183, 184, 185]
-    assert stream.latestOffset(end, ReadAllAvailable()) == end == stream.reportLatestOffset()
+    with WrittenLog(tmp_path / "data", segment_bytes_max=1) as log:
+        log.put_many(1, topics=("quiet",))
+        stream = reader(log, subscribe="quiet")
+        position = stream.latestOffset(at(log, 0), ReadAllAvailable())
+        log.put_many(4)
+        log.put_many(1, topics=("quiet",))
+        end = stream.latestOffset(position, ReadAllAvailable())
+        let_go(log, 4)
+        for planner in (
+            stream,
+            reader(log, subscribe="quiet"),
+            reader(log, subscribePattern="q.*"),
+        ):
+            (task,) = planner.partitions(position, end)
+            found = [n for each in stream.read(task) for n in each["offset"].to_pylist()]
+            assert found == [15, 16, 17]
+        assert stream.latestOffset(end, ReadAllAvailable()) == end == stream.reportLatestOffset()
 
 
 def test_the_first_batch_has_the_same_rows_after_a_restart(log: WrittenLog) -> None:

@@ -4,6 +4,7 @@ Counts are kept and continued from where they ended, so each message is counted 
 """
 
 import heapq
+import itertools
 import threading
 import time
 from collections import Counter
@@ -14,6 +15,7 @@ from typing import NamedTuple
 from penstock.errors import PenstockError
 from penstock.limits import (
     GROUP_LAG_GROUPS_MAX,
+    GROUP_LAG_NAMES_CHARACTERS_MAX,
     GROUP_LAG_OFFSETS_MAX,
     GROUP_LAG_SECONDS_MAX,
     GROUP_LAG_TOPICS_MAX,
@@ -33,8 +35,8 @@ __all__ = ["GroupLag", "Lag"]
 class Lag(NamedTuple):
     """The number of messages that a group has not processed, and the numbers by topic.
 
-    Messages that are not counted yet, that cannot be read, or of more than GROUP_LAG_TOPICS_MAX
-    topics are in `messages` only. The empty name stands for messages without a topic.
+    Messages that are not counted yet, that cannot be read, or of more topics than may be kept are
+    in `messages` only. The empty name stands for messages without a topic.
     """
 
     messages: int
@@ -67,9 +69,17 @@ class _Count(NamedTuple):
 
 
 def _most(topics: Counter[str]) -> Mapping[str, int]:
-    if len(topics) <= GROUP_LAG_TOPICS_MAX:
+    """Return the topics with the most messages, as many as may be kept."""
+    size = sum(map(len, topics))
+    if len(topics) <= GROUP_LAG_TOPICS_MAX and size <= GROUP_LAG_NAMES_CHARACTERS_MAX:
         return topics
-    return dict(topics.most_common(GROUP_LAG_TOPICS_MAX))
+    most = topics.most_common(GROUP_LAG_TOPICS_MAX)
+    sizes = itertools.accumulate(len(name) for name, _ in most)
+    return {
+        name: count
+        for (name, count), size in zip(most, sizes, strict=True)
+        if size <= GROUP_LAG_NAMES_CHARACTERS_MAX
+    }
 
 
 class GroupLag:

@@ -121,8 +121,26 @@ _REMOVED: Final = {
 }
 
 
+_OF_KAFKA: Final = {
+    "kafka.bootstrap.servers": "the address of a broker is the option endpoint",
+    "kafka.group.id": "the name of the consumer group is the option group",
+    "groupidprefix": "the name of the consumer group is the option group",
+    "kafkaconsumer.polltimeoutms": "calls are retried for a fixed time",
+    "fetchoffset.numretries": "calls are retried for a fixed time",
+    "fetchoffset.retryintervalms": "calls are retried for a fixed time",
+}
+"""Options of Spark's Kafka source that have another name here, or no meaning."""
+
+
 def _unknown(name: str) -> str:
-    return _REMOVED.get(name, "there is no such option")
+    """Return what is wrong with an option that does not exist."""
+    if name in _REMOVED:
+        return _REMOVED[name]
+    if name in _OF_KAFKA:
+        return f"it is an option of Spark's Kafka source, and {_OF_KAFKA[name]}"
+    if name.startswith("kafka."):
+        return "it is a setting of Kafka's clients, which has no meaning here"
+    return "there is no such option"
 
 
 class _OptionValues:
@@ -136,6 +154,11 @@ class _OptionValues:
             if name not in known | _OF_SPARK:
                 problem = f"it is not for {use}" if name in every else _unknown(name)
                 raise InvalidOption(every.get(name, name), problem, ", ".join(allowed))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no option was given."""
+        return not self._values
 
     def text(self, name: str) -> str | None:
         return self._values.get(name.lower())
@@ -245,6 +268,11 @@ def _broker(given: _OptionValues) -> Broker:
     endpoint = given.text("endpoint")
     if endpoint is None:
         allowed = "path (a data folder, to read) or endpoint (grpc://host:port of a broker)"
+        if given.is_empty:
+            allowed += (
+                "; Spark does not pass on the options of CREATE TABLE … USING: "
+                "use CREATE TEMPORARY VIEW … USING"
+            )
         raise InvalidOption("endpoint", "it is missing", allowed)
     if not _ENDPOINT.fullmatch(endpoint):
         allowed = "host:port, grpc://host:port, grpc+tls://host:port"

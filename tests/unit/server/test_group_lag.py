@@ -73,6 +73,8 @@ def test_lag_is_known_by_topic(log: WrittenLog, monkeypatch: pytest.MonkeyPatch)
     limited = GroupLag(log.log)
     assert topics(limited, log, state(0, every)) == {"busy": 15, "other": 6}
     assert lag(limited, log, state(0, every)) == 27
+    monkeypatch.setattr("penstock.server.group_lag.GROUP_LAG_NAMES_CHARACTERS_MAX", 8)
+    assert topics(GroupLag(log.log), log, state(0, every)) == {"busy": 15}
     monkeypatch.setattr("penstock.server.group_lag.GROUP_LAG_GROUPS_MAX", 0)
     assert topics(limited, log, state(0, every)) == {}
     assert lag(limited, log, state(0, every)) == 27

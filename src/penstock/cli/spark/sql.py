@@ -41,7 +41,6 @@ def sql(
             metavar="URL",
             help="Read from a running broker, at its Arrow Flight address, instead of a folder: "
             "grpc://127.0.0.1:7090, or grpc+tls:// with TLS.",
-            envvar="PENSTOCK_ENDPOINT",
             show_default=False,
         ),
     ] = None,
