@@ -171,6 +171,21 @@ def test_a_checkpoint_of_another_log_ends_a_stream_or_begins_again(
         assert (state.offsets, state.lost) == ({0: 60}, 0)
 
 
+def test_a_running_query_waits_for_enough_rows(
+    spark: SparkSession, log: WrittenLog, tmp_path: Path
+) -> None:
+    log.put_many(1)
+    options = {"minOffsetsPerTrigger": "5", "maxTriggerDelay": "1h"}
+    sink = Sink(spark, log.data, tmp_path, **options)
+    query = sink.start(now=False)
+    for expected in (3, 3, 9):
+        query.processAllAvailable()
+        assert sink.offsets() == list(range(expected))
+        log.put_many(1)
+    query.stop()
+    assert sink.run() == [3], "a query that ends reads all"
+
+
 # --- Without Spark
 
 
