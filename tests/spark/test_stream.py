@@ -556,6 +556,16 @@ def test_topics_of_patterns_start_where_each_is_told_to(log: WrittenLog) -> None
         assert all(batches)
 
 
+def test_starts_of_topics_are_not_those_of_another_log(log: WrittenLog) -> None:
+    log.put_many(3, rows=4, topics=("a", "b"))
+    options = {"startingOffsets": '{"a": {"0": 11}, "b": {"0": 3}}', "subscribe": "a,b"}
+    start = reader(log, **options).initialOffset()
+    with replace(log) as new:
+        new.put_many(1, rows=4, topics=("a", "b"))
+        lossy = reader(new, failOnDataLoss="false", subscribe="a,b")
+        assert read_all(lossy, start, 100)[0] == [[0, 1, 2, 3]]
+
+
 def test_a_stream_starts_at_times_by_topic(log: WrittenLog) -> None:
     log.put_many(5, rows=4, topics=("a", "b"))
     times = {"a": {"0": 1_763_200_000_007}, "b": {"0": 1_763_200_000_015}}

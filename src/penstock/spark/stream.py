@@ -153,7 +153,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             number: begun.get(number, bounds[number].horizon if number in bounds else end)
             for number, end in ends.items()
         }
-        topics = starts_ahead(parse_batch_start(start).starts, starts)
+        before = self._batch_start(start, bounds)
+        topics = starts_ahead(before.starts, starts)
         firsts: dict[int, int] = {}
         until = ends
         if self._options.selection.columns or topics:
@@ -172,13 +173,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
         is_all = isinstance(limit, ReadAllAvailable)
         if ends == starts or (not is_all and self._is_delayed(start, spans, bounds, topics)):
-            self._last = self._offsets(starts, bounds, parse_batch_start(start))
+            self._last = self._offsets(starts, bounds, before)
             return self._last
         if start == self._initial:
             firsts = {**starts, **firsts}
         batch = BatchStart(starts_text(topics, starts), firsts)
         self._last = self._offsets(ends, bounds, batch)
         return self._last
+
+    @staticmethod
+    def _batch_start(offsets: JsonOffsets, bounds: Mapping[int, LogBounds]) -> BatchStart:
+        """Return the start of the batch that ends at an offset, none if that is of another log."""
+        for partition, each in parse_stream_offsets(offsets).items():
+            if partition in bounds and not each.is_of(bounds[partition].log):
+                return _NO_START
+        return parse_batch_start(offsets)
 
     def _available(
         self, begun: Mapping[int, int], bounds: Mapping[int, LogBounds]
@@ -262,7 +271,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         state = Subscribed(joining.subscription, joining.joining, history)
         if not rows:
             state = Subscribed(joining.joining)
-        starts = BatchStart(parse_batch_start(at).starts)
+        starts = BatchStart(self._batch_start(at, bounds).starts)
         return {**_of_logs(begun, bounds), **state.to_json(), **starts.to_json()}
 
     def _offsets(
@@ -290,7 +299,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the number of rows of the stream after an offset; raise OtherLog."""
         bounds = self._bounds()
         begun = self._resume(start, bounds)
-        topics = starts_ahead(parse_batch_start(start).starts, begun)
+        topics = starts_ahead(self._batch_start(start, bounds).starts, begun)
         rows = 0
         for partition, bound in bounds.items():
             first = max(begun.get(partition, bound.horizon), bound.horizon)
