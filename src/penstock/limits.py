@@ -131,6 +131,13 @@ GROUP_LAG_OFFSETS_MAX: Final = 10_000_000
 """Offsets in which the messages of a group are counted before the time is checked."""
 GROUP_LAG_SECONDS_MAX: Final = 1.0
 """Time to count the lag of all groups for one answer; a later one continues."""
+GROUP_LAG_TOPICS_MAX: Final = 1000
+"""Topics of a group whose lag is counted for each: those with the most messages. The rest is in the
+group's lag."""
+GROUP_LAG_NAMES_CHARACTERS_MAX: Final = 256 * KIB
+"""Names of these topics, in characters: a name may have 64 KiB."""
+GROUP_LAG_GROUPS_MAX: Final = 100
+"""Groups whose lag is counted by topic: those that reported last. Counts are kept in memory."""
 STORED_TOPICS_BYTES_MAX: Final = 64 * MIB
 """Names of topics by closed segment that are kept in memory, for lists of stored topics."""
 EXPRESSION_CACHED_CHARACTERS_MAX: Final = 1024
@@ -158,6 +165,9 @@ SPARK_TASK_OFFSETS: Final = 200_000
 SPARK_EMPTY_OFFSETS_MAX: Final = 1_000_000
 """Offsets without a record of the subscribed topics, after which a stream runs an empty batch: its
 checkpoint must not fall far behind the log, which it would search after a restart."""
+SPARK_TOPIC_OFFSETS_MAX: Final = 1000
+"""Topics with an offset or a time of their own in one read: its range is divided where they start
+and end, and each part lists its topics."""
 SPARK_TASKS_BY_SIZE_MAX: Final = 256
 """Tasks of a read in that case."""
 SPARK_TASKS_MAX: Final = 65_536
@@ -531,6 +541,8 @@ HTTP_SEGMENTS_MAX: Final = 1000
 """Segments of the log in an answer; the newest are shown."""
 METRICS_GROUPS_MAX: Final = 100
 """Consumer groups with a metric of their own: those that reported last."""
+METRICS_GROUP_TOPICS_MAX: Final = 500
+"""Pairs of a consumer group and a topic with a metric of their own: those with the highest lag."""
 METRICS_REASONS_MAX: Final = 50
 """Reasons of failed connections with a metric of their own; the rest is `other`."""
 

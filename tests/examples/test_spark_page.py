@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 import penstock
 from penstock.spark import options
+from penstock.spark.errors import InvalidOption
 from penstock.spark.schema import RECORD
 from tests.support import herald_bytes
 
@@ -143,6 +144,7 @@ def test_every_program_runs_and_does_what_the_page_says(
     assert all(f"sensors/{number}/temp" in shown[2] for number in range(4))
     assert names["everything"].count() == READINGS + 1
     assert re.search(r"sensors/3/temp\|\s*5\|", shown[3])
+    assert re.search(r"door\|", shown[4])
     assert re.search(r"plant-7\|alarms\|\s*1\|", shown[-1])
     assert "cut-short" in shown[-1]
 
@@ -153,6 +155,7 @@ def test_every_program_runs_and_does_what_the_page_says(
     assert {name: counts[f"copies/{name}"] for name in counts if name.startswith("sensors/")} == {
         name: count for name, count in counts.items() if name.startswith("sensors/")
     }
+    assert counts["totals/sensors/3/temp"] == 1
     assert counts["alarms"] == 3  # of a client, of a batch, and of a batch with an epoch
 
     # What has a writer and an epoch does not come twice; what has none does.
@@ -189,7 +192,8 @@ def test_the_commands_run(place: Place) -> None:
         )
         assert done.returncode == 0, (line, done.stderr)
         answers.append(done.stdout)
-    _, status, query = answers
+    _, status, query, by_flight = answers
+    assert sorted(by_flight.splitlines()) == sorted(query.splitlines())
     assert re.search(rf"^temperature\s+{READINGS}\s", status, re.MULTILINE), status
     assert re.search(r"^dead_letters\s+1\s", status, re.MULTILINE), status
     assert re.search(r"^sensors/3/temp\s+5$", query, re.MULTILINE), query
@@ -238,6 +242,39 @@ def test_every_option_is_there_with_what_it_is_for() -> None:
         name: {use for use, names in taken.items() if name in names}
         for name in {name for names in taken.values() for name in names}
     }
+
+
+KAFKA_OPTIONS = {
+    "reading": {
+        "assign", "subscribe", "subscribePattern", "startingOffsets", "startingTimestamp",
+        "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "failOnDataLoss",
+        "includeHeaders", "minPartitions", "maxRecordsPerPartition", "kafka.bootstrap.servers",
+        "kafka.group.id", "groupIdPrefix", "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries",
+        "fetchOffset.retryIntervalMs", "kafka.*",
+    },
+    "batch": {"endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"},
+    "stream": {"maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"},
+    "writing": {"topic", "includeHeaders", "kafka.bootstrap.servers", "kafka.*"},
+}  # fmt: skip
+"""The options of Spark's Kafka source and sink (4.x), as its guide and its code have them."""
+
+
+def test_every_option_of_sparks_kafka_source_is_compared() -> None:
+    rows = {row[0].strip("`"): row[1:] for row in table("option of Kafka")}
+    said = {
+        use: {name for name, row in rows.items() if use in row[0].split(", ")}
+        for use in KAFKA_OPTIONS
+    }
+    assert said == KAFKA_OPTIONS
+    for name, (_, here, note) in rows.items():
+        assert here in {"same", "differs", "not there"}, name
+        assert (name in options.OPTIONS) is (here != "not there"), name
+        assert note or here == "same", name
+        if here == "not there":
+            for streaming in (False, True):
+                given = {"path": "/data", name.replace("*", "any"): "1"}
+                with pytest.raises(InvalidOption, match="Kafka"):
+                    options.read_options(given, streaming=streaming)
 
 
 def test_the_settings_are_those_that_a_session_has(spark: SparkSession) -> None:

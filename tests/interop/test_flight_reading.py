@@ -103,9 +103,10 @@ def test_messages_of_topics_are_counted(client: FlightClient, data: Path) -> Non
         assert found.rows == len(wanted)
         assert found.end > wanted[-1] if wanted else found.end == start
         if wanted:
-            assert client.match(Match(start, end, rows_max=3, **request)) == Matched(
-                wanted[2] + 1, 3
-            )
+            assert start <= found.first <= wanted[0]
+            limited = client.match(Match(start, end, rows_max=3, **request))
+            assert limited == Matched(wanted[2] + 1, 3, limited.first)
+            assert start <= limited.first <= wanted[0]
     with pytest.raises(OffsetPastEnd):
         client.match(Match(0, end + 1))
     with pytest.raises(BadRequest, match="rows_max"):

@@ -347,6 +347,12 @@ def test_groups_show_their_lag(broker: HttpBroker, tmp_path: Path) -> None:
     (group,) = broker.get("/api/groups").json()["groups"]
     assert (group["name"], group["lag"], group["lost"]) == ("job", 3, 1)
     assert group["offsets"] == [{"partition": 0, "offset": 2, "lag": 3}]
+    assert group["topics"] == [{"topic": "t", "lag": 3}]
+    for number in range(4):
+        broker.publish(topic="u", json=number)
+    (group,) = broker.get("/api/groups?topics=1").json()["groups"]
+    assert (group["lag"], group["topics"]) == (7, [{"topic": "u", "lag": 4}])
+    assert broker.get("/api/groups?topics=1001").status == 400
 
 
 def test_rates_are_those_of_the_time_that_they_took(broker: HttpBroker) -> None:

@@ -3,6 +3,7 @@
 import ast
 import base64
 import json
+import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,7 +32,10 @@ CONFIG = Config(
         PrincipalConfig(
             name="plant",
             api_key_sha256=hash_key(b"k-1"),
-            rule=(RuleConfig(allow=("publish", "subscribe"), topics=("plant/#",)),),
+            rule=(
+                RuleConfig(allow=("publish", "subscribe"), topics=("plant/#",)),
+                RuleConfig(allow=("group",), topics=("mixed",)),
+            ),
         ),
     )
 )
@@ -265,3 +269,18 @@ def test_json_that_is_nested_deeply_is_a_bad_request(tmp_path: Path) -> None:
             for body in (b'{"topic": "t", "json": ' + b"[" * depth, b"[" * depth, b'{"a":' * depth):
                 answer = broker.ask("POST", "/api/publish", body=body[:4_000_000], headers=JSON)
                 assert answer.error()[:2] == (400, "bad-request")
+
+
+def test_lag_by_topic_is_shown_of_topics_that_the_caller_may_read(
+    broker: HttpBroker,
+) -> None:
+    for topic in ("plant/lag", "office/lag"):
+        assert publish(broker, topic, ALL).status == 200
+    end = broker.get("/api/log", **ALL).json()["end"]
+    broker.server.http.storage.groups.commit("mixed", {0: end - 2})
+    for headers, expected in ((ALL, {"plant/lag", "office/lag"}), (PLANT, {"plant/lag"})):
+        (group,) = broker.get("/api/groups", **headers).json()["groups"]
+        assert group["lag"] == 2
+        assert {each["topic"] for each in group["topics"]} == expected
+        text = broker.get("/metrics", **headers).body.decode()
+        assert set(re.findall(r'penstock_group_topic_lag{.*topic="(.*?)"', text)) == expected

@@ -9,6 +9,7 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.limits import METRICS_GROUPS_MAX, METRICS_REASONS_MAX
+from penstock.ports import Subscription
 from penstock.storage.arrow.log import ArrowLog
 from penstock.storage.group_offsets import GroupOffsets
 from tests.support import herald_bytes, lamamq_bytes
@@ -115,6 +116,22 @@ def test_groups_have_a_lag_and_not_too_many_of_them(broker: HttpBroker, tmp_path
     assert set(lags.values()) == {2}
     assert f"g{METRICS_GROUPS_MAX + 4:04}" in lags  # those that reported last
     assert found["penstock_messages_received_total", "http"] == 3
+
+
+def test_groups_have_a_lag_by_topic_and_not_too_many_of_them(
+    broker: HttpBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for topic in ("a", "b", "b", "c", "c", "c"):
+        assert broker.publish(topic=topic, json=1).status == 200
+    GroupOffsets(tmp_path).commit("g", {0: 1}, subscription=Subscription(patterns=("+",)))
+
+    def lags() -> dict[tuple[str, str], float]:
+        family = families(broker)["penstock_group_topic_lag"]
+        return {(each.labels["group"], each.labels["topic"]): each.value for each in family.samples}
+
+    assert lags() == {("g", "b"): 2, ("g", "c"): 3}
+    monkeypatch.setattr("penstock.server.http.metrics.METRICS_GROUP_TOPICS_MAX", 1)
+    assert lags() == {("g", "c"): 3}
 
 
 def test_no_label_grows_with_topics_or_clients(broker: HttpBroker) -> None:

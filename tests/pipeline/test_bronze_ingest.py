@@ -1,6 +1,7 @@
 """Ingest into bronze: the task that reads records writes them as files, each record once."""
 
 import datetime as dt
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,17 +9,23 @@ import duckdb
 import polars as pl
 import pytest
 from deltalake import DeltaTable
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from penstock.pipeline.bronze import BronzeWriter, bronze
-from penstock.pipeline.bronze_ingest import DailyParquetFiles
+from penstock.pipeline.bronze_ingest import BatchIngest, DailyParquetFiles
 from penstock.pipeline.config import WarehouseConfig
 from penstock.pipeline.offsets import Stream
 from penstock.pipeline.tables import STAGING
 from penstock.pipeline.warehouse import Warehouse
+from penstock.spark.options import read_options
 from penstock.spark.schema import RECORD, arrow_schema
+from penstock.spark.stream import StreamReader
+from penstock.spark.stream_offsets import JsonOffsets
 from penstock.storage.dictionaries import RECORD_SCHEMA
+from tests.spark.test_batch import let_go
 from tests.support.pipeline_records import arrow, frame, record
+from tests.support.written_log import WrittenLog
 
 GIVEN = [
     record(
@@ -97,3 +104,37 @@ def test_others_open_ingested_files(warehouse: Warehouse) -> None:
     with_duckdb = duckdb.read_parquet(DeltaTable(folder).file_uris(), hive_partitioning=True)
     rows = with_duckdb.project(", ".join(f'"{name}"' for name in RECORD.names)).to_arrow_table()
     assert rows.cast(RECORD_SCHEMA).sort_by("offset").to_pylist() == arrow(GIVEN).to_pylist()
+
+
+def test_messages_of_other_topics_that_retention_takes_do_not_end_the_ingest(
+    tmp_path: Path,
+) -> None:
+    """Once broken: the driver writes a batch that Spark has planned, and knew less than Spark."""
+    options = {"path": str(tmp_path / "data"), "subscribe": "quiet"}
+    checkpoint = tmp_path / "checkpoint"
+    (checkpoint / "offsets").mkdir(parents=True)
+
+    def plan(number: int, start: JsonOffsets) -> JsonOffsets:
+        end = planner.latestOffset(start, ReadAllAvailable())
+        lines = ["v1", "{}", json.dumps(end)]
+        (checkpoint / "offsets" / str(number)).write_text("\n".join(lines))
+        return end
+
+    with WrittenLog(tmp_path / "data", segment_bytes_max=1) as log:
+        planner = StreamReader(read_options(options, streaming=True), RECORD)
+        start = planner.initialOffset()
+        log.put_many(1, topics=("quiet",))
+        end = plan(0, start)
+        log.put_many(3, topics=("busy",))
+        log.put_many(1, topics=("quiet",))
+        end = plan(1, end)
+        log.put_many(3, topics=("busy",))
+        assert planner.latestOffset(end, ReadAllAvailable()) == end
+        let_go(log, 3)
+        ingest = BatchIngest(options, tmp_path / "table", checkpoint)
+        no_frame: DataFrame = None  # type: ignore[assignment]
+        (path,) = ingest.write(no_frame, 1)
+        assert pl.read_parquet(tmp_path / "table" / path)["offset"].to_list() == [12, 13, 14]
+        let_go(log, len(log.segments()) - 1)
+        assert plan(2, end) != end, "the checkpoint moves on"
+        assert ingest.write(no_frame, 2) == []

@@ -6,9 +6,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from penstock.flight.client import FlightClient
 from penstock.pipeline.errors import NotAQuery
 from penstock.pipeline.query import run_query
+from penstock.server.config import Config, PrincipalConfig, RuleConfig
+from penstock.server.credentials import Authenticator
 from tests.support.commands import Commands
+from tests.support.flight import rows, serve_tables
+from tests.support.live import LiveBroker
 from tests.support.written_log import WrittenLog, message
 
 CONFIG = """
@@ -40,8 +45,8 @@ def test_a_log_is_run_looked_at_mended_and_asked(
         log.put(*(message("a/b", value, n) for n, value in enumerate(values)))
     run("pipeline", "run", "--once")
     status = json.loads(run("pipeline", "status", "--json"))
-    rows = {name: table["rows"] for name, table in status["tables"].items()}
-    assert rows == {"bronze": 3, "dead_letters": 1, "numbers": 2}
+    counts = {name: table["rows"] for name, table in status["tables"].items()}
+    assert counts == {"bronze": 3, "dead_letters": 1, "numbers": 2}
     assert status["running"] is False
     assert status["stages"]["silver.numbers"]["dead_letters"] == 1
     assert status["missing"] == []
@@ -108,6 +113,39 @@ def test_a_source_without_a_log_is_named_by_its_key(commands: Commands, tmp_path
         "give a broker's data folder, or source.endpoint"
     )
     assert not (tmp_path / "warehouse").exists()
+
+
+@pytest.mark.usefixtures("spark")
+def test_topics_of_a_running_broker_are_queried_by_flight(
+    commands: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PENSTOCK_API_KEY", raising=False)
+    monkeypatch.setenv("PENSTOCK_TOKEN", "secret")
+    rule = RuleConfig(allow=("publish", "subscribe"), topics=("a/#",))
+    reader = PrincipalConfig(name="reader", token="secret", rule=(rule,))  # noqa: S106
+    authenticator = Authenticator(Config(principal=(reader,)))
+    with LiveBroker(data=tmp_path) as broker:
+        verify = authenticator.verify_bearer
+        place = serve_tables(broker, tmp_path, anonymous=None, verify=verify)
+        with FlightClient(place, token="secret") as client:  # noqa: S106
+            client.stage([rows([b"1", b"2"], topic="a/b")], writer="w", epoch=0, partition=0)
+            client.publish_epoch("w", 0, [0])
+        where = ["--endpoint", place]
+        done = commands.run("sql", "select count(*) as n from `a/+`", "--json", *where)
+        assert (done.code, done.out) == (0, '{"n":2}\n'), done
+        line = commands.run("sql", "select * from `b`", *where).error_line()
+        assert "reader" in line
+        monkeypatch.setenv("PENSTOCK_TOKEN", "wrong")
+        line = commands.run("sql", "select 1", *where).error_line()
+        assert line == (
+            f"{place} requires valid credentials; set PENSTOCK_TOKEN or PENSTOCK_API_KEY"
+        )
+    authenticator.close()
+    assert "no answer" in commands.run("sql", "select 1", "--endpoint", "127.0.0.1:1").error_line()
+    line = commands.run("sql", "select 1", "--endpoint", "nowhere").error_line()
+    assert line.startswith("--endpoint: 'nowhere' is no address; host:port, grpc://host:port")
+    line = commands.run("sql", "select 1", "--ca", "x.pem").error_line()
+    assert "is for --endpoint" in line
 
 
 @pytest.mark.usefixtures("spark")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import pickle
 import time
 import uuid
 from collections.abc import Iterator
@@ -17,7 +18,8 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from penstock.flight.client import FlightClient
 from penstock.flight.errors import NoAnswer
-from penstock.spark.errors import InvalidSchema, OtherLog
+from penstock.spark.epoch_publisher import EpochPublisher
+from penstock.spark.errors import InvalidOption, InvalidSchema, OtherLog
 from penstock.spark.flight_source import FlightTask
 from penstock.spark.options import Broker, read_options, write_options
 from penstock.spark.reader import BatchReader
@@ -185,6 +187,110 @@ def test_a_broker_with_tls_is_known_by_its_certificate(tmp_path: Path) -> None:
             pytest.raises(NoAnswer, match="no answer by Arrow Flight"),
         ):
             client.bounds()
+
+
+def test_a_row_is_for_the_partition_that_there_is(
+    spark: SparkSession, endpoint: str, data: Path
+) -> None:
+    frame = spark.range(4).repartition(2)
+    good = ["'t' as topic", "cast(id as string) as value", "if(id > 1, 0, null) as partition"]
+    publish(frame.selectExpr(*good), endpoint)
+    assert read(spark, path=str(data)).count() == 4
+    good[2] = "int(if(id = 3, 7, 0)) as partition"
+    with pytest.raises(PySparkException, match="column partition: a row has 7; allowed: 0 or null"):
+        publish(frame.selectExpr(*good), endpoint)
+    good[2] = "id as partition"
+    with pytest.raises(PySparkException, match="column partition: bigint cannot be published"):
+        publish(frame.selectExpr(*good), endpoint)
+    assert read(spark, path=str(data)).count() == 4, "nothing of it was published"
+
+
+def test_aggregates_are_published_in_modes_complete_and_update(
+    spark: SparkSession, endpoint: str, data: Path, tmp_path: Path
+) -> None:
+    def run(mode: str) -> None:
+        counts = (
+            spark.readStream.format("penstock")
+            .options(endpoint=endpoint, subscribe="in", startingOffsets="earliest")
+            .option("maxOffsetsPerTrigger", 3)
+            .load()
+            .groupBy("value")
+            .count()
+            .selectExpr(f"'{mode}' as topic", "concat(string(value), count) as value")
+        )
+        sink = counts.writeStream.outputMode(mode).trigger(availableNow=True)
+        sink = sink.option("checkpointLocation", str(tmp_path / mode))
+        if mode == "update":
+            sink = sink.foreachBatch(EpochPublisher("totals", endpoint=endpoint))
+        else:
+            sink = sink.format("penstock").option("endpoint", endpoint)
+        assert sink.start().awaitTermination(SECONDS_MAX), "the stream did not end in time"
+
+    def published(topic: str) -> list[str]:
+        found = read(spark, path=str(data), subscribe=topic).selectExpr("string(value)")
+        return sorted(row[0] for row in found.collect())
+
+    with FlightClient(endpoint) as client:
+        client.stage(
+            [flight_rows([b"a", b"b", b"a", b"b"], topic="in")], writer="w", epoch=0, partition=0
+        )
+        client.publish_epoch("w", 0, [0])
+    for mode in ("complete", "update"):
+        run(mode)
+    assert published("complete") == ["a2", "a2", "b1", "b2"]
+    assert published("update") == ["a2", "b1", "b2"]
+    commits = (tmp_path / "update" / "commits").glob("[0-9]*")
+    max(commits, key=lambda path: int(path.name)).unlink()  # as if the driver had died
+    run("update")
+    assert published("update") == ["a2", "b1", "b2"]
+    with pytest.raises(InvalidOption, match="option path: it is not for a sink"):
+        EpochPublisher("totals", endpoint=endpoint, path="x")
+
+
+def test_topics_have_ranges_of_their_own_by_both_ways(endpoint: str, data: Path) -> None:
+    with FlightClient(endpoint) as client:
+        for epoch in range(5):
+            batch = flight_rows([b"x"] * 4, topics=["a", "b", "c", "d/e"])
+            client.stage([batch], writer="w", epoch=epoch, partition=0)
+            client.publish_epoch("w", epoch, [0])
+
+    def offsets(**options: str) -> list[int]:
+        found = []
+        for where in ({"path": str(data)}, {"endpoint": endpoint}):
+            reading = read_options({**where, **options}, streaming=False)
+            reader = BatchReader(reading, record(["offset", "value"]))
+            tasks = pickle.loads(pickle.dumps(reader.partitions()))  # noqa: S301 - as Spark does
+            batches = [batch for task in tasks for batch in reader.read(task)]
+            found.append(sorted(n for batch in batches for n in batch["offset"].to_pylist()))
+            if "endingOffsets" not in options and "subscribe" in options:
+                streaming = read_options({**where, **options}, streaming=True)
+                streamed = StreamReader(streaming, RECORD)
+                start = streamed.initialOffset()
+                end = streamed.latestOffset(start, ReadAllAvailable())
+                rows = [
+                    each for task in streamed.partitions(start, end) for each in streamed.read(task)
+                ]
+                found.append(sorted(n for batch in rows for n in batch["offset"].to_pylist()))
+        assert all(each == found[0] for each in found)
+        return found[0]
+
+    starts, ends = '{"a": {"0": 4}, "b": {"0": -2}}', '{"a": {"0": 13}, "b": {"0": 6}}'
+    both = {"startingOffsets": starts, "endingOffsets": ends}
+    assert offsets(subscribe="a,b", **both) == [1, 4, 5, 8, 12]
+    assert offsets(assign='{"a": [0], "b": [0]}', **both) == [1, 4, 5, 8, 12]
+    assert offsets(subscribe="a,b", **both, maxRecordsPerPartition="2") == [1, 4, 5, 8, 12]
+    assert offsets(subscribe="a,b", startingOffsets=starts, minPartitions="4") == [
+        1, 4, 5, 8, 9, 12, 13, 16, 17,
+    ]  # fmt: skip
+    others = [n for n in range(20) if n % 4 > 1]
+    assert offsets(**both) == sorted([1, 4, 5, 8, 12, *others])
+    assert offsets(subscribePattern="[abc]", **both) == sorted([1, 4, 5, 8, 12, *others[::2]])
+    with pytest.raises(InvalidOption, match=r"option assign: .* has no 1; allowed: partitions 0"):
+        offsets(assign='{"a": [0, 1]}')
+    with pytest.raises(InvalidOption, match=r"option endingOffsets: .* has no 1; allowed"):
+        offsets(endingOffsets='{"a": {"1": 5}}')
+    with pytest.raises(InvalidOption, match="21 of partition 0 is after the end of the log"):
+        offsets(endingOffsets='{"a": {"0": 21}}')
 
 
 def test_a_batch_that_is_written_once_is_not_remembered_for_ever(

@@ -1,6 +1,7 @@
 """Options have Kafka's names and meaning; a wrong one is named with what is allowed."""
 
 import datetime as dt
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,36 @@ def test_offsets_and_times_are_kafkas() -> None:
         assert read(endingTimestamp=text).ending.timestamp_us == NOON_US
     both = read(startingTimestamp="1", startingOffsets="earliest").starting
     assert both.timestamp_us == 1000
+
+
+def test_offsets_and_times_are_by_topic() -> None:
+    found = read(startingOffsets='{"a": {"0": 23, "1": -2}, "b": {"0": -2}}')
+    assert found.starting.topics == {
+        "a": {0: 23, 1: NamedOffset.EARLIEST},
+        "b": {0: NamedOffset.EARLIEST},
+    }
+    by_time = {"startingOffsetsByTimestamp": '{"a": {"0": 1000}}', "startingOffsets": "earliest"}
+    found = read(**by_time, endingOffsetsByTimestamp='{"a": {"0": 2000}}')
+    assert found.starting.topic_timestamps_us == {"a": {0: 1_000_000}}
+    assert found.ending.topic_timestamps_us == {"a": {0: 2_000_000}}
+    assert not found.starting.must_match
+    found = read(**by_time, startingTimestamp="5", startingOffsetsByTimestampStrategy="ERROR")
+    assert (found.starting.timestamp_us, found.starting.must_match) == (5000, True)
+    found = read(assign='{"a": [0, 1], "b": [1, 0]}')
+    assert found.selection == Selection(topics=frozenset({"a", "b"}))
+    assert found.partitions == {0, 1}
+
+
+def test_a_delay_has_units_of_time() -> None:
+    for text, seconds in (
+        ("15m", 900),
+        ("500", 0.5),
+        ("250 ms", 0.25),
+        ("2H", 7200),
+        ("1d", 86400),
+    ):
+        assert read(streaming=True, maxTriggerDelay=text).delay_seconds_max == seconds
+    assert read(streaming=True).delay_seconds_max == 900
 
 
 @pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "America/St_Johns", "UTC"])
@@ -113,6 +144,8 @@ def test_a_certificate_is_read_by_the_driver() -> None:
         ({"path": " "}, False, "option path: it is empty"),
         ({"path": "s3://b/x"}, False, "option path: 's3://b/x' is not supported"),
         ({"filterPushdown": "true"}, False, "filterpushdown: it was removed"),
+        ({"kafka.bootstrap.servers": "h:1"}, True, "of a broker is the option endpoint; allowed"),
+        ({"kafka.fetch.min.bytes": "1"}, False, "a setting of Kafka's clients, which has no mea"),
         ({"subscribe": "a", "subscribePattern": "b"}, False, "there is subscribe too"),
         ({"subscribe": "a,,b"}, False, "option subscribe: .*allowed: names of topics"),
         ({"subscribe": "a/#/b"}, False, "option subscribe: .*a/#/b"),
@@ -120,7 +153,57 @@ def test_a_certificate_is_read_by_the_driver() -> None:
         ({"startingOffsets": "latest"}, False, "a batch cannot begin at the end"),
         ({"startingOffsets": '{"0": -1}'}, False, "a batch cannot begin at the end"),
         ({"startingOffsets": "first"}, True, "'first' is neither a word nor JSON.*earliest"),
-        ({"startingOffsets": '{"t": {"0": 1}}'}, True, "'t' is no partition"),
+        ({"startingOffsets": '{"t": 1}'}, True, "'t' is no partition"),
+        ({"startingOffsets": '{"t": {"x": 1}}'}, True, "'x' is no partition"),
+        ({"startingOffsets": '{"t": {"0": -3}}'}, True, "-3 is no offset"),
+        ({"startingOffsets": '{"t": {}}'}, True, "'t' has {}, which is not by partition"),
+        ({"startingOffsets": '{"t": {"0": 1}, "0": 2}'}, True, "'0' has 2, which is not by part"),
+        ({"startingOffsets": '{"t": {"0": -1}}'}, False, "a batch cannot begin at the end"),
+        ({"endingOffsets": '{"t": {"0": -2}}'}, False, "a batch cannot end at the beginning"),
+        (
+            {"subscribe": "a", "startingOffsets": '{"b": {"0": 1}}'},
+            True,
+            "option startingOffsets: 'b' is not among the topics to read",
+        ),
+        (
+            {"subscribe": "a, b, c/+", "endingOffsets": '{"b": {"0": 1}, "c/d": {"0": 1}}'},
+            False,
+            "option endingOffsets: 'a' is missing; allowed: all topics that subscribe",
+        ),
+        (
+            {"startingOffsets": '{"a": {"0": 9}}', "endingOffsets": '{"a": {"0": 8}}'},
+            False,
+            "option endingOffsets: 'a' ends before it starts",
+        ),
+        (
+            {"startingOffsets": json.dumps({f"t{n}": {"0": 1} for n in range(1001)})},
+            True,
+            "it has 1001 topics; allowed: at most 1000",
+        ),
+        (
+            {"startingOffsetsByTimestamp": "1000"},
+            True,
+            "'1000' is no JSON of times; allowed: JSON of milliseconds",
+        ),
+        ({"startingOffsetsByTimestamp": '{"a": {"0": -1}}'}, True, "-1 is no time"),
+        ({"startingOffsetsByTimestampStrategy": "earliest"}, True, "'earliest' is neither"),
+        ({"endingOffsetsByTimestamp": "{}"}, True, "endingOffsetsByTimestamp: it is not for a st"),
+        ({"assign": "a"}, False, "option assign: 'a' is no JSON of partitions by topic"),
+        ({"assign": '{"a": 0}'}, False, "option assign: 'a' has 0, no partitions"),
+        ({"assign": '{"a": [-1]}'}, False, "option assign: -1 is no partition"),
+        ({"assign": '{"a/#": [0]}'}, False, "option assign: 'a/#' is a pattern"),
+        ({"assign": '{"": [0]}'}, False, "option assign: "),
+        ({"assign": '{"a": [0], "b": [1]}'}, False, "topics have different partitions"),
+        ({"assign": '{"a": [0]}', "subscribe": "a"}, False, "assign: there is subscribe too"),
+        ({"maxRecordsPerPartition": "0"}, False, "option maxRecordsPerPartition: '0'"),
+        ({"minOffsetsPerTrigger": "5"}, False, "minOffsetsPerTrigger: it is not for a batch"),
+        (
+            {"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"},
+            True,
+            "option minOffsetsPerTrigger: 5 is more than maxOffsetsPerTrigger",
+        ),
+        ({"maxTriggerDelay": "soon"}, True, "option maxTriggerDelay: 'soon' is no time span"),
+        ({"maxTriggerDelay": "5 weeks"}, True, "option maxTriggerDelay: '5 weeks'"),
         ({"startingOffsets": '{"0": -3}'}, True, "-3 is no offset"),
         ({"startingOffsets": '{"0": true}'}, True, "True is no offset"),
         ({"startingOffsets": "{}"}, True, "neither a word nor JSON"),
@@ -140,6 +223,8 @@ def test_a_wrong_option_is_named(options: dict[str, str], streaming: bool, probl
 
 def test_somewhere_must_be_named() -> None:
     with pytest.raises(InvalidOption, match="endpoint: it is missing; allowed: path"):
+        read_options({}, streaming=False)
+    with pytest.raises(InvalidOption, match="CREATE TABLE … USING: use CREATE TEMPORARY VIEW"):
         read_options({}, streaming=False)
     with pytest.raises(InvalidOption, match="'host' is no address"):
         read_options({"endpoint": "host"}, streaming=False)

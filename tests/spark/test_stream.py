@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
 from penstock.errors import LogDamaged
 from penstock.ports import Subscription
-from penstock.spark.errors import LogWentBack, OtherLog, RangeLost
+from penstock.spark.errors import InvalidOption, LogWentBack, OtherLog, RangeLost
 from penstock.spark.options import read_options
 from penstock.spark.schema import RECORD
 from penstock.spark.stream import StreamReader
@@ -171,6 +171,21 @@ def test_a_checkpoint_of_another_log_ends_a_stream_or_begins_again(
         assert (state.offsets, state.lost) == ({0: 60}, 0)
 
 
+def test_a_running_query_waits_for_enough_rows(
+    spark: SparkSession, log: WrittenLog, tmp_path: Path
+) -> None:
+    log.put_many(1)
+    options = {"minOffsetsPerTrigger": "5", "maxTriggerDelay": "1h"}
+    sink = Sink(spark, log.data, tmp_path, **options)
+    query = sink.start(now=False)
+    for expected in (3, 3, 9):
+        query.processAllAvailable()
+        assert sink.offsets() == list(range(expected))
+        log.put_many(1)
+    query.stop()
+    assert sink.run() == [3], "a query that ends reads all"
+
+
 # --- Without Spark
 
 
@@ -297,8 +312,49 @@ def test_a_quiet_topic_outlives_retention_of_others(log: WrittenLog) -> None:
     assert offset_of(moved) == log.log.end, "a restart would take the position for lost"
     assert stream.partitions(position, moved) == []
     assert stream.latestOffset(moved, ReadAllAvailable()) == moved
+    # A reader that was not there knows it from the offset, as the one of the pipeline's driver.
+    assert reader(log, subscribe="quiet").partitions(position, moved) == []
+    end = reader(log, subscribe="quiet").latestOffset(position, ReadAllAvailable())
     with pytest.raises(RangeLost):  # it cannot know what was there
-        reader(log, subscribe="quiet").partitions(position, moved)
+        reader(log, subscribe="quiet").partitions(position, end)
+
+
+def test_messages_of_others_that_retention_takes_are_not_lost_to_a_stream(
+    tmp_path: Path,
+) -> None:
+    """Once broken: a batch began where the last one ended, and what was there was gone."""
+    with WrittenLog(tmp_path / "data", segment_bytes_max=1) as log:
+        log.put_many(1, topics=("quiet",))
+        stream = reader(log, subscribe="quiet")
+        position = stream.latestOffset(at(log, 0), ReadAllAvailable())
+        log.put_many(4)
+        log.put_many(1, topics=("quiet",))
+        end = stream.latestOffset(position, ReadAllAvailable())
+        let_go(log, 4)
+        for planner in (
+            stream,
+            reader(log, subscribe="quiet"),
+            reader(log, subscribePattern="q.*"),
+        ):
+            (task,) = planner.partitions(position, end)
+            found = [n for each in stream.read(task) for n in each["offset"].to_pylist()]
+            assert found == [15, 16, 17]
+        assert stream.latestOffset(end, ReadAllAvailable()) == end == stream.reportLatestOffset()
+
+
+def test_the_first_batch_has_the_same_rows_after_a_restart(log: WrittenLog) -> None:
+    """Once broken: Spark asks for the start of the first batch again, which was then later."""
+    log.put_many(2)
+    stream = reader(log)
+    start = stream.initialOffset()
+    log.put_many(2)
+    end = stream.latestOffset(start, ReadAllAvailable())
+    log.put_many(2)
+    for again in (stream, reader(log)):
+        (task,) = again.partitions(again.initialOffset(), end)
+        assert [n for b in again.read(task) for n in b["offset"].to_pylist()] == [*range(6, 12)]
+    more = stream.latestOffset(end, ReadAllAvailable())
+    assert more == at(log, 18), "later batches need no start"
 
 
 def test_a_checkpoint_does_not_fall_far_behind(
@@ -464,3 +520,132 @@ def test_a_loss_is_reported_once(log: WrittenLog) -> None:
     state = groups.load("g")
     assert state is not None
     assert (state.offsets, state.lost) == ({0: second}, horizon - 2)
+
+
+# --- Offsets by topic, small batches, small tasks
+
+
+def test_topics_start_where_each_is_told_to(log: WrittenLog) -> None:
+    log.put_many(5, rows=4, topics=("a", "b", "c", "d"))  # a is 0, 4, 8 … up to 16, b is 1, 5 …
+    expected = [0, 4, 8, 9, 12, 13, 16, 17, 18, 22, 23]
+    starts = {"a": {"0": -2}, "b": {"0": 9}, "c": {"0": 18}, "d": {"0": -1}}
+    options = {"subscribe": "a,b,c,d", "startingOffsets": json.dumps(starts)}
+    first = reader(log, **options)
+    start = first.initialOffset()
+    assert offset_of(start) == 0
+    log.put_many(1, rows=4, topics=("x", "y", "c", "d"))
+    for rows_max in (1, 2, 3, 100):
+        batches, end = read_all(reader(log, **options), start, rows_max)
+        assert [n for each in batches for n in each] == expected
+        assert all(0 < len(each) <= rows_max for each in batches)
+        restarted, _ = read_all(reader(log, subscribe="a,b,c,d"), start, rows_max)
+        assert restarted == batches, "the checkpoint tells where topics start"
+    assert reader(log, **options).count_after(start) == len(expected)
+    log.put_many(1, rows=4, topics=("a", "b", "c", "d"))
+    more = first.latestOffset(end, ReadAllAvailable())
+    assert set(more) == {*at(log, 0), "subscription"}, "all topics have started"
+
+
+def test_topics_of_patterns_start_where_each_is_told_to(log: WrittenLog) -> None:
+    log.put_many(5, rows=4, topics=("a", "b", "c", "d/e"))
+    for options in ({"subscribePattern": "[abc]"}, {"subscribe": "+"}, {}):
+        first = reader(log, startingOffsets='{"b": {"0": 5}, "c": {"0": 14}}', **options)
+        start = first.initialOffset()
+        batches, _ = read_all(first, start, 3)
+        assert batches == [[5, 9, 13], [14, 17, 18]], "others start at the end"
+        assert all(batches)
+
+
+def test_starts_of_topics_are_not_those_of_another_log(log: WrittenLog) -> None:
+    log.put_many(3, rows=4, topics=("a", "b"))
+    options = {"startingOffsets": '{"a": {"0": 11}, "b": {"0": 3}}', "subscribe": "a,b"}
+    start = reader(log, **options).initialOffset()
+    with replace(log) as new:
+        new.put_many(1, rows=4, topics=("a", "b"))
+        lossy = reader(new, failOnDataLoss="false", subscribe="a,b")
+        assert read_all(lossy, start, 100)[0] == [[0, 1, 2, 3]]
+
+
+def test_a_stream_starts_at_times_by_topic(log: WrittenLog) -> None:
+    log.put_many(5, rows=4, topics=("a", "b"))
+    times = {"a": {"0": 1_763_200_000_007}, "b": {"0": 1_763_200_000_015}}
+    options = {"subscribe": "a,b", "startingOffsetsByTimestamp": json.dumps(times)}
+    stream = reader(log, **options)
+    batches, _ = read_all(stream, stream.initialOffset(), 100)
+    assert batches == [[8, 10, 12, 14, 15, 16, 17, 18, 19]]
+    late = {"a": {"0": 1_763_200_000_019}, "b": {"0": 0}}
+    options["startingOffsetsByTimestamp"] = json.dumps(late)
+    assert offset_of(reader(log, **options).initialOffset()) == 0
+    options["startingOffsetsByTimestampStrategy"] = "error"
+    with pytest.raises(InvalidOption, match="there is no message of 'a' at or after the time"):
+        reader(log, **options).initialOffset()
+    for given, problem in (
+        ({"subscribe": "a,b"}, "no message of 'a' at"),
+        ({}, "there is no message at or"),
+    ):
+        strict = {**given, "startingOffsetsByTimestampStrategy": "error"}
+        time = "1763200000020" if not given else "1763200000019"
+        with pytest.raises(InvalidOption, match=problem):
+            reader(log, startingTimestamp=time, **strict).initialOffset()
+
+
+def test_a_small_batch_waits_for_more_rows_but_not_for_ever(log: WrittenLog) -> None:
+    now = 0.0
+
+    def planner(**options: str) -> StreamReader:
+        given = {"path": str(log.data), "minOffsetsPerTrigger": "6", **options}
+        return StreamReader(read_options(given, streaming=True), RECORD, clock=lambda: now)
+
+    for options in ({}, {"subscribe": "a,b"}, {"maxOffsetsPerTrigger": "7"}):
+        stream = planner(maxTriggerDelay="10s", **options)
+        limit = stream.getDefaultReadLimit()
+        first = log.log.next_offset
+        log.put_many(1)
+        end = stream.latestOffset(at(log, first), limit)
+        assert offset_of(end) == first + 3, "the first batch does not wait"
+        log.put_many(1)
+        for _ in range(2):
+            assert stream.latestOffset(end, limit) == end
+        assert offset_of(stream.latestOffset(end, ReadAllAvailable())) == first + 6
+        now += 10
+        due = stream.latestOffset(end, limit)
+        assert offset_of(due) == first + 6
+        assert stream.latestOffset(end, limit) == due, "asked again"
+        log.put_many(2)
+        now += 1
+        assert offset_of(stream.latestOffset(due, limit)) == first + 12, "it has enough rows"
+    stream = planner(subscribe="quiet")
+    end = stream.latestOffset(at(log, 0), stream.getDefaultReadLimit())
+    log.put_many(5)
+    assert stream.latestOffset(end, stream.getDefaultReadLimit()) == end
+    stream = planner()
+    assert stream.getDefaultReadLimit() == ReadMinRows(6)
+    stream.prepareForTriggerAvailableNow()
+    begun = stream.latestOffset(at(log, 0), ReadMinRows(6))
+    assert stream.latestOffset(begun, ReadMinRows(6)) == begun
+    near = at(log, log.log.next_offset - 1)
+    assert stream.latestOffset(near, ReadMinRows(6)) == begun, "it ends when all is read"
+
+
+def test_a_task_has_at_most_so_many_records(
+    log: WrittenLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.put_many(10, rows=9, topics=("a", "b", "b", "b"))
+    for options, expected in (
+        ({}, [20, 20, 20, 20, 10]),
+        ({"subscribe": "a"}, [20, 3]),
+        ({"subscribe": "b"}, [20, 20, 20, 7]),
+        ({"subscribe": "a", "startingOffsets": '{"a": {"0": 40}}'}, [13]),
+    ):
+        stream = reader(log, maxRecordsPerPartition="20", **options)
+        start = at(log, 0) if "startingOffsets" not in options else stream.initialOffset()
+        end = stream.latestOffset(start, ReadAllAvailable())
+        tasks = stream.partitions(start, end)
+        rows = [sum(len(each) for each in stream.read(task)) for task in tasks]
+        assert rows == expected
+        more = reader(log, maxRecordsPerPartition="20", minPartitions="6", **options)
+        assert len(more.partitions(start, end)) >= len(expected)
+    monkeypatch.setattr("penstock.spark.planning.SPARK_TASKS_MAX", 8)
+    small = reader(log, maxRecordsPerPartition="1")
+    with pytest.raises(InvalidOption, match="with 1 there are more than 8 tasks"):
+        small.partitions(at(log, 0), at(log, 9))

@@ -83,6 +83,7 @@ def command_line() -> TyperGroup:
     add_commands(
         group,
         ("clients", "List connected clients.", "penstock.cli.monitor.clients"),
+        ("groups", "List consumer groups with their lag.", "penstock.cli.monitor.groups"),
         ("top", "Show live traffic.", "penstock.cli.monitor.top"),
         ("sql", "Query topics and tables with SQL.", "penstock.cli.spark.sql"),
         ("bench", "Measure throughput and latency.", "penstock.cli.bench.command"),

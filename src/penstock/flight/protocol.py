@@ -165,11 +165,13 @@ class Match(msgspec.Struct, frozen=True, omit_defaults=True):
 class Matched(msgspec.Struct, frozen=True):
     """The number of messages, all before the offset `end`; none of the range is behind it.
 
-    `end` is the start of the range if there are none. Damaged messages are counted.
+    `end` is the start of the range if there are none. Damaged messages are counted. None of the
+    range is before the offset `first`.
     """
 
     end: int
     rows: int
+    first: int = 0
 
 
 class OffsetRange(msgspec.Struct, frozen=True):

@@ -16,6 +16,7 @@ from penstock.ports.storage import (
     StorageStatus,
     Subscription,
     SyncTimes,
+    TopicCounts,
 )
 
 __all__ = [
@@ -44,5 +45,6 @@ __all__ = [
     "Stored",
     "Subscription",
     "SyncTimes",
+    "TopicCounts",
     "UnprovenLink",
 ]

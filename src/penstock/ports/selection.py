@@ -64,6 +64,11 @@ class Selection:
         return bool(self.tests) or self._subscribes
 
     @property
+    def is_by_name(self) -> bool:
+        """Whether topics are selected by their names alone, not by patterns or an expression."""
+        return self.topics is not None and self.patterns is None and self.expression is None
+
+    @property
     def _subscribes(self) -> bool:
         """Whether `topics`, `patterns` and `expression` restrict topics."""
         if not EVERYTHING.isdisjoint(self.patterns or ()):

@@ -36,6 +36,7 @@ __all__ = [
     "StorageStatus",
     "Subscription",
     "SyncTimes",
+    "TopicCounts",
 ]
 
 
@@ -55,10 +56,25 @@ class PartitionRange(NamedTuple):
 
 
 class Matched(NamedTuple):
-    """The selected messages of a range: `rows` of them, all before the offset `end`."""
+    """The selected messages of a range: `rows` of them, all before the offset `end`.
+
+    None of the range is before `first`; a first message may come some offsets later.
+    """
 
     end: int
     rows: int
+    first: int = 0
+
+
+class TopicCounts(NamedTuple):
+    """The selected messages of a range: `rows` of them, and their numbers by topic.
+
+    `rows` includes messages that cannot be read, whose topics are not known. The empty name stands
+    for messages without a topic.
+    """
+
+    rows: int
+    topics: Mapping[str, int]
 
 
 class DamagedRange(NamedTuple):
@@ -307,6 +323,13 @@ class Storage(LogWriter, LogReader, Port):
         range if it has none. With `rows_max`, `end` is behind so many of them at most. Messages
         that cannot be read are counted, since they may have been selected. Raise what `scan`
         raises at once.
+        """
+
+    def count_topics(self, span: PartitionRange, selection: "Selection") -> TopicCounts:
+        """Count the selected messages of a range by topic; values are not read.
+
+        Messages that cannot be read are counted, since they may have been selected. The selection
+        is one of topics only. Raise what `scan` raises at once.
         """
 
     def offset_at(self, partition: int, timestamp_us: int) -> int:

@@ -11,8 +11,9 @@ from penstock.limits import SPARK_EMPTY_OFFSETS_MAX
 from penstock.ports import Matched
 from penstock.ports.selection import Selection
 from penstock.spark.log_source import LogBounds, LogSource, Range
+from penstock.spark.topic_ranges import TopicOffsets, match_sections, sections
 
-__all__ = ["BatchEnds"]
+__all__ = ["BatchEnds", "Extent", "limited_ends"]
 
 
 class _Empty(NamedTuple):
@@ -23,8 +24,18 @@ class _Empty(NamedTuple):
     end: int
 
 
+class Extent(NamedTuple):
+    """The offsets of a batch in a partition; it has no selected record before `first`."""
+
+    first: int
+    end: int
+
+
 class BatchEnds:
-    """Finds the ends of batches. `bounds` are those of the log when a method is called."""
+    """Finds the ends of batches. `bounds` are those of the log when a method is called.
+
+    `topics` are the offsets by topic at which topics start, for partitions where they differ.
+    """
 
     def __init__(self, source: LogSource, selection: Selection) -> None:
         self._source = source
@@ -36,10 +47,11 @@ class BatchEnds:
         starts: Mapping[int, int],
         ends: Mapping[int, int],
         bounds: Mapping[int, LogBounds],
+        topics: Mapping[int, TopicOffsets],
         *,
         rows_max: int | None,
-    ) -> dict[int, int]:
-        """Return the end of a batch for each partition: its start if there is nothing to read.
+    ) -> dict[int, Extent]:
+        """Return the offsets of a batch for each partition: none if there is nothing to read.
 
         The batch has `rows_max` selected records at most, or one of each partition.
         """
@@ -51,14 +63,15 @@ class BatchEnds:
         limits: dict[int, int | None] = dict.fromkeys(spans, rows_max)
         if rows_max is not None and len(spans) > 1:
             rows = {
-                number: self._match(span, bounds[number]).rows for number, span in spans.items()
+                number: self._match(span, bounds[number], topics.get(number)).rows
+                for number, span in spans.items()
             }
             total = sum(rows.values())
             if total > rows_max:
                 limits = {number: max(1, rows_max * each // total) for number, each in rows.items()}
-        found = dict(ends)
+        found = {number: Extent(starts[number], end) for number, end in ends.items()}
         for number, span in spans.items():
-            found[number] = self._end(span, bounds[number], limits[number])
+            found[number] = self._extent(span, bounds[number], topics.get(number), limits[number])
         return found
 
     def skip_empty(self, span: Range) -> Range:
@@ -68,28 +81,77 @@ class BatchEnds:
             return span
         return span._replace(start=min(known.end, span.end))
 
-    def count(self, span: Range, bound: LogBounds) -> int:
-        """Return the number of selected records of a range that are kept."""
-        return self._match(span, bound).rows
+    def count(
+        self,
+        span: Range,
+        bound: LogBounds,
+        topics: TopicOffsets | None = None,
+        *,
+        rows_max: int | None = None,
+    ) -> int:
+        """Return the number of selected records of a range that are kept, up to `rows_max`."""
+        return self._match(span, bound, topics, rows_max).rows
 
-    def _end(self, span: Range, bound: LogBounds, rows_max: int | None) -> int:
-        matched = self._match(span, bound, rows_max)
+    def _extent(
+        self, span: Range, bound: LogBounds, topics: TopicOffsets | None, rows_max: int | None
+    ) -> Extent:
+        matched = self._match(span, bound, topics, rows_max)
         if matched.rows:
-            return matched.end
+            return Extent(matched.first, matched.end)
         # The checkpoint moves before retention would take records that it seems to need.
         is_behind = span.start < bound.horizon or span.end - span.start >= SPARK_EMPTY_OFFSETS_MAX
-        return span.end if is_behind else span.start
+        end = span.end if is_behind else span.start
+        return Extent(end, end)
 
-    def _match(self, span: Range, bound: LogBounds, rows_max: int | None = None) -> Matched:
+    def _match(
+        self,
+        span: Range,
+        bound: LogBounds,
+        topics: TopicOffsets | None,
+        rows_max: int | None = None,
+    ) -> Matched:
         """Match a range from where it is not known to be empty; lost records count."""
-        left = self.skip_empty(span)
-        lost = max(0, min(bound.horizon, span.end) - left.start)
-        left = left._replace(start=left.start + lost)
+        unknown = self.skip_empty(span)
+        lost = max(0, min(bound.horizon, span.end) - unknown.start)
+        left = unknown._replace(start=unknown.start + lost)
         if left.start >= left.end:
-            return Matched(left.start if lost else span.start, lost)
-        found = self._source.match(left, self._selection, rows_max=rows_max)
+            return Matched(left.start if lost else span.start, lost, unknown.start)
+        if topics is None:
+            found = self._source.match(left, self._selection, rows_max=rows_max)
+        else:
+            parts = sections(left, self._selection, topics, TopicOffsets(left.end))
+            found = match_sections(self._source, parts, left.start, rows_max=rows_max)
         if not found.rows and not lost:
             start = span.start if left.start == span.start else self._empty[span.partition].start
             self._empty[span.partition] = _Empty(span.log, start, span.end)
-            return Matched(span.start, 0)
-        return Matched(found.end, found.rows + lost)
+            return Matched(span.start, 0, span.start)
+        first = unknown.start if lost else max(found.first, left.start)
+        return Matched(found.end, found.rows + lost, first)
+
+
+def limited_ends(
+    begun: Mapping[int, int],
+    ends: dict[int, int],
+    bounds: Mapping[int, LogBounds],
+    *,
+    rows_max: int,
+) -> dict[int, int]:
+    """Return ends for a batch of about `rows_max` offsets, in proportion to the partitions' lag.
+
+    Offsets that retention removed do not count.
+    """
+    firsts = {
+        partition: max(begun.get(partition, 0), bounds[partition].horizon)
+        if partition in bounds
+        else end
+        for partition, end in ends.items()
+    }
+    total = sum(max(end - firsts[partition], 0) for partition, end in ends.items())
+    if total <= rows_max:
+        return ends
+    return {
+        partition: firsts[partition] + max(1, rows_max * (end - firsts[partition]) // total)
+        if end > firsts[partition]
+        else end
+        for partition, end in ends.items()
+    }

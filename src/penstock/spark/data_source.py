@@ -39,18 +39,17 @@ class PenstockDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:  # noqa: FBT001
         """Return the sink of a DataFrame; raise InvalidOption or InvalidSchema."""
-        _require_append(overwrite=overwrite)
+        if overwrite:
+            raise InvalidOption("mode", "published messages cannot be overwritten", "append")
         return BatchWriter(write_options(self.options, streaming=False), schema)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: FBT001, N802
-        """Return the sink of a stream; raise InvalidOption or InvalidSchema."""
-        _require_append(overwrite=overwrite)
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: ARG002, FBT001, N802
+        """Return the sink of a stream; raise InvalidOption or InvalidSchema.
+
+        With the output mode `complete`, which sets `overwrite`, it publishes the whole result of
+        each batch, as Spark's Kafka sink does.
+        """
         return StreamWriter(write_options(self.options, streaming=True), schema)
-
-
-def _require_append(*, overwrite: bool) -> None:
-    if overwrite:
-        raise InvalidOption("mode", "published messages cannot be overwritten", "append")
 
 
 def register(spark: SparkSession) -> None:

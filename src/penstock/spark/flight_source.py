@@ -157,7 +157,7 @@ class FlightSource:
                 raise
             end = span.end if rows_max is None else min(span.end, span.start + rows_max)
             return Matched(end, end - span.start)
-        return Matched(found.end, found.rows)
+        return Matched(found.end, found.rows, found.first)
 
     def tasks(
         self, ranges: Sequence[Range], request: ReadRequest, *, limit: TaskLimit, losses: Losses

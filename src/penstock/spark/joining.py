@@ -6,17 +6,14 @@ that join.
 """
 
 import dataclasses
-from collections.abc import Iterator
 from typing import Final
 
 import msgspec
-import pyarrow as pa
 
 from penstock.ports import Subscription
 from penstock.ports.selection import Selection, TopicTest
-from penstock.spark.log_source import ReadRequest, Task
 
-__all__ = ["JoiningTask", "joining_selection", "subscription_of", "subscription_text"]
+__all__ = ["Outside", "joining_selection", "subscription_of", "subscription_text"]
 
 
 _EVERYTHING: Final = Selection()
@@ -42,7 +39,7 @@ def subscription_text(selection: Selection) -> str:
 def joining_selection(old: str, new: str) -> Selection:
     """Return the messages that the subscription `new` selects and `old` does not."""
     before, after = _selection(old), _selection(new)
-    tests = (_Outside(subscription=before),)
+    tests = (Outside(subscription=before),)
     if not after.by_topic:
         return Selection(tests=tests)
     patterns = tuple(each for each in after.patterns or () if each not in (before.patterns or ()))
@@ -63,7 +60,7 @@ def _selection(text: str) -> Selection:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Outside(TopicTest):
+class Outside(TopicTest):
     """Tests whether a topic is not in a subscription."""
 
     test: str = "outside"
@@ -71,24 +68,5 @@ class _Outside(TopicTest):
     subscription: Selection = _EVERYTHING
 
     def __call__(self, name: str) -> bool:
+        """See TopicTest."""
         return self.subscription.by_topic and not self.subscription.wanted(name)
-
-
-class JoiningTask(Task):
-    """A part of the history of topics that join."""
-
-    def __init__(self, task: Task, selection: Selection) -> None:
-        super().__init__(None)
-        self.task = task
-        self.selection = selection
-
-    @property
-    def rows_max(self) -> int:
-        """See Task."""
-        return self.task.rows_max
-
-    def batches(self, request: ReadRequest) -> Iterator[pa.RecordBatch]:
-        """See Task."""
-        joining = dataclasses.replace(request, selection=self.selection)
-        for batch in self.task.batches(joining):
-            yield self.selection.of(batch)

@@ -9,31 +9,50 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from penstock.errors import InvalidPattern
 from penstock.limits import SPARK_TASKS_MAX
-from penstock.patterns import compile_pattern
-from penstock.ports.expressions import check_expression
 from penstock.ports.selection import Selection
 from penstock.spark.errors import InvalidOption
-from penstock.spark.offset_spec import NamedOffset, OffsetSpec, parse_offsets, parse_timestamp
+from penstock.spark.offset_spec import (
+    NamedOffset,
+    OffsetSpec,
+    parse_offsets,
+    parse_timestamp,
+    parse_topic_timestamps,
+)
 from penstock.spark.parallelism import TaskLimit, cores_in_environment
 from penstock.spark.retrying_client import RetryingClient
+from penstock.spark.subscription import parse_subscription
 from penstock.storage.group_offsets import InvalidGroup, check_group_name
 
-__all__ = ["Broker", "ReadOptions", "WriteOptions", "read_options", "write_options"]
+__all__ = ["OPTIONS", "Broker", "ReadOptions", "WriteOptions", "read_options", "write_options"]
 
 _BROKER: Final = ("endpoint", "token", "certificate")
 _WHERE: Final = ("path", *_BROKER)
 _READ: Final = (
-    *_WHERE, "subscribe", "subscribePattern", "startingOffsets", "startingTimestamp",
-    "minPartitions", "failOnDataLoss", "includeHeaders",
+    *_WHERE, "subscribe", "subscribePattern", "assign",
+    "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "minPartitions", "maxRecordsPerPartition", "failOnDataLoss", "includeHeaders",
 )  # fmt: skip
-_BATCH: Final = (*_READ, "endingOffsets", "endingTimestamp")
-_STREAM: Final = (*_READ, "maxOffsetsPerTrigger", "group", "newTopics")
+_BATCH: Final = (*_READ, "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+_STREAM: Final = (
+    *_READ, "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "group", "newTopics",
+)  # fmt: skip
 _WRITE: Final = (*_BROKER, "topic", "writer", "epoch")
 _STREAM_WRITE: Final = (*_BROKER, "topic", "writer")
 _OF_SPARK: Final = frozenset({"checkpointlocation", "queryname", "outputmode"})
 """Options of Spark itself that Spark also passes to a sink."""
+
+OPTIONS: Final = tuple(dict.fromkeys((*_BATCH, *_STREAM, *_WRITE)))
+"""All options of the data source."""
+
+_NUMBER_MAX: Final = 1 << 62
+_DELAY: Final = re.compile(r"(\d{1,18})\s*([a-z]*)")
+_UNIT_SECONDS: Final = {
+    "": 1e-3, "us": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400,
+}  # fmt: skip
+"""Units of time as Spark has them; a number without one is milliseconds."""
+_DELAY_DEFAULT: Final = "15m"
 
 _BOOLEANS: Final = {"true": True, "false": False}
 _ENDPOINT: Final = re.compile(r"((grpc|grpc\+tcp|grpc\+tls|grpcs)://)?[^\s/]+:\d{1,5}/?")
@@ -63,11 +82,18 @@ class ReadOptions:
 
     where: Path | Broker
     selection: Selection
+    partitions: frozenset[int] | None
+    """The partitions to read, None for all."""
     starting: OffsetSpec
     ending: OffsetSpec
     tasks: int | None
     cores: int | None
+    records_max: int | None
+    """The maximum number of records of a task."""
     offsets_max: int | None
+    offsets_min: int | None
+    delay_seconds_max: float
+    """How long a batch of fewer than `offsets_min` records is delayed."""
     fail_on_data_loss: bool
     include_headers: bool
     group: str | None
@@ -95,8 +121,26 @@ _REMOVED: Final = {
 }
 
 
+_OF_KAFKA: Final = {
+    "kafka.bootstrap.servers": "the address of a broker is the option endpoint",
+    "kafka.group.id": "the name of the consumer group is the option group",
+    "groupidprefix": "the name of the consumer group is the option group",
+    "kafkaconsumer.polltimeoutms": "calls are retried for a fixed time",
+    "fetchoffset.numretries": "calls are retried for a fixed time",
+    "fetchoffset.retryintervalms": "calls are retried for a fixed time",
+}
+"""Options of Spark's Kafka source that have another name here, or no meaning."""
+
+
 def _unknown(name: str) -> str:
-    return _REMOVED.get(name, "there is no such option")
+    """Return what is wrong with an option that does not exist."""
+    if name in _REMOVED:
+        return _REMOVED[name]
+    if name in _OF_KAFKA:
+        return f"it is an option of Spark's Kafka source, and {_OF_KAFKA[name]}"
+    if name.startswith("kafka."):
+        return "it is a setting of Kafka's clients, which has no meaning here"
+    return "there is no such option"
 
 
 class _OptionValues:
@@ -105,11 +149,16 @@ class _OptionValues:
     def __init__(self, options: Mapping[str, str], allowed: tuple[str, ...], use: str) -> None:
         self._values = {name.lower(): value for name, value in options.items()}
         known = {name.lower() for name in allowed}
-        every = {name.lower(): name for name in (*_BATCH, *_STREAM, *_WRITE)}
+        every = {name.lower(): name for name in OPTIONS}
         for name in self._values:
             if name not in known | _OF_SPARK:
                 problem = f"it is not for {use}" if name in every else _unknown(name)
                 raise InvalidOption(every.get(name, name), problem, ", ".join(allowed))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no option was given."""
+        return not self._values
 
     def text(self, name: str) -> str | None:
         return self._values.get(name.lower())
@@ -148,14 +197,30 @@ def read_options(
             check_group_name(group)
         except InvalidGroup as error:
             raise InvalidOption("group", str(error), "such a name") from error
+    selection, partitions = parse_subscription(
+        given.text("subscribe"), given.text("subscribePattern"), given.text("assign")
+    )
+    starting, ending = _starting(given, streaming=streaming), _ending(given)
+    for spec in (starting, ending):
+        _check_topics(spec, selection)
+    _check_order(starting, ending)
+    offsets_max = given.number("maxOffsetsPerTrigger", least=1, most=_NUMBER_MAX)
+    offsets_min = given.number("minOffsetsPerTrigger", least=1, most=_NUMBER_MAX)
+    if offsets_min is not None and offsets_max is not None and offsets_min > offsets_max:
+        problem = f"{offsets_min} is more than maxOffsetsPerTrigger"
+        raise InvalidOption("minOffsetsPerTrigger", problem, f"numbers up to {offsets_max}")
     return ReadOptions(
         where=_where(given),
-        selection=_selection(given),
-        starting=_starting(given, streaming=streaming),
-        ending=_ending(given),
+        selection=selection,
+        partitions=partitions,
+        starting=starting,
+        ending=ending,
         tasks=given.number("minPartitions", least=1, most=SPARK_TASKS_MAX),
         cores=cores_in_environment() if cores is None else cores,
-        offsets_max=given.number("maxOffsetsPerTrigger", least=1, most=(1 << 62)),
+        records_max=given.number("maxRecordsPerPartition", least=1, most=_NUMBER_MAX),
+        offsets_max=offsets_max,
+        offsets_min=offsets_min,
+        delay_seconds_max=_delay(given),
         fail_on_data_loss=given.flag("failOnDataLoss", default=True),
         include_headers=given.flag("includeHeaders", default=True),
         group=group,
@@ -168,7 +233,7 @@ def write_options(options: Mapping[str, str], *, streaming: bool) -> WriteOption
     use = "a sink of a stream" if streaming else "a sink"
     given = _OptionValues(options, _STREAM_WRITE if streaming else _WRITE, use)
     writer = given.text("writer")
-    epoch = given.number("epoch", least=0, most=(1 << 62))
+    epoch = given.number("epoch", least=0, most=_NUMBER_MAX)
     if not streaming and (writer is None) is not (epoch is None):
         missing, there = ("epoch", "writer") if epoch is None else ("writer", "epoch")
         problem = f"it is missing beside {there}"
@@ -203,6 +268,11 @@ def _broker(given: _OptionValues) -> Broker:
     endpoint = given.text("endpoint")
     if endpoint is None:
         allowed = "path (a data folder, to read) or endpoint (grpc://host:port of a broker)"
+        if given.is_empty:
+            allowed += (
+                "; Spark does not pass on the options of CREATE TABLE … USING: "
+                "use CREATE TEMPORARY VIEW … USING"
+            )
         raise InvalidOption("endpoint", "it is missing", allowed)
     if not _ENDPOINT.fullmatch(endpoint):
         allowed = "host:port, grpc://host:port, grpc+tls://host:port"
@@ -227,48 +297,74 @@ def _certificate(given: _OptionValues, endpoint: str) -> bytes | None:
     return found
 
 
-def _selection(given: _OptionValues) -> Selection:
-    subscribe, expression = given.text("subscribe"), given.text("subscribePattern")
-    if subscribe is not None and expression is not None:
-        allowed = "one of subscribe, subscribePattern; all topics without them"
-        raise InvalidOption("subscribePattern", "there is subscribe too", allowed)
-    if expression is not None:
-        try:
-            check_expression(expression)
-        except ValueError as error:
-            allowed = "a regular expression that is to match whole names of topics"
-            raise InvalidOption("subscribePattern", f"{expression!r}: {error}", allowed) from error
-        return Selection(expression=expression)
-    if subscribe is None:
-        return Selection()
-    topics: set[str] = set()
-    patterns: list[str] = []
-    allowed = "names of topics or patterns with + and #, with commas between"
-    for each in (name.strip() for name in subscribe.split(",")):
-        try:
-            wild = compile_pattern(each)
-        except InvalidPattern as error:
-            raise InvalidOption("subscribe", str(error) or "it is empty", allowed) from error
-        if wild is None:
-            topics.add(each)
-        else:
-            patterns.append(each)
-    return Selection(topics=frozenset(topics), patterns=tuple(patterns) or None)
-
-
 def _starting(given: _OptionValues, *, streaming: bool) -> OffsetSpec:
-    """Return the start of a read; a timestamp overrides offsets, as in Spark's Kafka source."""
+    """Return the start of a read; times override offsets, as in Spark's Kafka source."""
     default = NamedOffset.LATEST if streaming else NamedOffset.EARLIEST
-    time, offsets = given.text("startingTimestamp"), given.text("startingOffsets")
+    must_match = _must_match(given)
+    time = given.text("startingTimestamp")
     if time is not None:
-        return parse_timestamp("startingTimestamp", time, others=NamedOffset.LATEST)
+        return parse_timestamp("startingTimestamp", time, must_match=must_match)
+    times = given.text("startingOffsetsByTimestamp")
+    if times is not None:
+        return parse_topic_timestamps(
+            "startingOffsetsByTimestamp", times, others=default, must_match=must_match
+        )
+    offsets = given.text("startingOffsets")
     if offsets is None:
         return OffsetSpec("startingOffsets", default)
     spec = parse_offsets("startingOffsets", offsets, others=default)
-    if not streaming and NamedOffset.LATEST in {spec.named, *spec.offsets.values()}:
+    if not streaming and spec.has(NamedOffset.LATEST):
         allowed = 'for a batch: "earliest", or JSON without -1'
         raise InvalidOption("startingOffsets", "a batch cannot begin at the end", allowed)
     return spec
+
+
+def _must_match(given: _OptionValues) -> bool:
+    option = "startingOffsetsByTimestampStrategy"
+    text = (given.text(option) or "latest").strip().lower()
+    if text not in {"error", "latest"}:
+        raise InvalidOption(option, f"{text!r} is neither", "error, latest")
+    return text == "error"
+
+
+def _delay(given: _OptionValues) -> float:
+    text = given.text("maxTriggerDelay") or _DELAY_DEFAULT
+    found = _DELAY.fullmatch(text.strip().lower())
+    if found is None or found[2] not in _UNIT_SECONDS:
+        allowed = "a whole number with a unit: us, ms, s, m, min, h, d; milliseconds without one"
+        raise InvalidOption("maxTriggerDelay", f"{text!r} is no time span", allowed)
+    return int(found[1]) * _UNIT_SECONDS[found[2]]
+
+
+def _check_topics(spec: OffsetSpec, selection: Selection) -> None:
+    """Raise InvalidOption unless the topics that are listed are those that are read."""
+    listed = spec.topic_names
+    if not listed:
+        return
+    other = sorted(name for name in listed if not selection.wanted(name))
+    if other:
+        allowed = "the topics of subscribe, subscribePattern or assign"
+        raise InvalidOption(spec.option, f"{other[0]!r} is not among the topics to read", allowed)
+    missing = sorted((selection.topics or frozenset()) - listed)
+    if missing:
+        allowed = "all topics that subscribe or assign names"
+        if spec.topics:
+            allowed += "; -2 is earliest, -1 latest"
+        raise InvalidOption(spec.option, f"{missing[0]!r} is missing", allowed)
+
+
+def _check_order(starting: OffsetSpec, ending: OffsetSpec) -> None:
+    """Raise InvalidOption if a topic ends before it starts."""
+    for starts, ends in (
+        (starting.topics, ending.topics),
+        (starting.topic_timestamps_us, ending.topic_timestamps_us),
+    ):
+        for topic, by_partition in ends.items():
+            for partition, end in by_partition.items():
+                start = starts.get(topic, {}).get(partition)
+                if isinstance(start, int) and isinstance(end, int) and start > end:
+                    problem = f"{topic!r} ends before it starts"
+                    raise InvalidOption(ending.option, problem, "an end after the start")
 
 
 def _new_topics(given: _OptionValues) -> NamedOffset:
@@ -282,13 +378,19 @@ def _new_topics(given: _OptionValues) -> NamedOffset:
 
 
 def _ending(given: _OptionValues) -> OffsetSpec:
-    time, offsets = given.text("endingTimestamp"), given.text("endingOffsets")
+    """Return the end of a read; times override offsets, as in Spark's Kafka source."""
+    time = given.text("endingTimestamp")
     if time is not None:
-        return parse_timestamp("endingTimestamp", time, others=NamedOffset.LATEST)
+        return parse_timestamp("endingTimestamp", time)
+    times = given.text("endingOffsetsByTimestamp")
+    if times is not None:
+        option = "endingOffsetsByTimestamp"
+        return parse_topic_timestamps(option, times, others=NamedOffset.LATEST)
+    offsets = given.text("endingOffsets")
     if offsets is None:
         return OffsetSpec("endingOffsets", NamedOffset.LATEST)
     spec = parse_offsets("endingOffsets", offsets, others=NamedOffset.LATEST)
-    if NamedOffset.EARLIEST in {spec.named, *spec.offsets.values()}:
+    if spec.has(NamedOffset.EARLIEST):
         allowed = '"latest", or JSON without -2'
         raise InvalidOption("endingOffsets", "a batch cannot end at the beginning", allowed)
     return spec

@@ -1,6 +1,6 @@
 """Batch reader: `spark.read.format("penstock")`."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -8,52 +8,20 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from penstock.spark.arrow_batches import to_spark_batches
-from penstock.spark.errors import InvalidOption
 from penstock.spark.flight_source import FlightSource
 from penstock.spark.folder_source import FolderSource
-from penstock.spark.log_source import (
-    LogBounds,
-    LogSource,
-    Losses,
-    Range,
-    ReadRequest,
-    Task,
-)
-from penstock.spark.offset_spec import NamedOffset, OffsetSpec
+from penstock.spark.log_source import LogSource, Losses, Range, ReadRequest, Task
 from penstock.spark.options import Broker, ReadOptions
+from penstock.spark.planning import bounds_to_read, plan_tasks, resolve_offsets
 from penstock.spark.schema import arrow_schema, check_columns
+from penstock.spark.topic_ranges import Section, sections
 
-__all__ = ["BatchReader", "open_source", "read_task", "resolve_offsets"]
+__all__ = ["BatchReader", "open_source", "read_task"]
 
 
 def open_source(where: Path | Broker) -> LogSource:
     """Open the log of a data folder or a broker; raise CannotRead or FlightFailed."""
     return FolderSource(where) if isinstance(where, Path) else FlightSource(where)
-
-
-def resolve_offsets(
-    source: LogSource, spec: OffsetSpec, bounds: Mapping[int, LogBounds]
-) -> dict[int, int]:
-    """Return the offset of each partition for a spec; raise InvalidOption."""
-    unknown = sorted(set(spec.offsets) - set(bounds))
-    if unknown:
-        allowed = f"partitions {', '.join(map(str, sorted(bounds)))}"
-        raise InvalidOption(spec.option, f"{source.name} has no {unknown[0]}", allowed)
-    found: dict[int, int] = {}
-    for partition, bound in bounds.items():
-        if spec.timestamp_us is not None:
-            offset = source.offset_at(partition, spec.timestamp_us)
-            found[partition] = min(max(offset, bound.horizon), bound.end)
-            continue
-        wanted = spec.offsets.get(partition, spec.named)
-        if isinstance(wanted, NamedOffset):
-            wanted = bound.horizon if wanted is NamedOffset.EARLIEST else bound.end
-        elif wanted > bound.end:
-            allowed = f"offsets up to {bound.end}"
-            problem = f"{wanted} of partition {partition} is after the end of the log"
-            raise InvalidOption(spec.option, problem, allowed)
-        found[partition] = wanted
-    return found
 
 
 def read_task(partition: InputPartition, request: ReadRequest) -> Iterator[pa.RecordBatch]:
@@ -81,18 +49,20 @@ class BatchReader(DataSourceReader):
         """Split the range into tasks; raise InvalidOption, CannotRead, RangeLost or LogDamaged."""
         options = self._options
         source = open_source(options.where)
-        bounds = source.bounds()
-        starts = resolve_offsets(source, options.starting, bounds)
-        ends = resolve_offsets(source, options.ending, bounds)
-        losses = Losses(options, source.name)
-        ranges = []
+        bounds = bounds_to_read(source, options)
+        selection = options.selection
+        starts = resolve_offsets(source, options.starting, bounds, selection)
+        ends = resolve_offsets(source, options.ending, bounds, selection)
+        parts: list[Section] = []
         for partition, start in starts.items():
-            bound = bounds[partition]
-            whole = Range(partition, start, ends[partition], bound.log)
-            left = losses.below_horizon(whole, bound.horizon)
-            if left.start < left.end:
-                ranges.append(left)
-        return list(source.tasks(ranges, self._request, limit=options.task_limit, losses=losses))
+            end = ends[partition]
+            whole = Range(partition, start.lowest, end.highest, bounds[partition].log)
+            if whole.start < whole.end:
+                parts += sections(whole, selection, start, end)
+        losses = Losses(options, source.name)
+        return list(
+            plan_tasks(source, parts, self._request, options=options, bounds=bounds, losses=losses)
+        )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of a task."""

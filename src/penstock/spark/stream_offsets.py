@@ -9,16 +9,25 @@ without an id is taken as one of the current log.
 Beside the logs there may be `"subscription"`, the topics of the stream (see joining). While it
 reads the history of topics that join, there are `"joining"`, its subscription with these, and
 `"history"`, the next offset of each partition in their history.
+
+The offset at which a batch ends also tells where the batch really starts. `"first"` has the offset
+of each partition before which the batch has no record of the stream, if it is not that of the batch
+before; a reader need not look there, and messages that retention removes there are not lost to the
+stream. The first batch always has it, since Spark asks for its start again after a failure.
+`"starts"` has the offsets by topic from which the records of the batch are read, as text, while
+topics start at different offsets (see topic_ranges).
 """
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 __all__ = [
+    "BatchStart",
     "JsonOffsets",
     "LogOffset",
     "Subscribed",
     "lag_between",
+    "parse_batch_start",
     "parse_stream_offsets",
     "parse_subscribed",
     "to_json_offsets",
@@ -28,7 +37,9 @@ JsonOffsets = dict[str, int | str | dict[str, int]]
 _SUBSCRIPTION: Final = "subscription"
 _JOINING: Final = "joining"
 _HISTORY: Final = "history"
-_NO_LOGS: Final = frozenset({_SUBSCRIPTION, _JOINING, _HISTORY})
+_STARTS: Final = "starts"
+_FIRST: Final = "first"
+_NO_LOGS: Final = frozenset({_SUBSCRIPTION, _JOINING, _HISTORY, _STARTS, _FIRST})
 
 
 class LogOffset(NamedTuple):
@@ -73,6 +84,38 @@ def parse_subscribed(offsets: JsonOffsets | None) -> Subscribed:
         str(given.get(_JOINING, "")),
         {int(number): offset for number, offset in history.items()}
         if isinstance(history, dict)
+        else None,
+    )
+
+
+class BatchStart(NamedTuple):
+    """The start of a batch, in the offset at which it ends.
+
+    `starts` has the offsets by topic, as text; it is empty if all topics have started. `first` has
+    the offset of each partition before which the batch has no record.
+    """
+
+    starts: str = ""
+    first: Mapping[int, int] | None = None
+
+    def to_json(self) -> JsonOffsets:
+        """Return the entries beside those of logs."""
+        found: JsonOffsets = {}
+        if self.starts:
+            found[_STARTS] = self.starts
+        if self.first:
+            found[_FIRST] = {str(each): self.first[each] for each in sorted(self.first)}
+        return found
+
+
+def parse_batch_start(offsets: JsonOffsets | None) -> BatchStart:
+    """Return the start of the batch that ends at an offset."""
+    given = offsets or {}
+    first = given.get(_FIRST)
+    return BatchStart(
+        str(given.get(_STARTS, "")),
+        {int(number): offset for number, offset in first.items()}
+        if isinstance(first, dict)
         else None,
     )
 

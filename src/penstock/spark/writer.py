@@ -12,13 +12,14 @@ from collections.abc import Iterator
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
-from pyspark.sql.types import BinaryType, StringType, StructType
+from pyspark.sql.types import BinaryType, IntegerType, StringType, StructType
 
 from penstock.errors import PenstockError
 from penstock.flight.protocol import SINK_SCHEMA
@@ -34,8 +35,10 @@ _EPOCH: Final = "streaming.sql.batchId"
 
 _ALLOWED: Final = (
     "topic string, value binary or string, key binary or string, "
-    "headers array<struct<key:string,value:binary>>"
+    "headers array<struct<key:string,value:binary>>, partition int"
 )
+_PARTITION: Final = 0
+"""The partition of a broker's log."""
 
 
 class Staged(WriterCommitMessage):
@@ -61,6 +64,8 @@ def check_rows(schema: StructType, options: WriteOptions) -> None:
             fits = isinstance(field.dataType, texts)
         elif field.name == "headers":
             fits = field.dataType.simpleString() == HEADERS.simpleString()
+        elif field.name == "partition":
+            fits = isinstance(field.dataType, IntegerType)
         else:
             raise InvalidSchema(field.name, "there is no such column", _ALLOWED)
         if not fits:
@@ -69,7 +74,16 @@ def check_rows(schema: StructType, options: WriteOptions) -> None:
 
 
 def sink_rows(batch: pa.RecordBatch, *, topic: str | None) -> pa.RecordBatch:
-    """Return a batch with the columns of SINK_SCHEMA; `topic` replaces the topic of all rows."""
+    """Return a batch with the columns of SINK_SCHEMA; `topic` replaces the topic of all rows.
+
+    Raise InvalidSchema if a row is for a partition that the log does not have.
+    """
+    if "partition" in batch.schema.names:
+        numbers = batch.column("partition").drop_null()
+        others = numbers.filter(pc.not_equal(numbers, _PARTITION))
+        if len(others):
+            allowed = f"{_PARTITION} or null, since a broker's log has one partition"
+            raise InvalidSchema("partition", f"a row has {others[0]}", allowed)
     columns = []
     fields = []
     for field in SINK_SCHEMA:

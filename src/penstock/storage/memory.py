@@ -22,6 +22,7 @@ from penstock.ports import (
     StorageStatus,
     Stored,
     Subscription,
+    TopicCounts,
 )
 from penstock.protocols import Source
 from penstock.storage.group_offsets import check_group_count, check_group_name, updated
@@ -224,6 +225,15 @@ class MemoryLog:
         """See ports.Storage: the range that can be read is empty."""
         self._check(span)
         return Matched(span.start, 0)
+
+    def count_topics(
+        self,
+        span: PartitionRange,
+        selection: "Selection",  # noqa: ARG002
+    ) -> TopicCounts:
+        """See ports.Storage: the range that can be read is empty."""
+        self._check(span)
+        return TopicCounts(0, {})
 
     def offset_at(self, partition: int, timestamp_us: int) -> int:  # noqa: ARG002
         """See ports.Storage."""

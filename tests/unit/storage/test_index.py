@@ -221,6 +221,9 @@ def test_messages_of_topics_are_counted_by_row_group(tmp_path: Path) -> None:
         assert each.row_counts({"a", "b"}.__contains__, first=0, last=5) == [5, 7, None, None, 3]
         assert each.row_counts({"b"}.__contains__, first=1, last=2) == [7]
         assert each.row_counts({"x"}.__contains__, first=0, last=5) == [0, 0, None, 0, 0]
+        assert each.topic_rows(first=0, last=5) == ({"a": 3, "b": 12, "c": 3}, [2, 3])
+        assert each.topic_rows(first=1, last=2) == ({"b": 7}, [])
+        assert each.topic_rows(first=2, last=4) == ({}, [2, 3])
 
 
 def test_an_index_of_the_first_format_is_used_without_its_counts(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import dataclasses
 import errno
 import itertools
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -542,11 +543,17 @@ def test_matching_messages_are_counted_and_their_end_is_found(
                             assert found.end == start
                         else:
                             assert wanted[-1] < found.end <= stop
+                            assert start <= found.first <= wanted[0]
+                        if selection.columns <= {"topic"}:
+                            rows = used.rows(start, stop, selection)
+                            topics = Counter(each["topic"] for each in rows)
+                            assert storage.count_topics(span, selection) == (len(rows), topics)
                         for rows_max in (1, 2, 3, 100):
                             limited = storage.match(span, selection, rows_max=rows_max)
                             assert limited.rows == min(rows_max, len(wanted))
                             below = [each for each in wanted if each < limited.end]
                             assert len(below) == limited.rows
+                            assert not wanted or start <= limited.first <= wanted[0]
 
     run(use())
 
@@ -563,11 +570,14 @@ def test_the_end_of_matching_messages_stays_while_others_arrive(kind: Kind, tmp_
                     assert used.storage.match(used.whole(), quiet) == first
             span = used.whole()
             if not kind.keeps_history:
-                assert used.storage.match(span, quiet) == (span.end, 0)
+                assert used.storage.match(span, quiet)[:2] == (span.end, 0)
+                assert used.storage.count_topics(span, quiet) == (0, {})
             with pytest.raises(OffsetPastEnd):
                 used.storage.match(span._replace(end=span.end + 1), quiet)
             with pytest.raises(ValueError, match="no partition"):
                 used.storage.match(span._replace(partition=7), quiet)
+            with pytest.raises(OffsetPastEnd):
+                used.storage.count_topics(span._replace(end=span.end + 1), quiet)
 
     run(use())
 

@@ -1,7 +1,9 @@
 """Run a query in Spark, and print or write its rows. This module imports pyspark."""
 
+import contextlib
 import sys
 import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -11,15 +13,18 @@ import typer
 from pyarrow import csv, parquet
 
 from penstock.cli.common.columns import plural
+from penstock.cli.common.failure import CommandFailed
 from penstock.cli.common.output import quiet_pipe
 from penstock.cli.common.text import shown, text_of
 from penstock.cli.spark.errors import spark_errors, starting_spark
 from penstock.cli.spark.sql import OutFormat
-from penstock.errors import CannotExport
+from penstock.errors import AuthenticationFailed, CallerError, CannotExport, PeerError
 from penstock.pipeline.config import PipelineConfig
 from penstock.pipeline.query import run_query
 from penstock.pipeline.tables import prepare
 from penstock.pipeline.warehouse import Warehouse
+from penstock.spark.errors import InvalidOption
+from penstock.spark.options import Broker, read_options
 from penstock.spark.session import session
 
 __all__ = ["print_query", "write_query"]
@@ -28,10 +33,15 @@ SHOWN_CHARACTERS_MAX: Final = 60
 
 
 def print_query(
-    query: str, data: Path, settings: PipelineConfig | None, *, json: bool, rows_max: int
+    query: str,
+    source: Mapping[str, str],
+    settings: PipelineConfig | None,
+    *,
+    json: bool,
+    rows_max: int,
 ) -> None:
     """Print at most `rows_max` rows of a query, and a note if there are more."""
-    found = _run(query, data, settings, rows_max=rows_max + 1)
+    found = _run(query, source, settings, rows_max=rows_max + 1)
     with quiet_pipe():
         first = found.slice(0, rows_max)
         sys.stdout.buffer.write(_json(first) if json else _table(first))
@@ -40,29 +50,47 @@ def print_query(
         typer.echo(f"penstock: more than {rows_max} rows; see --rows and --out", err=True)
 
 
-def write_query(query: str, data: Path, settings: PipelineConfig | None, out: Path) -> None:
+def write_query(
+    query: str, source: Mapping[str, str], settings: PipelineConfig | None, out: Path
+) -> None:
     """Write all rows of a query to a file; raise CannotExport."""
-    found = _run(query, data, settings, rows_max=None)
+    found = _run(query, source, settings, rows_max=None)
     _write(found, out)
     typer.echo(f"{plural(found.num_rows, 'row')} in {out}", err=True)
 
 
 def _run(
-    query: str, data: Path, settings: PipelineConfig | None, *, rows_max: int | None
+    query: str, source: Mapping[str, str], settings: PipelineConfig | None, *, rows_max: int | None
 ) -> pa.Table:
-    source = {"path": str(data)}
-    tables = {}
-    if settings is not None:
-        tables = Warehouse(settings.warehouse).tables()
-        source = settings.source.options
-    with spark_errors(), tempfile.TemporaryDirectory(prefix="penstock-sql-") as folder:
-        with starting_spark():
-            # The folder of Spark's own tables; by default it is the current folder.
-            kept = {"spark.sql.warehouse.dir": folder}
-            spark = session("penstock sql", short=True, **kept)
-        prepare(spark)
-        frame = run_query(spark, query, tables=tables, source=source)
-        return (frame if rows_max is None else frame.limit(rows_max)).toArrow()
+    tables = {} if settings is None else Warehouse(settings.warehouse).tables()
+    with _source_errors(source):
+        if "endpoint" in source:  # before Spark starts, which takes seconds
+            broker = read_options(source, streaming=False).where
+            if isinstance(broker, Broker):
+                with broker.client(expected=False) as client:
+                    client.bounds()
+        with spark_errors(), tempfile.TemporaryDirectory(prefix="penstock-sql-") as folder:
+            with starting_spark():
+                # The folder of Spark's own tables; by default it is the current folder.
+                kept = {"spark.sql.warehouse.dir": folder}
+                spark = session("penstock sql", short=True, **kept)
+            prepare(spark)
+            frame = run_query(spark, query, tables=tables, source=source)
+            return (frame if rows_max is None else frame.limit(rows_max)).toArrow()
+
+
+@contextlib.contextmanager
+def _source_errors(source: Mapping[str, str]) -> Iterator[None]:
+    """Raise CommandFailed for errors of the log that is read."""
+    try:
+        yield
+    except InvalidOption as error:
+        raise CommandFailed(f"--{error.option}: {error.problem}", error.allowed) from error
+    except AuthenticationFailed as error:
+        text = f"{source.get('endpoint')} requires valid credentials"
+        raise CommandFailed(text, "set PENSTOCK_TOKEN or PENSTOCK_API_KEY") from error
+    except (CallerError, PeerError) as error:
+        raise CommandFailed(str(error)) from error
 
 
 def _write(table: pa.Table, out: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
+from penstock.cli.common.client_options import utf8
 from penstock.cli.lazy_command import examples
 from penstock.cli.log.options import DATA_DEFAULT, Data
 from penstock.pipeline.config_loading import load
@@ -16,6 +17,7 @@ __all__ = ["SQL_EXAMPLES", "OutFormat", "sql"]
 SQL_EXAMPLES: Final = examples(
     "penstock sql 'select topic, count(*) from `sensors/+/temp` group by topic'",
     "penstock sql 'select * from `#`' --data penstock-data --out all.parquet",
+    "penstock sql 'select * from `alarms`' --endpoint grpc://127.0.0.1:7090 --json",
     "penstock sql 'select * from traffic' --config pipeline.toml --json",
 )
 
@@ -33,6 +35,24 @@ def sql(
     ],
     *,
     data: Data = DATA_DEFAULT,
+    endpoint: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Read from a running broker, at its Arrow Flight address, instead of a folder: "
+            "grpc://127.0.0.1:7090, or grpc+tls:// with TLS.",
+            show_default=False,
+        ),
+    ] = None,
+    ca: Annotated[
+        Path | None,
+        typer.Option(
+            "--ca",
+            metavar="FILE",
+            help="Certificates to trust with grpc+tls, instead of the system's.",
+            show_default=False,
+        ),
+    ] = None,
     config: Annotated[
         Path | None,
         typer.Option(
@@ -51,14 +71,33 @@ def sql(
     """Query topics and tables with SQL, and print the rows.
 
     A name in backquotes is a topic or a pattern, read from the log; plain names are the tables of
-    --config. In a shell, put the query in single quotes.
+    --config. In a shell, put the query in single quotes. With --endpoint, the variable
+    PENSTOCK_TOKEN or PENSTOCK_API_KEY has the credentials.
     """
     if out is not None and out.suffix not in set(OutFormat):
         raise typer.BadParameter("its name must end in .csv or .parquet.", param_hint="--out")
     settings = None if config is None else load(config, environment=os.environ)
+    source = _source(data, endpoint, ca)
+    if settings is not None and endpoint is None:
+        source = settings.source.options
     from penstock.cli.spark.query import print_query, write_query  # noqa: PLC0415  (pyspark)
 
     if out is None:
-        print_query(query, data, settings, json=json, rows_max=rows)
+        print_query(query, source, settings, json=json, rows_max=rows)
     else:
-        write_query(query, data, settings, out)
+        write_query(query, source, settings, out)
+
+
+def _source(data: Path, endpoint: str | None, ca: Path | None) -> dict[str, str]:
+    """Return the options of the data source that name the log."""
+    if endpoint is None:
+        if ca is not None:
+            raise typer.BadParameter("is for --endpoint.", param_hint="--ca")
+        return {"path": str(data)}
+    source = {"endpoint": endpoint}
+    if ca is not None:
+        source["certificate"] = str(ca)
+    secret = os.environ.get("PENSTOCK_TOKEN") or os.environ.get("PENSTOCK_API_KEY")
+    if secret:
+        source["token"] = utf8(secret, "PENSTOCK_TOKEN or PENSTOCK_API_KEY")
+    return source

@@ -95,7 +95,7 @@ class FlightReader:
             raise BadRequest("match", f"rows_max is {request.rows_max}, expected 1 or more")
         selection = _selection(request, principal)
         found = self._storage.match(span, selection, rows_max=request.rows_max)
-        return Matched(found.end, found.rows)
+        return Matched(found.end, found.rows, found.first)
 
     @staticmethod
     def subscription(request: CommitGroup, principal: Principal) -> Subscription | None:

@@ -355,7 +355,7 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
         lags = self._lag.of(states, self._reader.offsets())
         return {
             group: {
-                number: GroupOffset(offset, lags[group][number], state.lost)
+                number: GroupOffset(offset, lags[group][number].messages, state.lost)
                 for number, offset in state.offsets.items()
             }
             for group, state in states.items()

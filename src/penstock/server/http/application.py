@@ -153,7 +153,7 @@ class _Application:
         _account(request).identify(None if principal.is_anonymous else principal.name)
         if operation.run is None:
             accept = request.headers.get("accept", "")
-            text, content_type = await exposition(self._context, accept)
+            text, content_type = await exposition(self._context, principal, accept)
             return Response(text, headers={"Content-Type": content_type})
         version = principal.credentials_version
         asked = await self._decoded(operation, request)

@@ -7,11 +7,14 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
 
-from penstock.core.access import Action, Principal, authorize, is_allowed
+import msgspec
+
+from penstock.core.access import EVERYTHING, Action, Principal, authorize, is_allowed
 from penstock.limits import HTTP_RATES_CLIENTS_MAX, HTTP_RATES_MAX, HTTP_SEGMENTS_MAX
 from penstock.model import Durability
 from penstock.ports import GroupState
 from penstock.protocols import PROTOCOLS, Protocol
+from penstock.server.group_lag import Lag
 from penstock.server.http.client_counts import ClientCounts, client_of, count_clients, utc_time
 from penstock.server.http.context import HttpContext
 from penstock.server.http.errors import ApiError
@@ -19,16 +22,18 @@ from penstock.server.http.schemas import (
     Group,
     GroupOffset,
     Groups,
+    GroupsQuery,
     LogAnswer,
     NoQuery,
     ProtocolRate,
     Rates,
     RatesQuery,
     Segment,
+    TopicLag,
     TopicRate,
 )
 
-__all__ = ["RateMeter", "describe_log", "groups_of", "list_groups"]
+__all__ = ["RateMeter", "describe_log", "groups_of", "list_groups", "readable_topics"]
 
 _DURABILITY: Final = {
     Durability.FSYNC: "fsync",
@@ -72,15 +77,24 @@ async def describe_log(context: HttpContext, principal: Principal, _query: NoQue
     )
 
 
-async def list_groups(context: HttpContext, principal: Principal, _query: NoQuery) -> Groups:
+async def list_groups(context: HttpContext, principal: Principal, query: GroupsQuery) -> Groups:
     """Return the consumer groups that a principal may read, and their lag."""
     return Groups(
         [
-            group
+            msgspec.structs.replace(group, topics=readable_topics(group, principal)[: query.topics])
             for group in await groups_of(context)
             if is_allowed(principal, Action.GROUP, group.name)
         ]
     )
+
+
+def readable_topics(group: Group, principal: Principal) -> list[TopicLag]:
+    """Return the lag of a group in the topics that a principal may read, the highest first."""
+    return [
+        each
+        for each in group.topics
+        if is_allowed(principal, Action.SUBSCRIBE, each.topic or EVERYTHING)
+    ]
 
 
 async def groups_of(context: HttpContext) -> list[Group]:
@@ -96,21 +110,25 @@ async def groups_of(context: HttpContext) -> list[Group]:
     return await asyncio.to_thread(read)
 
 
-def _group(state: GroupState, lags: Mapping[int, int]) -> Group:
+def _group(state: GroupState, lags: Mapping[int, Lag]) -> Group:
     offsets = [
-        GroupOffset(
-            partition=number,
-            offset=max(offset, 0),
-            lag=lags[number],
-        )
+        GroupOffset(partition=number, offset=max(offset, 0), lag=lags[number].messages)
         for number, offset in sorted(state.offsets.items())
     ]
+    topics: Counter[str] = Counter()
+    for lag in lags.values():
+        topics.update(lag.topics)
     return Group(
         name=state.group,
         lag=sum(each.lag for each in offsets),
         lost=max(state.lost, 0),
         updated=utc_time(max(state.updated_us, 0)),
         offsets=offsets,
+        topics=[
+            TopicLag(topic=name, lag=count)
+            for name, count in sorted(topics.items(), key=lambda each: (-each[1], each[0]))
+            if count
+        ],
     )
 
 

@@ -1,8 +1,10 @@
 """Metrics in Prometheus text format, collected when they are requested.
 
-Topics and clients are not labels, and labels have few values: the number of series is bounded.
+Clients are not labels, nor are topics but those in which consumer groups are behind. Labels have
+few values: the number of series is bounded.
 """
 
+import heapq
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
@@ -19,13 +21,14 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 import penstock
+from penstock.core.access import Principal
 from penstock.core.stalls import STALL_BOUNDS_SECONDS
-from penstock.limits import METRICS_GROUPS_MAX, METRICS_REASONS_MAX
+from penstock.limits import METRICS_GROUP_TOPICS_MAX, METRICS_GROUPS_MAX, METRICS_REASONS_MAX
 from penstock.memory import SHARES
 from penstock.protocols import PROTOCOLS, Protocol
 from penstock.server.http.client_counts import ClientCounts, ListGate, count_clients
 from penstock.server.http.context import HttpContext
-from penstock.server.http.log_queries import groups_of
+from penstock.server.http.log_queries import groups_of, readable_topics
 from penstock.server.http.schemas import Group
 
 __all__ = ["exposition"]
@@ -33,12 +36,15 @@ __all__ = ["exposition"]
 _PROCESS: Final = ProcessCollector(registry=None)
 
 
-async def exposition(context: HttpContext, accept: str) -> tuple[bytes, str]:
-    """Return all metrics in a format that `accept` names, and its content type."""
+async def exposition(context: HttpContext, principal: Principal, accept: str) -> tuple[bytes, str]:
+    """Return all metrics in a format that `accept` names, and its content type.
+
+    Topics are those that a principal may read.
+    """
     registry = CollectorRegistry()
     async with context.broker.shared(ListGate).places:
         clients = await count_clients(context.broker)
-    registry.register(_BrokerCollector(context, clients, await groups_of(context)))
+    registry.register(_BrokerCollector(context, clients, await groups_of(context), principal))
     registry.register(_PROCESS)
     encode, content_type = choose_encoder(accept)
     return encode(registry), content_type
@@ -47,8 +53,15 @@ async def exposition(context: HttpContext, accept: str) -> tuple[bytes, str]:
 class _BrokerCollector(Collector):
     """Collects the metrics of a broker."""
 
-    def __init__(self, context: HttpContext, clients: ClientCounts, groups: list[Group]) -> None:
+    def __init__(
+        self,
+        context: HttpContext,
+        clients: ClientCounts,
+        groups: list[Group],
+        principal: Principal,
+    ) -> None:
         self._context = context
+        self._principal = principal
         self._client_counts = clients
         self._groups = groups
 
@@ -215,10 +228,26 @@ class _BrokerCollector(Collector):
         shown = sorted(latest[:METRICS_GROUPS_MAX], key=lambda group: group.name)
         lags = {group.name: group.lag for group in shown}
         yield _gauges("group_lag", "Messages that a group has not processed.", "group", lags)
+        yield self._topic_lags(shown)
         lost = {group.name: group.lost for group in shown}
         yield _counters(
             "group_lost", "Offsets that were gone before a consumer group read them.", "group", lost
         )
+
+    def _topic_lags(self, groups: Sequence[Group]) -> Metric:
+        found = (
+            (each.lag, group.name, each.topic)
+            for group in groups
+            for each in readable_topics(group, self._principal)
+        )
+        family = GaugeMetricFamily(
+            "penstock_group_topic_lag",
+            "Messages of a topic that a group has not processed.",
+            labels=["group", "topic"],
+        )
+        for lag, group, topic in sorted(heapq.nlargest(METRICS_GROUP_TOPICS_MAX, found)):
+            family.add_metric([group, topic], lag)
+        return family
 
 
 def _labelled(counts: Counter[Protocol]) -> Counter[str]:

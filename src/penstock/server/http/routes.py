@@ -21,6 +21,7 @@ from penstock.server.http.schemas import (
     Deleted,
     Document,
     Groups,
+    GroupsQuery,
     LogAnswer,
     Message,
     NoQuery,
@@ -155,6 +156,7 @@ def operations(document: Callable[[], Document]) -> Sequence[Operation]:
             "Consumer groups and their lag.",
             Access.BY_RULES,
             Groups,
+            GroupsQuery,
             run=list_groups,
         ),
         Operation(

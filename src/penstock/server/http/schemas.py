@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from penstock.limits import (
+    GROUP_LAG_TOPICS_MAX,
     HTTP_DELETED_TOPICS_MAX,
     HTTP_PAGE_ENTRIES,
     HTTP_PAGE_ENTRIES_MAX,
@@ -31,6 +32,7 @@ __all__ = [
     "Group",
     "GroupOffset",
     "Groups",
+    "GroupsQuery",
     "LogAnswer",
     "Message",
     "NoQuery",
@@ -45,6 +47,7 @@ __all__ = [
     "Subscriptions",
     "SubscriptionsQuery",
     "Topic",
+    "TopicLag",
     "TopicNames",
     "TopicQuery",
     "TopicRate",
@@ -289,11 +292,24 @@ class GroupOffset(Struct, frozen=True):
     lag: Count
 
 
+class GroupsQuery(_Query, frozen=True):
+    """How many topics to return for each group."""
+
+    topics: Annotated[int, Meta(ge=0, le=GROUP_LAG_TOPICS_MAX)] = 20
+
+
+class TopicLag(Struct, frozen=True):
+    """The lag of a consumer group in a topic. Messages without a topic have an empty name."""
+
+    topic: str
+    lag: Count
+
+
 class Group(Struct, frozen=True):
     """A consumer group, such as a Spark query. `lost` offsets were gone before it read them.
 
     `lag` is the number of messages of its topics behind its offsets, or of all if it did not report
-    its topics.
+    its topics. `topics` are those with the highest lag that the client may subscribe to.
     """
 
     name: str
@@ -301,6 +317,7 @@ class Group(Struct, frozen=True):
     lost: Count
     updated: datetime
     offsets: list[GroupOffset]
+    topics: list[TopicLag]
 
 
 class Groups(Struct, frozen=True):

@@ -35,6 +35,7 @@ from penstock.ports import (
     Record,
     SegmentStatus,
     StorageStatus,
+    TopicCounts,
 )
 from penstock.ports.selection import Selection
 from penstock.protocols import Source
@@ -533,6 +534,10 @@ class ArrowLog:
     ) -> Matched:
         """See ports.Storage."""
         return self._scanner.match(span, selection, rows_max)
+
+    def count_topics(self, span: PartitionRange, selection: Selection) -> TopicCounts:
+        """See ports.Storage."""
+        return self._scanner.count_topics(span, selection)
 
     def offset_at(self, partition: int, timestamp_us: int) -> int:
         """See ports.Storage."""

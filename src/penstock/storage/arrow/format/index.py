@@ -9,6 +9,7 @@ import dataclasses
 import itertools
 from array import array
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -225,6 +226,33 @@ class Index:
             if first <= number < last:
                 found[number - first] = None
         return found
+
+    def topic_rows(self, *, first: int, last: int) -> tuple[Counter[str], list[int]]:
+        """Return the number of messages by topic in the row groups from `first` to `last`.
+
+        Row groups whose numbers the index does not have are not counted; their numbers follow.
+        """
+        unknown = [number for number in self._any_topic if first <= number < last]
+        start, end = self._topic_starts[first], self._topic_starts[last]
+        found: Counter[str] = Counter()
+        if start == end:
+            return found, sorted(unknown)
+        ids = _column(self._topic_ids[start:end], pa.int32())
+        counts = _column(self._topic_counts[start:end], pa.int32())
+        known = pc.greater_equal(counts, 0)
+        if known.true_count < len(known):
+            starts = pc.subtract(_column(self._topic_starts[first : last + 1], pa.int64()), start)
+            lists = pa.LargeListArray.from_arrays(starts, pc.invert(known))
+            parents = pc.filter(pc.list_parent_indices(lists), pc.list_flatten(lists))
+            unknown += [first + each for each in pc.unique(parents).to_pylist()]
+            ids, counts = ids.filter(known), counts.filter(known)
+        sums = pa.table({"id": ids, "count": counts}).group_by("id").aggregate([("count", "sum")])
+        names = self._names
+        for number, count in zip(
+            sums.column("id").to_pylist(), sums.column("count_sum").to_pylist(), strict=True
+        ):
+            found[names[number]] += count
+        return found, sorted(unknown)
 
     # --- As Arrow
 

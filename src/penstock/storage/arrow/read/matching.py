@@ -5,18 +5,22 @@ have the numbers of messages by topic.
 """
 
 import heapq
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from penstock.errors import LogDamaged
-from penstock.ports import Matched
+from penstock.ports import Matched, TopicCounts
 from penstock.ports.selection import Selection
 from penstock.storage.arrow.format.index import Index
 from penstock.storage.arrow.read.catalog import Catalog
 from penstock.storage.arrow.read.pieces import Piece, Span, candidates, read_pieces
 
-__all__ = ["match"]
+__all__ = ["count_topics", "match"]
 
 
 class _Part(NamedTuple):
@@ -42,6 +46,7 @@ def match(
 ) -> Matched:
     """See ports.Storage; raise FileNotFoundError for a segment that was removed, or OSError."""
     position, rows = start, 0
+    begin = start
     parts = heapq.merge(
         _row_groups(catalog, start, end, selection),
         _damaged(catalog, start, end),
@@ -57,12 +62,64 @@ def match(
         if count is None or is_cut:
             offsets = _selected(folder, part, selection)
             count = len(offsets)
+        if count and not rows:
+            begin = part.first
         if left is not None and count > left:
             last = part.first + left if offsets is None else offsets[left - 1] + 1
-            return Matched(last, rows + left)
+            return Matched(last, rows + left, begin)
         if count:
             position, rows = part.last, rows + count
-    return Matched(position, rows)
+    return Matched(position, rows, begin)
+
+
+def count_topics(
+    folder: Path, catalog: Catalog, *, start: int, end: int, selection: Selection
+) -> TopicCounts:
+    """See ports.Storage; raise FileNotFoundError for a segment that was removed, or OSError."""
+    counts: Counter[str] = Counter()
+    rows = sum(part.last - part.first for part in _damaged(catalog, start, end))
+    for segment in catalog.segments():
+        if segment.end_offset <= start or segment.base_offset >= end:
+            continue
+        index = catalog.index(segment)
+        first, last = index.at_offset(start), index.at_offset(end)
+        if last < len(index) and index.entry(last).base_offset < end:
+            last += 1
+        if first >= last:
+            continue
+        cut = [
+            number
+            for number in dict.fromkeys((first, last - 1))
+            if _is_cut(index, number, start, end)
+        ]
+        whole_first = first + (first in cut)
+        whole_last = max(last - (last - 1 in cut), whole_first)
+        found, unknown = index.topic_rows(first=whole_first, last=whole_last)
+        counts.update(found)
+        for number in sorted({*cut, *unknown}):
+            entry = index.entry(number)
+            begin, until = max(entry.base_offset, start), min(entry.base_offset + entry.count, end)
+            piece = Span(segment.base_offset, index, number, number + 1).part(number, number + 1)
+            try:
+                for batch in read_pieces(
+                    folder, [piece], first=begin, last=until, columns=["topic"]
+                ):
+                    counts.update(_topics(batch.column("topic")))
+            except LogDamaged:
+                rows += until - begin
+    wanted = {name: count for name, count in counts.items() if selection.wanted(name)}
+    return TopicCounts(rows + sum(wanted.values()), wanted)
+
+
+def _is_cut(index: Index, number: int, start: int, end: int) -> bool:
+    entry = index.entry(number)
+    return entry.base_offset < start or entry.base_offset + entry.count > end
+
+
+def _topics(column: pa.Array) -> dict[str, int]:
+    counts = pc.value_counts(column)
+    names, numbers = counts.field(0), counts.field(1)
+    return dict(zip(names.to_pylist(), numbers.to_pylist(), strict=True))
 
 
 def _row_groups(catalog: Catalog, start: int, end: int, selection: Selection) -> Iterator[_Part]:

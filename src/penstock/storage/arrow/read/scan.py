@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 
 from penstock.errors import LogDamaged, LogError, OffsetBelowHorizon, OffsetPastEnd
 from penstock.limits import STORED_TOPICS_BYTES_MAX
-from penstock.ports import Bounds, DamagedRange, Matched, PartitionRange
+from penstock.ports import Bounds, DamagedRange, Matched, PartitionRange, TopicCounts
 from penstock.ports.selection import Selection
 from penstock.storage.arrow.read.catalog import Catalog
-from penstock.storage.arrow.read.matching import match
+from penstock.storage.arrow.read.matching import count_topics, match
 from penstock.storage.arrow.read.pieces import cut, plan, read_pieces
 from penstock.storage.arrow.read.reader import offset_at_time
 from penstock.storage.arrow.recover.recovery import Segment
@@ -117,6 +117,20 @@ class LogScanner:
                 end=span.end,
                 selection=selection,
                 rows_max=rows_max,
+            )
+        except FileNotFoundError as error:
+            raise self._missing_segment(span.start, error) from error
+
+    def count_topics(self, span: PartitionRange, selection: Selection) -> TopicCounts:
+        """See ports.Storage."""
+        self._check(span)
+        try:
+            return count_topics(
+                self._folder,
+                self._catalog,
+                start=span.start,
+                end=span.end,
+                selection=selection,
             )
         except FileNotFoundError as error:
             raise self._missing_segment(span.start, error) from error

@@ -1,0 +1,55 @@
+"""`penstock groups`: consumer groups, their lag, and their lag by topic."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.ports import Subscription
+from penstock.storage.group_offsets import GroupOffsets
+from tests.support.commands import Commands
+from tests.support.http_live import HttpBroker
+
+
+@pytest.fixture(autouse=True)
+def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PENSTOCK_HTTP_URL", "PENSTOCK_TOKEN", "PENSTOCK_API_KEY", "PENSTOCK_USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpBroker]:
+    data: Path = tmp_path_factory.mktemp("data")
+    with HttpBroker(data=data) as live:
+        for topic in ("plant/a", "plant/b", "plant/b", "office/\x1b[31m"):
+            assert live.publish(topic=topic, text="x").status == 200
+        offsets = GroupOffsets(data)
+        offsets.commit("all", {0: 1}, lost=2)
+        offsets.commit("plant", {0: 0}, subscription=Subscription(patterns=("plant/+",)))
+        yield live
+
+
+def test_groups_are_listed_with_their_topics(commands: Commands, broker: HttpBroker) -> None:
+    done = commands.run("groups", "--url", broker.url)
+    assert (done.code, done.err) == (0, "")
+    title, *lines, total = done.out.splitlines()
+    assert title.split() == ["LAG", "LOST", "UPDATED", "GROUP", "TOPIC"]
+    found = [line.split() for line in lines]
+    assert [(row[0], row[1]) for row in found if len(row) == 4] == [("3", "2"), ("3", "0")]
+    assert [row for row in found if len(row) == 3] == [
+        ["2", "all", "plant/b"],
+        ["1", "all", r"office/\x1b[31m"],  # what a name says cannot steer the terminal
+        ["2", "plant", "plant/b"],
+        ["1", "plant", "plant/a"],
+    ]
+    assert total == "2 groups"
+
+
+def test_groups_are_named_and_topics_are_limited(commands: Commands, broker: HttpBroker) -> None:
+    done = commands.run("groups", "plant", "--topics", "1", "--json", "--url", broker.url)
+    (group,) = json.loads(done.out)["groups"]
+    assert (group["name"], group["lag"]) == ("plant", 3)
+    assert group["topics"] == [{"topic": "plant/b", "lag": 2}]
+    assert commands.run("groups", "none", "--url", broker.url).out == "0 groups\n"
+    assert commands.run("groups", "--topics", "5000", "--url", broker.url).code == 2
