@@ -20,13 +20,20 @@ from penstock.spark.parallelism import TaskLimit, cores_in_environment
 from penstock.spark.retrying_client import RetryingClient
 from penstock.storage.group_offsets import InvalidGroup, check_group_name
 
-__all__ = ["Broker", "ReadOptions", "WriteOptions", "read_options", "write_options"]
+__all__ = [
+    "Broker",
+    "ReadOptions",
+    "WriteOptions",
+    "parse_columns",
+    "read_options",
+    "write_options",
+]
 
 _BROKER: Final = ("endpoint", "token", "certificate")
 _WHERE: Final = ("path", *_BROKER)
 _READ: Final = (
     *_WHERE, "subscribe", "subscribePattern", "startingOffsets", "startingTimestamp",
-    "minPartitions", "failOnDataLoss", "includeHeaders",
+    "minPartitions", "failOnDataLoss", "includeHeaders", "columns",
 )  # fmt: skip
 _BATCH: Final = (*_READ, "endingOffsets", "endingTimestamp")
 _STREAM: Final = (*_READ, "maxOffsetsPerTrigger", "group", "newTopics")
@@ -70,6 +77,7 @@ class ReadOptions:
     offsets_max: int | None
     fail_on_data_loss: bool
     include_headers: bool
+    columns: tuple[str, ...] | None
     group: str | None
     new_topics: NamedOffset
 
@@ -158,9 +166,21 @@ def read_options(
         offsets_max=given.number("maxOffsetsPerTrigger", least=1, most=(1 << 62)),
         fail_on_data_loss=given.flag("failOnDataLoss", default=True),
         include_headers=given.flag("includeHeaders", default=True),
+        columns=parse_columns(given.text("columns")),
         group=group,
         new_topics=_new_topics(given),
     )
+
+
+def parse_columns(text: str | None) -> tuple[str, ...] | None:
+    """Return the names of the option `columns`; None if it is not set. Raise InvalidOption."""
+    if text is None:
+        return None
+    names = tuple(name.strip() for name in text.split(","))
+    if "" in names:
+        allowed = "names of columns with commas between"
+        raise InvalidOption("columns", f"{text!r} has an empty name", allowed)
+    return names
 
 
 def write_options(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:

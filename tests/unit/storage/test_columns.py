@@ -96,6 +96,13 @@ def test_only_the_bytes_of_the_columns_are_read(tmp_path: Path) -> None:
     assert sum(sizes) > 100 * 20_000
 
 
+def test_messages_are_counted_without_a_column(tmp_path: Path) -> None:
+    view = filled(tmp_path, rows=20_000)
+    sizes: list[int] = []
+    assert read(view, [], sizes).num_rows == 20_000
+    assert sum(sizes) <= some_columns.ROW_GROUP_HEAD_BYTES
+
+
 def test_zeros_that_columns_share_are_not_read(tmp_path: Path) -> None:
     view = filled(tmp_path, rows=20_000)
     sizes: list[int] = []

@@ -47,6 +47,8 @@ __all__ = ["Piece", "Span", "candidates", "cut", "plan", "read_pieces"]
 
 _HEAD: Final = head(0, partition=0, base_offset=0, previous_end=0, previous_crc=0)
 """A head with the schema of every segment, in place of a damaged one."""
+_SMALLEST: Final = "partition"
+"""Read if no column is wanted, to count messages; it has no bytes of its own in most logs."""
 
 Damaged = Callable[[LogDamaged], None]
 Reading = Callable[[int], None]
@@ -215,11 +217,11 @@ def read_pieces(
     """Read and check the row groups of pieces; yield each as a record batch, in order.
 
     Messages before offset `first` and from `last` on are left out. The batches have `columns` of
-    the log's schema, in the schema's order. Damage raises LogDamaged, or is passed to `damaged` and
-    skipped. Raise FileNotFoundError if retention has removed a segment. `reading` is called with
-    the size of each buffer before it is allocated, and may raise.
+    the log's schema, in the schema's order, at least one. Damage raises LogDamaged, or is passed to
+    `damaged` and skipped. Raise FileNotFoundError if retention has removed a segment. `reading` is
+    called with the size of each buffer before it is allocated, and may raise.
     """
-    wanted = [name for name in SCHEMA.names if name in set(columns)]
+    wanted = [name for name in SCHEMA.names if name in set(columns)] or [_SMALLEST]
     for piece in pieces:
         for base_offset, batch in _PieceReader(folder, piece, wanted, damaged, reading).batches():
             start = max(first - base_offset, 0)
