@@ -75,8 +75,11 @@ class Source:
         for first in range(0, len(frames) - per_batch + 1, per_batch):
             batch = Batch()
             buffer = b"".join(frames[first : first + per_batch])
-            if kernel.scan(buffer, 0, batch, self.topics, SENDER) != len(buffer):
-                raise AssertionError("the scan did not take the whole buffer")
+            end = 0
+            while end < len(buffer):  # a scan stops after a number of new topics
+                start, end = end, kernel.scan(buffer, end, batch, self.topics, SENDER)
+                if end == start:
+                    raise AssertionError("the scan did not take the whole buffer")
             self.batches.append(batch)
         self._next = 0
 

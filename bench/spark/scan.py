@@ -1,6 +1,6 @@
 """Reading a log with Spark, and the same rows with Spark's Parquet reader in the same run.
 
-    python -m bench.spark.scan [--quick] [--save] [--rows 5000000]
+    python -m bench.spark.scan [--quick] [--save] [--rows 5000000] [--kafka HOST:PORT] [--spike]
 
 Rows are messages of 100 random bytes in ten topics. Spark writes the Parquet files with its default
 settings. `penstock.spark.scan` and `spark.read` read the log. All are measured in turns, the best
@@ -8,7 +8,13 @@ of several rounds counts.
 
 "rows" reads all columns and drops them. "to Parquet" writes them to Parquet files. "by topic"
 counts rows by topic: from the log with that column selected, from Parquet with Spark's own column
-pruning. "over Flight" reads all columns from a broker, and from its files for comparison.
+pruning. "one topic" reads all columns of one of a thousand topics, which come in runs of a thousand
+messages, from a log of four times as many rows. "over Flight" reads all columns from a broker, and
+from its files for comparison.
+
+With `--kafka`, the address of a broker from `make kafka`, the eight columns of Spark's own Kafka
+source are compared with it, on the same messages. With `--spike`, the reader inside the JVM of
+bench/spikes is measured too.
 """
 
 import argparse
@@ -16,20 +22,36 @@ import socket
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame
 
 from bench.macro.peers import HOST, free_port
 from bench.macro.stores import data_folder, penstock_store
 from bench.results import save
-from bench.spark.tables import Tables, compare, noop
+from bench.spark.kafka import COLUMNS, KafkaTopics, connector
+from bench.spark.tables import Tables, compare, name_of, noop
+from bench.spikes.jvm import build as spike
 from penstock.spark import session
 
 SECONDS_MAX = 30
 
-# Target ratios to the other reader.
-BARS = {"rows": 1.3, "to Parquet": 1.0, "by topic": 0.5, "over Flight": 0.7}
+# Target ratios to the other reader: Parquet files, for Flight the segments.
+BARS = {"rows": 1.3, "to Parquet": 1.1, "by topic": 0.75, "one topic": 5.0, "over Flight": 0.7}
+KAFKA_BAR = 3.0
+
+TOPIC_COUNT = 1000
+TOPIC_RUN = 1000
+TOPIC_ROWS_TIMES = 4
+TOPIC = name_of(7)
+
+
+class Settings(NamedTuple):
+    """One way of reading or all, a Kafka broker to compare with, and whether the spike runs."""
+
+    only: str
+    kafka: str
+    spike: bool
 
 
 def by_topic(table: DataFrame) -> None:
@@ -51,32 +73,100 @@ def wait_for(address: str) -> None:
             return
 
 
-def measure(tables: Tables, rounds: int, only: str = "") -> list[dict[str, Any]]:
+def measure(tables: Tables, rounds: int, settings: Settings) -> list[dict[str, Any]]:
     """Return rows per second of each reader, for each way of reading."""
     ways: dict[str, dict[str, Callable[[], None]]] = {
         "rows": {
             "scan": lambda: noop(tables.of_scan()),
             "source": lambda: noop(tables.of_log()),
+            "spike": lambda: noop(tables.of_spike()),
             "other": lambda: noop(tables.of_files()),
         },
         "to Parquet": {
             "scan": lambda: tables.to_parquet(tables.of_scan()),
             "source": lambda: tables.to_parquet(tables.of_log()),
+            "spike": lambda: tables.to_parquet(tables.of_spike()),
             "other": lambda: tables.to_parquet(tables.of_files()),
         },
         "by topic": {
             "scan": lambda: by_topic(tables.of_scan(["topic"])),
-            "source": lambda: by_topic(tables.of_log("topic STRING")),
+            "source": lambda: by_topic(tables.of_log("topic STRING NOT NULL")),
+            "spike": lambda: by_topic(tables.of_spike()),
             "other": lambda: by_topic(tables.of_files()),
         },
     }
     results = []
     for way, works in ways.items():
-        if only in {"", way}:
-            rates = compare(tables.rows, rounds=rounds, **works)
-            results += [_result(way, how, rates[how], rates["other"]) for how in ("scan", "source")]
-    if only in {"", "over Flight"}:
+        if settings.only in {"", way}:
+            results += compared(way, tables.rows, works, rounds, settings)
+    if settings.kafka:
+        topics = KafkaTopics(
+            tables.spark, settings.kafka, tables.of_scan(COLUMNS), prefix=f"{time.time_ns()}-"
+        )
+        for way, work in beside_kafka(tables, topics).items():
+            if settings.only in {"", way}:
+                rates = compare(tables.rows, rounds=rounds, **work)
+                results.append(_result(way, "scan", rates["scan"], rates["kafka"], "Kafka"))
+    if settings.only in {"", "over Flight"}:
         results += over_flight(tables, rounds)
+    return results
+
+
+def compared(
+    way: str,
+    rows: int,
+    works: dict[str, Callable[[], None]],
+    rounds: int,
+    settings: Settings,
+) -> list[dict[str, Any]]:
+    """Measure the readers of a way, beside the other reader."""
+    hows = [how for how in works if how != "other" and (how != "spike" or settings.spike)]
+    rates = compare(rows, rounds=rounds, **{how: works[how] for how in (*hows, "other")})
+    return [_result(way, how, rates[how], rates["other"]) for how in hows]
+
+
+def beside_kafka(tables: Tables, topics: KafkaTopics) -> dict[str, dict[str, Callable[[], None]]]:
+    """Return the ways of reading the columns that Kafka has, by our scan and Spark's source."""
+    return {
+        "rows": {
+            "scan": lambda: noop(tables.of_scan(COLUMNS)),
+            "kafka": lambda: noop(topics.read()),
+        },
+        "to Parquet": {
+            "scan": lambda: tables.to_parquet(tables.of_scan(COLUMNS)),
+            "kafka": lambda: tables.to_parquet(topics.read()),
+        },
+        "by topic": {
+            "scan": lambda: by_topic(tables.of_scan(["topic"])),
+            "kafka": lambda: by_topic(topics.read()),
+        },
+    }
+
+
+def one_topic(tables: Tables, rounds: int, settings: Settings) -> list[dict[str, Any]]:
+    """Measure reads of one topic; a rate is that of all rows of the log."""
+    results = compared(
+        "one topic",
+        tables.rows,
+        {
+            "scan": lambda: noop(tables.of_scan(topic=TOPIC)),
+            "source": lambda: noop(tables.of_log(topic=TOPIC)),
+            "spike": lambda: noop(tables.of_spike(TOPIC).where(f"topic = '{TOPIC}'")),
+            "other": lambda: noop(tables.of_files().where(f"topic = '{TOPIC}'")),
+        },
+        rounds,
+        settings,
+    )
+    if settings.kafka:
+        some = tables.of_scan(COLUMNS, topic=TOPIC)
+        topics = KafkaTopics(tables.spark, settings.kafka, some, prefix=f"{time.time_ns()}-")
+        rates = compare(
+            tables.rows,
+            rounds=rounds,
+            scan=lambda: noop(tables.of_scan(COLUMNS, topic=TOPIC)),
+            kafka=lambda: noop(topics.read(TOPIC)),
+        )
+        results.append(_result("one topic", "scan", rates["scan"], rates["kafka"], "Kafka"))
     return results
 
 
@@ -98,8 +188,10 @@ def over_flight(tables: Tables, rounds: int) -> list[dict[str, Any]]:
     ]
 
 
-def _result(way: str, how: str, ours: float, other: float) -> dict[str, Any]:
-    return {"way": way, "how": how, "ours": ours, "other": other, "times": ours / other}
+def _result(way: str, how: str, ours: float, other: float, beside: str = "") -> dict[str, Any]:
+    beside = beside or ("segments" if way == "over Flight" else "Parquet")
+    times = ours / other
+    return {"way": way, "how": how, "beside": beside, "ours": ours, "other": other, "times": times}
 
 
 def main() -> int:
@@ -109,24 +201,39 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--only", default="", choices=["", *BARS], help="one way of reading")
+    parser.add_argument("--kafka", default="", help="the address of a Kafka broker")
+    parser.add_argument("--spike", action="store_true", help="measure the reader in the JVM too")
     arguments = parser.parse_args()
     rows, rounds = (20_000, 1) if arguments.quick else (arguments.rows, arguments.rounds)
-    spark = session("bench", **{"spark.driver.memory": "2g"})
-    try:
-        with data_folder() as folder:
-            results = measure(Tables(spark, folder, rows), rounds, arguments.only)
-    finally:
-        spark.stop()
+    settings = Settings(arguments.only, arguments.kafka, arguments.spike)
+    with data_folder() as folder:
+        jars = [str(spike.build(folder))] if settings.spike else []
+        jars += [connector()] if settings.kafka else []
+        configuration = {"spark.driver.memory": "2g", "spark.jars": ",".join(jars)}
+        spark = session("bench", **configuration)
+        try:
+            results = []
+            if settings.only != "one topic":
+                results = measure(Tables(spark, folder / "ten", rows), rounds, settings)
+            if settings.only in {"", "one topic"}:
+                tables = Tables(
+                    spark, folder / "thousand", TOPIC_ROWS_TIMES * rows,
+                    topics=TOPIC_COUNT, run=TOPIC_RUN,
+                )  # fmt: skip
+                results += one_topic(tables, rounds, settings)
+        finally:
+            spark.stop()
     print(f"{'':>19} {'ours':>8} {'other':>8} {'times':>6} {'target':>6}   million rows a second")
     short = []
     for row in results:
-        way = row["way"]
+        way, how, beside = row["way"], row["how"], row["beside"]
+        bar = KAFKA_BAR if beside == "Kafka" else BARS[way]
         print(
-            f"{way:>12} {row['how']:<6} {row['ours'] / 1e6:>8.2f} {row['other'] / 1e6:>8.2f}"
-            f" {row['times']:>6.2f} {BARS[way]:>5.1f}"
+            f"{way:>12} {how:<6} {row['ours'] / 1e6:>8.2f} {row['other'] / 1e6:>8.2f}"
+            f" {row['times']:>6.2f} {bar:>6.2f}   {beside}"
         )
-        if row["times"] < BARS[way]:
-            short.append(f"{way}, {row['how']}")
+        if row["times"] < bar and how != "spike":
+            short.append(f"{way}, {how}, beside {beside}")
     if arguments.save:
         print(f"saved to {save('spark_scan', results)}")
     for way in short:

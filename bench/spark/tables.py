@@ -2,13 +2,14 @@
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import uvloop
 from pyspark.sql import DataFrame, SparkSession
 
 from bench.micro.log import Appending, Source
+from bench.spikes.jvm import build as spike
 from penstock._kernels import rheos2 as kernel
 from penstock._kernels.batch import Batch, Sender
 from penstock._kernels.topics import TopicTable
@@ -23,9 +24,9 @@ MESSAGES_DISTINCT = 200_000
 
 
 class Messages(Source):
-    """Batches of messages with incompressible values."""
+    """Batches of messages with incompressible values; topics take turns in runs of `run`."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, *, topics: int = TOPICS, run: int = 1) -> None:
         self.topics = TopicTable()
         self.batches = []
         self._next = 0
@@ -37,7 +38,7 @@ class Messages(Source):
                     rheos2.Event(
                         sender.uuid,
                         OpCode.PUBLISH,
-                        b"plant/%05d/temperature" % (number % TOPICS),
+                        name_of(number // run % topics).encode(),
                         chance.randbytes(VALUE_BYTES),
                     )
                 )
@@ -48,8 +49,13 @@ class Messages(Source):
             self.batches.append(batch)
 
 
-async def fill(folder: Path, count: int) -> None:
-    appending = Appending(folder, Messages(min(count, MESSAGES_DISTINCT)))
+def name_of(topic: int) -> str:
+    return f"plant/{topic:05}/temperature"
+
+
+async def fill(folder: Path, count: int, *, topics: int = TOPICS, run: int = 1) -> None:
+    distinct = min(count, max(MESSAGES_DISTINCT, topics * run))
+    appending = Appending(folder, Messages(distinct, topics=topics, run=run))
     await appending.append(count)
     appending.log.close()
 
@@ -57,22 +63,30 @@ async def fill(folder: Path, count: int) -> None:
 class Tables:
     """Create a log in `folder / "data"`, and Parquet files of it with Spark's default settings."""
 
-    def __init__(self, spark: SparkSession, folder: Path, rows: int) -> None:
+    def __init__(
+        self, spark: SparkSession, folder: Path, rows: int, *, topics: int = TOPICS, run: int = 1
+    ) -> None:
         self.spark = spark
         self.folder = folder
         self.log = folder / "data"
         self.files = folder / "parquet"
         self.out = folder / "out"
-        uvloop.run(fill(self.log, rows))
-        self.of_log().write.parquet(str(self.files))
+        uvloop.run(fill(self.log, rows, topics=topics, run=run))
+        self.of_scan().write.parquet(str(self.files))
         self.rows = self.of_files().count()
 
-    def of_log(self, columns: str | None = None) -> DataFrame:
+    def of_log(self, columns: str | None = None, topic: str | None = None) -> DataFrame:
         reader = self.spark.read.format("penstock")
+        if topic is not None:
+            reader = reader.option("subscribe", topic)
         return (reader.schema(columns) if columns else reader).load(str(self.log))
 
-    def of_scan(self, columns: list[str] | None = None) -> DataFrame:
-        return scan(self.spark, path=str(self.log), columns=columns)
+    def of_scan(self, columns: Sequence[str] | None = None, topic: str | None = None) -> DataFrame:
+        return scan(self.spark, path=str(self.log), columns=columns, subscribe=topic)
+
+    def of_spike(self, topic: str | None = None) -> DataFrame:
+        reader = self.spark.read.format(spike.FORMAT).option("path", str(self.log))
+        return reader.load() if topic is None else reader.option("topic", topic).load()
 
     def of_files(self) -> DataFrame:
         return self.spark.read.parquet(str(self.files))

@@ -118,6 +118,15 @@ PIECE_READ_BYTES: Final = 8 * MIB
 """Bytes of a segment per read of a Spark task; a larger group is read whole."""
 PIECE_GAP_BYTES_MAX: Final = 256 * KIB
 """A gap between two requested groups that is smaller than this is read too."""
+COLUMN_GROUP_BYTES_MIN: Final = 64 * KIB
+"""A group that is smaller than this is read with all its columns: that takes one call for many."""
+COLUMN_GROUPS_READ_BYTES: Final = 1 * MIB
+"""Bytes of such groups per read."""
+COLUMN_GAP_BYTES_MAX: Final = 8 * KIB
+"""A gap between two requested columns that is smaller than this is read too."""
+ROW_GROUP_HEAD_BYTES: Final = 8 * KIB
+"""Bytes that are read first for the dictionaries and the metadata of a group: those of few topics
+fit."""
 GROUP_NAME_CHARACTERS_MAX: Final = 128
 """Name of a consumer group."""
 GROUPS_MAX: Final = 10_000

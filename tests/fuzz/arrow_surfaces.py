@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from penstock._kernels import stored
 from penstock._kernels.batch import Batch
-from penstock._kernels.crc32c import crc32c
+from penstock._kernels.crc32c import crc32c, crc32c_each
 from penstock.errors import InvalidTopicName, LogError, OperatorError, ValueNotDeliverable
 from penstock.flight.errors import BadRequest, BadRows, StagedRowsDamaged
 from penstock.flight.protocol import Staged
@@ -34,14 +34,18 @@ from penstock.server.flight.sink_files import SinkFiles, Task
 from penstock.storage.arrow.format.file_names import index_path, segment_path
 from penstock.storage.arrow.format.index_file import StaleIndex, load_index, load_summary
 from penstock.storage.arrow.format.segment import (
+    HEAD_BYTES_MAX,
     BadHead,
     BadRowGroup,
+    RowGroup,
+    buffer_regions,
     check_row_group,
     parse_head,
     parse_row_group,
 )
 from penstock.storage.arrow.read.browse import LogView
 from penstock.storage.arrow.read.catalog import Catalog
+from penstock.storage.arrow.read.columns import ColumnReader
 from penstock.storage.arrow.read.pieces import plan, read_pieces
 from penstock.storage.arrow.read.records import count_topics, plain_records, record_batches
 from penstock.storage.arrow.recover.verify import verify
@@ -235,8 +239,30 @@ def resealed(data: bytes, start: int = 0) -> bytes:
         except BadRowGroup:
             return bytes(out)
         out[place : place + 8] = b"00000000"
-        out[place : place + 8] = b"%08x" % crc32c([bytes(out[start : start + group.size])])
+        covered = start, start + group.size
+        if group.checksums:
+            covered = group.record_start, group.body_start
+            _reseal_buffers(out, group)
+        out[place : place + 8] = b"%08x" % crc32c([bytes(out[slice(*covered)])])
         start += group.size
+
+
+def _reseal_buffers(out: bytearray, group: RowGroup) -> None:
+    """Correct the checksums of dictionaries and buffers, of those that can have one."""
+    spelled = b"".join(b"%08x" % each for each in group.checksums)
+    place = out.find(spelled, group.record_start, group.body_start)
+    try:
+        regions = buffer_regions(group)
+    except BadRowGroup:
+        return
+    parts = [
+        (group.start, group.sender_start),
+        (group.sender_start, group.record_start),
+        *regions,
+    ]
+    found = crc32c_each([bytes(out[first:last]) for first, last in parts])
+    if place >= 0:
+        out[place : place + len(spelled)] = b"".join(b"%08x" % each for each in found)
 
 
 def _damaged_group(seed: bytes, choose: random.Random) -> bytes:
@@ -270,7 +296,7 @@ def _damaged_segment(seed: bytes, choose: random.Random) -> bytes:
     return resealed(data, size) if choose.random() < 0.7 else data
 
 
-def _fresh(version: str = "0.2.0") -> Path:
+def _fresh(version: str = "0.3.0") -> Path:
     data = folder() / "data"
     partition = data / "log" / "0"
     if not partition.is_dir():
@@ -304,6 +330,23 @@ def _read_folder(data: Path) -> None:
     ):  # fmt: skip
         Selection(topics=frozenset({"sensors"})).of(batch)
         _touch(batch)
+    _read_columns(view)
+
+
+def _read_columns(view: LogView) -> None:
+    """Read some columns of every row group, of small ones too."""
+    path = segment_path(view.folder, 0)
+    with path.open("rb") as file, contextlib.suppress(BadHead, LogError):
+        head = parse_head(file.read(HEAD_BYTES_MAX))
+        for columns in (["topic", "headers"], ["sender", "kind", "key", "created"]):
+            reader = ColumnReader(file.fileno(), head, columns, size_min=0)
+            for place in view.catalog.places(view.horizon, view.end):
+                entry = place.entry
+                with contextlib.suppress(BadRowGroup):
+                    _, batch = reader.read(
+                        entry.position, entry.position + entry.size, base_offset=entry.base_offset
+                    )
+                    _touch(batch)
 
 
 def _check_segment(data: bytes) -> bool:

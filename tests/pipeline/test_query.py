@@ -1,5 +1,6 @@
 """Queries over topics: Spark says which tables it does not know, and topics are found by that."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,8 @@ from pyspark.sql import SparkSession
 
 from penstock.pipeline.errors import QueryFailed, reason_of
 from penstock.pipeline.query import _missing_topic, run_query
+from penstock.spark import scan
+from penstock.spark.schema import record
 from tests.support.written_log import WrittenLog, message
 
 TOPICS = ("a", "b", "a,b", " sp ", "x`y", "it's", "A/x")
@@ -64,6 +67,55 @@ def test_topics_are_tables_wherever_tables_may_stand(
     spark: SparkSession, source: dict[str, str], text: str, expected: list[tuple[Any, ...]]
 ) -> None:
     assert rows(spark, source, text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "read"),
+    [
+        ("select topic, count(*) from `a` group by topic", [("a", 1)], ["topic"]),
+        ("select count(*) from `#`", [(7,)], []),
+        ("select count(topic), count(key) from `#`", [(7, 0)], ["key"]),
+        ("select topic from (select * from `+` where offset = 1)", [("b",)], ["topic", "offset"]),
+        ("select l.topic from `a` l join `a` r on l.offset = r.offset where length(r.value) = 1",
+         [("a",)], ["value", "topic", "offset"]),
+        ("select topic from `a` where (select max(offset) from `b`) = 1 and status is null",
+         [("a",)], ["topic", "status", "offset"]),
+        ("select offset from `a` union all select length(topic) from `b`", [(0,), (1,)],
+         ["offset", "topic"]),
+        ("with q as (select * from `a`) select x.kind from q x, q y where x.kind = y.kind",
+         [("publish",)], ["kind"]),
+        ("select headers, sender from `a` where exists (select 1 from `b` where b.offset > 0)",
+         [(None, "somebody")], ["headers", "sender", "offset"]),
+        ("select count(distinct message_id), min(year(timestamp)) from `a`", [(1, 2025)],
+         ["timestamp", "message_id"]),
+        ("select row_number() over (partition by protocol order by created) from `a`",
+         [(1,)], ["protocol", "created"]),
+        ("select explode(array(topic, sender)) from `a`", [("a",), ("somebody",)],
+         ["topic", "sender"]),
+    ],
+)  # fmt: skip
+def test_only_the_columns_that_a_query_needs_are_read(
+    spark: SparkSession,
+    source: dict[str, str],
+    text: str,
+    expected: list[tuple[Any, ...]],
+    read: list[str],
+) -> None:
+    query = run_query(spark, text, tables={}, source=source)
+    assert [tuple(row) for row in query.collect()] == expected
+    plan = query._jdf.queryExecution().optimizedPlan().toString()
+    scans = re.findall(r"MapInArrow .*?, \[(.*?)\], false", plan)
+    assert "MapInArrow" in plan
+    names = {re.sub(r"#\d+.*", "", name).strip() for each in scans for name in each.split(",")}
+    assert names - {""} == set(read)
+
+
+def test_a_query_of_all_columns_reads_all(spark: SparkSession, source: dict[str, str]) -> None:
+    query = run_query(spark, "select * from `a`", tables={}, source=source)
+    assert query.columns == record().names
+    assert query.first() == scan(spark, subscribe="a", **source).first()
+    described = run_query(spark, "describe `a`", tables={}, source=source).collect()
+    assert [row[0] for row in described] == record().names
 
 
 @pytest.mark.parametrize(

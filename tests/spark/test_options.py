@@ -213,6 +213,8 @@ def test_a_certificate_is_read_by_the_driver() -> None:
         ({"maxOffsetsPerTrigger": "many"}, True, "option maxOffsetsPerTrigger: 'many'"),
         ({"failOnDataLoss": "no"}, False, "option failOnDataLoss: 'no' is neither"),
         ({"includeHeaders": "1"}, False, "option includeHeaders: '1' is neither"),
+        ({"columns": "topic,,key"}, False, "option columns: 'topic,,key' has an empty name"),
+        ({"columns": ""}, True, "option columns: '' has an empty name"),
     ],
 )
 def test_a_wrong_option_is_named(options: dict[str, str], streaming: bool, problem: str) -> None:  # noqa: FBT001
@@ -254,6 +256,12 @@ def test_a_schema_is_of_columns_that_there_are() -> None:
     source = PenstockDataSource({"path": "/data"})
     assert len(source.schema()) == 15
     assert "headers" not in PenstockDataSource({"includeHeaders": "false"}).schema().fieldNames()
+    some = PenstockDataSource({"path": "/data", "columns": "value, topic"})
+    assert some.schema().names == ["value", "topic"]
+    with pytest.raises(InvalidOption, match="option columns: there is a schema too"):
+        some.reader(StructType([StructField("topic", StringType())]))
+    with pytest.raises(InvalidSchema, match="column size: there is no such column"):
+        PenstockDataSource({"path": "/data", "columns": "size"}).schema()
     check_columns(StructType([StructField("topic", StringType())]))
     for name, problem in (("offset", "it is bigint, not string"), ("x", "there is no such column")):
         with pytest.raises(InvalidSchema, match=f"column {name}: {problem}; allowed: key binary"):

@@ -33,6 +33,9 @@ def test_a_scan_has_the_columns_and_rows_that_are_asked_for(
     assert found.columns == ["offset", "topic"]
     assert sorted(map(tuple, found.collect())) == [(each, "b") for each in range(141, 150, 2)]
     assert scan(spark, columns=[], **options).count() == 5
+    assert scan(spark, columns="topic,offset", **options).columns == ["topic", "offset"]
+    read = spark.read.format("penstock").options(columns="offset, topic", **options).load()
+    assert sorted(map(tuple, read.collect())) == sorted(map(tuple, found.collect()))
     assert "headers" not in scan(spark, includeHeaders=False, **options).columns
     assert scan(spark, path=str(log.data), subscribe="none").count() == 0
 

@@ -3,10 +3,13 @@
 import re
 import textwrap
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from pyspark.errors import AnalysisException, ParseException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.types import BinaryType, DataType, StringType, TimestampType
 
 from penstock.errors import InvalidPattern
 from penstock.patterns import compile_pattern
@@ -18,7 +21,9 @@ from penstock.pipeline.errors import (
     reason_of,
 )
 from penstock.pipeline.tables import Table
+from penstock.spark.needed_columns import needed_columns, stand_in
 from penstock.spark.scan import scan
+from penstock.spark.schema import record
 
 __all__ = ["run_query"]
 
@@ -33,6 +38,7 @@ _WRITING_PLANS: Final = ("InsertInto", "Call", "UnresolvedExecuteImmediate")
 _PARENT_PLANS: Final = frozenset({"UnresolvedWith", "Union"})
 """Plans that may contain a writing plan: WITH … INSERT, FROM … INSERT … INSERT."""
 SHOWN_CHARACTERS_MAX: Final = 60
+_EPOCH: Final = datetime.fromtimestamp(0, UTC)
 
 
 def run_query(
@@ -58,17 +64,25 @@ def run_query(
     for name, table in tables.items():
         if re.search(rf"\b{re.escape(name)}\b", statement):
             table.read(spark).createOrReplaceTempView(name)
-    topics: list[str] = []
+    topics: dict[str, dict[str, str]] = {}
     try:
         while True:
             try:
-                return spark.sql(statement)
+                planned = spark.sql(statement)
+                break
             except AnalysisException as error:
                 topic = _missing_topic(error, statement)
                 if topic is None or topic in topics:
                     raise QueryFailed("sql", reason_of(error)) from None
-            _view_topics(spark, topic, source, known=", ".join(tables))
-            topics.append(topic)
+            topics[topic] = _subscription(topic, known=", ".join(tables))
+            stand_in(spark, record(), len(topics) - 1).createOrReplaceTempView(_view(topic))
+        if not topics:
+            return planned
+        needed = needed_columns(planned)
+        for number, (topic, how) in enumerate(topics.items()):
+            messages = _messages(spark, {**source, **how}, needed.get(number))
+            messages.createOrReplaceTempView(_view(topic))
+        return spark.sql(statement)
     finally:  # the plan keeps the resolved views
         for topic in topics:
             spark.catalog.dropTempView(topic)
@@ -92,19 +106,51 @@ def _missing_topic(error: AnalysisException, statement: str) -> str | None:
     return name
 
 
-def _view_topics(spark: SparkSession, topic: str, source: Mapping[str, str], *, known: str) -> None:
-    """Create a temporary view with the messages of a topic or pattern, under that name."""
+def _subscription(topic: str, *, known: str) -> dict[str, str]:
+    """Return the options that select a topic or pattern; raise NoSuchTopics or NoSuchTable."""
     try:
         pattern = compile_pattern(topic)
     except InvalidPattern:
         if not _WILDCARDS.isdisjoint(topic):
             raise NoSuchTopics(topic) from None
         raise NoSuchTable(topic, known) from None
-    how = {"subscribe": topic}
     if "," in topic or topic != topic.strip():  # `subscribe` splits and trims names
-        how = {"subscribePattern": re.escape(topic) if pattern is None else pattern.pattern}
-    view = "`" + topic.replace("`", "``") + "`"
-    scan(spark, **source, **how).createOrReplaceTempView(view)
+        return {"subscribePattern": re.escape(topic) if pattern is None else pattern.pattern}
+    return {"subscribe": topic}
+
+
+def _view(topic: str) -> str:
+    return "`" + topic.replace("`", "``") + "`"
+
+
+def _messages(
+    spark: SparkSession, options: Mapping[str, str], needed: frozenset[str] | None
+) -> DataFrame:
+    """Return messages with all columns, of which only those that are `needed` are read.
+
+    The others are constants, so that the names of a query mean what they meant when it was planned
+    over all columns. Its result does not depend on their values. None stands for all columns.
+    """
+    if needed is None:
+        return scan(spark, **options)
+    schema = record()
+    columns = [name for name in schema.names if name in needed]
+    constants = [
+        _constant(field.dataType, nullable=field.nullable).alias(field.name)
+        for field in schema
+        if field.name not in columns
+    ]
+    return scan(spark, columns=columns, **options).select("*", *constants).select(*schema.names)
+
+
+def _constant(kind: DataType, *, nullable: bool) -> Column:
+    if nullable:
+        return f.lit(None).cast(kind)
+    if isinstance(kind, TimestampType):
+        return f.lit(_EPOCH)
+    if isinstance(kind, BinaryType):
+        return f.lit(bytearray())
+    return f.lit("" if isinstance(kind, StringType) else 0).cast(kind)
 
 
 def _changes(spark: SparkSession, plan: Any) -> bool:  # noqa: ANN401

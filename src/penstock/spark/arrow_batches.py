@@ -66,7 +66,8 @@ def _null_if_empty(column: pa.Array) -> pa.Array:
 
 def _concatenated(pending: list[list[pa.Array]], schema: pa.Schema, rows: int) -> pa.RecordBatch:
     if not len(schema):  # Spark only counts the rows
-        return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
+        rows_only = pa.Array.from_buffers(pa.struct([]), rows, [None])
+        return pa.RecordBatch.from_struct_array(rows_only)
     columns = (
         pending[0]
         if len(pending) == 1

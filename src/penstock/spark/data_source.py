@@ -5,7 +5,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from penstock.spark.errors import InvalidOption
-from penstock.spark.options import read_options, write_options
+from penstock.spark.options import ReadOptions, parse_columns, read_options, write_options
 from penstock.spark.reader import BatchReader
 from penstock.spark.schema import RECORD, record
 from penstock.spark.stream import StreamReader
@@ -23,19 +23,26 @@ class PenstockDataSource(DataSource):
         return "penstock"
 
     def schema(self) -> StructType:
-        """Return the record's columns; raise InvalidOption."""
+        """Return the record's columns; raise InvalidOption or InvalidSchema."""
         include = str(self.options.get("includeHeaders", "true")).strip().lower()
         if include not in {"true", "false"}:
             raise InvalidOption("includeHeaders", f"{include!r} is neither", "true, false")
+        columns = parse_columns(self.options.get("columns"))
+        if columns is not None:
+            return record(columns)
         return record([name for name in RECORD.names if include == "true" or name != "headers"])
 
     def reader(self, schema: StructType) -> BatchReader:
         """Return the batch reader; raise InvalidOption or InvalidSchema."""
-        return BatchReader(read_options(self.options, streaming=False), schema)
+        options = read_options(self.options, streaming=False)
+        _require_columns(options, schema)
+        return BatchReader(options, schema)
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
         """Return the stream reader; raise InvalidOption or InvalidSchema."""
-        return StreamReader(read_options(self.options, streaming=True), schema)
+        options = read_options(self.options, streaming=True)
+        _require_columns(options, schema)
+        return StreamReader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:  # noqa: FBT001
         """Return the sink of a DataFrame; raise InvalidOption or InvalidSchema."""
@@ -50,6 +57,11 @@ class PenstockDataSource(DataSource):
         each batch, as Spark's Kafka sink does.
         """
         return StreamWriter(write_options(self.options, streaming=True), schema)
+
+
+def _require_columns(options: ReadOptions, schema: StructType) -> None:
+    if options.columns is not None and list(options.columns) != schema.names:
+        raise InvalidOption("columns", "there is a schema too", "one of columns, schema")
 
 
 def register(spark: SparkSession) -> None:

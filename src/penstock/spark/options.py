@@ -24,7 +24,15 @@ from penstock.spark.retrying_client import RetryingClient
 from penstock.spark.subscription import parse_subscription
 from penstock.storage.group_offsets import InvalidGroup, check_group_name
 
-__all__ = ["OPTIONS", "Broker", "ReadOptions", "WriteOptions", "read_options", "write_options"]
+__all__ = [
+    "OPTIONS",
+    "Broker",
+    "ReadOptions",
+    "WriteOptions",
+    "parse_columns",
+    "read_options",
+    "write_options",
+]
 
 _BROKER: Final = ("endpoint", "token", "certificate")
 _WHERE: Final = ("path", *_BROKER)
@@ -32,7 +40,7 @@ _READ: Final = (
     *_WHERE, "subscribe", "subscribePattern", "assign",
     "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp",
     "startingOffsetsByTimestampStrategy",
-    "minPartitions", "maxRecordsPerPartition", "failOnDataLoss", "includeHeaders",
+    "minPartitions", "maxRecordsPerPartition", "failOnDataLoss", "includeHeaders", "columns",
 )  # fmt: skip
 _BATCH: Final = (*_READ, "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _STREAM: Final = (
@@ -96,6 +104,7 @@ class ReadOptions:
     """How long a batch of fewer than `offsets_min` records is delayed."""
     fail_on_data_loss: bool
     include_headers: bool
+    columns: tuple[str, ...] | None
     group: str | None
     new_topics: NamedOffset
 
@@ -223,9 +232,21 @@ def read_options(
         delay_seconds_max=_delay(given),
         fail_on_data_loss=given.flag("failOnDataLoss", default=True),
         include_headers=given.flag("includeHeaders", default=True),
+        columns=parse_columns(given.text("columns")),
         group=group,
         new_topics=_new_topics(given),
     )
+
+
+def parse_columns(text: str | None) -> tuple[str, ...] | None:
+    """Return the names of the option `columns`; None if it is not set. Raise InvalidOption."""
+    if text is None:
+        return None
+    names = tuple(name.strip() for name in text.split(","))
+    if "" in names:
+        allowed = "names of columns with commas between"
+        raise InvalidOption("columns", f"{text!r} has an empty name", allowed)
+    return names
 
 
 def write_options(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:

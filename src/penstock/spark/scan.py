@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from penstock.spark.log_source import Task
-from penstock.spark.options import read_options
+from penstock.spark.options import parse_columns, read_options
 from penstock.spark.reader import BatchReader
 from penstock.spark.schema import RECORD, record
 
@@ -24,18 +24,21 @@ __all__ = ["scan"]
 def scan(
     spark: SparkSession,
     *,
-    columns: Sequence[str] | None = None,
+    columns: Sequence[str] | str | None = None,
     **options: str | int | bool | None,
 ) -> DataFrame:
     """Return the rows of `spark.read.format("penstock").options(**options).load()`, faster.
 
-    `columns` selects and orders the columns to read. An option with the value None is ignored. The
-    end of the range is determined now, not when the DataFrame is first used.
+    `columns` selects and orders the columns to read; the others are not read from the disk or sent
+    by the broker. It may be the text of the option `columns`. An option with the value None is
+    ignored. The end of the range is determined now, not when the DataFrame is first used.
 
     Raise InvalidOption, InvalidSchema, CannotRead, RangeLost or LogDamaged.
     """
     given = {name: _text(value) for name, value in options.items() if value is not None}
     reading = read_options(given, streaming=False, cores=_cores(spark))
+    if isinstance(columns, str):
+        columns = parse_columns(columns)
     if columns is None:
         columns = [name for name in RECORD.names if reading.include_headers or name != "headers"]
     schema = record(columns)

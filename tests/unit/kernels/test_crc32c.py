@@ -5,7 +5,7 @@ import random
 import google_crc32c
 import pytest
 
-from penstock._kernels.crc32c import crc32c, crc32c_tables
+from penstock._kernels.crc32c import check_buffers, crc32c, crc32c_each, crc32c_tables
 
 
 def test_the_check_value_of_the_catalogue() -> None:
@@ -26,3 +26,38 @@ def test_both_ways_agree_with_another_implementation_for_every_cut(size: int) ->
     assert crc32c_tables(data) == expected
     for cut in {0, 1, size // 3, size // 2, size}:
         assert crc32c([data[:cut], b"", memoryview(data)[cut:]]) == expected
+
+
+def test_each_buffer_has_a_checksum_with_its_padding() -> None:
+    data = random.Random(1).randbytes(40_000)
+    parts = [data[:size] for size in (0, 1, 7, 8, 9, 1000, 40_000)]
+    padded = [part + bytes(-len(part) % 8) for part in parts]
+    assert crc32c_each(parts) == [google_crc32c.value(part) for part in padded]
+    assert crc32c_each([]) == []
+
+
+def test_buffers_with_a_gap_an_overlap_or_a_false_checksum_are_refused() -> None:
+    # Two dictionaries of 8 bytes, metadata of 16, zeros of 8, buffers of 16 and 5 bytes.
+    data = bytes(range(1, 33)) + bytes(8) + bytes(range(1, 25))
+    starts = (0, 8, 16, 32)
+    layout = (32, 8, 40, 16, 32, 3, 56, 5, 64, 0)
+    covered = [(0, 8), (8, 16), (32, 40), (40, 56), (32, 40), (56, 64), (0, 0)]
+    right = tuple(google_crc32c.value(data[first:last]) for first, last in covered)
+
+    def check(
+        layout: tuple[int, ...] = layout, checksums: tuple[int, ...] = right, zeros: int = 8
+    ) -> bool:
+        return check_buffers(data, starts, 64, layout, checksums, zeros=zeros)
+
+    assert check()
+    for number in range(len(right)):
+        changed = list(right)
+        changed[number] ^= 1
+        assert not check(checksums=tuple(changed)), number
+    assert not check(checksums=right[:-1])
+    assert not check(zeros=0)
+    assert not check(zeros=40)
+    assert not check((32, 8, 40, 8, 32, 3, 56, 5, 64, 0)), "8 bytes are in no buffer"
+    assert not check((32, 8, 40, 16, 32, 3, 48, 5, 64, 0)), "two buffers overlap"
+    assert not check((32, 8, 40, 16, 32, 3, 56, 50, 64, 0)), "a buffer is too long"
+    assert not check((24, 8, 40, 16, 32, 3, 56, 5, 64, 0)), "a buffer is before the body"

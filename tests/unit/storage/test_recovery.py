@@ -316,7 +316,7 @@ def test_data_of_a_later_format_is_refused_and_left_alone() -> None:
     state, _ = sample(segments=1)
     path = path_of(0)
     # A FlatBuffers string: its length, its bytes, a zero.
-    changed = state[path].replace(b"\x01\0\0\x001\0", b"\x01\0\0\x002\0", 1)
+    changed = state[path].replace(b"\x01\0\0\x002\0", b"\x01\0\0\x003\0", 1)
     assert changed != state[path]
     files = RecordedFiles({**state, path: changed})
     with pytest.raises(LogFormatTooNew):

@@ -8,11 +8,12 @@ import msgspec
 from penstock._kernels.crc32c import crc32c
 from penstock.errors import LogFormatTooNew
 from penstock.storage.arrow.format.file_names import STATE
-from penstock.storage.arrow.format.segment import FORMAT
 from penstock.storage.files import Files
 
 __all__ = ["BadState", "LogState", "load_state", "save_state"]
 
+FORMAT: Final = 1
+"""Version of log.json; a later one is refused."""
 _STATE_BYTES_MAX: Final = 4096
 
 

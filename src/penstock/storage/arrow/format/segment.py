@@ -1,10 +1,10 @@
 """The bytes of a segment: an Arrow IPC stream of a head and row groups. See docs/log-format.md.
 
-    segment   ┌──────┬───────┬───────┬─────┬───────────────┐
+    segment   ┌──────┬───────────┬───────────┬─────┬───────────────┐
               │ head │ row group │ row group │  …  │ end of stream │
-              └──────┴───────┴───────┴─────┴───────────────┘
+              └──────┴───────────┴───────────┴─────┴───────────────┘
     head      schema message, dictionary of protocol, dictionary of kind
-    row group     dictionary of topic, dictionary of sender, record batch
+    row group dictionary of topic, dictionary of sender, record batch
     message   0          4        8          8+M
               ┌──────────┬────────┬──────────┬──────┐
               │ FFFFFFFF │ M, i32 │ metadata │ body │
@@ -12,6 +12,9 @@
 
 Each row group has its own dictionaries, so it can be read with the head alone. pyarrow encodes one
 of each message when this module is imported; a row group is this template with its numbers set.
+
+In format 1 a row group has one checksum, of all its bytes. In format 2 its metadata have a checksum
+for each dictionary and each buffer, and one of themselves. Format 2 is written; both are read.
 """
 
 import dataclasses
@@ -25,13 +28,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock._kernels.block import Names
-from penstock._kernels.crc32c import crc32c
+from penstock._kernels.crc32c import check_buffers, crc32c, crc32c_each
 from penstock.errors import LogFormatTooNew
 from penstock.storage.flatbuffer import Table, root
 from penstock.storage.schema import KINDS, PROTOCOLS, SCHEMA
 
 __all__ = [
     "BUFFERS",
+    "COLUMN_FORMAT",
     "END_OF_STREAM",
     "FORMAT",
     "HEAD_BYTES_MAX",
@@ -44,6 +48,8 @@ __all__ = [
     "Head",
     "RowGroup",
     "Truncated",
+    "buffer_regions",
+    "check_metadata",
     "check_row_group",
     "count_topics",
     "encode_row_group",
@@ -53,10 +59,13 @@ __all__ = [
     "row_group_times",
     "row_group_topic_counts",
     "row_group_topics",
+    "text_array",
 ]
 
-FORMAT: Final = 1
-"""Version of the format; a later one is refused."""
+FORMAT: Final = 2
+"""Version of the format that is written; a later one is refused."""
+COLUMN_FORMAT: Final = 2
+"""The first version with a checksum for each buffer."""
 END_OF_STREAM: Final = b"\xff\xff\xff\xff\0\0\0\0"
 HEAD_BYTES_MAX: Final = 8192
 """Greatest size of a head."""
@@ -73,7 +82,9 @@ _RECORD_BATCH: Final = 3
 _NO_CRC: Final = b"00000000"
 _CRC_MARK: Final = b"crc32c="
 """Precedes the checksum of a head."""
-_ZEROS: Final = bytes(1 << 20)
+_CHECKSUMS: Final = struct.Struct(f">{2 + BUFFERS}I")
+"""Checksums of a row group: of the dictionaries of topic and sender, and of all buffers."""
+_ZEROS: Final = memoryview(bytes(1 << 20))
 # Numbers of the flattened buffers with topics and timestamps, which are read without Arrow.
 TOPIC_INDICES: Final = 7
 TIMESTAMPS: Final = 13
@@ -128,6 +139,7 @@ class Head(NamedTuple):
     group; the first segment of a log has its own base offset and 0 there.
     """
 
+    format: int
     log_id: int
     partition: int
     base_offset: int
@@ -145,6 +157,8 @@ class RowGroup:
 
     `layout` holds start and length of each flattened buffer, one after the other; the dictionaries
     likewise those of their offsets and data. All are positions in the buffer that was parsed.
+    `checksums` are those of both dictionaries and of each buffer, empty in format 1. The first
+    `zeros` bytes of the body are zero bytes that several buffers share.
     """
 
     start: int
@@ -160,6 +174,11 @@ class RowGroup:
     topic_layout: tuple[int, int, int, int]
     sender_count: int
     sender_layout: tuple[int, int, int, int]
+    sender_start: int
+    record_start: int
+    body_start: int
+    zeros: int
+    checksums: tuple[int, ...]
 
 
 # --- Messages -------------------------------------------------------------------------------------
@@ -256,7 +275,7 @@ class _Template:
         return metadata
 
 
-def _texts(kind: pa.DataType, texts: Sequence[str]) -> pa.Array:
+def text_array(kind: pa.DataType, texts: Sequence[str]) -> pa.Array:
     """Return a column of texts. `pa.array` would do, but imports pandas where that is installed."""
     ends = itertools.accumulate(map(len, texts), initial=0)
     offsets = struct.pack(f"<{len(texts) + 1}i", *ends)
@@ -266,40 +285,53 @@ def _texts(kind: pa.DataType, texts: Sequence[str]) -> pa.Array:
 
 
 def _one(kind: pa.DataType) -> pa.Array:
-    """Return a column of one number; see `_texts`."""
+    """Return a column of one number; see `text_array`."""
     return pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(bytes(8))])
 
 
-def _sample() -> list[bytes]:
+_TEXTS_1: Final = {
+    "penstock.base_offset": 20,
+    "penstock.count": 10,
+    "penstock.synced": 20,
+    "penstock.previous": 8,
+    "penstock.crc32c": 8,
+}
+"""Custom metadata of a record batch in format 1, with their lengths."""
+_TEXTS: Final = {
+    "penstock.base_offset": 20,
+    "penstock.count": 10,
+    "penstock.synced": 20,
+    "penstock.previous": 8,
+    "penstock.zeros": 10,
+    "penstock.checksums": 2 * _CHECKSUMS.size,
+    "penstock.crc32c": 8,
+}
+
+
+def _sample(texts: Mapping[str, int]) -> list[bytes]:
     """Return the four dictionaries and the record batch that pyarrow writes for a row."""
     words = {"protocol": PROTOCOLS, "kind": KINDS, "topic": ("topic",), "sender": ("sender",)}
     columns = []
     for field in SCHEMA:
         if field.name in words:
             indices = _one(field.type.index_type)
-            values = _texts(pa.utf8(), words[field.name])
+            values = text_array(pa.utf8(), words[field.name])
             columns.append(pa.DictionaryArray.from_arrays(indices, values))
         elif field.name == "headers":
             pair = field.type.value_type
-            parts = [_texts(pair.field(number).type, ("header",)) for number in range(2)]
+            parts = [text_array(pair.field(number).type, ("header",)) for number in range(2)]
             values = pa.StructArray.from_arrays(parts, fields=list(pair))
             bounds = pa.py_buffer(struct.pack("<ii", 0, 1))
             columns.append(pa.Array.from_buffers(field.type, 1, [None, bounds], children=[values]))
         elif pa.types.is_binary(field.type) or pa.types.is_string(field.type):
-            columns.append(_texts(field.type, ("text",)))
+            columns.append(text_array(field.type, ("text",)))
         else:
             columns.append(_one(field.type))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, SCHEMA) as writer:
         writer.write_batch(
             pa.RecordBatch.from_arrays(columns, schema=SCHEMA),
-            custom_metadata={
-                "penstock.base_offset": f"{0:020}",
-                "penstock.count": f"{0:010}",
-                "penstock.synced": f"{0:020}",
-                "penstock.previous": "00000000",
-                "penstock.crc32c": "00000000",
-            },
+            custom_metadata={key: "0" * length for key, length in texts.items()},
         )
     stream = sink.getvalue().to_pybytes()
     messages = []
@@ -313,10 +345,15 @@ def _sample() -> list[bytes]:
     return messages[1:]
 
 
-(_topic_message, _protocol_message, _kind_message, _sender_message, _batch_message) = _sample()
+(_topic_message, _protocol_message, _kind_message, _sender_message, _batch_message) = _sample(
+    _TEXTS
+)
 _TOPICS: Final = _Template(_topic_message, dictionary=True)
 _SENDERS: Final = _Template(_sender_message, dictionary=True)
 _BATCH: Final = _Template(_batch_message, dictionary=False)
+*_PLACES, _CRC_PLACE = (slice(*_BATCH.texts[key]) for key in _TEXTS)
+"""Places of the custom metadata in a record batch."""
+_BATCH_1: Final = _Template(_sample(_TEXTS_1)[-1], dictionary=False)
 _WORDS: Final = _protocol_message + _kind_message
 
 
@@ -368,6 +405,7 @@ def parse_head(data: bytes | memoryview, *, path: str = "") -> Head:
         if text[position : position + len(_NO_CRC)] != b"%08x" % crc32c(rest):
             raise BadHead("its checksum is wrong")
         return Head(
+            format=found,
             log_id=int(metadata["penstock.log_id"], 16),
             partition=int(metadata["penstock.partition"]),
             base_offset=int(metadata["penstock.base_offset"]),
@@ -399,27 +437,29 @@ def _words(view: memoryview, message: _Message) -> tuple[str, ...]:
 
 def encode_row_group(columns: Columns, *, previous: int, synced: int) -> EncodedRowGroup:
     """Encode a row group; `previous` is the checksum of the row group before it."""
-    out: list[memoryview | bytes] = []
-    size = _put_dictionary(out, _TOPICS, columns.topics)
-    size += _put_dictionary(out, _SENDERS, columns.senders)
-
+    topics = _dictionary_message(_TOPICS, columns.topics)
+    senders = _dictionary_message(_SENDERS, columns.senders)
     zeros = max((each for each in columns.buffers if isinstance(each, int)), default=0)
-    body: list[memoryview | bytes] = []
+    zeros += -zeros % 8
+    shared = _ZEROS[:zeros] if zeros <= len(_ZEROS) else memoryview(bytes(zeros))
+    body: list[memoryview | bytes] = [shared]
+    summed: list[memoryview | bytes] = [topics, senders, shared]
     positions: list[int] = []
-    end = _pad(body, zeros, 0)
-    while zeros > len(_ZEROS):
-        body.insert(0, _ZEROS)
-        zeros -= len(_ZEROS)
-    body.insert(0, _ZEROS[:zeros])
+    numbers = [0, 1]  # of each checksum in `summed`; -1 for an empty buffer
+    end = zeros
     for buffer in columns.buffers:
         if isinstance(buffer, int):
             positions += (0, buffer)
-        else:
-            length = len(buffer)
+            numbers.append(2 if buffer else -1)
+        elif length := len(buffer):
             positions += (end, length)
-            if length:
-                body.append(buffer)
-                end = _pad(body, length, end)
+            numbers.append(len(summed))
+            summed.append(buffer)
+            body.append(buffer)
+            end = _pad(body, length, end)
+        else:
+            positions += (end, 0)
+            numbers.append(-1)
 
     nodes = [columns.count, 0] * NODES
     for node in _HEADER_NODES:
@@ -427,22 +467,29 @@ def encode_row_group(columns: Columns, *, previous: int, synced: int) -> Encoded
     for node, null_count in zip(_NULLABLE_NODES, columns.null_counts, strict=True):
         nodes[2 * node + 1] = null_count
     metadata = _BATCH.filled(columns.count, nodes, positions, end)
-    _put_text(metadata, "penstock.base_offset", f"{columns.base_offset:020}")
-    _put_text(metadata, "penstock.count", f"{columns.count:010}")
-    _put_text(metadata, "penstock.synced", f"{synced:020}")
-    _put_text(metadata, "penstock.previous", f"{previous:08x}")
-    out.append(memoryview(metadata))
-    out += body
+    found = crc32c_each(summed)
+    found.append(0)
+    checksums = _CHECKSUMS.pack(*map(found.__getitem__, numbers))
+    texts = (
+        b"%020d" % columns.base_offset,
+        b"%010d" % columns.count,
+        b"%020d" % synced,
+        b"%08x" % previous,
+        b"%010d" % zeros,
+        checksums.hex().encode(),
+    )
+    for place, text in zip(_PLACES, texts, strict=True):
+        metadata[place] = text
+    checksum = crc32c([metadata])
+    metadata[_CRC_PLACE] = b"%08x" % checksum
+    if len(metadata) != len(_BATCH.metadata):
+        raise AssertionError("a number of the row group has too many digits")
+    size = len(topics) + len(senders) + len(metadata) + end
+    return EncodedRowGroup([topics, senders, memoryview(metadata), *body], size, checksum)
 
-    checksum = crc32c(out)
-    _put_text(metadata, "penstock.crc32c", f"{checksum:08x}")
-    return EncodedRowGroup(out, size + len(metadata) + end, checksum)
 
-
-def _put_dictionary(
-    out: list[memoryview | bytes], template: _Template, values: Collection[bytes]
-) -> int:
-    """Add the message of a dictionary to `out`; return its size."""
+def _dictionary_message(template: _Template, values: Collection[bytes]) -> bytes:
+    """Return the message of a dictionary."""
     names = values if isinstance(values, Names) else Names.of(values)
     count = len(names)
     body: list[memoryview | bytes] = [names.ends]
@@ -451,9 +498,7 @@ def _put_dictionary(
     body_length = _pad(body, len(names.data), data_start)
     buffers = (0, 0, 0, len(names.ends), data_start, len(names.data))
     metadata = template.filled(count, (count, 0), buffers, body_length)
-    out.append(memoryview(metadata))
-    out += body
-    return len(metadata) + body_length
+    return b"".join((metadata, *body))
 
 
 def _pad(body: list[memoryview | bytes], length: int, start: int) -> int:
@@ -464,21 +509,18 @@ def _pad(body: list[memoryview | bytes], length: int, start: int) -> int:
     return start + length + padding
 
 
-def _put_text(metadata: bytearray, key: str, text: str) -> None:
-    start, end = _BATCH.texts[key]
-    if len(text) != end - start:
-        raise AssertionError(f"{key} has {end - start} characters, not {len(text)}")
-    metadata[start:end] = text.encode()
-
-
-def parse_row_group(data: bytes | bytearray | memoryview, start: int = 0) -> RowGroup:
+def parse_row_group(
+    data: bytes | bytearray | memoryview, start: int = 0, *, size: int | None = None
+) -> RowGroup:
     """Parse the row group at `start`, without its columns and without checking it.
 
-    Raise Truncated if the bytes end inside it, BadGroup if it is none.
+    With `size`, the row group may have so many bytes, and `data` may end inside its columns: they
+    are elsewhere. Raise Truncated if the bytes end inside it, BadRowGroup if it is none.
     """
     view = memoryview(data)
+    end = len(view) if size is None else start + size
     try:
-        row_group = _parse_like_ours(view, start) or _parse(view, start)
+        row_group = _parse_like_ours(view, start, end) or _parse(view, start)
     except BadRowGroup:
         raise
     except (KeyError, ValueError, struct.error) as error:
@@ -486,16 +528,22 @@ def parse_row_group(data: bytes | bytearray | memoryview, start: int = 0) -> Row
     return row_group
 
 
-def _parse_like_ours(view: memoryview, start: int) -> RowGroup | None:
+def _parse_like_ours(view: memoryview, start: int, end: int) -> RowGroup | None:
     """Parse a row group that has the layout of our templates; None if it has another."""
-    topics = _read(view, start, _TOPICS)
-    senders = topics and _read(view, topics.end, _SENDERS)
-    record = senders and _read(view, senders.end, _BATCH)
-    if not topics or not senders or not record:
+    topics = _read(view, start, _TOPICS, len(view))
+    senders = topics and _read(view, topics.end, _SENDERS, len(view))
+    if not topics or not senders:
+        return None
+    template = _BATCH
+    record = _read(view, senders.end, template, end)
+    if record is None:
+        template = _BATCH_1
+        record = _read(view, senders.end, template, end)
+    if record is None:
         return None
     metadata = record.metadata
-    texts = {key: metadata[first:last] for key, (first, last) in _BATCH.texts.items()}
-    crc_position = record.start + _BATCH.texts["penstock.crc32c"][0]
+    texts = {key: metadata[first:last] for key, (first, last) in template.texts.items()}
+    crc_position = record.start + template.texts["penstock.crc32c"][0]
     return _row_group(topics, senders, record, texts, crc_position)
 
 
@@ -503,26 +551,28 @@ class _Read(NamedTuple):
     """A message that fits its template; `layout` has its buffers."""
 
     start: int
+    body: int
     end: int
     rows: int
     metadata: bytes
     layout: tuple[int, ...]
 
 
-def _read(view: memoryview, start: int, template: _Template) -> _Read | None:
+def _read(view: memoryview, start: int, template: _Template, end: int) -> _Read | None:
+    """Read a message that fits its template, and ends at `end` at most; None if it does not fit."""
     body = start + len(template.metadata)
     metadata = bytes(view[start:body])
     if not template.fits(metadata):
         return None
     (body_length,) = _I64.unpack_from(metadata, template.body_length)
     (rows,) = _I64.unpack_from(metadata, template.length)
-    if not 0 <= body_length <= len(view) - body:
+    if not 0 <= body_length <= end - body:
         if body_length < 0:
             return None
-        raise Truncated(f"{len(view) - body} of {body_length} bytes of a body")
+        raise Truncated(f"{end - body} of {body_length} bytes of a body")
     numbers, position = template.buffers
     layout = _placed(numbers.unpack_from(metadata, position), body, body_length)
-    return _Read(start, body + body_length, rows, metadata, layout)
+    return _Read(start, body, body + body_length, rows, metadata, layout)
 
 
 def _parse(view: memoryview, start: int) -> RowGroup:
@@ -534,7 +584,7 @@ def _parse(view: memoryview, start: int) -> RowGroup:
         batch = message.table.table(2)
         batch = batch.table(1) if kind == _DICTIONARY_BATCH else batch
         layout = _layout(view, message, batch, buffers)
-        found.append(_Read(position, message.end, batch.int64(0), b"", layout))
+        found.append(_Read(position, message.body, message.end, batch.int64(0), b"", layout))
         position = message.end
     topics, senders, record = found
     texts: dict[str, bytes] = {}
@@ -555,6 +605,7 @@ def _row_group(
     count = int(texts["penstock.count"])
     if record.rows != count or count <= 0:
         raise BadRowGroup(f"{record.rows} rows, of {count}")
+    checksums = texts.get("penstock.checksums")
     return RowGroup(
         start=topics.start,
         size=record.end - topics.start,
@@ -569,6 +620,13 @@ def _row_group(
         topic_layout=_dictionary(topics),
         sender_count=senders.rows,
         sender_layout=_dictionary(senders),
+        sender_start=senders.start,
+        record_start=record.start,
+        body_start=record.body,
+        zeros=int(texts["penstock.zeros"]) if checksums is not None else 0,
+        checksums=()
+        if checksums is None
+        else _CHECKSUMS.unpack(bytes.fromhex(checksums.decode("ascii"))),
     )
 
 
@@ -599,17 +657,62 @@ def _placed(numbers: Sequence[int], body: int, size: int) -> tuple[int, ...]:
 
 
 def check_row_group(data: bytes | bytearray | memoryview, row_group: RowGroup) -> bool:
-    """Return whether the checksum of a row group is correct."""
+    """Return whether all checksums of a row group are correct."""
+    if not row_group.checksums:
+        return _check_own(data, row_group, row_group.start, row_group.start + row_group.size)
+    if not check_metadata(data, row_group):
+        return False
+    return check_buffers(
+        memoryview(data).cast("B"),
+        (row_group.start, row_group.sender_start, row_group.record_start, row_group.body_start),
+        row_group.start + row_group.size,
+        row_group.layout,
+        row_group.checksums,
+        zeros=row_group.zeros,
+    )
+
+
+def check_metadata(data: bytes | bytearray | memoryview, row_group: RowGroup) -> bool:
+    """Return whether the metadata of a row group with checksums for its buffers are correct."""
+    return _check_own(data, row_group, row_group.record_start, row_group.body_start)
+
+
+def _check_own(
+    data: bytes | bytearray | memoryview, row_group: RowGroup, start: int, end: int
+) -> bool:
+    """Return whether `penstock.crc32c` is the checksum of the bytes between two positions."""
     view = memoryview(data)
     position = row_group.crc_position
-    end = row_group.start + row_group.size
     parts: list[memoryview | bytes] = [
-        view[row_group.start : position],
+        view[start:position],
         _NO_CRC,
         view[position + len(_NO_CRC) : end],
     ]
     spelled = view[position : position + len(_NO_CRC)]
     return crc32c(parts) == row_group.crc32c and spelled == b"%08x" % row_group.crc32c
+
+
+def buffer_regions(row_group: RowGroup) -> list[tuple[int, int]]:
+    """Return the bytes that the checksum of each buffer covers, as start and end.
+
+    That is its own region with the padding, or the zeros that buffers share; none if it is empty.
+    Raise BadRowGroup for a buffer that is in neither.
+    """
+    zeros_start = row_group.body_start
+    zeros_end = zeros_start + row_group.zeros
+    group_end = row_group.start + row_group.size
+    regions: list[tuple[int, int]] = []
+    for start, length in zip(row_group.layout[::2], row_group.layout[1::2], strict=True):
+        end = start + length + -length % 8
+        if not length:
+            regions.append((start, start))
+        elif end <= zeros_end:
+            regions.append((zeros_start, zeros_end))
+        elif start < zeros_end or end > group_end:
+            raise BadRowGroup(f"a buffer of {length} bytes at {start} has no checksum")
+        else:
+            regions.append((start, end))
+    return regions
 
 
 def row_group_topics(data: bytes | bytearray | memoryview, row_group: RowGroup) -> list[str]:

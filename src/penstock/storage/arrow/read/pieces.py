@@ -15,13 +15,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import LogDamaged
-from penstock.limits import PIECE_GAP_BYTES_MAX, PIECE_READ_BYTES
+from penstock.limits import (
+    COLUMN_GROUP_BYTES_MIN,
+    COLUMN_GROUPS_READ_BYTES,
+    PIECE_GAP_BYTES_MAX,
+    PIECE_READ_BYTES,
+)
 from penstock.ports.selection import Selection
 from penstock.storage.arrow.format.file_names import segment_path
 from penstock.storage.arrow.format.index import Index
 from penstock.storage.arrow.format.segment import (
+    COLUMN_FORMAT,
     HEAD_BYTES_MAX,
     BadRowGroup,
+    Head,
     RowGroup,
     Truncated,
     check_row_group,
@@ -30,15 +37,18 @@ from penstock.storage.arrow.format.segment import (
     parse_row_group,
 )
 from penstock.storage.arrow.read.catalog import Catalog
+from penstock.storage.arrow.read.columns import ColumnReader, SmallRowGroup
 from penstock.storage.arrow.recover.walk import Bad, Good, walk
 from penstock.storage.files import Files
 from penstock.storage.rows import read_whole_batch
-from penstock.storage.schema import SCHEMA
+from penstock.storage.schema import RECORD_COLUMNS, SCHEMA
 
 __all__ = ["Piece", "Span", "candidates", "cut", "plan", "read_pieces"]
 
 _HEAD: Final = head(0, partition=0, base_offset=0, previous_end=0, previous_crc=0)
 """A head with the schema of every segment, in place of a damaged one."""
+_SMALLEST: Final = "partition"
+"""Read if no column is wanted, to count messages; it has no bytes of its own in most logs."""
 
 Damaged = Callable[[LogDamaged], None]
 Reading = Callable[[int], None]
@@ -207,15 +217,13 @@ def read_pieces(
     """Read and check the row groups of pieces; yield each as a record batch, in order.
 
     Messages before offset `first` and from `last` on are left out. The batches have `columns` of
-    the log's schema, in the schema's order. Damage raises LogDamaged, or is passed to `damaged` and
-    skipped. Raise FileNotFoundError if retention has removed a segment. `reading` is called with
-    the size of each buffer before it is allocated, and may raise.
+    the log's schema, in the schema's order, at least one. Damage raises LogDamaged, or is passed to
+    `damaged` and skipped. Raise FileNotFoundError if retention has removed a segment. `reading` is
+    called with the size of each buffer before it is allocated, and may raise.
     """
-    names = set(columns)
-    fields = [number for number, field in enumerate(SCHEMA) if field.name in names]
-    options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=False)
+    wanted = [name for name in SCHEMA.names if name in set(columns)] or [_SMALLEST]
     for piece in pieces:
-        for base_offset, batch in _PieceReader(folder, piece, options, damaged, reading).batches():
+        for base_offset, batch in _PieceReader(folder, piece, wanted, damaged, reading).batches():
             start = max(first - base_offset, 0)
             count = min(last - base_offset, len(batch)) - start
             if count > 0:
@@ -229,13 +237,15 @@ class _PieceReader:
         self,
         folder: Path,
         piece: Piece,
-        options: pa.ipc.IpcReadOptions,
+        columns: Sequence[str],
         damaged: Damaged | None,
         reading: Reading | None,
     ) -> None:
         self.path = segment_path(folder, piece.segment)
         self.piece = piece
-        self.options = options
+        self.columns = columns
+        fields = [SCHEMA.get_field_index(name) for name in columns]
+        self.options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=False)
         self.damaged = damaged
         self.reading = reading
         self.position = piece.position
@@ -245,9 +255,20 @@ class _PieceReader:
         end = self.piece.position + self.piece.size
         handle = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            first_bytes = self._head(handle)
+            head, first_bytes = self._head(handle)
+            some = self._column_reader(handle, head)
             size = PIECE_READ_BYTES
             while self.position < end:
+                if some is not None:
+                    try:
+                        yield from self._some_columns(some, end)
+                    except SmallRowGroup:
+                        size = COLUMN_GROUPS_READ_BYTES
+                    except BadRowGroup:
+                        yield from self._walked(end)
+                        return
+                    if self.position == end:
+                        return
                 size = min(size, end - self.position)
                 if self.reading is not None:
                     self.reading(size)
@@ -264,12 +285,29 @@ class _PieceReader:
         finally:
             os.close(handle)
 
-    def _head(self, handle: int) -> bytes:
+    def _head(self, handle: int) -> tuple[Head | None, bytes]:
         data = os.pread(handle, HEAD_BYTES_MAX, 0)
         try:
-            return data[: parse_head(data, path=str(self.path)).size]
+            head = parse_head(data, path=str(self.path))
         except ValueError:
-            return _HEAD
+            return None, _HEAD
+        return head, data[: head.size]
+
+    def _column_reader(self, handle: int, head: Head | None) -> ColumnReader | None:
+        """Return the reader of some columns; None if all are wanted or the format has no such."""
+        if head is None or head.format < COLUMN_FORMAT or len(self.columns) >= RECORD_COLUMNS:
+            return None
+        return ColumnReader(
+            handle, head, self.columns, size_min=COLUMN_GROUP_BYTES_MIN, reading=self.reading
+        )
+
+    def _some_columns(self, reader: ColumnReader, end: int) -> Iterator[Placed]:
+        """Yield row groups with the wanted columns; raise SmallRowGroup or BadRowGroup."""
+        while self.position < end:
+            row_group, batch = reader.read(self.position, end, base_offset=self.expected)
+            self.position += row_group.size
+            self.expected = row_group.base_offset + row_group.count
+            yield row_group.base_offset, batch
 
     def _row_groups(self, buffer: pa.Buffer, start: int, end: int) -> Iterator[RowGroup]:
         """Yield the consecutive complete and good row groups from `start` on."""

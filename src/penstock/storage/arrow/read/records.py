@@ -4,14 +4,12 @@ Row groups are read into one buffer, behind a copy of their segment's head. Arro
 stream without copying the columns. The checksum of each row group is checked first.
 """
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock._kernels.crc32c import crc32c
 from penstock.errors import LogDamaged, OffsetBelowHorizon, OffsetPastEnd
 from penstock.limits import RECORDS_BYTES_MAX, RECORDS_READ_BYTES, RECORDS_ROWS_MAX
 from penstock.storage.arrow.format.index import Entry
@@ -33,8 +31,6 @@ __all__ = ["TopicCount", "count_topics", "plain_records", "record_batches"]
 
 _TOPIC: Final = SCHEMA.get_field_index("topic")
 _OFFSET: Final = SCHEMA.get_field_index("offset")
-_CRC_KEY: Final = re.compile(rb"penstock\.crc32c")
-_CRC_ZEROS: Final = b"00000000"
 _HEAD: Final = head(0, partition=0, base_offset=0, previous_end=0, previous_crc=0)
 """A head with the schema of every segment, in place of a damaged one."""
 
@@ -168,7 +164,6 @@ class _RangeReader:
         self.verdicts: dict[str, bool] = {}
         self.path = ""
         self.head = b""
-        self.crc_distance = 0
 
     def batches(self) -> Iterator[_Sized]:
         wanted = None if self.wanted is None else self._is_wanted
@@ -250,25 +245,11 @@ class _RangeReader:
         return self.head
 
     def _check(self, piece: memoryview, entry: Entry) -> bool:
-        """Return whether the checksum of a row group is correct.
-
-        Its position is guessed from the row group before, because all have the same layout of
-        metadata. Only if that fails is the row group parsed.
-        """
-        key = _CRC_KEY.search(piece)
-        if key is None:
-            return False
-        if self.crc_distance:
-            place = key.start() + self.crc_distance
-            found = bytes(piece[place : place + len(_CRC_ZEROS)])
-            rest = piece[place + len(_CRC_ZEROS) :]
-            if found == b"%08x" % crc32c([piece[:place], _CRC_ZEROS, rest]):
-                return True
+        """Return whether this is the row group of the entry, and its checksums are correct."""
         try:
             row_group = parse_row_group(piece)
         except BadRowGroup:
             return False
-        self.crc_distance = row_group.crc_position - key.start()
         return row_group.base_offset == entry.base_offset and check_row_group(piece, row_group)
 
     def _decoded(

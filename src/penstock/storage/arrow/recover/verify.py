@@ -234,6 +234,9 @@ class _Verification:
         if not self.schema_bytes:
             self.schema_bytes = head(0, partition=0, base_offset=0, previous_end=0, previous_crc=0)
         body = memoryview(data)[row_group.start : row_group.start + row_group.size]
+        zeros_end = row_group.body_start + row_group.zeros
+        if data[row_group.body_start : zeros_end] != bytes(row_group.zeros):
+            return "bytes that its metadata call zeros are not"
         try:
             stream = b"".join((self.schema_bytes, body, END_OF_STREAM))
             with pa.ipc.open_stream(stream) as reader:

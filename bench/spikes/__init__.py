@@ -1,0 +1,1 @@
+"""Experiments that were measured and are not shipped."""
