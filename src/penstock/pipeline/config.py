@@ -12,9 +12,11 @@ from penstock import limits
 
 __all__ = [
     "BUILT_IN_GOLD",
+    "ELEMENT_COLUMN",
     "FIELD_TYPES",
     "METADATA_COLUMNS",
     "NAME_PATTERN",
+    "RECORD_COLUMN",
     "BronzeConfig",
     "FieldConfig",
     "GoldConfig",
@@ -28,13 +30,17 @@ __all__ = [
 ]
 
 FIELD_TYPES: Final = (
-    "string", "boolean", "int", "long", "float", "double", "date", "timestamp", "binary",
+    "string", "boolean", "int", "long", "float", "double", "date", "timestamp", "binary", "struct",
 )  # fmt: skip
 METADATA_COLUMNS: Final = (
     "topic", "partition", "offset", "timestamp", "protocol", "kind", "sender", "message_id",
     "event_time", "day",
 )  # fmt: skip
 """Columns of every silver table in addition to its fields."""
+RECORD_COLUMN: Final = "record"
+"""The position of a record in its message, in tables whose messages have several records."""
+ELEMENT_COLUMN: Final = "element"
+"""The position in the array that a table explodes; null if the array is empty or missing."""
 BUILT_IN_GOLD: Final = ("traffic", "exchanges", "latency", "sessions")
 NAME_PATTERN: Final = "^[a-z][a-z0-9_]{0,62}$"
 """The names of tables and columns."""
@@ -107,7 +113,9 @@ class FieldConfig(_Table, frozen=True):
 
     `path` names nested objects with dots between the names; the default is the column's name.
     `formats` are the formats of a time, tried in order: "iso", "epoch_s", "epoch_ms", "epoch_us" or
-    a pattern of Spark's such as "dd.MM.yyyy HH:mm".
+    a pattern of Spark's such as "dd.MM.yyyy HH:mm". With `array` the column is a list of the type,
+    with `map` a map from text to the type. `field` are the fields of a "struct"; their paths begin
+    at the struct.
     """
 
     name: _Name
@@ -115,7 +123,9 @@ class FieldConfig(_Table, frozen=True):
     path: _FieldPath = ""
     required: bool = False
     array: bool = False
+    map: bool = False
     formats: tuple[_Text, ...] = ()
+    field: tuple["FieldConfig", ...] = ()
 
 
 class MergeConfig(_Table, frozen=True):
@@ -131,11 +141,15 @@ class MergeConfig(_Table, frozen=True):
 
 
 class SilverConfig(_Table, frozen=True):
-    """`[[silver]]`: a table of decoded payloads of the matching topics."""
+    """`[[silver]]`: a table of decoded payloads of the matching topics.
+
+    `records` says how many records a payload has. `explode` is the path of an array in a record:
+    there is a row for each of its elements, and paths at or below it begin at the element.
+    """
 
     name: _Name
     topics: Annotated[tuple[_Text, ...], Meta(min_length=1)]
-    field: Annotated[tuple[FieldConfig, ...], Meta(min_length=1)]
+    field: tuple[FieldConfig, ...] = ()
     format: Literal["json", "messagepack", "csv", "text"] = "json"
     kinds: tuple[Literal["publish", "request", "reply", "notify", "broadcast"], ...] = ()
     delimiter: Annotated[str, Meta(min_length=1, max_length=1)] = ","
@@ -145,6 +159,24 @@ class SilverConfig(_Table, frozen=True):
     late: Literal["dead-letter", "drop", "keep"] = "dead-letter"
     dedup: tuple[_Text, ...] = ("message_id",)
     merge: MergeConfig | None = None
+    records: Literal["one", "array", "lines", "sequence"] = "one"
+    explode: _FieldPath = ""
+
+    @property
+    def positions(self) -> tuple[str, ...]:
+        """The columns with the position of a row in its message; none if it has one row."""
+        record = (RECORD_COLUMN,) if self.records != "one" else ()
+        return (*record, ELEMENT_COLUMN) if self.explode else record
+
+    @property
+    def dedup_key(self) -> tuple[str, ...]:
+        """The columns by which rows are compared."""
+        return ("message_id", *self.positions) if self.dedup == ("message_id",) else self.dedup
+
+    @property
+    def metadata_columns(self) -> tuple[str, ...]:
+        """The columns of the table in addition to its fields."""
+        return (*METADATA_COLUMNS, *self.positions)
 
 
 class GoldConfig(_Table, frozen=True):

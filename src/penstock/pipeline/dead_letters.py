@@ -44,15 +44,16 @@ def replay(spark: SparkSession, warehouse: Warehouse, schema: SilverConfig) -> R
         rows = valid_rows(decoded)
         table.evolve_schema(rows)
         added = _add(spark, table, rows, schema)
-        decodable = rows.select("message_id")
-        count = decoded.where(f.col(ERROR).isNull()).count()
+        failed = decoded.where(f.col(ERROR).isNotNull()).select("message_id").distinct()
+        decodable = rows.select("message_id").distinct().join(failed, "message_id", "left_anti")
+        count = decodable.count()
         if count:
             old = list(dead.log.files())
             others = letters.where(f.col("schema") != schema.name)
             left = own.join(decodable, "message_id", "left_anti").select(*DEAD_LETTER_COLUMNS)
             kept = dead.write(others.select(*DEAD_LETTER_COLUMNS).unionByName(left))
             dead.commit(add=kept, remove=old)
-        return Replayed(schema.name, added, decoded.count() - count)
+        return Replayed(schema.name, added, failed.count())
     finally:
         decoded.unpersist()
 
@@ -65,8 +66,8 @@ def _add(spark: SparkSession, table: Table, rows: DataFrame, schema: SilverConfi
             merge_rows(table, latest, schema.merge, {})
         return len(latest)
     existing = table.read(spark) if table.log.files() else None
-    for keys in {("message_id",), schema.dedup}:
-        rows = deduplicated(rows, keys, existing)
+    for keys in {("message_id", *schema.positions), schema.dedup_key}:
+        rows = deduplicated(rows, keys, existing, positions=schema.positions)
     files = table.write(rows)
     if files:
         table.commit(add=files)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.limits import PIPELINE_COMMITS_FACTOR
-from penstock.pipeline.config import WarehouseConfig
+from penstock.pipeline.config import ELEMENT_COLUMN, RECORD_COLUMN, WarehouseConfig
 from penstock.pipeline.data_files import DataFile
 from penstock.pipeline.tables import Table
 from penstock.pipeline.warehouse import Warehouse
@@ -106,11 +106,14 @@ def _file_problems(table: Table, file: DataFile) -> Iterator[str]:
 
 
 def _repeated(table: Table, files: Sequence[DataFile]) -> Iterator[str]:
-    """Yield messages that are in a table, or in dead letters of one schema, more than once.
+    """Yield rows of messages that are in a table more than once, and repeated dead letters.
 
     A message has one timestamp, so the files of a day are enough at a time.
     """
-    keys = ["schema", "message_id"] if table.name == "dead_letters" else ["message_id"]
+    named = (RECORD_COLUMN, ELEMENT_COLUMN, "message_id")
+    keys = [name for name in named if name in table.log.schema().names]
+    if table.name == "dead_letters":
+        keys = ["schema", "message_id"]
     for day in sorted({each.day for each in files}, key=str):
         paths = [table.folder / each.path for each in files if each.day == day]
         read = (pq.read_table(path, columns=keys, partitioning=None) for path in paths)

@@ -85,8 +85,9 @@ class SilverJob:
         observed = Observation()
         rows = deduplicated(
             valid_rows(checked.observe(observed, *measures)),
-            self.schema.dedup,
+            self.schema.dedup_key,
             self._existing(slices, watermark),
+            positions=self.schema.positions,
         )
         files = self._table.write(rows)
         # Spark drops the observation if no row is written.
@@ -153,7 +154,7 @@ class SilverJob:
     def _existing(self, slices: list[Slice], watermark: dt.datetime | None) -> DataFrame | None:
         """Return rows of the table that new rows may repeat, None if there are none."""
         files = self._table.log.files()
-        if set(self.schema.dedup) <= {"message_id"}:
+        if set(self.schema.dedup) <= {"message_id", *self.schema.positions}:
             found = overlapping(files, slices)
         else:
             since = _EPOCH if watermark is None else watermark - _TRUNCATED

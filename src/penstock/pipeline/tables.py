@@ -152,6 +152,8 @@ def _nullable_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(kind):
         fields = [kind.field(number) for number in range(kind.num_fields)]
         return pa.struct([pa.field(each.name, _nullable_type(each.type)) for each in fields])
+    if pa.types.is_map(kind):
+        return pa.map_(_nullable_type(kind.key_type), _nullable_type(kind.item_type))
     return kind
 
 
