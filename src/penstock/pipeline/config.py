@@ -16,17 +16,21 @@ __all__ = [
     "FIELD_TYPES",
     "METADATA_COLUMNS",
     "NAME_PATTERN",
+    "PARTITION_PATTERN",
     "RECORD_COLUMN",
     "BronzeConfig",
     "FieldConfig",
     "GoldConfig",
+    "GoldTableConfig",
     "MergeConfig",
     "PipelineConfig",
     "PublishConfig",
+    "RegistryConfig",
     "SilverConfig",
     "SourceConfig",
     "SparkConfig",
     "WarehouseConfig",
+    "partition_column",
 ]
 
 FIELD_TYPES: Final = (
@@ -53,8 +57,22 @@ _FieldPath = Annotated[
     str,
     Meta(pattern=r"^([^.']+(\.[^.']+)*)?$", title="names separated by dots, without quotes"),
 ]
+PARTITION_PATTERN: Final = r"^([a-z][a-z0-9_]*)$|^(year|month|day|hour)\(([a-z][a-z0-9_]*)\)$"
+_Partition = Annotated[
+    str,
+    Meta(
+        pattern=PARTITION_PATTERN,
+        title="a column, or year, month, day or hour of a time, such as day(at)",
+    ),
+]
 _Seconds = Annotated[float, Meta(gt=0, le=31_536_000)]
 _Rows = Annotated[int, Meta(ge=1)]
+
+
+def partition_column(partition: str) -> str:
+    """Return the column of a partition: its own name, or `at_day` for `day(at)`."""
+    unit, bracket, column = partition.rstrip(")").partition("(")
+    return f"{column}_{unit}" if bracket else unit
 
 
 class _Table(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -145,12 +163,15 @@ class SilverConfig(_Table, frozen=True):
 
     `records` says how many records a payload has. `explode` is the path of an array in a record:
     there is a row for each of its elements, and paths at or below it begin at the element.
+    `schema_file` is an Avro schema, a serialized FileDescriptorSet whose message type is `message`,
+    or a JSON Schema. Fields that it declares need not be declared again. With `registry` payloads
+    name their schemas in `[registry]`.
     """
 
     name: _Name
     topics: Annotated[tuple[_Text, ...], Meta(min_length=1)]
     field: tuple[FieldConfig, ...] = ()
-    format: Literal["json", "messagepack", "csv", "text"] = "json"
+    format: Literal["json", "messagepack", "csv", "text", "avro", "protobuf"] = "json"
     kinds: tuple[Literal["publish", "request", "reply", "notify", "broadcast"], ...] = ()
     delimiter: Annotated[str, Meta(min_length=1, max_length=1)] = ","
     pattern: str = ""
@@ -161,6 +182,27 @@ class SilverConfig(_Table, frozen=True):
     merge: MergeConfig | None = None
     records: Literal["one", "array", "lines", "sequence"] = "one"
     explode: _FieldPath = ""
+    schema_file: str = ""
+    writer_schema_file: str = ""
+    message: str = ""
+    registry: bool = False
+    partition_by: tuple[_Partition, ...] | None = None
+    z_order: tuple[_Text, ...] = ()
+
+    @property
+    def partitions(self) -> tuple[str, ...]:
+        """The columns and time units by which the table is partitioned.
+
+        Merged rows move between days, so such a table has no partitions by default.
+        """
+        if self.partition_by is not None:
+            return self.partition_by
+        return () if self.merge is not None else ("day",)
+
+    @property
+    def partition_columns(self) -> tuple[str, ...]:
+        """The columns by which the table is partitioned; `day(at)` is `at_day`."""
+        return tuple(map(partition_column, self.partitions))
 
     @property
     def positions(self) -> tuple[str, ...]:
@@ -179,6 +221,26 @@ class SilverConfig(_Table, frozen=True):
         return (*METADATA_COLUMNS, *self.positions)
 
 
+class RegistryConfig(_Table, frozen=True):
+    """`[registry]`: a registry of schemas with Confluent's HTTP API.
+
+    `certificate` is a PEM file with the authority of its certificate.
+    """
+
+    url: str = ""
+    user: str = ""
+    password: str = ""
+    certificate: str = ""
+    timeout_seconds: Annotated[float, Meta(gt=0, le=600)] = limits.PIPELINE_REGISTRY_SECONDS
+
+
+class GoldTableConfig(_Table, frozen=True):
+    """`[[gold.table]]`: the partitions of a table of a SQL file."""
+
+    name: _Name
+    partition_by: Annotated[tuple[_Partition, ...], Meta(min_length=1)]
+
+
 class GoldConfig(_Table, frozen=True):
     """`[gold]`: windows of the built-in tables, the interval, and the folder of SQL files."""
 
@@ -189,6 +251,7 @@ class GoldConfig(_Table, frozen=True):
     unanswered_seconds: _Seconds = 30.0
     session_gap_seconds: Annotated[int, Meta(ge=1, le=86_400)] = 300
     sql: str = ""
+    table: tuple[GoldTableConfig, ...] = ()
 
 
 class PublishConfig(_Table, frozen=True):
@@ -217,6 +280,7 @@ class PipelineConfig(_Table, frozen=True):
     silver_rows_max: _Rows = limits.PIPELINE_BATCH_ROWS_MAX
     gold: GoldConfig = GoldConfig()
     publish: tuple[PublishConfig, ...] = ()
+    registry: RegistryConfig = RegistryConfig()
     spark: SparkConfig = SparkConfig()
 
     @property

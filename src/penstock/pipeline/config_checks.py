@@ -1,6 +1,7 @@
 """Checks across settings of the pipeline: unique names, valid patterns, columns that exist."""
 
 import re
+import urllib.parse
 from collections.abc import Sequence
 from typing import Final
 
@@ -12,6 +13,7 @@ from penstock.pipeline.config import (
     FieldConfig,
     PipelineConfig,
     SilverConfig,
+    partition_column,
 )
 from penstock.settings import Check, Problems, run_checks
 from penstock.topic_names import check_topic_name
@@ -20,10 +22,10 @@ __all__ = ["check"]
 
 _DECIMAL: Final = re.compile(r"decimal\((\d{1,2}),\s*(\d{1,2})\)")
 _DECIMAL_DIGITS_MAX: Final = 38
-_NESTED_FORMATS: Final = ("json", "messagepack")
+_NESTED_FORMATS: Final = ("json", "messagepack", "avro", "protobuf")
 """Formats whose values may contain others."""
 _RECORDS_FORMATS: Final = {
-    "array": _NESTED_FORMATS,
+    "array": ("json", "messagepack", "avro"),
     "lines": ("json", "csv", "text"),
     "sequence": ("messagepack",),
 }
@@ -66,9 +68,11 @@ def _check_silver(config: PipelineConfig, problems: Problems) -> None:
             problems.add(f"{key}.name", f'"{silver.name}" is a built-in table of the pipeline')
         _check_topics(silver, key, problems)
         _check_fields(silver, key, problems)
+        _check_schema(silver, key, problems)
         _check_rows(silver, key, problems)
         _check_columns(silver, key, problems)
         _check_merge(silver, key, problems)
+        _check_partitions(silver, key, problems)
         _check_text(silver, key, problems)
 
 
@@ -83,7 +87,8 @@ def _check_topics(silver: SilverConfig, key: str, problems: Problems) -> None:
 
 def _check_fields(silver: SilverConfig, key: str, problems: Problems) -> None:
     if not silver.field:
-        problems.add(f"{key}.field", "missing; expected a list of tables, not empty")
+        problem = "missing; expected a list of tables, not empty, or schema_file"
+        problems.add(f"{key}.field", problem)
     for index, field in enumerate(silver.field):
         if field.name in silver.metadata_columns:
             problem = f'the table has a column "{field.name}"; choose another and set path'
@@ -123,6 +128,37 @@ def _check_field(silver: SilverConfig, field: FieldConfig, key: str, problems: P
     _check_names(field.field, key, problems)
     for index, inner in enumerate(field.field):
         _check_field(silver, inner, f"{key}.field[{index}]", problems)
+
+
+def _check_registry(config: PipelineConfig, problems: Problems) -> None:
+    parsed = urllib.parse.urlsplit(config.registry.url)
+    if config.registry.url and (parsed.scheme not in {"http", "https"} or not parsed.hostname):
+        problems.add("registry.url", "expected http://HOST:PORT or https://HOST:PORT")
+    elif "@" in parsed.netloc:
+        problems.add("registry.url", "has credentials; give registry.user and registry.password")
+    if config.registry.certificate and parsed.scheme != "https":
+        problems.add("registry.certificate", "needs registry.url with https://")
+    if not config.registry.url and any(silver.registry for silver in config.silver):
+        problems.add("registry.url", "missing; a silver table has registry = true")
+
+
+def _check_schema(silver: SilverConfig, key: str, problems: Problems) -> None:
+    """Check the settings of a table's schema."""
+    is_avro, is_protobuf = silver.format == "avro", silver.format == "protobuf"
+    if silver.schema_file and silver.format in {"csv", "text"}:
+        problems.add(f"{key}.schema_file", f'cannot be used with format = "{silver.format}"')
+    if (is_avro or is_protobuf) and not silver.schema_file and not silver.registry:
+        problem = f'format = "{silver.format}" needs it, or registry = true'
+        problems.add(f"{key}.schema_file", f"missing; {problem}")
+    if is_protobuf and silver.schema_file and not silver.message:
+        problems.add(f"{key}.message", "missing; expected the name of a message in schema_file")
+    if silver.message and not (is_protobuf and silver.schema_file):
+        problems.add(f"{key}.message", 'needs format = "protobuf" and schema_file')
+    if silver.registry and not (is_avro or is_protobuf):
+        problems.add(f"{key}.registry", 'needs format = "avro" or "protobuf"')
+    if silver.writer_schema_file and (not is_avro or not silver.schema_file or silver.registry):
+        problem = 'needs format = "avro" and schema_file, the reader\'s, without registry'
+        problems.add(f"{key}.writer_schema_file", problem)
 
 
 def _check_rows(silver: SilverConfig, key: str, problems: Problems) -> None:
@@ -168,6 +204,49 @@ def _check_columns(silver: SilverConfig, key: str, problems: Problems) -> None:
         problems.add(f"{key}.dedup", problem)
 
 
+def _check_partitions(silver: SilverConfig, key: str, problems: Problems) -> None:
+    """Check the columns of partition_by and z_order."""
+    types = dict.fromkeys(silver.metadata_columns, "string")
+    types |= {"timestamp": "timestamp", "event_time": "timestamp"}
+    types |= {field.name: field.type for field in silver.field if _is_scalar(field)}
+    merged = None if silver.merge is None else silver.merge.key
+    for partition in silver.partition_by or ():
+        unit, bracket, name = partition.rstrip(")").partition("(")
+        column = name if bracket else unit
+        below = f"{key}.partition_by"
+        if column not in types:
+            problem = f'there is no column "{column}", or it is an array, map or struct'
+            problems.add(below, problem)
+        elif bracket and types[column] not in {"timestamp", "date"}:
+            problems.add(below, f'{partition} needs a column of type "timestamp"')
+        elif not bracket and types[column] in {"float", "double", "binary", "timestamp"}:
+            remedy = f"; use day({column})" if types[column] == "timestamp" else ""
+            problems.add(below, f"a table cannot be partitioned by a {types[column]}{remedy}")
+        elif merged is not None and column not in merged:
+            problems.add(below, f'with merge, "{column}" must be in merge.key')
+        elif bracket and partition_column(partition) in types:
+            problems.add(below, f'there is already a column "{partition_column(partition)}"')
+    columns = silver.partition_columns
+    if len(set(columns)) < len(columns):
+        problems.add(f"{key}.partition_by", "names a column twice")
+    for column in silver.z_order:
+        if column not in types or column in columns:
+            problem = f'expected columns with single values and no partitions, got "{column}"'
+            problems.add(f"{key}.z_order", problem)
+
+
+def _check_gold_tables(config: PipelineConfig, problems: Problems) -> None:
+    names = [table.name for table in config.gold.table]
+    for index, name in enumerate(names):
+        key = f"gold.table[{index}].name"
+        if name in BUILT_IN_GOLD:
+            problems.add(key, f'"{name}" is always partitioned by day; name a table of gold.sql')
+        elif not config.gold.sql:
+            problems.add(key, "needs gold.sql, the folder of SQL files")
+        elif name in names[:index]:
+            problems.add(key, f'another gold.table is named "{name}"')
+
+
 def _check_merge(silver: SilverConfig, key: str, problems: Problems) -> None:
     """Check the columns that merge names."""
     if silver.merge is None:
@@ -207,5 +286,7 @@ _CHECKS: Final[tuple[Check[PipelineConfig], ...]] = (
     (_check_source, frozenset({"source"})),
     (_check_publish, frozenset({"publish", "source"})),
     (_check_silver, frozenset({"silver"})),
+    (_check_gold_tables, frozenset({"gold"})),
+    (_check_registry, frozenset({"registry", "silver"})),
 )
 """The checks in order, each with the tables that it reads."""

@@ -15,9 +15,16 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StringType, StructField, StructType
 
 from penstock.limits import PIPELINE_ERROR_CHARACTERS_MAX
-from penstock.pipeline.config import ELEMENT_COLUMN, RECORD_COLUMN, FieldConfig, SilverConfig
+from penstock.pipeline.config import (
+    ELEMENT_COLUMN,
+    RECORD_COLUMN,
+    FieldConfig,
+    RegistryConfig,
+    SilverConfig,
+)
 from penstock.pipeline.conversion import part_of, variant_path, wrong_kind
 from penstock.pipeline.messagepack import json_batches, sequence_batches
+from penstock.pipeline.schema_files import SCHEMA_FORMATS, decode_batches
 
 __all__ = ["parse"]
 
@@ -26,9 +33,9 @@ _END: Final = uuid4().hex
 _JSON_SPACE: Final = " \t\r\n"
 
 
-def parse(records: DataFrame, schema: SilverConfig) -> DataFrame:
+def parse(records: DataFrame, schema: SilverConfig, registry: RegistryConfig) -> DataFrame:
     """Return the rows of records, with `parts`, `problem`, and positions as the schema needs."""
-    found = _lines(_text(records, schema), schema)
+    found = _lines(_text(records, schema, registry), schema)
     match schema.format:
         case "csv":
             return _csv(found, schema)
@@ -37,11 +44,14 @@ def parse(records: DataFrame, schema: SilverConfig) -> DataFrame:
     return _json(found, schema)
 
 
-def _text(records: DataFrame, schema: SilverConfig) -> DataFrame:
+def _text(records: DataFrame, schema: SilverConfig, registry: RegistryConfig) -> DataFrame:
     """Add the `text` of each payload, or a `problem`."""
-    if schema.format == "messagepack":
+    if schema.format in {"messagepack", *SCHEMA_FORMATS}:
         added = [StructField("text", StringType()), StructField("problem", StringType())]
-        batches = sequence_batches if schema.records == "sequence" else json_batches
+        if schema.format in SCHEMA_FORMATS:
+            batches = decode_batches(schema, registry)
+        else:
+            batches = sequence_batches if schema.records == "sequence" else json_batches
         return records.mapInArrow(batches, StructType([*records.schema.fields, *added]))
     text = f.col("value").cast("string")
     problem = f.when(f.col("value").isNull(), f.lit("there is no value")).when(

@@ -14,8 +14,9 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from penstock.patterns import compile_pattern
-from penstock.pipeline.config import METADATA_COLUMNS, SilverConfig
+from penstock.pipeline.config import METADATA_COLUMNS, RegistryConfig, SilverConfig
 from penstock.pipeline.conversion import convert, missing
+from penstock.pipeline.partitions import partition_problem, with_partitions
 from penstock.pipeline.payloads import parse
 from penstock.ports.selection import EVERYTHING
 
@@ -40,19 +41,22 @@ ERROR: Final = "_error"
 """The column with the reason why a row is invalid. Declared fields do not start with `_`."""
 PAYLOAD: Final = "_payload"
 _RANK: Final = "_rank"
+_NO_REGISTRY: Final = RegistryConfig()
 
 _CARRIED: Final = tuple(
     name for name in METADATA_COLUMNS if name not in {"event_time", "day"}
 )  # fmt: skip
 
 
-def silver(records: DataFrame, schema: SilverConfig) -> DataFrame:
+def silver(
+    records: DataFrame, schema: SilverConfig, registry: RegistryConfig = _NO_REGISTRY
+) -> DataFrame:
     """Return decoded rows of a schema's topics: fields, metadata columns, PAYLOAD and ERROR.
 
     ERROR is null for valid rows. `event_time` is the declared field, or the broker's timestamp
     where the field is null or none is declared.
     """
-    return _convert(parse(_select(records, schema), schema), schema)
+    return _convert(parse(_select(records, schema), schema, registry), schema)
 
 
 def _select(records: DataFrame, schema: SilverConfig) -> DataFrame:
@@ -98,7 +102,10 @@ def _convert(rows: DataFrame, schema: SilverConfig) -> DataFrame:
         *columns, *_CARRIED, *positions, f.col("value").alias(PAYLOAD), error.alias(ERROR)
     )
     moment = f.coalesce(f.col(schema.event_time), f.col("timestamp"))
-    return decoded.withColumn("event_time", moment).withColumn("day", f.to_date("timestamp"))
+    decoded = decoded.withColumn("event_time", moment).withColumn("day", f.to_date("timestamp"))
+    decoded = with_partitions(decoded, schema.partitions)
+    problem = partition_problem(schema.partition_columns, decoded.schema)
+    return decoded.withColumn(ERROR, f.coalesce(ERROR, problem))
 
 
 # --- Late and repeated rows -----------------------------------------------------------------------
