@@ -686,6 +686,11 @@ PIPELINE_COMPACT_FACTOR: Final = 8
 """Ratio of the sizes to which files are compacted, one after the other."""
 PIPELINE_COMPACT_STEPS: Final = 3
 """Number of these sizes. So a row is rewritten a few times, not at every compaction of its day."""
+PIPELINE_Z_ORDER_GROWTH: Final = 2.0
+"""Growth of a partition after which it is sorted again: so a row is sorted only a few times."""
+PIPELINE_PARTITION_BYTES_MAX: Final = 60
+"""Size of a text by which a table is partitioned. It is part of a folder's name, with up to three
+characters for a byte, and the column's name; file systems allow 255."""
 PIPELINE_MAINTAIN_SECONDS: Final = 15.0
 """Interval of the search for files to compact and to delete."""
 PIPELINE_HISTORY_SECONDS: Final = 3600.0
@@ -700,6 +705,20 @@ PIPELINE_VACUUM_HOURS_MIN: Final = 1
 """Its minimum: the time that a step has to commit its files."""
 PIPELINE_ERROR_CHARACTERS_MAX: Final = 200
 """Characters of a value in the error text of a dead letter."""
+PIPELINE_SCHEMA_FILE_BYTES_MAX: Final = 4 * MIB
+"""Size of a schema file, which is sent to every worker of Spark."""
+PIPELINE_SCHEMA_DEPTH_MAX: Final = 32
+"""Structs in structs of a schema file; the plan of a step grows with each."""
+PIPELINE_REGISTRY_SECONDS: Final = 10.0
+"""Time for one answer of a schema registry."""
+PIPELINE_REGISTRY_BYTES_MAX: Final = 4 * MIB
+"""Size of such an answer."""
+PIPELINE_REGISTRY_REFERENCES_MAX: Final = 64
+"""Schemas that one schema refers to: each needs a request."""
+PIPELINE_REGISTRY_SCHEMAS_MAX: Final = 1000
+"""Schemas that a worker of Spark remembers."""
+PIPELINE_REGISTRY_UNKNOWN_MAX: Final = 100
+"""Unknown ids that a task asks for. A publisher may send any id, and each needs a request."""
 PIPELINE_STOP_SECONDS_MAX: Final = 60.0
 """Time that a stopping stage has to finish its work."""
 

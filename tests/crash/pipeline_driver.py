@@ -2,7 +2,7 @@
 
     python -m tests.crash.pipeline_driver ENDPOINT FOLDER ROWS gold|plain
 
-takes `load/#` of a broker in batches of ROWS: into the warehouse FOLDER/warehouse, whose table
+takes `load/#` and `batch` of a broker in batches of ROWS: into the warehouse FOLDER/warehouse, whose table
 `traffic`, with gold, goes back to the topic `gold`; and, by a stream of its own, as they are to the
 topic `out`.
 """
@@ -27,6 +27,7 @@ from penstock.pipeline.warehouse import Warehouse
 from penstock.spark.session import session
 
 TOPICS = "load/#"
+BATCH_TOPIC = "batch"
 NUMBERS = SilverConfig(
     name="numbers",
     topics=(TOPICS,),
@@ -51,11 +52,30 @@ LATEST = SilverConfig(
 )
 """The last message of each publisher."""
 
+BATCHES = SilverConfig(
+    name="batches",
+    topics=(BATCH_TOPIC,),
+    format="avro",
+    schema_file=str(Path(__file__).with_name("batch.avsc")),
+    explode="parts",
+    field=(
+        FieldConfig(name="publisher", required=True),
+        FieldConfig(name="number", path="parts.number", type="long", required=True),
+        FieldConfig(
+            name="part",
+            path="parts",
+            type="struct",
+            field=(FieldConfig(name="number", type="long"),),
+        ),
+    ),
+)
+"""A row for each part of a message."""
+
 
 def config(endpoint: str, folder: Path, *, rows_max: int, gold: bool) -> PipelineConfig:
     """Small batches, so that there are many."""
     return PipelineConfig(
-        source=SourceConfig(endpoint=endpoint, subscribe=TOPICS),
+        source=SourceConfig(endpoint=endpoint, subscribe=f"{TOPICS},{BATCH_TOPIC}"),
         warehouse=WarehouseConfig(
             folder=str(folder / "warehouse"),
             compact_files_min=6,
@@ -63,7 +83,7 @@ def config(endpoint: str, folder: Path, *, rows_max: int, gold: bool) -> Pipelin
             history_seconds=10.0,
         ),
         bronze=BronzeConfig(rows_max=rows_max),
-        silver=(NUMBERS, LATEST),
+        silver=(NUMBERS, LATEST, BATCHES),
         silver_rows_max=100 * rows_max if gold else 2 * rows_max,
         silver_seconds=0.1,
         gold=GoldConfig(enabled=gold, seconds=0.1, traffic_window_seconds=1),

@@ -37,6 +37,44 @@ MORE_SECONDS = 30.0
 DONE_SECONDS_MAX = 120.0 + 30 * KILLS
 
 
+class BatchPublisher(LamamqPublisher):
+    """Publishes Avro records of two parts."""
+
+    PARTS = 2
+
+    def frame(self, number: int, topic: str, value: bytes) -> bytes:  # noqa: ARG002
+        parts = b"".join(map(avro_long, range(number * self.PARTS, (number + 1) * self.PARTS)))
+        name = self.name.encode()
+        record = avro_long(len(name)) + name + avro_long(self.PARTS) + parts + avro_long(0)
+        return super().frame(number, topic, record)
+
+    def rows(self) -> list[tuple[str, int, int, int]]:
+        """The rows of all messages, with the number twice and the element."""
+        numbers = range(self.PARTS * self.next_number)
+        return [(self.name, number, number, number % self.PARTS) for number in numbers]
+
+
+def avro_long(number: int) -> bytes:
+    """Return a number that is not negative, as Avro writes it."""
+    number <<= 1
+    found = bytearray()
+    while number > 0x7F:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*found, number])
+
+
+def marked(publishers: list[Publisher]) -> list[Publisher]:
+    """Those whose messages have marks."""
+    return [each for each in publishers if not isinstance(each, BatchPublisher)]
+
+
+def batch_rows(publishers: list[Publisher]) -> list[tuple[str, int, int, int]]:
+    return sorted(
+        row for each in publishers if isinstance(each, BatchPublisher) for row in each.rows()
+    )
+
+
 class Driver:
     """A driver in processes of its own."""
 
@@ -122,7 +160,7 @@ class Moments:
         return max((int(each.name) for each in files), default=-1)
 
     def _staged(self) -> set[Path]:
-        return set((self._warehouse / "silver" / "numbers").glob("_staging/*"))
+        return set((self._warehouse / "silver").glob("[nb]*/_staging/*"))
 
     def _epoch(self) -> int:
         """Return the epoch of the gold table that the broker has."""
@@ -222,6 +260,7 @@ def test_nothing_is_lost_or_doubled_when_drivers_and_brokers_are_killed(tmp_path
         LamamqPublisher("good-1", value_size=20),
         Rheos2Publisher("good-2", value_size=20),
         LamamqPublisher("bad", value_size=20),
+        BatchPublisher("batches", topic="batch"),
     ]
     chance = random.Random(SEED)
     hits: Counter[str] = Counter()
@@ -273,16 +312,20 @@ def finish(served: Served, folder: Path, publishers: list[Publisher], moments: M
             kills += 1
             time.sleep(0.3)
             served.start()
-        total = sum(each.next_number for each in publishers)
+        total = sum(each.next_number for each in marked(publishers))
+        all_messages = sum(each.next_number for each in publishers)
+        parts = len(batch_rows(publishers))
 
         def done() -> bool:
             names = ("bronze", "silver/numbers", "dead_letters")
             bronze, good, bad = (rows_in(folder / "warehouse" / each) for each in names)
-            if bronze < total or good + bad < total:
+            if bronze < all_messages or good + bad < total:
+                return False
+            if rows_in(folder / "warehouse" / "silver/batches") < parts:
                 return False
             if sum(number + 1 for _, number in latest(folder / "warehouse")) < total:
                 return False
-            if copied(served) < total or (KILLS and not moments.gold_is_through(total)):
+            if copied(served) < total or (KILLS and not moments.gold_is_through(all_messages)):
                 return False
             return moments.idle()
 
@@ -312,19 +355,24 @@ def check(data: Path, folder: Path, publishers: list[Publisher]) -> None:
     """Compare tables and topics with what was sent, message by message."""
     tables = folder / "warehouse"
     expected = sorted(
-        (each.name, number) for each in publishers for number in range(each.next_number)
+        (each.name, number) for each in marked(publishers) for number in range(each.next_number)
     )
-    found: dict[str, list[bytes]] = {"in": [], "out": [], "gold": []}
+    found: dict[str, list[bytes]] = {"in": [], "out": [], "gold": [], "batch": []}
     for topic, value in log_rows(data):
         found["in" if topic.startswith("load/") else topic].append(value)
     for name in ("in", "out"):
         assert sorted(marks(found[name])) == expected, name
     bronze = query(tables / "bronze", "select value, message_id from t")
     assert sorted(marks(value for value, _ in bronze)) == expected
-    assert len({identifier for _, identifier in bronze}) == len(expected)
+    assert len({identifier for _, identifier in bronze}) == len(expected) + len(found["batch"])
+    columns = "publisher, number, part.number, element"
+    batches = query(tables / "silver/batches", f"select {columns} from t")  # noqa: S608
+    assert sorted(batches) == batch_rows(publishers)
     silver = query(tables / "silver/numbers", "select publisher, number from t")
     assert sorted(silver) == [each for each in expected if each[0] != "bad"]
-    assert latest(tables) == sorted((each.name, each.next_number - 1) for each in publishers)
+    assert latest(tables) == sorted(
+        (each.name, each.next_number - 1) for each in marked(publishers)
+    )
     letters = query(tables / "dead_letters", "select value from t")
     assert sorted(marks(value for (value,) in letters)) == [
         each for each in expected if each[0] == "bad"
@@ -336,11 +384,9 @@ def check(data: Path, folder: Path, publishers: list[Publisher]) -> None:
 def check_gold(table: Path, found: dict[str, list[bytes]]) -> None:
     columns = "topic, protocol, epoch_us(window_start), messages, bytes"
     rows = query(table, f"select {columns} from t")  # noqa: S608
-    sizes = sum(map(len, found["in"]))
-    assert (sum(row[3] for row in rows), sum(row[4] for row in rows)) == (
-        len(found["in"]),
-        sizes,
-    )
+    given = [*found["in"], *found["batch"]]
+    sizes = sum(map(len, given))
+    assert (sum(row[3] for row in rows), sum(row[4] for row in rows)) == (len(given), sizes)
     results = [json.loads(value) for value in found["gold"]]
     counts = Counter(
         (each["topic"], each["protocol"], each["window_start"], each["messages"])

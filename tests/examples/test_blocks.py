@@ -52,7 +52,8 @@ CLAIMS: dict[str, Claims] = {
         "": [(1, f"{EXAMPLES}test_operating.py")],
     },
     "docs/pipeline.md": {
-        "toml": [(2, f"{EXAMPLES}test_pipeline_page.py")],
+        "toml": [(7, f"{EXAMPLES}test_pipeline_page.py")],
+        "json": [(4, f"{EXAMPLES}test_pipeline_page.py")],
         "python": [(2, f"{EXAMPLES}test_pipeline_page.py")],
         "": [(1, f"{EXAMPLES}test_pipeline_page.py"), (1, DRAWING)],
     },

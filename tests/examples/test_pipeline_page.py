@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import datetime as dt
+import io
 import json
 import os
 import re
@@ -9,9 +11,11 @@ import shlex
 import signal
 import threading
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import fastavro
 import pytest
 from pyspark.sql import SparkSession
 
@@ -19,15 +23,23 @@ import penstock
 from penstock.errors import ConfigError
 from penstock.pipeline.config import WarehouseConfig
 from penstock.pipeline.config_loading import load
+from penstock.pipeline.silver import ERROR, silver
 from penstock.pipeline.warehouse import Warehouse
 from tests.support.commands import Commands
 from tests.support.flight import serve_tables
 from tests.support.live import LiveBroker
+from tests.support.pipeline_records import frame, record
+from tests.support.schema_registry import SchemaRegistry
 from tests.support.served import until
 
 PAGE = (Path(__file__).parents[2] / "docs" / "pipeline.md").read_text()
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-FILE, MERGED = (text for language, text in BLOCKS if language == "toml")
+FILE, MERGED, ORDERS, AVRO, JSON_SCHEMA, REGISTRY, PARTITIONED = (
+    text for language, text in BLOCKS if language == "toml"
+)
+ORDER, ORDER_ROWS, AVRO_SCHEMA, ORDER_SCHEMA = (
+    text for language, text in BLOCKS if language == "json"
+)
 READERS, STAGES = (text for language, text in BLOCKS if language == "python")
 COMMANDS = next(text for _, text in BLOCKS if text.startswith("penstock ")).splitlines()
 SECONDS_MAX = 120.0
@@ -156,3 +168,63 @@ def test_the_merged_table_of_the_page_is_valid(tmp_path: Path) -> None:
     (table,) = load(file).silver
     assert table.merge is not None
     assert list(table.merge.key) == ["id"]
+
+
+def decoded(
+    spark: SparkSession, folder: Path, settings: str, payload: bytes, topic: str
+) -> list[dict[str, Any]]:
+    """Return the rows of a message in the table of an example."""
+    (folder / "reading.avsc").write_text(AVRO_SCHEMA)
+    (folder / "order.schema.json").write_text(ORDER_SCHEMA)
+    file = folder / "pipeline.toml"
+    file.write_text(settings)
+    config = load(file)
+    (schema,) = config.silver
+    records = frame(spark, [record(0, payload, topic=topic)])
+    found = silver(records, schema, config.registry).orderBy(*schema.positions, "offset")
+    names = [*schema.positions, *(field.name for field in schema.field)]
+    names += [name for name in schema.partition_columns if name not in (*names, "day")]
+    rows = [row.asDict(recursive=True) for row in found.select(*names, ERROR).collect()]
+    assert [row.pop(ERROR) for row in rows] == [None] * len(rows)
+    return rows
+
+
+def avro_payload() -> bytes:
+    moment = dt.datetime(2026, 11, 16, 9, 30, tzinfo=dt.UTC)
+    value = {"deviceId": "d", "at": moment, "price": Decimal("1.125"), "samples": [0.5]}
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(json.loads(AVRO_SCHEMA)), value)
+    return out.getvalue()
+
+
+def test_an_order_becomes_the_rows_of_the_page(spark: SparkSession, tmp_path: Path) -> None:
+    rows = decoded(spark, tmp_path, ORDERS, ORDER.encode(), "shop/orders")
+    expected = [
+        {**row, "price": Decimal(row["price"])}
+        for row in json.loads(ORDER_ROWS)
+    ]  # fmt: skip
+    assert rows == expected
+
+
+def test_schema_files_and_the_registry_of_the_page_decode_messages(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    (row,) = decoded(spark, tmp_path, AVRO, avro_payload(), "plant/a/reading")
+    assert row.pop("at").astimezone(dt.UTC).hour == 9
+    assert row == {"device_id": "d", "price": Decimal("1.125"), "samples": [0.5]}
+    order = b'{"orderId": 1, "placed": null, "lines": [{"sku": "s", "count": 2}]}'
+    assert decoded(spark, tmp_path, JSON_SCHEMA, order, "shop/orders") == [
+        {"order_id": 1, "placed": None, "lines": [{"sku": "s", "count": 2}]}
+    ]
+    with SchemaRegistry() as registry:
+        registry.put(5, AVRO_SCHEMA)
+        settings = REGISTRY.replace("http://127.0.0.1:8081", registry.url)
+        payload = b"\x00\x00\x00\x00\x05" + avro_payload()
+        rows = decoded(spark, tmp_path, settings, payload, "plant/a/reading")
+        assert rows == [{"device": "d", "samples": [0.5]}]
+
+
+def test_the_partitions_of_the_page_are_columns(spark: SparkSession, tmp_path: Path) -> None:
+    payload = b'{"site": "graz", "sent_at": "2026-11-16T09:30:00Z", "device": "d"}'
+    (row,) = decoded(spark, tmp_path, PARTITIONED, payload, "plant/a/reading")
+    assert (row["site"], row["sent_at_day"]) == ("graz", dt.date(2026, 11, 16))

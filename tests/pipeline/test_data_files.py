@@ -17,7 +17,7 @@ def test_a_file_without_statistics_is_described_without_them(
     tmp_path: Path, *, statistics: bool
 ) -> None:
     pq.write_table(TABLE, tmp_path / "a.parquet", write_statistics=statistics)
-    found = describe(tmp_path, "a.parquet", day=None)
+    found = describe(tmp_path, "a.parquet")
     assert found.rows == 3
     assert found.size == (tmp_path / "a.parquet").stat().st_size
     assert found.low.get("offset") == (3 if statistics else None)
@@ -26,9 +26,9 @@ def test_a_file_without_statistics_is_described_without_them(
 
 def test_the_log_of_a_table_gives_back_the_files_it_was_given(tmp_path: Path) -> None:
     log = DeltaLog(tmp_path)
-    log.create(TABLE.schema, by_day=False)
+    log.create(TABLE.schema, partition_by=())
     pq.write_table(TABLE, tmp_path / "a.parquet")
-    given = describe(tmp_path, "a.parquet", day=None)
+    given = describe(tmp_path, "a.parquet")
     log.commit(add=[given], transactions={"stream": 7})
     reopened = DeltaLog(tmp_path)
     assert reopened.transaction_version("stream") == 7

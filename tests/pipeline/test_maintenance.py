@@ -20,7 +20,7 @@ from penstock.pipeline.config import (
     SilverConfig,
     WarehouseConfig,
 )
-from penstock.pipeline.data_files import DataFile, day_of, describe
+from penstock.pipeline.data_files import DataFile, describe
 from penstock.pipeline.maintenance import Maintenance, check_table
 from penstock.pipeline.offsets import Slice, Stream
 from penstock.pipeline.tables import Table
@@ -81,7 +81,7 @@ class Traffic:
     ) -> list[DataFile]:
         table.exists()
         paths = written(table.folder, self._offset, count)
-        files = [describe(table.folder, path, day=day_of(path)) for path in paths]
+        files = [describe(table.folder, path) for path in paths]
         table.commit(add=files, remove=remove or (), transactions={OURS.name: self._offset})
         return files
 
@@ -256,7 +256,7 @@ def test_a_check_finds_a_message_that_is_there_twice(warehouse: Warehouse) -> No
     writer.add_files(written(table.folder, 0, 10))
     table.exists()
     (path,) = written(table.folder, 9, 2)
-    table.commit(add=[describe(table.folder, path, day=day_of(path))])
+    table.commit(add=[describe(table.folder, path)])
     (problem,) = check_table(table).problems
     assert problem == f"message {record(9)['message_id']} is there 2 times"
 

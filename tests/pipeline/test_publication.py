@@ -79,7 +79,7 @@ def results(steps: int) -> list[dict[str, Any]]:
 def test_what_was_published_and_not_marked_when_the_driver_died_is_not_published_again(
     spark: SparkSession, warehouse: Warehouse, served: Served, tmp_path: Path
 ) -> None:
-    found = warehouse.gold("counts", by_day=False)
+    found = warehouse.gold("counts", partition_by=())
     job = Counting(spark, found)
     source = SourceConfig(endpoint=served.endpoint)
     publication = PublishJob(spark, found, "results", source, bronze=warehouse.bronze())
@@ -92,7 +92,7 @@ def test_what_was_published_and_not_marked_when_the_driver_died_is_not_published
         shutil.rmtree(found.folder)
         before.rename(found.folder)
         served.restart()
-        found = warehouse.gold("counts", by_day=False)
+        found = warehouse.gold("counts", partition_by=())
         job.table = found
         publication = PublishJob(spark, found, "results", source, bronze=warehouse.bronze())
         assert not publication.settled
@@ -107,7 +107,7 @@ def test_what_was_published_and_not_marked_when_the_driver_died_is_not_published
 def test_a_table_does_not_change_while_the_broker_may_have_rows_that_it_does_not_know_of(
     spark: SparkSession, warehouse: Warehouse, served: Served, tmp_path: Path
 ) -> None:
-    found = warehouse.gold("counts", by_day=False)
+    found = warehouse.gold("counts", partition_by=())
     publication = PublishJob(
         spark, found, "results", SourceConfig(endpoint=served.endpoint), bronze=warehouse.bronze()
     )
@@ -121,7 +121,7 @@ def test_a_table_does_not_change_while_the_broker_may_have_rows_that_it_does_not
     # As if its answer had been lost: the broker has the rows, the table does not know.
     shutil.rmtree(found.folder)
     before.rename(found.folder)
-    found.log = warehouse.gold("counts", by_day=False).log
+    found.log = warehouse.gold("counts", partition_by=()).log
     served.kill()
     with pytest.raises(Exception, match="no answer by Arrow Flight"):
         does(publication)

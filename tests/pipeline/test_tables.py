@@ -89,7 +89,7 @@ def test_others_open_the_tables(spark: SparkSession, warehouse: Warehouse) -> No
 
 
 def test_a_column_may_be_added_but_not_change_its_type(spark: SparkSession, tmp_path: Path) -> None:
-    table = Table(tmp_path / "t", by_day=False)
+    table = Table(tmp_path / "t", partition_by=())
     for number, extra in enumerate(("", ", 'x' as note")):
         rows = spark.sql(f"select {number} as number{extra}")
         table.evolve_schema(rows)
@@ -107,7 +107,7 @@ def test_what_a_killed_process_left_is_no_part_of_a_table_and_is_vacuumed(
 ) -> None:
     config = WarehouseConfig(folder=str(tmp_path))
     with Warehouse(config) as warehouse:
-        table = warehouse.gold("t", by_day=False)
+        table = warehouse.gold("t", partition_by=())
         rows = spark.range(10)
         table.evolve_schema(rows)
         table.commit(add=table.write(rows))

@@ -10,7 +10,7 @@ from pyspark.sql import functions as f
 
 from penstock.limits import PIPELINE_COMMIT_ROWS
 from penstock.pipeline.bronze_ingest import DailyParquetFiles
-from penstock.pipeline.data_files import DataFile, day_of, describe
+from penstock.pipeline.data_files import DataFile, describe
 from penstock.pipeline.offsets import (
     Slice,
     Stream,
@@ -89,7 +89,7 @@ class BronzeWriter:
         folder = self._table.folder
         files = []
         for path in paths:
-            file = describe(folder, path, day=day_of(path))
+            file = describe(folder, path)
             done = [self.offsets.get(stream, 0) for stream in end_offsets(folder, [file])]
             if any(offset > file.low["offset"] for offset in done):
                 file = self._without_known_records(file)
@@ -125,7 +125,7 @@ class BronzeWriter:
             for batch in left.combine_chunks().to_batches():
                 files.write(batch)
             (name,) = files.close()
-        return describe(self._table.folder, name, day=file.day)
+        return describe(self._table.folder, name)
 
 
 class NewRecords(NamedTuple):

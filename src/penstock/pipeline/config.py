@@ -12,29 +12,39 @@ from penstock import limits
 
 __all__ = [
     "BUILT_IN_GOLD",
+    "ELEMENT_COLUMN",
     "FIELD_TYPES",
     "METADATA_COLUMNS",
     "NAME_PATTERN",
+    "PARTITION_PATTERN",
+    "RECORD_COLUMN",
     "BronzeConfig",
     "FieldConfig",
     "GoldConfig",
+    "GoldTableConfig",
     "MergeConfig",
     "PipelineConfig",
     "PublishConfig",
+    "RegistryConfig",
     "SilverConfig",
     "SourceConfig",
     "SparkConfig",
     "WarehouseConfig",
+    "partition_column",
 ]
 
 FIELD_TYPES: Final = (
-    "string", "boolean", "int", "long", "float", "double", "date", "timestamp", "binary",
+    "string", "boolean", "int", "long", "float", "double", "date", "timestamp", "binary", "struct",
 )  # fmt: skip
 METADATA_COLUMNS: Final = (
     "topic", "partition", "offset", "timestamp", "protocol", "kind", "sender", "message_id",
     "event_time", "day",
 )  # fmt: skip
 """Columns of every silver table in addition to its fields."""
+RECORD_COLUMN: Final = "record"
+"""The position of a record in its message, in tables whose messages have several records."""
+ELEMENT_COLUMN: Final = "element"
+"""The position in the array that a table explodes; null if the array is empty or missing."""
 BUILT_IN_GOLD: Final = ("traffic", "exchanges", "latency", "sessions")
 NAME_PATTERN: Final = "^[a-z][a-z0-9_]{0,62}$"
 """The names of tables and columns."""
@@ -47,8 +57,22 @@ _FieldPath = Annotated[
     str,
     Meta(pattern=r"^([^.']+(\.[^.']+)*)?$", title="names separated by dots, without quotes"),
 ]
+PARTITION_PATTERN: Final = r"^([a-z][a-z0-9_]*)$|^(year|month|day|hour)\(([a-z][a-z0-9_]*)\)$"
+_Partition = Annotated[
+    str,
+    Meta(
+        pattern=PARTITION_PATTERN,
+        title="a column, or year, month, day or hour of a time, such as day(at)",
+    ),
+]
 _Seconds = Annotated[float, Meta(gt=0, le=31_536_000)]
 _Rows = Annotated[int, Meta(ge=1)]
+
+
+def partition_column(partition: str) -> str:
+    """Return the column of a partition: its own name, or `at_day` for `day(at)`."""
+    unit, bracket, column = partition.rstrip(")").partition("(")
+    return f"{column}_{unit}" if bracket else unit
 
 
 class _Table(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -107,7 +131,9 @@ class FieldConfig(_Table, frozen=True):
 
     `path` names nested objects with dots between the names; the default is the column's name.
     `formats` are the formats of a time, tried in order: "iso", "epoch_s", "epoch_ms", "epoch_us" or
-    a pattern of Spark's such as "dd.MM.yyyy HH:mm".
+    a pattern of Spark's such as "dd.MM.yyyy HH:mm". With `array` the column is a list of the type,
+    with `map` a map from text to the type. `field` are the fields of a "struct"; their paths begin
+    at the struct.
     """
 
     name: _Name
@@ -115,7 +141,9 @@ class FieldConfig(_Table, frozen=True):
     path: _FieldPath = ""
     required: bool = False
     array: bool = False
+    map: bool = False
     formats: tuple[_Text, ...] = ()
+    field: tuple["FieldConfig", ...] = ()
 
 
 class MergeConfig(_Table, frozen=True):
@@ -131,12 +159,19 @@ class MergeConfig(_Table, frozen=True):
 
 
 class SilverConfig(_Table, frozen=True):
-    """`[[silver]]`: a table of decoded payloads of the matching topics."""
+    """`[[silver]]`: a table of decoded payloads of the matching topics.
+
+    `records` says how many records a payload has. `explode` is the path of an array in a record:
+    there is a row for each of its elements, and paths at or below it begin at the element.
+    `schema_file` is an Avro schema, a serialized FileDescriptorSet whose message type is `message`,
+    or a JSON Schema. Fields that it declares need not be declared again. With `registry` payloads
+    name their schemas in `[registry]`.
+    """
 
     name: _Name
     topics: Annotated[tuple[_Text, ...], Meta(min_length=1)]
-    field: Annotated[tuple[FieldConfig, ...], Meta(min_length=1)]
-    format: Literal["json", "messagepack", "csv", "text"] = "json"
+    field: tuple[FieldConfig, ...] = ()
+    format: Literal["json", "messagepack", "csv", "text", "avro", "protobuf"] = "json"
     kinds: tuple[Literal["publish", "request", "reply", "notify", "broadcast"], ...] = ()
     delimiter: Annotated[str, Meta(min_length=1, max_length=1)] = ","
     pattern: str = ""
@@ -145,6 +180,65 @@ class SilverConfig(_Table, frozen=True):
     late: Literal["dead-letter", "drop", "keep"] = "dead-letter"
     dedup: tuple[_Text, ...] = ("message_id",)
     merge: MergeConfig | None = None
+    records: Literal["one", "array", "lines", "sequence"] = "one"
+    explode: _FieldPath = ""
+    schema_file: str = ""
+    writer_schema_file: str = ""
+    message: str = ""
+    registry: bool = False
+    partition_by: tuple[_Partition, ...] | None = None
+    z_order: tuple[_Text, ...] = ()
+
+    @property
+    def partitions(self) -> tuple[str, ...]:
+        """The columns and time units by which the table is partitioned.
+
+        Merged rows move between days, so such a table has no partitions by default.
+        """
+        if self.partition_by is not None:
+            return self.partition_by
+        return () if self.merge is not None else ("day",)
+
+    @property
+    def partition_columns(self) -> tuple[str, ...]:
+        """The columns by which the table is partitioned; `day(at)` is `at_day`."""
+        return tuple(map(partition_column, self.partitions))
+
+    @property
+    def positions(self) -> tuple[str, ...]:
+        """The columns with the position of a row in its message; none if it has one row."""
+        record = (RECORD_COLUMN,) if self.records != "one" else ()
+        return (*record, ELEMENT_COLUMN) if self.explode else record
+
+    @property
+    def dedup_key(self) -> tuple[str, ...]:
+        """The columns by which rows are compared."""
+        return ("message_id", *self.positions) if self.dedup == ("message_id",) else self.dedup
+
+    @property
+    def metadata_columns(self) -> tuple[str, ...]:
+        """The columns of the table in addition to its fields."""
+        return (*METADATA_COLUMNS, *self.positions)
+
+
+class RegistryConfig(_Table, frozen=True):
+    """`[registry]`: a registry of schemas with Confluent's HTTP API.
+
+    `certificate` is a PEM file with the authority of its certificate.
+    """
+
+    url: str = ""
+    user: str = ""
+    password: str = ""
+    certificate: str = ""
+    timeout_seconds: Annotated[float, Meta(gt=0, le=600)] = limits.PIPELINE_REGISTRY_SECONDS
+
+
+class GoldTableConfig(_Table, frozen=True):
+    """`[[gold.table]]`: the partitions of a table of a SQL file."""
+
+    name: _Name
+    partition_by: Annotated[tuple[_Partition, ...], Meta(min_length=1)]
 
 
 class GoldConfig(_Table, frozen=True):
@@ -157,6 +251,7 @@ class GoldConfig(_Table, frozen=True):
     unanswered_seconds: _Seconds = 30.0
     session_gap_seconds: Annotated[int, Meta(ge=1, le=86_400)] = 300
     sql: str = ""
+    table: tuple[GoldTableConfig, ...] = ()
 
 
 class PublishConfig(_Table, frozen=True):
@@ -185,6 +280,7 @@ class PipelineConfig(_Table, frozen=True):
     silver_rows_max: _Rows = limits.PIPELINE_BATCH_ROWS_MAX
     gold: GoldConfig = GoldConfig()
     publish: tuple[PublishConfig, ...] = ()
+    registry: RegistryConfig = RegistryConfig()
     spark: SparkConfig = SparkConfig()
 
     @property

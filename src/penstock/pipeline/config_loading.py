@@ -5,24 +5,34 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec import structs
+
 from penstock.pipeline.config import PipelineConfig
 from penstock.pipeline.config_checks import check
+from penstock.pipeline.registry import SchemaProblem
+from penstock.pipeline.schema_fields import schema_fields
+from penstock.pipeline.schema_files import decode_batches, missing_package, read_schema_file
 from penstock.settings import Problems, build, read_settings, read_toml
 
-__all__ = ["TOKEN_VARIABLE", "load"]
+__all__ = ["PASSWORD_VARIABLE", "TOKEN_VARIABLE", "load"]
 
 TOKEN_VARIABLE: Final = "PENSTOCK_TOKEN"  # noqa: S105  (the name of a variable)
 
-_SECRETS: Final = ("source.token", "spark.conf")
+PASSWORD_VARIABLE: Final = "PENSTOCK_REGISTRY_PASSWORD"  # noqa: S105  (the name of a variable)
+
+_SECRETS: Final = ("source.token", "registry.password", "registry.url", "spark.conf")
 """Keys whose values are not repeated in error messages."""
-_PATHS: Final = ("source.path", "source.certificate", "warehouse.folder", "gold.sql")
+_PATHS: Final = (
+    "source.path", "source.certificate", "registry.certificate", "warehouse.folder", "gold.sql",
+)  # fmt: skip
 
 
 def load(file: Path, *, environment: Mapping[str, str] | None = None) -> PipelineConfig:
     """Return the configuration of a file; raise InvalidConfig with all its problems.
 
     Paths are relative to the file's folder. Without a token in the file, the variable
-    PENSTOCK_TOKEN is used.
+    PENSTOCK_TOKEN is used, and PENSTOCK_REGISTRY_PASSWORD for the registry. Fields that schema
+    files declare are added.
     """
     contents = read_toml(file, remedy="give --config the path of a pipeline.toml")
     problems = Problems(contents, secrets=_SECRETS)
@@ -32,7 +42,7 @@ def load(file: Path, *, environment: Mapping[str, str] | None = None) -> Pipelin
     for key in _PATHS:
         if settings.get(key):
             settings[key] = str(file.parent / _local(key, settings[key], problems))
-    config = build(PipelineConfig, settings)
+    config = _with_schema_files(build(PipelineConfig, settings), file.parent, problems)
     check(config, problems)
     problems.raise_found()
     return config
@@ -44,7 +54,38 @@ def _set_defaults(settings: dict[str, Any], environment: Mapping[str, str]) -> N
         settings["source.path"] = "penstock-data"
     if not settings.get("source.token"):
         settings["source.token"] = environment.get(TOKEN_VARIABLE, "")
+    if not settings.get("registry.password"):
+        settings["registry.password"] = environment.get(PASSWORD_VARIABLE, "")
     settings.setdefault("warehouse.folder", PipelineConfig().warehouse.folder)
+
+
+def _with_schema_files(config: PipelineConfig, folder: Path, problems: Problems) -> PipelineConfig:
+    """Return the configuration with the fields of schema files; add their problems."""
+    tables = []
+    for index, silver in enumerate(config.silver):
+        table = silver
+        for name in ("schema_file", "writer_schema_file"):
+            path = getattr(silver, name)
+            if path:
+                table = structs.replace(table, **{name: str(folder / path)})
+        key = f"silver[{index}].schema_file"
+        if missing_package(table.format):
+            package, extra = ("fastavro" if table.format == "avro" else "protobuf"), "formats"
+            problem = f"needs {package}, which is not installed; install penstock[{extra}]"
+            problems.add(f"silver[{index}].format", problem)
+        elif table.schema_file and table.format not in {"csv", "text"}:
+            try:
+                fields = schema_fields(table, read_schema_file(table.schema_file))
+                table = structs.replace(table, field=fields)
+                if table.writer_schema_file:
+                    key = f"silver[{index}].writer_schema_file"
+                    decode_batches(table, config.registry)
+            except OSError as error:
+                problems.add(key, f"cannot be read: {(error.strerror or str(error)).lower()}")
+            except SchemaProblem as problem:
+                problems.add(key, str(problem))
+        tables.append(table)
+    return structs.replace(config, silver=tuple(tables))
 
 
 def _local(key: str, path: str, problems: Problems) -> str:

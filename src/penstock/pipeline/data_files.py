@@ -5,16 +5,26 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = ["DataFile", "day_of", "describe", "json_value", "move_data_files"]
+__all__ = [
+    "NULL_PARTITION",
+    "DataFile",
+    "describe",
+    "json_value",
+    "move_data_files",
+    "partition_of",
+]
 
 STATISTICS_TYPES: Final = (
     pa.types.is_integer, pa.types.is_floating, pa.types.is_string, pa.types.is_timestamp,
     pa.types.is_date,
 )  # fmt: skip
+NULL_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
+"""The value in the name of a partition's folder that means null."""
 STATISTICS_CHARACTERS_MAX: Final = 64
 """Columns with a longer maximum get no statistics in the table's log."""
 
@@ -22,17 +32,23 @@ STATISTICS_CHARACTERS_MAX: Final = 64
 class DataFile(NamedTuple):
     """A Parquet file of a table; `path` is relative to the table's folder.
 
-    `low` and `high` hold the minimum and maximum of each column that has statistics.
+    `low` and `high` hold the minimum and maximum of each column that has statistics. `partition`
+    are the names and values of partition columns, in their order; None is null.
     """
 
     path: str
     size: int
     rows: int
-    day: str | None
+    partition: tuple[tuple[str, str | None], ...]
     low: Mapping[str, Any]
     high: Mapping[str, Any]
     nulls: Mapping[str, int]
     modified_ms: int
+
+    @property
+    def day(self) -> str | None:
+        """The value of the partition column `day`, None if the table has none."""
+        return dict(self.partition).get("day")
 
     def overlaps(self, column: str, start: Any, end: Any) -> bool:  # noqa: ANN401
         """Return whether the file may hold a value from `start` up to, not including, `end`."""
@@ -42,8 +58,8 @@ class DataFile(NamedTuple):
         return low is None or high is None or (low < end and high >= start)
 
 
-def describe(folder: Path, path: str, *, day: str | None) -> DataFile:
-    """Return a data file with the statistics of its Parquet footer."""
+def describe(folder: Path, path: str) -> DataFile:
+    """Return a data file with the statistics of its Parquet footer, and its partition's values."""
     file = folder / path
     state = file.stat()
     footer = pq.read_metadata(file)
@@ -78,7 +94,7 @@ def describe(folder: Path, path: str, *, day: str | None) -> DataFile:
         path=path,
         size=state.st_size,
         rows=footer.num_rows,
-        day=day,
+        partition=partition_of(path),
         low=low,
         high=high,
         nulls=nulls,
@@ -86,10 +102,12 @@ def describe(folder: Path, path: str, *, day: str | None) -> DataFile:
     )
 
 
-def day_of(path: str) -> str | None:
-    """Return the day of a file's partition folder, None if the table has no partitions."""
-    folder, _, _ = path.rpartition("/")
-    return folder.removeprefix("day=") if folder.startswith("day=") else None
+def partition_of(path: str) -> tuple[tuple[str, str | None], ...]:
+    """Return names and values of the partition folders of a file, such as `site=a/day=…`."""
+    pairs = (folder.partition("=") for folder in path.split("/")[:-1])
+    return tuple(
+        (name, None if value == NULL_PARTITION else unquote(value)) for name, _, value in pairs
+    )
 
 
 def json_value(value: object) -> object:
@@ -104,12 +122,11 @@ def json_value(value: object) -> object:
 def move_data_files(staging: Path, folder: Path, *, prefix: str) -> list[DataFile]:
     """Move Parquet files from a staging folder into the table's folder; return those with rows.
 
-    Partition folders `day=…` are kept. The names are new, so no file is overwritten.
+    Partition folders such as `day=…` are kept. The names are new, so no file is overwritten.
     """
     found: list[DataFile] = []
     for parent, _, names in os.walk(staging):
         below = os.path.relpath(parent, staging)
-        day = below.removeprefix("day=") if below.startswith("day=") else None
         for name in sorted(names):
             if (
                 not name.endswith(".parquet")
@@ -118,9 +135,9 @@ def move_data_files(staging: Path, folder: Path, *, prefix: str) -> list[DataFil
             ):
                 continue
             moved = f"{prefix}-{len(found)}.parquet"
-            path = moved if day is None else f"{below}/{moved}"
+            path = moved if below == "." else f"{below}/{moved}"
             target = folder / path
             target.parent.mkdir(parents=True, exist_ok=True)
             Path(parent, name).rename(target)
-            found.append(describe(folder, path, day=day))
+            found.append(describe(folder, path))
     return [each for each in found if each.rows]

@@ -1,11 +1,12 @@
 """The transaction log of a Delta table, read and written by the `deltalake` package."""
 
+import hashlib
 import os
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeAlias
 from urllib.parse import unquote
 
 import msgspec
@@ -18,10 +19,11 @@ from penstock.limits import (
     PIPELINE_COMPACT_FACTOR,
     PIPELINE_COMPACT_STEPS,
 )
-from penstock.pipeline.data_files import DataFile, json_value
+from penstock.pipeline.data_files import DataFile, json_value, partition_of
 
 __all__ = ["DeltaLog"]
 
+Partition: TypeAlias = tuple[tuple[str, str | None], ...]
 _STREAMS_PROPERTY: Final = "penstock.streams"
 _CONFIGURATION: Final = {"delta.checkpointInterval": "100"}
 
@@ -49,14 +51,14 @@ class DeltaLog:
             return -1
         return self._table.version()
 
-    def create(self, schema: pa.Schema, *, by_day: bool) -> None:
+    def create(self, schema: pa.Schema, *, partition_by: Sequence[str]) -> None:
         """Create the table unless it exists."""
         if self.refresh() < 0:
             self._table = DeltaTable.create(
                 str(self._folder),
                 schema=Schema.from_arrow(schema),
                 mode="ignore",
-                partition_by=["day"] if by_day else None,
+                partition_by=list(partition_by) or None,
                 configuration=dict(_CONFIGURATION),
             )
 
@@ -65,12 +67,12 @@ class DeltaLog:
         return str(self._open().metadata().id)
 
     def schema(self) -> pa.Schema:
-        """Return the columns, including `day` if the table is partitioned by day."""
+        """Return the columns, including those by which the table is partitioned."""
         return pa.schema(self._open().schema().to_arrow())
 
-    def by_day(self) -> bool:
-        """Return whether the table is partitioned by its column `day`."""
-        return bool(self._open().metadata().partition_columns)
+    def partition_by(self) -> tuple[str, ...]:
+        """Return the columns by which the table is partitioned."""
+        return tuple(self._open().metadata().partition_columns)
 
     def add_columns(self, fields: Sequence[pa.Field]) -> None:
         """Add columns; they are null in existing rows."""
@@ -122,7 +124,7 @@ class DeltaLog:
                 data_change=True,
                 deletion_timestamp=now_ms,
                 size=each.size,
-                partition_values=_partition(each),
+                partition_values=dict(each.partition),
             )
             for each in remove
         ]
@@ -186,7 +188,7 @@ class DeltaLog:
         table.update_incremental()
 
     def compact(self, *, files_min: int, size: int) -> int:
-        """Merge small files of the same day; return by how many files the table shrank.
+        """Merge small files of the same partition; return by how many files the table shrank.
 
         Files grow to `size` in several steps, so that a row is rewritten once in each.
         """
@@ -194,22 +196,57 @@ class DeltaLog:
         low = 0
         for step in reversed(range(PIPELINE_COMPACT_STEPS)):
             target = size // PIPELINE_COMPACT_FACTOR**step
-            small = Counter(each.day for each in self.files() if low <= each.size < target // 2)
-            for day, count in small.items():
+            sizes = [each for each in self.files() if low <= each.size < target // 2]
+            small = Counter(each.partition for each in sizes)
+            for partition, count in small.items():
                 if count >= files_min:
-                    removed += self._compact_day(day, target)
+                    removed += self._compact_partition(partition, target)
             low = target // 2
         return removed
 
-    def _compact_day(self, day: str | None, size: int) -> int:
+    def _compact_partition(self, partition: Partition, size: int) -> int:
         table = self._open()
         done = table.optimize.compact(
-            partition_filters=None if day is None else [("day", "=", day)],
-            target_size=size,
-            max_concurrent_tasks=1,
+            partition_filters=_filters(partition), target_size=size, max_concurrent_tasks=1
         )
         table.update_incremental()
         return int(done["numFilesRemoved"] - done["numFilesAdded"])
+
+    def z_order(self, columns: Sequence[str], *, size: int, growth: float) -> int:
+        """Sort the rows of partitions by columns together; return the number of partitions.
+
+        A partition is sorted when it has several files and `growth` times the bytes that it had
+        after it was sorted last. An app transaction of each partition has that number.
+        """
+        done = 0
+        sizes: Counter[Partition] = Counter()
+        for each in self.files():
+            sizes[each.partition] += each.size
+        counts = Counter(each.partition for each in self.files())
+        for partition, count in counts.items():
+            name = _z_order_name(columns, partition)
+            before = self.transaction_version(name) or 0
+            if count > 1 and sizes[partition] > growth * before:
+                self._z_order_partition(columns, partition, size, {name: sizes[partition]})
+                done += 1
+        return done
+
+    def _z_order_partition(
+        self,
+        columns: Sequence[str],
+        partition: Partition,
+        size: int,
+        transactions: Mapping[str, int],
+    ) -> None:
+        table = self._open()
+        table.optimize.z_order(
+            list(columns),
+            partition_filters=_filters(partition),
+            target_size=size,
+            max_concurrent_tasks=1,
+            commit_properties=_properties(transactions),
+        )
+        table.update_incremental()
 
     def delete_replaced(self, *, before: float, since: int = 0) -> tuple[int, int]:
         """Delete files that commits before a time removed from the table.
@@ -329,8 +366,15 @@ def _delete(path: Path) -> bool:
     return True
 
 
-def _partition(file: DataFile) -> dict[str, str | None]:
-    return {} if file.day is None else {"day": file.day}
+def _filters(partition: Partition) -> list[tuple[str, str, Any]] | None:
+    """Return the filters that select one partition, None for a table without partitions."""
+    return [(name, "=", "" if value is None else value) for name, value in partition] or None
+
+
+def _z_order_name(columns: Sequence[str], partition: Partition) -> str:
+    """Return the app transaction of a sorted partition; other columns have another one."""
+    values = msgspec.json.encode([list(columns), partition])
+    return f"z_order/{hashlib.sha256(values).hexdigest()[:16]}"
 
 
 def _add(file: DataFile) -> AddAction:
@@ -343,7 +387,7 @@ def _add(file: DataFile) -> AddAction:
     return AddAction(
         path=file.path,
         size=file.size,
-        partition_values=_partition(file),
+        partition_values=dict(file.partition),
         modification_time=file.modified_ms,
         data_change=True,
         stats=msgspec.json.encode(statistics).decode(),
@@ -356,12 +400,12 @@ def _file(row: dict[str, object]) -> DataFile:
         kind, dot, column = name.partition(".")
         if dot and kind in bounds and value is not None:
             bounds[kind][column] = value
-    day = row.get("partition.day")
+    path = unquote(str(row["path"]))
     return DataFile(
-        path=str(row["path"]),
+        path=path,
         size=int(str(row["size_bytes"])),
         rows=int(str(row["num_records"] or 0)),
-        day=None if day is None else str(day),
+        partition=partition_of(path),
         low=bounds["min"],
         high=bounds["max"],
         nulls={},

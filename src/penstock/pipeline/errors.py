@@ -13,7 +13,9 @@ __all__ = [
     "NoSuchTable",
     "NoSuchTopics",
     "NotAQuery",
+    "PartitionsChanged",
     "QueryFailed",
+    "RegistryFailed",
     "WarehouseInUse",
     "reason_of",
 ]
@@ -103,6 +105,21 @@ class NotAQuery(OperatorError):
     text: str
 
 
+class PartitionsChanged(OperatorError):
+    """A table has other partitions than its settings say."""
+
+    code = ErrorCode.INVALID_CONFIG
+    template = (
+        "table {table} is partitioned by {old}, not {new}, which cannot change: set partition_by "
+        "as before, or stop the pipeline and delete {folder}; its rows are then computed again"
+    )
+
+    table: str
+    old: str
+    new: str
+    folder: str
+
+
 class QueryFailed(OperatorError):
     """Spark rejects a SQL query; `reason` is the first line of Spark's error."""
 
@@ -110,6 +127,18 @@ class QueryFailed(OperatorError):
     template = "{where}: {reason}"
 
     where: str
+    reason: str
+
+
+class RegistryFailed(OperatorError):
+    """The schema registry gives no answer, or one that cannot be used; the step is retried."""
+
+    code = ErrorCode.CANNOT_READ
+    template = (
+        "schema registry {url}: {reason}; check registry.url, its credentials and the network"
+    )
+
+    url: str
     reason: str
 
 

@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.limits import PIPELINE_COMMITS_FACTOR
-from penstock.pipeline.config import WarehouseConfig
+from penstock.limits import PIPELINE_COMMITS_FACTOR, PIPELINE_Z_ORDER_GROWTH
+from penstock.pipeline.config import ELEMENT_COLUMN, RECORD_COLUMN, SilverConfig, WarehouseConfig
 from penstock.pipeline.data_files import DataFile
 from penstock.pipeline.tables import Table
 from penstock.pipeline.warehouse import Warehouse
@@ -24,8 +24,9 @@ _PROBLEMS_MAX: Final = 20
 class Maintenance:
     """Keeps the number of files and commits of each table small. One thread calls it."""
 
-    def __init__(self, warehouse: Warehouse) -> None:
+    def __init__(self, warehouse: Warehouse, silver: Sequence[SilverConfig] = ()) -> None:
         self._warehouse = warehouse
+        self._z_order = {each.name: each.z_order for each in silver if each.z_order}
         self._config: WarehouseConfig = warehouse.config
         self._next_commit: dict[Path, int] = {}
         """The version of the first commit whose removed files may still exist, by table."""
@@ -41,7 +42,14 @@ class Maintenance:
         files_min = config.compact_files_min if files_min is None else files_min
         with table.rewriting:
             table.log.refresh()
-            return table.log.compact(files_min=files_min, size=config.compact_bytes)
+            shrunk = table.log.compact(files_min=files_min, size=config.compact_bytes)
+            columns = self._z_order.get(table.name)
+            if columns and table.log.files():
+                before = len(table.log.files())
+                growth = PIPELINE_Z_ORDER_GROWTH if files_min == config.compact_files_min else 1.0
+                table.log.z_order(columns, size=config.compact_bytes, growth=growth)
+                shrunk += before - len(table.log.files())
+            return shrunk
 
     def delete_history(self, table: Table, *, now: float | None = None) -> int:
         """Delete replaced files and commits older than the history; return how many files.
@@ -106,13 +114,16 @@ def _file_problems(table: Table, file: DataFile) -> Iterator[str]:
 
 
 def _repeated(table: Table, files: Sequence[DataFile]) -> Iterator[str]:
-    """Yield messages that are in a table, or in dead letters of one schema, more than once.
+    """Yield rows of messages that are in a table more than once, and repeated dead letters.
 
-    A message has one timestamp, so the files of a day are enough at a time.
+    A row has one partition, so the files of a partition are enough at a time.
     """
-    keys = ["schema", "message_id"] if table.name == "dead_letters" else ["message_id"]
-    for day in sorted({each.day for each in files}, key=str):
-        paths = [table.folder / each.path for each in files if each.day == day]
+    named = (RECORD_COLUMN, ELEMENT_COLUMN, "message_id")
+    keys = [name for name in named if name in table.log.schema().names]
+    if table.name == "dead_letters":
+        keys = ["schema", "message_id"]
+    for partition in sorted({each.partition for each in files}, key=str):
+        paths = [table.folder / each.path for each in files if each.partition == partition]
         read = (pq.read_table(path, columns=keys, partitioning=None) for path in paths)
         # Of the columns alone: files may differ in whether a column may be null.
         found = pa.concat_tables(pa.table(each.columns, names=keys) for each in read)

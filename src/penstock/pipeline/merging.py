@@ -31,7 +31,8 @@ def mark_incomplete(rows: DataFrame, merge: MergeConfig) -> DataFrame:
 
 def latest_rows(rows: DataFrame, schema: SilverConfig, merge: MergeConfig) -> DataFrame:
     """Return the newest row of each key, with DELETED; raise QueryFailed."""
-    order = [f.col(name).desc() for name in (merge.order_by, "timestamp", "offset")]
+    columns = (merge.order_by, "timestamp", "offset", *schema.positions)
+    order = [f.col(name).desc() for name in columns]
     rank = f.row_number().over(Window.partitionBy(*merge.key).orderBy(*order))
     found = rows.withColumn(_RANK, rank).where(f.col(_RANK) == 1).drop(_RANK)
     if not merge.delete_when:

@@ -10,7 +10,9 @@ bytes shifts the markers: in both cases a marker is not at its place. Then the b
 each invalid value is alone.
 """
 
+import math
 import os
+import re
 import sys
 from collections.abc import Iterator
 from typing import Final
@@ -26,10 +28,12 @@ from penstock.protocols.fleximq import (
 )
 from penstock.wire import messagepack
 
-__all__ = ["json_batches", "to_json"]
+__all__ = ["finite", "json_batches", "sequence_batches", "to_json"]
 
 _ARRAY: Final = b"\xdd"
 _BIN: Final = b"\xc4\x10"
+_NOT_FINITE: Final = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]|\xca[\x7f\xff][\x80-\xff]", re.DOTALL)
+"""The first bytes of floats that may be NaN or infinite, for which JSON has no number."""
 
 
 def to_json(values: pa.Array) -> tuple[pa.Array, pa.Array]:
@@ -54,6 +58,50 @@ def json_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_arrays(
             [*batch.columns, text, problem], names=[*batch.schema.names, "text", "problem"]
         )
+
+
+def sequence_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Do the same for payloads of several MessagePack values; the text is an array of them."""
+    for batch in batches:
+        found = [_sequence_to_array(each.as_py()) for each in batch.column("value")]
+        arrays, faults = ([each[place] for each in found] for place in (0, 1))
+        text, problem = to_json(pa.array(arrays, pa.binary()))
+        problem = pc.coalesce(pa.array(faults, pa.utf8()), problem)
+        yield pa.RecordBatch.from_arrays(
+            [*batch.columns, text, problem], names=[*batch.schema.names, "text", "problem"]
+        )
+
+
+def _sequence_to_array(data: bytes | None) -> tuple[bytes | None, str | None]:
+    """Return a sequence of MessagePack values as a MessagePack array, or its problem."""
+    if data is None:
+        return None, None
+    position = count = 0
+    try:
+        while position < len(data):
+            count += 1
+            position = messagepack.measure(
+                data,
+                position,
+                depth_max=FLEXIMQ_PAYLOAD_DEPTH_CEILING,
+                elements_max=sys.maxsize,
+                string_bytes_max=FLEXIMQ_MESSAGE_BYTES_MAX,
+            )
+    except WireError as error:
+        return None, f"no MessagePack: {error}"
+    return b"".join((_ARRAY, count.to_bytes(4, "big"), data)), None
+
+
+def finite(value: object) -> object:
+    """Return a value with text in place of floats that are NaN or infinite."""
+    match value:
+        case float() if not math.isfinite(value):
+            return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        case list():
+            return [finite(each) for each in value]
+        case dict():
+            return {name: finite(each) for name, each in value.items()}
+    return value
 
 
 def _parts(values: pa.Array) -> Iterator[tuple[pa.Array, pa.Array]]:
@@ -83,7 +131,10 @@ def _decoded(values: pa.Array) -> pa.Array | None:
         )
         if found[1::2] != [marker] * len(values):
             return None
-        lines = msgspec.json.Encoder().encode_lines(found[::2])
+        rows = found[::2]
+        if _NOT_FINITE.search(body):
+            rows = [finite(each) for each in rows]
+        lines = msgspec.json.Encoder().encode_lines(rows)
     except (TypeError, ValueError, OverflowError, RecursionError):
         return None
     text = pc.split_pattern(pa.array([lines.removesuffix(b"\n")], pa.utf8()), "\n")

@@ -59,7 +59,7 @@ class Pipeline:
         self._spark = spark
         self._warehouse = warehouse
         self._config = config
-        self._maintenance = Maintenance(warehouse)
+        self._maintenance = Maintenance(warehouse, config.silver)
         self._stop = threading.Event()
         self._new_rows = {name: threading.Event() for name in ("silver", "gold")}
         """Set by a commit of bronze, and of silver for gold, for the thread of each name."""
@@ -67,7 +67,13 @@ class Pipeline:
         """The time at which each running step began, by the name of its stage."""
         self._bronze = BronzeWriter(warehouse.bronze())
         self._silver: list[Job] = [
-            SilverJob(spark, warehouse, schema, rows_max=config.silver_rows_max)
+            SilverJob(
+                spark,
+                warehouse,
+                schema,
+                rows_max=config.silver_rows_max,
+                registry=config.registry,
+            )
             for schema in config.silver
         ]
         self._gold: list[Job] = _gold_jobs(spark, warehouse, config)
@@ -339,7 +345,7 @@ def table_jobs(spark: SparkSession, warehouse: Warehouse, config: PipelineConfig
     return [
         *tables,
         LatencyJob(spark, warehouse, config.gold),
-        *sql_jobs(spark, warehouse, config.gold.sql, planned=planned),
+        *sql_jobs(spark, warehouse, config.gold.sql, planned=planned, tables=config.gold.table),
     ]
 
 
@@ -353,7 +359,13 @@ def rebuild(
     prepare(spark)
     for schema in config.silver:
         if schema.name == name:
-            return rebuild_silver(spark, warehouse, schema, rows_max=config.silver_rows_max)
+            return rebuild_silver(
+                spark,
+                warehouse,
+                schema,
+                rows_max=config.silver_rows_max,
+                registry=config.registry,
+            )
     if name in {BRONZE, "dead_letters"}:
         raise CannotRebuild(name, "its rows are in no other table; rebuild a silver or gold table")
     beside = RebuildWarehouse(warehouse, f"gold/{name}")

@@ -6,14 +6,14 @@ leaves the old table as it was.
 """
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from penstock.pipeline.bronze import bronze_offsets, table_offsets
-from penstock.pipeline.config import SilverConfig
+from penstock.pipeline.config import RegistryConfig, SilverConfig
 from penstock.pipeline.data_files import DataFile
 from penstock.pipeline.errors import CannotRebuild
 from penstock.pipeline.gold_jobs import REVISION
@@ -22,7 +22,7 @@ from penstock.pipeline.progress import StageProgress
 from penstock.pipeline.publication import PUBLISHED, Job, TableJob
 from penstock.pipeline.silver_job import WATERMARK, SilverJob
 from penstock.pipeline.tables import Table
-from penstock.pipeline.warehouse import REBUILD, Warehouse
+from penstock.pipeline.warehouse import BY_DAY, REBUILD, Warehouse
 
 __all__ = ["RebuildWarehouse", "Rebuilt", "rebuild_gold", "rebuild_silver"]
 
@@ -45,13 +45,13 @@ class RebuildWarehouse(Warehouse):
         self._paths = paths
         shutil.rmtree(self.folder / REBUILD, ignore_errors=True)
 
-    def _table(self, path: str, *, by_day: bool = True) -> Table:
-        old = super()._table(path, by_day=by_day)
+    def _table(self, path: str, *, partition_by: Sequence[str] = BY_DAY) -> Table:
+        old = super()._table(path, partition_by=partition_by)
         if path not in self._paths:
             return old
         if old.exists():  # the partitions of a table cannot change
-            by_day = old.log.by_day()
-        return super()._table(f"{REBUILD}/{path}", by_day=by_day)
+            partition_by = old.log.partition_by()
+        return super()._table(f"{REBUILD}/{path}", partition_by=partition_by)
 
     def remove(self) -> None:
         """Delete the folder of the new tables."""
@@ -59,7 +59,12 @@ class RebuildWarehouse(Warehouse):
 
 
 def rebuild_silver(
-    spark: SparkSession, warehouse: Warehouse, schema: SilverConfig, *, rows_max: int
+    spark: SparkSession,
+    warehouse: Warehouse,
+    schema: SilverConfig,
+    *,
+    rows_max: int,
+    registry: RegistryConfig,
 ) -> Rebuilt:
     """Decode all records of a silver table again; raise CannotRebuild.
 
@@ -68,9 +73,12 @@ def rebuild_silver(
     """
     name = schema.name
     beside = RebuildWarehouse(warehouse, f"silver/{name}", "dead_letters")
-    job = SilverJob(spark, beside, schema, rows_max=rows_max)
+    old = warehouse.silver_of(schema)
+    _check_partitions(old, old.partition_by)
+    job = SilverJob(spark, beside, schema, rows_max=rows_max, registry=registry)
     _run(job)
-    new, new_letters = beside.silver(name), beside.dead_letters()
+    new = beside.silver(name, partition_by=old.partition_by)
+    new_letters = beside.dead_letters()
     transactions = _transactions(warehouse, name, new)
     letters = warehouse.dead_letters()
     old_letters = list(letters.log.files()) if letters.exists() else []
@@ -83,7 +91,7 @@ def rebuild_silver(
         files = _move(new_letters, letters)
         letters.commit(add=files, transactions=to_transactions(offsets, prefix))
         dead = sum(each.rows for each in files)
-    rows = _replace(warehouse.silver(name, by_day=new.log.by_day()), new, transactions)
+    rows = _replace(old, new, transactions)
     if old_letters:
         found = letters.read(spark, old_letters)
         if found.where(f.col("schema") == name).limit(1).count():
@@ -105,7 +113,8 @@ def rebuild_gold(
 
     All rows get a new revision, so a table with a publication is published as a whole.
     """
-    old = warehouse.gold(job.table.name, by_day=job.table.by_day)
+    old = warehouse.gold(job.table.name, partition_by=job.table.partition_by)
+    _check_partitions(old, job.table.partition_by)
     revision = old.log.transaction_version(REVISION) or 0
     if published and revision > (old.log.transaction_version(PUBLISHED) or 0):
         reason = "its last changes are not published yet; run penstock pipeline run --once first"
@@ -119,6 +128,12 @@ def rebuild_gold(
     rows = _replace(old, new, transactions, files)
     beside.remove()
     return Rebuilt(rows, 0)
+
+
+def _check_partitions(old: Table, partition_by: Sequence[str]) -> None:
+    """Raise PartitionsChanged if an existing table has other partitions: they cannot change."""
+    if old.exists() and old.log.partition_by() != tuple(partition_by):
+        raise old.partitions_changed()
 
 
 def _run(job: Job) -> None:

@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 
 from penstock.pipeline.bronze import new_records, skip_slices, table_offsets
-from penstock.pipeline.config import MergeConfig, SilverConfig
+from penstock.pipeline.config import MergeConfig, RegistryConfig, SilverConfig
 from penstock.pipeline.merging import latest_rows, mark_incomplete, merge_rows
 from penstock.pipeline.offsets import Slice, Stream, at_or_after, overlapping
 from penstock.pipeline.progress import StageProgress
@@ -25,6 +25,7 @@ from penstock.pipeline.warehouse import Warehouse
 __all__ = ["WATERMARK", "SilverJob"]
 
 WATERMARK: Final = "watermark"
+_NO_REGISTRY: Final = RegistryConfig()
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _FOREVER: Final = dt.datetime(9999, 12, 31, tzinfo=dt.UTC)
 _TRUNCATED: Final = dt.timedelta(milliseconds=1)
@@ -39,15 +40,21 @@ class SilverJob:
     """
 
     def __init__(
-        self, spark: SparkSession, warehouse: Warehouse, schema: SilverConfig, *, rows_max: int
+        self,
+        spark: SparkSession,
+        warehouse: Warehouse,
+        schema: SilverConfig,
+        *,
+        rows_max: int,
+        registry: RegistryConfig = _NO_REGISTRY,
     ) -> None:
         self.schema = schema
+        self._registry = registry
         self.name = f"silver.{schema.name}"
         self._spark = spark
         self._rows_max = rows_max
         self._bronze = warehouse.bronze()
-        # Merged rows move between days, so such a table has no partitions.
-        self._table = warehouse.silver(schema.name, by_day=schema.merge is None)
+        self._table = warehouse.silver_of(schema)
         self._dead = warehouse.dead_letters()
         self._schema_evolved = False
 
@@ -64,7 +71,7 @@ class SilverJob:
         return table_offsets(self._table, streams)
 
     def _update(self, records: DataFrame, slices: list[Slice], stage: StageProgress) -> int:
-        decoded = silver(records, self.schema)
+        decoded = silver(records, self.schema, self._registry)
         if not self._schema_evolved:
             self._table.evolve_schema(valid_rows(decoded))
             self._dead.evolve_schema(dead_letters(decoded, self.schema))
@@ -85,8 +92,9 @@ class SilverJob:
         observed = Observation()
         rows = deduplicated(
             valid_rows(checked.observe(observed, *measures)),
-            self.schema.dedup,
+            self.schema.dedup_key,
             self._existing(slices, watermark),
+            positions=self.schema.positions,
         )
         files = self._table.write(rows)
         # Spark drops the observation if no row is written.
@@ -153,7 +161,7 @@ class SilverJob:
     def _existing(self, slices: list[Slice], watermark: dt.datetime | None) -> DataFrame | None:
         """Return rows of the table that new rows may repeat, None if there are none."""
         files = self._table.log.files()
-        if set(self.schema.dedup) <= {"message_id"}:
+        if set(self.schema.dedup) <= {"message_id", *self.schema.positions}:
             found = overlapping(files, slices)
         else:
             since = _EPOCH if watermark is None else watermark - _TRUNCATED

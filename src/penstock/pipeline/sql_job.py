@@ -2,7 +2,7 @@
 
 import re
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -12,10 +12,11 @@ from pyspark.sql import functions as f
 
 from penstock.errors import ConfigError
 from penstock.pipeline.bronze import bronze_offsets, table_offsets
-from penstock.pipeline.config import BUILT_IN_GOLD, NAME_PATTERN
+from penstock.pipeline.config import BUILT_IN_GOLD, NAME_PATTERN, GoldTableConfig
 from penstock.pipeline.errors import QueryFailed
 from penstock.pipeline.gold_jobs import REVISION
 from penstock.pipeline.offsets import Stream, least, to_transactions
+from penstock.pipeline.partitions import columns, partition_problem, with_partitions
 from penstock.pipeline.progress import StageProgress
 from penstock.pipeline.tables import Table
 from penstock.pipeline.warehouse import Warehouse
@@ -28,7 +29,12 @@ _SHOWN_LINES: Final = 1
 
 
 def sql_jobs(
-    spark: SparkSession, warehouse: Warehouse, folder: str, *, planned: frozenset[str]
+    spark: SparkSession,
+    warehouse: Warehouse,
+    folder: str,
+    *,
+    planned: frozenset[str],
+    tables: Sequence[GoldTableConfig] = (),
 ) -> list["SqlJob"]:
     """Return a job for each `NAME.sql` in a folder, sorted by name; raise ConfigError.
 
@@ -40,6 +46,7 @@ def sql_jobs(
     if not files.is_dir():
         raise ConfigError("pipeline.toml", "gold.sql", f"{folder} is not a folder")
     jobs = []
+    partitions = {each.name: each.partition_by for each in tables}
     for file in sorted(files.glob("*.sql")):
         if not re.fullmatch(NAME_PATTERN, file.stem) or file.stem in {"bronze", *BUILT_IN_GOLD}:
             problem = f"{file.name}: expected a-z, 0-9 and _ in the name, and no built-in table"
@@ -47,7 +54,19 @@ def sql_jobs(
         later = {other.stem for other in sorted(files.glob("*.sql")) if other >= file}
         stems = frozenset(other.stem for other in files.glob("*.sql"))
         others = (planned | stems) - later
-        jobs.append(SqlJob(spark, warehouse, file, later=frozenset(later), planned=others))
+        jobs.append(
+            SqlJob(
+                spark,
+                warehouse,
+                file,
+                later=frozenset(later),
+                planned=others,
+                partition_by=partitions.pop(file.stem, ()),
+            )
+        )
+    if partitions:
+        problem = f"there is no {next(iter(partitions))}.sql in {folder}"
+        raise ConfigError("pipeline.toml", "gold.table", problem)
     return jobs
 
 
@@ -66,9 +85,11 @@ class SqlJob:
         *,
         later: frozenset[str],
         planned: frozenset[str],
+        partition_by: Sequence[str] = (),
     ) -> None:
         self.name = f"gold.{file.stem}"
-        self.table = warehouse.gold(file.stem, by_day=False)
+        self.table = warehouse.gold(file.stem, partition_by=columns(partition_by))
+        self._partition_by = partition_by
         self._file = file
         self._later = later
         self._planned = planned
@@ -97,6 +118,16 @@ class SqlJob:
         frame = self._query(text, tables)
         revision = 1 + (log.transaction_version(REVISION) or 0)
         frame = frame.withColumn(REVISION, f.lit(revision).cast("long"))
+        try:
+            frame = with_partitions(frame, self._partition_by)
+            frame.select(*self.table.partition_by)
+        except AnalysisException as error:
+            reason = f"gold.table partition_by: {str(error).splitlines()[0]}"
+            raise QueryFailed(str(self._file), reason) from None
+        problem = partition_problem(self.table.partition_by, frame.schema)
+        wrong = frame.where(problem.isNotNull()).select(problem).first()
+        if wrong is not None:
+            raise QueryFailed(str(self._file), str(wrong[0]))
         self.table.evolve_schema(frame)
         files = self.table.write(frame)
         old = list(self.table.log.files())

@@ -14,7 +14,8 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from penstock.pipeline.data_files import DataFile, move_data_files
 from penstock.pipeline.delta_log import DeltaLog
-from penstock.pipeline.errors import ColumnChanged
+from penstock.pipeline.errors import ColumnChanged, PartitionsChanged
+from penstock.pipeline.widening import widened
 
 __all__ = ["STAGING", "Table", "prepare"]
 
@@ -46,14 +47,14 @@ def prepare(spark: SparkSession) -> None:
 class Table:
     """A Delta table in a folder. One process writes it; one thread calls `write` and `commit`.
 
-    With `by_day` the table is partitioned by its column `day`.
+    A new table is partitioned by the columns `partition_by`.
     """
 
     def __init__(
         self,
         folder: Path,
         *,
-        by_day: bool,
+        partition_by: Sequence[str],
         read_offsets: dict[str, int] | None = None,
         rewriting: "threading.Lock | None" = None,
     ) -> None:
@@ -67,7 +68,7 @@ class Table:
         """Held while existing rows are moved to other files: by a compaction or a merge."""
         self.folder = folder.absolute()
         self.name = folder.name
-        self.by_day = by_day
+        self.partition_by = tuple(partition_by)
         self.log = DeltaLog(self.folder)
 
     def exists(self) -> bool:
@@ -84,15 +85,37 @@ class Table:
     # --- Writing
 
     def evolve_schema(self, frame: DataFrame) -> None:
-        """Create the table or add columns for a DataFrame; see `evolve_arrow_schema`."""
-        self.evolve_arrow_schema(to_arrow_schema(frame.schema, timezone="UTC"))
+        """Create the table, or give it the columns and wider types of a DataFrame.
+
+        Raise ColumnChanged or PartitionsChanged.
+        """
+        schema = to_arrow_schema(frame.schema, timezone="UTC")
+        if self.log.refresh() >= 0:
+            wider = widened(_nullable(self.log.schema()), _nullable(schema))
+            if wider is not None:
+                self._rewrite(frame.sparkSession, wider)
+        self.evolve_arrow_schema(schema)
+
+    def _rewrite(self, spark: SparkSession, schema: pa.Schema) -> None:
+        """Replace all files by files with wider types, in one commit.
+
+        Delta has a table feature for files with narrower types, but common readers refuse tables
+        with it.
+        """
+        with self.rewriting:
+            self.log.refresh()
+            rows = self.read(spark, schema=schema)
+            files = self.write(rows) if self.log.files() else []
+            self.log.replace(add=files, schema=schema, transactions={})
 
     def evolve_arrow_schema(self, schema: pa.Schema) -> None:
         """Create the table, or add the columns that it lacks; raise ColumnChanged."""
         schema = _nullable(schema)
         if self.log.refresh() < 0:
-            self.log.create(schema, by_day=self.by_day)
+            self.log.create(schema, partition_by=self.partition_by)
             return
+        if self.log.partition_by() != self.partition_by:
+            raise self.partitions_changed()
         known = {field.name: field for field in _nullable(self.log.schema())}
         for field in schema:
             old = known.get(field.name)
@@ -102,13 +125,19 @@ class Table:
         if new:
             self.log.add_columns(new)
 
+    def partitions_changed(self) -> PartitionsChanged:
+        """Return the error of a table whose partitions are not `partition_by`."""
+        both = (self.log.partition_by(), self.partition_by)
+        old, new = (", ".join(each) or "none" for each in both)
+        return PartitionsChanged(self.name, old, new, str(self.folder))
+
     def write(self, frame: DataFrame) -> list[DataFile]:
         """Write rows to data files in the table's folder; `commit` adds them to the table."""
         name = uuid4().hex
         staging = self.folder / STAGING / name
         writer = frame.write.options(**_WRITE)
-        if self.by_day:
-            writer = writer.partitionBy("day")
+        if self.partition_by:
+            writer = writer.partitionBy(*self.partition_by)
         try:
             writer.parquet(str(staging))
             return move_data_files(staging, self.folder, prefix=f"part-{name}")
@@ -127,14 +156,21 @@ class Table:
 
     # --- Reading
 
-    def read(self, spark: SparkSession, files: Sequence[DataFile] | None = None) -> DataFrame:
-        """Return the rows of some data files, by default of all."""
-        schema = from_arrow_schema(self.log.schema(), prefer_timestamp_ntz=True)
+    def read(
+        self,
+        spark: SparkSession,
+        files: Sequence[DataFile] | None = None,
+        *,
+        schema: pa.Schema | None = None,
+    ) -> DataFrame:
+        """Return the rows of some data files, by default of all, in types that may be wider."""
+        columns = self.log.schema() if schema is None else schema
+        kinds = from_arrow_schema(columns, prefer_timestamp_ntz=True)
         found = self.log.files() if files is None else files
         if not found:
-            return spark.createDataFrame([], schema)
+            return spark.createDataFrame([], kinds)
         paths = [os.path.join(self.folder, each.path) for each in found]  # noqa: PTH118
-        return spark.read.schema(schema).option("basePath", str(self.folder)).parquet(*paths)
+        return spark.read.schema(kinds).option("basePath", str(self.folder)).parquet(*paths)
 
     def rows(self) -> int:
         """Return the number of rows of the table."""
@@ -152,6 +188,8 @@ def _nullable_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(kind):
         fields = [kind.field(number) for number in range(kind.num_fields)]
         return pa.struct([pa.field(each.name, _nullable_type(each.type)) for each in fields])
+    if pa.types.is_map(kind):
+        return pa.map_(_nullable_type(kind.key_type), _nullable_type(kind.item_type))
     return kind
 
 

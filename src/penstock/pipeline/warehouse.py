@@ -15,20 +15,22 @@ import fcntl
 import os
 import shutil
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
 import msgspec
 
-from penstock.pipeline.config import WarehouseConfig
+from penstock.pipeline.config import SilverConfig, WarehouseConfig
 from penstock.pipeline.errors import CannotKeep, WarehouseInUse
 from penstock.pipeline.tables import Table
 
-__all__ = ["REBUILD", "Warehouse"]
+__all__ = ["BY_DAY", "REBUILD", "Warehouse"]
 
 REBUILD: Final = "_rebuild"
 """The folder in the warehouse for tables that are not complete yet."""
+BY_DAY: Final = ("day",)
+"""The partition columns of most tables."""
 _STATUS: Final = "_status.json"
 
 
@@ -86,17 +88,28 @@ class Warehouse:
         """Return the table of all records."""
         return self._table("bronze")
 
-    def silver(self, name: str, *, by_day: bool = True) -> Table:
+    def silver(self, name: str, *, partition_by: Sequence[str] = BY_DAY) -> Table:
         """Return the silver table of a schema."""
-        return self._table(f"silver/{name}", by_day=by_day)
+        return self._table(f"silver/{name}", partition_by=partition_by)
+
+    def silver_of(self, schema: SilverConfig) -> Table:
+        """Return the silver table of a schema, with its partitions.
+
+        A table whose schema has no `partition_by` keeps the partitions that it has.
+        """
+        table = self.silver(schema.name, partition_by=schema.partition_columns)
+        if schema.partition_by is None and table.exists():
+            known = table.log.partition_by()
+            table.partition_by = known if known in {(), BY_DAY} else table.partition_by
+        return table
 
     def dead_letters(self) -> Table:
         """Return the table of rows that could not be decoded."""
         return self._table("dead_letters")
 
-    def gold(self, name: str, *, by_day: bool = True) -> Table:
+    def gold(self, name: str, *, partition_by: Sequence[str] = BY_DAY) -> Table:
         """Return a gold table."""
-        return self._table(f"gold/{name}", by_day=by_day)
+        return self._table(f"gold/{name}", partition_by=partition_by)
 
     def is_gold(self, table: Table) -> bool:
         """Return whether a table is a gold table."""
@@ -118,14 +131,17 @@ class Warehouse:
             path = str(place.relative_to(self.folder))
             table = self._table(path)
             if table.exists():
-                table.by_day = table.log.by_day()
+                table.partition_by = table.log.partition_by()
                 yield place, table
 
-    def _table(self, path: str, *, by_day: bool = True) -> Table:
+    def _table(self, path: str, *, partition_by: Sequence[str] = BY_DAY) -> Table:
         read_offsets = self._read_offsets.setdefault(path, {})
         rewriting = self._rewriting.setdefault(path, threading.Lock())
         return Table(
-            self.folder / path, by_day=by_day, read_offsets=read_offsets, rewriting=rewriting
+            self.folder / path,
+            partition_by=partition_by,
+            read_offsets=read_offsets,
+            rewriting=rewriting,
         )
 
     # --- Status

@@ -671,7 +671,7 @@ def test_damage_is_reported_and_what_is_before_it_is_read(fragile: Kind, tmp_pat
             assert (caught.value.offset, caught.value.resumes_at) == (2, 4)
             assert [each["offset"] for each in used.rows(4, end)] == [4, 5]
             none = Selection(topics=frozenset({"none"}))
-            assert used.storage.match(used.whole(), none) == (4, 2), "it may have been selected"
+            assert used.storage.match(used.whole(), none)[:2] == (4, 2), "it may have been selected"
 
     run(fill())
     assert fragile.damage is not None

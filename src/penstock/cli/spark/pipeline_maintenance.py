@@ -17,7 +17,7 @@ __all__ = ["check_tables", "compact_tables", "vacuum_tables"]
 def compact_tables(settings: PipelineConfig, names: Sequence[str]) -> None:
     """Merge small files, of two or more in a day; raise WarehouseInUse or NoSuchTable."""
     with Warehouse(settings.warehouse) as warehouse:
-        maintenance = Maintenance(warehouse)
+        maintenance = Maintenance(warehouse, settings.silver)
         for name, table in _chosen(warehouse, names).items():
             before = len(table.log.files())
             maintenance.compact(table, files_min=2)
@@ -27,7 +27,7 @@ def compact_tables(settings: PipelineConfig, names: Sequence[str]) -> None:
 def vacuum_tables(settings: PipelineConfig, names: Sequence[str]) -> None:
     """Delete old files and commits; raise WarehouseInUse or NoSuchTable."""
     with Warehouse(settings.warehouse) as warehouse:
-        maintenance = Maintenance(warehouse)
+        maintenance = Maintenance(warehouse, settings.silver)
         for name, table in _chosen(warehouse, names).items():
             deleted = maintenance.delete_history(table) + maintenance.vacuum(table)
             typer.echo(f"{name}: {plural(deleted, 'file')} deleted")

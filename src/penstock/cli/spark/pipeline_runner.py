@@ -51,7 +51,7 @@ def replay_tables(settings: PipelineConfig, tables: Iterable[SilverConfig]) -> N
         spark = _session(settings)
         prepare(spark)
         for each in tables:
-            done = replay(spark, warehouse, each)
+            done = replay(spark, warehouse, each, settings.registry)
             typer.echo(f"{done.schema}: {done.replayed} replayed, {done.left} left")
 
 
