@@ -213,7 +213,7 @@ def test_every_problem_of_a_configuration_is_one_line(commands: Commands, tmp_pa
     for arguments in (["pipeline", "status"], ["pipeline", "run"], ["sql", "select 1"]):
         done = commands.run(*arguments, "--config", config)
         assert (done.code, done.out) == (2, "")
-        formats = '"csv", "json", "messagepack" or "text"'
+        formats = '"avro", "csv", "json", "messagepack", "protobuf" or "text"'
         kinds = '"broadcast", "notify", "publish", "reply" or "request"'
         assert done.err.splitlines() == [
             f'penstock: {config}:10: silver[0].format: expected {formats}, got "txt"',

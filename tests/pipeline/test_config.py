@@ -88,7 +88,7 @@ def test_the_broker_is_found_by_address_token_and_certificate(tmp_path: Path) ->
             2,
         ),
         ("[source]\npath = 'abfss://x@y/z'", "source.path", "abfss:// is not supported", 2),
-        (SILVER + "format = 'xml'", "silver[0].format", '"messagepack" or "text", got "xml"', 6),
+        (SILVER + "format = 'xml'", "silver[0].format", '"protobuf" or "text", got "xml"', 6),
         (
             "[gold]\nseconds = 'often'",
             "gold.seconds",

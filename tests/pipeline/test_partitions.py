@@ -173,11 +173,7 @@ def test_a_table_is_partitioned_by_columns_and_time_units(
 
         table = warehouse.tables()["temps"]
         maintenance = Maintenance(warehouse, config.silver)
-        files = len(table.log.files())
-        maintenance.compact(table, files_min=2)
-        assert len(table.log.files()) == files - len(SITES)
-        assert found() == expected
-        assert shown() == expected
+        assert len(table.log.files()) == len(SITES) + 1  # `run_once` merges those of a partition
         version = table.log.refresh()
         maintenance.compact(table, files_min=2)
         assert table.log.refresh() == version

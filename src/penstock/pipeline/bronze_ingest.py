@@ -31,7 +31,7 @@ from penstock.pipeline.tables import STAGING
 from penstock.spark.options import ReadOptions, read_options
 from penstock.spark.schema import RECORD
 from penstock.spark.stream import StreamReader
-from penstock.spark.stream_offsets import JsonOffsets, lag_between
+from penstock.spark.stream_offsets import JsonOffsets, lag_between, logs_of
 
 __all__ = [
     "INGEST_FORMAT",
@@ -114,7 +114,7 @@ class IngestReader(StreamReader):
         if isinstance(limit, ReadMaxRows):
             enough = min(enough, limit.max_rows)
         # Another log, or a new partition, is not held back.
-        if start.keys() == end.keys() and lag_between(start, end) < enough:
+        if logs_of(start) == logs_of(end) and lag_between(start, end) < enough:
             return start
         self._begun = now
         return end

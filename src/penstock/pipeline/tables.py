@@ -1,6 +1,7 @@
 """Delta tables for Spark: executors write the data files, the driver commits them."""
 
 import os
+import re
 import shutil
 import threading
 from collections.abc import Mapping, Sequence
@@ -9,8 +10,9 @@ from typing import Final
 from uuid import uuid4
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, functions
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StringType, StructType
 
 from penstock.pipeline.data_files import DataFile, move_data_files
 from penstock.pipeline.delta_log import DeltaLog
@@ -36,6 +38,9 @@ _WRITE: Final = {
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     "compression": "zstd",
 }
+
+_ESCAPED_BYTE: Final = re.compile("%[89A-Fa-f][0-9A-Fa-f]")
+"""A byte of UTF-8 in a folder's name, as delta-rs writes it. Spark takes it for a character."""
 
 
 def prepare(spark: SparkSession) -> None:
@@ -169,7 +174,21 @@ class Table:
         found = self.log.files() if files is None else files
         if not found:
             return spark.createDataFrame([], kinds)
-        paths = [os.path.join(self.folder, each.path) for each in found]  # noqa: PTH118
+        escaped = [each for each in found if _ESCAPED_BYTE.search(each.path)]
+        if not escaped:
+            return self._files(spark, found, kinds)
+        texts = [name for name in self.log.partition_by() if kinds[name].dataType == StringType()]
+        decoded = {
+            name: functions.decode(functions.encode(name, "ISO-8859-1"), "UTF-8") for name in texts
+        }
+        frame = self._files(spark, escaped, kinds).withColumns(decoded)
+        others = [each for each in found if not _ESCAPED_BYTE.search(each.path)]
+        return frame.unionByName(self._files(spark, others, kinds)) if others else frame
+
+    def _files(
+        self, spark: SparkSession, files: Sequence[DataFile], kinds: StructType
+    ) -> DataFrame:
+        paths = [os.path.join(self.folder, each.path) for each in files]  # noqa: PTH118
         return spark.read.schema(kinds).option("basePath", str(self.folder)).parquet(*paths)
 
     def rows(self) -> int:

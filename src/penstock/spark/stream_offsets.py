@@ -27,6 +27,7 @@ __all__ = [
     "LogOffset",
     "Subscribed",
     "lag_between",
+    "logs_of",
     "parse_batch_start",
     "parse_stream_offsets",
     "parse_subscribed",
@@ -144,6 +145,12 @@ def to_json_offsets(offsets: Mapping[int, LogOffset]) -> JsonOffsets:
         if isinstance(below, dict):
             below[str(partition)] = each.offset
     return found
+
+
+def logs_of(offsets: JsonOffsets) -> frozenset[tuple[str, int]]:
+    """Return the partitions that offsets name, each with the id of its log."""
+    found = parse_stream_offsets(offsets)
+    return frozenset((each.log, number) for number, each in found.items())
 
 
 def lag_between(start: JsonOffsets, end: JsonOffsets) -> int:
