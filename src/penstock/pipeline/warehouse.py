@@ -23,6 +23,7 @@ import msgspec
 
 from penstock.pipeline.config import WarehouseConfig
 from penstock.pipeline.errors import CannotKeep, WarehouseInUse
+from penstock.pipeline.rebuild_recovery import read_plan, recover_letters
 from penstock.pipeline.tables import Table
 
 __all__ = ["REBUILD", "Warehouse"]
@@ -67,6 +68,10 @@ class Warehouse:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         for table in self.tables().values():
             table.recover()
+        plan = read_plan(self.folder / REBUILD)
+        if plan is not None:
+            silver, letters = self.silver(plan.silver), self.dead_letters()
+            recover_letters(plan, silver=silver, letters=letters)
         shutil.rmtree(self.folder / REBUILD, ignore_errors=True)
 
     @contextlib.contextmanager
