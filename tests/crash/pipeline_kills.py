@@ -27,7 +27,7 @@ SEED: Final = int(os.environ.get("PENSTOCK_PIPELINE_SEED", "5"))
 MESSAGES: Final = 500
 """Of each publisher, before each driver."""
 BATCH_ROWS: Final = 400
-START_SECONDS_MAX: Final = 300.0 if KILLS else 120.0
+START_SECONDS_MAX: Final = 300.0
 MORE_SECONDS: Final = 30.0
 
 killed: Final[Counter[str]] = Counter()
