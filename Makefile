@@ -9,7 +9,7 @@ FAST_WORKERS ?= 3
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LOCKS := requirements/build.txt requirements/development.txt
 SECONDS ?= 60
-KILLS ?= 10
+KILLS ?= 100
 SEQUENCES ?= 10000
 INPUTS ?= 1000000
 ATTACK_SECONDS ?= 600
@@ -17,7 +17,7 @@ N ?= 200
 SEED ?= 1
 
 .PHONY: help setup demo serve test test-fast check format figures bench bench-broker bench-log bench-spark \
-	fuzz fuzz-rights fuzz-arrow sanitize attack crash crash-pipeline story mutate lock audit sbom clean
+	fuzz fuzz-rights fuzz-arrow sanitize attack crash crash-pipeline soak-pipeline story mutate lock audit sbom clean
 
 help:
 	@echo "make demo            run clients of all five protocols, their Spark tables, and a broker to try"
@@ -32,7 +32,8 @@ help:
 	@echo "make attack          run attackers beside well-behaved clients for ATTACK_SECONDS=600"
 	@echo "make sanitize        run unit, conformance and fuzz tests with ASan and UBSan in the kernels"
 	@echo "make crash           kill brokers under load for SECONDS=60, and cut their power"
-	@echo "make crash-pipeline  kill the driver of each pipeline job KILLS=10 times, and its broker"
+	@echo "make crash-pipeline  kill drivers and brokers of pipelines KILLS=100 times, and count all messages"
+	@echo "make soak-pipeline   measure 20 silver and 10 gold tables at 5,000 messages a second for SECONDS=600"
 	@echo "make story           send two million messages through broker and pipeline, and count them"
 	@echo "make bench           measure the codecs (ARGS=--save stores the results)"
 	@echo "make bench-broker    measure the broker, compared with nats-server (Debian's package)"
@@ -126,8 +127,12 @@ crash: setup
 	PENSTOCK_POWER_CUTS=20 $(BIN)/python -m pytest -q -s --timeout 7200 tests/crash/test_power_cut.py $(ARGS)
 
 crash-pipeline: setup
-	PENSTOCK_PIPELINE_KILLS=$(KILLS) $(BIN)/python -m pytest -q -s --timeout $$((600 + 600 * $(KILLS))) \
-		tests/crash/test_pipeline_kill.py $(ARGS)
+	PENSTOCK_PIPELINE_KILLS=$(KILLS) $(BIN)/python -m pytest -q -s --timeout $$((3600 + 120 * $(KILLS))) \
+		tests/crash/test_pipeline_kill.py tests/crash/test_recipe_kill.py $(ARGS)
+
+soak-pipeline: SECONDS = 600
+soak-pipeline: setup
+	$(BIN)/python -m bench.spark.soak --seconds $(SECONDS) $(ARGS)
 
 story: setup
 	$(BIN)/python -m tests.pipeline.story $(ARGS)

@@ -674,6 +674,8 @@ PIPELINE_ROW_GROUP_ROWS_MAX: Final = 500_000
 """In a row group of a file of the bronze table."""
 PIPELINE_SMALL_BATCH_ROWS_MAX: Final = 10_000
 """Offsets of a batch that is written without a Spark job."""
+PIPELINE_SMALL_STEP_ROWS_MAX: Final = 50_000
+"""Rows of a step that Spark processes without generated code, whose compilation takes longer."""
 PIPELINE_BATCH_ROWS_MAX: Final = 1_000_000
 """Rows that a stage processes at a time."""
 PIPELINE_COMMIT_ROWS: Final = 100_000

@@ -1,10 +1,10 @@
 """A driver that is there to be killed: tables, a published table and a stream that publishes.
 
-    python -m tests.crash.pipeline_driver ENDPOINT FOLDER ROWS gold|plain
+    python -m tests.crash.pipeline_driver ENDPOINT FOLDER ROWS gold|plain|rebuild
 
 takes `load/#` and `batch` of a broker in batches of ROWS: into the warehouse FOLDER/warehouse, whose table
 `traffic`, with gold, goes back to the topic `gold`; and, by a stream of its own, as they are to the
-topic `out`.
+topic `out`. With `rebuild` it computes the silver tables again, over and over.
 """
 
 import sys
@@ -21,7 +21,7 @@ from penstock.pipeline.config import (
     SourceConfig,
     WarehouseConfig,
 )
-from penstock.pipeline.pipeline import Pipeline
+from penstock.pipeline.pipeline import Pipeline, rebuild
 from penstock.pipeline.progress import Progress
 from penstock.pipeline.warehouse import Warehouse
 from penstock.spark.session import session
@@ -99,6 +99,9 @@ def main() -> None:
         small = {"spark.sql.shuffle.partitions": "1", "spark.scheduler.mode": "FAIR"}
         spark = session("killed", master="local[2]", short=True, **small)
         spark.conf.set("spark.sql.codegen.wholeStage", "false")  # there are only few rows
+        while sys.argv[4] == "rebuild":
+            for each in settings.silver:
+                rebuild(spark, warehouse, settings, each.name)
         copying = (
             spark.readStream.format("penstock")
             .options(endpoint=endpoint, subscribe=TOPICS, startingOffsets="earliest")

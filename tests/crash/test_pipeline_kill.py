@@ -1,40 +1,44 @@
 """kill -9 of drivers and brokers: every message is in every table and topic once.
 
-For longer: `make crash-pipeline KILLS=10`, which kills drivers until each of their jobs was in the
-middle of a batch so often.
+For longer: `make crash-pipeline KILLS=100`. It kills drivers in every job in turn, and brokers under a
+driver, first with one log, then with another that replaces it, until so many processes were killed
+together with those of test_recipe_kill.py. A log whose sealed segments are in a bucket is one more
+entry of LOGS, with its own settings of the broker.
 """
 
 import contextlib
 import json
-import os
 import random
-import signal
-import subprocess
-import sys
+import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
-import deltalake
-import duckdb
-import pyarrow as pa
-
-from penstock.flight.client import FlightClient
-from penstock.flight.protocol import ReadRange
-from tests.crash.loads import MARK, LamamqPublisher, Publisher, Rheos2Publisher, segments
+from tests.crash.loads import LamamqPublisher, Publisher, Rheos2Publisher
+from tests.crash.pipeline_kills import (
+    KILLS,
+    SEED,
+    START_SECONDS_MAX,
+    Moments,
+    Reach,
+    copied,
+    killed,
+    latest,
+    log_rows,
+    marks,
+    pipeline_driver,
+    publish,
+    query,
+    rows_in,
+)
 from tests.support.served import Served, until
 
-KILLS = int(os.environ.get("PENSTOCK_PIPELINE_KILLS", "0"))
-SEED = int(os.environ.get("PENSTOCK_PIPELINE_SEED", "5"))
-KILLS_MAX = 100
-MESSAGES = 500
-"""Of each publisher, before each driver."""
-BATCH_ROWS = 400
-START_SECONDS_MAX = 300.0 if KILLS else 120.0
-MORE_SECONDS = 30.0
-DONE_SECONDS_MAX = 120.0 + 30 * KILLS
+DONE_SECONDS_MAX = 120.0 + 10 * KILLS
+LOGS = ("first", "second") if KILLS else ("first",)
+DRIVERS = 22 * KILLS // 100 if KILLS else 1
+"""Drivers that are killed with each log."""
+BROKERS = ("sink", "bronze", "publication", "silver", "merge") * (-(-KILLS // 25))
+"""The moments of a driver at which its broker is killed, with each log."""
 
 
 class BatchPublisher(LamamqPublisher):
@@ -75,186 +79,6 @@ def batch_rows(publishers: list[Publisher]) -> list[tuple[str, int, int, int]]:
     )
 
 
-class Driver:
-    """A driver in processes of its own."""
-
-    def __init__(self, served: Served, folder: Path, *, gold: bool) -> None:
-        command = [sys.executable, "-m", "tests.crash.pipeline_driver", served.endpoint]
-        self.output = folder / "driver.txt"
-        with self.output.open("ab") as out:
-            self.process = subprocess.Popen(  # noqa: S603
-                [*command, str(folder), str(BATCH_ROWS), "gold" if gold else "plain"],
-                start_new_session=True,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-            )
-
-    def wait(
-        self,
-        condition: Callable[[], object],
-        what: str,
-        *,
-        seconds_max: float = START_SECONDS_MAX,
-        look_seconds: float = 0.005,
-    ) -> None:
-        """Wait for something that the driver does."""
-
-        def done() -> object:
-            assert self.process.poll() is None, f"it ended: {self.output.read_text()[-3000:]}"
-            return condition()
-
-        until(done, what, seconds_max=seconds_max, look_seconds=look_seconds)
-
-    def kill(self, *, whole: bool = True) -> None:
-        """Kill all its processes, or only the driver's own: the others find out by themselves."""
-        with contextlib.suppress(ProcessLookupError):
-            if whole:
-                os.killpg(self.process.pid, signal.SIGKILL)
-            else:
-                self.process.kill()
-        self.process.wait(START_SECONDS_MAX)
-
-
-class Moments:
-    """What each job of a driver is doing, by the files that it leaves.
-
-    What a driver left that was killed is not what the next one does: `begin` looks at that.
-    """
-
-    def __init__(self, folder: Path, data: Path) -> None:
-        self._warehouse = folder / "warehouse"
-        self._checkpoints = {
-            "bronze": self._warehouse / "_checkpoints" / "bronze",
-            "sink": folder / "sink",
-        }
-        self._sinks = data / "sinks"
-        self.all: Mapping[str, Callable[[], bool]] = {
-            "bronze": lambda: self._in_batch("bronze"),
-            "silver": lambda: bool(self._staged() - self._before_staged),
-            "sink": lambda: self._in_batch("sink"),
-            "publication": lambda: self._unmarked() and self._epoch() > self._before_epoch,
-        }
-        self.begin()
-
-    def begin(self) -> None:
-        """Look at what there is before a driver starts."""
-        self._before = {name: self._newest(name, "commits") for name in self._checkpoints}
-        self._before_staged = self._staged()
-        self._before_epoch = self._epoch()
-
-    def idle(self) -> bool:
-        """Tell whether no batch and no publication is under way."""
-        batches = (
-            self._newest(name, "offsets") > self._newest(name, "commits")
-            for name in self._checkpoints
-        )
-        return not any(batches) and not self._unmarked()
-
-    def _in_batch(self, name: str) -> bool:
-        """Tell whether a stream is in a batch, not its first."""
-        done = self._newest(name, "commits")
-        return done > self._before[name] and self._newest(name, "offsets") > done
-
-    def _newest(self, name: str, kind: str) -> int:
-        files = (self._checkpoints[name] / kind).glob("[0-9]*")
-        return max((int(each.name) for each in files), default=-1)
-
-    def _staged(self) -> set[Path]:
-        return set((self._warehouse / "silver").glob("[nb]*/_staging/*"))
-
-    def _epoch(self) -> int:
-        """Return the epoch of the gold table that the broker has."""
-        for state in self._sinks.glob("pipeline-*/writer.json"):
-            with contextlib.suppress(ValueError):
-                return int(json.loads(state.read_bytes())["epoch"])
-        return -1
-
-    def _unmarked(self) -> bool:
-        """Tell whether the broker has an epoch that the table does not know."""
-        return self._epoch() > self._mark(self._warehouse / "gold" / "traffic", "published")
-
-    def gold_is_through(self, total: int) -> bool:
-        """Tell whether the gold table has all messages, and its topic all of the table."""
-        traffic = self._warehouse / "gold" / "traffic"
-        (found,) = query(traffic, "select sum(messages) from t")
-        return found == (total,) and self._mark(traffic, "revision") == self._mark(
-            traffic, "published"
-        )
-
-    @staticmethod
-    def _mark(table: Path, name: str) -> int:
-        if not deltalake.DeltaTable.is_deltatable(str(table)):
-            return 0
-        return deltalake.DeltaTable(str(table)).transaction_version(name) or 0
-
-
-def log_rows(data: Path) -> Iterator[tuple[str, bytes]]:
-    """Topic and value of all messages, by pyarrow alone; the broker is gone."""
-    for path in segments(data):
-        with (
-            pa.OSFile(str(path)) as file,
-            pa.ipc.open_stream(file) as stream,
-            contextlib.suppress(pa.ArrowInvalid),  # a tail that was cut
-        ):
-            for batch in stream:
-                columns = (batch.column(name).to_pylist() for name in ("topic", "value"))
-                yield from zip(*columns, strict=True)
-
-
-def marks(values: Iterable[bytes]) -> list[tuple[str, int]]:
-    """Whose message a value is, and which."""
-    found = (MARK.match(value) for value in values)
-    return [(match[1].decode(), int(match[2])) for match in found if match]
-
-
-def rows_in(table: Path) -> int:
-    """How many rows a table has, by its log."""
-    if not deltalake.DeltaTable.is_deltatable(str(table)):
-        return 0
-    actions = pa.table(deltalake.DeltaTable(str(table)).get_add_actions(flatten=True))
-    return sum(actions.column("num_records").to_pylist())
-
-
-def query(table: Path, select: str) -> list[tuple[Any, ...]]:
-    """Ask DuckDB about a table's files."""
-    frame = pa.table(deltalake.DeltaTable(str(table)).to_pyarrow_table())
-    with duckdb.connect() as connection:
-        connection.register("t", frame)
-        return connection.execute(select).fetchall()
-
-
-def publish(served: Served, publishers: list[Publisher]) -> None:
-    """Have messages acknowledged."""
-    for each in publishers:
-        each.connect(served.address)
-        assert each.outcome(MESSAGES) == (MESSAGES, 0)
-        each.disconnect()
-
-
-class Reach:
-    """Waits for a moment of a driver; where there is too little to do for it, more is sent."""
-
-    def __init__(
-        self, served: Served, driver: Driver, publishers: list[Publisher], moments: Moments
-    ) -> None:
-        self._served = served
-        self._driver = driver
-        self._publishers = publishers
-        self._moments = moments
-
-    def __call__(self, name: str) -> None:
-        more = time.monotonic() + MORE_SECONDS
-
-        def reached() -> bool:
-            nonlocal more
-            if KILLS and time.monotonic() > more:
-                publish(self._served, self._publishers)
-                more = time.monotonic() + MORE_SECONDS
-            return self._moments.all[name]()
-
-        self._driver.wait(reached, f"{name} in a batch")
-
-
 def test_nothing_is_lost_or_doubled_when_drivers_and_brokers_are_killed(tmp_path: Path) -> None:
     publishers = [
         LamamqPublisher("good-1", value_size=20),
@@ -263,19 +87,42 @@ def test_nothing_is_lost_or_doubled_when_drivers_and_brokers_are_killed(tmp_path
         BatchPublisher("batches", topic="batch"),
     ]
     chance = random.Random(SEED)
-    hits: Counter[str] = Counter()
-    kills = 0
     folder = tmp_path / "job"
     folder.mkdir()
-    with Served(tmp_path / "broker") as served, contextlib.ExitStack() as ends:
-        moments = Moments(folder, served.data)
-        goals = dict.fromkeys(moments.all, KILLS) if KILLS else {"silver": 1}
-        while any(hits[name] < goal for name, goal in goals.items()):
-            assert kills < KILLS_MAX, hits
+    data = []
+    with Served(tmp_path / "broker") as served:
+        for name in LOGS:
+            if data:
+                replace_log(served, folder, data[-1])
+            before = sum(each.next_number for each in marked(publishers))
+            moments = Moments(folder, served.data)
+            kill_drivers(served, folder, publishers, moments, chance)
+            finish(served, folder, publishers, moments, before=before)
+            data.append(served.data.with_name(f"data-{name}"))
+        served.kill()
+        served.data.rename(data[-1])
+    print(f"{sum(killed.values())} killed: {dict(killed)}")  # noqa: T201
+    check(data, folder, publishers)
+
+
+def kill_drivers(
+    served: Served,
+    folder: Path,
+    publishers: list[Publisher],
+    moments: Moments,
+    chance: random.Random,
+) -> None:
+    """Kill drivers in each of their jobs in turn."""
+    waiting = list(moments.all) if KILLS else ["silver"]
+    with contextlib.ExitStack() as ends:
+        for number in range(DRIVERS):
             publish(served, publishers)
             moments.begin()
-            wanted = chance.choice([name for name, goal in goals.items() if hits[name] < goal])
-            driver = Driver(served, folder, gold=wanted == "publication")
+            wanted = waiting[number % len(waiting)]
+            mode = {"publication": "gold", "rebuild": "rebuild"}.get(wanted, "plain")
+            if mode == "rebuild" and not rows_in(folder / "warehouse" / "silver" / "latest"):
+                mode, wanted = "plain", "merge"  # nothing to rebuild yet
+            driver = pipeline_driver(served, folder, mode)
             ends.callback(driver.kill)
             reach = Reach(served, driver, publishers, moments)
             for _ in range(chance.randrange(3) if KILLS else 1):  # not always the first batch
@@ -283,35 +130,60 @@ def test_nothing_is_lost_or_doubled_when_drivers_and_brokers_are_killed(tmp_path
                 if KILLS:
                     time.sleep(chance.random() * 0.5)
             reach(wanted)
-            if KILLS and wanted != "publication":  # whose moment is short
+            if KILLS and wanted not in {"publication", "merge"}:  # whose moments are short
                 time.sleep(chance.random() * 0.1)
-            hits.update(name for name, busy in moments.all.items() if busy())
-            if KILLS and chance.random() < 0.2:
-                served.kill()  # both
+            both = bool(KILLS) and chance.random() < 0.2
+            if both:
+                served.kill()
+                killed["broker with its driver"] += 1
             driver.kill(whole=chance.random() < 0.7)
-            kills += 1
+            killed[f"driver in {wanted}"] += 1
             if KILLS:
-                print(f"kill {kills} in {wanted}: {dict(hits)}", flush=True)  # noqa: T201
-                served.restart()
-        brokers = finish(served, folder, publishers, moments)
-    print(f"{kills} drivers killed {dict(hits)}, {brokers} brokers under one")  # noqa: T201
-    check(served.data, folder, publishers)
+                print(f"{sum(killed.values())} killed, in {wanted}", flush=True)  # noqa: T201
+                if both:
+                    served.start()
 
 
-def finish(served: Served, folder: Path, publishers: list[Publisher], moments: Moments) -> int:
-    """Let a driver do all that is left, while brokers are killed; return how many were."""
+def replace_log(served: Served, folder: Path, aside: Path) -> None:
+    """Start the broker with another log; the pipeline refuses it until its checkpoint is deleted."""
+    served.kill()
+    served.data.rename(aside)
+    served.start()
+    rows = rows_in(folder / "warehouse" / "bronze")
+    driver = pipeline_driver(served, folder, "plain")
+    try:
+        until(
+            lambda: driver.process.poll() is not None,
+            "a refused log",
+            seconds_max=START_SECONDS_MAX,
+        )
+    finally:
+        driver.kill()
+    assert driver.process.returncode == 1
+    assert "failOnDataLoss" in driver.output.read_text()[-20_000:]
+    assert rows_in(folder / "warehouse" / "bronze") == rows
+    for checkpoint in (folder / "warehouse" / "_checkpoints" / "bronze", folder / "sink"):
+        shutil.rmtree(checkpoint)
+
+
+def finish(
+    served: Served, folder: Path, publishers: list[Publisher], moments: Moments, *, before: int
+) -> None:
+    """Let a driver do all that is left, while brokers are killed; `before` are of earlier logs."""
     publish(served, publishers)
     moments.begin()
-    driver = Driver(served, folder, gold=bool(KILLS))
+    driver = pipeline_driver(served, folder, "gold" if KILLS else "plain")
     try:
-        kills = 0
         reach = Reach(served, driver, publishers, moments)
-        for name in ("sink", "bronze", "publication") * (1 + KILLS // 3) if KILLS else ("sink",):
+        for name in BROKERS or ("sink",):
             reach(name)
             served.kill()
-            kills += 1
+            killed[f"broker in {name}"] += 1
             time.sleep(0.3)
             served.start()
+            if KILLS:
+                publish(served, publishers)
+                print(f"{sum(killed.values())} killed, a broker in {name}", flush=True)  # noqa: T201
         total = sum(each.next_number for each in marked(publishers))
         all_messages = sum(each.next_number for each in publishers)
         parts = len(batch_rows(publishers))
@@ -325,40 +197,25 @@ def finish(served: Served, folder: Path, publishers: list[Publisher], moments: M
                 return False
             if sum(number + 1 for _, number in latest(folder / "warehouse")) < total:
                 return False
-            if copied(served) < total or (KILLS and not moments.gold_is_through(all_messages)):
+            if copied(served) < total - before:
+                return False
+            if KILLS and not moments.gold_is_through(all_messages):
                 return False
             return moments.idle()
 
         driver.wait(done, "all tables", seconds_max=DONE_SECONDS_MAX, look_seconds=0.2)
     finally:
         driver.kill()
-    return kills
 
 
-def latest(tables: Path) -> list[tuple[str, int]]:
-    """The last message of each publisher, by the table that is merged."""
-    table = tables / "silver" / "latest"
-    if not deltalake.DeltaTable.is_deltatable(str(table)):
-        return []
-    return sorted((row[0], row[1]) for row in query(table, "select publisher, number from t"))
-
-
-def copied(served: Served) -> int:
-    """How many messages the stream has published."""
-    with FlightClient(served.endpoint) as client:
-        bounds = client.bounds()[0]
-        asked = ReadRange(bounds.horizon, bounds.end, topics=["out"], columns=["offset"])
-        return sum(map(len, client.read(asked)))
-
-
-def check(data: Path, folder: Path, publishers: list[Publisher]) -> None:
+def check(data: list[Path], folder: Path, publishers: list[Publisher]) -> None:
     """Compare tables and topics with what was sent, message by message."""
     tables = folder / "warehouse"
     expected = sorted(
         (each.name, number) for each in marked(publishers) for number in range(each.next_number)
     )
     found: dict[str, list[bytes]] = {"in": [], "out": [], "gold": [], "batch": []}
-    for topic, value in log_rows(data):
+    for topic, value in (row for each in data for row in log_rows(each)):
         found["in" if topic.startswith("load/") else topic].append(value)
     for name in ("in", "out"):
         assert sorted(marks(found[name])) == expected, name

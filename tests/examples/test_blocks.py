@@ -63,7 +63,7 @@ CLAIMS: dict[str, Claims] = {
     "docs/protocols/rheos1.md": {"hex": [(7, PROTOCOLS)]},
     "docs/protocols/rheos2.md": {"hex": [(7, PROTOCOLS)]},
     "docs/spark.md": {
-        "python": [(12, f"{EXAMPLES}test_spark_page.py")],
+        "python": [(13, f"{EXAMPLES}test_spark_page.py")],
         "toml": [(2, f"{EXAMPLES}test_spark_page.py")],
         "": [(2, f"{EXAMPLES}test_spark_page.py")],
     },

@@ -156,6 +156,9 @@ def test_every_program_runs_and_does_what_the_page_says(
         name: count for name, count in counts.items() if name.startswith("sensors/")
     }
     assert counts["totals/sensors/3/temp"] == 1
+    hot = spark.read.parquet(place.put("/srv/tables/hot"))
+    assert hot.count() == READINGS - 5  # 0.5 to 4.5 are not hot, and one reading is none
+    assert sum(counts[name] for name in counts if name.startswith("hot/")) == READINGS - 5
     assert counts["alarms"] == 3  # of a client, of a batch, and of a batch with an epoch
 
     # What has a writer and an epoch does not come twice; what has none does.

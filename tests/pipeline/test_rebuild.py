@@ -141,3 +141,39 @@ def test_a_rebuild_that_is_killed_leaves_the_old_table(spark: SparkSession, tmp_
         assert rebuild(spark, warehouse, config, "temps") == (200, 0)
         assert check_table(warehouse.silver("temps")).problems == []
     assert {row[1] for row in rows_of(temps, "unit")} == {"C"}
+
+
+@pytest.mark.parametrize("step", ["_replace", "remove_old_letters"])
+def test_dead_letters_are_those_of_the_table_after_a_rebuild_was_killed(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    file = tmp_path / "pipeline.toml"
+    file.write_text(toml(BEFORE))
+    config = load(file)
+    temps, letters = (tmp_path / "warehouse" / each for each in ("silver/temps", "dead_letters"))
+    with WrittenLog(tmp_path / "data") as log:
+        with Warehouse(config.warehouse) as warehouse:
+            put(log, 20)
+            Pipeline(spark, warehouse, config).run_once()
+        old = rows_of(temps), rows_of(letters, "schema")
+
+        def killed(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        put(log, 10)
+        with Warehouse(config.warehouse) as warehouse, monkeypatch.context() as patch:
+            Pipeline(spark, warehouse, config).start_bronze(once=True).awaitTermination()
+            patch.setattr(f"penstock.pipeline.rebuild.{step}", killed)
+            with pytest.raises(KeyboardInterrupt):
+                rebuild(spark, warehouse, config, "temps")
+        with Warehouse(config.warehouse) as warehouse:
+            found = rows_of(temps), rows_of(letters, "schema")
+            new = (
+                [(n,) for n in range(30) if n % 10 != 7],
+                [(7, "others"), (7, "temps"), (17, "others"), (17, "temps"), (27, "temps")],
+            )
+            assert found == (old if step == "_replace" else new)
+            Pipeline(spark, warehouse, config).run_once()
+            assert rows_of(temps) == new[0]
+            assert rows_of(letters, "schema") == sorted([*new[1], (27, "others")])
+            assert check_table(warehouse.dead_letters()).problems == []

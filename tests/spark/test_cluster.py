@@ -1,6 +1,9 @@
-"""Executors that are processes of their own, and share no folder with the broker, read and write."""
+"""A standalone cluster: executors that share no folder with the broker, and the pipeline's commands."""
 
+import json
 import os
+import re
+import shlex
 import socket
 import subprocess
 import sys
@@ -8,9 +11,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pyspark
 import pytest
 
+import penstock
 from tests.support.flight import serve_tables
 from tests.support.live import LiveBroker
 
@@ -87,9 +92,10 @@ def _start(role: str, *arguments: str) -> subprocess.Popen[bytes]:
     )  # fmt: skip
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[str]:
-    """A standalone cluster: a master, and a worker with two cores."""
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A standalone cluster: a master, and two workers with a core each."""
+    folder = tmp_path_factory.mktemp("cluster")
     with socket.socket() as free:
         free.bind((HOST, 0))
         port = free.getsockname()[1]
@@ -101,8 +107,9 @@ def cluster(tmp_path: Path) -> Iterator[str]:
             assert time.monotonic() < deadline, "the master does not listen"
             time.sleep(0.05)
         url = f"spark://{HOST}:{port}"
-        work = ("--cores", "2", "--memory", "1g", "--work-dir", str(tmp_path / "work"))
-        started.append(_start("worker.Worker", *work, url))
+        for name in ("first", "second"):
+            work = ("--cores", "1", "--memory", "1g", "--work-dir", str(folder / name))
+            started.append(_start("worker.Worker", *work, url))
         yield url
     finally:
         for process in reversed(started):
@@ -124,3 +131,70 @@ def test_executors_of_a_cluster_work_over_flight(tmp_path: Path, cluster: str) -
         )  # fmt: skip
     assert done.returncode == 0, done.stderr[-5000:]
     assert "all is there" in done.stdout
+
+
+PIPELINE = """
+[source]
+endpoint = "{endpoint}"
+
+[warehouse]
+folder = "warehouse"
+
+[[silver]]
+name = "temperature"
+topics = ["sensors/+/temp"]
+format = "text"
+field = [{{ name = "celsius", type = "double" }}]
+
+[[silver]]
+name = "packed"
+topics = ["packed"]
+format = "messagepack"
+field = [{{ name = "celsius", type = "double" }}]
+
+[[publish]]
+table = "traffic"
+topic = "penstock/traffic"
+
+[spark]
+master = "{master}"
+
+[spark.conf]
+"spark.executor.memory" = "512m"
+"spark.cores.max" = "2"
+"spark.sql.shuffle.partitions" = "2"
+"""
+
+
+@pytest.mark.spark
+def test_the_pipeline_runs_on_a_cluster(tmp_path: Path, cluster: str) -> None:
+    data = tmp_path / "data"
+    with LiveBroker(data=data) as broker:
+        endpoint = serve_tables(broker, data)
+        settings = PIPELINE.format(endpoint=endpoint, master=cluster)
+        (tmp_path / "pipeline.toml").write_text(settings)
+        url = "tcp://{}:{}".format(*broker.address)
+        with penstock.connect_sync(url, protocol="lamamq") as client:
+            for number in range(ROWS):
+                client.publish(f"sensors/{number % 3}/temp", b"%d.5" % number)
+            client.publish("sensors/0/temp", b"broken")
+            client.publish("packed", msgspec.msgpack.encode({"celsius": 7.5}))
+        answers = {}
+        for name, line in {
+            "run": "pipeline run --once",
+            "status": "pipeline status",
+            "rebuild": "pipeline rebuild temperature",
+            "sql": "sql --config pipeline.toml --json 'select count(*) as n from temperature'",
+        }.items():
+            done = subprocess.run(  # noqa: S603
+                [sys.executable, "-m", "penstock.cli", *shlex.split(line)],
+                capture_output=True, text=True, timeout=SECONDS_MAX, check=False, cwd=tmp_path,
+                env={**os.environ, "SPARK_LOCAL_IP": DRIVER},
+            )  # fmt: skip
+            assert done.returncode == 0, (line, done.stderr[-5000:])
+            answers[name] = done.stdout
+    assert re.search(rf"^temperature\s+{ROWS}\s", answers["status"], re.MULTILINE)
+    assert re.search(r"^dead_letters\s+1\s", answers["status"], re.MULTILINE)
+    assert re.search(r"^packed\s+1\s", answers["status"], re.MULTILINE)
+    assert answers["rebuild"].strip() == f"temperature: {ROWS} rows, 1 dead letter"
+    assert json.loads(answers["sql"]) == {"n": ROWS}

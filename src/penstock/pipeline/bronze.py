@@ -22,6 +22,7 @@ from penstock.pipeline.offsets import (
     next_slices,
     overlapping,
 )
+from penstock.pipeline.step_session import session_for
 from penstock.pipeline.tables import Table
 from penstock.spark.schema import RECORD, arrow_schema
 
@@ -146,7 +147,8 @@ def new_records(
     slices = next_slices(files, done=done, until=until, rows_max=rows_max)
     if not slices:
         return None
-    records = bronze_table.read(spark, overlapping(files, slices)).where(in_slices(slices))
+    session = session_for(spark, sum(each.end - each.start for each in slices))
+    records = bronze_table.read(session, overlapping(files, slices)).where(in_slices(slices))
     ends = done | {each.stream: each.end for each in slices}
     return NewRecords(records, slices, more=lag(ends, until) > 0)
 

@@ -19,6 +19,7 @@ from penstock.pipeline.config import GoldConfig
 from penstock.pipeline.data_files import DataFile
 from penstock.pipeline.offsets import Slice, Stream, to_transactions
 from penstock.pipeline.progress import StageProgress
+from penstock.pipeline.step_session import session_for
 from penstock.pipeline.tables import Table
 from penstock.pipeline.warehouse import Warehouse
 
@@ -92,7 +93,7 @@ class GoldJob(ABC):
             skip_slices(self.table, slices)
             return 0
         old = self.affected(_Span(*row[:3]))
-        merged = self.merge(self.table.read(self._spark, old), new) if old else new
+        merged = self.merge(self.table.read(new.sparkSession, old), new) if old else new
         files = self.table.write(merged.coalesce(1))
         self.table.commit(add=files, remove=old, transactions=transactions)
         return int(row[3])
@@ -202,7 +203,7 @@ class LatencyJob:
             return False
         streams = bronze_offsets(self._bronze)
         reflected = to_transactions(table_offsets(self._pairs, streams))
-        pairs = self._pairs.read(self._spark)
+        pairs = self._pairs.read(session_for(self._spark, self._pairs.rows()))
         due = self._last_due()
         changed = f.col(REVISION) > done
         if due is not None:  # requests that were still open at the last step
@@ -224,7 +225,7 @@ class LatencyJob:
             self._skip()
             return False
         old = [each for each in self.table.log.files() if each.day in set(map(str, days))]
-        frame = _unchanged_kept(self.table.read(self._spark, old), frame)
+        frame = _unchanged_kept(self.table.read(pairs.sparkSession, old), frame)
         files = self.table.write(frame.coalesce(1))
         numbers = {_INPUT: last, REVISION: revision, _NOW: (now - _EPOCH) // _MICROSECOND}
         self.table.commit(add=files, remove=old, transactions=numbers | reflected)

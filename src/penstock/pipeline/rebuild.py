@@ -6,7 +6,7 @@ leaves the old table as it was.
 """
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from pyspark.sql import SparkSession
@@ -17,9 +17,10 @@ from penstock.pipeline.config import RegistryConfig, SilverConfig
 from penstock.pipeline.data_files import DataFile
 from penstock.pipeline.errors import CannotRebuild
 from penstock.pipeline.gold_jobs import REVISION
-from penstock.pipeline.offsets import to_transactions
+from penstock.pipeline.offsets import Stream, to_transactions
 from penstock.pipeline.progress import StageProgress
 from penstock.pipeline.publication import PUBLISHED, Job, TableJob
+from penstock.pipeline.rebuild_recovery import LetterPlan, remove_old_letters, write_plan
 from penstock.pipeline.silver_job import WATERMARK, SilverJob
 from penstock.pipeline.tables import Table
 from penstock.pipeline.warehouse import BY_DAY, REBUILD, Warehouse
@@ -69,7 +70,8 @@ def rebuild_silver(
     """Decode all records of a silver table again; raise CannotRebuild.
 
     New dead letters are added before the rows are replaced, and the old ones are removed after, so
-    each message is in one of the two tables at any time.
+    each message is in one of the two tables at any time. If the process is killed in between, the
+    next one that opens the warehouse completes the rebuild or undoes it.
     """
     name = schema.name
     beside = RebuildWarehouse(warehouse, f"silver/{name}", "dead_letters")
@@ -80,25 +82,49 @@ def rebuild_silver(
     new = beside.silver(name, partition_by=old.partition_by)
     new_letters = beside.dead_letters()
     transactions = _transactions(warehouse, name, new)
+    if not old.exists():
+        old.evolve_arrow_schema(new.log.schema())
     letters = warehouse.dead_letters()
-    old_letters = list(letters.log.files()) if letters.exists() else []
-    dead = 0
-    if new_letters.exists() and new_letters.log.files():
-        letters.evolve_arrow_schema(new_letters.log.schema())
-        streams = bronze_offsets(warehouse.bronze())
+    letters.evolve_arrow_schema(new_letters.log.schema())
+    streams = bronze_offsets(warehouse.bronze())
+    files = _move(new_letters, letters)
+    plan = _plan(spark, old, letters, added=files, streams=streams)
+    write_plan(warehouse.folder / REBUILD, plan)
+    if files:
         prefix = f"{name}:"
-        offsets = table_offsets(new_letters, streams, prefix)
-        files = _move(new_letters, letters)
-        letters.commit(add=files, transactions=to_transactions(offsets, prefix))
-        dead = sum(each.rows for each in files)
+        offsets = to_transactions(table_offsets(new_letters, streams, prefix), prefix)
+        letters.commit(add=files, transactions=offsets)
     rows = _replace(old, new, transactions)
-    if old_letters:
-        found = letters.read(spark, old_letters)
-        if found.where(f.col("schema") == name).limit(1).count():
-            kept = letters.write(found.where(f.col("schema") != name))
-            letters.commit(add=kept, remove=old_letters)
+    remove_old_letters(plan, letters)
     beside.remove()
-    return Rebuilt(rows, dead)
+    return Rebuilt(rows, sum(each.rows for each in files))
+
+
+def _plan(
+    spark: SparkSession,
+    table: Table,
+    letters: Table,
+    *,
+    added: list[DataFile],
+    streams: Iterable[Stream],
+) -> LetterPlan:
+    """Return the plan for the dead letters of a silver table; write the rows of other tables."""
+    old = list(letters.log.files())
+    found = letters.read(spark, old)
+    kept: list[DataFile] = []
+    if old and found.where(f.col("schema") == table.name).limit(1).count():
+        kept = letters.write(found.where(f.col("schema") != table.name))
+    else:
+        old = []
+    prefix = f"{table.name}:"
+    return LetterPlan(
+        silver=table.name,
+        version=table.log.refresh(),
+        added=tuple(each.path for each in added),
+        removed=tuple(each.path for each in old),
+        kept=tuple(each.path for each in kept),
+        offsets=to_transactions(table_offsets(letters, streams, prefix), prefix),
+    )
 
 
 def rebuild_gold(

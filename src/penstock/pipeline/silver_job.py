@@ -12,6 +12,7 @@ from penstock.pipeline.config import MergeConfig, RegistryConfig, SilverConfig
 from penstock.pipeline.merging import latest_rows, mark_incomplete, merge_rows
 from penstock.pipeline.offsets import Slice, Stream, at_or_after, overlapping
 from penstock.pipeline.progress import StageProgress
+from penstock.pipeline.recorded_frame import Recorded
 from penstock.pipeline.silver import (
     ERROR,
     dead_letters,
@@ -49,7 +50,6 @@ class SilverJob:
         registry: RegistryConfig = _NO_REGISTRY,
     ) -> None:
         self.schema = schema
-        self._registry = registry
         self.name = f"silver.{schema.name}"
         self._spark = spark
         self._rows_max = rows_max
@@ -57,6 +57,7 @@ class SilverJob:
         self._table = warehouse.silver_of(schema)
         self._dead = warehouse.dead_letters()
         self._schema_evolved = False
+        self._decode = Recorded(lambda records: silver(records, schema, registry))
 
     def step(self, stage: StageProgress) -> bool:
         """Process the next records; return whether there are more."""
@@ -71,7 +72,7 @@ class SilverJob:
         return table_offsets(self._table, streams)
 
     def _update(self, records: DataFrame, slices: list[Slice], stage: StageProgress) -> int:
-        decoded = silver(records, self.schema, self._registry)
+        decoded = self._decode(records)
         if not self._schema_evolved:
             self._table.evolve_schema(valid_rows(decoded))
             self._dead.evolve_schema(dead_letters(decoded, self.schema))
@@ -90,12 +91,14 @@ class SilverJob:
         if self.schema.merge is not None:
             return self._merge(checked, self.schema.merge, measures, slices, stage)
         observed = Observation()
-        rows = deduplicated(
-            valid_rows(checked.observe(observed, *measures)),
-            self.schema.dedup_key,
-            self._existing(slices, watermark),
-            positions=self.schema.positions,
-        )
+        rows = valid_rows(checked.observe(observed, *measures))
+        existing = self._existing(records.sparkSession, slices, watermark)
+        # Bronze has each message once, so only rows of the table can have the same id.
+        own = {"message_id", *self.schema.positions}
+        if existing is not None or not set(self.schema.dedup) <= own:
+            rows = deduplicated(
+                rows, self.schema.dedup_key, existing, positions=self.schema.positions
+            )
         files = self._table.write(rows)
         # Spark drops the observation if no row is written.
         dead, newest = (
@@ -158,7 +161,9 @@ class SilverJob:
         )
         return sum(each.rows for each in files)
 
-    def _existing(self, slices: list[Slice], watermark: dt.datetime | None) -> DataFrame | None:
+    def _existing(
+        self, spark: SparkSession, slices: list[Slice], watermark: dt.datetime | None
+    ) -> DataFrame | None:
         """Return rows of the table that new rows may repeat, None if there are none."""
         files = self._table.log.files()
         if set(self.schema.dedup) <= {"message_id", *self.schema.positions}:
@@ -166,7 +171,7 @@ class SilverJob:
         else:
             since = _EPOCH if watermark is None else watermark - _TRUNCATED
             found = [each for each in files if each.overlaps("event_time", since, _FOREVER)]
-        return self._table.read(self._spark, found) if found else None
+        return self._table.read(spark, found) if found else None
 
     def _watermark(self) -> dt.datetime | None:
         """Return the time before which rows are late, None without a watermark."""

@@ -18,6 +18,7 @@ from penstock.pipeline.gold_jobs import REVISION
 from penstock.pipeline.offsets import Stream, least, to_transactions
 from penstock.pipeline.partitions import columns, partition_problem, with_partitions
 from penstock.pipeline.progress import StageProgress
+from penstock.pipeline.step_session import session_for
 from penstock.pipeline.tables import Table
 from penstock.pipeline.warehouse import Warehouse
 
@@ -100,12 +101,9 @@ class SqlJob:
     def step(self, stage: StageProgress) -> bool:
         """Recompute the table if its input changed."""
         text = self._file.read_text(encoding="utf-8").strip().rstrip(";")
-        tables = {
-            name: table
-            for name, table in self._warehouse.tables().items()
-            if name not in self._later and re.search(rf"\b{name}\b", text)
-        }
-        if any(re.search(rf"\b{name}\b", text) for name in self._planned - tables.keys()):
+        words = frozenset(re.findall(r"\w+", text))
+        tables = self._warehouse.tables(words - self._later)
+        if words & (self._planned - tables.keys()):
             return False
         version = sum(table.log.refresh() for table in tables.values())
         self.table.exists()
@@ -152,16 +150,17 @@ class SqlJob:
         return least(table_offsets(table, streams) for table in inputs) if inputs else streams
 
     def _query(self, text: str, tables: Mapping[str, Table]) -> DataFrame:
+        spark = session_for(self._spark, sum(table.rows() for table in tables.values()))
         for name, table in tables.items():
-            table.read(self._spark).createOrReplaceTempView(name)
+            table.read(spark).createOrReplaceTempView(name)
         try:
-            frame = self._spark.sql(text)
+            frame = spark.sql(text)
         except (AnalysisException, ParseException) as error:
             reason = " ".join(str(error).splitlines()[:_SHOWN_LINES])
             raise QueryFailed(str(self._file), reason) from None
         finally:  # the plan keeps the resolved views
             for name in tables:
-                self._spark.catalog.dropTempView(name)
+                spark.catalog.dropTempView(name)
         names = [name.lower() for name in frame.columns]
         for name in names:
             if names.count(name) > 1:

@@ -15,7 +15,7 @@ import fcntl
 import os
 import shutil
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -23,6 +23,7 @@ import msgspec
 
 from penstock.pipeline.config import SilverConfig, WarehouseConfig
 from penstock.pipeline.errors import CannotKeep, WarehouseInUse
+from penstock.pipeline.rebuild_recovery import read_plan, recover_letters
 from penstock.pipeline.tables import Table
 
 __all__ = ["BY_DAY", "REBUILD", "Warehouse"]
@@ -69,6 +70,10 @@ class Warehouse:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         for table in self.tables().values():
             table.recover()
+        plan = read_plan(self.folder / REBUILD)
+        if plan is not None:
+            silver, letters = self.silver(plan.silver), self.dead_letters()
+            recover_letters(plan, silver=silver, letters=letters)
         shutil.rmtree(self.folder / REBUILD, ignore_errors=True)
 
     @contextlib.contextmanager
@@ -115,19 +120,21 @@ class Warehouse:
         """Return whether a table is a gold table."""
         return table.folder.parent == self.folder / "gold"
 
-    def tables(self) -> dict[str, Table]:
-        """Return the existing tables by name."""
-        return {place.name: table for place, table in self._found()}
+    def tables(self, names: Container[str] | None = None) -> dict[str, Table]:
+        """Return the existing tables by name; with `names` only those, without opening others."""
+        return {place.name: table for place, table in self._found(names)}
 
     def checkpoint(self, name: str) -> str:
         """Return the checkpoint folder of a stream."""
         return str(self.folder / "_checkpoints" / name)
 
-    def _found(self) -> Iterator[tuple[Path, Table]]:
+    def _found(self, names: Container[str] | None) -> Iterator[tuple[Path, Table]]:
         below = [self.folder / name for name in ("bronze", "dead_letters")]
         for layer in ("silver", "gold"):
             below += sorted((self.folder / layer).glob("[a-z]*"))
         for place in below:
+            if names is not None and place.name not in names:
+                continue
             path = str(place.relative_to(self.folder))
             table = self._table(path)
             if table.exists():
