@@ -101,6 +101,31 @@ INDEX_TOPICS_MAX: Final = 1024
 """Topics of one group listed in the segment index; a group with more matches any topic."""
 INDEX_CACHE_BYTES_MAX: Final = 64 * MIB
 """Indexes of closed segments kept in memory."""
+OBJECT_STORE_PIECE_BYTES: Final = 1 * MIB
+"""Bytes of a file per write to or read from an object store."""
+OBJECT_STORE_CONNECT_SECONDS_MAX: Final = 5.0
+"""Time to connect to an object store."""
+OBJECT_STORE_REQUEST_SECONDS_MAX: Final = 30.0
+"""Silence of an object store after which a request fails."""
+OBJECT_STORE_TRIES_MAX: Final = 3
+"""Attempts of one request to an object store before it fails."""
+TIER_SECONDS: Final = 1.0
+"""Interval of the search for segments to upload, and to delete."""
+TIER_RETRY_SECONDS: Final = 1.0
+"""Wait after an object store has failed, before segments are read from it again."""
+TIER_RETRY_SECONDS_MAX: Final = 60.0
+"""Longest wait before a failed upload is tried again; it doubles from TIER_SECONDS."""
+TIER_CACHE_BYTES_MAX: Final = 4 * GIB
+"""Segments from an object store that are kept on the local disk; the newest always is."""
+TIER_READERS: Final = 2
+"""Threads that read segments in an object store for replay; LOG_READERS read the local disk."""
+TIER_OPEN_TRIES_MAX: Final = 3
+"""Attempts to open a segment of the cache, which another process may delete meanwhile."""
+TIER_MEMORY_BYTES: Final = 16 * MIB
+"""Memory for copies to and from the object store: a part of an upload, which pyarrow buffers, and
+the pieces of the upload and of TIER_READERS downloads."""
+TIER_STOP_SECONDS_MAX: Final = 5.0
+"""Time for an upload to end when the broker stops; it is started anew after the start."""
 WALK_BYTES: Final = 8 * MIB
 """Bytes of a segment per read when verifying it; a larger group is read whole."""
 RECORDS_READ_BYTES: Final = 4 * MIB

@@ -16,6 +16,7 @@ from penstock.ports.storage import (
     StorageStatus,
     Subscription,
     SyncTimes,
+    TierStatus,
 )
 
 __all__ = [
@@ -44,5 +45,6 @@ __all__ = [
     "Stored",
     "Subscription",
     "SyncTimes",
+    "TierStatus",
     "UnprovenLink",
 ]

@@ -30,8 +30,8 @@ from penstock.storage.arrow.format.segment import (
     parse_row_group,
 )
 from penstock.storage.arrow.read.catalog import Catalog
+from penstock.storage.arrow.read.tiered_files import TieredFiles
 from penstock.storage.arrow.recover.walk import Bad, Good, walk
-from penstock.storage.files import Files
 from penstock.storage.rows import read_whole_batch
 from penstock.storage.schema import SCHEMA
 
@@ -243,7 +243,7 @@ class _PieceReader:
 
     def batches(self) -> Iterator[Placed]:
         end = self.piece.position + self.piece.size
-        handle = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        handle = TieredFiles().open_to_read(self.path)
         try:
             first_bytes = self._head(handle)
             size = PIECE_READ_BYTES
@@ -324,7 +324,7 @@ class _PieceReader:
     def _walked(self, end: int) -> Iterator[Placed]:
         """Continue past damage, and report it."""
         for step in walk(
-            Files(),
+            TieredFiles(),
             self.path,
             position=self.position,
             base_offset=self.expected,
