@@ -658,6 +658,8 @@ SINK_FINAL_SECONDS_MAX: Final = 24 * 3600.0
 # --- The pipeline -----------------------------------------------------------------------------
 PIPELINE_ROW_GROUP_ROWS_MAX: Final = 500_000
 """In a row group of a file of the bronze table."""
+PIPELINE_READ_ROWS_MAX: Final = 10_000
+"""Rows of a file in a bucket that a task passes to Spark at a time."""
 PIPELINE_SMALL_BATCH_ROWS_MAX: Final = 10_000
 """Offsets of a batch that is written without a Spark job."""
 PIPELINE_BATCH_ROWS_MAX: Final = 1_000_000

@@ -2,26 +2,48 @@
 
 import contextlib
 import itertools
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
 import urllib.request
 from collections.abc import Iterator
+from typing import IO
 
 import pytest
 
+SECONDS_MAX = 100.0
 _numbers = itertools.count()
 
 
 @contextlib.contextmanager
-def s3_server(port: int = 0) -> Iterator[str]:
-    """Run moto's server; yield its endpoint."""
-    from moto.server import ThreadedMotoServer  # noqa: PLC0415  (slow)
+def s3_server() -> Iterator[str]:
+    """Run moto's server; yield its endpoint.
 
-    server = ThreadedMotoServer("127.0.0.1", port=port, verbose=False)
-    server.start()
-    try:
-        host, port = server.get_host_and_port()
-        yield f"http://{host}:{port}"
-    finally:
-        server.stop()
+    It is a process of its own: some calls of deltalake hold the GIL while they wait for it.
+    """
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
+    with tempfile.TemporaryFile() as output:
+        server = subprocess.Popen(command, stdout=output, stderr=output)  # noqa: S603
+        try:
+            yield _endpoint(server, output)
+        finally:
+            server.kill()
+            server.wait()
+
+
+def _endpoint(server: subprocess.Popen[bytes], output: IO[bytes]) -> str:
+    deadline = time.monotonic() + SECONDS_MAX
+    while True:
+        written = os.pread(output.fileno(), 1 << 16, 0).decode()
+        found = re.search(r"Running on (http://127.0.0.1:\d+)", written)
+        if found:
+            return found[1]
+        assert server.poll() is None, written
+        assert time.monotonic() < deadline, written
+        time.sleep(0.02)
 
 
 def environment(endpoint: str) -> dict[str, str]:

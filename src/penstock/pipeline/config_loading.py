@@ -8,6 +8,7 @@ from typing import Any, Final
 from penstock.pipeline.config import PipelineConfig
 from penstock.pipeline.config_checks import check
 from penstock.settings import Problems, build, read_settings, read_toml
+from penstock.storage.urls import is_url, url_problem
 
 __all__ = ["TOKEN_VARIABLE", "load"]
 
@@ -15,7 +16,15 @@ TOKEN_VARIABLE: Final = "PENSTOCK_TOKEN"  # noqa: S105  (the name of a variable)
 
 _SECRETS: Final = ("source.token", "spark.conf")
 """Keys whose values are not repeated in error messages."""
-_PATHS: Final = ("source.path", "source.certificate", "warehouse.folder", "gold.sql")
+_PATHS: Final = (
+    "source.path",
+    "source.certificate",
+    "warehouse.folder",
+    "warehouse.state_folder",
+    "gold.sql",
+)
+_URLS: Final = frozenset({"warehouse.folder"})
+"""Paths that may be the URL of an object store."""
 
 
 def load(file: Path, *, environment: Mapping[str, str] | None = None) -> PipelineConfig:
@@ -30,7 +39,11 @@ def load(file: Path, *, environment: Mapping[str, str] | None = None) -> Pipelin
     settings = read_settings(values, PipelineConfig, problems)
     _set_defaults(settings, os.environ if environment is None else environment)
     for key in _PATHS:
-        if settings.get(key):
+        if key in _URLS and is_url(settings.get(key) or ""):
+            problem = url_problem(settings[key])
+            if problem is not None:
+                problems.add(key, problem)
+        elif settings.get(key):
             settings[key] = str(file.parent / _local(key, settings[key], problems))
     config = build(PipelineConfig, settings)
     check(config, problems)
@@ -44,7 +57,9 @@ def _set_defaults(settings: dict[str, Any], environment: Mapping[str, str]) -> N
         settings["source.path"] = "penstock-data"
     if not settings.get("source.token"):
         settings["source.token"] = environment.get(TOKEN_VARIABLE, "")
-    settings.setdefault("warehouse.folder", PipelineConfig().warehouse.folder)
+    default = PipelineConfig().warehouse
+    settings.setdefault("warehouse.folder", default.folder)
+    settings.setdefault("warehouse.state_folder", default.state_folder)
 
 
 def _local(key: str, path: str, problems: Problems) -> str:

@@ -3,7 +3,6 @@
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -11,7 +10,7 @@ import pyarrow.parquet as pq
 
 from penstock.limits import PIPELINE_COMMITS_FACTOR
 from penstock.pipeline.config import WarehouseConfig
-from penstock.pipeline.data_files import DataFile
+from penstock.pipeline.data_files import DataFile, read_parquet
 from penstock.pipeline.tables import Table
 from penstock.pipeline.warehouse import Warehouse
 
@@ -27,7 +26,7 @@ class Maintenance:
     def __init__(self, warehouse: Warehouse) -> None:
         self._warehouse = warehouse
         self._config: WarehouseConfig = warehouse.config
-        self._next_commit: dict[Path, int] = {}
+        self._next_commit: dict[str, int] = {}
         """The version of the first commit whose removed files may still exist, by table."""
 
     def compact(self, table: Table, *, files_min: int | None = None) -> int:
@@ -51,8 +50,9 @@ class Maintenance:
         """
         now = time.time() if now is None else now
         seconds = self._config.history_seconds
-        deleted, self._next_commit[table.folder] = table.log.delete_replaced(
-            before=now - seconds, since=self._next_commit.get(table.folder, 0)
+        place = table.store.url
+        deleted, self._next_commit[place] = table.log.delete_replaced(
+            before=now - seconds, since=self._next_commit.get(place, 0)
         )
         table.log.delete_commits(before=now - PIPELINE_COMMITS_FACTOR * seconds)
         return deleted
@@ -89,13 +89,14 @@ def check_table(table: Table) -> TableCheck:
 
 def _file_problems(table: Table, file: DataFile) -> Iterator[str]:
     """Yield the difference between a file and its entry in the log, if there is one."""
-    path = table.folder / file.path
+    store = table.store
     try:
-        size = path.stat().st_size
+        size = store.stat(file.path).size
         if size != file.size:
             yield f"{file.path} has {size} bytes, not {file.size}"
             return
-        rows = sum(batch.num_rows for batch in pq.ParquetFile(path).iter_batches())
+        with pq.ParquetFile(store.path(file.path), filesystem=store.file_system) as opened:
+            rows = sum(batch.num_rows for batch in opened.iter_batches())
     except FileNotFoundError:
         yield f"{file.path} is missing"
     except (OSError, pa.ArrowException) as error:
@@ -112,8 +113,8 @@ def _repeated(table: Table, files: Sequence[DataFile]) -> Iterator[str]:
     """
     keys = ["schema", "message_id"] if table.name == "dead_letters" else ["message_id"]
     for day in sorted({each.day for each in files}, key=str):
-        paths = [table.folder / each.path for each in files if each.day == day]
-        read = (pq.read_table(path, columns=keys, partitioning=None) for path in paths)
+        paths = [each.path for each in files if each.day == day]
+        read = (read_parquet(table.store, path, keys) for path in paths)
         # Of the columns alone: files may differ in whether a column may be null.
         found = pa.concat_tables(pa.table(each.columns, names=keys) for each in read)
         counts: Counter[tuple[str, ...]] = Counter()

@@ -5,7 +5,6 @@ replaces the rows, the columns and the offsets of the old table. A process that 
 leaves the old table as it was.
 """
 
-import shutil
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
@@ -43,7 +42,7 @@ class RebuildWarehouse(Warehouse):
     def __init__(self, warehouse: Warehouse, *paths: str) -> None:
         super().__init__(warehouse.config)
         self._paths = paths
-        shutil.rmtree(self.folder / REBUILD, ignore_errors=True)
+        self.remove()
 
     def _table(self, path: str, *, by_day: bool = True) -> Table:
         old = super()._table(path, by_day=by_day)
@@ -55,7 +54,7 @@ class RebuildWarehouse(Warehouse):
 
     def remove(self) -> None:
         """Delete the folder of the new tables."""
-        shutil.rmtree(self.folder / REBUILD, ignore_errors=True)
+        self.store.delete_all(REBUILD)
 
 
 def rebuild_silver(
@@ -154,7 +153,5 @@ def _move(new: Table, old: Table, files: list[DataFile] | None = None) -> list[D
     """Move the data files of `new` into the folder of `old`; their names are unique."""
     found = list(new.log.files()) if files is None else files
     for each in found:
-        target = old.folder / each.path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        (new.folder / each.path).rename(target)
+        new.store.move(each.path, old.store, each.path)
     return found

@@ -1,6 +1,5 @@
 """Delta tables for Spark: executors write the data files, the driver commits them."""
 
-import os
 import shutil
 import threading
 from collections.abc import Mapping, Sequence
@@ -15,6 +14,8 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from penstock.pipeline.data_files import DataFile, move_data_files
 from penstock.pipeline.delta_log import DeltaLog
 from penstock.pipeline.errors import ColumnChanged
+from penstock.pipeline.object_tables import read_objects, write_objects
+from penstock.storage.object_store import ObjectStore
 
 __all__ = ["STAGING", "Table", "prepare"]
 
@@ -44,14 +45,16 @@ def prepare(spark: SparkSession) -> None:
 
 
 class Table:
-    """A Delta table in a folder. One process writes it; one thread calls `write` and `commit`.
+    """A Delta table in a folder or a bucket.
+
+    One process writes it; one thread calls `write` and `commit`.
 
     With `by_day` the table is partitioned by its column `day`.
     """
 
     def __init__(
         self,
-        folder: Path,
+        place: ObjectStore | Path,
         *,
         by_day: bool,
         read_offsets: dict[str, int] | None = None,
@@ -65,10 +68,18 @@ class Table:
         """
         self.rewriting = threading.Lock() if rewriting is None else rewriting
         """Held while existing rows are moved to other files: by a compaction or a merge."""
-        self.folder = folder.absolute()
-        self.name = folder.name
+        self.store = ObjectStore.at(place)
+        self.name = self.store.url.rpartition("/")[2]
         self.by_day = by_day
-        self.log = DeltaLog(self.folder)
+        self.log = DeltaLog(self.store)
+
+    @property
+    def folder(self) -> Path:
+        """The folder of a table that is not in a bucket."""
+        folder = self.store.folder
+        if folder is None:
+            raise AssertionError(f"{self.store.url} is in a bucket")
+        return folder
 
     def exists(self) -> bool:
         """Load the newest snapshot; return whether the table exists."""
@@ -79,7 +90,8 @@ class Table:
 
         Data files that were written and not committed stay until the next vacuum.
         """
-        shutil.rmtree(self.folder / STAGING, ignore_errors=True)
+        if self.store.folder is not None:  # in a bucket there is no staging
+            shutil.rmtree(self.store.folder / STAGING, ignore_errors=True)
 
     # --- Writing
 
@@ -104,14 +116,17 @@ class Table:
 
     def write(self, frame: DataFrame) -> list[DataFile]:
         """Write rows to data files in the table's folder; `commit` adds them to the table."""
+        folder = self.store.folder
+        if folder is None:
+            return write_objects(self.store, frame)
         name = uuid4().hex
-        staging = self.folder / STAGING / name
+        staging = folder / STAGING / name
         writer = frame.write.options(**_WRITE)
         if self.by_day:
             writer = writer.partitionBy("day")
         try:
             writer.parquet(str(staging))
-            return move_data_files(staging, self.folder, prefix=f"part-{name}")
+            return move_data_files(staging, folder, prefix=f"part-{name}")
         finally:
             shutil.rmtree(staging, ignore_errors=True)
 
@@ -133,8 +148,10 @@ class Table:
         found = self.log.files() if files is None else files
         if not found:
             return spark.createDataFrame([], schema)
-        paths = [os.path.join(self.folder, each.path) for each in found]  # noqa: PTH118
-        return spark.read.schema(schema).option("basePath", str(self.folder)).parquet(*paths)
+        if self.store.folder is None:
+            return read_objects(spark, self.store, found, schema)
+        paths = [self.store.path(each.path) for each in found]
+        return spark.read.schema(schema).option("basePath", self.store.path()).parquet(*paths)
 
     def rows(self) -> int:
         """Return the number of rows of the table."""

@@ -10,6 +10,7 @@ import errno
 import functools
 import hashlib
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -24,7 +25,7 @@ from penstock.limits import (
     OBJECT_STORE_TRIES_MAX,
 )
 from penstock.storage.files import TEMPORARY
-from penstock.storage.urls import url_problem
+from penstock.storage.urls import is_url, url_problem
 
 __all__ = ["Copied", "ObjectStore", "StoredObject"]
 
@@ -62,13 +63,37 @@ class ObjectStore:
         self.scheme = url.partition("://")[0]
         self._opened: tuple[fs.FileSystem, str] | None = None
 
+    @classmethod
+    def at(cls, place: "ObjectStore | Path | str") -> "ObjectStore":
+        """Return the store of a URL, or of a folder of this machine; raise ValueError."""
+        if isinstance(place, ObjectStore):
+            return place
+        if isinstance(place, str) and is_url(place):
+            return cls(place)
+        found = cls.__new__(cls)
+        found.url = str(Path(place).absolute())
+        found.scheme = "file"
+        found._opened = None  # noqa: SLF001
+        return found
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of this machine, None for a bucket."""
+        return Path(self.path()) if self.scheme == "file" else None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ObjectStore) and self.url == other.url
+
+    def __hash__(self) -> int:
+        return hash(self.url)
+
     def __getstate__(self) -> dict[str, Any]:
         """Leave the connection out: each process opens its own."""
         return {**self.__dict__, "_opened": None}
 
     def below(self, name: str) -> "ObjectStore":
         """Return the objects below a name."""
-        return type(self)(f"{self.url}/{name}")
+        return type(self).at(f"{self.url}/{name}")
 
     # --- Connection
 
@@ -89,6 +114,8 @@ class ObjectStore:
                     place = self.url.partition("://")[2]
                     endpoint = next(filter(None, map(os.environ.get, _ENDPOINTS)), "")
                     self._opened = _file_system(self.scheme, os.getpid(), endpoint), place
+                elif not is_url(self.url):
+                    self._opened = fs.LocalFileSystem(), self.url
                 else:
                     system, root = fs.FileSystem.from_uri(self.url)
                     self._opened = system, root.rstrip("/")
@@ -102,9 +129,24 @@ class ObjectStore:
             info = self.file_system.get_file_info(self.path(name))
         return int(info.size) if info.type == fs.FileType.File else None
 
-    def objects(self, name: str = "", *, recursive: bool = True) -> list[StoredObject]:
-        """Return the objects below a name, in order; names are relative to the URL."""
+    def stat(self, name: str) -> StoredObject:
+        """Return an object's size and time; raise FileNotFoundError."""
+        with _os_errors():
+            info = self.file_system.get_file_info(self.path(name))
+        if info.type != fs.FileType.File:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+        return StoredObject(name, info.size, info.mtime_ns / 1_000_000_000)
+
+    def objects(
+        self, name: str = "", *, recursive: bool = True, hidden: bool = True
+    ) -> list[StoredObject]:
+        """Return the objects below a name, in order; names are relative to the URL.
+
+        Without `hidden`, folders whose names begin with _ are left out.
+        """
         root = self.path()
+        if self.scheme == "file":
+            return sorted(_files(Path(root), name, recursive=recursive, hidden=hidden))
         selector = fs.FileSelector(self.path(name), allow_not_found=True, recursive=recursive)
         with _os_errors():
             found = self.file_system.get_file_info(selector)
@@ -113,7 +155,8 @@ class ObjectStore:
                 each.path.removeprefix(root).lstrip("/"), each.size, each.mtime_ns / 1_000_000_000
             )
             for each in found
-            if each.type == fs.FileType.File and not each.path.endswith(TEMPORARY)
+            if each.type == fs.FileType.File
+            and (hidden or "/_" not in each.path.removeprefix(root))
         )
 
     def folders(self, name: str = "") -> list[str]:
@@ -164,6 +207,9 @@ class ObjectStore:
 
     def delete_all(self, name: str) -> None:
         """Delete all objects below a name."""
+        if self.scheme == "file":
+            shutil.rmtree(self.path(name), ignore_errors=True)
+            return
         for each in self.objects(name):
             self.delete(each.name)
 
@@ -204,6 +250,20 @@ class ObjectStore:
                 size += len(data)
                 digest.update(data)
         return Copied(size, digest.hexdigest())
+
+
+def _files(root: Path, name: str, *, recursive: bool, hidden: bool) -> Iterator[StoredObject]:
+    """Yield the files of a folder; other processes may remove some meanwhile."""
+    for parent, folders, names in os.walk(root / name):
+        folders[:] = [each for each in folders if recursive and (hidden or each[0] != "_")]
+        for each in names:
+            path = Path(parent, each)
+            if each.endswith(TEMPORARY):
+                continue
+            with contextlib.suppress(FileNotFoundError):
+                state = path.stat()
+                modified = state.st_mtime_ns / 1_000_000_000
+                yield StoredObject(str(path.relative_to(root)), state.st_size, modified)
 
 
 @functools.lru_cache(maxsize=8)
