@@ -623,6 +623,8 @@ FLIGHT_SPLITS_MAX: Final = 65_536
 """Parts that a range is split into."""
 FLIGHT_CALL_SECONDS_MAX: Final = 30.0
 """Timeout of calls that do no work."""
+SPARK_TIER_SECONDS_MAX: Final = 60.0
+"""Time that a Spark task waits for an object store that does not answer."""
 FLIGHT_AWAY_SECONDS_MAX: Final = 60.0
 """Time that a Spark job waits for a broker that stopped answering."""
 FLIGHT_RETRY_SECONDS: Final = 0.5
