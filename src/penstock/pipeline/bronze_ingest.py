@@ -97,9 +97,11 @@ class IngestReader(StreamReader):
     commits, and a message that comes after a pause does not wait.
     """
 
-    def __init__(self, options: ReadOptions, store: ObjectStore, *, seconds: float = 0.0) -> None:
+    def __init__(
+        self, options: ReadOptions, place: ObjectStore | Path, *, seconds: float = 0.0
+    ) -> None:
         super().__init__(options, RECORD)
-        self._store = store
+        self._store = ObjectStore.at(place)
         self._seconds = seconds
         self._begun = 0.0
 

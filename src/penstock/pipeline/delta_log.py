@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
@@ -34,9 +35,9 @@ class DeltaLog:
     has a snapshot of its own, which `refresh` updates.
     """
 
-    def __init__(self, store: ObjectStore) -> None:
-        self._store = store
-        self._place = store.url
+    def __init__(self, place: ObjectStore | Path) -> None:
+        self._store = ObjectStore.at(place)
+        self._place = self._store.url
         self._table: DeltaTable | None = None
         self._files: tuple[int, Sequence[DataFile]] = (-1, ())
 

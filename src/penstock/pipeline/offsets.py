@@ -7,6 +7,7 @@ agree.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -62,8 +63,9 @@ class Slice(NamedTuple):
     end: int
 
 
-def end_offsets(store: ObjectStore, files: Iterable[DataFile]) -> dict[Stream, int]:
+def end_offsets(place: ObjectStore | Path, files: Iterable[DataFile]) -> dict[Stream, int]:
     """Return for each stream in the files the offset after its last message."""
+    store = ObjectStore.at(place)
     found: dict[Stream, int] = {}
     for each in files:
         low, high = each.low, each.high
