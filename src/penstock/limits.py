@@ -101,6 +101,31 @@ INDEX_TOPICS_MAX: Final = 1024
 """Topics of one group listed in the segment index; a group with more matches any topic."""
 INDEX_CACHE_BYTES_MAX: Final = 64 * MIB
 """Indexes of closed segments kept in memory."""
+OBJECT_STORE_PIECE_BYTES: Final = 1 * MIB
+"""Bytes of a file per write to or read from an object store."""
+OBJECT_STORE_CONNECT_SECONDS_MAX: Final = 5.0
+"""Time to connect to an object store."""
+OBJECT_STORE_REQUEST_SECONDS_MAX: Final = 30.0
+"""Silence of an object store after which a request fails."""
+OBJECT_STORE_TRIES_MAX: Final = 3
+"""Attempts of one request to an object store before it fails."""
+TIER_SECONDS: Final = 1.0
+"""Interval of the search for segments to upload, and to delete."""
+TIER_RETRY_SECONDS: Final = 1.0
+"""Wait after an object store has failed, before segments are read from it again."""
+TIER_RETRY_SECONDS_MAX: Final = 60.0
+"""Longest wait before a failed upload is tried again; it doubles from TIER_SECONDS."""
+TIER_CACHE_BYTES_MAX: Final = 4 * GIB
+"""Segments from an object store that are kept on the local disk; the newest always is."""
+TIER_READERS: Final = 2
+"""Threads that read segments in an object store for replay; LOG_READERS read the local disk."""
+TIER_OPEN_TRIES_MAX: Final = 3
+"""Attempts to open a segment of the cache, which another process may delete meanwhile."""
+TIER_MEMORY_BYTES: Final = 16 * MIB
+"""Memory for copies to and from the object store: a part of an upload, which pyarrow buffers, and
+the pieces of the upload and of TIER_READERS downloads."""
+TIER_STOP_SECONDS_MAX: Final = 5.0
+"""Time for an upload to end when the broker stops; it is started anew after the start."""
 WALK_BYTES: Final = 8 * MIB
 """Bytes of a segment per read when verifying it; a larger group is read whole."""
 RECORDS_READ_BYTES: Final = 4 * MIB
@@ -637,6 +662,8 @@ FLIGHT_SPLITS_MAX: Final = 65_536
 """Parts that a range is split into."""
 FLIGHT_CALL_SECONDS_MAX: Final = 30.0
 """Timeout of calls that do no work."""
+SPARK_TIER_SECONDS_MAX: Final = 60.0
+"""Time that a Spark task waits for an object store that does not answer."""
 FLIGHT_AWAY_SECONDS_MAX: Final = 60.0
 """Time that a Spark job waits for a broker that stopped answering."""
 FLIGHT_RETRY_SECONDS: Final = 0.5
@@ -672,6 +699,8 @@ SINK_FINAL_SECONDS_MAX: Final = 24 * 3600.0
 # --- The pipeline -----------------------------------------------------------------------------
 PIPELINE_ROW_GROUP_ROWS_MAX: Final = 500_000
 """In a row group of a file of the bronze table."""
+PIPELINE_READ_ROWS_MAX: Final = 10_000
+"""Rows of a file in a bucket that a task passes to Spark at a time."""
 PIPELINE_SMALL_BATCH_ROWS_MAX: Final = 10_000
 """Offsets of a batch that is written without a Spark job."""
 PIPELINE_SMALL_STEP_ROWS_MAX: Final = 50_000

@@ -42,10 +42,10 @@ CLAIMS: dict[str, Claims] = {
     "docs/log-format.md": {
         "python": [(4, f"{EXAMPLES}test_log_format.py")],
         "text": [(1, f"{EXAMPLES}test_log_format.py")],
-        "": [(3, f"{EXAMPLES}test_log_format.py"), (2, DRAWING)],
+        "": [(3, f"{EXAMPLES}test_log_format.py"), (3, DRAWING)],
     },
     "docs/operating.md": {
-        "toml": [(1, f"{EXAMPLES}test_operating.py")],
+        "toml": [(2, f"{EXAMPLES}test_operating.py")],
         "text": [(1, f"{EXAMPLES}test_operating.py")],
         "json": [(1, f"{EXAMPLES}test_operating.py")],
         "console": [(1, f"{EXAMPLES}test_operating.py")],

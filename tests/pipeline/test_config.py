@@ -82,10 +82,16 @@ def test_the_broker_is_found_by_address_token_and_certificate(tmp_path: Path) ->
         ("[warehouse]\nformat = 'delta'", "warehouse.format", "removed, all tables are Delta", 2),
         ("[warehouse]\nformat = 'parquet'", "warehouse.format", "a new warehouse.folder", 2),
         (
-            "[warehouse]\nfolder = 's3://lake/tables'",
+            "[warehouse]\nfolder = 'hdfs://lake/tables'",
             "warehouse.folder",
-            "expected a path of this machine; s3:// is not supported",
+            "expected a URL that begins with one of s3://, gs://, abfss://, file://",
             2,
+        ),
+        (
+            "[warehouse]\nfolder = 's3://lake'\nstate_folder = 's3://state'",
+            "warehouse.state_folder",
+            "expected a path of this machine; s3:// is not supported",
+            3,
         ),
         ("[source]\npath = 'abfss://x@y/z'", "source.path", "abfss:// is not supported", 2),
         (SILVER + "format = 'xml'", "silver[0].format", '"protobuf" or "text", got "xml"', 6),

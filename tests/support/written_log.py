@@ -34,11 +34,11 @@ def message(topic: str, value: bytes, offset: int = 0, **more: Any) -> Record:
 class WrittenLog:
     """Holds the folder's lock like a broker, until it is closed."""
 
-    def __init__(self, data: Path, *, segment_bytes_max: int = 1 << 28) -> None:
+    def __init__(self, data: Path, *, segment_bytes_max: int = 1 << 28, **options: Any) -> None:
         self.data = data
         self.folder = partition_folder(data, 0)
         self._loop = asyncio.new_event_loop()
-        self.log = ArrowLog(data, LogOptions(segment_bytes_max=segment_bytes_max))
+        self.log = ArrowLog(data, LogOptions(segment_bytes_max=segment_bytes_max, **options))
         self._settled = asyncio.Event()
         self._open = True
 

@@ -26,12 +26,14 @@ from penstock.errors import (
     LogError,
     OffsetBelowHorizon,
     OffsetPastEnd,
+    TierUnavailable,
 )
 from penstock.limits import (
     CATCH_UP_FETCHES_MAX,
     CATCH_UP_PIECE_BYTES,
     CATCH_UP_SHARED_BYTES_MIN,
     CATCH_UP_SHARED_ROWS_MAX,
+    TIER_RETRY_SECONDS,
 )
 from penstock.memory import Purpose
 from penstock.ports import Clock, LogReader, LogWriter, Stored
@@ -137,12 +139,29 @@ class CatchUp:
         if feed is None:
             feed = session.feed = Feed(next_offset, session.subscriptions)
         cursor = feed.look_up(pattern, next_offset)
-        then = partial(self._found, session, feed, cursor)
-        self._reader.find_time(max(timestamp_us, 0), then)
+        self._find_again(session, feed, cursor, max(timestamp_us, 0))
 
-    def _found(self, session: Session, feed: Feed, cursor: Cursor, offset: int | LogError) -> None:
+    def _find_again(self, session: Session, feed: Feed, cursor: Cursor, timestamp_us: int) -> None:
+        if cursor in feed.lookups:
+            then = partial(self._found, session, feed, cursor, timestamp_us)
+            self._reader.find_time(timestamp_us, then)
+
+    def _found(
+        self,
+        session: Session,
+        feed: Feed,
+        cursor: Cursor,
+        timestamp_us: int,
+        offset: int | LogError,
+    ) -> None:
         if cursor not in feed.lookups:
             return  # the client has disconnected or unsubscribed
+        if isinstance(offset, TierUnavailable):
+            log.warning("history waits for the object store", **_log_fields(session))
+            self._timers.after(
+                TIER_RETRY_SECONDS, lambda: self._find_again(session, feed, cursor, timestamp_us)
+            )
+            return
         if isinstance(offset, LogError):
             # Too many messages are better than too few.
             log.warning("time not found", **_log_fields(session), error=str(offset))
@@ -288,7 +307,10 @@ class CatchUp:
             session.link.account.hold(Purpose.REPLAY, feed.queue_bytes)
             # `fetch` may raise OffsetPastEnd while `end` lags behind; retry after RETRY_SECONDS.
             waits = current and isinstance(result, OffsetPastEnd)
-            (self._awaiting_log if waits else self._ready)[session] = None
+            if current and isinstance(result, TierUnavailable):
+                self._timers.after(TIER_RETRY_SECONDS, lambda: self.wake(session))
+            else:
+                (self._awaiting_log if waits else self._ready)[session] = None
             if waits:
                 self._timers.after(RETRY_SECONDS, self.settled)
         self._run()
@@ -304,6 +326,8 @@ class CatchUp:
                 self._skip_unreadable(session, feed, resumes_at, str(result))
             case OffsetPastEnd():
                 pass
+            case TierUnavailable():
+                log.warning("history waits for the object store", **_log_fields(session))
             case LogError():
                 log.warning("log not readable", **_log_fields(session), error=str(result))
                 feed.broken = True

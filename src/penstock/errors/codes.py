@@ -41,6 +41,7 @@ class ErrorCode(enum.StrEnum):
     OFFSET_PAST_END = "offset-past-end"
     LOG_REPLACED = "log-replaced"
     LOG_DAMAGED = "log-damaged"
+    TIER_UNAVAILABLE = "tier-unavailable"
     NO_HISTORY = "no-history"
     LOG_FORMAT_TOO_NEW = "log-format-too-new"
     LOG_IN_USE = "log-in-use"

@@ -26,6 +26,7 @@ __all__ = [
     "OffsetPastEnd",
     "OutOfSequence",
     "ReservedHeader",
+    "TierUnavailable",
     "TooManyMessages",
     "TooManyPatternShapes",
     "TooManySubscriptions",
@@ -236,6 +237,21 @@ class LogDamaged(LogError):
             f"messages {self.offset} to {self.resumes_at - 1} cannot be read: {self.reason}; "
             f"see penstock log verify"
         )
+
+
+class TierUnavailable(LogError):
+    """Messages are in an object store that cannot be read at the moment.
+
+    The reason is in the log only: it names the store.
+    """
+
+    code = ErrorCode.TIER_UNAVAILABLE
+    template = (
+        "messages from offset {offset} on are in the object store, which does not answer; "
+        "read them again later"
+    )
+
+    offset: int
 
 
 class NoHistory(LogError):

@@ -1,16 +1,16 @@
 """Bronze: every record as the broker stored it, partitioned by day."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from penstock.limits import PIPELINE_COMMIT_ROWS
 from penstock.pipeline.bronze_ingest import DailyParquetFiles
-from penstock.pipeline.data_files import DataFile, describe
+from penstock.pipeline.data_files import DataFile, describe, read_parquet
+from penstock.pipeline.errors import WarehouseInUse
 from penstock.pipeline.offsets import (
     Slice,
     Stream,
@@ -87,11 +87,11 @@ class BronzeWriter:
         if not self._schema_evolved:
             self._table.evolve_arrow_schema(BRONZE_SCHEMA)
             self._schema_evolved = True
-        folder = self._table.folder
+        store = self._table.store
         files = []
         for path in paths:
-            file = describe(folder, path)
-            done = [self.offsets.get(stream, 0) for stream in end_offsets(folder, [file])]
+            file = describe(store, path)
+            done = [self.offsets.get(stream, 0) for stream in end_offsets(store, [file])]
             if any(offset > file.low["offset"] for offset in done):
                 file = self._without_known_records(file)
             if file.rows:
@@ -103,7 +103,8 @@ class BronzeWriter:
             return 0
         self._table.exists()  # a commit needs all commits after its snapshot; old ones are deleted
         known, rows = self.offsets, self.rows
-        found = end_offsets(self._table.folder, files)
+        self._check_alone(known)
+        found = end_offsets(self._table.store, files)
         if not found.keys() <= known.keys():
             names = frozenset(stream.name for stream in found.keys() | known.keys())
             self._table.log.set_stream_names(names)
@@ -115,18 +116,28 @@ class BronzeWriter:
         self._rows = rows + added
         return added
 
+    def _check_alone(self, known: Mapping[Stream, int]) -> None:
+        """Raise WarehouseInUse if another process has added records since the last commit.
+
+        A lock keeps processes of one machine apart, and those of others only with this check. A
+        commit after it conflicts in the table's log, because both set the same app transaction.
+        """
+        for stream, offset in known.items():
+            if (self._table.log.transaction_version(stream.name) or 0) != offset:
+                raise WarehouseInUse(self._table.store.url)
+
     def _without_known_records(self, file: DataFile) -> DataFile:
         """Replace a file by one without the records that the table already has."""
-        path = self._table.folder / file.path
-        left = drop_before(pq.read_table(path, partitioning=None), self.offsets)
-        path.unlink()
+        store = self._table.store
+        left = drop_before(read_parquet(store, file.path), self.offsets)
+        store.delete(file.path)
         if not len(left):
             return file._replace(rows=0)
-        with DailyParquetFiles(self._table.folder, left.schema) as files:
+        with DailyParquetFiles(store, left.schema) as files:
             for batch in left.combine_chunks().to_batches():
                 files.write(batch)
             (name,) = files.close()
-        return describe(self._table.folder, name)
+        return describe(store, name)
 
 
 class NewRecords(NamedTuple):

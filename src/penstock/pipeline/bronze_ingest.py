@@ -32,6 +32,7 @@ from penstock.spark.options import ReadOptions, read_options
 from penstock.spark.schema import RECORD
 from penstock.spark.stream import StreamReader
 from penstock.spark.stream_offsets import JsonOffsets, lag_between, logs_of
+from penstock.storage.object_store import ObjectStore
 
 __all__ = [
     "INGEST_FORMAT",
@@ -84,9 +85,9 @@ class IngestSource(DataSource):
     def streamReader(self, schema: StructType) -> "IngestReader":  # noqa: N802, ARG002
         """Return the reader of a stream; raise InvalidOption."""
         options = dict(self.options)
-        folder = Path(options.pop(TABLE_OPTION))
+        store = ObjectStore.at(options.pop(TABLE_OPTION))
         seconds = float(options.pop(INTERVAL_OPTION, "0"))
-        return IngestReader(read_options(options, streaming=True), folder, seconds=seconds)
+        return IngestReader(read_options(options, streaming=True), store, seconds=seconds)
 
 
 class IngestReader(StreamReader):
@@ -96,9 +97,11 @@ class IngestReader(StreamReader):
     commits, and a message that comes after a pause does not wait.
     """
 
-    def __init__(self, options: ReadOptions, folder: Path, *, seconds: float = 0.0) -> None:
+    def __init__(
+        self, options: ReadOptions, place: ObjectStore | Path, *, seconds: float = 0.0
+    ) -> None:
         super().__init__(options, RECORD)
-        self._folder = folder
+        self._store = ObjectStore.at(place)
         self._seconds = seconds
         self._begun = 0.0
 
@@ -121,11 +124,11 @@ class IngestReader(StreamReader):
 
     def __getstate__(self) -> dict[str, Any]:
         """See StreamReader."""
-        return {**super().__getstate__(), "_folder": self._folder}
+        return {**super().__getstate__(), "_store": self._store}
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Write the records of a task; yield the paths of the files."""
-        with DailyParquetFiles(self._folder, self._request.schema) as files:
+        with DailyParquetFiles(self._store, self._request.schema) as files:
             for batch in super().read(partition):
                 files.write(batch)
             paths = files.close()
@@ -136,11 +139,12 @@ class IngestReader(StreamReader):
 class DailyParquetFiles:
     """Parquet files in a table's folder, one for each day of the records.
 
-    Files are staged until `close`. If the context ends before `close`, they are removed.
+    In a folder, files are staged until `close`. If the context ends before `close`, they are
+    removed. No file is part of the table before the driver has committed it.
     """
 
-    def __init__(self, folder: Path, schema: pa.Schema) -> None:
-        self._folder = folder
+    def __init__(self, place: ObjectStore | Path, schema: pa.Schema) -> None:
+        self._store = ObjectStore.at(place)
         self._schema = schema
         self._name = uuid4().hex
         self._open: dict[int, pq.ParquetWriter] = {}
@@ -151,7 +155,7 @@ class DailyParquetFiles:
     def __exit__(self, *_: object) -> None:
         for day, writer in self._open.items():
             writer.close()
-            self._staged(day).unlink(missing_ok=True)
+            self._store.delete(self._staged(day))
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Write each record to the file of its day, by the broker's timestamp."""
@@ -169,21 +173,22 @@ class DailyParquetFiles:
         paths = []
         for day in sorted(self._open):
             self._open.pop(day).close()
-            path = f"day={_EPOCH + dt.timedelta(days=day)}/part-{self._name}.parquet"
-            target = self._folder / path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            self._staged(day).rename(target)
+            path = self._final(day)
+            if self._staged(day) != path:
+                self._store.move(self._staged(day), self._store, path)
             paths.append(path)
         return paths
 
     def _writer(self, day: int) -> pq.ParquetWriter:
         writer = self._open.get(day)
         if writer is None:
-            staged = self._staged(day)
-            staged.parent.mkdir(parents=True, exist_ok=True)
+            staged = self._store.path(self._staged(day))
+            if self._store.folder is not None:
+                Path(staged).parent.mkdir(parents=True, exist_ok=True)
             writer = self._open[day] = pq.ParquetWriter(
                 staged,
                 self._schema,
+                filesystem=self._store.file_system,
                 compression="zstd",
                 use_dictionary=_DICTIONARY_COLUMNS,
                 column_encoding=_ENCODINGS,
@@ -192,8 +197,14 @@ class DailyParquetFiles:
             )
         return writer
 
-    def _staged(self, day: int) -> Path:
-        return self._folder / STAGING / f"{self._name}-{day}.parquet"
+    def _staged(self, day: int) -> str:
+        """Return the path of a file that is being written; an object appears when it is closed."""
+        if self._store.folder is None:
+            return self._final(day)
+        return f"{STAGING}/{self._name}-{day}.parquet"
+
+    def _final(self, day: int) -> str:
+        return f"day={_EPOCH + dt.timedelta(days=day)}/part-{self._name}.parquet"
 
 
 class BatchIngest:
@@ -204,8 +215,11 @@ class BatchIngest:
     before it runs the batch.
     """
 
-    def __init__(self, options: Mapping[str, str], folder: Path, checkpoint: Path) -> None:
-        self._reader = IngestReader(read_options(options, streaming=True), folder)
+    def __init__(
+        self, options: Mapping[str, str], place: ObjectStore | Path, checkpoint: Path
+    ) -> None:
+        store = ObjectStore.at(place)
+        self._reader = IngestReader(read_options(options, streaming=True), store)
         self._offset_log = checkpoint / "offsets"
 
     def write(self, batch: DataFrame, number: int) -> list[str]:

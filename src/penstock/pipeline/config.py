@@ -104,9 +104,13 @@ class SourceConfig(_Table, frozen=True):
 
 
 class WarehouseConfig(_Table, frozen=True):
-    """`[warehouse]`: the folder of all tables and checkpoints, and their maintenance."""
+    """`[warehouse]`: the folder of all tables and checkpoints, and their maintenance.
+
+    If `folder` is a URL, checkpoints are in `state_folder`, on this machine.
+    """
 
     folder: _Text = "warehouse"
+    state_folder: _Text = "warehouse-state"
     compact_files_min: Annotated[int, Meta(ge=2)] = limits.PIPELINE_COMPACT_FILES_MIN
     compact_bytes: Annotated[int, Meta(ge=limits.MIB)] = limits.PIPELINE_COMPACT_BYTES
     maintain_seconds: _Seconds = limits.PIPELINE_MAINTAIN_SECONDS

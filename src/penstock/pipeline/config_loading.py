@@ -13,6 +13,7 @@ from penstock.pipeline.registry import SchemaProblem
 from penstock.pipeline.schema_fields import schema_fields
 from penstock.pipeline.schema_files import decode_batches, missing_package, read_schema_file
 from penstock.settings import Problems, build, read_settings, read_toml
+from penstock.storage.urls import is_url, url_problem
 
 __all__ = ["PASSWORD_VARIABLE", "TOKEN_VARIABLE", "load"]
 
@@ -23,8 +24,15 @@ PASSWORD_VARIABLE: Final = "PENSTOCK_REGISTRY_PASSWORD"  # noqa: S105  (the name
 _SECRETS: Final = ("source.token", "registry.password", "registry.url", "spark.conf")
 """Keys whose values are not repeated in error messages."""
 _PATHS: Final = (
-    "source.path", "source.certificate", "registry.certificate", "warehouse.folder", "gold.sql",
-)  # fmt: skip
+    "source.path",
+    "source.certificate",
+    "registry.certificate",
+    "warehouse.folder",
+    "warehouse.state_folder",
+    "gold.sql",
+)
+_URLS: Final = frozenset({"warehouse.folder"})
+"""Paths that may be the URL of an object store."""
 
 
 def load(file: Path, *, environment: Mapping[str, str] | None = None) -> PipelineConfig:
@@ -40,7 +48,11 @@ def load(file: Path, *, environment: Mapping[str, str] | None = None) -> Pipelin
     settings = read_settings(values, PipelineConfig, problems)
     _set_defaults(settings, os.environ if environment is None else environment)
     for key in _PATHS:
-        if settings.get(key):
+        if key in _URLS and is_url(settings.get(key) or ""):
+            problem = url_problem(settings[key])
+            if problem is not None:
+                problems.add(key, problem)
+        elif settings.get(key):
             settings[key] = str(file.parent / _local(key, settings[key], problems))
     config = _with_schema_files(build(PipelineConfig, settings), file.parent, problems)
     check(config, problems)
@@ -56,7 +68,9 @@ def _set_defaults(settings: dict[str, Any], environment: Mapping[str, str]) -> N
         settings["source.token"] = environment.get(TOKEN_VARIABLE, "")
     if not settings.get("registry.password"):
         settings["registry.password"] = environment.get(PASSWORD_VARIABLE, "")
-    settings.setdefault("warehouse.folder", PipelineConfig().warehouse.folder)
+    default = PipelineConfig().warehouse
+    settings.setdefault("warehouse.folder", default.folder)
+    settings.setdefault("warehouse.state_folder", default.state_folder)
 
 
 def _with_schema_files(config: PipelineConfig, folder: Path, problems: Problems) -> PipelineConfig:

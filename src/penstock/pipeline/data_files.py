@@ -2,13 +2,15 @@
 
 import datetime as dt
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from penstock.storage.object_store import ObjectStore
 
 __all__ = [
     "NULL_PARTITION",
@@ -17,6 +19,7 @@ __all__ = [
     "json_value",
     "move_data_files",
     "partition_of",
+    "read_parquet",
 ]
 
 STATISTICS_TYPES: Final = (
@@ -58,11 +61,11 @@ class DataFile(NamedTuple):
         return low is None or high is None or (low < end and high >= start)
 
 
-def describe(folder: Path, path: str) -> DataFile:
+def describe(place: ObjectStore | Path, path: str) -> DataFile:
     """Return a data file with the statistics of its Parquet footer, and its partition's values."""
-    file = folder / path
-    state = file.stat()
-    footer = pq.read_metadata(file)
+    store = ObjectStore.at(place)
+    state = store.stat(path)
+    footer = pq.read_metadata(store.path(path), filesystem=store.file_system)
     schema = footer.schema.to_arrow_schema()
     low: dict[str, Any] = {}
     high: dict[str, Any] = {}
@@ -92,13 +95,20 @@ def describe(folder: Path, path: str) -> DataFile:
             low[field.name], high[field.name] = least, greatest
     return DataFile(
         path=path,
-        size=state.st_size,
+        size=state.size,
         rows=footer.num_rows,
         partition=partition_of(path),
         low=low,
         high=high,
         nulls=nulls,
-        modified_ms=state.st_mtime_ns // 1_000_000,
+        modified_ms=int(state.modified * 1000),
+    )
+
+
+def read_parquet(store: ObjectStore, path: str, columns: Sequence[str] | None = None) -> pa.Table:
+    """Return the rows of a data file, without the columns of its partition."""
+    return pq.read_table(
+        store.path(path), columns=columns, partitioning=None, filesystem=store.file_system
     )
 
 

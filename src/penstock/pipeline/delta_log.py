@@ -1,7 +1,6 @@
 """The transaction log of a Delta table, read and written by the `deltalake` package."""
 
 import hashlib
-import os
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -20,10 +19,12 @@ from penstock.limits import (
     PIPELINE_COMPACT_STEPS,
 )
 from penstock.pipeline.data_files import DataFile, json_value, partition_of
+from penstock.storage.object_store import ObjectStore, StoredObject
 
 __all__ = ["DeltaLog"]
 
 Partition: TypeAlias = tuple[tuple[str, str | None], ...]
+_LOG: Final = "_delta_log"
 _STREAMS_PROPERTY: Final = "penstock.streams"
 _CONFIGURATION: Final = {"delta.checkpointInterval": "100"}
 
@@ -36,8 +37,9 @@ class DeltaLog:
     has a snapshot of its own, which `refresh` updates.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, place: ObjectStore | Path) -> None:
+        self._store = ObjectStore.at(place)
+        self._place = self._store.url
         self._table: DeltaTable | None = None
         self._files: tuple[int, Sequence[DataFile]] = (-1, ())
 
@@ -45,8 +47,8 @@ class DeltaLog:
         """Load the newest snapshot; return its version, -1 if there is no table yet."""
         if self._table is not None:
             self._table.update_incremental()
-        elif DeltaTable.is_deltatable(str(self._folder)):
-            self._table = DeltaTable(str(self._folder))
+        elif DeltaTable.is_deltatable(self._place):
+            self._table = DeltaTable(self._place)
         else:
             return -1
         return self._table.version()
@@ -55,7 +57,7 @@ class DeltaLog:
         """Create the table unless it exists."""
         if self.refresh() < 0:
             self._table = DeltaTable.create(
-                str(self._folder),
+                self._place,
                 schema=Schema.from_arrow(schema),
                 mode="ignore",
                 partition_by=list(partition_by) or None,
@@ -260,11 +262,11 @@ class DeltaLog:
         for version, commit in self._commits():
             if version < since:
                 continue
-            if commit.stat().st_mtime >= before:
+            if commit.modified >= before:
                 break
-            for path in _removed_paths(commit):
+            for path in self._removed_by(commit):
                 if path not in used:
-                    deleted += _delete(self._folder / path)
+                    deleted += self._store.delete(path)
             since = version + 1
         return deleted, since
 
@@ -277,34 +279,42 @@ class DeltaLog:
         old = [
             (each, commit)
             for each, commit in self._commits()
-            if each < version and commit.stat().st_mtime < before
+            if each < version and commit.modified < before
         ]
         if sum(each >= self._checkpoint() for each, _ in old) >= PIPELINE_CHECKPOINT_COMMITS:
             self._open().create_checkpoint()
         checkpoint = self._checkpoint()
-        deleted = sum(_delete(commit) for each, commit in old if each < checkpoint)
-        for path in self._log_folder.glob("*.checkpoint.parquet"):
-            if int(path.name.partition(".")[0]) < checkpoint and path.stat().st_mtime < before:
-                _delete(path)
+        deleted = sum(self._store.delete(commit.name) for each, commit in old if each < checkpoint)
+        for each in self._store.objects(_LOG, recursive=False):
+            number, _, suffix = each.name.removeprefix(f"{_LOG}/").partition(".")
+            if suffix != "checkpoint.parquet" or int(number) >= checkpoint:
+                continue
+            if each.modified < before:
+                self._store.delete(each.name)
         return deleted
-
-    @property
-    def _log_folder(self) -> Path:
-        return self._folder / "_delta_log"
 
     def removed_paths(self) -> set[str]:
         """Return the files that the commits on disk removed from the table."""
-        return {path for _, commit in self._commits() for path in _removed_paths(commit)}
+        return {path for _, commit in self._commits() for path in self._removed_by(commit)}
 
-    def _commits(self) -> list[tuple[int, Path]]:
-        """Return the commits on disk with their versions, in order."""
-        found = (path for path in self._log_folder.glob("*.json") if path.stem.isdigit())
-        return sorted((int(path.stem), path) for path in found)
+    def _commits(self) -> list[tuple[int, StoredObject]]:
+        """Return the commits in the store with their versions, in order."""
+        found = []
+        for each in self._store.objects(_LOG, recursive=False):
+            version, _, suffix = each.name.removeprefix(f"{_LOG}/").partition(".")
+            if suffix == "json" and version.isdigit():
+                found.append((int(version), each))
+        return sorted(found)
+
+    def _removed_by(self, commit: StoredObject) -> list[str]:
+        """Return the paths of the files that a commit removes from the table."""
+        actions = map(msgspec.json.decode, self._store.read(commit.name).splitlines())
+        return [unquote(each["remove"]["path"]) for each in actions if "remove" in each]
 
     def _checkpoint(self) -> int:
         """Return the version of the last checkpoint, 0 if there is none."""
         try:
-            last = msgspec.json.decode((self._log_folder / "_last_checkpoint").read_bytes())
+            last = msgspec.json.decode(self._store.read(f"{_LOG}/_last_checkpoint"))
         except FileNotFoundError:
             return 0
         return int(last["version"])
@@ -320,28 +330,28 @@ class DeltaLog:
         kept |= {
             path
             for _, commit in self._commits()
-            if commit.stat().st_mtime >= before
-            for path in _removed_paths(commit)
+            if commit.modified >= before
+            for path in self._removed_by(commit)
         }
         return sum(
-            _delete(self._folder / path)
-            for path in self.paths_on_disk() - kept
-            if (self._folder / path).stat().st_mtime < before
+            self._store.delete(each.name)
+            for each in self._data_objects()
+            if each.name not in kept and each.modified < before
         )
 
     def paths_on_disk(self) -> set[str]:
         """Return all data files in the table's folder, whether the table uses them or not."""
-        found = set()
-        for parent, folders, names in os.walk(self._folder):
-            folders[:] = [name for name in folders if not name.startswith("_")]
-            below = Path(parent).relative_to(self._folder)
-            found |= {str(below / name) for name in names if name.endswith(".parquet")}
-        return found
+        return {each.name for each in self._data_objects()}
+
+    def _data_objects(self) -> list[StoredObject]:
+        return [
+            each for each in self._store.objects(hidden=False) if each.name.endswith(".parquet")
+        ]
 
     def _open(self) -> DeltaTable:
         if self._table is None:
             self.refresh()
-        assert self._table is not None, f"{self._folder} has no table yet"  # noqa: S101
+        assert self._table is not None, f"{self._place} has no table yet"  # noqa: S101
         return self._table
 
 
@@ -349,21 +359,6 @@ def _properties(transactions: Mapping[str, int]) -> CommitProperties:
     return CommitProperties(
         app_transactions=[Transaction(name, number) for name, number in transactions.items()]
     )
-
-
-def _removed_paths(commit: Path) -> list[str]:
-    """Return the paths of the files that a commit removes from the table."""
-    actions = map(msgspec.json.decode, commit.read_bytes().splitlines())
-    return [unquote(each["remove"]["path"]) for each in actions if "remove" in each]
-
-
-def _delete(path: Path) -> bool:
-    """Delete a file; return whether it existed."""
-    try:
-        path.unlink()
-    except FileNotFoundError:
-        return False
-    return True
 
 
 def _filters(partition: Partition) -> list[tuple[str, str, Any]] | None:

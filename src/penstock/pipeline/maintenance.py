@@ -3,7 +3,6 @@
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -11,7 +10,7 @@ import pyarrow.parquet as pq
 
 from penstock.limits import PIPELINE_COMMITS_FACTOR, PIPELINE_Z_ORDER_GROWTH
 from penstock.pipeline.config import ELEMENT_COLUMN, RECORD_COLUMN, SilverConfig, WarehouseConfig
-from penstock.pipeline.data_files import DataFile
+from penstock.pipeline.data_files import DataFile, read_parquet
 from penstock.pipeline.tables import Table
 from penstock.pipeline.warehouse import Warehouse
 
@@ -28,7 +27,7 @@ class Maintenance:
         self._warehouse = warehouse
         self._z_order = {each.name: each.z_order for each in silver if each.z_order}
         self._config: WarehouseConfig = warehouse.config
-        self._next_commit: dict[Path, int] = {}
+        self._next_commit: dict[str, int] = {}
         """The version of the first commit whose removed files may still exist, by table."""
 
     def compact(self, table: Table, *, files_min: int | None = None) -> int:
@@ -59,8 +58,9 @@ class Maintenance:
         """
         now = time.time() if now is None else now
         seconds = self._config.history_seconds
-        deleted, self._next_commit[table.folder] = table.log.delete_replaced(
-            before=now - seconds, since=self._next_commit.get(table.folder, 0)
+        place = table.store.url
+        deleted, self._next_commit[place] = table.log.delete_replaced(
+            before=now - seconds, since=self._next_commit.get(place, 0)
         )
         table.log.delete_commits(before=now - PIPELINE_COMMITS_FACTOR * seconds)
         return deleted
@@ -97,13 +97,14 @@ def check_table(table: Table) -> TableCheck:
 
 def _file_problems(table: Table, file: DataFile) -> Iterator[str]:
     """Yield the difference between a file and its entry in the log, if there is one."""
-    path = table.folder / file.path
+    store = table.store
     try:
-        size = path.stat().st_size
+        size = store.stat(file.path).size
         if size != file.size:
             yield f"{file.path} has {size} bytes, not {file.size}"
             return
-        rows = sum(batch.num_rows for batch in pq.ParquetFile(path).iter_batches())
+        with pq.ParquetFile(store.path(file.path), filesystem=store.file_system) as opened:
+            rows = sum(batch.num_rows for batch in opened.iter_batches())
     except FileNotFoundError:
         yield f"{file.path} is missing"
     except (OSError, pa.ArrowException) as error:
@@ -123,8 +124,8 @@ def _repeated(table: Table, files: Sequence[DataFile]) -> Iterator[str]:
     if table.name == "dead_letters":
         keys = ["schema", "message_id"]
     for partition in sorted({each.partition for each in files}, key=str):
-        paths = [table.folder / each.path for each in files if each.partition == partition]
-        read = (pq.read_table(path, columns=keys, partitioning=None) for path in paths)
+        paths = [each.path for each in files if each.partition == partition]
+        read = (read_parquet(table.store, path, keys) for path in paths)
         # Of the columns alone: files may differ in whether a column may be null.
         found = pa.concat_tables(pa.table(each.columns, names=keys) for each in read)
         counts: Counter[tuple[str, ...]] = Counter()

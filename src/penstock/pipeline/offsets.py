@@ -12,11 +12,11 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyspark.sql import Column
 from pyspark.sql import functions as f
 
-from penstock.pipeline.data_files import DataFile
+from penstock.pipeline.data_files import DataFile, read_parquet
+from penstock.storage.object_store import ObjectStore
 
 __all__ = [
     "LOG_ID_CHARACTERS",
@@ -63,8 +63,9 @@ class Slice(NamedTuple):
     end: int
 
 
-def end_offsets(folder: Path, files: Iterable[DataFile]) -> dict[Stream, int]:
+def end_offsets(place: ObjectStore | Path, files: Iterable[DataFile]) -> dict[Stream, int]:
     """Return for each stream in the files the offset after its last message."""
+    store = ObjectStore.at(place)
     found: dict[Stream, int] = {}
     for each in files:
         low, high = each.low, each.high
@@ -72,15 +73,16 @@ def end_offsets(folder: Path, files: Iterable[DataFile]) -> dict[Stream, int]:
         if len(logs) == 1 and all(logs) and low.get("partition", -1) == high.get("partition"):
             here = {Stream(logs.pop(), low["partition"]): high["offset"] + 1}
         else:
-            here = _read_end_offsets(folder / each.path)
+            here = _read_end_offsets(store, each.path)
         for stream, end in here.items():
             found[stream] = max(end, found.get(stream, 0))
     return found
 
 
-def _read_end_offsets(path: Path) -> dict[Stream, int]:
+def _read_end_offsets(store: ObjectStore, path: str) -> dict[Stream, int]:
     """Return the end offsets of a file with several streams, from its rows."""
-    table = pq.read_table(path, columns=["message_id", "partition", "offset"], partitioning=None)
+    columns = ["message_id", "partition", "offset"]
+    table = read_parquet(store, path, columns)
     log = pc.utf8_slice_codeunits(table.column("message_id"), 0, LOG_ID_CHARACTERS)
     table = table.set_column(0, "log", log)
     most = table.group_by(["log", "partition"]).aggregate([("offset", "max")])

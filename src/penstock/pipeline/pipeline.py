@@ -146,7 +146,7 @@ class Pipeline:
     def start_bronze(self, *, once: bool) -> StreamingQuery:
         """Start the stream into bronze; show all tables as they are now."""
         source = self._config.source
-        folder = self._warehouse.bronze().folder
+        store = self._warehouse.bronze().store
         checkpoint = self._warehouse.checkpoint(BRONZE)
         options = {
             **source.options,
@@ -155,7 +155,7 @@ class Pipeline:
             "maxOffsetsPerTrigger": str(self._config.bronze.rows_max),
             "failOnDataLoss": str(source.fail_on_data_loss).lower(),
         }
-        ingest = BatchIngest(options, folder, Path(checkpoint))
+        ingest = BatchIngest(options, store, Path(checkpoint))
         self._log_lag = LogLag(options, Path(checkpoint))
         self._start_progress()
         if source.group:
@@ -170,7 +170,7 @@ class Pipeline:
         stream = self._spark.readStream.format(INGEST_FORMAT).options(
             **options,
             **{
-                TABLE_OPTION: str(folder),
+                TABLE_OPTION: store.url,
                 INTERVAL_OPTION: "0" if once else str(self._config.bronze_seconds),
             },
         )

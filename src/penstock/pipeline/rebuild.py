@@ -44,7 +44,7 @@ class RebuildWarehouse(Warehouse):
     def __init__(self, warehouse: Warehouse, *paths: str) -> None:
         super().__init__(warehouse.config)
         self._paths = paths
-        shutil.rmtree(self.folder / REBUILD, ignore_errors=True)
+        self.remove()
 
     def _table(self, path: str, *, partition_by: Sequence[str] = BY_DAY) -> Table:
         old = super()._table(path, partition_by=partition_by)
@@ -55,7 +55,8 @@ class RebuildWarehouse(Warehouse):
         return super()._table(f"{REBUILD}/{path}", partition_by=partition_by)
 
     def remove(self) -> None:
-        """Delete the folder of the new tables."""
+        """Delete the new tables, and the plan for the old ones."""
+        self.store.delete_all(REBUILD)
         shutil.rmtree(self.folder / REBUILD, ignore_errors=True)
 
 
@@ -195,7 +196,5 @@ def _move(new: Table, old: Table, files: list[DataFile] | None = None) -> list[D
     """Move the data files of `new` into the folder of `old`; their names are unique."""
     found = list(new.log.files()) if files is None else files
     for each in found:
-        target = old.folder / each.path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        (new.folder / each.path).rename(target)
+        new.store.move(each.path, old.store, each.path)
     return found

@@ -69,5 +69,5 @@ def remove_old_letters(plan: LetterPlan, letters: Table) -> None:
     letters.exists()
     removed = [each for each in letters.log.files() if each.path in plan.removed]
     if removed:
-        kept = [describe(letters.folder, path) for path in plan.kept]
+        kept = [describe(letters.store, path) for path in plan.kept]
         letters.commit(add=kept, remove=removed)

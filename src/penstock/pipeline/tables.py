@@ -1,6 +1,5 @@
 """Delta tables for Spark: executors write the data files, the driver commits them."""
 
-import os
 import re
 import shutil
 import threading
@@ -17,7 +16,9 @@ from pyspark.sql.types import StringType, StructType
 from penstock.pipeline.data_files import DataFile, move_data_files
 from penstock.pipeline.delta_log import DeltaLog
 from penstock.pipeline.errors import ColumnChanged, PartitionsChanged
+from penstock.pipeline.object_tables import read_objects, write_objects
 from penstock.pipeline.widening import widened
+from penstock.storage.object_store import ObjectStore
 
 __all__ = ["STAGING", "Table", "prepare"]
 
@@ -50,14 +51,16 @@ def prepare(spark: SparkSession) -> None:
 
 
 class Table:
-    """A Delta table in a folder. One process writes it; one thread calls `write` and `commit`.
+    """A Delta table in a folder or a bucket.
+
+    One process writes it; one thread calls `write` and `commit`.
 
     A new table is partitioned by the columns `partition_by`.
     """
 
     def __init__(
         self,
-        folder: Path,
+        place: ObjectStore | Path,
         *,
         partition_by: Sequence[str],
         read_offsets: dict[str, int] | None = None,
@@ -71,10 +74,18 @@ class Table:
         """
         self.rewriting = threading.Lock() if rewriting is None else rewriting
         """Held while existing rows are moved to other files: by a compaction or a merge."""
-        self.folder = folder.absolute()
-        self.name = folder.name
+        self.store = ObjectStore.at(place)
+        self.name = self.store.url.rpartition("/")[2]
         self.partition_by = tuple(partition_by)
-        self.log = DeltaLog(self.folder)
+        self.log = DeltaLog(self.store)
+
+    @property
+    def folder(self) -> Path:
+        """The folder of a table that is not in a bucket."""
+        folder = self.store.folder
+        if folder is None:
+            raise AssertionError(f"{self.store.url} is in a bucket")
+        return folder
 
     def exists(self) -> bool:
         """Load the newest snapshot; return whether the table exists."""
@@ -85,7 +96,8 @@ class Table:
 
         Data files that were written and not committed stay until the next vacuum.
         """
-        shutil.rmtree(self.folder / STAGING, ignore_errors=True)
+        if self.store.folder is not None:  # in a bucket there is no staging
+            shutil.rmtree(self.store.folder / STAGING, ignore_errors=True)
 
     # --- Writing
 
@@ -134,18 +146,21 @@ class Table:
         """Return the error of a table whose partitions are not `partition_by`."""
         both = (self.log.partition_by(), self.partition_by)
         old, new = (", ".join(each) or "none" for each in both)
-        return PartitionsChanged(self.name, old, new, str(self.folder))
+        return PartitionsChanged(self.name, old, new, self.store.url)
 
     def write(self, frame: DataFrame) -> list[DataFile]:
         """Write rows to data files in the table's folder; `commit` adds them to the table."""
+        folder = self.store.folder
+        if folder is None:
+            return write_objects(self.store, frame, partition_by=self.partition_by)
         name = uuid4().hex
-        staging = self.folder / STAGING / name
+        staging = folder / STAGING / name
         writer = frame.write.options(**_WRITE)
         if self.partition_by:
             writer = writer.partitionBy(*self.partition_by)
         try:
             writer.parquet(str(staging))
-            return move_data_files(staging, self.folder, prefix=f"part-{name}")
+            return move_data_files(staging, folder, prefix=f"part-{name}")
         finally:
             shutil.rmtree(staging, ignore_errors=True)
 
@@ -174,6 +189,8 @@ class Table:
         found = self.log.files() if files is None else files
         if not found:
             return spark.createDataFrame([], kinds)
+        if self.store.folder is None:
+            return read_objects(spark, self.store, found, kinds)
         escaped = [each for each in found if _ESCAPED_BYTE.search(each.path)]
         if not escaped:
             return self._files(spark, found, kinds)
@@ -188,8 +205,8 @@ class Table:
     def _files(
         self, spark: SparkSession, files: Sequence[DataFile], kinds: StructType
     ) -> DataFrame:
-        paths = [os.path.join(self.folder, each.path) for each in files]  # noqa: PTH118
-        return spark.read.schema(kinds).option("basePath", str(self.folder)).parquet(*paths)
+        paths = [self.store.path(each.path) for each in files]
+        return spark.read.schema(kinds).option("basePath", self.store.path()).parquet(*paths)
 
     def rows(self) -> int:
         """Return the number of rows of the table."""

@@ -7,6 +7,9 @@ gold/NAME/          computed tables
 _rebuild/           a table that is being computed again
 _checkpoints/       checkpoints of Spark's streams
 _lock  _status.json
+
+In a bucket there are only tables. Checkpoints, the lock and the status are then in a folder of this
+machine, `state_folder`: Spark needs one, and a bucket has no locks.
 """
 
 import contextlib
@@ -25,6 +28,7 @@ from penstock.pipeline.config import SilverConfig, WarehouseConfig
 from penstock.pipeline.errors import CannotKeep, WarehouseInUse
 from penstock.pipeline.rebuild_recovery import read_plan, recover_letters
 from penstock.pipeline.tables import Table
+from penstock.storage.object_store import ObjectStore
 
 __all__ = ["BY_DAY", "REBUILD", "Warehouse"]
 
@@ -40,15 +44,15 @@ class Warehouse:
 
     def __init__(self, config: WarehouseConfig) -> None:
         self.config = config
-        self.folder = Path(config.folder).absolute()
+        self.store = ObjectStore.at(config.folder)
+        self.folder = self.store.folder or Path(config.state_folder).absolute()
+        """The folder of checkpoints, lock and status: that of the tables, unless it is a bucket."""
         self._lock = -1
         self._read_offsets: dict[str, dict[str, int]] = {}
         self._rewriting: dict[str, threading.Lock] = {}
 
     def __enter__(self) -> Self:
         """Lock the folder and recover its tables; raise WarehouseInUse or CannotKeep."""
-        if "://" in self.config.folder:
-            raise CannotKeep(self.config.folder, "expected a folder of this machine, not a URL")
         with self._errors():
             self.folder.mkdir(parents=True, exist_ok=True)
             lock = self.folder / "_lock"
@@ -64,7 +68,7 @@ class Warehouse:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise WarehouseInUse(str(self.folder)) from None
+            raise WarehouseInUse(self.store.url) from None
         # Fail now: Spark would fail later, in the middle of a job.
         if not os.access(self.folder, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
@@ -74,6 +78,7 @@ class Warehouse:
         if plan is not None:
             silver, letters = self.silver(plan.silver), self.dead_letters()
             recover_letters(plan, silver=silver, letters=letters)
+        self.store.delete_all(REBUILD)
         shutil.rmtree(self.folder / REBUILD, ignore_errors=True)
 
     @contextlib.contextmanager
@@ -82,7 +87,7 @@ class Warehouse:
             yield
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
-            raise CannotKeep(str(self.folder), reason) from error
+            raise CannotKeep(self.store.url, reason) from error
 
     def __exit__(self, *_: object) -> None:
         os.close(self._lock)
@@ -118,34 +123,35 @@ class Warehouse:
 
     def is_gold(self, table: Table) -> bool:
         """Return whether a table is a gold table."""
-        return table.folder.parent == self.folder / "gold"
+        return table.store == self.store.below(f"gold/{table.name}")
 
     def tables(self, names: Container[str] | None = None) -> dict[str, Table]:
         """Return the existing tables by name; with `names` only those, without opening others."""
-        return {place.name: table for place, table in self._found(names)}
+        with self._errors():
+            return {table.name: table for table in self._found(names)}
 
     def checkpoint(self, name: str) -> str:
         """Return the checkpoint folder of a stream."""
         return str(self.folder / "_checkpoints" / name)
 
-    def _found(self, names: Container[str] | None) -> Iterator[tuple[Path, Table]]:
-        below = [self.folder / name for name in ("bronze", "dead_letters")]
+    def _found(self, names: Container[str] | None) -> Iterator[Table]:
+        below = ["bronze", "dead_letters"]
         for layer in ("silver", "gold"):
-            below += sorted((self.folder / layer).glob("[a-z]*"))
-        for place in below:
-            if names is not None and place.name not in names:
+            found = self.store.folders(layer)
+            below += [f"{layer}/{name}" for name in found if name[0].islower()]
+        for path in below:
+            if names is not None and path.rpartition("/")[2] not in names:
                 continue
-            path = str(place.relative_to(self.folder))
             table = self._table(path)
             if table.exists():
                 table.partition_by = table.log.partition_by()
-                yield place, table
+                yield table
 
     def _table(self, path: str, *, partition_by: Sequence[str] = BY_DAY) -> Table:
         read_offsets = self._read_offsets.setdefault(path, {})
         rewriting = self._rewriting.setdefault(path, threading.Lock())
         return Table(
-            self.folder / path,
+            self.store.below(path),
             partition_by=partition_by,
             read_offsets=read_offsets,
             rewriting=rewriting,

@@ -16,6 +16,7 @@ from penstock.ports.storage import (
     StorageStatus,
     Subscription,
     SyncTimes,
+    TierStatus,
     TopicCounts,
 )
 
@@ -45,6 +46,7 @@ __all__ = [
     "Stored",
     "Subscription",
     "SyncTimes",
+    "TierStatus",
     "TopicCounts",
     "UnprovenLink",
 ]

@@ -36,6 +36,7 @@ __all__ = [
     "StorageStatus",
     "Subscription",
     "SyncTimes",
+    "TierStatus",
     "TopicCounts",
 ]
 
@@ -126,6 +127,29 @@ class SegmentStatus:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class TierStatus:
+    """State of the object store of a log. `waiting` segments are closed and not in it yet."""
+
+    url: str
+    segments: int = 0
+    size: int = 0
+    waiting_segments: int = 0
+    waiting_bytes: int = 0
+    local_segments: int = 0
+    """Closed segments on the local disk, whether they are in the store or not."""
+    local_bytes: int = 0
+    overdue_segments: int = 0
+    """Local segments above the local limits that cannot be deleted: they are not in the store."""
+    uploads: int = 0
+    failures: int = 0
+    """Uploads and deletions that failed."""
+    last_upload_us: int | None = None
+    """Microseconds since the epoch; None if nothing was uploaded since the start."""
+    problem: str | None = None
+    """Why the last attempt failed; None if it did not."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class StorageStatus:
     """State of a storage at one moment, for metrics and the API. Offsets are of `partition`."""
 
@@ -151,6 +175,7 @@ class StorageStatus:
     segments_removed: int = 0
     """Segments that retention has removed."""
     sync_times: SyncTimes = SyncTimes()
+    tier: TierStatus | None = None
 
     @property
     def size(self) -> int:

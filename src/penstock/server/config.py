@@ -20,7 +20,7 @@ from penstock.core.broker import BrokerSettings
 from penstock.memory import SMALL_SHARE, MemoryBudget, Purpose
 from penstock.protocols import PROTOCOLS
 from penstock.server.system_memory import default_memory_bytes
-from penstock.storage.options import DurabilityRules, LogOptions, Retention
+from penstock.storage.options import DurabilityRules, LogOptions, Retention, TierOptions
 from penstock.transport.addresses import OPTIONS, Address, parse_address
 from penstock.transport.tls import ClientCertificate
 
@@ -223,6 +223,21 @@ class LogConfig(_Table, frozen=True):
     durability: tuple[TopicDurabilityConfig, ...] = ()
 
 
+class TierConfig(_Table, frozen=True):
+    """`[storage.tier]`: an object store for closed segments; 0 is no limit."""
+
+    url: _Text | None = None
+    local_seconds_max: Annotated[float, Meta(ge=0)] = 0.0
+    local_bytes_max: Annotated[int, Meta(ge=0)] = 0
+    cache_bytes_max: Annotated[int, Meta(ge=1 * bounds.MIB)] = bounds.TIER_CACHE_BYTES_MAX
+
+
+class StorageConfig(_Table, frozen=True):
+    """`[storage]`: where segments are kept besides the data folder."""
+
+    tier: TierConfig = TierConfig()
+
+
 class HeraldConfig(_Table, frozen=True):
     """`[herald]`: topics of channels. If `channels` is set, only those channels exist.
 
@@ -400,6 +415,7 @@ class Config(_Table, frozen=True):
     flight: FlightConfig = FlightConfig()
     data: DataConfig = DataConfig()
     log: LogConfig = LogConfig()
+    storage: StorageConfig = StorageConfig()
     herald: HeraldConfig = HeraldConfig()
     hooks: HooksConfig = HooksConfig()
     audit: AuditConfig = AuditConfig()
@@ -456,7 +472,7 @@ class Config(_Table, frozen=True):
             return {}
         return {
             Purpose.LOG: self.log.waiting_bytes_max,
-            Purpose.CACHES: self._index_cache_bytes_max,
+            Purpose.CACHES: self._index_cache_bytes_max + self._tier_memory_bytes,
             Purpose.REPLAY: bounds.REPLAY_FIXED_BYTES,
             Purpose.FLIGHT: self.flight_arriving_bytes_max if self.flight.address else 0,
         }
@@ -472,6 +488,25 @@ class Config(_Table, frozen=True):
     def _index_cache_bytes_max(self) -> int:
         share = int(self.memory_bytes_max * bounds.INDEX_CACHE_SHARE)
         return min(bounds.INDEX_CACHE_BYTES_MAX, share)
+
+    @property
+    def _tier_memory_bytes(self) -> int:
+        """The memory for copies to and from the object store."""
+        return bounds.TIER_MEMORY_BYTES if self.storage.tier.url else 0
+
+    @property
+    def _tier_options(self) -> TierOptions | None:
+        tier = self.storage.tier
+        if not tier.url:
+            return None
+        return TierOptions(
+            url=tier.url,
+            local=Retention(
+                age_seconds_max=tier.local_seconds_max or None,
+                bytes_max=tier.local_bytes_max or None,
+            ),
+            cache_bytes_max=tier.cache_bytes_max,
+        )
 
     def new_memory_budget(self) -> MemoryBudget:
         """Return the memory budget of a process, with its fixed parts reserved."""
@@ -511,6 +546,7 @@ class Config(_Table, frozen=True):
                 age_seconds_max=self.log.age_seconds_max or None,
                 bytes_max=self.log.bytes_max or None,
             ),
+            tier=self._tier_options,
         )
 
     @property

@@ -9,6 +9,7 @@ from penstock.replay import split_replay
 from penstock.server.config import Config, ListenerConfig, RuleConfig
 from penstock.server.config_principals import check_issuers, check_principals, has_secrets
 from penstock.settings import Check, Problems, run_checks
+from penstock.storage.urls import url_problem
 from penstock.topic_names import check_topic_name
 from penstock.transport.addresses import Address
 from penstock.transport.tls import server_context
@@ -65,6 +66,23 @@ def _check_log(config: Config, problems: Problems) -> None:
                 'there is no log with broker.durability = "memory"; '
                 'set it to "os" or "fsync", and "memory" here for the other topics',
             )
+
+
+def _check_tier(config: Config, problems: Problems) -> None:
+    tier = config.storage.tier
+    if tier.url:
+        problem = url_problem(tier.url)
+        if problem is not None:
+            problems.add("storage.tier.url", problem)
+        if config.broker.durability == "memory":
+            problems.add("storage.tier.url", 'there is no log with broker.durability = "memory"')
+        return
+    for name, value in (
+        ("local_seconds_max", tier.local_seconds_max),
+        ("local_bytes_max", tier.local_bytes_max),
+    ):
+        if value:
+            problems.add(f"storage.tier.{name}", "needs storage.tier.url")
 
 
 def _check_memory(config: Config, problems: Problems) -> None:
@@ -292,7 +310,8 @@ _CHECKS: Final[tuple[Check[Config], ...]] = (
     (_check_replay, frozenset({"herald", "broker"})),
     (_check_hooks, frozenset({"hooks"})),
     (_check_log, frozenset({"log", "broker"})),
-    (_check_memory, frozenset({"limits", "log", "broker"})),
+    (_check_tier, frozenset({"storage", "broker"})),
+    (_check_memory, frozenset({"limits", "log", "storage", "broker"})),
     (_check_roles, frozenset({"role"})),
     (_check_anonymous, frozenset({"anonymous", "role"})),
     (_check_principals, frozenset({"principal", "role", "jwt", "auth"})),

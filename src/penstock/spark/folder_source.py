@@ -1,12 +1,24 @@
 """A log in a data folder that executors can access; they read its segment files directly."""
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 
-from penstock.errors import LogDamaged, LogError, LogReplaced, OffsetBelowHorizon
-from penstock.limits import SPARK_TASK_BYTES, SPARK_TASK_BYTES_MIN
+from penstock.errors import (
+    LogDamaged,
+    LogError,
+    LogReplaced,
+    OffsetBelowHorizon,
+    TierUnavailable,
+)
+from penstock.limits import (
+    SPARK_TASK_BYTES,
+    SPARK_TASK_BYTES_MIN,
+    SPARK_TIER_SECONDS_MAX,
+    TIER_RETRY_SECONDS,
+)
 from penstock.ports import Matched, Subscription
 from penstock.ports.selection import Selection
 from penstock.spark.errors import OtherLog, RangeLost
@@ -19,11 +31,12 @@ from penstock.spark.log_source import (
     lost_while_reading,
 )
 from penstock.spark.parallelism import TaskLimit, task_count
-from penstock.storage.arrow.format.file_names import partition_folder
+from penstock.storage.arrow.format.file_names import partition_folder, segment_path
 from penstock.storage.arrow.format.log_state import BadState, load_state
 from penstock.storage.arrow.read.follow import LogFollower, partitions_of
 from penstock.storage.arrow.read.matching import match
 from penstock.storage.arrow.read.pieces import Piece, Span, cut, plan, read_pieces
+from penstock.storage.arrow.read.tiered_files import TieredFiles
 from penstock.storage.files import Files
 from penstock.storage.group_offsets import GroupOffsets
 
@@ -56,6 +69,7 @@ class FileTask(Task):
             return
         for piece in self.pieces:
             try:
+                self._fetch(folder, piece)
                 yield from read_pieces(
                     folder,
                     [piece],
@@ -64,11 +78,33 @@ class FileTask(Task):
                     columns=request.columns,
                     damaged=damaged,
                 )
+            except LogDamaged as error:  # an object that is not what was uploaded
+                if damaged is None:
+                    raise
+                damaged(error)
             except FileNotFoundError as error:
                 missing = self._missing_segment(folder, piece, error)
                 if request.fail_on_data_loss:
                     raise missing from error
                 lost_while_reading(missing, self.data, piece.end_offset - piece.first_offset)
+
+    def _fetch(self, folder: Path, piece: Piece) -> None:
+        """Fetch the segment of a piece if it is in an object store; wait while that is away.
+
+        Raise TierUnavailable after SPARK_TIER_SECONDS_MAX.
+        """
+        path = segment_path(folder, piece.segment)
+        deadline = time.monotonic() + SPARK_TIER_SECONDS_MAX
+        while not path.exists():
+            files = TieredFiles()
+            try:
+                files.close(files.open_to_read(path))
+            except TierUnavailable:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(TIER_RETRY_SECONDS)
+            else:
+                return
 
     def _replaced(self, folder: Path) -> LogReplaced | None:
         """Return the error if the folder has another log than the one that was planned."""

@@ -163,9 +163,13 @@ class Files:
         """Return the size of a file in bytes."""
         return path.stat().st_size
 
+    def open_to_read(self, path: Path) -> int:
+        """Open an existing file for reading."""
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
     def read(self, path: Path, position: int, size: int) -> bytes:
         """Return up to `size` bytes from `position`: fewer only where the file ends."""
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        handle = self.open_to_read(path)
         try:
             data = os.pread(handle, size, position)
             while 0 < len(data) < size:

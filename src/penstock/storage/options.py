@@ -9,11 +9,12 @@ from penstock.limits import (
     LOG_CACHE_BYTES_MAX,
     LOG_WAITING_BYTES_MAX,
     SEGMENT_BYTES_MAX,
+    TIER_CACHE_BYTES_MAX,
 )
 from penstock.model import Durability
 from penstock.patterns import compile_pattern
 
-__all__ = ["DurabilityRules", "LogOptions", "Retention"]
+__all__ = ["DurabilityRules", "LogOptions", "Retention", "TierOptions"]
 
 
 class DurabilityRules:
@@ -67,6 +68,15 @@ class Retention:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class TierOptions:
+    """An object store for closed segments. `local` bounds the local copies; None is no bound."""
+
+    url: str
+    local: Retention = dataclasses.field(default_factory=Retention)
+    cache_bytes_max: int = TIER_CACHE_BYTES_MAX
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class LogOptions:
     """Settings of a log. Without a retention bound every message is kept."""
 
@@ -76,3 +86,4 @@ class LogOptions:
     cache_bytes_max: int = LOG_CACHE_BYTES_MAX
     index_cache_bytes_max: int = INDEX_CACHE_BYTES_MAX
     retention: Retention = dataclasses.field(default_factory=Retention)
+    tier: TierOptions | None = None

@@ -14,10 +14,14 @@ import pytest
 from penstock.errors import CannotExport
 from penstock.storage.arrow.read import export
 from penstock.storage.arrow.read.browse import LogView
-from penstock.storage.arrow.read.export import export_parquet
+from penstock.storage.arrow.read.export import export_exists, export_parquet
 from penstock.storage.arrow.read.records import plain_records, record_batches
 from penstock.storage.dictionaries import RECORD_SCHEMA
+from penstock.storage.object_store import ObjectStore
+from tests.support.object_store import bucket, s3_endpoint
 from tests.support.written_log import WrittenLog, message
+
+__all__ = ["bucket", "s3_endpoint"]
 
 
 @pytest.fixture
@@ -95,3 +99,32 @@ def test_an_export_that_fails_leaves_what_was_there(view: LogView, tmp_path: Pat
 def test_a_folder_that_is_not_there_is_named(view: LogView, tmp_path: Path) -> None:
     with pytest.raises(CannotExport, match="nowhere"):
         export_parquet(record_batches(view), tmp_path / "nowhere" / "out.parquet")
+
+
+def test_an_object_store_gets_the_same_file(view: LogView, bucket: str) -> None:
+    url = f"{bucket}/exports/out.parquet"
+    assert not export_exists(url)
+    exported = export_parquet(record_batches(view, coalesce=True), url)
+    assert export_exists(url)
+    store = ObjectStore(f"{bucket}/exports")
+    assert store.objects()[0].size == exported.size
+    table = pq.read_table(store.path("out.parquet"), filesystem=store.file_system)
+    assert table.to_pylist() == rows(view)
+
+
+def test_a_url_that_cannot_be_used_is_named(view: LogView) -> None:
+    with pytest.raises(CannotExport, match="begins with one of s3://"):
+        export_parquet(record_batches(view), "hdfs://host/out.parquet")
+
+
+def test_damage_leaves_an_object_as_it_was(view: LogView, bucket: str) -> None:
+    url = f"{bucket}/out.parquet"
+    ObjectStore(bucket).write("out.parquet", b"before")
+
+    def failing() -> Iterator[pa.RecordBatch]:
+        yield from record_batches(view)
+        raise OSError(errno.EIO, "the disk failed")
+
+    with pytest.raises(CannotExport, match="the disk failed"):
+        export_parquet(failing(), url)
+    assert ObjectStore(bucket).read("out.parquet") == b"before"

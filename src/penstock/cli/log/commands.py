@@ -9,6 +9,7 @@ import typer
 from penstock.cli.common.output import Json
 from penstock.cli.lazy_command import examples
 from penstock.cli.log.options import DATA_DEFAULT, Data, From, Partition, Pattern, To
+from penstock.storage.urls import is_url
 
 __all__ = [
     "EXPORT_EXAMPLES",
@@ -110,7 +111,12 @@ def verify(*, data: Data = DATA_DEFAULT, partition: Partition = 0, json: Json = 
 
 def export(
     out: Annotated[
-        Path, typer.Argument(metavar="OUT.parquet", help="The file to write.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="OUT.parquet",
+            help="The file to write, or its URL in an object store: s3://, gs:// or abfss://.",
+            show_default=False,
+        ),
     ],
     pattern: Pattern = None,
     *,
@@ -122,10 +128,17 @@ def export(
     json: Json = False,
 ) -> None:
     """Write messages to a Parquet file, with the columns of the Spark source."""
-    if out.suffix != ".parquet":
+    if not out.endswith(".parquet"):
         raise typer.BadParameter("its name must end in .parquet.", param_hint="OUT.parquet")
     from penstock.cli.log.export import export_messages  # noqa: PLC0415  (--help without pyarrow)
 
     export_messages(
-        out, data, partition, pattern=pattern, start=start, end=end, force=force, json=json
+        out if is_url(out) else Path(out),
+        data,
+        partition,
+        pattern=pattern,
+        start=start,
+        end=end,
+        force=force,
+        json=json,
     )

@@ -9,14 +9,14 @@ from penstock.cli.common.columns import size_text
 from penstock.cli.common.progress import progress_bar
 from penstock.cli.log.opening import Losses, find_range, open_view, topic_filter
 from penstock.errors import CannotExport
-from penstock.storage.arrow.read.export import export_parquet
+from penstock.storage.arrow.read.export import export_exists, export_parquet
 from penstock.storage.arrow.read.records import record_batches
 
 __all__ = ["export_messages"]
 
 
 def export_messages(
-    out: Path,
+    out: Path | str,
     data: Path,
     partition: int,
     *,
@@ -26,8 +26,8 @@ def export_messages(
     force: bool,
     json: bool,
 ) -> None:
-    """Write messages to a Parquet file and print a summary."""
-    if out.exists() and not force:
+    """Write messages to a Parquet file, at a path or a URL, and print a summary."""
+    if export_exists(out) and not force:
         raise CannotExport(str(out), "it exists already", "remove it, or give --force")
     wanted = topic_filter(pattern)
     view = open_view(data, partition)

@@ -22,6 +22,7 @@ from penstock.errors import (
     MemoryExhausted,
     NotAllowed,
     PenstockError,
+    TierUnavailable,
 )
 from penstock.flight.errors import (
     BadRequest,
@@ -82,6 +83,7 @@ _ERRORS: Final[dict[type[PenstockError], type[pf.FlightError]]] = {
     AuthenticationFailed: pf.FlightUnauthenticatedError,
     NotAllowed: pf.FlightUnauthorizedError,
     LogUnavailable: pf.FlightUnavailableError,
+    TierUnavailable: pf.FlightUnavailableError,
     MemoryExhausted: pf.FlightUnavailableError,
     TooBusy: pf.FlightUnavailableError,
 }

@@ -12,7 +12,7 @@ import msgspec
 from penstock.core.access import EVERYTHING, Action, Principal, authorize, is_allowed
 from penstock.limits import HTTP_RATES_CLIENTS_MAX, HTTP_RATES_MAX, HTTP_SEGMENTS_MAX
 from penstock.model import Durability
-from penstock.ports import GroupState
+from penstock.ports import GroupState, TierStatus
 from penstock.protocols import PROTOCOLS, Protocol
 from penstock.server.group_lag import Lag
 from penstock.server.http.client_counts import ClientCounts, client_of, count_clients, utc_time
@@ -29,6 +29,7 @@ from penstock.server.http.schemas import (
     Rates,
     RatesQuery,
     Segment,
+    Tier,
     TopicLag,
     TopicRate,
 )
@@ -74,6 +75,25 @@ async def describe_log(context: HttpContext, principal: Principal, _query: NoQue
             )
             for segment in status.segments[-HTTP_SEGMENTS_MAX:]
         ],
+        tier=None if status.tier is None else _tier_of(status.tier),
+    )
+
+
+def _tier_of(status: TierStatus) -> Tier:
+    last = status.last_upload_us
+    return Tier(
+        url=status.url,
+        segments=status.segments,
+        bytes=status.size,
+        waiting_segments=status.waiting_segments,
+        waiting_bytes=status.waiting_bytes,
+        local_segments=status.local_segments,
+        local_bytes=status.local_bytes,
+        overdue_segments=status.overdue_segments,
+        uploads=status.uploads,
+        failures=status.failures,
+        last_upload=None if last is None else utc_time(last),
+        problem=status.problem,
     )
 
 

@@ -25,6 +25,7 @@ from penstock.core.access import Principal
 from penstock.core.stalls import STALL_BOUNDS_SECONDS
 from penstock.limits import METRICS_GROUP_TOPICS_MAX, METRICS_GROUPS_MAX, METRICS_REASONS_MAX
 from penstock.memory import SHARES
+from penstock.ports import TierStatus
 from penstock.protocols import PROTOCOLS, Protocol
 from penstock.server.http.client_counts import ClientCounts, ListGate, count_clients
 from penstock.server.http.context import HttpContext
@@ -209,6 +210,8 @@ class _BrokerCollector(Collector):
             ("log_segments_removed", "Segments that retention removed.", status.segments_removed),
         ):
             yield _counter(name, text, number)
+        if status.tier is not None:
+            yield from _tier(status.tier)
         times = status.sync_times
         yield _histogram(
             "log_sync_seconds",
@@ -248,6 +251,30 @@ class _BrokerCollector(Collector):
         for lag, group, topic in sorted(heapq.nlargest(METRICS_GROUP_TOPICS_MAX, found)):
             family.add_metric([group, topic], lag)
         return family
+
+
+def _tier(status: TierStatus) -> Iterable[Metric]:
+    for name, text, number in (
+        ("tier_segments", "Segments in the object store.", status.segments),
+        ("tier_bytes", "Bytes of segments in the object store.", status.size),
+        ("tier_waiting_segments", "Closed segments to upload.", status.waiting_segments),
+        ("tier_waiting_bytes", "Bytes of closed segments to upload.", status.waiting_bytes),
+        ("tier_local_bytes", "Bytes of closed segments on the local disk.", status.local_bytes),
+        (
+            "tier_overdue_segments",
+            "Local segments above the limits that are not in the object store yet.",
+            status.overdue_segments,
+        ),
+        (
+            "tier_last_upload_timestamp_seconds",
+            "Time of the last upload; 0 if there was none since the start.",
+            (status.last_upload_us or 0) / 1_000_000,
+        ),
+        ("tier_failing", "1 while the object store fails.", int(status.problem is not None)),
+    ):
+        yield _gauge(name, text, number)
+    yield _counter("tier_uploads", "Segments uploaded.", status.uploads)
+    yield _counter("tier_failures", "Attempts that the object store failed.", status.failures)
 
 
 def _labelled(counts: Counter[Protocol]) -> Counter[str]:

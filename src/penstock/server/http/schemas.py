@@ -257,12 +257,33 @@ class Segment(Struct, frozen=True):
     last_time: datetime | None
 
 
+class Tier(Struct, frozen=True):
+    """The object store of a log. `waiting` segments are closed and not in it yet.
+
+    `overdue_segments` are local ones above the local limits that cannot be deleted, because they
+    are not in the store. `problem` says why the last attempt failed, if it did.
+    """
+
+    url: str
+    segments: Count
+    bytes: Count
+    waiting_segments: Count
+    waiting_bytes: Count
+    local_segments: Count
+    local_bytes: Count
+    overdue_segments: Count
+    uploads: Count
+    failures: Count
+    last_upload: datetime | None
+    problem: str | None
+
+
 class LogAnswer(Struct, frozen=True):
     """The log. Without a log, `kept` is false and there are no segments.
 
     `horizon` is the first offset that can be read, `end` is one past the last, `durable` one past
     the last that is known to be on disk, and `next_offset` the offset of the next message.
-    `problem` says why messages are refused, if they are.
+    `problem` says why messages are refused, if they are. `tier` is null without an object store.
     """
 
     kept: bool
@@ -282,6 +303,7 @@ class LogAnswer(Struct, frozen=True):
     problem: str | None
     segment_count: Count
     segments: list[Segment]
+    tier: Tier | None
 
 
 class GroupOffset(Struct, frozen=True):

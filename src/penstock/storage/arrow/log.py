@@ -44,10 +44,12 @@ from penstock.storage.arrow.format.log_state import LogState, save_state
 from penstock.storage.arrow.read.catalog import Catalog
 from penstock.storage.arrow.read.reader import RowGroupReader, StoredRowGroup
 from penstock.storage.arrow.read.scan import LogScanner
+from penstock.storage.arrow.read.tiered_files import TieredFiles
 from penstock.storage.arrow.recover.recovery import Segment, recover
 from penstock.storage.arrow.write.committer import Commit, Committer, Outcome, Tail
 from penstock.storage.arrow.write.prepared import PreparedRowGroup, prepare
 from penstock.storage.arrow.write.retention import SegmentRetention
+from penstock.storage.arrow.write.tiering import Tiering
 from penstock.storage.arrow.write.topic_journal import TopicJournal
 from penstock.storage.arrow.write.watermark import Watermark
 from penstock.storage.files import Files
@@ -79,7 +81,7 @@ class ArrowLog:
         files: Files | None = None,
     ) -> None:
         self._options = options or LogOptions()
-        self._files = files or Files()
+        self._files = files or TieredFiles()
         self._folder = partition_folder(data, partition)
         self._files.make_folder(self._folder)
         self._lock = self._files.lock(self._folder)
@@ -148,6 +150,7 @@ class ArrowLog:
         self._retention = SegmentRetention(
             self._files, self._folder, self._options.retention, self._advance_horizon
         )
+        self._tiering = self._new_tiering()
         self._topics_known = 0
         self._table: TopicTable | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -155,6 +158,20 @@ class ArrowLog:
         self._reader: RowGroupReader | None = None
         self._flushed: asyncio.Future[None] | None = None
         self._sparing: asyncio.TimerHandle | None = None
+
+    def _new_tiering(self) -> Tiering | None:
+        """Return the thread for the object store, None if there is none."""
+        if self._options.tier is None:
+            return None
+        return Tiering(
+            self._files,
+            self._folder,
+            self._catalog,
+            self._options.tier,
+            log_id=self.log_id,
+            partition=self.partition,
+            horizon=lambda: self._state.horizon,
+        )
 
     # --- Topics -----------------------------------------------------------------------------------
 
@@ -181,6 +198,8 @@ class ArrowLog:
         self._settled = settled
         self._reader = RowGroupReader(self._files, self._catalog, self._post)
         self._committer.start()
+        if self._tiering is not None:
+            self._tiering.start()
         self._retain_later()
 
     async def flush(self) -> None:
@@ -197,6 +216,8 @@ class ArrowLog:
             self._commit()
             self._loop = None
         try:
+            if self._tiering is not None:
+                self._tiering.stop()
             if self._reader is not None:
                 self._committer.stop()
             self._journal.close()
@@ -245,6 +266,7 @@ class ArrowLog:
             failures=self.failures,
             segments_removed=self._retention.removed,
             sync_times=self._committer.syncs.times(),
+            tier=None if self._tiering is None else self._tiering.status(),
         )
 
     # --- Writing ----------------------------------------------------------------------------------

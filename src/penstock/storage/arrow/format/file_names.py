@@ -10,6 +10,7 @@ DATA/quarantine/                                        bytes that recovery cut 
 """
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -20,22 +21,31 @@ __all__ = [
     "QUARANTINE",
     "SEGMENT",
     "STATE",
+    "TIER",
+    "TIERED",
+    "TIER_CACHE",
     "base_offset_of",
     "damage_path",
     "index_path",
     "partition_folder",
     "quarantine_folder",
+    "segment_bases",
     "segment_path",
+    "tier_cache_folder",
+    "tiered_path",
 ]
 
 SEGMENT: Final = ".arrows"
 INDEX: Final = ".index"
 DAMAGE: Final = ".damage.json"
+TIERED: Final = ".tiered.json"
 STATE: Final = "log.json"
+TIER: Final = "tier.json"
+TIER_CACHE: Final = "tier-cache"
 JOURNAL: Final = "topics.journal"
 QUARANTINE: Final = "quarantine"
 
-_NAME: Final = re.compile(r"(\d{20})(\.arrows|\.index|\.damage\.json)")
+_NAME: Final = re.compile(r"(\d{20})(\.arrows|\.index|\.damage\.json|\.tiered\.json)")
 
 
 def partition_folder(data: Path, partition: int) -> Path:
@@ -61,6 +71,31 @@ def index_path(folder: Path, base_offset: int) -> Path:
 def damage_path(folder: Path, base_offset: int) -> Path:
     """Return the path of the damage file of a segment."""
     return folder / f"{base_offset:020}{DAMAGE}"
+
+
+def segment_bases(names: Iterable[str], *, horizon: int) -> list[int]:
+    """Return the base offsets of all segments of a folder, in order.
+
+    Those below the horizon are expired; if no other is local, those that are still there count.
+    """
+    known = {SEGMENT: set[int](), TIERED: set[int]()}
+    for name in names:
+        match = _NAME.fullmatch(name)
+        if match and match[2] in known:
+            known[match[2]].add(int(match[1]))
+    local = known[SEGMENT]
+    kept = {base for base in local if base >= horizon} or local
+    return sorted(kept | {base for base in known[TIERED] if base >= horizon})
+
+
+def tiered_path(folder: Path, base_offset: int) -> Path:
+    """Return the path of the marker of a segment that is in an object store."""
+    return folder / f"{base_offset:020}{TIERED}"
+
+
+def tier_cache_folder(folder: Path) -> Path:
+    """Return the folder for segments that were fetched from an object store."""
+    return folder.parent.parent / TIER_CACHE
 
 
 def base_offset_of(name: str, suffix: str) -> int | None:

@@ -23,9 +23,9 @@ from penstock.ports import Bounds
 from penstock.storage.arrow.format.damage import Damage, Fault, load_damage
 from penstock.storage.arrow.format.file_names import (
     DAMAGE,
-    SEGMENT,
     base_offset_of,
     partition_folder,
+    segment_bases,
     segment_path,
 )
 from penstock.storage.arrow.format.heads import read_head
@@ -40,7 +40,6 @@ from penstock.storage.arrow.recover.recovery import Segment
 from penstock.storage.arrow.recover.survey import survey
 from penstock.storage.arrow.recover.walk import Bad, End, Good, walk
 from penstock.storage.arrow.write.watermark import read_watermark
-from penstock.storage.files import Files
 
 __all__ = ["LogFollower", "partitions_of"]
 
@@ -165,8 +164,7 @@ class LogFollower:
         names = self.files.names(self.folder)
         state = self._state()
         horizon = state.horizon if state else 0
-        bases = [base for name in names if (base := base_offset_of(name, SEGMENT)) is not None]
-        bases = [base for base in bases if base >= horizon] or bases
+        bases = segment_bases(names, horizon=horizon)
         damaged = {base for name in names if (base := base_offset_of(name, DAMAGE)) is not None}
         self._active = self._active if self._active and self._active.base_offset in bases else None
         segments: list[Segment | ActiveSegment] = []
@@ -362,6 +360,6 @@ class LogFollower:
     def find_time(self, timestamp_us: int) -> int:
         """Return the first offset taken at or after a time, or the end."""
         try:
-            return offset_at_time(Files(), self.catalog, timestamp_us, self.end)
+            return offset_at_time(self.files, self.catalog, timestamp_us, self.end)
         except FileNotFoundError as error:
             raise self.missing_segment(self.horizon, error) from error

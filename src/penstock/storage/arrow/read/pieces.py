@@ -38,8 +38,8 @@ from penstock.storage.arrow.format.segment import (
 )
 from penstock.storage.arrow.read.catalog import Catalog
 from penstock.storage.arrow.read.columns import ColumnReader, SmallRowGroup
+from penstock.storage.arrow.read.tiered_files import TieredFiles
 from penstock.storage.arrow.recover.walk import Bad, Good, walk
-from penstock.storage.files import Files
 from penstock.storage.rows import read_whole_batch
 from penstock.storage.schema import RECORD_COLUMNS, SCHEMA
 
@@ -253,7 +253,7 @@ class _PieceReader:
 
     def batches(self) -> Iterator[Placed]:
         end = self.piece.position + self.piece.size
-        handle = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        handle = TieredFiles().open_to_read(self.path)
         try:
             head, first_bytes = self._head(handle)
             some = self._column_reader(handle, head)
@@ -362,7 +362,7 @@ class _PieceReader:
     def _walked(self, end: int) -> Iterator[Placed]:
         """Continue past damage, and report it."""
         for step in walk(
-            Files(),
+            TieredFiles(),
             self.path,
             position=self.position,
             base_offset=self.expected,

@@ -12,7 +12,7 @@ from penstock._kernels import stored
 from penstock._kernels.batch import Batch
 from penstock._kernels.topics import TopicTable
 from penstock.errors import LogDamaged, LogError, OffsetBelowHorizon
-from penstock.limits import LOG_READERS
+from penstock.limits import LOG_READERS, TIER_READERS
 from penstock.storage.arrow.format.segment import (
     HEAD_BYTES_MAX,
     TIMESTAMPS,
@@ -118,6 +118,8 @@ class RowGroupReader:
         self._catalog = catalog
         self._post = post
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="penstock-read")
+        # An object store is slow: reads of the local disk must not wait behind it.
+        self._tier_threads = ThreadPoolExecutor(TIER_READERS, thread_name_prefix="penstock-tier")
         self._words: dict[Path, stored.SegmentWords] = {}
 
     def fetch(
@@ -135,6 +137,7 @@ class RowGroupReader:
     def close(self) -> None:
         """End the threads."""
         self._threads.shutdown(wait=True, cancel_futures=True)
+        self._tier_threads.shutdown(wait=True, cancel_futures=True)
 
     def _words_of(self, path: Path) -> stored.SegmentWords:
         """Return the dictionaries of a segment's head; those of today if it cannot be read."""
@@ -150,11 +153,19 @@ class RowGroupReader:
         return words
 
     def _fetch(
-        self, offset: int, end: int, then: Callable[[StoredRowGroup | LogError], None]
+        self,
+        offset: int,
+        end: int,
+        then: Callable[[StoredRowGroup | LogError], None],
+        *,
+        tiered: bool = False,
     ) -> None:
         result: StoredRowGroup | LogError
         try:
             place = self._catalog.place(offset, end)
+            if not tiered and not place.path.exists():
+                self._tier_threads.submit(self._fetch, offset, end, then, tiered=True)
+                return
             result = read_row_group(self._files, place, self._words_of(place.path))
         except LogError as error:
             result = error
@@ -167,10 +178,19 @@ class RowGroupReader:
         self._post(lambda: then(result))
 
     def _find_time(
-        self, timestamp_us: int, end: int, then: Callable[[int | LogError], None]
+        self,
+        timestamp_us: int,
+        end: int,
+        then: Callable[[int | LogError], None],
+        *,
+        tiered: bool = False,
     ) -> None:
         result: int | LogError
         try:
+            place = None if tiered else self._catalog.place_of_time(timestamp_us)
+            if place is not None and not place.path.exists():
+                self._tier_threads.submit(self._find_time, timestamp_us, end, then, tiered=True)
+                return
             result = offset_at_time(self._files, self._catalog, timestamp_us, end)
         except LogError as error:
             result = error

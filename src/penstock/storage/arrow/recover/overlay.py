@@ -4,12 +4,13 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from penstock.storage.files import Buffer, Files
+from penstock.storage.arrow.read.tiered_files import TieredFiles
+from penstock.storage.files import Buffer
 
 __all__ = ["Overlay"]
 
 
-class Overlay(Files):
+class Overlay(TieredFiles):
     """Reads real files; writes are visible only through this object.
 
     A file that was truncated or appended to has its new size, but not the appended bytes: recovery
@@ -98,7 +99,7 @@ class Overlay(Files):
 
         Bytes behind its end are left as they are.
         """
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        handle = self.open_to_read(path)
         try:
             for start, buffer in pieces:
                 position, rest = start, buffer

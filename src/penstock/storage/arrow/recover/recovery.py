@@ -9,7 +9,7 @@ import contextlib
 import errno
 import itertools
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,6 +30,7 @@ from penstock.storage.arrow.format.index import Index
 from penstock.storage.arrow.format.index_file import StaleIndex, Summary, load_summary, save_index
 from penstock.storage.arrow.format.log_state import BadState, LogState, load_state, save_state
 from penstock.storage.arrow.format.segment import END_OF_STREAM
+from penstock.storage.arrow.format.tiered import TieredSegment, load_markers
 from penstock.storage.arrow.recover.quarantine import keep_bytes, only_zeros
 from penstock.storage.arrow.recover.survey import Survey, Tail, survey
 from penstock.storage.arrow.write.retention import remove_segments
@@ -101,14 +102,25 @@ class _Recovery:
         self.cuts: list[Cut] = []
         self.state = LogState(0, partition)
         self.heads: dict[int, FirstBytes] = {}
+        self.tiered: dict[int, TieredSegment] = {}  # segments that are only in an object store
 
     def run(self) -> Recovered:
         self.files.make_folder(self.folder)
         names = self.files.names(self.folder)
-        bases = [base for name in names if (base := base_offset_of(name, SEGMENT)) is not None]
-        self._load_state(bases)
+        local = {base for name in names if (base := base_offset_of(name, SEGMENT)) is not None}
+        markers = load_markers(self.files, self.folder, names)
+        self._load_state(sorted(local), markers)
         expected_id = self.state.log_id
+        self.tiered = {
+            base: each
+            for base, each in markers.items()
+            if base not in local and base >= self.state.horizon and each.log_id == expected_id
+        }
+        bases = sorted(local | self.tiered.keys())
         for base in bases:
+            if base in self.tiered:  # the store may not answer now
+                self.heads[base] = self.tiered[base].first_bytes()
+                continue
             self.heads[base] = read_head(
                 self.files, self.folder, base, log_id=expected_id, partition=self.partition
             )
@@ -127,17 +139,18 @@ class _Recovery:
 
     # --- State and leftovers
 
-    def _load_state(self, bases: list[int]) -> None:
+    def _load_state(self, bases: list[int], markers: Mapping[int, TieredSegment]) -> None:
+        every = sorted({*bases, *markers})
         try:
             state = load_state(self.files, self.folder)
-            problem = "log.json is missing" if state is None and bases else ""
+            problem = "log.json is missing" if state is None and every else ""
         except BadState as error:
             state = None
             problem = str(error)
         if state is not None:
             self.state = state
             return
-        log_id = self.log_id
+        log_id = next((each.log_id for each in markers.values()), self.log_id)
         for base in bases:
             first = read_head(self.files, self.folder, base, log_id=None, partition=self.partition)
             if first.head is not None and not first.fault:
@@ -148,7 +161,7 @@ class _Recovery:
         self.state = LogState(
             log_id=secrets.randbits(48) if log_id is None else log_id,
             partition=self.partition,
-            horizon=bases[0] if bases else 0,
+            horizon=every[0] if every else 0,
         )
         save_state(self.files, self.folder, self.state)
 
@@ -184,6 +197,11 @@ class _Recovery:
         None if there is nothing in it: then it is gone.
         """
         first = self.heads[base]
+        tiered = self.tiered.get(base)
+        if tiered is not None:
+            self._load_damage(base)
+            segment = Segment(base, tiered.end_offset, tiered.size, tiered.last_us)
+            return segment, tiered.last_crc
         previous_end = None
         if (
             follower is not None
@@ -411,7 +429,8 @@ def rebuild_index(files: Files, folder: Path, base_offset: int, *, end_offset: i
     first = read_head(files, folder, base_offset, log_id=None, partition=int(folder.name))
     found = _survey(files, folder, base_offset, first, followed=True, previous_end=end_offset)
     if found.sealed and found.tail is None:
-        with _room_permitting():
+        # The file is missing if the segment is in an object store only.
+        with _room_permitting(), contextlib.suppress(FileNotFoundError):
             if found.damage:
                 save_damage(files, folder, base_offset, found.damage)
             _close(files, folder, found, first)

@@ -6,12 +6,20 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from penstock.errors import LogDamaged
 from penstock.storage.arrow.format.damage import Damage, Fault
-from penstock.storage.arrow.format.file_names import JOURNAL, SEGMENT, base_offset_of, segment_path
+from penstock.storage.arrow.format.file_names import (
+    JOURNAL,
+    SEGMENT,
+    base_offset_of,
+    segment_bases,
+    segment_path,
+)
 from penstock.storage.arrow.format.heads import FirstBytes, read_head
 from penstock.storage.arrow.format.index_file import StaleIndex, Summary, load_index
 from penstock.storage.arrow.format.log_state import BadState, LogState, load_state
 from penstock.storage.arrow.format.segment import END_OF_STREAM, RowGroup, head
+from penstock.storage.arrow.format.tiered import load_markers
 from penstock.storage.arrow.recover.walk import Bad, End, Good, walk
 from penstock.storage.arrow.write.topic_journal import read_topics
 from penstock.storage.files import Files
@@ -62,11 +70,7 @@ class _Verification:
         self.schema_bytes = b""
 
     def run(self) -> Iterator[Damage | Verified]:
-        bases = [
-            base
-            for name in self.files.names(self.folder)
-            if (base := base_offset_of(name, SEGMENT)) is not None
-        ]
+        names = self.files.names(self.folder)
         state: LogState | None = None
         try:
             state = load_state(self.files, self.folder)
@@ -75,9 +79,14 @@ class _Verification:
         except BadState as error:
             yield Damage(Fault.BAD_STATE, 0, 0, 0, 0, 0, str(error))
         log_id = state.log_id if state else None
-        bases = [base for base in bases if state is None or base >= state.horizon] or bases
+        bases = segment_bases(names, horizon=state.horizon if state else 0)
+        markers = load_markers(self.files, self.folder, names)
+        local = {base_offset_of(name, SEGMENT) for name in names}
+        tiered = {base: each for base, each in markers.items() if base not in local}
         heads = [
-            read_head(self.files, self.folder, base, log_id=log_id, partition=self.partition)
+            tiered[base].first_bytes()
+            if base in tiered
+            else read_head(self.files, self.folder, base, log_id=log_id, partition=self.partition)
             for base in bases
         ]
         reached = _Reached(state.horizon if state else (bases[0] if bases else 0), None)
@@ -87,6 +96,17 @@ class _Verification:
                 reached = _Reached(heads[0].head.previous_end, None)
         for number, base in enumerate(bases):
             following = heads[number + 1] if number + 1 < len(bases) else None
+            if base in tiered:
+                problem = self._fetch(base)  # one at a time: the cache has a limit
+                if problem:
+                    self.segments += 1
+                    end = tiered[base].end_offset
+                    yield Damage(Fault.DAMAGED, base, 0, 0, base, end, problem)
+                    reached = _Reached(end, None)
+                    continue
+                heads[number] = read_head(
+                    self.files, self.folder, base, log_id=log_id, partition=self.partition
+                )
             reached = yield from self._segment(base, heads[number], following, reached)
         if state is not None and reached.end < state.end:
             yield _missing(reached.end, reached.end, state.end)
@@ -98,6 +118,16 @@ class _Verification:
             reason = f"{JOURNAL} does not end with a whole line"
             yield Damage(Fault.BAD_JOURNAL, 0, topics.size, topics.torn, 0, 0, reason)
         yield Verified(self.segments, self.row_groups, self.messages, self.bytes)
+
+    def _fetch(self, base: int) -> str:
+        """Fetch a segment from the object store; return why its object is not usable."""
+        try:
+            self.files.close(self.files.open_to_read(segment_path(self.folder, base)))
+        except LogDamaged as error:
+            return error.reason
+        except FileNotFoundError as error:
+            return error.strerror or "it is missing"
+        return ""
 
     def _segment(
         self, base: int, first: FirstBytes, following: FirstBytes | None, reached: _Reached
