@@ -271,3 +271,21 @@ class Catalog:
         if isinstance(segment, ActiveSegment):
             return segment.writer.index
         return self._indexes.get(segment.base_offset, end_offset=segment.end_offset)
+
+    def row_groups(
+        self, start: int, end: int
+    ) -> Iterator[tuple[Segment | ActiveSegment, Index, int, int]]:
+        """Yield each segment with messages between two offsets, its index, and their row groups.
+
+        The row groups are given as the number of the first, and of the one after the last. Raise
+        OSError.
+        """
+        for segment in self.segments():
+            if segment.end_offset <= start or segment.base_offset >= end:
+                continue
+            index = self.index(segment)
+            first, last = index.at_offset(start), index.at_offset(end)
+            if last < len(index) and index.entry(last).base_offset < end:
+                last += 1
+            if first < last:
+                yield segment, index, first, last

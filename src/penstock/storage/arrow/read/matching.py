@@ -78,15 +78,7 @@ def count_topics(
     """See ports.Storage; raise FileNotFoundError for a segment that was removed, or OSError."""
     counts: Counter[str] = Counter()
     rows = sum(part.last - part.first for part in _damaged(catalog, start, end))
-    for segment in catalog.segments():
-        if segment.end_offset <= start or segment.base_offset >= end:
-            continue
-        index = catalog.index(segment)
-        first, last = index.at_offset(start), index.at_offset(end)
-        if last < len(index) and index.entry(last).base_offset < end:
-            last += 1
-        if first >= last:
-            continue
+    for segment, index, first, last in catalog.row_groups(start, end):
         cut = [
             number
             for number in dict.fromkeys((first, last - 1))
@@ -124,13 +116,7 @@ def _topics(column: pa.Array) -> dict[str, int]:
 
 def _row_groups(catalog: Catalog, start: int, end: int, selection: Selection) -> Iterator[_Part]:
     """Yield the row groups that may have selected messages."""
-    for segment in catalog.segments():
-        if segment.end_offset <= start or segment.base_offset >= end:
-            continue
-        index = catalog.index(segment)
-        first, last = index.at_offset(start), index.at_offset(end)
-        if last < len(index) and index.entry(last).base_offset < end:
-            last += 1
+    for segment, index, first, last in catalog.row_groups(start, end):
         for number, rows in _counts(index, first, last, selection):
             if rows == 0:
                 continue

@@ -117,15 +117,7 @@ def plan(catalog: Catalog, start: int, end: int, selection: Selection) -> list[S
     Raise FileNotFoundError for a segment that was removed, or another OSError.
     """
     spans: list[Span] = []
-    for segment in catalog.segments():
-        if segment.end_offset <= start or segment.base_offset >= end:
-            continue
-        index = catalog.index(segment)
-        first, last = index.at_offset(start), index.at_offset(end)
-        if last < len(index) and index.entry(last).base_offset < end:
-            last += 1
-        if first >= last:
-            continue
+    for segment, index, first, last in catalog.row_groups(start, end):
         numbers = candidates(index, first, last, selection)
         damaged = catalog.damage_between(segment.base_offset, segment.end_offset) is not None
         spans += _spans(segment.base_offset, index, numbers, whole=not damaged)
