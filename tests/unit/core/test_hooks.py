@@ -537,3 +537,4 @@ def test_events_that_wait_for_a_call_end_with_the_middleware(bench: Bench) -> No
     hooks.closed(bench.middleware.session)
     assert asked == [[None]] * 4
     assert not len(hooks.calls)
+    assert (hooks.calls.made, hooks.calls.unanswered) == (1, 4)

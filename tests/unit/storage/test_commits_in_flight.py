@@ -249,6 +249,27 @@ def test_a_log_is_not_available_before_it_has_created_a_segment(
     run(use())
 
 
+def test_a_segment_whose_first_commit_failed_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RETRY, 0.01)
+
+    async def use() -> None:
+        files = HeldFiles()
+        used = Attached(tmp_path, files)
+        files.fails = True
+        failed = used.append(b"fails")
+        await used.until(lambda: used.log.failed_commit >= failed.commit)
+        files.fails = False
+        await used.until(lambda: used.log.unavailable is None)
+        await used.put(b"kept")
+        assert [each.base_offset for each in used.log._catalog.segments()] == [1]
+        assert used.values() == [b"kept"]
+        used.log.close()
+
+    run(use())
+
+
 @pytest.mark.parametrize("retention", [Retention(bytes_max=1), Retention()])
 def test_a_closed_log_applies_no_retention(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, retention: Retention

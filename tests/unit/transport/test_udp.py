@@ -450,6 +450,24 @@ def test_a_full_out_buffer_drops_and_counts(run: Run, monkeypatch: pytest.Monkey
     run(check())
 
 
+@pytest.mark.parametrize(("room", "dropped"), [(1, 0), (0, 0), (-1, 1)])
+def test_a_datagram_is_sent_up_to_a_full_out_buffer(
+    run: Run, monkeypatch: pytest.MonkeyPatch, room: int, dropped: int
+) -> None:
+    async def check() -> None:
+        owner = Owner(Frames)
+        async with endpoint(owner) as made, caller(made) as one:
+            one.send(PING)
+            assert await one.receive() == PING
+            monkeypatch.setattr("penstock.transport.udp.UDP_OUT_BUFFER_BYTES_MAX", room)
+            owner.links[0].write(PONG)
+            assert owner.unsent == (dropped, 0)
+            if not dropped:
+                assert await one.receive() == PONG
+
+    run(check())
+
+
 def test_an_address_that_is_gone_does_no_harm(run: Run) -> None:
     async def check() -> None:
         owner = Owner(Frames)
