@@ -209,6 +209,41 @@ def test_what_was_refused_does_not_come_back_when_it_could_not_be_cut_off() -> N
     assert [each.first_offset for each in recovered.cuts] == [2]
 
 
+def test_damage_before_refused_messages_is_reported_and_they_are_cut_off() -> None:
+    files = RecordedFiles()
+    recover(files, FOLDER, log_id=LOG_ID)
+    first = segment(files, 0, 0, 0)
+    first.append(columns(0, [b"a", b"b"]), synced=0)
+    first.append(columns(2, [b"damaged"]), synced=2)
+    first.append(columns(3, [b"c"]), synced=3)
+    crc = first.last_crc
+    first.append(columns(4, [b"refused"]), synced=4)
+    second = segment(files, 5, 4, crc)
+    second.append(columns(5, [b"d"]), synced=4)
+    second.seal()
+    entry = first.index.entry(1)
+    files = flipped(files.state, path_of(0), entry.position + entry.size - 8, 0)
+    recovered = recover(files, FOLDER)
+    assert [(each.first_offset, each.resumes_at) for each in recovered.damage] == [(2, 3)]
+    assert [each.first_offset for each in recovered.cuts] == [4]
+    assert messages(files, FOLDER, recovered) == [(0, b"a"), (1, b"b"), (3, b"c"), (5, b"d")]
+
+
+def test_a_hole_before_refused_messages_ends_where_the_log_ended() -> None:
+    files = RecordedFiles()
+    recover(files, FOLDER, log_id=LOG_ID)
+    first = segment(files, 0, 0, 0)
+    first.append(columns(0, [b"a", b"b"]), synced=0)
+    first.append(columns(5, [b"refused"]), synced=0)
+    second = segment(files, 6, 3, 0)
+    second.append(columns(6, [b"c"]), synced=3)
+    second.seal()
+    recovered = recover(files, FOLDER)
+    assert [(each.first_offset, each.resumes_at) for each in recovered.damage] == [(2, 3)]
+    assert [each.first_offset for each in recovered.cuts] == [5]
+    assert messages(files, FOLDER, recovered) == [(0, b"a"), (1, b"b"), (6, b"c")]
+
+
 def segment(files: Files, base: int, previous_end: int, previous_crc: int) -> SegmentWriter:
     return SegmentWriter(
         files, FOLDER, log_id=LOG_ID, partition=0,
