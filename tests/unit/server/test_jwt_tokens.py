@@ -195,6 +195,7 @@ def test_the_subject_gives_the_principal_and_new_keys_void_its_logins(tmp_path: 
             PrincipalConfig(name="press", jwt=JwtConfig(issuer=ISSUER, subject="press-4")),
             PrincipalConfig(name="oven", jwt=JwtConfig(issuer=ISSUER)),
             PrincipalConfig(name="other", token="a.b.c"),  # noqa: S106
+            PrincipalConfig(name="third", api_key_sha256=hashlib.sha256(b"d.e.f").hexdigest()),
         ),
     )
     authenticator = Authenticator(config)
@@ -206,6 +207,9 @@ def test_the_subject_gives_the_principal_and_new_keys_void_its_logins(tmp_path: 
     assert 60 < left <= 90
     assert authenticator.verify_token("a.b.c").name == "other"
     assert authenticator.seconds_left("a.b.c") is None
+    assert authenticator.verify_bearer("d.e.f").name == "third"
+    assert authenticator.seconds_left("d.e.f") is None
+    assert authenticator.seconds_left("g.h.i") == 0.0
     assert (
         authenticator.verify_token(jwt.encode(claims(client="oven"), RSA, "RS256")).name == "oven"
     )
