@@ -8,9 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from penstock.core.access import Principal
 from penstock.flight.errors import StagedRowsDamaged, StagingFull
 from penstock.limits import BLOCK_BYTES_MAX
 from penstock.server.flight import sink_files
+from penstock.server.flight import sinks as sinks_module
 from penstock.server.flight.rows import RowCheck
 from penstock.server.flight.sink_files import SinkFiles, Task, WriterState
 from penstock.server.flight.sinks import Sinks
@@ -118,6 +120,59 @@ def test_the_folder_of_all_writers_is_read_once(tmp_path: Path) -> None:
     assert SinkFiles(tmp_path).writers() == {"x"}
 
 
+def new_sinks(tmp_path: Path) -> Sinks:
+    nothing: Any = None
+    return Sinks(SinkFiles(tmp_path), nothing, nothing)
+
+
+def test_one_principal_cannot_have_all_writers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sinks_module, "SINK_WRITERS_PER_PRINCIPAL_MAX", 3)
+    monkeypatch.setattr(sinks_module, "SINK_WRITERS_MAX", 5)
+    one, two = Principal("one"), Principal("two")
+    sinks = new_sinks(tmp_path)
+    for name in "abc":
+        sinks._state(name, one)
+    with pytest.raises(StagingFull, match="limit of 3 writers of one principal"):
+        sinks._state("d", one)
+    assert sinks._state("a", one).owner == "one", "those that it has are served"
+    sinks._state("d", two)
+    again = new_sinks(tmp_path)
+    with pytest.raises(StagingFull, match="limit of 3 writers of one principal"):
+        again._state("e", one)
+    again._state("e", two)
+    with pytest.raises(StagingFull, match="limit of 5 writers is"):
+        again._state("f", two)
+
+
+def test_a_finished_writer_gives_its_place_to_another_of_its_principal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sinks_module, "SINK_WRITERS_PER_PRINCIPAL_MAX", 2)
+    monkeypatch.setattr(sinks_module, "SINK_FINAL_SECONDS_MAX", -1.0)
+    files = SinkFiles(tmp_path)
+    files.save(WriterState("finished", "one", 0, final=True))
+    files.save(WriterState("active", "one", 0))
+    sinks = new_sinks(tmp_path)
+    sinks._state("new", Principal("one"))
+    with pytest.raises(StagingFull):
+        sinks._state("more", Principal("one"))
+    assert SinkFiles(tmp_path).writers() == {"active", "new"}
+
+
+def test_a_writer_whose_state_is_damaged_counts_for_no_principal(tmp_path: Path) -> None:
+    files, _ = new_files(tmp_path)
+    files.save(WriterState("damaged", "owner"))
+    (tmp_path / "sinks" / "damaged" / "writer.json").write_text("{")
+    found = SinkFiles(tmp_path)
+    assert (found.writer_count, found.writer_count_of("owner")) == (2, 1)
+    found.save(WriterState("damaged", "owner"))
+    assert found.writer_count_of("owner") == 2
+    found.forget("w")
+    assert found.writer_count_of("owner") == 1
+
+
 def test_a_file_that_is_removed_meanwhile_has_no_size(tmp_path: Path) -> None:
     files, _ = new_files(tmp_path)
     path, _ = files.write("w", [staged_rows()])
@@ -128,8 +183,7 @@ def test_a_file_that_is_removed_meanwhile_has_no_size(tmp_path: Path) -> None:
 
 
 def test_calls_for_one_writer_wait_for_each_other_and_leave_no_lock(tmp_path: Path) -> None:
-    nothing: Any = None
-    sinks = Sinks(SinkFiles(tmp_path), nothing, nothing)
+    sinks = new_sinks(tmp_path)
     inside: list[str] = []
     first = threading.Event()
 
