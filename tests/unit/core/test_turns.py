@@ -263,6 +263,46 @@ def test_a_slice_is_over_when_its_time_is() -> None:
     assert not runs
 
 
+def test_a_slice_of_work_is_over_when_its_time_is() -> None:
+    steps = Steps()
+    runs: list[Callable[[], None]] = []
+    steps.slices.schedule = runs.append
+
+    def work() -> Iterator[None]:
+        for _ in range(3):
+            steps.clock.seconds += 1.25
+            steps.done.append("w")
+            yield
+
+    steps.slices.add(work())
+    runs.pop()()
+    assert "".join(steps.done) == "ww"
+
+
+def test_work_that_ends_with_its_first_steps_is_not_queued() -> None:
+    steps = Steps()
+    steps.slices.start(steps.work("a", 1))
+    assert "".join(steps.done) == "a"
+    assert len(steps.slices) == 0
+
+
+def test_work_that_failed_is_not_tried_again() -> None:
+    class Failing:
+        tried = 0
+
+        def __iter__(self) -> Iterator[None]:
+            return self
+
+        def __next__(self) -> None:
+            self.tried += 1
+            raise ValueError("broken")
+
+    steps, failing = Steps(), Failing()
+    steps.slices.add(failing)
+    steps.timers.run_due()
+    assert (failing.tried, len(steps.slices)) == (1, 0)
+
+
 def test_work_that_fails_does_not_stop_other_work() -> None:
     steps = Steps()
 
