@@ -336,7 +336,8 @@ def test_an_epoch_that_the_disk_refused_is_finished_when_it_works_again(tmp_path
         FlightClient(serve_tables(live, tmp_path)) as client,
     ):
         client.stage([rows(sent)], writer="w", epoch=0, partition=0)
-        files.fail("sync", ".arrows", after=2, times=1)
+        files.fail("create", ".arrows", after=1)
+        files.fail("sync", ".arrows", after=2)
         with pytest.raises(LogUnavailable, match="send it again later"):
             client.publish_epoch("w", 0, [0])
         done = client.bounds()[0].end
@@ -345,6 +346,7 @@ def test_an_epoch_that_the_disk_refused_is_finished_when_it_works_again(tmp_path
             client.publish_epoch("w", 0, [0])
         assert client.stage([rows([b"other"])], writer="w", epoch=0, partition=0) == 1
         client.abort_epoch("w", 0)  # it has begun: it is not to be stopped half way
+        files.mend()
         live.until(lambda: not live.refuses)
         assert client.publish_epoch("w", 0, [0]).rows == len(sent)
         assert values(client) == sent

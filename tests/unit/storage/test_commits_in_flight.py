@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -245,6 +246,20 @@ def test_a_log_is_not_available_before_it_has_created_a_segment(
         await used.put(b"later")
         assert used.values() == [b"kept", b"later"]
         used.log.close()
+
+    run(use())
+
+
+def test_the_time_of_each_sync_is_counted(tmp_path: Path) -> None:
+    async def use() -> None:
+        began = time.perf_counter()
+        used = Attached(tmp_path, HeldFiles())
+        for _ in range(3):
+            await used.put(b"kept")
+        times = used.log.status().sync_times
+        used.log.close()
+        assert times.count == 3
+        assert 0 < times.seconds < time.perf_counter() - began
 
     run(use())
 

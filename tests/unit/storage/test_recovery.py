@@ -131,6 +131,19 @@ def test_a_flipped_bit_in_a_group_nobody_saw_on_disk_is_cut_and_kept_in_quaranti
     assert tried > 50
 
 
+def test_messages_between_damage_and_a_torn_tail_stay() -> None:
+    state, writer = sample(segments=1, sealed=False)
+    damaged, last = writer.index.entry(1), writer.index.entry(3)
+    data = bytearray(state[path_of(0)])
+    data[damaged.position + damaged.size - 8] ^= 1
+    files = RecordedFiles({**state, path_of(0): bytes(data[: last.position + last.size // 2])})
+    recovered = recover(files, FOLDER)
+    assert [(each.first_offset, each.resumes_at) for each in recovered.damage] == [(3, 6)]
+    assert [each.end_offset for each in recovered.segments] == [9]
+    kept = [0, 1, 2, 6, 7, 8]
+    assert messages(files, FOLDER, recovered) == [(each, text_of(each)) for each in kept]
+
+
 def test_offsets_that_were_seen_in_a_tail_that_is_cut_are_not_given_again() -> None:
     state, writer = sample(segments=2, sealed=False, synced=False)
     entry = writer.index.entry(1)

@@ -450,16 +450,17 @@ def test_a_full_out_buffer_drops_and_counts(run: Run, monkeypatch: pytest.Monkey
     run(check())
 
 
-@pytest.mark.parametrize(("room", "dropped"), [(1, 0), (0, 0), (-1, 1)])
+@pytest.mark.parametrize(("buffered", "dropped"), [(99, 0), (100, 0), (101, 1)])
 def test_a_datagram_is_sent_up_to_a_full_out_buffer(
-    run: Run, monkeypatch: pytest.MonkeyPatch, room: int, dropped: int
+    run: Run, monkeypatch: pytest.MonkeyPatch, buffered: int, dropped: int
 ) -> None:
     async def check() -> None:
         owner = Owner(Frames)
         async with endpoint(owner) as made, caller(made) as one:
             one.send(PING)
             assert await one.receive() == PING
-            monkeypatch.setattr("penstock.transport.udp.UDP_OUT_BUFFER_BYTES_MAX", room)
+            monkeypatch.setattr("penstock.transport.udp.UDP_OUT_BUFFER_BYTES_MAX", 100)
+            monkeypatch.setattr(Endpoint, "buffered", buffered)
             owner.links[0].write(PONG)
             assert owner.unsent == (dropped, 0)
             if not dropped:
