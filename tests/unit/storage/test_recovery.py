@@ -144,6 +144,28 @@ def test_messages_between_damage_and_a_torn_tail_stay() -> None:
     assert messages(files, FOLDER, recovered) == [(each, text_of(each)) for each in kept]
 
 
+@pytest.mark.parametrize("size", [8, 16, 4096])
+def test_foreign_bytes_between_row_groups_cost_no_message(size: int) -> None:
+    state, writer = sample(segments=1)
+    data, position = state[path_of(0)], writer.index.entry(1).position
+    changed = data[:position] + b"x" * size + data[position:]
+    files = RecordedFiles({**state, path_of(0): changed})
+    recovered = recover(files, FOLDER)
+    assert [(each.position, each.length) for each in recovered.damage] == [(position, size)]
+    assert messages(files, FOLDER, recovered) == ALL[: base_of(1)]
+
+
+def test_recorded_damage_that_cannot_be_read_is_damage_without_a_range() -> None:
+    state, _ = sample(segments=2)
+    path = damage_path(FOLDER, base_of(1))
+    recovered = recover(RecordedFiles({**state, path: b"no damage"}), FOLDER)
+    (found,) = recovered.damage
+    assert (found.fault, found.segment) == (Fault.DAMAGED, base_of(1))
+    assert (found.position, found.length) == (0, 0)
+    assert found.first_offset == found.resumes_at == base_of(1)
+    assert "cannot be read" in found.reason
+
+
 def test_offsets_that_were_seen_in_a_tail_that_is_cut_are_not_given_again() -> None:
     state, writer = sample(segments=2, sealed=False, synced=False)
     entry = writer.index.entry(1)
