@@ -210,6 +210,7 @@ def test_the_subject_gives_the_principal_and_new_keys_void_its_logins(tmp_path: 
     assert authenticator.verify_bearer("d.e.f").name == "third"
     assert authenticator.seconds_left("d.e.f") is None
     assert authenticator.seconds_left("g.h.i") == 0.0
+    assert authenticator.seconds_left("of another form") is None
     assert (
         authenticator.verify_token(jwt.encode(claims(client="oven"), RSA, "RS256")).name == "oven"
     )
