@@ -4,6 +4,7 @@ import base64
 import hashlib
 import hmac
 import json
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -224,3 +225,14 @@ def test_the_subject_gives_the_principal_and_new_keys_void_its_logins(tmp_path: 
     with pytest.raises(AuthenticationFailed):
         authenticator.verify_token(token)
     authenticator.close()
+
+
+@pytest.mark.parametrize("library", ["jwt", "cryptography"])
+def test_a_library_that_is_not_installed_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str
+) -> None:
+    config = issuer(written(tmp_path, "key.pem", pem(RSA)))
+    read_issuer(config)
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(UnusableKey, match=r"install penstock\[jwt\]"):
+        read_issuer(config)

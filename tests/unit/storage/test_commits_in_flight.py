@@ -264,18 +264,38 @@ def test_the_time_of_each_sync_is_counted(tmp_path: Path) -> None:
     run(use())
 
 
+class SecondSyncFails(HeldFiles):
+    """The head of a segment gets to the disk, and its first row group does not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.segments: dict[int, int] = {}
+        self.failed = False
+
+    def create(self, path: Path) -> int:
+        handle = super().create(path)
+        if path.suffix == SEGMENT:
+            self.segments[handle] = 0
+        return handle
+
+    def sync(self, handle: int) -> None:
+        super().sync(handle)
+        if handle in self.segments:
+            self.segments[handle] += 1
+            if self.segments[handle] == 2 and not self.failed:
+                self.failed = True
+                raise OSError(errno.EIO, "Input/output error")
+
+
 def test_a_segment_whose_first_commit_failed_is_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(RETRY, 0.01)
 
     async def use() -> None:
-        files = HeldFiles()
-        used = Attached(tmp_path, files)
-        files.fails = True
+        used = Attached(tmp_path, SecondSyncFails())
         failed = used.append(b"fails")
         await used.until(lambda: used.log.failed_commit >= failed.commit)
-        files.fails = False
         await used.until(lambda: used.log.unavailable is None)
         await used.put(b"kept")
         assert [each.base_offset for each in used.log._catalog.segments()] == [1]
