@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.core.access import Principal
+from penstock.errors import NotAllowed
 from penstock.flight.errors import StagedRowsDamaged, StagingFull
 from penstock.limits import BLOCK_BYTES_MAX
 from penstock.server.flight import sink_files
@@ -44,6 +45,20 @@ def test_staged_rows_are_synced_before_they_become_the_rows_of_a_task(tmp_path: 
     assert written.index("sync") > written.index("write")
     files.keep("w", TASK, path)
     assert disk.operations[-1][0] == "sync folder", disk.operations[-1]
+
+
+def test_no_file_stays_open(tmp_path: Path) -> None:
+    files, disk = new_files(tmp_path)
+    descriptors = Path("/proc/self/fd")
+    before = len(list(descriptors.iterdir()))
+    path, _ = files.write("w", [staged_rows()])
+    files.keep("w", TASK, path)
+    assert [len(each) for each in files.read("w", TASK)] == [3]
+    disk.fail("sync", ".new")
+    for _ in range(3):
+        with pytest.raises(OSError, match="rror"):
+            files.write("w", [staged_rows()])
+    assert len(list(descriptors.iterdir())) == before
 
 
 def test_rows_whose_sync_fails_are_not_staged(tmp_path: Path) -> None:
@@ -137,6 +152,8 @@ def test_one_principal_cannot_have_all_writers(
     with pytest.raises(StagingFull, match="limit of 3 writers of one principal"):
         sinks._state("d", one)
     assert sinks._state("a", one).owner == "one", "those that it has are served"
+    with pytest.raises(NotAllowed):
+        sinks._state("a", two)
     sinks._state("d", two)
     again = new_sinks(tmp_path)
     with pytest.raises(StagingFull, match="limit of 3 writers of one principal"):
