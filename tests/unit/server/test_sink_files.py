@@ -10,7 +10,8 @@ import pytest
 
 from penstock.core.access import Principal
 from penstock.errors import NotAllowed
-from penstock.flight.errors import StagedRowsDamaged, StagingFull
+from penstock.flight.errors import BadRequest, StagedRowsDamaged, StagingFull
+from penstock.flight.protocol import AbortEpoch, PublishEpoch
 from penstock.limits import BLOCK_BYTES_MAX
 from penstock.server.flight import sink_files
 from penstock.server.flight import sinks as sinks_module
@@ -161,6 +162,23 @@ def test_one_principal_cannot_have_all_writers(
     again._state("e", two)
     with pytest.raises(StagingFull, match="limit of 5 writers is"):
         again._state("f", two)
+
+
+@pytest.mark.parametrize("writer", ["..", "a/b", "../sinks/w"])
+def test_no_request_reaches_a_folder_that_is_not_of_a_writer(tmp_path: Path, writer: str) -> None:
+    sinks = new_sinks(tmp_path)
+    for call in (
+        lambda: sinks.abort(AbortEpoch(writer, 0), Principal("one")),
+        lambda: sinks.publish(PublishEpoch(writer, 0, []), Principal("one")),
+    ):
+        with pytest.raises(BadRequest, match="letters, digits"):
+            call()
+
+
+def test_tokens_are_those_of_the_partitions(tmp_path: Path) -> None:
+    request = PublishEpoch("w", 0, [0, 1], tokens=["a"])
+    with pytest.raises(BadRequest, match="one for each partition"):
+        new_sinks(tmp_path).publish(request, Principal("one"))
 
 
 def test_a_finished_writer_gives_its_place_to_another_of_its_principal(

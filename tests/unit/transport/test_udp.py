@@ -75,7 +75,8 @@ async def endpoint(owner: Owner, **options: Any) -> AsyncIterator[Endpoint]:
     try:
         yield made
     finally:
-        await made.close(seconds_max=1)
+        async with asyncio.timeout(10):  # it does not wait for `seconds_max` without a reason
+            await made.close(seconds_max=60)
         await until(lambda: not owner.links)
 
 
