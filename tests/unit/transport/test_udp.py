@@ -248,6 +248,32 @@ def test_one_address_cannot_take_all_sessions(run: Run) -> None:
     run(check())
 
 
+def test_a_session_that_ends_gives_its_address_one_place(run: Run) -> None:
+    async def check() -> None:
+        owner = Owner(Frames)
+        async with (
+            endpoint(owner, sessions_per_address_max=2) as made,
+            caller(made) as one,
+            caller(made) as two,
+            caller(made) as three,
+            caller(made) as four,
+        ):
+            for each in (one, two):
+                each.send(PING)
+                assert await each.receive() == PING
+            assert {link.host for link in owner.links} == {"127.0.0.1"}
+            assert {link.measure() for link in owner.links} == {0}
+            owner.links[0].close()
+            await until(lambda: len(made) == 1)
+            three.send(PING)
+            assert await three.receive() == PING
+            four.send(PING)
+            await until(lambda: owner.refusals)
+            assert len(made) == 2
+
+    run(check())
+
+
 def test_a_silent_session_without_proof_gives_way_to_a_new_one(run: Run) -> None:
     async def check() -> None:
         owner = Owner(Frames)
