@@ -242,6 +242,7 @@ def test_one_address_cannot_take_all_sessions(run: Run) -> None:
             for link in list(owner.links):  # the count is given back
                 link.close()
             await until(lambda: not made)
+            assert not made._sessions_by_host, "nothing is kept of an address without a session"
             three.send(frame(0x20))
             assert await three.receive() == frame(0x20)
 
