@@ -687,6 +687,8 @@ SINK_WINDOW_GROUPS: Final = 64
 """Rows of an epoch sent to the log at a time, in bytes and in groups."""
 SINK_WRITERS_MAX: Final = 10_000
 """Writers whose state is kept."""
+SINK_WRITERS_PER_PRINCIPAL_MAX: Final = 7_500
+"""Writers of one principal, so that others can create some."""
 SINK_FORGET_SECONDS_MIN: Final = 60.0
 """Time between looks at all writers for those that may be forgotten, while there are too many."""
 SINK_NAMES_CHECKED_BYTES_MAX: Final = 4 * MIB

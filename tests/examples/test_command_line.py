@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 
 from penstock.cli.main import command_line
 from tests.support import herald_bytes as herald
@@ -105,9 +106,7 @@ class Shell:
 
 
 @pytest.fixture
-def shell(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Shell]:
+def shell(tmp_path: Path, commands: Commands, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
     with LiveBroker(data=tmp_path / "data") as broker:
         host, port = broker.address
         url = f"tcp://{host}:{port}"
@@ -115,7 +114,7 @@ def shell(
         for name in [name for name in os.environ if name.startswith("PENSTOCK_")]:
             monkeypatch.delenv(name)
         monkeypatch.setenv("PENSTOCK_URL", url)
-        opened = Shell(tmp_path, url, Commands(capfd, monkeypatch))
+        opened = Shell(tmp_path, url, commands)
         try:
             yield opened
         finally:
@@ -133,6 +132,23 @@ def form(text: str) -> str:
     for pattern, name in FORMS:
         text = re.sub(pattern, name, text)
     return text
+
+
+def test_warnings_of_the_broker_are_not_output_of_a_command(shell: Shell) -> None:
+    printed = shell.run("penstock --version")
+    stopping = threading.Event()
+
+    def warn() -> None:
+        while not stopping.wait(0.0005):
+            structlog.get_logger("penstock.watchdog").warning("event loop stalled")
+
+    thread = threading.Thread(target=warn)
+    thread.start()
+    try:
+        assert [shell.run("penstock --version") for _ in range(5)] == [printed] * 5
+    finally:
+        stopping.set()
+        thread.join(SECONDS_MAX)
 
 
 def test_every_command_prints_what_the_page_says(shell: Shell) -> None:

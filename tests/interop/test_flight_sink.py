@@ -86,7 +86,7 @@ def test_rows_reach_live_subscribers_of_all_protocols_in_order_and_are_on_disk(
 
 
 def test_an_epoch_is_published_once_however_often_it_is_staged_and_asked_for(
-    client: FlightClient, tmp_path: Path
+    client: FlightClient, live: LiveBroker, tmp_path: Path
 ) -> None:
     for attempt in range(3):
         batch = rows([b"%d" % attempt, b"x"])
@@ -105,6 +105,9 @@ def test_an_epoch_is_published_once_however_often_it_is_staged_and_asked_for(
     client.stage([rows([b"next"])], writer="w", epoch=5, partition=0)
     assert not client.publish_epoch("w", 5, [0]).again
     assert values(client) == [b"2", b"x", b"next"]
+    (flight,) = live.server._flights
+    assert flight._service is not None
+    assert flight._service._sinks._checked == {}, "nothing is kept of published epochs"
     with pytest.raises(EpochOutOfOrder, match="a new checkpoint needs a new writer"):
         client.publish_epoch("w", 4, [0, 1])
     with pytest.raises(EpochOutOfOrder):
@@ -275,6 +278,8 @@ def test_a_writer_that_is_no_name_of_a_folder_is_refused(
         client.stage([rows([b"x"])], writer=writer, epoch=0, partition=0)
     with pytest.raises(BadRequest, match="letters, digits"):
         client.publish_epoch(writer, 0, [])
+    with pytest.raises(BadRequest, match="letters, digits"):
+        client.abort_epoch(writer, 0)
     with pytest.raises(BadRequest, match="expected 0 to"):
         client.publish_epoch("w", -1, [])
     assert not any(tmp_path.rglob("sinks/*"))
@@ -336,7 +341,8 @@ def test_an_epoch_that_the_disk_refused_is_finished_when_it_works_again(tmp_path
         FlightClient(serve_tables(live, tmp_path)) as client,
     ):
         client.stage([rows(sent)], writer="w", epoch=0, partition=0)
-        files.fail("sync", ".arrows", after=2, times=1)
+        files.fail("create", ".arrows", after=1)
+        files.fail("sync", ".arrows", after=2)
         with pytest.raises(LogUnavailable, match="send it again later"):
             client.publish_epoch("w", 0, [0])
         done = client.bounds()[0].end
@@ -345,6 +351,7 @@ def test_an_epoch_that_the_disk_refused_is_finished_when_it_works_again(tmp_path
             client.publish_epoch("w", 0, [0])
         assert client.stage([rows([b"other"])], writer="w", epoch=0, partition=0) == 1
         client.abort_epoch("w", 0)  # it has begun: it is not to be stopped half way
+        files.mend()
         live.until(lambda: not live.refuses)
         assert client.publish_epoch("w", 0, [0]).rows == len(sent)
         assert values(client) == sent

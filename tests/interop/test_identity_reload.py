@@ -374,24 +374,39 @@ def test_a_resumed_tls_session_has_no_certificate(files: dict[str, str]) -> None
 # --- Tokens ---------------------------------------------------------------------------------------
 
 
-def test_a_session_ends_when_its_token_expires(tmp_path: Path) -> None:
-    secret = b"0123456789abcdef0123456789abcdef"
-    (tmp_path / "secret").write_bytes(secret)
+SECRET = b"0123456789abcdef0123456789abcdef"
+
+
+def issued(folder: Path, **settings: Any) -> Config:
+    """Return a configuration whose only principal has tokens of an issuer."""
+    (folder / "secret").write_bytes(SECRET)
     issuer = JwtIssuerConfig(
         issuer="id",
         audience="penstock",
         algorithms=("HS256",),
-        keys=(str(tmp_path / "secret"),),
+        keys=(str(folder / "secret"),),
         leeway_seconds=0,
     )
-    config = Config(
-        broker=MEMORY,
+    return Config(
         jwt=(issuer,),
-        listener=(ListenerConfig(url="tcp://127.0.0.1:0", anonymous=False),),
         principal=(PrincipalConfig(name="press", jwt=JwtConfig(issuer="id")),),
+        **settings,
     )
-    claims = {"iss": "id", "aud": "penstock", "sub": "press", "exp": int(time.time()) + 2}
-    token = jwt.encode(claims, secret, "HS256")
+
+
+def token_until(expires: int) -> str:
+    claims = {"iss": "id", "aud": "penstock", "sub": "press", "exp": expires}
+    return jwt.encode(claims, SECRET, "HS256")
+
+
+def test_a_session_ends_when_its_token_expires(tmp_path: Path) -> None:
+    config = issued(
+        tmp_path,
+        broker=MEMORY,
+        listener=(ListenerConfig(url="tcp://127.0.0.1:0", anonymous=False),),
+    )
+    expires = int(time.time()) + 2
+    token = token_until(expires)
     with ConfiguredBroker(config) as broker:
         with penstock.connect_sync(
             broker.url(0), protocol="fleximq", token=token, reconnect=False
@@ -399,8 +414,33 @@ def test_a_session_ends_when_its_token_expires(tmp_path: Path) -> None:
             client.publish("a", b"x")
             assert broker.principals() == ["press"]
             broker.until(lambda: broker.principals() == [])
-            assert time.time() >= claims["exp"]
+            assert time.time() >= expires
             failed = broker.running.server.broker.counters.connections_failed
             assert broker.call(lambda: failed["credentials refused"]) == 1
         with pytest.raises(Refused):
             penstock.connect_sync(broker.url(0), protocol="fleximq", token=token).__enter__()
+
+
+def test_a_flight_stream_ends_when_its_token_expires(tmp_path: Path) -> None:
+    config = issued(
+        tmp_path,
+        data=DataConfig(folder=str(tmp_path)),
+        broker=BrokerConfig(durability="os"),
+        listener=(ListenerConfig(url="tcp://127.0.0.1:0"),),
+        flight=FlightConfig(address="127.0.0.1:0"),
+    )
+    with ConfiguredBroker(config) as broker:
+        with penstock.connect_sync(broker.url(0), protocol="lamamq") as client:
+            for _ in range(60):
+                client.publish("a", bytes(1_000_000))
+        assert broker.running.flight is not None
+        place = f"127.0.0.1:{broker.running.flight.port}"
+        expires = int(time.time()) + 4
+        with FlightClient(place, token=token_until(expires)) as reader:
+            batches = reader.read(ReadRange(start=0, end=reader.bounds()[0].end))
+            next(batches)
+            time.sleep(max(expires - time.time(), 0))
+            with pytest.raises(AuthenticationFailed, match="expired token refused"):
+                list(batches)
+            with pytest.raises(AuthenticationFailed):
+                reader.bounds()

@@ -66,9 +66,8 @@ class Slices:
         ends = now + self._seconds_max
         for _ in range(len(self._input)):  # those that are added meanwhile run later
             take = self._input.next(now)
-            if take is None:
-                break
-            self._step(_once(take))
+            if take is not None:
+                self._step(_once(take))
             now = self._clock.monotonic()
             if now >= ends:
                 break

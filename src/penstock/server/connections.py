@@ -13,7 +13,7 @@ from penstock.core.broker import Broker
 from penstock.errors import MemoryExhausted
 from penstock.gateway.detector import handler_for
 from penstock.gateway.options import GatewayOptions
-from penstock.limits import EVICTION_SEARCH_MAX, SESSIONS_MAX
+from penstock.limits import EVICTION_SEARCH_MAX, MEMORY_TLS_BYTES, SESSIONS_MAX
 from penstock.memory import Account
 from penstock.memory import Holder as MemoryHolder
 from penstock.ports import Handler, Link
@@ -150,8 +150,6 @@ class ConnectionLimit:
 class BaseListener:
     """Base of all listeners: admits, counts and closes connections."""
 
-    own_bytes = 0
-    """Memory of one connection above the usual."""
     trusted = False
     """Whether its clients need no handshake and have no share of their address."""
 
@@ -168,6 +166,8 @@ class BaseListener:
         self._options = options or GatewayOptions()
         self._connection_limit = connection_limit or ConnectionLimit()
         self._tls = tls
+        self.own_bytes = 0 if tls is None else MEMORY_TLS_BYTES
+        """Memory of one connection above the usual."""
         self._links: dict[Link, Holder | None] = {}
         self._empty = asyncio.Event()
 

@@ -206,9 +206,10 @@ class Authenticator:
             return None
         try:
             return max(known.jwt.verify(token).expires_at - time.time(), 0.0)
-        except AuthenticationFailed:  # a static token that looks like one, or it has just expired
-            static = any(hmac.compare_digest(each, digest_of(token)) for each, _ in known.tokens)
-            return None if static else 0.0
+        except AuthenticationFailed:  # a static one that looks like it, or it has just expired
+            static = (*known.tokens, *known.api_keys)
+            digest = digest_of(token)
+            return None if any(hmac.compare_digest(each, digest) for each, _ in static) else 0.0
 
     def verify_api_key(self, api_key: str, peer: Peer = NO_PEER) -> Principal:
         """Return the principal of an API key; raise AuthenticationFailed."""

@@ -14,7 +14,6 @@ from penstock.gateway.fleximq import FleximqGateway
 from penstock.gateway.options import GatewayOptions
 from penstock.limits import (
     HTTP_HEALTH_CONNECTIONS,
-    MEMORY_TLS_BYTES,
     UDP_OUT_BUFFER_BYTES_MAX,
     UDP_SESSION_SECONDS_MAX,
     UDP_SESSIONS_MAX,
@@ -166,7 +165,6 @@ class StreamListener(BaseListener):
         super().__init__(broker, options, connection_limit, tls=tls)
         self.buffer = buffer
         self.address = address
-        self.own_bytes = 0 if tls is None else MEMORY_TLS_BYTES
         self._server: asyncio.Server | None = None
         self._claimed: ClaimedPath | None = None
         self._handshakes: dict[TlsHandshake, Account] = {}
@@ -341,7 +339,6 @@ class WebSocketListener(BaseListener):
         self._http = HttpService(self._context, self, address, self._options)
         self._entered: dict[WebConnection, Account] = {}
         self._health_checks: dict[WebConnection, None] = {}  # in the order of their arrival
-        self.own_bytes = 0 if tls is None else MEMORY_TLS_BYTES
         carries_fleximq = self._options.protocol is FLEXIMQ
         self._endpoint = WebSocketEndpoint(
             self,

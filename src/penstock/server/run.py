@@ -125,6 +125,7 @@ class Running:
             anonymous=options.anonymous,
             verify=lambda token, peer: _verify_bearer(options, token, peer),
             identify=self.authenticator.identify,
+            seconds_left=self.authenticator.seconds_left,
             stall_seconds_max=self.config.flight.stall_seconds_max,
             arriving_bytes_max=self.config.flight_arriving_bytes_max,
         )

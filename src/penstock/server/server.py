@@ -163,14 +163,15 @@ class Server:
         anonymous: Principal | None = ANYONE,
         verify: Callable[[str, Peer], Principal] | None = None,
         identify: Callable[[Peer], Principal | None] | None = None,
+        seconds_left: Callable[[str], float | None] | None = None,
         stall_seconds_max: float = FLIGHT_STALL_SECONDS_MAX,
         arriving_bytes_max: int = FLIGHT_ARRIVING_BYTES_MAX,
     ) -> Address:
         """Serve Arrow Flight at an address; return it, with the port that replaced port 0.
 
-        `data` is the folder for rows that sinks stage. `anonymous`, `verify` and `identify` are
-        those of FlightAuth. A client that stalls for `stall_seconds_max` is cut. Raise
-        OperatorError, also if the storage keeps no history.
+        `data` is the folder for rows that sinks stage. `anonymous`, `verify`, `identify` and
+        `seconds_left` are those of FlightAuth. A client that stalls for `stall_seconds_max` is cut.
+        Raise OperatorError, also if the storage keeps no history.
         """
         if not self.storage.keeps_history:
             raise CannotListen(address.location, "there is no log", "set broker.durability")
@@ -186,6 +187,7 @@ class Server:
                 anonymous=None if address.anonymous is False else anonymous,
                 verify=verify,
                 identify=identify,
+                seconds_left=seconds_left,
             ),
             counts=self.http.flight_reads,
             stall_seconds_max=stall_seconds_max,

@@ -120,8 +120,7 @@ class GroupOffsets:
         subscription: Subscription | None = None,
     ) -> None:
         """See ports.ConsumerGroups."""
-        check_group_name(group)
-        before = self.load(group)
+        before = self.load(group)  # raises InvalidGroup before a path is made of the name
         now_us = time.time_ns() // 1000
         state = updated(before, group, offsets, lost=lost, now_us=now_us, subscription=subscription)
         self._folder.mkdir(exist_ok=True)

@@ -521,9 +521,8 @@ class DatagramEndpoint(asyncio.DatagramProtocol):
         dropped = 0
         room = -1
         for datagram in datagrams:
-            if room < 0:
-                room = UDP_OUT_BUFFER_BYTES_MAX - self.buffered
-            if room < 0:
+            # The room is counted down, and measured again when it is used up.
+            if room < 0 and (room := UDP_OUT_BUFFER_BYTES_MAX - self.buffered) < 0:
                 dropped += _frame_count(datagram, session.order)
             else:
                 room -= len(datagram)

@@ -78,6 +78,11 @@ def test_an_action_on_any_name_at_all() -> None:
         authorize_anywhere(Principal("p"), Action.ADMINISTER)
 
 
+def test_a_principal_is_not_anonymous_unless_it_says_so() -> None:
+    assert not Principal("a").is_anonymous
+    assert Principal("a", is_anonymous=True).is_anonymous
+
+
 def test_the_name_of_a_path() -> None:
     assert path_name("/lights/3") == path_name("lights/3") == "lights/3"
     assert path_name("//x") == "/x"

@@ -8,7 +8,14 @@ from penstock.core.access import ANYONE, Action, Principal, Rule
 from penstock.core.broker import Broker, BrokerSettings
 from penstock.core.routing import Encoding
 from penstock.core.sessions import Session
-from penstock.errors import BrokerFull, InvalidTopicName, NotAllowed, TooManySubscriptions
+from penstock.errors import (
+    BrokerFull,
+    InvalidTopicName,
+    NoSuchTopic,
+    NotAllowed,
+    TooManySubscriptions,
+    TopicHasChannel,
+)
 from penstock.protocols import PROTOCOLS
 from penstock.storage.memory import MemoryLog
 from penstock.wire import herald
@@ -319,3 +326,14 @@ def test_changed_rules_end_only_sessions_with_something_forbidden() -> None:
         [],
     ]
     assert [link.closed for link in links] == [True, False, False]
+
+
+def test_a_topic_that_a_channel_stands_for_is_not_deleted() -> None:
+    broker = new_broker()
+    subscriber = join(broker, "channel/1")
+    with pytest.raises(TopicHasChannel):
+        broker.delete_topic("channel/1")
+    assert broker.topics.find("channel/1") is not None
+    assert subscriber in broker.router.subscribers("channel/1")
+    with pytest.raises(NoSuchTopic):
+        broker.delete_topic("another")

@@ -154,6 +154,8 @@ def test_a_refusal_ends_the_chain(bench: Bench) -> None:
     assert isinstance(error, HookRefused)
     assert (error.hook, str(error)) == ("first", "no")
     assert bench.middleware.names == ["first"]
+    calls = bench.hooks.calls
+    assert (calls.made, calls.refusals, calls.unanswered, calls.untold) == (1, 1, 0, 0)
 
 
 @pytest.mark.parametrize(("strategy", "refused"), [(WAIT, True), (GO_ON, False)])
@@ -537,3 +539,4 @@ def test_events_that_wait_for_a_call_end_with_the_middleware(bench: Bench) -> No
     hooks.closed(bench.middleware.session)
     assert asked == [[None]] * 4
     assert not len(hooks.calls)
+    assert (hooks.calls.made, hooks.calls.unanswered) == (1, 4)

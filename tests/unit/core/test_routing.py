@@ -150,6 +150,8 @@ def test_any_mix_of_changes_agrees_with_a_plain_search() -> None:
             for name in set(chosen):
                 found = {session.number for session in router.subscribers(name)}
                 assert found == {n for n, p in held if pattern_matches(p, name)}
+            kept = router._route_patterns.values()
+            assert router._route_patterns_count == sum(map(len, kept))
 
 
 def pattern_matches(pattern: str, name: str) -> bool:

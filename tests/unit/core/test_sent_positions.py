@@ -28,6 +28,16 @@ def test_a_position_that_moves_without_bytes_replaces_the_entry() -> None:
     assert sent.acknowledged({"a": 600}, written=20, acknowledged=15) == {"a": 500}
 
 
+def test_entries_that_are_acknowledged_are_removed() -> None:
+    sent = SentPositions()
+    for offset in range(3 * SENT_POSITIONS_MAX):
+        sent.note({"a": offset}, written=100 * offset, acknowledged=100 * offset - 150)
+        assert len(sent) <= 3
+    written = 100 * offset
+    got = sent.acknowledged({"a": offset}, written=written, acknowledged=written - 100)
+    assert got == {"a": offset - 1}, "none of those in between was removed"
+
+
 def test_a_later_subscription_resumes_at_its_start() -> None:
     sent = SentPositions()
     sent.note({"a": 1}, written=10, acknowledged=10)

@@ -216,6 +216,93 @@ def test_work_gets_steps_in_turn_and_others_are_served_after_each_slice() -> Non
     assert not steps.slices
 
 
+def test_deferred_input_and_work_are_counted_together_and_input_goes_first() -> None:
+    steps = Steps()
+    steps.slices.add(steps.work("w", 1))
+    for name in ("i", "j"):
+        steps.slices.later(lambda name=name: steps.done.append(name), Source())
+    assert len(steps.slices) == 3
+    while steps.slices:
+        steps.timers.run_due()
+    assert "".join(steps.done) == "ijw"
+    assert len(steps.slices) == 0
+
+
+def test_input_that_is_deferred_during_a_slice_waits_for_the_next() -> None:
+    steps = Steps()
+    runs: list[Callable[[], None]] = []
+    steps.slices.schedule = runs.append
+    source = Source()
+
+    def again() -> None:
+        steps.done.append("i")
+        steps.slices.later(again, source)
+
+    again()
+    steps.slices.add(steps.work("w", 4))
+    runs.pop()()
+    assert "".join(steps.done) == "iiwww"
+    assert len(runs) == 1, "scheduled once"
+
+
+def test_a_slice_is_over_when_its_time_is() -> None:
+    steps = Steps()
+    runs: list[Callable[[], None]] = []
+    steps.slices.schedule = runs.append
+
+    def take() -> None:
+        steps.clock.seconds += 1.25
+        steps.done.append("i")
+
+    for _ in range(3):
+        steps.slices.later(take, Source())
+    runs.pop()()
+    assert "".join(steps.done) == "ii"
+    runs.pop()()
+    assert "".join(steps.done) == "iii"
+    assert not runs
+
+
+def test_a_slice_of_work_is_over_when_its_time_is() -> None:
+    steps = Steps()
+    runs: list[Callable[[], None]] = []
+    steps.slices.schedule = runs.append
+
+    def work() -> Iterator[None]:
+        for _ in range(3):
+            steps.clock.seconds += 1.25
+            steps.done.append("w")
+            yield
+
+    steps.slices.add(work())
+    runs.pop()()
+    assert "".join(steps.done) == "ww"
+
+
+def test_work_that_ends_with_its_first_steps_is_not_queued() -> None:
+    steps = Steps()
+    steps.slices.start(steps.work("a", 1))
+    assert "".join(steps.done) == "a"
+    assert len(steps.slices) == 0
+
+
+def test_work_that_failed_is_not_tried_again() -> None:
+    class Failing:
+        tried = 0
+
+        def __iter__(self) -> Iterator[None]:
+            return self
+
+        def __next__(self) -> None:
+            self.tried += 1
+            raise ValueError("broken")
+
+    steps, failing = Steps(), Failing()
+    steps.slices.add(failing)
+    steps.timers.run_due()
+    assert (failing.tried, len(steps.slices)) == (1, 0)
+
+
 def test_work_that_fails_does_not_stop_other_work() -> None:
     steps = Steps()
 

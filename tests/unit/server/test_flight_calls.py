@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.limits import FLIGHT_PAUSE_FACTOR
+from penstock.limits import FLIGHT_PAUSE_FACTOR, FLIGHT_PAUSE_SECONDS_MAX
 from penstock.server.flight import calls
 
 SECONDS_MAX = 10.0
@@ -128,23 +128,27 @@ def test_a_thread_that_waits_leaves_its_place_to_another() -> None:
         thread.join(SECONDS_MAX)
 
 
-def test_work_pauses_while_the_event_loop_is_behind() -> None:
+def test_work_pauses_while_the_event_loop_is_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     behind = True
     work = calls.WorkLimit(1, lambda _now: behind)
+    pauses: list[float] = []
+    monkeypatch.setattr(time, "sleep", pauses.append)
 
     def spend(seconds: float) -> None:
         ends = time.thread_time() + seconds
         while time.thread_time() < ends:
             pass
 
-    def seconds_of(items: int) -> float:
-        began = time.monotonic()
-        with work:
-            for _ in work.paced(range(items)):
-                spend(0.01)
-        return time.monotonic() - began
-
-    assert seconds_of(2) >= 2 * 0.01 * (1 + FLIGHT_PAUSE_FACTOR)
+    with work:
+        for seconds in work.paced([0.005, 0.01, 1.5 * FLIGHT_PAUSE_SECONDS_MAX]):
+            spend(seconds)
+    for pause, worked in zip(pauses, (0.005, 0.01), strict=False):
+        assert worked * FLIGHT_PAUSE_FACTOR <= pause <= 2 * worked * FLIGHT_PAUSE_FACTOR
+    assert pauses[2] == FLIGHT_PAUSE_SECONDS_MAX, "at most"
+    assert pauses[3] < 0.005 * FLIGHT_PAUSE_FACTOR, "of the little work after the last"
+    assert len(pauses) == 4
     behind = False
-    fastest = min(seconds_of(2) for _ in range(5))
-    assert fastest < 2 * 0.01 * FLIGHT_PAUSE_FACTOR
+    with work:
+        for _ in work.paced(range(2)):
+            spend(0.001)
+    assert len(pauses) == 4

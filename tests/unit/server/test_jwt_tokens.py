@@ -4,6 +4,7 @@ import base64
 import hashlib
 import hmac
 import json
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -195,6 +196,7 @@ def test_the_subject_gives_the_principal_and_new_keys_void_its_logins(tmp_path: 
             PrincipalConfig(name="press", jwt=JwtConfig(issuer=ISSUER, subject="press-4")),
             PrincipalConfig(name="oven", jwt=JwtConfig(issuer=ISSUER)),
             PrincipalConfig(name="other", token="a.b.c"),  # noqa: S106
+            PrincipalConfig(name="third", api_key_sha256=hashlib.sha256(b"d.e.f").hexdigest()),
         ),
     )
     authenticator = Authenticator(config)
@@ -206,6 +208,10 @@ def test_the_subject_gives_the_principal_and_new_keys_void_its_logins(tmp_path: 
     assert 60 < left <= 90
     assert authenticator.verify_token("a.b.c").name == "other"
     assert authenticator.seconds_left("a.b.c") is None
+    assert authenticator.verify_bearer("d.e.f").name == "third"
+    assert authenticator.seconds_left("d.e.f") is None
+    assert authenticator.seconds_left("g.h.i") == 0.0
+    assert authenticator.seconds_left("of another form") is None
     assert (
         authenticator.verify_token(jwt.encode(claims(client="oven"), RSA, "RS256")).name == "oven"
     )
@@ -219,3 +225,14 @@ def test_the_subject_gives_the_principal_and_new_keys_void_its_logins(tmp_path: 
     with pytest.raises(AuthenticationFailed):
         authenticator.verify_token(token)
     authenticator.close()
+
+
+@pytest.mark.parametrize("library", ["jwt", "cryptography"])
+def test_a_library_that_is_not_installed_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str
+) -> None:
+    config = issuer(written(tmp_path, "key.pem", pem(RSA)))
+    read_issuer(config)
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(UnusableKey, match=r"install penstock\[jwt\]"):
+        read_issuer(config)

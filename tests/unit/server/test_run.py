@@ -18,7 +18,8 @@ from penstock.server.config import (
     PrincipalConfig,
 )
 from penstock.server.credentials import Authenticator
-from penstock.server.run import Running, serve
+from penstock.server.descriptors import Descriptors
+from penstock.server.run import Running, _connections_max, serve
 from penstock.server.server import Server
 from tests.support.fakes import RecordingLink
 
@@ -45,6 +46,14 @@ def test_every_limit_reaches_the_gateways() -> None:
     assert running(Config())._options(None).messages_per_second_max is None
 
 
+@pytest.mark.parametrize(("open_files", "expected"), [(100, 90), (1000, 200)])
+def test_there_are_no_more_connections_than_open_files_allow(
+    open_files: int, expected: int
+) -> None:
+    config = Config(limits=LimitsConfig(connections_max=200))
+    assert _connections_max(config, Descriptors(limit=open_files, reserved=10)) == expected
+
+
 @pytest.mark.parametrize("name", ["file", "file/data"])
 def test_a_folder_that_is_none_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").write_text("in the way")
@@ -62,6 +71,7 @@ def test_a_reload_disconnects_those_whose_principal_is_gone() -> None:
         broker.server.broker.open(encoding, links[name], principal=principal)
     broker.reload(principals("stays"))
     assert (links["stays"].closed, links["goes"].closed) == (False, True)
+    assert (links["stays"].aborted, links["goes"].aborted) == (False, True)
     broker.authenticator.close()
 
 

@@ -8,9 +8,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.flight.errors import StagedRowsDamaged, StagingFull
+from penstock.core.access import Principal
+from penstock.errors import NotAllowed
+from penstock.flight.errors import BadRequest, StagedRowsDamaged, StagingFull
+from penstock.flight.protocol import AbortEpoch, PublishEpoch
 from penstock.limits import BLOCK_BYTES_MAX
 from penstock.server.flight import sink_files
+from penstock.server.flight import sinks as sinks_module
 from penstock.server.flight.rows import RowCheck
 from penstock.server.flight.sink_files import SinkFiles, Task, WriterState
 from penstock.server.flight.sinks import Sinks
@@ -42,6 +46,20 @@ def test_staged_rows_are_synced_before_they_become_the_rows_of_a_task(tmp_path: 
     assert written.index("sync") > written.index("write")
     files.keep("w", TASK, path)
     assert disk.operations[-1][0] == "sync folder", disk.operations[-1]
+
+
+def test_no_file_stays_open(tmp_path: Path) -> None:
+    files, disk = new_files(tmp_path)
+    descriptors = Path("/proc/self/fd")
+    before = len(list(descriptors.iterdir()))
+    path, _ = files.write("w", [staged_rows()])
+    files.keep("w", TASK, path)
+    assert [len(each) for each in files.read("w", TASK)] == [3]
+    disk.fail("sync", ".new")
+    for _ in range(3):
+        with pytest.raises(OSError, match="rror"):
+            files.write("w", [staged_rows()])
+    assert len(list(descriptors.iterdir())) == before
 
 
 def test_rows_whose_sync_fails_are_not_staged(tmp_path: Path) -> None:
@@ -118,6 +136,78 @@ def test_the_folder_of_all_writers_is_read_once(tmp_path: Path) -> None:
     assert SinkFiles(tmp_path).writers() == {"x"}
 
 
+def new_sinks(tmp_path: Path) -> Sinks:
+    nothing: Any = None
+    return Sinks(SinkFiles(tmp_path), nothing, nothing)
+
+
+def test_one_principal_cannot_have_all_writers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sinks_module, "SINK_WRITERS_PER_PRINCIPAL_MAX", 3)
+    monkeypatch.setattr(sinks_module, "SINK_WRITERS_MAX", 5)
+    one, two = Principal("one"), Principal("two")
+    sinks = new_sinks(tmp_path)
+    for name in "abc":
+        sinks._state(name, one)
+    with pytest.raises(StagingFull, match="limit of 3 writers of one principal"):
+        sinks._state("d", one)
+    assert sinks._state("a", one).owner == "one", "those that it has are served"
+    with pytest.raises(NotAllowed):
+        sinks._state("a", two)
+    sinks._state("d", two)
+    again = new_sinks(tmp_path)
+    with pytest.raises(StagingFull, match="limit of 3 writers of one principal"):
+        again._state("e", one)
+    again._state("e", two)
+    with pytest.raises(StagingFull, match="limit of 5 writers is"):
+        again._state("f", two)
+
+
+@pytest.mark.parametrize("writer", ["..", "a/b", "../sinks/w"])
+def test_no_request_reaches_a_folder_that_is_not_of_a_writer(tmp_path: Path, writer: str) -> None:
+    sinks = new_sinks(tmp_path)
+    for call in (
+        lambda: sinks.abort(AbortEpoch(writer, 0), Principal("one")),
+        lambda: sinks.publish(PublishEpoch(writer, 0, []), Principal("one")),
+    ):
+        with pytest.raises(BadRequest, match="letters, digits"):
+            call()
+
+
+def test_tokens_are_those_of_the_partitions(tmp_path: Path) -> None:
+    request = PublishEpoch("w", 0, [0, 1], tokens=["a"])
+    with pytest.raises(BadRequest, match="one for each partition"):
+        new_sinks(tmp_path).publish(request, Principal("one"))
+
+
+def test_a_finished_writer_gives_its_place_to_another_of_its_principal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sinks_module, "SINK_WRITERS_PER_PRINCIPAL_MAX", 2)
+    monkeypatch.setattr(sinks_module, "SINK_FINAL_SECONDS_MAX", -1.0)
+    files = SinkFiles(tmp_path)
+    files.save(WriterState("finished", "one", 0, final=True))
+    files.save(WriterState("active", "one", 0))
+    sinks = new_sinks(tmp_path)
+    sinks._state("new", Principal("one"))
+    with pytest.raises(StagingFull):
+        sinks._state("more", Principal("one"))
+    assert SinkFiles(tmp_path).writers() == {"active", "new"}
+
+
+def test_a_writer_whose_state_is_damaged_counts_for_no_principal(tmp_path: Path) -> None:
+    files, _ = new_files(tmp_path)
+    files.save(WriterState("damaged", "owner"))
+    (tmp_path / "sinks" / "damaged" / "writer.json").write_text("{")
+    found = SinkFiles(tmp_path)
+    assert (found.writer_count, found.writer_count_of("owner")) == (2, 1)
+    found.save(WriterState("damaged", "owner"))
+    assert found.writer_count_of("owner") == 2
+    found.forget("w")
+    assert found.writer_count_of("owner") == 1
+
+
 def test_a_file_that_is_removed_meanwhile_has_no_size(tmp_path: Path) -> None:
     files, _ = new_files(tmp_path)
     path, _ = files.write("w", [staged_rows()])
@@ -128,8 +218,7 @@ def test_a_file_that_is_removed_meanwhile_has_no_size(tmp_path: Path) -> None:
 
 
 def test_calls_for_one_writer_wait_for_each_other_and_leave_no_lock(tmp_path: Path) -> None:
-    nothing: Any = None
-    sinks = Sinks(SinkFiles(tmp_path), nothing, nothing)
+    sinks = new_sinks(tmp_path)
     inside: list[str] = []
     first = threading.Event()
 

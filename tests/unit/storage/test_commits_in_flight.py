@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -244,6 +245,61 @@ def test_a_log_is_not_available_before_it_has_created_a_segment(
         await used.until(lambda: used.log.unavailable is None)
         await used.put(b"later")
         assert used.values() == [b"kept", b"later"]
+        used.log.close()
+
+    run(use())
+
+
+def test_the_time_of_each_sync_is_counted(tmp_path: Path) -> None:
+    async def use() -> None:
+        began = time.perf_counter()
+        used = Attached(tmp_path, HeldFiles())
+        for _ in range(3):
+            await used.put(b"kept")
+        times = used.log.status().sync_times
+        used.log.close()
+        assert times.count == 3
+        assert 0 < times.seconds < time.perf_counter() - began
+
+    run(use())
+
+
+class SecondSyncFails(HeldFiles):
+    """The head of a segment gets to the disk, and its first row group does not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.segments: dict[int, int] = {}
+        self.failed = False
+
+    def create(self, path: Path) -> int:
+        handle = super().create(path)
+        if path.suffix == SEGMENT:
+            self.segments[handle] = 0
+        return handle
+
+    def sync(self, handle: int) -> None:
+        super().sync(handle)
+        if handle in self.segments:
+            self.segments[handle] += 1
+            if self.segments[handle] == 2 and not self.failed:
+                self.failed = True
+                raise OSError(errno.EIO, "Input/output error")
+
+
+def test_a_segment_whose_first_commit_failed_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RETRY, 0.01)
+
+    async def use() -> None:
+        used = Attached(tmp_path, SecondSyncFails())
+        failed = used.append(b"fails")
+        await used.until(lambda: used.log.failed_commit >= failed.commit)
+        await used.until(lambda: used.log.unavailable is None)
+        await used.put(b"kept")
+        assert [each.base_offset for each in used.log._catalog.segments()] == [1]
+        assert used.values() == [b"kept"]
         used.log.close()
 
     run(use())

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.limits import WALK_BYTES
 from penstock.storage.arrow.format.file_names import quarantine_folder
-from penstock.storage.arrow.recover.quarantine import keep_bytes
+from penstock.storage.arrow.recover.quarantine import keep_bytes, only_zeros
 from tests.support.power_cut import Disk
 from tests.support.recorded_files import RecordedFiles
 
@@ -63,3 +63,14 @@ def test_long_ranges_are_copied_whole_and_other_bytes_get_a_copy_of_their_own(le
     changed = length + 5 > len(content) - 6
     assert (second != first) == changed
     assert other.state[first] == content[5 : 5 + length], "never overwritten"
+
+
+@pytest.mark.parametrize("length", [10, WALK_BYTES, WALK_BYTES + 10])
+def test_only_the_bytes_of_a_range_are_searched_for_other_than_zeros(length: int) -> None:
+    zeros = b"x" + bytes(length) + b"x"
+    assert only_zeros(RecordedFiles({SOURCE: zeros}), SOURCE, position=1, length=length)
+    for place in (1, length):
+        content = bytearray(zeros)
+        content[place] = 1
+        files = RecordedFiles({SOURCE: bytes(content)})
+        assert not only_zeros(files, SOURCE, position=1, length=length)

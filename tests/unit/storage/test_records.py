@@ -1,5 +1,6 @@
 """Record batches: every message of a range once, in order, checked, and only what is wanted."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from penstock.model import Kind
 from penstock.protocols.fleximq import FLEXIMQ
 from penstock.server.flight import reader
 from penstock.storage.arrow.format.file_names import partition_folder
+from penstock.storage.arrow.format.index import Index
 from penstock.storage.arrow.format.log_state import load_state, save_state
 from penstock.storage.arrow.read import records
 from penstock.storage.arrow.read.browse import LogView
@@ -295,6 +297,20 @@ def test_small_batches_are_joined_up_to_the_limits(
     joined = list(module._coalesced(given))
     assert [len(each) for each in joined] == expected
     assert pa.Table.from_batches(joined) == pa.Table.from_batches(batches)
+
+
+@pytest.mark.parametrize("wrong", [{"count": 2}, {"base_offset": 1}])
+def test_an_index_of_other_row_groups_is_an_error(tmp_path: Path, wrong: dict[str, int]) -> None:
+    with WrittenLog(tmp_path) as log:
+        log.put_many(2)
+    view = LogView(tmp_path)
+    right = view.catalog.index(view.segments[0])
+    index = Index(0)
+    index.add(right.entry(0), None)
+    index.add(dataclasses.replace(right.entry(1), **wrong), None)
+    view.catalog._indexes.put(index)
+    with pytest.raises(LogDamaged, match="the index is not of this segment"):
+        list(record_batches(view))
 
 
 @pytest.mark.parametrize("groups", [2, 3])

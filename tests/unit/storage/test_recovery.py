@@ -131,6 +131,41 @@ def test_a_flipped_bit_in_a_group_nobody_saw_on_disk_is_cut_and_kept_in_quaranti
     assert tried > 50
 
 
+def test_messages_between_damage_and_a_torn_tail_stay() -> None:
+    state, writer = sample(segments=1, sealed=False)
+    damaged, last = writer.index.entry(1), writer.index.entry(3)
+    data = bytearray(state[path_of(0)])
+    data[damaged.position + damaged.size - 8] ^= 1
+    files = RecordedFiles({**state, path_of(0): bytes(data[: last.position + last.size // 2])})
+    recovered = recover(files, FOLDER)
+    assert [(each.first_offset, each.resumes_at) for each in recovered.damage] == [(3, 6)]
+    assert [each.end_offset for each in recovered.segments] == [9]
+    kept = [0, 1, 2, 6, 7, 8]
+    assert messages(files, FOLDER, recovered) == [(each, text_of(each)) for each in kept]
+
+
+@pytest.mark.parametrize("size", [8, 16, 4096])
+def test_foreign_bytes_between_row_groups_cost_no_message(size: int) -> None:
+    state, writer = sample(segments=1)
+    data, position = state[path_of(0)], writer.index.entry(1).position
+    changed = data[:position] + b"x" * size + data[position:]
+    files = RecordedFiles({**state, path_of(0): changed})
+    recovered = recover(files, FOLDER)
+    assert [(each.position, each.length) for each in recovered.damage] == [(position, size)]
+    assert messages(files, FOLDER, recovered) == ALL[: base_of(1)]
+
+
+def test_recorded_damage_that_cannot_be_read_is_damage_without_a_range() -> None:
+    state, _ = sample(segments=2)
+    path = damage_path(FOLDER, base_of(1))
+    recovered = recover(RecordedFiles({**state, path: b"no damage"}), FOLDER)
+    (found,) = recovered.damage
+    assert (found.fault, found.segment) == (Fault.DAMAGED, base_of(1))
+    assert (found.position, found.length) == (0, 0)
+    assert found.first_offset == found.resumes_at == base_of(1)
+    assert "cannot be read" in found.reason
+
+
 def test_offsets_that_were_seen_in_a_tail_that_is_cut_are_not_given_again() -> None:
     state, writer = sample(segments=2, sealed=False, synced=False)
     entry = writer.index.entry(1)
@@ -207,6 +242,41 @@ def test_what_was_refused_does_not_come_back_when_it_could_not_be_cut_off() -> N
     assert messages(files, FOLDER, recovered) == [(0, b"a"), (1, b"b"), (3, b"c")]
     assert recovered.damage == []
     assert [each.first_offset for each in recovered.cuts] == [2]
+
+
+def test_damage_before_refused_messages_is_reported_and_they_are_cut_off() -> None:
+    files = RecordedFiles()
+    recover(files, FOLDER, log_id=LOG_ID)
+    first = segment(files, 0, 0, 0)
+    first.append(columns(0, [b"a", b"b"]), synced=0)
+    first.append(columns(2, [b"damaged"]), synced=2)
+    first.append(columns(3, [b"c"]), synced=3)
+    crc = first.last_crc
+    first.append(columns(4, [b"refused"]), synced=4)
+    second = segment(files, 5, 4, crc)
+    second.append(columns(5, [b"d"]), synced=4)
+    second.seal()
+    entry = first.index.entry(1)
+    files = flipped(files.state, path_of(0), entry.position + entry.size - 8, 0)
+    recovered = recover(files, FOLDER)
+    assert [(each.first_offset, each.resumes_at) for each in recovered.damage] == [(2, 3)]
+    assert [each.first_offset for each in recovered.cuts] == [4]
+    assert messages(files, FOLDER, recovered) == [(0, b"a"), (1, b"b"), (3, b"c"), (5, b"d")]
+
+
+def test_a_hole_before_refused_messages_ends_where_the_log_ended() -> None:
+    files = RecordedFiles()
+    recover(files, FOLDER, log_id=LOG_ID)
+    first = segment(files, 0, 0, 0)
+    first.append(columns(0, [b"a", b"b"]), synced=0)
+    first.append(columns(5, [b"refused"]), synced=0)
+    second = segment(files, 6, 3, 0)
+    second.append(columns(6, [b"c"]), synced=3)
+    second.seal()
+    recovered = recover(files, FOLDER)
+    assert [(each.first_offset, each.resumes_at) for each in recovered.damage] == [(2, 3)]
+    assert [each.first_offset for each in recovered.cuts] == [5]
+    assert messages(files, FOLDER, recovered) == [(0, b"a"), (1, b"b"), (6, b"c")]
 
 
 def segment(files: Files, base: int, previous_end: int, previous_crc: int) -> SegmentWriter:

@@ -80,6 +80,8 @@ def test_nothing_happens_after_a_cancel(run: Run, *, answered: bool) -> None:
         if answered:
             rounds.proof.took_pongs(1)
         rounds.proof.cancel()
+        assert not rounds.proof.listening
+        rounds.proof.took_pongs(1)
         await asyncio.sleep(0.1)
         assert rounds.advances == 0
 

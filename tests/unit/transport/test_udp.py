@@ -75,7 +75,8 @@ async def endpoint(owner: Owner, **options: Any) -> AsyncIterator[Endpoint]:
     try:
         yield made
     finally:
-        await made.close(seconds_max=1)
+        async with asyncio.timeout(10):  # it does not wait for `seconds_max` without a reason
+            await made.close(seconds_max=60)
         await until(lambda: not owner.links)
 
 
@@ -241,8 +242,35 @@ def test_one_address_cannot_take_all_sessions(run: Run) -> None:
             for link in list(owner.links):  # the count is given back
                 link.close()
             await until(lambda: not made)
+            assert not made._sessions_by_host, "nothing is kept of an address without a session"
             three.send(frame(0x20))
             assert await three.receive() == frame(0x20)
+
+    run(check())
+
+
+def test_a_session_that_ends_gives_its_address_one_place(run: Run) -> None:
+    async def check() -> None:
+        owner = Owner(Frames)
+        async with (
+            endpoint(owner, sessions_per_address_max=2) as made,
+            caller(made) as one,
+            caller(made) as two,
+            caller(made) as three,
+            caller(made) as four,
+        ):
+            for each in (one, two):
+                each.send(PING)
+                assert await each.receive() == PING
+            assert {link.host for link in owner.links} == {"127.0.0.1"}
+            assert {link.measure() for link in owner.links} == {0}
+            owner.links[0].close()
+            await until(lambda: len(made) == 1)
+            three.send(PING)
+            assert await three.receive() == PING
+            four.send(PING)
+            await until(lambda: owner.refusals)
+            assert len(made) == 2
 
     run(check())
 
@@ -446,6 +474,25 @@ def test_a_full_out_buffer_drops_and_counts(run: Run, monkeypatch: pytest.Monkey
             await until(lambda: owner.unsent == (1, 0))
             owner.links[0].write(publish(7, bytes(100)) * 30)
             assert owner.unsent == (31, 0)
+
+    run(check())
+
+
+@pytest.mark.parametrize(("buffered", "dropped"), [(99, 0), (100, 0), (101, 1)])
+def test_a_datagram_is_sent_up_to_a_full_out_buffer(
+    run: Run, monkeypatch: pytest.MonkeyPatch, buffered: int, dropped: int
+) -> None:
+    async def check() -> None:
+        owner = Owner(Frames)
+        async with endpoint(owner) as made, caller(made) as one:
+            one.send(PING)
+            assert await one.receive() == PING
+            monkeypatch.setattr("penstock.transport.udp.UDP_OUT_BUFFER_BYTES_MAX", 100)
+            monkeypatch.setattr(Endpoint, "buffered", buffered)
+            owner.links[0].write(PONG)
+            assert owner.unsent == (dropped, 0)
+            if not dropped:
+                assert await one.receive() == PONG
 
     run(check())
 

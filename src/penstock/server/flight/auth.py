@@ -1,5 +1,6 @@
 """Authentication of Flight calls: by bearer token, client certificate or address."""
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -32,7 +33,8 @@ class FlightAuth:
 
     `anonymous` is the principal of calls without any of them; None refuses them. `verify` returns
     the principal of a token, `identify` that of a certificate or address, or None. Both raise
-    AuthenticationFailed.
+    AuthenticationFailed. `seconds_left` returns the seconds until a token expires, None if it does
+    not.
     """
 
     def __init__(
@@ -41,10 +43,12 @@ class FlightAuth:
         anonymous: Principal | None,
         verify: Callable[[str, Peer], Principal] | None,
         identify: Callable[[Peer], Principal | None] | None = None,
+        seconds_left: Callable[[str], float | None] | None = None,
     ) -> None:
         self._anonymous = anonymous
         self._verify = verify
         self._identify = identify
+        self._seconds_left = seconds_left
 
     def authenticate(self, authorization: str | None, peer: Peer) -> Principal:
         """Return the principal of a call; raise AuthenticationFailed."""
@@ -58,20 +62,33 @@ class FlightAuth:
             raise AuthenticationFailed("authorization", "not a bearer token")
         if self._verify is None:
             raise AuthenticationFailed("token", "no principal has credentials")
-        return self._verify(authorization[len(_SCHEME) :].strip(), peer)
+        return self._verify(_token_of(authorization), peer)
+
+    def seconds_left(self, authorization: str | None) -> float | None:
+        """Return the seconds until the token of an authenticated call expires, None if never."""
+        if authorization is None or self._seconds_left is None:
+            return None
+        return self._seconds_left(_token_of(authorization))
+
+
+def _token_of(authorization: str) -> str:
+    return authorization[len(_SCHEME) :].strip()
 
 
 class Login:
     """The principal of a call, as long as its credentials are valid."""
 
-    def __init__(self, principal: Principal) -> None:
+    def __init__(self, principal: Principal, seconds_left: float | None = None) -> None:
         self.principal = principal
         self._version = principal.credentials_version
+        self._expires = None if seconds_left is None else time.monotonic() + seconds_left
 
     def check(self) -> None:
-        """Raise AuthenticationFailed if the credentials have changed since the call began."""
+        """Raise AuthenticationFailed if the credentials changed or expired since the call began."""
         if self.principal.credentials_version != self._version:
             raise AuthenticationFailed("call", "changed meanwhile")
+        if self._expires is not None and time.monotonic() >= self._expires:
+            raise AuthenticationFailed("expired token", "expired meanwhile")
 
 
 class _Credentials(pf.ServerMiddleware):  # type: ignore[misc]  # pyarrow has no types
@@ -110,7 +127,8 @@ def login_of(context: pf.ServerCallContext, peer: Peer) -> Login:
     """Authenticate a call of a client; raise AuthenticationFailed."""
     given: _Credentials = context.get_middleware(AUTH)
     try:
-        login = Login(given.auth.authenticate(given.authorization, peer))
+        principal = given.auth.authenticate(given.authorization, peer)
+        login = Login(principal, given.auth.seconds_left(given.authorization))
         # Again: a reload may have come between, since calls run in threads.
         given.auth.authenticate(given.authorization, peer)
     except AuthenticationFailed as error:

@@ -7,6 +7,7 @@ DATA/sinks/<writer>/writer.json                   the last published epoch
                     *.new                         unfinished files
 """
 
+import contextlib
 import io
 import re
 import struct
@@ -84,6 +85,7 @@ class SinkFiles:
         self._folder = data / "sinks"
         self._files = files or Files()
         self._writers: set[str] | None = None  # read once: a call for each new writer needs them
+        self._owners: dict[str, str] = {}  # of writers whose state was read or stored
 
     def writers(self) -> frozenset[str]:
         """Return all writers that have a folder."""
@@ -97,19 +99,29 @@ class SinkFiles:
         """How many writers have a folder."""
         return len(self.writers() if self._writers is None else self._writers)
 
+    def writer_count_of(self, owner: str) -> int:
+        """Return how many writers a principal has; those with an unreadable state for none."""
+        for writer in self.writers() - self._owners.keys():
+            self._owners[writer] = ""
+            with contextlib.suppress(OSError, SinkDamaged):
+                self.load(writer)
+        return list(self._owners.values()).count(owner)
+
     # --- State of writers
 
     def load(self, writer: str) -> WriterState | None:
         """Return the state of a writer, None if it has none; raise SinkDamaged."""
         path = self._folder / writer / _STATE
         try:
-            return msgspec.json.decode(
+            state = msgspec.json.decode(
                 self._files.read(path, 0, _STATE_BYTES_MAX), type=WriterState
             )
         except FileNotFoundError:
             return None
         except msgspec.DecodeError as error:
             raise SinkDamaged(str(path), str(error)) from error
+        self._owners[writer] = state.owner
+        return state
 
     def save(self, state: WriterState) -> None:
         """Store the state of a writer; it is on disk when this returns."""
@@ -117,6 +129,7 @@ class SinkFiles:
         self._files.make_folder(folder)
         if self._writers is not None:
             self._writers.add(state.writer)
+        self._owners[state.writer] = state.owner
         self._files.replace(folder / _STATE, msgspec.json.encode(state))
 
     def forget(self, writer: str) -> None:
@@ -127,6 +140,7 @@ class SinkFiles:
         folder.rmdir()
         if self._writers is not None:
             self._writers.discard(writer)
+        self._owners.pop(writer, None)
         self._files.sync_folder(self._folder)
 
     def age_seconds(self, writer: str) -> float:

@@ -29,6 +29,7 @@ from penstock.limits import (
     SINK_FORGET_SECONDS_MIN,
     SINK_STALE_SECONDS_MAX,
     SINK_WRITERS_MAX,
+    SINK_WRITERS_PER_PRINCIPAL_MAX,
 )
 from penstock.memory import Purpose
 from penstock.ports import PartitionRange, Prepared, Storage
@@ -144,14 +145,23 @@ class Sinks:
         """Return the state of a writer; create it if there is none."""
         state = self._files.load(writer)
         if state is None:
-            if self._files.writer_count >= SINK_WRITERS_MAX:
+            if self._full(writer, principal.name) is not None:
                 self._forget_final()
-                if self._files.writer_count >= SINK_WRITERS_MAX:
-                    raise StagingFull(writer, "writers", SINK_WRITERS_MAX)
+                full = self._full(writer, principal.name)
+                if full is not None:
+                    raise full
             state = WriterState(writer, principal.name)
             self._files.save(state)
         _check_owner(state, principal)
         return state
+
+    def _full(self, writer: str, owner: str) -> StagingFull | None:
+        """Return the error of a new writer that there is no place for, None if there is one."""
+        if self._files.writer_count >= SINK_WRITERS_MAX:
+            return StagingFull(writer, "writers", SINK_WRITERS_MAX)
+        if self._files.writer_count_of(owner) >= SINK_WRITERS_PER_PRINCIPAL_MAX:
+            return StagingFull(writer, "writers of one principal", SINK_WRITERS_PER_PRINCIPAL_MAX)
+        return None
 
     # --- Publishing -------------------------------------------------------------------------------
 

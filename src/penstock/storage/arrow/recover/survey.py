@@ -126,7 +126,7 @@ def _judge(
     tail = beyond._replace(resumes_at=given) if beyond else None
     reached = index.end_offset
     for bad, length in regions:
-        if beyond is not None and bad.position > beyond.position:
+        if beyond is not None and bad.position >= beyond.position:
             break  # the whole rest is cut off
         if followed and previous_end is not None:
             lost = bad.first_offset < previous_end
