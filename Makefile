@@ -15,14 +15,16 @@ INPUTS ?= 1000000
 ATTACK_SECONDS ?= 600
 N ?= 200
 SEED ?= 1
+BROKERS ?= 1
 
-.PHONY: help setup demo serve test test-fast check format figures bench bench-broker bench-log bench-spark \
+.PHONY: help setup demo serve kafka test test-fast check format figures bench bench-broker bench-log bench-spark \
 	fuzz fuzz-rights fuzz-arrow sanitize attack crash crash-pipeline story mutate lock audit sbom clean
 
 help:
 	@echo "make demo            run clients of all five protocols, their Spark tables, and a broker to try"
 	@echo "make serve           run a broker on tcp://127.0.0.1:7000"
-	@echo "make test-fast       run the quick tests: no Spark, crash run or browser"
+	@echo "make kafka           run Apache Kafka on this machine to try a log on it (BROKERS=3 for three)"
+	@echo "make test-fast       run the quick tests: no Spark, Kafka, crash run or browser"
 	@echo "make test            run every test"
 	@echo "make check           run ruff, mypy and the layering test; look for vulnerable packages"
 	@echo "make format          format the code"
@@ -67,11 +69,14 @@ demo: setup
 serve: setup
 	@$(BIN)/penstock serve $(ARGS)
 
+kafka: setup
+	@$(BIN)/python -m tools.kafka --brokers $(BROKERS)
+
 test: setup
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
 
 test-fast: setup
-	$(BIN)/python -m pytest -n $(FAST_WORKERS) --dist loadgroup -m "not (spark or crash or browser or slow)" --ignore tests/crash $(ARGS)
+	$(BIN)/python -m pytest -n $(FAST_WORKERS) --dist loadgroup -m "not (spark or kafka or crash or browser or slow)" --ignore tests/crash $(ARGS)
 
 check: setup
 	$(BIN)/ruff check .
