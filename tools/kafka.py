@@ -34,7 +34,7 @@ FIRST_PORT: Final = 9092
 CONTROLLER_PORTS_AFTER: Final = 10_000
 """Distance of the controllers' ports of `make kafka`."""
 FETCH_SECONDS_MAX: Final = 600.0
-START_SECONDS_MAX: Final = 60.0
+START_SECONDS_MAX: Final = 120.0
 STOP_SECONDS_MAX: Final = 10.0
 HEAP: Final = "512m"
 """Java heap of a broker; the whole process stays below 1 GiB."""
@@ -255,10 +255,7 @@ def start_brokers(folder: Path, ports: Sequence[Ports]) -> Iterator[list[KafkaBr
         yield brokers
     finally:
         for broker in brokers:
-            if broker.process is not None:
-                broker.process.terminate()
-        for broker in brokers:
-            broker.stop()
+            broker.kill()  # nothing is read from its data again
 
 
 def _wait(brokers: Sequence[KafkaBroker]) -> None:
@@ -300,6 +297,7 @@ def main(arguments: Sequence[str]) -> None:
         ):
             addresses = ",".join(broker.address for broker in brokers)
             print(f"Apache Kafka {VERSION} at {addresses}; its data is in {folder}.")
+            print(f"penstock serve --storage 'kafka://{addresses}/penstock?node=0'")
             print("Ctrl+C ends it and removes its data.", flush=True)
             signal.pause()
     except KeyboardInterrupt:

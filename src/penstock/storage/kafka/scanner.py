@@ -1,0 +1,143 @@
+"""Scans of partitions, from any thread: ranges, splits, counts, times.
+
+Kafka has no index of topics: a scan of some topics reads all messages of its range.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
+
+import pyarrow as pa
+
+from penstock.errors import LogDamaged
+from penstock.ports import Bounds, DamagedRange, Matched, PartitionRange
+from penstock.ports.selection import Selection
+from penstock.storage.kafka.partition import KafkaPartition
+from penstock.storage.kafka.records import BadRecord, GroupRecord
+from penstock.storage.schema import RECORD_COLUMNS, SCHEMA
+
+__all__ = ["KafkaScanner"]
+
+_EVERYTHING: Final = Selection()
+
+
+class KafkaScanner:
+    """Reads partitions, which it gets by their numbers."""
+
+    def __init__(self, partitions: Mapping[int, KafkaPartition]) -> None:
+        self._partitions = partitions
+
+    def partition(self, number: int) -> KafkaPartition:
+        """Return a partition; raise ValueError if there is none."""
+        found = self._partitions.get(number)
+        if found is None:
+            raise ValueError(f"there is no partition {number}")
+        return found
+
+    def bounds(self) -> dict[int, Bounds]:
+        """See ports.Storage."""
+        return {number: each.bounds for number, each in self._partitions.items()}
+
+    def _checked(self, span: PartitionRange) -> KafkaPartition:
+        partition = self.partition(span.partition)
+        partition.check(span.start, span.end)
+        return partition
+
+    def scan(
+        self,
+        span: PartitionRange,
+        selection: Selection,
+        columns: Sequence[str] | None,
+        *,
+        reading: Callable[[int], None] | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """See ports.Storage."""
+        partition = self._checked(span)
+        names = SCHEMA.names[:RECORD_COLUMNS] if columns is None else columns
+        wanted = sorted({*names, *selection.columns})
+        return self._scan(partition, span, selection, wanted, reading)
+
+    def _scan(
+        self,
+        partition: KafkaPartition,
+        span: PartitionRange,
+        selection: Selection,
+        columns: Sequence[str],
+        reading: Callable[[int], None] | None,
+    ) -> Iterator[pa.RecordBatch]:
+        for record in partition.walk(span.start, span.end):
+            if reading is not None:
+                reading(len(record.group.data))
+            batch = selection.of(_rows(record, span.start, span.end, columns))
+            if len(batch):
+                yield batch
+
+    def split(self, span: PartitionRange, selection: Selection, count: int) -> list[PartitionRange]:
+        """See ports.Storage: by the number of Kafka's records, since their sizes are not known."""
+        _ = selection
+        partition = self._checked(span)
+        if span.start >= span.end:
+            return []
+        first, last = partition.place_at(span.start), partition.place_at(span.end - 1)
+        places = {first + (last + 1 - first) * number // count for number in range(1, count)}
+        starts = {partition.offset_after_place(place) for place in sorted(places) if place > first}
+        edges = sorted({span.start, span.end} | {s for s in starts if span.start < s < span.end})
+        return [
+            PartitionRange(span.partition, start, end) for start, end in itertools.pairwise(edges)
+        ]
+
+    def match(self, span: PartitionRange, selection: Selection, rows_max: int | None) -> Matched:
+        """See ports.Storage."""
+        partition = self._checked(span)
+        position, rows = span.start, 0
+        start = span.start
+        while start < span.end and rows != rows_max:
+            try:
+                for record in partition.walk(start, span.end):
+                    offsets = _selected(record, start, span.end, selection)
+                    left = None if rows_max is None else rows_max - rows
+                    if left is not None and len(offsets) > left:
+                        return Matched(offsets[left - 1] + 1, rows + left)
+                    start = min(record.end_offset, span.end)
+                    if len(offsets):
+                        position, rows = offsets[-1] + 1, rows + len(offsets)
+                    if rows == rows_max:
+                        break
+                else:
+                    break
+            except LogDamaged as error:  # they may have been selected
+                last = min(error.resumes_at, span.end)
+                count = last - max(error.offset, start)
+                if rows_max is not None and rows + count > rows_max:
+                    return Matched(last - (rows + count - rows_max), rows_max)
+                position, rows, start = last, rows + count, last
+        return Matched(position, rows)
+
+    def offset_at(self, partition: int, timestamp_us: int) -> int:
+        """See ports.Storage."""
+        return self.partition(partition).offset_at(timestamp_us)
+
+    def damage(self, span: PartitionRange) -> list[DamagedRange]:
+        """See ports.Storage."""
+        return self.partition(span.partition).damage(span.start, span.end)
+
+
+def _rows(record: GroupRecord, start: int, end: int, columns: Sequence[str]) -> pa.RecordBatch:
+    """Return the messages of a record that are in a range; raise LogDamaged."""
+    try:
+        batch = record.batch(columns)
+    except BadRecord as error:
+        raise LogDamaged(record.base_offset, record.end_offset, str(error)) from error
+    first = max(start - record.base_offset, 0)
+    last = min(end, record.end_offset) - record.base_offset
+    return batch if last - first == len(batch) else batch.slice(first, last - first)
+
+
+def _selected(record: GroupRecord, start: int, end: int, selection: Selection) -> Sequence[int]:
+    """Return the offsets of the selected messages of a record that are in a range."""
+    if not selection.columns:
+        return range(max(start, record.base_offset), min(end, record.end_offset))
+    columns = ["offset", *sorted(selection.columns)]
+    batch = selection.of(_rows(record, start, end, columns))
+    offsets: list[int] = batch.column("offset").to_pylist()
+    return offsets
