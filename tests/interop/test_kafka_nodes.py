@@ -1,5 +1,6 @@
 """Processes with a log on Kafka: killed, replaced, and without an answer from Kafka."""
 
+import signal
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -76,8 +77,10 @@ def test_a_process_that_is_killed_or_replaced_loses_nothing_it_acknowledged(
     with Node(kafka, tmp_path / "b", topic=NODES) as second, second.connect() as client:
         assert second.history(20) == values[:20]
         ids += [client.publish(TOPIC, value) for value in values[20:30]]
+        second.process.popen.send_signal(signal.SIGSTOP)  # it does not see what happens
         with Node(kafka, tmp_path / "c", topic=NODES) as third:
-            with pytest.raises((Refused, ConnectionLost, TimedOut)):  # or it has stopped before
+            second.process.popen.send_signal(signal.SIGCONT)
+            with pytest.raises((Refused, ConnectionLost, TimedOut)):
                 client.publish(TOPIC, b"for the one that was replaced")
             code, output = second.process.wait()
             assert code == 2

@@ -1,7 +1,10 @@
 """The log on Kafka, beyond what every storage promises: one writer, outages, foreign records."""
 
 import asyncio
+import dataclasses
 import itertools
+import random
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -29,8 +32,8 @@ from penstock.storage.kafka.log import KafkaLog
 from penstock.storage.kafka.options import KafkaOptions
 from penstock.storage.schema import ROWS_SCHEMA
 from tests.support.publishes import publish
-from tests.support.written_log import message
-from tests.unit.storage.test_port import attached, run
+from tests.support.written_log import START_US, message
+from tests.unit.storage.test_port import Attached, attached, run
 from tools.kafka import KafkaBroker
 
 NAMES = (f"kafka-{number}" for number in itertools.count())
@@ -134,6 +137,81 @@ def test_offsets_are_not_given_again_after_retention_has_removed_everything(
     for future in client.delete_records([everything]).values():
         future.result(timeout=30)
     run(second())
+
+
+def test_a_producer_that_kafka_gave_up_is_replaced_while_the_node_is_ours(
+    options: KafkaOptions,
+) -> None:
+    """Kafka fences a producer also when a transaction took too long: nobody has taken over."""
+
+    async def use() -> None:
+        lost: list[OperatorError] = []
+        async with attached(KafkaLog(options, lost=lost.append)) as used:
+            storage = used.storage
+            await used.put("a")
+            stranger = Producer(
+                {
+                    "bootstrap.servers": options.bootstrap,
+                    "transactional.id": options.transactional_id,
+                }
+            )
+            stranger.init_transactions(30)
+            failed = storage.append(used.batch("b"), "x")
+            await asyncio.wait_for(storage.flush(), 30)
+            assert not is_safe(failed, storage)
+            assert storage.problem is not None
+            assert storage.problem.startswith(f"partition 0 of topic {options.topic}: Kafka: ")
+            async with asyncio.timeout(30):
+                await used.until(lambda: storage.problem is None)
+            after = await used.put("c")
+            assert after.first_offset == 2
+            assert [each["topic"] for each in used.rows()] == ["a", "c"]
+            assert not lost
+
+    run(use())
+
+
+# --- Finding --------------------------------------------------------------------------------------
+
+
+def test_offsets_are_found_without_an_index(options: KafkaOptions) -> None:
+    sizes = [1, 300, 2, 2, 50, 1, 1, 1, 700, 3, 1, 40]
+
+    async def fill() -> None:
+        async with attached(KafkaLog(options)) as used:
+            for number, size in enumerate(sizes):
+                await used.put(*[f"t/{number}"] * size, timestamp_us=START_US + number)
+
+    async def use() -> None:
+        forgetful = dataclasses.replace(options, cache_bytes_max=0)
+        async with attached(KafkaLog(forgetful)) as used:
+            storage = used.storage
+            starts = list(itertools.accumulate(sizes, initial=0))
+            assert (storage.horizon, storage.end) == (0, starts[-1])
+            offsets = [*starts[:-1], *(end - 1 for end in starts[1:])]
+            random.Random(1).shuffle(offsets)
+            for offset in offsets:
+                answers: list[Any] = []
+                storage.fetch(offset, answers.append)
+                await used.until(lambda answers=answers: answers)
+                found = answers[0]
+                assert found.base_offset == max(each for each in starts if each <= offset)
+                assert found.base_offset <= offset < found.base_offset + found.count
+            for number in range(len(sizes)):
+                assert storage.offset_at(0, START_US + number) == starts[number]
+            client = admin(options)
+            first = TopicPartition(options.topic, 0, 2 * 4)  # each group has a marker behind it
+            for future in client.delete_records([first]).values():
+                future.result(timeout=30)
+            answers = []
+            storage.fetch(0, answers.append)
+            await used.until(lambda: answers)
+            assert isinstance(answers[0], OffsetBelowHorizon)
+            assert answers[0].horizon == storage.horizon == starts[4]
+            assert len(used.rows()) == sum(sizes[4:])
+
+    run(fill())
+    run(use())
 
 
 # --- Topics of Kafka ------------------------------------------------------------------------------
@@ -287,3 +365,20 @@ def test_a_message_that_kafka_would_refuse_is_refused_alone(options: KafkaOption
             assert [len(each["value"]) for each in used.rows()] == [1, 1_200_000]
 
     run(use())
+
+
+def test_a_log_can_be_closed_without_kafka(options: KafkaOptions, kafka: KafkaBroker) -> None:
+    async def use() -> float:
+        used = Attached(KafkaLog(options))
+        await used.put("a")
+        kafka.freeze(frozen=True)
+        try:
+            used.storage.append(used.batch("b"), "x")
+            await asyncio.sleep(0)
+            started = time.monotonic()
+            await asyncio.to_thread(used.storage.close)
+            return time.monotonic() - started
+        finally:
+            kafka.freeze(frozen=False)
+
+    assert run(use()) < 20
