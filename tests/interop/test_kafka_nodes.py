@@ -1,5 +1,6 @@
 """Processes with a log on Kafka: killed, replaced, and without an answer from Kafka."""
 
+import secrets
 import signal
 import urllib.error
 import urllib.request
@@ -17,7 +18,8 @@ from tests.support.served import free_port, until
 from tools.kafka import KafkaBroker
 
 SECONDS_MAX = 60.0
-NODES = "nodes"
+NODES = f"nodes-{secrets.token_hex(4)}"
+OUTAGE = f"outage-{secrets.token_hex(4)}"
 TOPIC = "channel/7"
 
 
@@ -96,7 +98,7 @@ def test_a_process_that_is_killed_or_replaced_loses_nothing_it_acknowledged(
 def test_without_an_answer_from_kafka_messages_are_refused_until_it_answers(
     kafka: KafkaBroker, tmp_path: Path
 ) -> None:
-    outage = Node(kafka, tmp_path, topic="outage", commit_seconds_max=1)
+    outage = Node(kafka, tmp_path, topic=OUTAGE, commit_seconds_max=3)
     with outage as node, node.connect() as client:
         client.publish(TOPIC, b"before")
         assert node.readiness()[0] == 200
@@ -106,7 +108,7 @@ def test_without_an_answer_from_kafka_messages_are_refused_until_it_answers(
                 client.publish(TOPIC, b"lost")
             status, reason = node.readiness()
             assert status == 503
-            assert "partition 1 of topic outage: Kafka: no answer for 1 seconds" in reason
+            assert f"partition 1 of topic {OUTAGE}: Kafka: no answer for 3 seconds" in reason
             with pytest.raises(Refused):
                 client.publish(TOPIC, b"refused at once")
         finally:

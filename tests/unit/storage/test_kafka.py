@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import itertools
 import random
+import secrets
 import time
 from collections.abc import Callable
 from typing import Any
@@ -36,14 +37,13 @@ from tests.support.written_log import START_US, message
 from tests.unit.storage.test_port import Attached, attached, run
 from tools.kafka import KafkaBroker
 
-NAMES = (f"kafka-{number}" for number in itertools.count())
 EVERYTHING = Selection()
 
 
 @pytest.fixture
 def options(kafka: KafkaBroker) -> KafkaOptions:
     """A topic of its own."""
-    return KafkaOptions(kafka.address, next(NAMES), commit_seconds_max=2.0)
+    return KafkaOptions(kafka.address, f"kafka-{secrets.token_hex(4)}", commit_seconds_max=3.0)
 
 
 def admin(options: KafkaOptions) -> AdminClient:

@@ -319,7 +319,8 @@ class Appends:
             log=self._where,
         )
         self.failures += 1
-        self.unavailable = outcome.error
+        if not self._ended:
+            self.unavailable = outcome.error
         self._gathered = False
         self.failed_commit = self._commit_number
         self._commit_number += 1

@@ -6,6 +6,7 @@ transaction of Kafka, and a row group is a record. See docs/kafka.md.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Final
 
 import pyarrow as pa
 import structlog
@@ -51,6 +52,9 @@ from penstock.storage.kafka.topic_changes import TopicChanges
 __all__ = ["KafkaLog"]
 
 log = structlog.get_logger("penstock.log")
+
+CLIENT_ID_BYTES: Final = 16
+"""Size of a Rheos client id."""
 
 
 class KafkaLog:
@@ -130,7 +134,7 @@ class KafkaLog:
     def known_topics(self) -> Sequence[KnownTopic]:
         """See ports.Storage."""
         return [
-            KnownTopic(name, bytes.fromhex(each.creator), each.owner)
+            KnownTopic(name, _creator(each), each.owner)
             for name, each in self._topics.items()
             if not each.deleted
         ]
@@ -398,3 +402,12 @@ class KafkaLog:
         """See ports.Storage: also topics whose messages retention has removed."""
         topics = self._state.all(TOPIC, TopicState)
         return frozenset(name for name, each in topics.items() if each.stored)
+
+
+def _creator(topic: TopicState) -> bytes:
+    """Return the 16 bytes of a creator's id; none if they cannot be read."""
+    try:
+        creator = bytes.fromhex(topic.creator)
+    except ValueError:
+        return b""
+    return creator if len(creator) == CLIENT_ID_BYTES else b""

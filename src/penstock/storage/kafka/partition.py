@@ -333,6 +333,12 @@ class KafkaPartition:
 
     def offset_after_place(self, place: int) -> int:
         """Return the first offset of the first record from a place on, or the end."""
+        with self._lock:
+            index = bisect_left(self._anchors, place, key=lambda each: each.place)
+            if 0 < index < len(self._anchors):
+                before, anchor = self._anchors[index - 1 : index + 1]
+                if anchor.place == place or before.end_offset == anchor.base_offset:
+                    return anchor.base_offset  # there is no record between the two
         with self._consumers.take() as reader:
             record = self._first_good(reader, place)
         if record is None:

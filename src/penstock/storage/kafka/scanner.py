@@ -12,6 +12,7 @@ import pyarrow as pa
 from penstock.errors import LogDamaged
 from penstock.ports import Bounds, DamagedRange, Matched, PartitionRange
 from penstock.ports.selection import Selection
+from penstock.storage.arrow.format.segment import row_group_topics
 from penstock.storage.kafka.partition import KafkaPartition
 from penstock.storage.kafka.records import BadRecord, GroupRecord
 from penstock.storage.schema import RECORD_COLUMNS, SCHEMA
@@ -135,8 +136,14 @@ def _rows(record: GroupRecord, start: int, end: int, columns: Sequence[str]) -> 
 
 def _selected(record: GroupRecord, start: int, end: int, selection: Selection) -> Sequence[int]:
     """Return the offsets of the selected messages of a record that are in a range."""
+    everything = range(max(start, record.base_offset), min(end, record.end_offset))
     if not selection.columns:
-        return range(max(start, record.base_offset), min(end, record.end_offset))
+        return everything
+    if selection.columns <= {"topic"}:  # most groups are told by their dictionary
+        names = row_group_topics(record.group.data, record.group.row_group)
+        hits = {selection.wanted(name) for name in names}
+        if len(hits) == 1:
+            return everything if hits.pop() else ()
     columns = ["offset", *sorted(selection.columns)]
     batch = selection.of(_rows(record, start, end, columns))
     offsets: list[int] = batch.column("offset").to_pylist()
