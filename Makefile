@@ -16,9 +16,10 @@ ATTACK_SECONDS ?= 600
 N ?= 200
 SEED ?= 1
 BROKERS ?= 1
+FAULTS ?= 20
 
 .PHONY: help setup demo serve kafka test test-fast check format figures bench bench-broker bench-log bench-spark \
-	fuzz fuzz-rights fuzz-arrow sanitize attack crash crash-pipeline story mutate lock audit sbom clean
+	fuzz fuzz-rights fuzz-arrow sanitize attack crash crash-kafka crash-pipeline story mutate lock audit sbom clean
 
 help:
 	@echo "make demo            run clients of all five protocols, their Spark tables, and a broker to try"
@@ -34,6 +35,7 @@ help:
 	@echo "make attack          run attackers beside well-behaved clients for ATTACK_SECONDS=600"
 	@echo "make sanitize        run unit, conformance and fuzz tests with ASan and UBSan in the kernels"
 	@echo "make crash           kill brokers under load for SECONDS=60, and cut their power"
+	@echo "make crash-kafka     kill, stop and replace nodes and Kafka brokers FAULTS=20 times, and count"
 	@echo "make crash-pipeline  kill the driver of each pipeline job KILLS=10 times, and its broker"
 	@echo "make story           send two million messages through broker and pipeline, and count them"
 	@echo "make bench           measure the codecs (ARGS=--save stores the results)"
@@ -129,6 +131,10 @@ crash: setup
 	PENSTOCK_CRASH_SECONDS=$(SECONDS) $(BIN)/python -m pytest -q -s --timeout $$((600 + 2 * $(SECONDS))) \
 		tests/crash/test_kill.py $(ARGS)
 	PENSTOCK_POWER_CUTS=20 $(BIN)/python -m pytest -q -s --timeout 7200 tests/crash/test_power_cut.py $(ARGS)
+
+crash-kafka: setup
+	PENSTOCK_KAFKA_FAULTS=$(FAULTS) $(BIN)/python -m pytest -q -s -n 0 --timeout $$((600 + 60 * $(FAULTS))) \
+		tests/crash/test_kafka_faults.py $(ARGS)
 
 crash-pipeline: setup
 	PENSTOCK_PIPELINE_KILLS=$(KILLS) $(BIN)/python -m pytest -q -s --timeout $$((600 + 600 * $(KILLS))) \
