@@ -7,6 +7,7 @@ import random
 import secrets
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
@@ -50,10 +51,10 @@ def admin(options: KafkaOptions) -> AdminClient:
     return AdminClient({"bootstrap.servers": options.bootstrap})
 
 
-def create(options: KafkaOptions, **config: str) -> None:
+def create(options: KafkaOptions, *, state: str = "compact", **config: str) -> None:
     topics = [
         NewTopic(options.topic, 1, 1, config=config),
-        NewTopic(options.state_topic, 1, 1, config={"cleanup.policy": "compact"}),
+        NewTopic(options.state_topic, 1, 1, config={"cleanup.policy": state}),
     ]
     client = admin(options)  # it must outlive its futures
     for future in client.create_topics(topics).values():
@@ -113,6 +114,20 @@ def test_nodes_write_partitions_of_their_own_with_ids_of_their_own(options: Kafk
             assert state.offsets == {0: 1, 2: 1}
 
     run(use())
+
+
+def test_nodes_that_start_together_create_the_topics_once(options: KafkaOptions) -> None:
+    nodes = [dataclasses.replace(options, node=number) for number in (2, 0, 1)]
+    with ThreadPoolExecutor(len(nodes)) as threads:
+        logs = list(threads.map(KafkaLog, nodes))
+    try:
+        assert [each.partition for each in logs] == [2, 0, 1]
+        assert len({each.log_id for each in logs}) == 1
+    finally:
+        for each in logs:
+            each.close()
+    found = admin(options).list_topics(options.topic, timeout=30).topics[options.topic]
+    assert len(found.partitions) == 3
 
 
 def test_offsets_are_not_given_again_after_retention_has_removed_everything(
@@ -221,13 +236,14 @@ def test_offsets_are_found_without_an_index(options: KafkaOptions) -> None:
     ("config", "reason"),
     [
         ({"cleanup.policy": "compact"}, "cleanup.policy 'compact'"),
+        ({"state": "delete"}, "-state' has cleanup.policy 'delete'"),
         ({"max.message.bytes": "1000"}, "max.message.bytes 1000"),
         (
             {"min.insync.replicas": "2", "max.message.bytes": "5000000"},
             "1 replicas, and min.insync.replicas 2",
         ),
     ],
-    ids=["compact", "small", "replicas"],
+    ids=["compact", "state", "small", "replicas"],
 )
 def test_a_topic_that_cannot_keep_its_promises_is_refused(
     options: KafkaOptions, config: dict[str, str], reason: str

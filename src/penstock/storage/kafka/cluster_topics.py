@@ -1,5 +1,7 @@
 """The two Kafka topics of a log: created if they are missing, and checked."""
 
+import base64
+import contextlib
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -12,6 +14,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ConfigResource,
     NewPartitions,
     NewTopic,
+    TopicDescription,
 )
 
 from penstock.errors import KafkaUnusable
@@ -27,7 +30,7 @@ __all__ = ["TopicFacts", "prepare_topics"]
 
 log = structlog.get_logger("penstock.log")
 
-_LOG_ID_BITS: Final = 48
+_LOG_ID_BYTES: Final = 6
 _BROKER_DEFAULT: Final = -1
 _FOREVER: Final = "-1"
 _RETRY_SECONDS: Final = 0.05
@@ -53,27 +56,38 @@ def prepare_topics(connection: Connection) -> TopicFacts:
     def ask(request: Callable[[], dict[Any, Future[_Result]]]) -> _Result:
         return _ask(connection, request, deadline)
 
+    def describe(topic: str) -> TopicDescription:
+        found: TopicDescription = ask(lambda: admin.describe_topics(TopicCollection([topic])))
+        return found
+
+    def settings_of(topic: str) -> dict[str, Any]:
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+        found = ask(lambda: admin.describe_configs([resource]))
+        return {name: entry.value for name, entry in found.items()}
+
     try:
-        description = ask(lambda: admin.describe_topics(TopicCollection([options.topic])))
+        for topic in (options.topic, options.state_topic):
+            describe(topic)
     except _Missing:
         _create(admin, options)
-        description = ask(lambda: admin.describe_topics(TopicCollection([options.topic])))
-    partitions = len(description.partitions)
-    if options.node >= partitions:
+    description = describe(options.topic)
+    if options.node >= len(description.partitions):
         wanted = NewPartitions(options.topic, options.node + 1)
-        ask(lambda: admin.create_partitions([wanted]))
-        while options.node >= partitions:
-            description = ask(lambda: admin.describe_topics(TopicCollection([options.topic])))
-            partitions = len(description.partitions)
-            time.sleep(_RETRY_SECONDS)
-    resource = ConfigResource(ConfigResource.Type.TOPIC, options.topic)
-    settings = {
-        name: entry.value for name, entry in ask(lambda: admin.describe_configs([resource])).items()
-    }
-    _check(options, settings)
-    identity = description.topic_id.get_most_significant_bits()
+        with contextlib.suppress(KafkaUnusable):  # another node may have added more meanwhile
+            ask(lambda: admin.create_partitions([wanted]))
+        description = describe(options.topic)
+    while options.node >= len(description.partitions):
+        if time.monotonic() > deadline:
+            reason = f"topic {options.topic!r} has no partition {options.node}"
+            raise KafkaUnusable(options.bootstrap, reason, "add partitions to it")
+        time.sleep(_RETRY_SECONDS)
+        description = describe(options.topic)
+    partitions = len(description.partitions)
+    settings = settings_of(options.topic)
+    _check(options, settings, settings_of(options.state_topic))
+    identity = base64.urlsafe_b64decode(f"{description.topic_id}==")
     facts = TopicFacts(
-        log_id=identity & ((1 << _LOG_ID_BITS) - 1),
+        log_id=int.from_bytes(identity[:_LOG_ID_BYTES], "big"),
         partitions=partitions,
         replicas=len(description.partitions[options.node].replicas),
         min_insync_replicas=int(settings["min.insync.replicas"]),
@@ -161,8 +175,14 @@ def _create(admin: AdminClient, options: KafkaOptions) -> None:
         time.sleep(_RETRY_SECONDS)
 
 
-def _check(options: KafkaOptions, settings: dict[str, Any]) -> None:
+def _check(options: KafkaOptions, settings: dict[str, Any], state: dict[str, Any]) -> None:
     topic = options.topic
+    if state["cleanup.policy"] != "compact":
+        raise KafkaUnusable(
+            options.bootstrap,
+            f"topic {options.state_topic!r} has cleanup.policy {state['cleanup.policy']!r}",
+            "set it to 'compact': otherwise Kafka removes topics and offsets of groups",
+        )
     if settings["cleanup.policy"] != "delete":
         raise KafkaUnusable(
             options.bootstrap,
