@@ -56,7 +56,7 @@ SLOW = (
 )
 """The modules that take longest without Spark or a crash run: `make test-fast` leaves them out."""
 
-LONG_SECONDS = {"slow": 300, "spark": 600, "crash": 600, "browser": 600}
+LONG_SECONDS = {"slow": 300, "kafka": 300, "spark": 600, "crash": 600, "browser": 600}
 """Time-outs of tests with these markers; `timeout` in pyproject.toml is that of all others."""
 EXIT_SECONDS = 10
 """How long pytest-timeout may take to end the process, until faulthandler ends it."""
