@@ -15,14 +15,18 @@ INPUTS ?= 1000000
 ATTACK_SECONDS ?= 600
 N ?= 200
 SEED ?= 1
+BROKERS ?= 1
+FAULTS ?= 20
 
-.PHONY: help setup demo serve test test-fast check format figures bench bench-broker bench-log bench-spark \
-	fuzz fuzz-rights fuzz-arrow sanitize attack crash crash-pipeline soak-pipeline story mutate lock audit sbom clean
+.PHONY: help setup demo serve kafka test test-fast check format figures bench bench-broker bench-log bench-spark \
+	fuzz fuzz-rights fuzz-arrow sanitize attack crash crash-kafka crash-pipeline soak-pipeline story mutate lock \
+	audit sbom clean
 
 help:
 	@echo "make demo            run clients of all five protocols, their Spark tables, and a broker to try"
 	@echo "make serve           run a broker on tcp://127.0.0.1:7000"
-	@echo "make test-fast       run the quick tests: no Spark, crash run or browser"
+	@echo "make kafka           run Apache Kafka on this machine to try a log on it (BROKERS=3 for three)"
+	@echo "make test-fast       run the quick tests: no Spark, Kafka, crash run or browser"
 	@echo "make test            run every test"
 	@echo "make check           run ruff, mypy and the layering test; look for vulnerable packages"
 	@echo "make format          format the code"
@@ -32,6 +36,7 @@ help:
 	@echo "make attack          run attackers beside well-behaved clients for ATTACK_SECONDS=600"
 	@echo "make sanitize        run unit, conformance and fuzz tests with ASan and UBSan in the kernels"
 	@echo "make crash           kill brokers under load for SECONDS=60, and cut their power"
+	@echo "make crash-kafka     kill, stop and replace nodes and Kafka brokers FAULTS=20 times, and count"
 	@echo "make crash-pipeline  kill drivers and brokers of pipelines KILLS=100 times, and count all messages"
 	@echo "make soak-pipeline   measure 20 silver and 10 gold tables at 5,000 messages a second for SECONDS=600"
 	@echo "make story           send two million messages through broker and pipeline, and count them"
@@ -68,11 +73,14 @@ demo: setup
 serve: setup
 	@$(BIN)/penstock serve $(ARGS)
 
+kafka: setup
+	@$(BIN)/python -m tools.kafka --brokers $(BROKERS)
+
 test: setup
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
 
 test-fast: setup
-	$(BIN)/python -m pytest -n $(FAST_WORKERS) --dist loadgroup -m "not (spark or crash or browser or slow)" --ignore tests/crash $(ARGS)
+	$(BIN)/python -m pytest -n $(FAST_WORKERS) --dist loadgroup -m "not (spark or kafka or crash or browser or slow)" --ignore tests/crash $(ARGS)
 
 check: setup
 	$(BIN)/ruff check .
@@ -125,6 +133,10 @@ crash: setup
 	PENSTOCK_CRASH_SECONDS=$(SECONDS) $(BIN)/python -m pytest -q -s --timeout $$((600 + 2 * $(SECONDS))) \
 		tests/crash/test_kill.py $(ARGS)
 	PENSTOCK_POWER_CUTS=20 $(BIN)/python -m pytest -q -s --timeout 7200 tests/crash/test_power_cut.py $(ARGS)
+
+crash-kafka: setup
+	PENSTOCK_KAFKA_FAULTS=$(FAULTS) $(BIN)/python -m pytest -q -s -n 0 --timeout $$((600 + 60 * $(FAULTS))) \
+		tests/crash/test_kafka_faults.py $(ARGS)
 
 crash-pipeline: setup
 	PENSTOCK_PIPELINE_KILLS=$(KILLS) $(BIN)/python -m pytest -q -s --timeout $$((3600 + 120 * $(KILLS))) \

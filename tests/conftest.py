@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pytest_timeout import Settings
 
     from tests.support.commands import Commands
+    from tools.kafka import KafkaBroker
 
 TESTS = Path(__file__).parent
 CRASH = TESTS / "crash"
@@ -55,7 +56,7 @@ SLOW = (
 )
 """The modules that take longest without Spark or a crash run: `make test-fast` leaves them out."""
 
-LONG_SECONDS = {"slow": 300, "spark": 600, "crash": 600, "browser": 600}
+LONG_SECONDS = {"slow": 300, "kafka": 300, "spark": 600, "crash": 600, "browser": 600}
 """Time-outs of tests with these markers; `timeout` in pyproject.toml is that of all others."""
 EXIT_SECONDS = 10
 """How long pytest-timeout may take to end the process, until faulthandler ends it."""
@@ -81,7 +82,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark tests for `make test-fast`; run those that share a Spark session in one process.
+    """Mark tests for `make test-fast`; run those that share Spark or Kafka in one process each.
 
     Give long tests a longer time-out, unless `--timeout` sets one for all tests.
     """
@@ -93,6 +94,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.xdist_group("spark"))
+        if "kafka" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.kafka)
+        if item.get_closest_marker("kafka") is not None:
+            item.add_marker(pytest.mark.xdist_group("kafka"))
         longer = [each.name for each in item.iter_markers() if each.name in LONG_SECONDS]
         if longer and config.getoption("timeout") is None:
             seconds = max(LONG_SECONDS[name] for name in longer)
@@ -116,6 +121,18 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Settings) -> bool | No
 def pytest_timeout_cancel_timer() -> None:
     """Stop the timer of faulthandler; pytest-timeout stops its own."""
     faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    """An Apache Kafka of one broker."""
+    from tools.kafka import KafkaMissing, free_ports, start_brokers  # noqa: PLC0415
+
+    try:
+        with start_brokers(tmp_path_factory.mktemp("kafka"), free_ports(1)) as (broker,):
+            yield broker
+    except KafkaMissing as error:
+        pytest.skip(f"Apache Kafka: {error}")
 
 
 @pytest.fixture(scope="session")

@@ -126,6 +126,36 @@ TIER_MEMORY_BYTES: Final = 16 * MIB
 the pieces of the upload and of TIER_READERS downloads."""
 TIER_STOP_SECONDS_MAX: Final = 5.0
 """Time for an upload to end when the broker stops; it is started anew after the start."""
+NODES_MAX: Final = 4096
+"""Nodes of a log on Kafka: a message id has 12 bits for the partition."""
+KAFKA_COMMIT_SECONDS_MAX: Final = 10.0
+"""How long a commit waits for Kafka, while publishers are paused; then its messages fail."""
+KAFKA_OPEN_SECONDS_MAX: Final = 30.0
+"""How long a broker that starts waits for Kafka."""
+KAFKA_READ_SECONDS_MAX: Final = 10.0
+"""How long a read waits for Kafka."""
+KAFKA_CLOSE_SECONDS_MAX: Final = 2.0
+"""How long a broker that stops waits for Kafka: what waits longer has failed."""
+KAFKA_READERS_KEPT_MAX: Final = 4
+"""Idle connections for reading that are kept."""
+KAFKA_RECORD_BYTES_MIN: Final = 4 * MIB
+"""Least `max.message.bytes` of the topic: a message with all its headers must fit."""
+KAFKA_RECORD_BYTES_MAX: Final = 64 * MIB
+"""`max.message.bytes` of a topic that Penstock creates; Kafka takes requests of 100 MiB."""
+KAFKA_CACHE_BYTES_MAX: Final = 64 * MIB
+"""Groups of all partitions kept in memory, for subscribers that are a little behind."""
+KAFKA_ROW_BYTES: Final = 256
+"""Part of a record for each message beside its value, about twice what is needed."""
+KAFKA_NAMES_BYTES: Final = 256 * KIB
+"""Part of a record for the topic and the sender of one large message, and for metadata."""
+KAFKA_ANCHORS_MAX: Final = 65_536
+"""Records of a partition whose place in Kafka is remembered."""
+KAFKA_BAD_RECORDS_MAX: Final = 10_000
+"""Records of other producers, or damaged ones, that are logged and remembered."""
+KAFKA_OFFSETS_RESERVED: Final = 1 << 24
+"""Offsets that a node reserves ahead, in case retention removes all messages before a restart."""
+KAFKA_STEPS_BACK_MIN: Final = 16
+"""Kafka offsets that are searched backwards at first for the last message of a partition."""
 WALK_BYTES: Final = 8 * MIB
 """Bytes of a segment per read when verifying it; a larger group is read whole."""
 RECORDS_READ_BYTES: Final = 4 * MIB

@@ -53,6 +53,14 @@ def serve(
             show_default=False,
         ),
     ] = None,
+    storage: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Keep the log on Kafka: kafka://HOST:PORT/TOPIC?node=N.",
+            show_default=False,
+        ),
+    ] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Check the configuration and exit.")
     ] = False,
@@ -73,6 +81,7 @@ def serve(
         "http": http,
         "flight": flight,
         "durability": durability,
+        "storage": storage,
     }
     if check:
         check_configuration(config, options)

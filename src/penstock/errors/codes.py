@@ -46,6 +46,8 @@ class ErrorCode(enum.StrEnum):
     LOG_FORMAT_TOO_NEW = "log-format-too-new"
     LOG_IN_USE = "log-in-use"
     CANNOT_KEEP = "cannot-keep"
+    KAFKA_UNUSABLE = "kafka-unusable"
+    NODE_TAKEN_OVER = "node-taken-over"
     CANNOT_READ = "cannot-read"
     CANNOT_EXPORT = "cannot-export"
     # Arrow Flight

@@ -15,8 +15,10 @@ __all__ = [
     "CertificateUnusable",
     "ConfigError",
     "InvalidConfig",
+    "KafkaUnusable",
     "LogFormatTooNew",
     "LogInUse",
+    "NodeTakenOver",
 ]
 
 
@@ -141,3 +143,28 @@ class LogInUse(OperatorError):
     template = "another process writes the log in {folder}: stop it, or give --data"
 
     folder: str
+
+
+class KafkaUnusable(OperatorError):
+    """The broker cannot keep its log on this Kafka."""
+
+    code = ErrorCode.KAFKA_UNUSABLE
+    template = "cannot keep messages on Kafka at {bootstrap}: {reason}; {remedy}"
+
+    bootstrap: str
+    reason: str
+    remedy: str
+
+
+class NodeTakenOver(OperatorError):
+    """Another process with the same node number writes this node's partition."""
+
+    code = ErrorCode.NODE_TAKEN_OVER
+    template = (
+        "another process, on {host}, has taken over node {node} of topic {topic!r}: "
+        "give each process a storage.node of its own"
+    )
+
+    node: int
+    topic: str
+    host: str = "an unknown host"

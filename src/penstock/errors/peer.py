@@ -18,6 +18,7 @@ __all__ = [
     "LogReplaced",
     "LogUnavailable",
     "MemoryExhausted",
+    "MessageTooLarge",
     "MiddlewareMissing",
     "NoHistory",
     "NotAllowed",
@@ -191,6 +192,12 @@ class LogUnavailable(LogError):
     template = "the message cannot be kept: {reason}; send it again later"
 
     reason: str
+
+
+class MessageTooLarge(LogUnavailable):
+    """The log takes no message of this size; none of those sent with it was stored."""
+
+    template = "the message cannot be kept: {reason}"
 
 
 class OffsetBelowHorizon(LogError):

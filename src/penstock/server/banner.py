@@ -34,13 +34,18 @@ def banner(
     for place, address in zip(places, addresses, strict=True):
         lines.append(f"  listen  {place:<{width}}  {_protocols(address)}")
     lines += [f"  program {' '.join(program.command)}" for program in config.program]
-    folder = "-" if config.broker.durability == "memory" else config.data.folder
+    kafka = config.kafka_options
+    if kafka is not None:
+        folder, kept = kafka.location, "acknowledged messages are committed in Kafka"
+    else:
+        folder = "-" if config.broker.durability == "memory" else config.data.folder
+        kept = DURABILITY[config.broker.durability]
     if flight is not None:
         host = f"[{flight.host}]" if ":" in flight.host else flight.host
         place = f"{'grpc+tls' if flight.is_secure else 'grpc'}://{host}:{flight.port}"
         lines.append(f"  flight  {place:<{width}}  tables, by Arrow Flight{_access(flight)}")
     lines += [
-        f"  data    {folder:<{width}}  {DURABILITY[config.broker.durability]}",
+        f"  data    {folder:<{width}}  {kept}",
         f"  http    {_http(addresses, http)}",
         "Ready.",
     ]

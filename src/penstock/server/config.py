@@ -20,6 +20,7 @@ from penstock.core.broker import BrokerSettings
 from penstock.memory import SMALL_SHARE, MemoryBudget, Purpose
 from penstock.protocols import PROTOCOLS
 from penstock.server.system_memory import default_memory_bytes
+from penstock.storage.kafka.options import KafkaOptions
 from penstock.storage.options import DurabilityRules, LogOptions, Retention, TierOptions
 from penstock.transport.addresses import OPTIONS, Address, parse_address
 from penstock.transport.tls import ClientCertificate
@@ -52,6 +53,7 @@ __all__ = [
     "RoleConfig",
     "RuleConfig",
     "Sha256",
+    "StorageConfig",
     "TopicDurabilityConfig",
     "Verdict",
 ]
@@ -72,6 +74,8 @@ else:
 IDENTITY_TABLE: Final = next(each.label for each in PROTOCOLS if each.identity_key)
 """The table of a principal for the protocol that authenticates by identity name and key."""
 
+KAFKA_TOPIC: Final = "^[A-Za-z0-9._-]{1,200}$"
+"""Names of Kafka topics, with room for the end of the state topic's name."""
 AUDIT_FILE: Final = "audit.jsonl"
 """The audit log in the data folder."""
 _DURABILITY = {
@@ -233,8 +237,18 @@ class TierConfig(_Table, frozen=True):
 
 
 class StorageConfig(_Table, frozen=True):
-    """`[storage]`: where segments are kept besides the data folder."""
+    """`[storage]`: where the log is: in the data folder, or on Kafka.
 
+    `kafka` has settings of librdkafka, such as those for TLS and SASL. `tier` is an object store
+    for closed segments of a log in the data folder.
+    """
+
+    kind: Literal["arrow", "kafka"] = "arrow"
+    bootstrap: _Text | None = None
+    topic: Annotated[str, Meta(pattern=KAFKA_TOPIC, title="a name of a Kafka topic")] = "penstock"
+    node: Annotated[int, Meta(ge=0, le=bounds.NODES_MAX - 1)] = 0
+    commit_seconds_max: _Seconds = bounds.KAFKA_COMMIT_SECONDS_MAX
+    kafka: dict[str, str] = {}
     tier: TierConfig = TierConfig()
 
 
@@ -472,7 +486,11 @@ class Config(_Table, frozen=True):
             return {}
         return {
             Purpose.LOG: self.log.waiting_bytes_max,
-            Purpose.CACHES: self._index_cache_bytes_max + self._tier_memory_bytes,
+            Purpose.CACHES: (
+                bounds.KAFKA_CACHE_BYTES_MAX
+                if self.storage.kind == "kafka"
+                else self._index_cache_bytes_max + self._tier_memory_bytes
+            ),
             Purpose.REPLAY: bounds.REPLAY_FIXED_BYTES,
             Purpose.FLIGHT: self.flight_arriving_bytes_max if self.flight.address else 0,
         }
@@ -547,6 +565,21 @@ class Config(_Table, frozen=True):
                 bytes_max=self.log.bytes_max or None,
             ),
             tier=self._tier_options,
+        )
+
+    @property
+    def kafka_options(self) -> KafkaOptions | None:
+        """The options of the log on Kafka; None if it is not on Kafka."""
+        log, storage = self.log_options, self.storage
+        if log is None or storage.kind != "kafka":
+            return None
+        return KafkaOptions(
+            bootstrap=storage.bootstrap or "",
+            topic=storage.topic,
+            node=storage.node,
+            settings=storage.kafka,
+            log=log,
+            commit_seconds_max=storage.commit_seconds_max,
         )
 
     @property

@@ -9,6 +9,7 @@ from penstock.replay import split_replay
 from penstock.server.config import Config, ListenerConfig, RuleConfig
 from penstock.server.config_principals import check_issuers, check_principals, has_secrets
 from penstock.settings import Check, Problems, run_checks
+from penstock.storage.kafka.options import OWN_SETTINGS
 from penstock.storage.urls import url_problem
 from penstock.topic_names import check_topic_name
 from penstock.transport.addresses import Address
@@ -76,6 +77,8 @@ def _check_tier(config: Config, problems: Problems) -> None:
             problems.add("storage.tier.url", problem)
         if config.broker.durability == "memory":
             problems.add("storage.tier.url", 'there is no log with broker.durability = "memory"')
+        if config.storage.kind == "kafka":
+            problems.add("storage.tier.url", 'it is for storage.kind = "arrow"')
         return
     for name, value in (
         ("local_seconds_max", tier.local_seconds_max),
@@ -83,6 +86,21 @@ def _check_tier(config: Config, problems: Problems) -> None:
     ):
         if value:
             problems.add(f"storage.tier.{name}", "needs storage.tier.url")
+
+
+def _check_storage(config: Config, problems: Problems) -> None:
+    storage = config.storage
+    if storage.kind != "kafka":
+        for key in ("bootstrap", "kafka"):
+            if getattr(storage, key):
+                problems.add(f"storage.{key}", 'it is for storage.kind = "kafka"')
+        return
+    if config.broker.durability == "memory":
+        problems.add("storage.kind", 'there is no log with broker.durability = "memory"')
+    if storage.bootstrap is None:
+        problems.add("storage.bootstrap", "missing; expected HOST:PORT of Kafka brokers")
+    for key in sorted(OWN_SETTINGS & set(storage.kafka)):
+        problems.add(f"storage.kafka.{key}", "Penstock sets it itself; leave it out")
 
 
 def _check_memory(config: Config, problems: Problems) -> None:
@@ -311,6 +329,7 @@ _CHECKS: Final[tuple[Check[Config], ...]] = (
     (_check_hooks, frozenset({"hooks"})),
     (_check_log, frozenset({"log", "broker"})),
     (_check_tier, frozenset({"storage", "broker"})),
+    (_check_storage, frozenset({"storage", "broker"})),
     (_check_memory, frozenset({"limits", "log", "storage", "broker"})),
     (_check_roles, frozenset({"role"})),
     (_check_anonymous, frozenset({"anonymous", "role"})),

@@ -9,6 +9,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+from urllib.parse import parse_qsl, urlsplit
 
 from msgspec import UNSET
 
@@ -28,14 +29,22 @@ from penstock.settings import (
     setting_types,
 )
 
-__all__ = ["DEFAULT_FLIGHT", "DEFAULT_HTTP", "Loaded", "default_listeners", "load", "load_sources"]
+__all__ = [
+    "DEFAULT_FLIGHT",
+    "DEFAULT_HTTP",
+    "Loaded",
+    "default_listeners",
+    "load",
+    "load_sources",
+    "storage_options",
+]
 
 DEFAULT_HTTP: Final = "127.0.0.1:7080"
 """HTTP address of a broker that has no listeners configured."""
 DEFAULT_FLIGHT: Final = "127.0.0.1:7090"
 """Arrow Flight address of a broker that has no listeners configured."""
 
-SECRET_TABLES: Final = ("principal", "program")
+SECRET_TABLES: Final = ("principal", "program", "storage.kafka")
 """Tables whose values are not repeated in error messages."""
 
 
@@ -59,6 +68,7 @@ def load(
     http: str | None = None,
     flight: str | None = None,
     durability: Durability | str | None = None,
+    storage: str | None = None,
 ) -> Config:
     """Return the checked configuration of a process; raise InvalidConfig with all its problems.
 
@@ -71,8 +81,30 @@ def load(
         "http.address": ("--http", http),
         "flight.address": ("--flight", flight),
         "broker.durability": ("--durability", durability),
+        **storage_options(storage),
     }
     return load_sources(file, environment=environment, options=options).config
+
+
+def storage_options(url: str | None) -> dict[str, tuple[str, object]]:
+    """Return the settings of `--storage kafka://HOST:PORT/TOPIC?node=N`.
+
+    A URL of another form is returned as the kind of storage, which is refused.
+    """
+    option = "--storage"
+    if url is None:
+        return {}
+    parts = urlsplit(url)
+    query = dict(parse_qsl(parts.query))
+    node = query.pop("node", None)
+    if parts.scheme != "kafka" or not parts.netloc or query or parts.username is not None:
+        return {"storage.kind": (option, url)}
+    return {
+        "storage.kind": (option, parts.scheme),
+        "storage.bootstrap": (option, parts.netloc),
+        "storage.topic": (option, parts.path.strip("/") or None),
+        "storage.node": (option, int(node) if node and node.isdecimal() else node),
+    }
 
 
 def load_sources(
@@ -180,6 +212,10 @@ def _anchored(values: dict[str, Any], folder: Path) -> dict[str, Any]:
         lists = values.get(key)
         if isinstance(lists, list):
             tables += [(each, names) for each in lists]
+    storage = values.get("storage")
+    kafka = storage.get("kafka") if isinstance(storage, dict) else None
+    if isinstance(kafka, dict):
+        tables.append((kafka, tuple(key for key in kafka if key.endswith(".location"))))
     for table, paths in tables:
         for name in paths:
             if isinstance(table, dict) and isinstance(table.get(name), str) and table[name]:

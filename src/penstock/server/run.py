@@ -234,7 +234,10 @@ async def serve(
     stopping: Callable[[Running], None] | None = None,
     reread: Callable[[], Config] | None = None,
 ) -> None:
-    """Run a broker until SIGINT or SIGTERM, then drain it; raise OperatorError if it cannot start.
+    """Run a broker until SIGINT or SIGTERM, then drain it.
+
+    Raise OperatorError if it cannot start, or if another process takes its log over: then it stops
+    as after a signal.
 
     `announce` is called once, when every listener accepts clients, and `stopping` when the first
     signal comes. On SIGHUP `reread` returns the
@@ -245,7 +248,13 @@ async def serve(
     gc.set_threshold(*COLLECTOR_THRESHOLDS)
     loop = asyncio.get_running_loop()
     signalled = asyncio.Event()
-    storage = open_storage(config)
+    lost: list[OperatorError] = []
+
+    def lose(error: OperatorError) -> None:
+        lost.append(error)
+        signalled.set()
+
+    storage = open_storage(config, lost=lose)
     audit = _open_audit(config)
     descriptors = raise_descriptor_limit(programs=len(config.program))
     connections_max = _connections_max(config, descriptors)
@@ -289,6 +298,8 @@ async def serve(
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
         await running.stop()
+    if lost:
+        raise lost[0]
 
 
 def _open_audit(config: Config) -> AuditLog | None:

@@ -30,7 +30,7 @@ from penstock.server.process_memory import ProcessMemory
 from penstock.server.session_numbers import NumberReserve
 from penstock.server.watchdog import Watchdog
 from penstock.storage.memory import MemoryLog
-from penstock.storage.session_numbers import SessionNumbers
+from penstock.storage.session_numbers import KeptNumbers
 from penstock.transport.addresses import Address
 from penstock.transport.stdio import Program
 from penstock.transport.stream import ReceiveBuffer
@@ -61,7 +61,7 @@ class Server:
         descriptors_max: int | None = None,
         stall_seconds: float = STALL_SECONDS_MIN,
         memory: MemoryBudget | None = None,
-        numbers: SessionNumbers | None = None,
+        numbers: KeptNumbers | None = None,
     ) -> None:
         """Without a storage, messages are kept in memory only until they are delivered.
 

@@ -6,7 +6,7 @@ import structlog
 
 from penstock.core.sessions import NUMBER_MIN, Sessions, number_after
 from penstock.limits import SESSION_NUMBERS_BLOCK
-from penstock.storage.session_numbers import SessionNumbers
+from penstock.storage.session_numbers import KeptNumbers
 
 __all__ = ["NumberReserve"]
 
@@ -16,7 +16,7 @@ log = structlog.get_logger("penstock.server")
 class NumberReserve:
     """Reserves session numbers. A number that cannot be reserved is assigned all the same."""
 
-    def __init__(self, numbers: SessionNumbers) -> None:
+    def __init__(self, numbers: KeptNumbers) -> None:
         self._numbers = numbers
         self._tasks: set[asyncio.Task[None]] = set()
 

@@ -6,13 +6,24 @@ a block at a time, and replaced atomically.
 
 from pathlib import Path
 from typing import Final
+from typing import Protocol as Port
 
 from penstock.storage.files import Files
 
-__all__ = ["SessionNumbers"]
+__all__ = ["KeptNumbers", "SessionNumbers"]
 
 FILE_NAME: Final = "session-numbers"
 _FILE_BYTES_MAX: Final = 32
+
+
+class KeptNumbers(Port):
+    """The session number with which the next run of a broker starts."""
+
+    def load(self) -> int | None:
+        """Return the first number to assign; None if there is none. Raise OSError, ValueError."""
+
+    def save(self, number: int) -> None:
+        """Keep the number that the next run starts with; raise OSError."""
 
 
 class SessionNumbers:

@@ -9,7 +9,10 @@ import contextlib
 import dataclasses
 import errno
 import itertools
+import re
+import secrets
 import threading
+import zlib
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -42,6 +45,8 @@ from penstock.storage.arrow.log import ArrowLog
 from penstock.storage.arrow.read.browse import LogView
 from penstock.storage.files import Files
 from penstock.storage.group_offsets import InvalidGroup
+from penstock.storage.kafka.log import KafkaLog
+from penstock.storage.kafka.options import KafkaOptions
 from penstock.storage.memory import MemoryLog
 from penstock.storage.options import DurabilityRules, LogOptions, Retention
 from penstock.storage.schema import RECORD_COLUMNS, ROWS_SCHEMA, SCHEMA
@@ -49,6 +54,7 @@ from penstock.wire import rheos2
 from penstock.wire.rheos import OpCode
 from tests.support.publishes import publish
 from tests.support.written_log import START_US, flip, message
+from tools.kafka import KafkaBroker
 
 SECONDS_MAX = 10.0
 EVERYTHING = Selection()
@@ -89,6 +95,8 @@ class Kind:
     """Opens one whose segments hold little, with a retention."""
     damage: Callable[[Path, int], None] | None = None
     """Damages the messages around an offset while the storage is closed."""
+    has_files: bool = True
+    """Whether its files can be seen."""
 
 
 def open_failing_arrow(data: Path) -> tuple[Storage, threading.Event]:
@@ -107,6 +115,44 @@ def damage_arrow(data: Path, offset: int) -> None:
     flip(place.path, place.entry.position + place.entry.size - 8)
 
 
+class Kafka:
+    """The Kafka of all tests; a test's folder names its topic."""
+
+    broker: KafkaBroker | None = None
+    session = secrets.token_hex(4)
+
+    def options(self, data: Path, **more: Any) -> KafkaOptions:
+        assert self.broker is not None
+        name = f"port-{zlib.crc32(f'{data} {self.session}'.encode()):08x}"
+        return KafkaOptions(self.broker.address, name, log=options(), **more)
+
+    def open(self, data: Path) -> Storage:
+        return KafkaLog(self.options(data))
+
+    def open_failing(self, data: Path) -> tuple[Storage, threading.Event]:
+        assert self.broker is not None
+        return KafkaLog(self.options(data, commit_seconds_max=3.0)), Outage(self.broker)
+
+
+class Outage(threading.Event):
+    """Kafka does not answer while it is set."""
+
+    def __init__(self, broker: KafkaBroker) -> None:
+        super().__init__()
+        self._broker = broker
+
+    def set(self) -> None:
+        self._broker.freeze(frozen=True)
+        super().set()
+
+    def clear(self) -> None:
+        self._broker.freeze(frozen=False)
+        super().clear()
+
+
+KAFKA = Kafka()
+
+
 KINDS = [
     Kind(
         "arrow",
@@ -117,20 +163,43 @@ KINDS = [
         damage=damage_arrow,
     ),
     Kind("memory", lambda _data: MemoryLog(), keeps_history=False),
+    Kind(
+        "kafka",
+        KAFKA.open,
+        keeps_history=True,
+        opens_failing=KAFKA.open_failing,
+        has_files=False,
+    ),
 ]
 
 
-@pytest.fixture(params=KINDS, ids=lambda kind: kind.name)
-def kind(request: pytest.FixtureRequest) -> Kind:
+def kinds(*, that: Callable[[Kind], object] = lambda _kind: True) -> list[Any]:
+    """The storages for which something holds, as parameters."""
+    marks = {"kafka": [pytest.mark.kafka]}
+    return [
+        pytest.param(each, id=each.name, marks=marks.get(each.name, ()))
+        for each in KINDS
+        if that(each)
+    ]
+
+
+def given(request: pytest.FixtureRequest) -> Kind:
+    """The storage of a test; what it runs on is started."""
     found: Kind = request.param
+    if found.name == "kafka":
+        KAFKA.broker = request.getfixturevalue("kafka")
     return found
 
 
-@pytest.fixture(params=[each for each in KINDS if each.keeps_history], ids=lambda kind: kind.name)
+@pytest.fixture(params=kinds())
+def kind(request: pytest.FixtureRequest) -> Kind:
+    return given(request)
+
+
+@pytest.fixture(params=kinds(that=lambda kind: kind.keeps_history))
 def keeping(request: pytest.FixtureRequest) -> Kind:
     """A storage that keeps history."""
-    found: Kind = request.param
-    return found
+    return given(request)
 
 
 # --- A storage in use -----------------------------------------------------------------------------
@@ -359,9 +428,10 @@ def test_no_rows_are_no_portion(kind: Kind, tmp_path: Path) -> None:
 # --- Failures -------------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=[each for each in KINDS if each.opens_failing], ids=lambda kind: kind.name)
+@pytest.fixture(params=kinds(that=lambda kind: kind.opens_failing))
 def failing(request: pytest.FixtureRequest) -> Callable[[Path], tuple[Storage, threading.Event]]:
-    found: Callable[[Path], tuple[Storage, threading.Event]] = request.param.opens_failing
+    found = given(request).opens_failing
+    assert found is not None
     return found
 
 
@@ -378,7 +448,8 @@ def test_a_failure_is_reported_and_overcome(
             assert not is_safe(lost, storage)
             assert storage.failed_commit >= lost.commit
             assert is_safe(before, storage)
-            assert storage.problem == storage.status().problem == "Input/output error"
+            assert storage.problem == storage.status().problem
+            assert re.search("Input/output error|no answer for 3 seconds", storage.problem or "")
             assert storage.status().failures == 1
             with pytest.raises(LogUnavailable):
                 storage.append(used.batch("a"), "x")
@@ -640,11 +711,10 @@ def test_fetch_gives_the_messages_around_an_offset(kind: Kind, tmp_path: Path) -
     run(use())
 
 
-@pytest.fixture(params=[each for each in KINDS if each.damage], ids=lambda kind: kind.name)
+@pytest.fixture(params=kinds(that=lambda kind: kind.damage))
 def fragile(request: pytest.FixtureRequest) -> Kind:
     """A storage that a test can damage."""
-    found: Kind = request.param
-    return found
+    return given(request)
 
 
 def test_damage_is_reported_and_what_is_before_it_is_read(fragile: Kind, tmp_path: Path) -> None:
@@ -805,10 +875,13 @@ def test_the_status_tells_what_was_done(kind: Kind, tmp_path: Path) -> None:
                 assert (status.durability, status.durable_end) == (Durability.MEMORY, 0)
                 assert (status.segments, status.commits, status.sync_times.count) == ((), 0, 0)
                 return
-            assert status.location.startswith(str(tmp_path))
             assert (status.durability, status.durable_end) == (Durability.FSYNC, 6)
             assert status.commits == status.sync_times.count == 3
             assert status.sync_times.seconds > 0
+            if not kind.has_files:
+                assert status.location.startswith(f"{kind.name}://")
+                return
+            assert status.location.startswith(str(tmp_path))
             (segment,) = status.segments
             assert (segment.base_offset, segment.end_offset, segment.last_us) == (0, 6, START_US)
             assert segment.size > 0
@@ -816,9 +889,10 @@ def test_the_status_tells_what_was_done(kind: Kind, tmp_path: Path) -> None:
     run(use())
 
 
-@pytest.fixture(params=[each for each in KINDS if each.opens_small], ids=lambda kind: kind.name)
+@pytest.fixture(params=kinds(that=lambda kind: kind.opens_small))
 def small(request: pytest.FixtureRequest) -> Callable[[Path, Retention], Storage]:
-    found: Callable[[Path, Retention], Storage] = request.param.opens_small
+    found = given(request).opens_small
+    assert found is not None
     return found
 
 

@@ -27,7 +27,7 @@ _SECRETS: Final = frozenset(
     }
 )
 """Keys whose values are hidden: secrets, and hashes that can be searched for secrets."""
-_SECRET_TABLES: Final = frozenset({"env"})
+_SECRET_TABLES: Final = frozenset({"env", "kafka"})
 
 
 class Setting(NamedTuple):

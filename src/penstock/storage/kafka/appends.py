@@ -1,0 +1,354 @@
+"""Collects messages in blocks and passes them to the committer, one commit at a time.
+
+The thread of the event loop owns it. While a commit is in Kafka, messages for the next one are
+collected: the slower Kafka answers, the more messages share a transaction.
+"""
+
+import asyncio
+import errno
+from array import array
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from penstock._kernels.batch import Batch
+from penstock._kernels.block import Block, TopicSlots
+from penstock._kernels.topics import TopicTable
+from penstock.errors import LogUnavailable, MessageTooLarge
+from penstock.limits import (
+    BLOCK_BYTES_MAX,
+    BLOCK_ROWS_MAX,
+    KAFKA_NAMES_BYTES,
+    KAFKA_ROW_BYTES,
+    LOG_RETRY_SECONDS,
+    MESSAGE_HEADERS_BYTES_MAX,
+    SPARE_BLOCK_BYTES_MAX,
+    SPARE_BLOCKS_MAX,
+)
+from penstock.model import Durability
+from penstock.ports import Receipt, Record
+from penstock.storage.arrow.write.committer import Commit, Outcome
+from penstock.storage.arrow.write.prepared import PreparedRowGroup
+from penstock.storage.kafka.committer import KafkaCommitter
+from penstock.storage.kafka.topic_changes import TopicChanges
+from penstock.storage.options import LogOptions
+
+__all__ = ["Appends"]
+
+log = structlog.get_logger("penstock.log")
+
+_NO_ROUTES: Final = array("I")
+"""A table of routes in which all topics have route 0."""
+_SPARE_SECONDS: Final = 10.0
+"""How long unused blocks are kept for the next burst."""
+
+
+class Appends:
+    """The messages that are not committed yet, and the three commit numbers of a log."""
+
+    def __init__(
+        self,
+        options: LogOptions,
+        committer: KafkaCommitter,
+        changes: TopicChanges,
+        *,
+        next_offset: int,
+        record_bytes_max: int,
+        where: str,
+    ) -> None:
+        self._options = options
+        self._committer = committer
+        self._changes = changes
+        self._where = where
+        self.rows_max = min(BLOCK_ROWS_MAX, record_bytes_max // 4 // KAFKA_ROW_BYTES)
+        self.bytes_max = min(BLOCK_BYTES_MAX, record_bytes_max // 8)
+        # The last message of a block may exceed its limit, and has headers.
+        taken = self.bytes_max + self.rows_max * KAFKA_ROW_BYTES + KAFKA_NAMES_BYTES
+        self.value_bytes_max = record_bytes_max - taken - MESSAGE_HEADERS_BYTES_MAX
+        self.next_offset = next_offset
+        self.written_commit = self.durable_commit = self.failed_commit = 0
+        self.durable_end = next_offset
+        self.unavailable: OSError | None = None
+        self.failures = 0
+        self.waiting_bytes = 0
+        self._slots = TopicSlots()
+        self._spare: list[Block] = []
+        self._filling: Block | None = None
+        self._blocks: list[Block | PreparedRowGroup] = []
+        self._offsets: list[int] = []
+        self._commit_number = 1
+        self._durability = Durability.MEMORY
+        self._committing = False
+        self._called = False
+        self._gathered = False  # whether anything waits for the committer
+        self._ended = False
+        self._topics_known = 0
+        self._table: TopicTable | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._settled: Callable[[], None] = lambda: None
+        self._flushed: asyncio.Future[None] | None = None
+        self._sparing: asyncio.TimerHandle | None = None
+
+    # --- Lifecycle --------------------------------------------------------------------------------
+
+    def attach(self, topics: TopicTable, settled: Callable[[], None]) -> None:
+        """Start to accept messages; see ports.Storage."""
+        self._loop = asyncio.get_running_loop()
+        self._table = topics
+        self._topics_known = len(topics)
+        self._settled = settled
+
+    async def flush(self) -> None:
+        """Wait until all appends so far are settled."""
+        last = self._commit_number if self._gathered else self._commit_number - 1
+        while self._loop is not None and max(self.written_commit, self.failed_commit) < last:
+            self._flushed = self._flushed or self._loop.create_future()
+            await asyncio.shield(self._flushed)
+
+    def close(self) -> None:
+        """Pass everything that waits to the committer; no outcome is reported any more."""
+        if self._loop is not None:
+            self._committing = False
+            self._commit()
+            self._loop = None
+
+    def post(self, work: Callable[[], None]) -> None:
+        """Run `work` in the thread of the event loop."""
+        loop = self._loop
+        if loop is not None:
+            loop.call_soon_threadsafe(work)
+
+    def call_later(self, seconds: float, work: Callable[[], object]) -> None:
+        """Run `work` in the thread of the event loop, unless the log is closed by then."""
+        if self._loop is not None:
+            self._loop.call_later(seconds, lambda: self._loop is not None and work())
+
+    def end(self, error: Exception) -> None:
+        """Refuse all appends from now on."""
+        self._ended = True
+        self.unavailable = OSError(errno.EIO, str(error))
+
+    # --- Appending --------------------------------------------------------------------------------
+
+    def append(self, batch: Batch, sender_name: str) -> Receipt:
+        """See ports.LogWriter."""
+        topics = self.open()
+        if len(batch.select(_NO_ROUTES, b"\1", value_bytes_max=self.value_bytes_max)) < len(batch):
+            raise self._too_large()
+        rules = self._options.durability
+        table = rules.table(topics)
+        name = sender_name.encode()
+        first = offset = self.next_offset
+        end = first + len(batch)
+        durability = 0
+        while offset < end:
+            block = self._block(offset)
+            bytes_before = block.held_bytes
+            offset += block.append(
+                batch, topics, offset - first, name, table, durability=rules.default
+            )
+            durability = max(durability, block.durability)
+            self.waiting_bytes += block.held_bytes - bytes_before
+        self.next_offset = end
+        return self._receipt(first, Durability(durability))
+
+    def append_record(self, record: Record) -> Receipt:
+        """See ports.LogWriter."""
+        self.open()
+        if len(record.value) > self.value_bytes_max:
+            raise self._too_large()
+        offset = self.next_offset
+        while True:
+            block = self._block(offset)
+            bytes_before = block.held_bytes
+            if block.append_record(
+                protocol=record.protocol.number,
+                kind=record.kind,
+                topic=record.topic.encode(),
+                value=record.value,
+                sender=record.sender_name.encode(),
+                client=record.sender.number,
+                timestamp_us=record.timestamp_us,
+                form=record.form,
+                private=record.private,
+                headers=record.headers,
+                correlation=None if record.correlation is None else record.correlation.encode(),
+                status=record.status,
+            ):
+                break
+            self._filling = None  # the next block has room for any one message
+        self.waiting_bytes += block.held_bytes - bytes_before
+        self.next_offset = offset + 1
+        return self._receipt(offset, self._options.durability.of(record.topic))
+
+    def append_prepared(self, rows: PreparedRowGroup) -> Receipt:
+        """See ports.LogWriter."""
+        self.open()
+        if rows.value_bytes > self.value_bytes_max:
+            raise self._too_large()
+        offset = self.next_offset
+        self._filling = None  # later messages go behind these rows
+        self._blocks.append(rows)
+        self._offsets.append(offset)
+        self.waiting_bytes += rows.held_bytes
+        self.next_offset = offset + len(rows)
+        return self._receipt(offset, Durability.FSYNC)
+
+    def add_topic(self, name: str, creator: bytes) -> Receipt:
+        """See ports.LogWriter."""
+        topics = self.open(besides=name)
+        self._changes.add(name, creator, topics.owner_of(name))
+        return self._receipt(self.next_offset, self._options.durability.of(name))
+
+    def remove_topic(self, name: str) -> Receipt:
+        """See ports.LogWriter."""
+        self.open()
+        self._changes.remove(name)
+        return self._receipt(self.next_offset, Durability.FSYNC)
+
+    def open(self, besides: str = "") -> TopicTable:
+        """Check that appends are possible and note new topics; return the topic table."""
+        if self.unavailable is not None:
+            raise LogUnavailable(self.unavailable.strerror or str(self.unavailable))
+        topics = self._table
+        if topics is None:
+            raise AssertionError("the log is not attached")
+        for number in range(self._topics_known, len(topics)):
+            name = topics.name(number)  # a topic is removed after it was noted
+            if name != besides:
+                self._changes.add(name, b"", topics.owner_of(name))
+        self._topics_known = len(topics)
+        return topics
+
+    def _too_large(self) -> MessageTooLarge:
+        return MessageTooLarge(
+            f"it has more than {self.value_bytes_max} bytes, which do not fit into a record of "
+            "Kafka (max.message.bytes of the topic)"
+        )
+
+    def _block(self, offset: int) -> Block:
+        """Return a block with room; a new block starts at `offset`."""
+        block = self._filling
+        if block is None or block.full:
+            if self._spare:
+                block = self._spare.pop()
+            else:
+                block = Block(self._slots, rows_max=self.rows_max, bytes_max=self.bytes_max)
+            block.clear()
+            self._filling = block
+            self._blocks.append(block)
+            self._offsets.append(offset)
+        return block
+
+    def _receipt(self, first_offset: int, durability: Durability) -> Receipt:
+        """Return the receipt of an append, and schedule its commit."""
+        self._durability = max(self._durability, durability)
+        self._gathered = True
+        if not self._committing and not self._called:
+            # Not now: appends of other clients in this turn of the loop join the same commit.
+            self._called = True
+            self._running_loop.call_soon(self._commit)
+        return Receipt(first_offset, self._commit_number, durability)
+
+    @property
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            raise AssertionError("the log is not attached")
+        return self._loop
+
+    # --- Commits ----------------------------------------------------------------------------------
+
+    def _commit(self) -> None:
+        """Pass everything collected to the writer thread."""
+        self._called = False
+        if self._committing or not self._gathered:
+            return
+        self._committing = True
+        self._gathered = False
+        self._committer.submit(
+            Commit(self._commit_number, self._blocks, self._offsets, self._durability)
+        )
+        self._commit_number += 1
+        self._blocks, self._offsets, self._filling = [], [], None
+        self._durability = Durability.MEMORY
+
+    def settle(self, outcome: Outcome) -> None:
+        """Take the outcome of a commit, and start the next."""
+        if self._loop is None:
+            return
+        self._committing = False
+        commit = outcome.commit
+        for block in commit.blocks:
+            self.waiting_bytes -= block.held_bytes
+        if outcome.error is None:
+            self.written_commit = commit.number
+            if outcome.durable:
+                self.durable_commit = commit.number
+                self.durable_end = outcome.end
+        else:
+            self._fail(outcome)
+        self._keep_spare(commit.blocks)
+        self._settled()
+        if self._flushed is not None:
+            self._flushed.set_result(None)
+            self._flushed = None
+        if self._gathered:
+            self._commit()
+
+    def _keep_spare(self, blocks: list[Block | PreparedRowGroup]) -> None:
+        """Reuse blocks, whose memory is warm; free them when a burst is over."""
+        self._spare += [
+            block
+            for block in blocks
+            if isinstance(block, Block) and block.held_bytes <= SPARE_BLOCK_BYTES_MAX
+        ]
+        del self._spare[SPARE_BLOCKS_MAX:]
+        if self._sparing is not None:
+            self._sparing.cancel()
+        self._sparing = self._running_loop.call_later(_SPARE_SECONDS, self._spare.clear)
+
+    # --- Failures ---------------------------------------------------------------------------------
+
+    def _fail(self, outcome: Outcome) -> None:
+        """Fail everything that waits. Its offsets are not used again."""
+        log.error(
+            "append failed",
+            error=str(outcome.error),
+            offsets_lost=self.next_offset - outcome.end,
+            log=self._where,
+        )
+        self.failures += 1
+        if not self._ended:
+            self.unavailable = outcome.error
+        self._gathered = False
+        self.failed_commit = self._commit_number
+        self._commit_number += 1
+        self.waiting_bytes = 0
+        self._blocks, self._offsets, self._filling = [], [], None
+        self._durability = Durability.MEMORY
+        self._running_loop.call_later(LOG_RETRY_SECONDS, self._try_again)
+
+    def _try_again(self) -> None:
+        if self._loop is None:
+            return
+
+        def attempt() -> None:
+            works = False
+            try:
+                works = self._committer.revive()
+            finally:
+                self.post(lambda: self._tried(works=works))
+
+        self._committer.later(attempt)
+
+    def _tried(self, *, works: bool) -> None:
+        if self._loop is None or self._ended:
+            return
+        if works:
+            log.info("log available again", log=self._where)
+            self.unavailable = None
+            self._settled()
+        else:
+            self.unavailable = self._committer.problem or self.unavailable
+            self._loop.call_later(LOG_RETRY_SECONDS, self._try_again)

@@ -1,0 +1,251 @@
+"""Clients of Kafka: those of librdkafka, with the settings that Penstock relies on."""
+
+import contextlib
+import errno
+import logging
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, Final, TypeVar
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from penstock.limits import KAFKA_READ_SECONDS_MAX, KAFKA_READERS_KEPT_MAX, MIB
+from penstock.storage.kafka.options import KafkaOptions
+
+__all__ = [
+    "Connection",
+    "Consumers",
+    "RecordReader",
+    "RecordsRemoved",
+    "failure",
+]
+
+_LOGGER: Final = logging.getLogger("penstock.librdkafka")
+_LOGGER.addHandler(logging.NullHandler())
+_LOGGER.propagate = False  # the log's own events say what failed, and which partition
+_FETCH_BYTES: Final = 4 * MIB
+_QUEUED_KIB: Final = 16 * 1024
+"""Records that a consumer fetches ahead."""
+_CONSUMED: Final = 64
+"""Records that are taken from a consumer at a time."""
+_POLL_SECONDS: Final = 0.5
+_RETRY_SECONDS: Final = 0.02
+_Answer = TypeVar("_Answer")
+
+
+class RecordsRemoved(Exception):
+    """Kafka has removed the records at an offset."""
+
+
+def failure(error: KafkaException | KafkaError | str) -> OSError:
+    """Return an error of Kafka as that of a disk."""
+    if isinstance(error, KafkaException):
+        error = error.args[0]
+    if isinstance(error, KafkaError):
+        error = error.str()
+    return OSError(errno.EIO, f"Kafka: {error}")
+
+
+class Connection:
+    """Makes clients for one log, and remembers why Kafka could not be reached."""
+
+    def __init__(self, options: KafkaOptions) -> None:
+        self.options = options
+        self._reason = ""
+        self._reason_at = 0.0
+
+    def _config(self, own: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+        return {
+            "socket.timeout.ms": 10_000,
+            "reconnect.backoff.max.ms": 1000,
+            "retry.backoff.ms": 20,
+            "topic.metadata.refresh.fast.interval.ms": 50,
+            "socket.nagle.disable": True,
+            **self.options.settings,
+            "bootstrap.servers": self.options.bootstrap,
+            "error_cb": self._note,
+            **own,
+        }
+
+    def _note(self, error: KafkaError) -> None:
+        self._reason, self._reason_at = error.str(), time.monotonic()
+
+    def timed_out(self, seconds: float) -> OSError:
+        """Return the error of an answer that did not come in time, with the last known reason."""
+        recent = time.monotonic() - self._reason_at < seconds + 10
+        reason = f": {self._reason}" if self._reason and recent else ""
+        return failure(f"no answer for {seconds:g} seconds{reason}")
+
+    def admin(self) -> AdminClient:
+        """Return a client for topics and their settings."""
+        return AdminClient(self._config(), logger=_LOGGER)
+
+    def transactional(self, record_bytes_max: int) -> Producer:
+        """Return the producer of the node, which fences all earlier ones when it is initialized."""
+        own = {
+            "linger.ms": 0,
+            "acks": "all",
+            "transactional.id": self.options.transactional_id,
+            "message.max.bytes": record_bytes_max,
+            "message.timeout.ms": 0,  # the committer decides how long to wait
+        }
+        return Producer(self._config(own), logger=_LOGGER)
+
+    def idempotent(self) -> Producer:
+        """Return a producer for records outside transactions."""
+        own = {"linger.ms": 0, "acks": "all", "enable.idempotence": True}
+        return Producer(self._config(own), logger=_LOGGER)
+
+    def consumer(self) -> Consumer:
+        """Return a consumer of committed records, which never commits offsets."""
+        own = {
+            "group.id": self.options.transactional_id,
+            "fetch.message.max.bytes": _FETCH_BYTES,
+            "queued.max.messages.kbytes": _QUEUED_KIB,
+            "fetch.wait.max.ms": 5,  # a read elsewhere waits for the fetch that is under way
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "error",
+            "enable.partition.eof": True,
+        }
+        return Consumer(self._config(own), logger=_LOGGER)
+
+
+class RecordReader:
+    """A consumer that reads committed records from any place. One thread uses it at a time."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._consumer = connection.consumer()
+
+    def bounds(self, topic: str, partition: int) -> tuple[int, int]:
+        """Return Kafka's first offset, and the one after the last committed; raise OSError."""
+        place = TopicPartition(topic, partition)
+        return self._ask(lambda left: self._consumer.get_watermark_offsets(place, timeout=left))
+
+    def _ask(self, request: Callable[[float], _Answer | None]) -> _Answer:
+        """Return the answer to a request; try again where a leader moves. Raise OSError."""
+        deadline = time.monotonic() + KAFKA_READ_SECONDS_MAX
+        while True:
+            left = deadline - time.monotonic()
+            try:
+                answer = request(max(left, 0.1))
+            except KafkaException as error:
+                if not error.args[0].retriable() and error.args[0].code() not in _MOVING:
+                    raise failure(error) from error
+                answer = None
+            if answer is not None:
+                return answer
+            if left <= 0:
+                raise self._connection.timed_out(KAFKA_READ_SECONDS_MAX)
+            time.sleep(_RETRY_SECONDS)
+
+    def records(self, topic: str, partition: int, offset: int) -> Generator[Message, None, None]:
+        """Yield the committed records from a Kafka offset on; raise RecordsRemoved or OSError."""
+        consumer = self._consumer
+        try:
+            consumer.assign([TopicPartition(topic, partition, offset)])
+            deadline = time.monotonic() + KAFKA_READ_SECONDS_MAX
+            while True:
+                for message in self._next():
+                    error = message.error()
+                    if error is None:
+                        yield message
+                        deadline = time.monotonic() + KAFKA_READ_SECONDS_MAX
+                    elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
+                        return
+                    elif error.code() in _REMOVED:
+                        raise RecordsRemoved
+                    elif error.fatal() or error.code() in _REFUSED:
+                        raise failure(error)
+                if time.monotonic() > deadline:
+                    raise self._connection.timed_out(KAFKA_READ_SECONDS_MAX)
+        except KafkaException as error:
+            raise failure(error) from error
+        finally:
+            with contextlib.suppress(KafkaException, RuntimeError):
+                consumer.unassign()
+
+    def _next(self) -> list[Message]:
+        """Wait for a record, and return it with those that have been fetched too."""
+        message = self._consumer.poll(_POLL_SECONDS)
+        return [] if message is None else [message, *self._consumer.consume(_CONSUMED, 0)]
+
+    def first(self, topic: str, partition: int, offset: int) -> Message | None:
+        """Return the first committed record from a Kafka offset on; None if there is none."""
+        with contextlib.closing(self.records(topic, partition, offset)) as records:
+            return next(records, None)
+
+    def at_time(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
+        """Return Kafka's first offset of a time or later, None if there is none; raise OSError."""
+        place = TopicPartition(topic, partition, timestamp_ms)
+        (found,) = self._ask(lambda left: self._consumer.offsets_for_times([place], timeout=left))
+        if found.error is not None:
+            raise failure(found.error)
+        return None if found.offset < 0 else found.offset
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._consumer.close()
+
+
+_REMOVED: Final = frozenset(
+    {KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET}  # noqa: SLF001
+)
+_MOVING: Final = frozenset(
+    {
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._TIMED_OUT,  # noqa: SLF001
+        KafkaError._TRANSPORT,  # noqa: SLF001
+        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
+        KafkaError._WAIT_CACHE,  # noqa: SLF001
+    }
+)
+_REFUSED: Final = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
+        KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
+    }
+)
+
+
+class Consumers:
+    """Readers that threads share: each uses one at a time."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._lock = threading.Lock()
+        self._idle: list[RecordReader] = []
+        self._closed = False
+
+    @contextlib.contextmanager
+    def take(self) -> Iterator[RecordReader]:
+        """Lend a reader to the caller."""
+        with self._lock:
+            reader = self._idle.pop() if self._idle else None
+        if reader is None:
+            reader = RecordReader(self._connection)
+        try:
+            yield reader
+        finally:
+            with self._lock:
+                kept = not self._closed and len(self._idle) < KAFKA_READERS_KEPT_MAX
+                if kept:
+                    self._idle.append(reader)
+            if not kept:
+                reader.close()
+
+    def close(self) -> None:
+        """Disconnect all readers."""
+        with self._lock:
+            idle, self._idle, self._closed = self._idle, [], True
+        for reader in idle:
+            reader.close()

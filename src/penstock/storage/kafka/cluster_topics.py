@@ -1,0 +1,228 @@
+"""The two Kafka topics of a log: created if they are missing, and checked."""
+
+import base64
+import contextlib
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, Final, NamedTuple, TypeVar
+
+import structlog
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    TopicDescription,
+)
+
+from penstock.errors import KafkaUnusable
+from penstock.limits import (
+    KAFKA_OPEN_SECONDS_MAX,
+    KAFKA_RECORD_BYTES_MAX,
+    KAFKA_RECORD_BYTES_MIN,
+)
+from penstock.storage.kafka.client import Connection
+from penstock.storage.kafka.options import KafkaOptions
+
+__all__ = ["TopicFacts", "prepare_topics"]
+
+log = structlog.get_logger("penstock.log")
+
+_LOG_ID_BYTES: Final = 6
+_BROKER_DEFAULT: Final = -1
+_FOREVER: Final = "-1"
+_RETRY_SECONDS: Final = 0.05
+_Result = TypeVar("_Result")
+
+
+class TopicFacts(NamedTuple):
+    """Facts about the topic of messages. `log_id` is made from Kafka's id of the topic."""
+
+    log_id: int
+    partitions: int
+    replicas: int
+    min_insync_replicas: int
+    record_bytes_max: int
+
+
+def prepare_topics(connection: Connection) -> TopicFacts:
+    """Create the topics of a log if they are missing, and check them; raise KafkaUnusable."""
+    options = connection.options
+    admin = connection.admin()
+    deadline = time.monotonic() + KAFKA_OPEN_SECONDS_MAX
+
+    def ask(request: Callable[[], dict[Any, Future[_Result]]]) -> _Result:
+        return _ask(connection, request, deadline)
+
+    def describe(topic: str) -> TopicDescription:
+        found: TopicDescription = ask(lambda: admin.describe_topics(TopicCollection([topic])))
+        return found
+
+    def settings_of(topic: str) -> dict[str, Any]:
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+        found = ask(lambda: admin.describe_configs([resource]))
+        return {name: entry.value for name, entry in found.items()}
+
+    try:
+        for topic in (options.topic, options.state_topic):
+            describe(topic)
+    except _Missing:
+        _create(admin, options)
+    description = describe(options.topic)
+    if options.node >= len(description.partitions):
+        wanted = NewPartitions(options.topic, options.node + 1)
+        with contextlib.suppress(KafkaUnusable):  # another node may have added more meanwhile
+            ask(lambda: admin.create_partitions([wanted]))
+        description = describe(options.topic)
+    while options.node >= len(description.partitions):
+        if time.monotonic() > deadline:
+            reason = f"topic {options.topic!r} has no partition {options.node}"
+            raise KafkaUnusable(options.bootstrap, reason, "add partitions to it")
+        time.sleep(_RETRY_SECONDS)
+        description = describe(options.topic)
+    partitions = len(description.partitions)
+    settings = settings_of(options.topic)
+    _check(options, settings, settings_of(options.state_topic))
+    identity = base64.urlsafe_b64decode(f"{description.topic_id}==")
+    facts = TopicFacts(
+        log_id=int.from_bytes(identity[:_LOG_ID_BYTES], "big"),
+        partitions=partitions,
+        replicas=len(description.partitions[options.node].replicas),
+        min_insync_replicas=int(settings["min.insync.replicas"]),
+        record_bytes_max=min(int(settings["max.message.bytes"]), KAFKA_RECORD_BYTES_MAX),
+    )
+    _report(options, facts)
+    return facts
+
+
+class _Missing(Exception):
+    """The topic does not exist."""
+
+
+def _ask(
+    connection: Connection, request: Callable[[], dict[Any, "Future[_Result]"]], deadline: float
+) -> _Result:
+    """Return the answer to a request about one thing; raise KafkaUnusable or _Missing."""
+    bootstrap = connection.options.bootstrap
+    while True:
+        left = deadline - time.monotonic()
+        try:
+            (future,) = request().values()
+            return future.result(timeout=max(left, 0.1))
+        except KafkaException as failed:
+            error: KafkaError = failed.args[0]
+            if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise _Missing from None
+            if not error.retriable() and error.code() not in _TEMPORARY:
+                raise KafkaUnusable(bootstrap, error.str(), _REMEDY) from failed
+            if left <= 0:
+                reason = connection.timed_out(KAFKA_OPEN_SECONDS_MAX).strerror or error.str()
+                raise KafkaUnusable(bootstrap, reason, _REMEDY) from failed
+        except TimeoutError as failed:
+            reason = connection.timed_out(KAFKA_OPEN_SECONDS_MAX).strerror or ""
+            raise KafkaUnusable(bootstrap, reason, _REMEDY) from failed
+        time.sleep(_RETRY_SECONDS)
+
+
+_REMEDY: Final = "check storage.bootstrap, and TLS and SASL in [storage.kafka]"
+_TEMPORARY: Final = frozenset(
+    {KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN}  # noqa: SLF001
+)
+
+
+def _create(admin: AdminClient, options: KafkaOptions) -> None:
+    """Create both topics. Another node may do the same at the same time."""
+    retention = options.log.retention
+    age, size = retention.age_seconds_max, retention.bytes_max
+    topics = [
+        NewTopic(
+            options.topic,
+            options.node + 1,
+            _BROKER_DEFAULT,
+            config={
+                "cleanup.policy": "delete",
+                "max.message.bytes": str(KAFKA_RECORD_BYTES_MAX),
+                "retention.ms": _FOREVER if age is None else str(int(age * 1000)),
+                "retention.bytes": _FOREVER if size is None else str(size),
+            },
+        ),
+        NewTopic(options.state_topic, 1, _BROKER_DEFAULT, config={"cleanup.policy": "compact"}),
+    ]
+    for future in admin.create_topics(topics).values():
+        try:
+            future.result(timeout=KAFKA_OPEN_SECONDS_MAX)
+        except (KafkaException, TimeoutError) as failed:
+            error = failed.args[0] if failed.args else None
+            if isinstance(error, KafkaError):
+                if error.code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                    continue
+                raise KafkaUnusable(
+                    options.bootstrap, error.str(), f"create {options.topic!r} yourself"
+                ) from failed
+            raise KafkaUnusable(options.bootstrap, "no answer", _REMEDY) from failed
+    deadline = time.monotonic() + KAFKA_OPEN_SECONDS_MAX
+    while time.monotonic() < deadline:  # brokers learn of a new topic one after the other
+        known = admin.list_topics(timeout=KAFKA_OPEN_SECONDS_MAX).topics
+        if all(
+            name in known
+            and known[name].error is None
+            and all(part.leader >= 0 for part in known[name].partitions.values())
+            for name in (options.topic, options.state_topic)
+        ):
+            return
+        time.sleep(_RETRY_SECONDS)
+
+
+def _check(options: KafkaOptions, settings: dict[str, Any], state: dict[str, Any]) -> None:
+    topic = options.topic
+    if state["cleanup.policy"] != "compact":
+        raise KafkaUnusable(
+            options.bootstrap,
+            f"topic {options.state_topic!r} has cleanup.policy {state['cleanup.policy']!r}",
+            "set it to 'compact': otherwise Kafka removes topics and offsets of groups",
+        )
+    if settings["cleanup.policy"] != "delete":
+        raise KafkaUnusable(
+            options.bootstrap,
+            f"topic {topic!r} has cleanup.policy {settings['cleanup.policy']!r}",
+            "set it to 'delete': compaction would remove messages",
+        )
+    if int(settings["max.message.bytes"]) < KAFKA_RECORD_BYTES_MIN:
+        raise KafkaUnusable(
+            options.bootstrap,
+            f"topic {topic!r} has max.message.bytes {settings['max.message.bytes']}",
+            f"set it to at least {KAFKA_RECORD_BYTES_MIN}",
+        )
+
+
+def _report(options: KafkaOptions, facts: TopicFacts) -> None:
+    """Say in the log what an acknowledgment means with this replication; raise KafkaUnusable."""
+    if facts.min_insync_replicas > facts.replicas:
+        raise KafkaUnusable(
+            options.bootstrap,
+            f"topic {options.topic!r} has {facts.replicas} replicas, and min.insync.replicas "
+            f"{facts.min_insync_replicas}",
+            "add replicas, or lower min.insync.replicas",
+        )
+    copies = min(facts.min_insync_replicas, facts.replicas)
+    fields = {
+        "bootstrap": options.bootstrap,
+        "topic": options.topic,
+        "partition": options.node,
+        "partitions": facts.partitions,
+        "replication_factor": facts.replicas,
+        "min_insync_replicas": facts.min_insync_replicas,
+    }
+    meaning = f"an acknowledged message is on {copies} of {facts.replicas} Kafka brokers at least"
+    if copies < 2:
+        log.warning(
+            "log on kafka",
+            **fields,
+            acknowledged=meaning,
+            hint="the loss of one Kafka broker may lose messages: use replication factor 3 and "
+            "min.insync.replicas 2",
+        )
+    else:
+        log.info("log on kafka", **fields, acknowledged=meaning)

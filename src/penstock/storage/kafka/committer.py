@@ -1,0 +1,330 @@
+"""The writer thread: each commit is a transaction of Kafka.
+
+Kafka fences an earlier process of the same node when this one initializes its transactions. A
+producer that failed is never used again: what it has sent may be committed or not. The next one
+starts with the last message that is in Kafka. Before that, the state topic must still name this
+process as the owner of the partition; otherwise a newer process has taken over, and this one ends.
+"""
+
+import contextlib
+import os
+import queue
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+import structlog
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from penstock.errors import KafkaUnusable, NodeTakenOver
+from penstock.limits import (
+    KAFKA_CLOSE_SECONDS_MAX,
+    KAFKA_OFFSETS_RESERVED,
+    KAFKA_OPEN_SECONDS_MAX,
+)
+from penstock.model import Durability
+from penstock.storage.arrow.format.segment import Columns, encode_row_group, parse_row_group
+from penstock.storage.arrow.read.reader import StoredRowGroup
+from penstock.storage.arrow.write.committer import Commit, Outcome, SyncHistogram
+from penstock.storage.kafka.client import Connection, failure
+from penstock.storage.kafka.partition import KafkaPartition
+from penstock.storage.kafka.records import HEAD_HEADER, GroupRecord, Heads, latest_ms
+from penstock.storage.kafka.state import HEAD, NODE, NodeState, StateTopic
+from penstock.storage.kafka.topic_changes import TopicChanges
+
+__all__ = ["KafkaCommitter"]
+
+log = structlog.get_logger("penstock.log")
+
+_WAIT_SECONDS: Final = 0.5
+"""Longest time in a call of librdkafka."""
+
+
+class KafkaCommitter:
+    """Owns the producer of a node, and the thread that uses it.
+
+    `done` is called in that thread with each outcome, in the order of the commits, and `lost` if
+    another process has taken over. When a commit fails, all waiting commits fail: nothing is
+    written until `revive` has made a new producer.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        state: StateTopic,
+        partition: KafkaPartition,
+        heads: Heads,
+        changes: TopicChanges,
+        *,
+        log_id: int,
+        record_bytes_max: int,
+        done: Callable[[Outcome], None],
+        lost: Callable[[NodeTakenOver], None],
+    ) -> None:
+        self._connection = connection
+        self._options = connection.options
+        self._state = state
+        self._partition = partition
+        self._heads = heads
+        self._changes = changes
+        self._log_id = log_id
+        self._record_bytes_max = record_bytes_max
+        self._done = done
+        self._lost = lost
+        self._key = f"{NODE}{self._options.node}"
+        self._owner = secrets.token_hex(8)
+        self._since_us = time.time_ns() // 1000
+        self._reserved = 0
+        self._producer: Producer | None = None
+        self._broken: OSError | None = None
+        self._ended = False
+        self._seconds_max = self._options.commit_seconds_max
+        self.syncs = SyncHistogram()
+        self.commits = 0
+        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="penstock-kafka", daemon=True)
+
+    # --- In any thread ----------------------------------------------------------------------------
+
+    def open(self) -> int:
+        """Take the partition over; return the next offset. Raise OperatorError."""
+        options = self._options
+        try:
+            self._state.refresh()
+            before = self._state.load(self._key, NodeState)
+            self._producer = self._connection.transactional(self._record_bytes_max)
+            self._initialize(self._producer, KAFKA_OPEN_SECONDS_MAX)
+            self._partition.load_bounds(end_min=before.reserved if before else 0)
+            next_offset = self._partition.bounds.end
+            self._reserved = before.reserved if before else 0
+            self._claim(next_offset)
+        except NodeTakenOver:
+            raise
+        except OSError as error:
+            reason = error.strerror or str(error)
+            remedy = "see Kafka's own log, and its access rules for the topic and transactions"
+            raise KafkaUnusable(options.bootstrap, reason, remedy) from error
+        return next_offset
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def submit(self, commit: Commit) -> None:
+        """Write blocks; they belong to the thread until the outcome is reported."""
+        self._work.put(lambda: self.commit(commit))
+
+    def later(self, work: Callable[[], None]) -> None:
+        """Run `work` in the thread, after all commits so far."""
+        self._work.put(work)
+
+    def stop(self) -> None:
+        """Finish all work and end the thread; Kafka has KAFKA_CLOSE_SECONDS_MAX to answer."""
+        self._seconds_max = min(self._seconds_max, KAFKA_CLOSE_SECONDS_MAX)
+        if self._thread.is_alive():
+            self._work.put(None)
+            self._thread.join()
+        self._discard()
+
+    def _run(self) -> None:
+        while (work := self._work.get()) is not None:
+            try:
+                work()
+            except Exception:  # the thread must continue: clients wait for it
+                log.exception("log writer failed")
+
+    # --- In the thread ----------------------------------------------------------------------------
+
+    def commit(self, commit: Commit) -> None:
+        """Write a commit and report its outcome."""
+        error = self._broken
+        if error is None:
+            started = time.perf_counter()
+            try:
+                self._write(commit)
+            except OSError as failed:
+                error = self._broken = failed
+            except Exception as failed:  # clients must not wait forever
+                log.exception("log writer failed")
+                error = self._broken = failure(repr(failed))
+            if error is None:
+                self.commits += 1
+                self.syncs.add(time.perf_counter() - started)
+            else:
+                self._discard()
+        durable = error is None and commit.durability is Durability.FSYNC
+        self._done(Outcome(commit, self._partition.bounds.end, durable, error))
+
+    def _write(self, commit: Commit) -> None:
+        """Write blocks and what has changed of topics in one transaction; raise OSError."""
+        groups: list[tuple[bytes, int]] = []
+        topics: list[bytes] = []
+        crc, end = self._partition.last_crc, self._partition.bounds.end
+        for offset, block in zip(commit.offsets, commit.blocks, strict=True):
+            columns = block.finish(offset, log_id=self._log_id, partition=self._options.node)
+            if isinstance(columns, tuple):  # the kernel's Block does not know the class
+                columns = Columns(*columns)
+            encoded = encode_row_group(columns, previous=crc, synced=end)
+            crc = encoded.crc32c
+            groups.append((b"".join(encoded.buffers), latest_ms(columns)))
+            topics += columns.topics
+            end = columns.base_offset + columns.count
+        changes = self._changes.take(topics)
+        if not groups and not changes:
+            return
+        if end > self._reserved:
+            changes[self._key] = self._node_state(end)
+        try:
+            places = self._transact(groups, changes)
+        except BaseException:
+            self._changes.give_back(changes)
+            raise
+        self._state.apply(changes)
+        for (value, _), place in zip(groups, places, strict=True):
+            group = StoredRowGroup(value, parse_row_group(value), self._heads.own_words)
+            self._partition.add(GroupRecord(place, group, self._heads.own))
+
+    def _node_state(self, end: int) -> bytes:
+        self._reserved = end + KAFKA_OFFSETS_RESERVED
+        return msgspec.json.encode(
+            NodeState(
+                owner=self._owner,
+                host=socket.gethostname(),
+                process=os.getpid(),
+                since_us=self._since_us,
+                reserved=self._reserved,
+            )
+        )
+
+    def _claim(self, next_offset: int) -> None:
+        """Write who owns the partition, and the head of its records; raise OSError."""
+        changes: dict[str, bytes | None] = {self._key: self._node_state(next_offset)}
+        if self._state.get(HEAD + self._heads.own_name) is None:
+            changes[HEAD + self._heads.own_name] = self._heads.own
+        try:
+            self._transact([], changes)
+        except _Fenced as error:
+            raise NodeTakenOver(self._options.node, self._options.topic) from error
+        self._state.apply(changes)
+
+    def _transact(
+        self, groups: list[tuple[bytes, int]], changes: dict[str, bytes | None]
+    ) -> list[int]:
+        """Commit records; return the places of the groups. Raise OSError."""
+        producer = self._producer
+        if producer is None:
+            raise self._connection.timed_out(self._seconds_max)
+        options = self._options
+        deadline = time.monotonic() + self._seconds_max
+        places: dict[int, int] = {}
+        headers: list[tuple[str, str | bytes | None]] = [
+            (HEAD_HEADER, self._heads.own_name.encode())
+        ]
+        try:
+            producer.begin_transaction()
+            for number, (value, timestamp_ms) in enumerate(groups):
+
+                def delivered(error: object, message: object, number: int = number) -> None:
+                    if error is None:
+                        places[number] = message.offset()  # type: ignore[attr-defined]
+
+                producer.produce(
+                    options.topic, value, partition=options.node, headers=headers,
+                    timestamp=timestamp_ms, on_delivery=delivered,
+                )  # fmt: skip
+            for key, content in changes.items():
+                producer.produce(options.state_topic, content, key.encode(), partition=0)
+            while producer.flush(_WAIT_SECONDS):
+                if time.monotonic() > deadline:
+                    raise self._connection.timed_out(self._seconds_max)
+            while True:
+                try:
+                    producer.commit_transaction(_WAIT_SECONDS)
+                except KafkaException as error:
+                    if not error.args[0].retriable():
+                        raise
+                    if time.monotonic() > deadline:
+                        raise self._connection.timed_out(self._seconds_max) from error
+                else:
+                    break
+        except KafkaException as error:
+            raise _failed(error) from error
+        except BufferError as error:
+            raise failure(str(error)) from error
+        if len(places) != len(groups):
+            raise failure("a record was not delivered")
+        return [places[number] for number in range(len(groups))]
+
+    # --- Failures ---------------------------------------------------------------------------------
+
+    def _initialize(self, producer: Producer, seconds_max: float) -> None:
+        """Fence earlier producers of the node, and end their transactions; raise OSError."""
+        deadline = time.monotonic() + seconds_max
+        while True:
+            try:
+                producer.init_transactions(_WAIT_SECONDS)
+            except KafkaException as error:
+                if not error.args[0].retriable():
+                    raise failure(error) from error
+                if time.monotonic() > deadline:
+                    raise self._connection.timed_out(seconds_max) from error
+            else:
+                return
+
+    def _discard(self) -> None:
+        """Drop the producer; what it has not sent is never sent."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            with contextlib.suppress(KafkaException):
+                producer.purge()
+
+    def revive(self) -> bool:
+        """Try to make a new producer after a failure; tell whether the log works again."""
+        if self._broken is None or self._ended:
+            return not self._ended
+        try:
+            if not self.check_owner():
+                return False
+            producer = self._connection.transactional(self._record_bytes_max)
+            self._initialize(producer, self._options.commit_seconds_max)
+            self._partition.load_bounds()  # a commit without an answer may have succeeded
+        except OSError as error:
+            self._broken = error
+            return False
+        self._producer = producer
+        self._broken = None
+        return True
+
+    def check_owner(self) -> bool:
+        """Return whether the partition is still this process's; raise OSError."""
+        self._state.refresh()
+        node = self._state.load(self._key, NodeState)
+        if node is None or node.owner == self._owner:
+            return True
+        if not self._ended:
+            self._ended = True
+            self._broken = self._broken or failure("another process writes this partition")
+            self._discard()
+            self._lost(NodeTakenOver(self._options.node, self._options.topic, node.host))
+        return False
+
+    @property
+    def problem(self) -> OSError | None:
+        """Why nothing can be written at the moment."""
+        return self._broken
+
+
+class _Fenced(OSError):
+    """Kafka has fenced the producer: another one exists, or a transaction took too long."""
+
+
+def _failed(error: KafkaException) -> OSError:
+    found: KafkaError = error.args[0]
+    if found.code() in {KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH}:  # noqa: SLF001
+        reason = failure(error)
+        return _Fenced(reason.errno, reason.strerror)
+    return failure(error)

@@ -1,0 +1,418 @@
+"""The log on Kafka: this process writes one partition of a topic, and reads all of them.
+
+The event loop's thread owns a KafkaLog. Messages are collected as for a log on disk; a commit is a
+transaction of Kafka, and a row group is a record. See docs/kafka.md.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+import pyarrow as pa
+import structlog
+
+from penstock._kernels.batch import Batch
+from penstock._kernels.topics import TopicTable
+from penstock.errors import LogDamaged, LogError, NodeTakenOver, OffsetPastEnd
+from penstock.limits import LOG_READERS, LOG_RETENTION_SECONDS
+from penstock.ports import (
+    Bounds,
+    DamagedRange,
+    KnownTopic,
+    Matched,
+    PartitionRange,
+    Prepared,
+    Receipt,
+    Record,
+    StorageStatus,
+    Stored,
+    TopicCounts,
+)
+from penstock.ports.selection import Selection
+from penstock.protocols import Source
+from penstock.storage.arrow.write.committer import Outcome
+from penstock.storage.arrow.write.prepared import PreparedRowGroup, prepare
+from penstock.storage.kafka.appends import Appends
+from penstock.storage.kafka.client import Connection, Consumers
+from penstock.storage.kafka.cluster_topics import prepare_topics
+from penstock.storage.kafka.committer import KafkaCommitter
+from penstock.storage.kafka.options import KafkaOptions
+from penstock.storage.kafka.partition import KafkaPartition, RecordCache
+from penstock.storage.kafka.records import Heads
+from penstock.storage.kafka.scanner import KafkaScanner
+from penstock.storage.kafka.state import (
+    HEAD,
+    TOPIC,
+    KafkaGroups,
+    KafkaNumbers,
+    StateTopic,
+    TopicState,
+)
+from penstock.storage.kafka.topic_changes import TopicChanges
+
+__all__ = ["KafkaLog"]
+
+log = structlog.get_logger("penstock.log")
+
+CLIENT_ID_BYTES: Final = 16
+"""Size of a Rheos client id."""
+
+
+class KafkaLog:
+    """A `ports.Storage` on Kafka. Opening takes the partition over from an earlier process.
+
+    `lost` is called in the event loop's thread when another process has taken the partition over:
+    nothing can be written any more. Raise KafkaUnusable or NodeTakenOver.
+    """
+
+    keeps_history = True
+
+    def __init__(
+        self, options: KafkaOptions, *, lost: Callable[[NodeTakenOver], None] | None = None
+    ) -> None:
+        self._options = options
+        self._when_lost = lost
+        self._connection = Connection(options)
+        facts = prepare_topics(self._connection)
+        self.log_id = facts.log_id
+        self.partition = options.node
+        self._state = StateTopic(self._connection)
+        self._consumers = Consumers(self._connection)
+        self._heads = Heads(facts.log_id, options.node, self._find_head)
+        self._cache = RecordCache(options.cache_bytes_max)
+        own = self._new_partition(options.node)
+        self._own = own
+        self._partitions = {options.node: own}
+        self._changes = TopicChanges()
+        self._committer = KafkaCommitter(
+            self._connection,
+            self._state,
+            own,
+            self._heads,
+            self._changes,
+            log_id=facts.log_id,
+            record_bytes_max=facts.record_bytes_max,
+            done=self._done,
+            lost=self._lost,
+        )
+        try:
+            next_offset = self._committer.open()
+        except BaseException:
+            self._disconnect()
+            raise
+        self._topics = self._changes.load(self._state)
+        self._appends = Appends(
+            options.log,
+            self._committer,
+            self._changes,
+            next_offset=next_offset,
+            record_bytes_max=facts.record_bytes_max,
+            where=options.location,
+        )
+        self._scanner = KafkaScanner(self._partitions)
+        self.groups = KafkaGroups(self._state)
+        self.numbers = KafkaNumbers(self._state, options.node)
+        """The kept session numbers of this node."""
+        self._readers: ThreadPoolExecutor | None = None
+
+    def _new_partition(self, number: int) -> KafkaPartition:
+        return KafkaPartition(
+            self._consumers,
+            self._heads,
+            self._cache,
+            topic=self._options.topic,
+            number=number,
+        )
+
+    def _find_head(self, name: str) -> bytes | None:
+        if self._state.get(HEAD + name) is None:
+            self._state.refresh()
+        return self._state.get(HEAD + name)
+
+    # --- Topics -----------------------------------------------------------------------------------
+
+    @property
+    def known_topics(self) -> Sequence[KnownTopic]:
+        """See ports.Storage."""
+        return [
+            KnownTopic(name, _creator(each), each.owner)
+            for name, each in self._topics.items()
+            if not each.deleted
+        ]
+
+    @property
+    def deleted_topics(self) -> Sequence[str]:
+        """See ports.Storage."""
+        return [name for name, each in self._topics.items() if each.deleted]
+
+    # --- Lifecycle --------------------------------------------------------------------------------
+
+    def attach(self, topics: TopicTable, settled: Callable[[], None]) -> None:
+        """See ports.Storage."""
+        self._appends.attach(topics, settled)
+        self._readers = ThreadPoolExecutor(LOG_READERS, thread_name_prefix="penstock-read")
+        self._committer.start()
+        self._look_later()
+
+    async def flush(self) -> None:
+        """See ports.Storage."""
+        await self._appends.flush()
+
+    def close(self) -> None:
+        """See ports.Storage."""
+        self._appends.close()
+        self._committer.stop()
+        if self._readers is not None:
+            self._readers.shutdown(wait=True, cancel_futures=True)
+        self._disconnect()
+
+    def _disconnect(self) -> None:
+        self._consumers.close()
+        self._state.close()
+
+    def _look_later(self) -> None:
+        """Look at Kafka again after LOG_RETENTION_SECONDS."""
+
+        def look() -> None:
+            try:
+                if self._committer.check_owner():
+                    self._own.load_horizon()
+            except OSError as error:
+                log.warning("kafka not reached", log=self._options.location, error=str(error))
+
+        def again() -> None:
+            self._committer.later(look)
+            self._look_later()
+
+        self._appends.call_later(LOG_RETENTION_SECONDS, again)
+
+    def _done(self, outcome: Outcome) -> None:
+        """Receive an outcome, in the writer thread."""
+        self._appends.post(lambda: self._appends.settle(outcome))
+
+    def _lost(self, error: NodeTakenOver) -> None:
+        """Receive the end of this node, in the writer thread."""
+
+        def end() -> None:
+            log.error("node taken over", log=self._options.location, error=str(error))
+            self._appends.end(error)
+            if self._when_lost is not None:
+                self._when_lost(error)
+
+        self._appends.post(end)
+
+    # --- Status -----------------------------------------------------------------------------------
+
+    @property
+    def problem(self) -> str | None:
+        """See ports.Storage."""
+        error = self._appends.unavailable
+        if error is None:
+            return None
+        place = f"partition {self.partition} of topic {self._options.topic}"
+        return f"{place}: {error.strerror or error}"
+
+    def status(self) -> StorageStatus:
+        """See ports.Storage: Kafka's files are not visible."""
+        bounds = self._own.bounds
+        return StorageStatus(
+            kind="kafka",
+            location=self._options.location,
+            log_id=self.log_id,
+            partition=self.partition,
+            durability=self._options.log.durability.default,
+            problem=self.problem,
+            horizon=bounds.horizon,
+            end=bounds.end,
+            durable_end=self._appends.durable_end,
+            next_offset=self._appends.next_offset,
+            waiting_bytes=self._appends.waiting_bytes,
+            commits=self._committer.commits,
+            failures=self._appends.failures,
+            sync_times=self._committer.syncs.times(),
+        )
+
+    # --- Writing ----------------------------------------------------------------------------------
+
+    @property
+    def next_offset(self) -> int:
+        """See ports.LogWriter."""
+        return self._appends.next_offset
+
+    @property
+    def written_commit(self) -> int:
+        """See ports.LogWriter."""
+        return self._appends.written_commit
+
+    @property
+    def durable_commit(self) -> int:
+        """See ports.LogWriter."""
+        return self._appends.durable_commit
+
+    @property
+    def failed_commit(self) -> int:
+        """See ports.LogWriter."""
+        return self._appends.failed_commit
+
+    @property
+    def waiting_bytes(self) -> int:
+        """See ports.Storage."""
+        return self._appends.waiting_bytes
+
+    @property
+    def crowded(self) -> bool:
+        """See ports.LogWriter."""
+        return self._appends.waiting_bytes > self._options.log.waiting_bytes_max
+
+    def append(self, batch: Batch, sender_name: str) -> Receipt:
+        """See ports.LogWriter."""
+        return self._appends.append(batch, sender_name)
+
+    def append_record(self, record: Record) -> Receipt:
+        """See ports.LogWriter."""
+        return self._appends.append_record(record)
+
+    def append_prepared(self, rows: Prepared) -> Receipt:
+        """See ports.LogWriter."""
+        if not isinstance(rows, PreparedRowGroup):
+            raise TypeError("rows that another storage has prepared")
+        return self._appends.append_prepared(rows)
+
+    def prepare(
+        self,
+        rows: pa.RecordBatch,
+        *,
+        sender: str,
+        client: int,
+        source: Source,
+        correlation: str,
+    ) -> Iterator[Prepared]:
+        """See ports.Storage."""
+        return prepare(
+            rows,
+            sender=sender,
+            client=client,
+            source=source,
+            correlation=correlation,
+            rows_max=self._appends.rows_max,
+            bytes_max=self._appends.bytes_max,
+        )
+
+    def add_topic(self, name: str, creator: bytes) -> Receipt:
+        """See ports.LogWriter."""
+        return self._appends.add_topic(name, creator)
+
+    def remove_topic(self, name: str) -> Receipt:
+        """See ports.LogWriter."""
+        return self._appends.remove_topic(name)
+
+    # --- Reading ----------------------------------------------------------------------------------
+
+    @property
+    def horizon(self) -> int:
+        """See ports.LogReader."""
+        return self._own.bounds.horizon
+
+    @property
+    def end(self) -> int:
+        """See ports.LogReader."""
+        return self._own.bounds.end
+
+    def fetch(self, offset: int, then: Callable[[Stored | LogError], None]) -> None:
+        """See ports.LogReader. While Kafka does not answer, it is OffsetPastEnd: try again."""
+
+        def work() -> None:
+            result: Stored | LogError
+            try:
+                result = self._own.find(offset).group
+            except LogError as error:
+                result = error
+            except OSError as error:
+                log.warning("kafka not read", log=self._options.location, error=str(error))
+                result = OffsetPastEnd(offset, offset)
+            except Exception as error:
+                log.exception("reading failed", offset=offset)
+                result = LogDamaged(offset, self.end, str(error))
+            self._appends.post(lambda: then(result))
+
+        self._threads.submit(work)
+
+    def find_time(self, timestamp_us: int, then: Callable[[int | LogError], None]) -> None:
+        """See ports.LogReader."""
+
+        def work() -> None:
+            result: int | LogError
+            try:
+                result = self._own.offset_at(timestamp_us)
+            except LogError as error:
+                result = error
+            except Exception as error:
+                log.exception("time lookup failed", timestamp_us=timestamp_us)
+                result = LogDamaged(self.end, self.end, str(error))
+            self._appends.post(lambda: then(result))
+
+        self._threads.submit(work)
+
+    @property
+    def _threads(self) -> ThreadPoolExecutor:
+        if self._readers is None:
+            raise AssertionError("the log is not attached")
+        return self._readers
+
+    @property
+    def partitions(self) -> Sequence[int]:
+        """See ports.Storage."""
+        return tuple(sorted(self._partitions))
+
+    def bounds(self) -> Mapping[int, Bounds]:
+        """See ports.Storage."""
+        return self._scanner.bounds()
+
+    def scan(
+        self,
+        span: PartitionRange,
+        selection: Selection,
+        *,
+        columns: Sequence[str] | None = None,
+        reading: Callable[[int], None] | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """See ports.Storage."""
+        return self._scanner.scan(span, selection, columns, reading=reading)
+
+    def split(
+        self, span: PartitionRange, selection: Selection, *, count: int
+    ) -> list[PartitionRange]:
+        """See ports.Storage."""
+        return self._scanner.split(span, selection, count)
+
+    def match(
+        self, span: PartitionRange, selection: Selection, *, rows_max: int | None = None
+    ) -> Matched:
+        """See ports.Storage."""
+        return self._scanner.match(span, selection, rows_max)
+
+    def count_topics(self, span: PartitionRange, selection: Selection) -> TopicCounts:
+        """See ports.Storage: all messages of the range are read."""
+        return self._scanner.count_topics(span, selection)
+
+    def offset_at(self, partition: int, timestamp_us: int) -> int:
+        """See ports.Storage."""
+        return self._scanner.offset_at(partition, timestamp_us)
+
+    def damage(self, span: PartitionRange) -> list[DamagedRange]:
+        """See ports.Storage: as far as it was read."""
+        return self._scanner.damage(span)
+
+    def stored_topics(self) -> frozenset[str]:
+        """See ports.Storage: also topics whose messages retention has removed."""
+        topics = self._state.all(TOPIC, TopicState)
+        return frozenset(name for name, each in topics.items() if each.stored)
+
+
+def _creator(topic: TopicState) -> bytes:
+    """Return the 16 bytes of a creator's id; none if they cannot be read."""
+    try:
+        creator = bytes.fromhex(topic.creator)
+    except ValueError:
+        return b""
+    return creator if len(creator) == CLIENT_ID_BYTES else b""

@@ -1,0 +1,51 @@
+"""Settings of a log on Kafka."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Final
+
+from penstock.limits import KAFKA_CACHE_BYTES_MAX, KAFKA_COMMIT_SECONDS_MAX
+from penstock.storage.options import LogOptions
+
+__all__ = ["OWN_SETTINGS", "KafkaOptions"]
+
+OWN_SETTINGS: Final = frozenset(
+    {
+        "acks", "auto.offset.reset", "bootstrap.servers", "enable.auto.commit",
+        "enable.idempotence", "enable.partition.eof", "isolation.level", "message.max.bytes",
+        "metadata.broker.list", "request.required.acks", "transactional.id",
+    }
+)  # fmt: skip
+"""Settings of librdkafka that Penstock sets itself: the promises of the log depend on them."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class KafkaOptions:
+    """The place of a log on Kafka: this process writes the partition `node` of `topic`.
+
+    `settings` are librdkafka's. A commit that Kafka does not answer within `commit_seconds_max` has
+    failed.
+    """
+
+    bootstrap: str
+    topic: str = "penstock"
+    node: int = 0
+    settings: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    log: LogOptions = dataclasses.field(default_factory=LogOptions)
+    commit_seconds_max: float = KAFKA_COMMIT_SECONDS_MAX
+    cache_bytes_max: int = KAFKA_CACHE_BYTES_MAX
+
+    @property
+    def state_topic(self) -> str:
+        """The compacted topic for everything that is not a message."""
+        return f"{self.topic}-state"
+
+    @property
+    def transactional_id(self) -> str:
+        """The name by which Kafka fences an earlier process of this node."""
+        return f"{self.topic}-{self.node}"
+
+    @property
+    def location(self) -> str:
+        """The log as a URL."""
+        return f"kafka://{self.bootstrap}/{self.topic}?node={self.node}"

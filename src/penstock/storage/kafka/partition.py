@@ -1,0 +1,398 @@
+"""Reads one partition: finds the record with an offset, or walks over many.
+
+Offsets of Penstock and of Kafka differ: a record of Kafka is a row group, and Kafka counts the
+markers of transactions too. Both only grow. So the place of an offset is found by interpolation
+between places that are known, the *anchors*. Each record that is read or written becomes one.
+"""
+
+import threading
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import structlog
+
+from penstock.errors import LogDamaged, OffsetBelowHorizon, OffsetPastEnd
+from penstock.limits import KAFKA_ANCHORS_MAX, KAFKA_BAD_RECORDS_MAX, KAFKA_STEPS_BACK_MIN
+from penstock.ports import Bounds, DamagedRange
+from penstock.storage.kafka.client import Consumers, RecordReader, RecordsRemoved
+from penstock.storage.kafka.records import BadRecord, GroupRecord, Heads
+
+__all__ = ["KafkaPartition", "RecordCache"]
+
+log = structlog.get_logger("penstock.log")
+
+
+class _Anchor(NamedTuple):
+    """A row group, and the place of its record in Kafka."""
+
+    base_offset: int
+    end_offset: int
+    place: int
+
+
+class RecordCache:
+    """Records that were written or read last, of all partitions. Any thread may use it."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._lock = threading.Lock()
+        self._records: OrderedDict[tuple[int, int], GroupRecord] = OrderedDict()
+        self._bytes = 0
+
+    def put(self, partition: int, record: GroupRecord) -> None:
+        """Keep a record; the ones that were not used for longest give way."""
+        with self._lock:
+            key = partition, record.place
+            if key in self._records:
+                return
+            self._records[key] = record
+            self._bytes += len(record.group.data)
+            while self._bytes > self._bytes_max:
+                _, oldest = self._records.popitem(last=False)
+                self._bytes -= len(oldest.group.data)
+
+    def get(self, partition: int, place: int) -> GroupRecord | None:
+        """Return a record, None if it is not kept."""
+        with self._lock:
+            record = self._records.get((partition, place))
+            if record is not None:
+                self._records.move_to_end((partition, place))
+            return record
+
+
+class KafkaPartition:
+    """The committed messages of one partition. Any thread may call it; methods may block.
+
+    Raise OSError where Kafka does not answer.
+    """
+
+    def __init__(
+        self, consumers: Consumers, heads: Heads, cache: RecordCache, *, topic: str, number: int
+    ) -> None:
+        self.number = number
+        self._topic = topic
+        self._consumers = consumers
+        self._heads = heads
+        self._lock = threading.Lock()
+        self._anchors: list[_Anchor] = []  # in order of offsets, and of places
+        self._cache = cache
+        self._damage: dict[int, DamagedRange] = {}  # by first offset
+        self._bad: dict[int, str] = {}  # why records cannot be read, by place
+        self._first_place = 0
+        self._horizon = 0
+        self._end = 0
+        self.last_us: int | None = None
+        """Time of the last message."""
+        self.last_crc = 0
+        """Checksum of the last row group."""
+
+    # --- Bounds -----------------------------------------------------------------------------------
+
+    @property
+    def bounds(self) -> Bounds:
+        """The readable offsets, as far as they are known."""
+        with self._lock:
+            return Bounds(min(self._horizon, self._end), self._end)
+
+    def load_bounds(self, *, end_min: int = 0) -> None:
+        """Ask Kafka for the first and the last message; an empty partition is at `end_min`."""
+        with self._consumers.take() as reader:
+            first, end = reader.bounds(self._topic, self.number)
+            last = self._last(reader, first, end)
+            oldest = None if last is None else self._first_good(reader, first)
+        with self._lock:
+            if last is None:
+                self._end = max(self._end, end_min)
+                self._horizon = self._end
+            else:
+                self._end = max(self._end, last.end_offset)
+                self._horizon = self._end if oldest is None else oldest.base_offset
+                self.last_us, self.last_crc = last.latest_us, last.group.row_group.crc32c
+            self._first_place = first
+        for record in (oldest, last):
+            if record is not None:
+                self._note(record)
+
+    def load_horizon(self) -> None:
+        """Ask Kafka for the first message: retention is Kafka's."""
+        with self._consumers.take() as reader:
+            first, end = reader.bounds(self._topic, self.number)
+            if first == self._first_place:
+                return
+            oldest = self._first_good(reader, first) if first < end else None
+        with self._lock:
+            self._first_place = first
+            self._horizon = self._end if oldest is None else oldest.base_offset
+            self._anchors = [each for each in self._anchors if each.place >= first]
+
+    def _last(self, reader: RecordReader, first: int, end: int) -> GroupRecord | None:
+        """Return the last good record; None if there is none."""
+        steps = KAFKA_STEPS_BACK_MIN
+        while end > first:
+            start = max(end - steps, first)
+            found = None
+            for message in reader.records(self._topic, self.number, start):
+                try:
+                    found = self._heads.parse(message)
+                except BadRecord as error:
+                    self._tell(message.offset(), error)
+            if found is not None or start <= first:
+                return found
+            steps *= 8
+        return None
+
+    def _first_good(self, reader: RecordReader, place: int) -> GroupRecord | None:
+        """Return the first good record from a place on; None if there is none."""
+        for message in reader.records(self._topic, self.number, place):
+            try:
+                return self._heads.parse(message)
+            except BadRecord as error:
+                self._tell(message.offset(), error)
+        return None
+
+    # --- New records ------------------------------------------------------------------------------
+
+    def add(self, record: GroupRecord) -> None:
+        """Note a record behind all others: it was committed."""
+        self._note(record)
+        with self._lock:
+            if self._horizon >= self._end and not self._has_messages():
+                self._horizon = record.base_offset
+            self._end = record.end_offset
+            self.last_us, self.last_crc = record.latest_us, record.group.row_group.crc32c
+
+    def _has_messages(self) -> bool:
+        return bool(self._anchors) and self._anchors[0].base_offset < self._end
+
+    def _note(self, record: GroupRecord) -> None:
+        """Remember the place of a record, and its bytes while there is room."""
+        anchor = _Anchor(record.base_offset, record.end_offset, record.place)
+        with self._lock:
+            anchors = self._anchors
+            index = bisect_left(anchors, anchor)
+            if index == len(anchors) or anchors[index].base_offset != anchor.base_offset:
+                anchors.insert(index, anchor)
+            if len(anchors) > KAFKA_ANCHORS_MAX:
+                del anchors[1:-1:2]  # every other one: the rest is found between them
+        self._cache.put(self.number, record)
+
+    # --- Finding ----------------------------------------------------------------------------------
+
+    def check(self, start: int, end: int) -> None:
+        """Raise OffsetBelowHorizon or OffsetPastEnd if a range is outside the bounds."""
+        bounds = self.bounds
+        if start < bounds.horizon:
+            raise OffsetBelowHorizon(start, bounds.horizon)
+        if end > bounds.end:
+            raise OffsetPastEnd(end, bounds.end)
+
+    def find(self, offset: int) -> GroupRecord:
+        """Return the record with `offset`, or the first after it.
+
+        Raise OffsetBelowHorizon, OffsetPastEnd or LogDamaged.
+        """
+        self.check(offset, offset + 1)
+        cached = self._cached(offset)
+        if cached is not None:
+            return cached
+        try:
+            with self._consumers.take() as reader:
+                record = self._search(reader, offset)
+        except RecordsRemoved:
+            self.load_horizon()
+            self.check(offset, offset + 1)
+            raise OffsetBelowHorizon(offset, self.bounds.horizon) from None
+        if record is None:
+            raise OffsetPastEnd(offset, self.bounds.end)
+        if record.base_offset > offset:
+            self._check_damage(offset, record)
+        self._note(record)
+        return record
+
+    def _check_damage(self, offset: int, record: GroupRecord) -> None:
+        """Raise LogDamaged if `offset` is missing because records before one cannot be read."""
+        with self._lock:
+            low = self._below(offset)
+            first = -1 if low is None else low.place
+            reasons = [self._bad[place] for place in self._bad if first < place < record.place]
+        if reasons:
+            self._note_damage(offset, record.base_offset, reasons[0])
+            raise LogDamaged(offset, record.base_offset, reasons[0])
+
+    def _cached(self, offset: int) -> GroupRecord | None:
+        """Return the record with `offset` if its bytes are in memory."""
+        with self._lock:
+            low = self._below(offset)
+        if low is None or low.end_offset <= offset:
+            return None
+        return self._cache.get(self.number, low.place)
+
+    def _below(self, offset: int) -> _Anchor | None:
+        """Return the last anchor that starts at or before an offset."""
+        index = bisect_right(self._anchors, offset, key=_base_offset)
+        return self._anchors[index - 1] if index else None
+
+    def _search(self, reader: RecordReader, offset: int) -> GroupRecord | None:
+        """Return the record with an offset, or the first after it; None if there is none."""
+        with self._lock:
+            low = self._below(offset)
+            index = bisect_right(self._anchors, offset, key=_base_offset)
+            high = self._anchors[index] if index < len(self._anchors) else None
+            first, horizon, end = self._first_place, self._horizon, self._end
+        if low is not None and offset < low.end_offset:
+            return self._first_good(reader, low.place)
+        # The record is at `place` or later, or else it is the first from `top` on.
+        place, low_offset = (first, horizon) if low is None else (low.place + 1, low.end_offset)
+        if high is None:
+            top, high_offset = reader.bounds(self._topic, self.number)[1], end
+        else:
+            top, high_offset = high.place, high.base_offset
+        following = None
+        interpolates = True
+        while place < top:
+            share = (offset - low_offset) / max(high_offset - low_offset, 1)
+            share = min(max(share, 0.0), 1.0) if interpolates else 0.5
+            interpolates = not interpolates  # by halves too: groups may differ much in size
+            middle = min(place + int((top - place) * share), top - 1)
+            record = self._first_good(reader, middle)
+            if record is None or record.base_offset > offset:
+                top, following = middle, record
+                high_offset = high_offset if record is None else record.base_offset
+            elif offset < record.end_offset:
+                return record
+            else:
+                self._note_place(record)
+                place, low_offset = record.place + 1, record.end_offset
+        return following or self._first_good(reader, top)
+
+    def _note_place(self, record: GroupRecord) -> None:
+        """Remember the place of a record, but not its bytes."""
+        anchor = _Anchor(record.base_offset, record.end_offset, record.place)
+        with self._lock:
+            index = bisect_left(self._anchors, anchor)
+            if index == len(self._anchors) or self._anchors[index] != anchor:
+                self._anchors.insert(index, anchor)
+
+    # --- Walking ----------------------------------------------------------------------------------
+
+    def walk(self, start: int, end: int) -> Iterator[GroupRecord]:
+        """Yield the records with messages from `start` up to `end`, in order.
+
+        Raise LogDamaged at messages that cannot be read, OffsetBelowHorizon where retention is
+        faster.
+        """
+        position = start
+        while position < end:
+            record = self._cached(position)
+            if record is None:
+                yield from self._stream(position, end)
+                return
+            yield record
+            position = record.end_offset
+
+    def _stream(self, start: int, end: int) -> Iterator[GroupRecord]:
+        """Yield records from Kafka, without keeping them."""
+        try:
+            first = self.find(start)
+        except OffsetPastEnd:
+            return
+        position = start
+        reason = ""
+        try:
+            with self._consumers.take() as reader:
+                for message in reader.records(self._topic, self.number, first.place):
+                    try:
+                        record = self._heads.parse(message)
+                    except BadRecord as error:
+                        self._tell(message.offset(), error)
+                        reason = str(error)
+                        continue
+                    if record.base_offset > position and reason:
+                        self._note_damage(position, record.base_offset, reason)
+                        raise LogDamaged(position, min(record.base_offset, end), reason)
+                    if record.base_offset >= end:
+                        return
+                    self._note_place(record)
+                    yield record
+                    position, reason = record.end_offset, ""
+                    if position >= end:
+                        return
+        except RecordsRemoved:
+            self.load_horizon()
+            raise OffsetBelowHorizon(position, self.bounds.horizon) from None
+
+    def place_at(self, offset: int) -> int:
+        """Return the place of the record with an offset, or of the first after it."""
+        with self._lock:
+            low = self._below(offset)
+            if low is not None and offset < low.end_offset:
+                return low.place
+        return self.find(offset).place
+
+    def offset_after_place(self, place: int) -> int:
+        """Return the first offset of the first record from a place on, or the end."""
+        with self._lock:
+            index = bisect_left(self._anchors, place, key=lambda each: each.place)
+            if 0 < index < len(self._anchors):
+                before, anchor = self._anchors[index - 1 : index + 1]
+                if anchor.place == place or before.end_offset == anchor.base_offset:
+                    return anchor.base_offset  # there is no record between the two
+        with self._consumers.take() as reader:
+            record = self._first_good(reader, place)
+        if record is None:
+            return self.bounds.end
+        self._note_place(record)
+        return record.base_offset
+
+    def offset_at(self, timestamp_us: int) -> int:
+        """Return the first offset taken at or after a time, or the end."""
+        end = self.bounds.end
+        with self._consumers.take() as reader:
+            # Kafka counts the times of markers too, so it may answer an earlier place.
+            place = reader.at_time(self._topic, self.number, max(timestamp_us, 0) // 1000)
+            if place is None:
+                return end
+            for message in reader.records(self._topic, self.number, place):
+                try:
+                    record = self._heads.parse(message)
+                except BadRecord as error:
+                    self._tell(message.offset(), error)
+                    continue
+                row = record.group.row_at_time(timestamp_us)
+                if row < record.group.count:
+                    return min(record.base_offset + row, end)
+                if record.end_offset >= end:
+                    break
+        return end
+
+    # --- Damage -----------------------------------------------------------------------------------
+
+    def damage(self, start: int, end: int) -> list[DamagedRange]:
+        """Return the damage that was found in a range, in order."""
+        with self._lock:
+            found = sorted(self._damage.values())
+        return [each for each in found if each.first_offset < end and each.resumes_at > start]
+
+    def _note_damage(self, start: int, end: int, reason: str) -> None:
+        with self._lock:
+            self._damage[start] = DamagedRange(start, end, reason)
+
+    def _tell(self, place: int | None, error: BadRecord) -> None:
+        """Log a record that cannot be read, once."""
+        with self._lock:
+            if place is None or place in self._bad or len(self._bad) >= KAFKA_BAD_RECORDS_MAX:
+                return
+            self._bad[place] = str(error)
+        log.error(
+            "record cannot be read",
+            topic=self._topic,
+            partition=self.number,
+            kafka_offset=place,
+            error=str(error),
+        )
+
+
+def _base_offset(anchor: _Anchor) -> int:
+    return anchor.base_offset

@@ -1,0 +1,135 @@
+"""Records of Kafka as row groups: the value of a record is a row group as a segment file has it.
+
+The head of a segment, which a reader needs too, is stored once in the state topic. A header of each
+record names it by its checksum.
+
+    Kafka record   headers    penstock.head: 8 hexadecimal digits
+                   timestamp  time of the latest message, in milliseconds
+                   value      dictionary of topic, dictionary of sender, record batch
+"""
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+from confluent_kafka import Message
+
+from penstock._kernels import stored
+from penstock._kernels.crc32c import crc32c
+from penstock.storage.arrow.format.segment import (
+    TIMESTAMPS,
+    BadRowGroup,
+    Columns,
+    check_row_group,
+    head,
+    parse_head,
+    parse_row_group,
+    row_group_times,
+)
+from penstock.storage.arrow.read.reader import StoredRowGroup
+from penstock.storage.rows import read_whole_batch
+from penstock.storage.schema import SCHEMA
+
+__all__ = ["HEAD_HEADER", "BadRecord", "GroupRecord", "Heads", "latest_ms"]
+
+HEAD_HEADER: Final = "penstock.head"
+
+
+class BadRecord(ValueError):
+    """A record that is not a row group, or one that was damaged."""
+
+
+class GroupRecord(NamedTuple):
+    """A row group, and its place: the offset of its record in Kafka."""
+
+    place: int
+    group: StoredRowGroup
+    head: bytes
+
+    @property
+    def base_offset(self) -> int:
+        """Offset of the first message."""
+        return self.group.base_offset
+
+    @property
+    def end_offset(self) -> int:
+        """One past the offset of the last message."""
+        return self.group.base_offset + self.group.count
+
+    @property
+    def latest_us(self) -> int:
+        """The later of the times of the first and the last message."""
+        return max(row_group_times(self.group.data, self.group.row_group))
+
+    def batch(self, columns: Sequence[str]) -> pa.RecordBatch:
+        """Return the messages with some columns of the log's schema; raise BadRecord."""
+        names = set(columns)
+        fields = [number for number, field in enumerate(SCHEMA) if field.name in names]
+        options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=False)
+        try:
+            stream = pa.py_buffer(b"".join((self.head, self.group.data)))
+            with pa.ipc.open_stream(stream, options=options) as reader:
+                batch = read_whole_batch(reader)
+        except (pa.ArrowException, OSError, StopIteration) as error:
+            raise BadRecord(f"Arrow cannot read its columns: {error}") from error
+        if len(batch) != self.group.count:
+            raise BadRecord(f"{len(batch)} rows, of {self.group.count}")
+        return batch
+
+
+class Heads:
+    """Heads of segments by their checksum. Any thread may use it."""
+
+    def __init__(self, log_id: int, partition: int, find: Callable[[str], bytes | None]) -> None:
+        """`find` looks up the head of another node or version, by its name; it may block."""
+        self.own = head(log_id, partition=partition, base_offset=0, previous_end=0, previous_crc=0)
+        self.own_name = f"{crc32c([self.own]):08x}"
+        self._find = find
+        self._known: dict[str, tuple[bytes, stored.SegmentWords]] = {}
+        self.own_words = self._add(self.own_name, self.own)[1]
+
+    def _add(self, name: str, data: bytes) -> tuple[bytes, stored.SegmentWords]:
+        found = parse_head(data, path=f"head/{name}")
+        self._known[name] = data, stored.SegmentWords(found.protocols, found.kinds)
+        return self._known[name]
+
+    def _get(self, name: str) -> tuple[bytes, stored.SegmentWords]:
+        known = self._known.get(name)
+        if known is None:
+            data = self._find(name)
+            if data is None or f"{crc32c([data]):08x}" != name:
+                raise BadRecord(f"its head {name} is not in the state topic")
+            try:
+                known = self._add(name, data)
+            except ValueError as error:
+                raise BadRecord(f"its head {name}: {error}") from error
+        return known
+
+    def parse(self, message: Message) -> GroupRecord:
+        """Return the row group of a record; raise BadRecord, or LogFormatTooNew."""
+        value = message.value()
+        headers = dict(message.headers() or ())
+        name = headers.get(HEAD_HEADER)
+        place = message.offset()
+        if value is None or place is None or not isinstance(name, bytes):
+            raise BadRecord("it is not a row group of Penstock")
+        data, words = self._get(name.decode("ascii", "replace"))
+        try:
+            row_group = parse_row_group(value)
+            whole = row_group.size == len(value) and check_row_group(value, row_group)
+        except BadRowGroup as error:
+            raise BadRecord(str(error)) from error
+        if not whole:
+            raise BadRecord("its checksum is wrong")
+        return GroupRecord(place, StoredRowGroup(value, row_group, words), data)
+
+
+def latest_ms(columns: Columns) -> int:
+    """Return the time of the latest message of a row group, for the timestamp of its record."""
+    times = columns.buffers[TIMESTAMPS]
+    if isinstance(times, int):
+        return 0
+    first: int = struct.unpack_from("<q", times)[0]
+    last: int = struct.unpack_from("<q", times, 8 * (columns.count - 1))[0]
+    return max(first, last, 0) // 1000

@@ -1,0 +1,220 @@
+"""Everything of a log that is not a message, in a compacted Kafka topic of one partition.
+
+    key              value
+    topic/NAME       {"creator", "owner", "stored"} or {"deleted"}
+    group/NAME       the last report of a consumer group
+    node/N           the process that writes partition N, and the offsets that it has reserved
+    numbers/N        the session number with which the next process of node N starts
+    head/CRC32C      the head of a segment
+
+The last value of a key counts. Records of topics and nodes are part of the transactions that write
+messages; reports of groups and session numbers are written by themselves.
+"""
+
+import contextlib
+import threading
+import time
+from collections.abc import Mapping
+from typing import Final, TypeVar
+
+import msgspec
+from confluent_kafka import KafkaException
+
+from penstock.limits import KAFKA_READ_SECONDS_MAX
+from penstock.ports import GroupState, Subscription
+from penstock.storage.group_offsets import check_group_count, check_group_name, updated
+from penstock.storage.kafka.client import Connection, RecordReader, RecordsRemoved, failure
+
+__all__ = ["KafkaGroups", "KafkaNumbers", "NodeState", "StateTopic", "TopicState"]
+
+GROUP: Final = "group/"
+HEAD: Final = "head/"
+NODE: Final = "node/"
+NUMBERS: Final = "numbers/"
+TOPIC: Final = "topic/"
+
+_State = TypeVar("_State")
+
+
+class TopicState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A topic: the client id of its creator, in hexadecimal, and its owner.
+
+    `stored` says that it has had a message.
+    """
+
+    creator: str = ""
+    owner: str = ""
+    stored: bool = False
+    deleted: bool = False
+
+
+class NodeState(msgspec.Struct, frozen=True):
+    """The process that writes a partition; it has given no offset from `reserved` on."""
+
+    owner: str
+    host: str
+    process: int
+    since_us: int
+    reserved: int
+
+
+class StateTopic:
+    """The state of a log, as far as it was read. Any thread may use it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._topic = connection.options.state_topic
+        self._lock = threading.Lock()
+        self._reading = threading.Lock()  # held while Kafka is asked
+        self._reader = RecordReader(connection)
+        self._producer = connection.idempotent()
+        self._values: dict[str, bytes] = {}
+        self._next = 0
+
+    def refresh(self) -> None:
+        """Read on to the end of the topic; raise OSError."""
+        with self._reading:
+            first, end = self._reader.bounds(self._topic, 0)
+            if end <= self._next:
+                return
+            try:
+                for record in self._reader.records(self._topic, 0, max(first, self._next)):
+                    key, value, offset = record.key(), record.value(), record.offset()
+                    if isinstance(key, bytes) and offset is not None:
+                        self.apply({key.decode(errors="replace"): value})
+                        self._next = offset + 1
+            except RecordsRemoved:  # compaction or a truncation meanwhile: the next call reads on
+                self._next = 0
+            self._next = max(self._next, end)
+
+    def apply(self, changes: Mapping[str, bytes | None]) -> None:
+        """Note values that were read or written."""
+        with self._lock:
+            for key, value in changes.items():
+                if value is None:
+                    self._values.pop(key, None)
+                else:
+                    self._values[key] = value
+
+    def get(self, key: str) -> bytes | None:
+        """Return the value of a key, as far as the topic was read."""
+        with self._lock:
+            return self._values.get(key)
+
+    def load(self, key: str, kind: type[_State]) -> _State | None:
+        """Return the value of a key as an object; None if there is none that can be read."""
+        return _decode(self.get(key), kind)
+
+    def all(self, prefix: str, kind: type[_State]) -> dict[str, _State]:
+        """Return all objects whose keys begin with a prefix, by the rest of the key."""
+        with self._lock:
+            found = {
+                key[len(prefix) :]: value
+                for key, value in self._values.items()
+                if key.startswith(prefix)
+            }
+        decoded = {name: _decode(value, kind) for name, value in found.items()}
+        return {name: each for name, each in decoded.items() if each is not None}
+
+    def put(self, key: str, value: bytes | None) -> None:
+        """Write a value by itself; it is in Kafka when this returns. Raise OSError."""
+        failures: list[OSError] = []
+        done = threading.Event()
+
+        def delivered(error: object, _message: object) -> None:
+            if error is not None:
+                failures.append(failure(str(error)))
+            done.set()
+
+        try:
+            self._producer.produce(
+                self._topic, value, key.encode(), partition=0, on_delivery=delivered
+            )
+            self._producer.flush(KAFKA_READ_SECONDS_MAX)
+        except (KafkaException, BufferError) as error:
+            raise failure(str(error)) from error
+        if not done.is_set():
+            raise self._connection.timed_out(KAFKA_READ_SECONDS_MAX)
+        if failures:
+            raise failures[0]
+        self.apply({key: value})
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._reader.close()
+
+
+def _decode(value: bytes | None, kind: type[_State]) -> _State | None:
+    if value is None:
+        return None
+    try:
+        return msgspec.json.decode(value, type=kind)
+    except ValueError:
+        return None
+
+
+class KafkaGroups:
+    """The consumer groups of a log: a `ports.ConsumerGroups`. All nodes see all groups."""
+
+    def __init__(self, state: StateTopic) -> None:
+        self._state = state
+        self._lock = threading.Lock()
+
+    def commit(
+        self,
+        group: str,
+        offsets: Mapping[int, int],
+        *,
+        lost: int = 0,
+        subscription: Subscription | None = None,
+    ) -> None:
+        """See ports.ConsumerGroups."""
+        check_group_name(group)
+        with self._lock:
+            before = self.load(group)
+            if before is None:
+                check_group_count(len(self._state.all(GROUP, GroupState)))
+            now_us = time.time_ns() // 1000
+            after = updated(
+                before, group, offsets, lost=lost, now_us=now_us, subscription=subscription
+            )
+            self._state.put(GROUP + group, msgspec.json.encode(after))
+
+    def load(self, group: str) -> GroupState | None:
+        """See ports.ConsumerGroups."""
+        check_group_name(group)
+        self._refresh()
+        return self._state.load(GROUP + group, GroupState)
+
+    def all(self) -> dict[str, GroupState]:
+        """See ports.ConsumerGroups."""
+        self._refresh()
+        return dict(sorted(self._state.all(GROUP, GroupState).items()))
+
+    def _refresh(self) -> None:
+        with contextlib.suppress(OSError):  # without Kafka, the last reports that are known
+            self._state.refresh()
+
+    def forget(self, group: str) -> None:
+        """See ports.ConsumerGroups."""
+        check_group_name(group)
+        if self.load(group) is not None:
+            self._state.put(GROUP + group, None)
+
+
+class KafkaNumbers:
+    """The kept session number of a node."""
+
+    def __init__(self, state: StateTopic, node: int) -> None:
+        self._state = state
+        self._key = f"{NUMBERS}{node}"
+
+    def load(self) -> int | None:
+        """Return the first number to assign; None if there is none. Raise OSError, ValueError."""
+        self._state.refresh()
+        value = self._state.get(self._key)
+        return None if value is None else int(value)
+
+    def save(self, number: int) -> None:
+        """Keep the number that the next process starts with; raise OSError."""
+        self._state.put(self._key, str(number).encode())

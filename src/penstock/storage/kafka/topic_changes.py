@@ -1,0 +1,61 @@
+"""Changes of topics that wait to be written to the state topic, with the next messages."""
+
+import threading
+from collections.abc import Iterable
+
+import msgspec
+
+from penstock.storage.kafka.state import TOPIC, StateTopic, TopicState
+
+__all__ = ["TopicChanges"]
+
+
+class TopicChanges:
+    """Topics that were created, deleted, or got their first message.
+
+    `add` and `remove` are called in one thread, `take` and `give_back` in another.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: dict[str, bytes | None] = {}
+        self._empty: dict[str, TopicState] = {}  # topics that have had no message
+
+    def load(self, state: StateTopic) -> dict[str, TopicState]:
+        """Return all topics of the state topic."""
+        found = state.all(TOPIC, TopicState)
+        self._empty = {
+            name: each for name, each in found.items() if not each.stored and not each.deleted
+        }
+        return found
+
+    def add(self, name: str, creator: bytes = b"", owner: str = "") -> None:
+        """Note a new topic, with the 16 bytes of its creator's id or none, and its owner."""
+        found = TopicState(creator=creator.hex(), owner=owner)
+        with self._lock:
+            self._empty[name] = found
+            self._waiting[TOPIC + name] = msgspec.json.encode(found)
+
+    def remove(self, name: str) -> None:
+        """Note that a topic was deleted."""
+        with self._lock:
+            self._empty.pop(name, None)
+            self._waiting[TOPIC + name] = msgspec.json.encode(TopicState(deleted=True))
+
+    def take(self, stored: Iterable[bytes]) -> dict[str, bytes | None]:
+        """Return the changes since the last call; `stored` are topics of messages."""
+        with self._lock:
+            if self._empty:
+                for encoded in stored:
+                    name = encoded.decode()
+                    topic = self._empty.pop(name, None)
+                    if topic is not None:
+                        full = TopicState(topic.creator, topic.owner, stored=True)
+                        self._waiting[TOPIC + name] = msgspec.json.encode(full)
+            changes, self._waiting = self._waiting, {}
+        return changes
+
+    def give_back(self, changes: dict[str, bytes | None]) -> None:
+        """Keep changes that could not be written for the next attempt; newer ones win."""
+        with self._lock:
+            self._waiting = {**changes, **self._waiting}

@@ -1,0 +1,111 @@
+"""`[storage]`: where the log is."""
+
+from pathlib import Path
+
+import pytest
+
+from penstock.cli.config.settings import settings
+from penstock.errors import InvalidConfig
+from penstock.server.config_loading import load
+
+SECRET = "hunter2"  # noqa: S105
+KAFKA = f"""
+[storage]
+kind = "kafka"
+bootstrap = "a:9092,b:9092"
+topic = "events"
+node = 3
+commit_seconds_max = 4.0
+
+[storage.kafka]
+"security.protocol" = "SASL_SSL"
+"sasl.password" = "{SECRET}"
+"ssl.ca.location" = "certificates/ca.pem"
+
+[log]
+age_seconds_max = 60.0
+"""
+
+
+def written(folder: Path, text: str) -> Path:
+    file = folder / "penstock.toml"
+    file.write_text(text)
+    return file
+
+
+def test_a_log_is_on_the_disk_unless_kafka_is_named() -> None:
+    config = load()
+    assert config.storage.kind == "arrow"
+    assert config.kafka_options is None
+
+
+def test_a_file_describes_the_log_on_kafka(tmp_path: Path) -> None:
+    options = load(written(tmp_path, KAFKA)).kafka_options
+    assert options is not None
+    assert (options.bootstrap, options.topic, options.node) == ("a:9092,b:9092", "events", 3)
+    assert options.commit_seconds_max == 4.0
+    assert options.log.retention.age_seconds_max == 60.0
+    assert options.settings["security.protocol"] == "SASL_SSL"
+    assert options.settings["ssl.ca.location"] == str(tmp_path / "certificates/ca.pem")
+    assert (options.state_topic, options.transactional_id) == ("events-state", "events-3")
+
+
+def test_a_url_describes_it_too_and_overrides_the_file(tmp_path: Path) -> None:
+    options = load(storage="kafka://h:1,i:2/penstock?node=7").kafka_options
+    assert options is not None
+    assert options.location == "kafka://h:1,i:2/penstock?node=7"
+    short = load(written(tmp_path, KAFKA), storage="kafka://h:1").kafka_options
+    assert short is not None
+    assert (short.bootstrap, short.topic, short.node) == ("h:1", "events", 3)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://h:1/penstock",
+        "kafka:///penstock",
+        "kafka://h:1/a/b",
+        "kafka://h:1/penstock?node=x",
+        "kafka://h:1/penstock?node=4096",
+        "kafka://h:1/penstock?nodes=1",
+        "kafka://user:word@h:1/penstock",
+    ],
+)
+def test_other_urls_are_refused(url: str) -> None:
+    with pytest.raises(InvalidConfig, match="--storage"):
+        load(storage=url)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('[storage]\nkind = "kafka"', "storage.bootstrap: missing"),
+        ('[storage]\nbootstrap = "h:1"', "storage.bootstrap: it is for"),
+        (
+            '[storage]\nkind = "kafka"\nbootstrap = "h:1"\n[storage.kafka]\n"acks" = "1"',
+            "storage.kafka.acks: Penstock sets it itself",
+        ),
+        (
+            '[storage]\nkind = "kafka"\nbootstrap = "h:1"\n[broker]\ndurability = "memory"',
+            "storage.kind: there is no log",
+        ),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(tmp_path: Path, text: str, problem: str) -> None:
+    with pytest.raises(InvalidConfig, match=problem):
+        load(written(tmp_path, text))
+
+
+def test_secrets_are_not_shown(tmp_path: Path) -> None:
+    file = written(tmp_path, KAFKA)
+    shown = {each.key: each.value for each in settings(file, {})}
+    assert set(shown["storage.kafka"]) == {
+        "security.protocol",
+        "sasl.password",
+        "ssl.ca.location",
+    }
+    assert SECRET not in str(shown)
+    wrong = KAFKA.replace(f'"{SECRET}"', f'["{SECRET}"]')
+    with pytest.raises(InvalidConfig) as caught:
+        load(written(tmp_path, wrong))
+    assert SECRET not in str(caught.value)

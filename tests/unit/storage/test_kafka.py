@@ -1,0 +1,401 @@
+"""The log on Kafka, beyond what every storage promises: one writer, outages, foreign records."""
+
+import asyncio
+import dataclasses
+import itertools
+import random
+import secrets
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from penstock._kernels import lamamq as lamamq_kernel
+from penstock._kernels.batch import Batch, Sender
+from penstock.core.answers import is_safe
+from penstock.errors import (
+    KafkaUnusable,
+    LogDamaged,
+    LogUnavailable,
+    NodeTakenOver,
+    OffsetBelowHorizon,
+    OperatorError,
+)
+from penstock.ports import PartitionRange
+from penstock.ports.selection import Selection
+from penstock.protocols import FLIGHT
+from penstock.protocols.lamamq import LAMAMQ
+from penstock.storage.kafka.log import KafkaLog
+from penstock.storage.kafka.options import KafkaOptions
+from penstock.storage.schema import ROWS_SCHEMA
+from tests.support.publishes import publish
+from tests.support.written_log import START_US, message
+from tests.unit.storage.test_port import Attached, attached, run
+from tools.kafka import KafkaBroker
+
+EVERYTHING = Selection()
+
+
+@pytest.fixture
+def options(kafka: KafkaBroker) -> KafkaOptions:
+    """A topic of its own."""
+    return KafkaOptions(kafka.address, f"kafka-{secrets.token_hex(4)}", commit_seconds_max=3.0)
+
+
+def admin(options: KafkaOptions) -> AdminClient:
+    return AdminClient({"bootstrap.servers": options.bootstrap})
+
+
+def create(options: KafkaOptions, *, state: str = "compact", **config: str) -> None:
+    topics = [
+        NewTopic(options.topic, 1, 1, config=config),
+        NewTopic(options.state_topic, 1, 1, config={"cleanup.policy": state}),
+    ]
+    client = admin(options)  # it must outlive its futures
+    for future in client.create_topics(topics).values():
+        future.result(timeout=30)
+
+
+def produce(options: KafkaOptions, value: bytes, **more: Any) -> None:
+    """Put a record that is none of Penstock's into the topic."""
+    producer = Producer({"bootstrap.servers": options.bootstrap})
+    producer.produce(options.topic, value, partition=options.node, **more)
+    assert producer.flush(30) == 0
+
+
+# --- One writer -----------------------------------------------------------------------------------
+
+
+def test_a_newer_process_takes_over_and_the_older_one_acknowledges_nothing(
+    options: KafkaOptions,
+) -> None:
+    async def use() -> None:
+        lost: list[OperatorError] = []
+        async with attached(KafkaLog(options, lost=lost.append)) as old:
+            first = await old.put("a")
+            async with attached(KafkaLog(options)) as new:
+                assert new.storage.next_offset == 1
+                receipt = old.storage.append(old.batch("b", "b"), "x")
+                await asyncio.wait_for(old.storage.flush(), 30)
+                assert not is_safe(receipt, old.storage)
+                assert is_safe(first, old.storage)
+                await old.until(lambda: lost)
+                assert isinstance(lost[0], NodeTakenOver)
+                assert lost[0].node == 0
+                with pytest.raises(LogUnavailable, match="taken over node 0"):
+                    old.storage.append(old.batch("c"), "x")
+                later = await new.put("d")
+                assert later.first_offset == 1
+                assert [each["topic"] for each in new.rows()] == ["a", "d"]
+                ids = {each["message_id"] for each in new.rows()}
+                assert len(ids) == 2
+
+    run(use())
+
+
+def test_nodes_write_partitions_of_their_own_with_ids_of_their_own(options: KafkaOptions) -> None:
+    async def use() -> None:
+        other = KafkaOptions(options.bootstrap, options.topic, node=2)
+        async with attached(KafkaLog(options)) as one, attached(KafkaLog(other)) as two:
+            assert one.storage.log_id == two.storage.log_id
+            assert [(await one.put("a")).first_offset, (await two.put("b")).first_offset] == [0, 0]
+            rows = one.rows() + two.rows()
+            assert [(each["partition"], each["topic"]) for each in rows] == [(0, "a"), (2, "b")]
+            assert len({each["message_id"] for each in rows}) == 2
+            one.storage.groups.commit("job", {0: 1})
+            two.storage.groups.commit("job", {2: 1})
+            state = one.storage.groups.load("job")
+            assert state is not None
+            assert state.offsets == {0: 1, 2: 1}
+
+    run(use())
+
+
+def test_nodes_that_start_together_create_the_topics_once(options: KafkaOptions) -> None:
+    nodes = [dataclasses.replace(options, node=number) for number in (2, 0, 1)]
+    with ThreadPoolExecutor(len(nodes)) as threads:
+        logs = list(threads.map(KafkaLog, nodes))
+    try:
+        assert [each.partition for each in logs] == [2, 0, 1]
+        assert len({each.log_id for each in logs}) == 1
+    finally:
+        for each in logs:
+            each.close()
+    found = admin(options).list_topics(options.topic, timeout=30).topics[options.topic]
+    assert len(found.partitions) == 3
+
+
+def test_offsets_are_not_given_again_after_retention_has_removed_everything(
+    options: KafkaOptions,
+) -> None:
+    async def first() -> None:
+        async with attached(KafkaLog(options)) as used:
+            await used.put("a", "b", "c")
+
+    async def second() -> None:
+        async with attached(KafkaLog(options)) as used:
+            storage = used.storage
+            assert storage.horizon == storage.end == storage.next_offset >= 3
+            await used.put("d")
+            assert [each["topic"] for each in used.rows()] == ["d"]
+            with pytest.raises(OffsetBelowHorizon):
+                used.rows(0)
+
+    run(first())
+    everything = TopicPartition(options.topic, 0, -1)  # up to the high watermark
+    client = admin(options)  # it must outlive its futures
+    for future in client.delete_records([everything]).values():
+        future.result(timeout=30)
+    run(second())
+
+
+def test_a_producer_that_kafka_gave_up_is_replaced_while_the_node_is_ours(
+    options: KafkaOptions,
+) -> None:
+    """Kafka fences a producer also when a transaction took too long: nobody has taken over."""
+
+    async def use() -> None:
+        lost: list[OperatorError] = []
+        async with attached(KafkaLog(options, lost=lost.append)) as used:
+            storage = used.storage
+            await used.put("a")
+            stranger = Producer(
+                {
+                    "bootstrap.servers": options.bootstrap,
+                    "transactional.id": options.transactional_id,
+                }
+            )
+            stranger.init_transactions(30)
+            failed = storage.append(used.batch("b"), "x")
+            await asyncio.wait_for(storage.flush(), 30)
+            assert not is_safe(failed, storage)
+            assert storage.problem is not None
+            assert storage.problem.startswith(f"partition 0 of topic {options.topic}: Kafka: ")
+            async with asyncio.timeout(30):
+                await used.until(lambda: storage.problem is None)
+            after = await used.put("c")
+            assert after.first_offset == 2
+            assert [each["topic"] for each in used.rows()] == ["a", "c"]
+            assert not lost
+
+    run(use())
+
+
+# --- Finding --------------------------------------------------------------------------------------
+
+
+def test_offsets_are_found_without_an_index(options: KafkaOptions) -> None:
+    sizes = [1, 300, 2, 2, 50, 1, 1, 1, 700, 3, 1, 40]
+
+    async def fill() -> None:
+        async with attached(KafkaLog(options)) as used:
+            for number, size in enumerate(sizes):
+                await used.put(*[f"t/{number}"] * size, timestamp_us=START_US + number)
+
+    async def use() -> None:
+        forgetful = dataclasses.replace(options, cache_bytes_max=0)
+        async with attached(KafkaLog(forgetful)) as used:
+            storage = used.storage
+            starts = list(itertools.accumulate(sizes, initial=0))
+            assert (storage.horizon, storage.end) == (0, starts[-1])
+            offsets = [*starts[:-1], *(end - 1 for end in starts[1:])]
+            random.Random(1).shuffle(offsets)
+            for offset in offsets:
+                answers: list[Any] = []
+                storage.fetch(offset, answers.append)
+                await used.until(lambda answers=answers: answers)
+                found = answers[0]
+                assert found.base_offset == max(each for each in starts if each <= offset)
+                assert found.base_offset <= offset < found.base_offset + found.count
+            for number in range(len(sizes)):
+                assert storage.offset_at(0, START_US + number) == starts[number]
+            client = admin(options)
+            first = TopicPartition(options.topic, 0, 2 * 4)  # each group has a marker behind it
+            for future in client.delete_records([first]).values():
+                future.result(timeout=30)
+            answers = []
+            storage.fetch(0, answers.append)
+            await used.until(lambda: answers)
+            assert isinstance(answers[0], OffsetBelowHorizon)
+            assert answers[0].horizon == storage.horizon == starts[4]
+            assert len(used.rows()) == sum(sizes[4:])
+
+    run(fill())
+    run(use())
+
+
+# --- Topics of Kafka ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ({"cleanup.policy": "compact"}, "cleanup.policy 'compact'"),
+        ({"state": "delete"}, "-state' has cleanup.policy 'delete'"),
+        ({"max.message.bytes": "1000"}, "max.message.bytes 1000"),
+        (
+            {"min.insync.replicas": "2", "max.message.bytes": "5000000"},
+            "1 replicas, and min.insync.replicas 2",
+        ),
+    ],
+    ids=["compact", "state", "small", "replicas"],
+)
+def test_a_topic_that_cannot_keep_its_promises_is_refused(
+    options: KafkaOptions, config: dict[str, str], reason: str
+) -> None:
+    create(options, **config)
+    with pytest.raises(KafkaUnusable, match=reason):
+        KafkaLog(options)
+
+
+def test_groups_fit_into_the_records_of_a_topic_with_a_small_limit(options: KafkaOptions) -> None:
+    create(options, **{"max.message.bytes": "4194304"})
+
+    async def use() -> None:
+        async with attached(KafkaLog(options)) as used:
+            topics = [f"t/{number % 7}/{'x' * 90}" for number in range(9000)]
+            await used.put(*topics)
+            assert [each["topic"] for each in used.rows()] == topics
+
+    run(use())
+
+
+# --- Records that are not Penstock's --------------------------------------------------------------
+
+
+def test_records_of_other_producers_are_passed_over(options: KafkaOptions) -> None:
+    async def use() -> None:
+        async with attached(KafkaLog(options)) as used:
+            produce(options, b"nonsense")
+            await used.put("a", "a")
+            produce(options, b"\xff" * 4000, headers=[("penstock.head", b"00000000")])
+            await used.put("b")
+            produce(options, b"", headers=[("penstock.head", b"\xff")])
+
+    async def again() -> None:
+        async with attached(KafkaLog(options)) as used:
+            await used.put("c")
+            assert [each["topic"] for each in used.rows()] == ["a", "a", "b", "c"]
+            assert used.storage.match(used.whole(), EVERYTHING)[:2] == (4, 4)
+            for start, end in itertools.combinations(range(5), 2):
+                assert [each["offset"] for each in used.rows(start, end)] == list(range(start, end))
+
+    run(use())
+    run(again())
+
+
+def test_a_damaged_group_is_reported_with_its_offsets(options: KafkaOptions) -> None:
+    from penstock.storage.kafka import committer  # noqa: PLC0415
+
+    async def fill() -> None:
+        async with attached(KafkaLog(options)) as used:
+            for topic in "abc":
+                encode = committer.encode_row_group
+                if topic == "b":
+                    committer.encode_row_group = flipped(encode)  # type: ignore[assignment]
+                try:
+                    receipt = used.storage.append(used.batch(topic, topic), "x")
+                    await used.storage.flush()
+                finally:
+                    committer.encode_row_group = encode
+                await used.safe(receipt)
+
+    async def use() -> None:
+        async with attached(KafkaLog(options)) as used:
+            whole = PartitionRange(0, 0, 6)
+            with pytest.raises(LogDamaged) as caught:
+                used.rows()
+            assert (caught.value.offset, caught.value.resumes_at) == (2, 4)
+            assert [each[:2] for each in used.storage.damage(whole)] == [(2, 4)]
+            assert [each["offset"] for each in used.rows(4, 6)] == [4, 5]
+            none = Selection(topics=frozenset({"none"}))
+            assert used.storage.match(whole, none) == (4, 2, 2), "it may have been selected"
+            assert used.storage.count_topics(whole, none) == (2, {})
+            answers: list[Any] = []
+            used.storage.fetch(2, answers.append)
+            await used.until(lambda: answers)
+            assert isinstance(answers[0], LogDamaged)
+            assert answers[0].resumes_at == 4
+
+    run(fill())
+    run(use())
+
+
+def flipped(encode: Callable[..., Any]) -> Callable[..., Any]:
+    """Encode a row group with a wrong byte in its last buffer."""
+
+    def wrong(*arguments: Any, **more: Any) -> Any:
+        group = encode(*arguments, **more)
+        last = bytearray(group.buffers[-1])
+        last[-1] ^= 0xFF
+        return group._replace(buffers=[*group.buffers[:-1], bytes(last)])
+
+    return wrong
+
+
+# --- Outages --------------------------------------------------------------------------------------
+
+
+def test_a_start_without_kafka_says_what_to_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    from penstock.storage.kafka import cluster_topics  # noqa: PLC0415
+
+    monkeypatch.setattr(cluster_topics, "KAFKA_OPEN_SECONDS_MAX", 0.5)
+    with pytest.raises(KafkaUnusable, match=r"127\.0\.0\.1:1: .*storage\.bootstrap"):
+        KafkaLog(KafkaOptions("127.0.0.1:1", "t"))
+
+
+def test_a_message_that_kafka_would_refuse_is_refused_alone(options: KafkaOptions) -> None:
+    create(options, **{"max.message.bytes": "4194304"})
+
+    async def use() -> None:
+        async with attached(KafkaLog(options)) as used:
+            storage = used.storage
+            good = storage.append(used.batch("a"), "x")
+            wholly = message("b", bytes(1_200_000), headers=(("h", bytes(1_000_000)),))
+            largest = storage.append_record(wholly)
+            large = message("b", bytes(2_000_000))
+            with pytest.raises(LogUnavailable, match=r"max\.message\.bytes") as caught:
+                storage.append_record(large)
+            assert "later" not in str(caught.value)
+            rows = pa.RecordBatch.from_pylist(
+                [{"topic": "b", "value": large.value, "headers": []}], schema=ROWS_SCHEMA
+            )
+            (prepared,) = storage.prepare(rows, sender="w", client=9, source=FLIGHT, correlation="")
+            with pytest.raises(LogUnavailable, match=r"max\.message\.bytes"):
+                storage.append_prepared(prepared)
+            batch, topics = Batch(), used.topics
+            frames = b"".join(publish(LAMAMQ, "big", value=each) for each in (b"s", large.value))
+            lamamq_kernel.scan(frames, 0, batch, topics, Sender(bytes(16), 1), order="big")
+            assert len(batch) == 2
+            with pytest.raises(LogUnavailable, match=r"max\.message\.bytes"):
+                storage.append(batch, "x")
+            batch.clear()
+            await storage.flush()
+            assert is_safe(good, storage)
+            assert is_safe(largest, storage)
+            assert storage.problem is None
+            assert [len(each["value"]) for each in used.rows()] == [1, 1_200_000]
+
+    run(use())
+
+
+def test_a_log_can_be_closed_without_kafka(options: KafkaOptions, kafka: KafkaBroker) -> None:
+    async def use() -> float:
+        used = Attached(KafkaLog(options))
+        await used.put("a")
+        kafka.freeze(frozen=True)
+        try:
+            used.storage.append(used.batch("b"), "x")
+            await asyncio.sleep(0)
+            started = time.monotonic()
+            await asyncio.to_thread(used.storage.close)
+            return time.monotonic() - started
+        finally:
+            kafka.freeze(frozen=False)
+
+    assert run(use()) < 20
