@@ -94,6 +94,9 @@ def test_nothing_is_lost_or_doubled_when_drivers_and_brokers_are_killed(tmp_path
         for name in LOGS:
             if data:
                 replace_log(served, folder, data[-1])
+                for each in publishers:
+                    if isinstance(each, Rheos2Publisher):
+                        each.created.clear()  # the topics of the log before are gone
             before = sum(each.next_number for each in marked(publishers))
             moments = Moments(folder, served.data)
             kill_drivers(served, folder, publishers, moments, chance)
