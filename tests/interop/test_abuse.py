@@ -86,8 +86,10 @@ def test_garbage_of_every_protocol_hurts_nobody_and_leaves_nothing(*, hooks: boo
 
 def test_bytes_that_trickle_into_a_large_frame_cost_what_they_weigh() -> None:
     """Once broken: each read copied all that was there of the frame, twice."""
+    buffer: Any = stream.ReceiveBuffer()
+    buffer.large_reads = SimpleNamespace(wait=lambda _: None)  # there is no event loop
     owner = SimpleNamespace(
-        buffer=stream.ReceiveBuffer(),
+        buffer=buffer,
         congested_bytes=1,
         opened=lambda _: SimpleNamespace(received=lambda _: 0),
     )

@@ -117,7 +117,13 @@ def evicted(broker: LiveBroker) -> None:
     """Cut all that wait for memory, as after their deadline."""
     memory = broker.server.broker.memory
     broker.until(lambda: memory.waiting)
-    broker.call(lambda: [key[0].holder.evict() for key in list(memory._waiters)])
+
+    def evict() -> None:
+        for _, queue in memory._waiters.queues():
+            for account in list(queue):
+                account.holder.evict()
+
+    broker.call(evict)
 
 
 def test_a_frame_that_waits_for_too_long_is_refused_in_the_words_of_its_protocol() -> None:

@@ -196,5 +196,5 @@ def test_the_pipeline_runs_on_a_cluster(tmp_path: Path, cluster: str) -> None:
     assert re.search(rf"^temperature\s+{ROWS}\s", answers["status"], re.MULTILINE)
     assert re.search(r"^dead_letters\s+1\s", answers["status"], re.MULTILINE)
     assert re.search(r"^packed\s+1\s", answers["status"], re.MULTILINE)
-    assert answers["rebuild"].strip() == f"temperature: {ROWS} rows, 1 dead letter"
+    assert answers["rebuild"].strip() == f"temperature: {ROWS:,} rows, 1 dead letter"
     assert json.loads(answers["sql"]) == {"n": ROWS}

@@ -31,7 +31,8 @@ from penstock.server.config import (
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_bytes().splitlines()]
+    """Return the complete lines: the last one may still be being written."""
+    return [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]]
 
 
 def until_written(path: Path, count: int) -> list[dict[str, Any]]:
