@@ -123,10 +123,13 @@ class LoopTurn:
             self._fair_seconds = sum(used) / len(used) if len(used) > 1 else math.inf
         return source.used(now) > self._fair_seconds
 
-    def defers(self, now: float, size: int, *, is_busy: bool = False) -> bool:
+    def defers(
+        self, now: float, size: int, *, is_busy: bool = False, source: Source | None = None
+    ) -> bool:
         """Return whether `size` received bytes have to wait, because the turn took too long.
 
-        Bytes of a busy client wait earlier, so that a crowd of busy clients does not delay others.
+        Bytes of a busy client, or of a heavy source, wait earlier, so that a crowd of busy clients
+        does not delay others.
         """
         if self._started is None:
             if self.schedule is None:
@@ -135,10 +138,12 @@ class LoopTurn:
                 self._started = now
                 self.schedule(self.end)
             return False
-        seconds_max = self._seconds_max
-        if is_busy:
-            seconds_max = self.shortened(self._busy_seconds_max, now)
-        if now - self._started <= seconds_max:
+        took = now - self._started
+        if took <= self.shortened(self._busy_seconds_max, now):
+            return False
+        if took <= self._seconds_max and not (
+            is_busy or (source is not None and self.is_heavy(source, now))
+        ):
             return False
         if self.deferred_bytes:
             self._deferred_at = now

@@ -255,9 +255,8 @@ class Gateway(ABC):
         turn = self.broker.turn
         size = min(size, RECEIVE_BUFFER_BYTES)  # the rest of a large frame is held in its account
         now = self.received_at
-        is_busy = self._is_busy or turn.is_heavy(self._source, now)
         if not self._has_turn and (
-            turn.defers(now, size, is_busy=is_busy)
+            turn.defers(now, size, is_busy=self._is_busy, source=self._source)
             or (self._turn == turn.number and self.received_at > self._turn_ends)
         ):
             self._deferred_bytes = size

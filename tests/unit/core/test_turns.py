@@ -49,6 +49,19 @@ def test_busy_clients_wait_earlier_than_others() -> None:
     assert not turn.defers(1.02, 10)
 
 
+def test_clients_of_a_heavy_source_wait_earlier_than_others() -> None:
+    turn = LoopTurn(seconds_max=0.1, busy_seconds_max=0.01)
+    turn.schedule = lambda _end: None
+    heavy, light = turn.source("10.0.0.1"), turn.source("10.0.0.2")
+    heavy.add(1.0, 0.02)
+    light.add(1.0, 0.001)
+    assert not turn.defers(1.0, 10, source=heavy)
+    assert not turn.defers(1.005, 10, source=heavy)
+    assert turn.defers(1.02, 10, source=heavy)
+    assert not turn.defers(1.02, 10, source=light)
+    assert turn.defers(1.2, 10, source=light)
+
+
 def test_the_use_of_a_source_is_forgotten_by_and_by() -> None:
     source = Source()
     source.add(1.0, 0.4)
