@@ -102,6 +102,18 @@ def test_a_column_may_be_added_but_not_change_its_type(spark: SparkSession, tmp_
     assert table.read(spark).where(f.col("note").isNull()).count() == 1
 
 
+def test_reading_a_table_without_rows_does_not_change_the_active_session(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table = Table(tmp_path / "t", partition_by=())
+    table.evolve_schema(spark.createDataFrame([], "a int not null, b array<string>"))
+    other = spark.newSession()
+    frame = table.read(other)
+    assert frame.columns == ["a", "b"]
+    assert frame.collect() == []
+    assert SparkSession.getActiveSession() is spark
+
+
 def test_what_a_killed_process_left_is_no_part_of_a_table_and_is_vacuumed(
     spark: SparkSession, tmp_path: Path
 ) -> None:

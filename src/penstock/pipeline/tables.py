@@ -188,7 +188,7 @@ class Table:
         kinds = from_arrow_schema(columns, prefer_timestamp_ntz=True)
         found = self.log.files() if files is None else files
         if not found:
-            return spark.createDataFrame([], kinds)
+            return _no_rows(spark, kinds)
         if self.store.folder is None:
             return read_objects(spark, self.store, found, kinds)
         escaped = [each for each in found if _ESCAPED_BYTE.search(each.path)]
@@ -211,6 +211,12 @@ class Table:
     def rows(self) -> int:
         """Return the number of rows of the table."""
         return sum(each.rows for each in self.log.files())
+
+
+def _no_rows(spark: SparkSession, kinds: StructType) -> DataFrame:
+    """Return a DataFrame without rows; `createDataFrame` would make `spark` the active session."""
+    columns = [functions.lit(None).cast(kind.dataType).alias(kind.name) for kind in kinds]
+    return spark.range(0).select(*columns)
 
 
 def _nullable(schema: pa.Schema) -> pa.Schema:
