@@ -51,6 +51,8 @@ def test_messages_and_bytes_are_counted_by_protocol(broker: HttpBroker) -> None:
         publisher.settle()
         received = sum(len(subscriber.forwarded().payload) for _ in range(1000))
         assert received == 3000
+        # Delivery does not wait for the log.
+        broker.until(lambda: broker.server.http.storage.status().end == 1000)
         found = samples(broker)
     assert found["penstock_messages_received_total", "herald"] == 1000
     assert found["penstock_messages_received_total", "lamamq"] == 0

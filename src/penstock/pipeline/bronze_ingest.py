@@ -6,6 +6,7 @@ return only the names of the files. The driver commits the files.
 """
 
 import datetime as dt
+import math
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -103,7 +104,7 @@ class IngestReader(StreamReader):
         super().__init__(options, RECORD)
         self._store = ObjectStore.at(place)
         self._seconds = seconds
-        self._begun = 0.0
+        self._begun = -math.inf  # the clock starts with the machine, perhaps seconds ago
 
     def latestOffset(self, start: JsonOffsets, limit: ReadLimit) -> JsonOffsets:  # noqa: N802
         """Return the end of the next batch, or `start` as long as the batch waits."""
