@@ -13,6 +13,8 @@ HOST = "127.0.0.1"
 
 SERVE = """
 import asyncio, sys, uvloop
+from penstock.server.allocator import configure_allocators
+configure_allocators()
 from penstock.server.server import Server
 
 async def main():

@@ -344,13 +344,21 @@ JOIN_QUEUE_BYTES_MAX: Final = 8 * MIB
 SHARED_PAYLOAD_BYTES_MIN: Final = 16 * KIB
 """A payload for several clients, each with its own header, that is written by itself, so that all
 of them share it; a smaller one is copied behind each header."""
+GATHERED_VALUE_BYTES_MIN: Final = 4 * KIB
+"""Values of this size on average are sent from where they were received, without a copy. Below it,
+the parts of a system call cost more than the copy."""
 HANDOVER_BYTES_MAX: Final = 512 * KIB
 """Unsent bytes of one client that its transport may hold: more than the frames of one full read.
 The rest waits in a queue of references, because transports copy, and TLS encrypts, all of it."""
 TLS_HANDOVER_BYTES_MAX: Final = 64 * KIB
 """The same with TLS, whose transports hold text and ciphertext of each client."""
 RECEIVE_BUFFER_BYTES: Final = 256 * KIB
-"""The read buffer shared by all connections of an event loop."""
+"""Bytes that a connection reads at once. All connections of an event loop share a read buffer."""
+LARGE_READ_BYTES: Final = 1024 * KIB
+"""The same for a connection that reads alone and whose input is quick to process, as large messages
+are: a quarter of the reads, each with the cost of Python."""
+LARGE_READ_SECONDS_MAX: Final = 0.0004
+"""Time for RECEIVE_BUFFER_BYTES of input up to which it is quick to process."""
 LARGE_READS_PER_TURN_MAX: Final = 8
 """Connections that read a part of a large frame in one turn of the event loop: a part has
 RECEIVE_BUFFER_BYTES at most, so that all take about a millisecond."""

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable
 
+from penstock._kernels.gathered import Gathered
 from penstock.memory import unlimited_account
 from penstock.ports import Handler
 
@@ -42,6 +43,9 @@ class SimulatedLink:
 
     def set_handler(self, handler: Handler) -> None:
         self.handler = handler
+
+    def write_gathered(self, frames: Gathered) -> None:
+        self.write(frames.copied())
 
     def write(self, data: bytes) -> None:
         if not self.closing and not self.gone:

@@ -1,5 +1,6 @@
 """A clock that a test moves, and a link that keeps what was written."""
 
+from penstock._kernels.gathered import Gathered
 from penstock.memory import unlimited_account
 from penstock.ports import Handler
 
@@ -40,6 +41,9 @@ class RecordingLink:
 
     def set_handler(self, handler: Handler) -> None:
         self.handler = handler
+
+    def write_gathered(self, frames: Gathered) -> None:
+        self.write(frames.copied())
 
     def write(self, data: bytes) -> None:
         self.written.append(data)

@@ -1,6 +1,6 @@
 """The Batch: a run of publish frames as columns over the buffer they were received in."""
 
-from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from penstock._kernels.frame cimport UUID_VARIANT, load32, same16, store64
@@ -93,6 +93,8 @@ cdef class Batch:
     cdef bint big                  # byte order of the source, where it has two
     cdef public uint32_t rows_max
     cdef public int64_t timestamp_us
+    cdef public bint lends         # whether deliveries may refer to the buffer
+    cdef uint64_t loads            # how often a buffer was taken or released
     cdef const uint8_t *data
     cdef size_t data_length
     cdef Py_buffer view

@@ -26,6 +26,10 @@ class Batch:
     timestamp_us: int
     """When the broker received these messages: microseconds since the epoch. The owner sets it."""
 
+    lends: bool
+    """Whether encoders may return a `Gathered` for large values, instead of a copy of them. The
+    owner sets it after each scan, if the frames are written before the batch is cleared."""
+
     def __init__(self, *, rows_max: int = ...) -> None: ...
     def __len__(self) -> int: ...
     @property

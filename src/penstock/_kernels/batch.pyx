@@ -91,6 +91,8 @@ cdef class Batch:
             raise RuntimeError("the batch is in use by another thread")
         self.columns.count = 0
         self.source = NO_SOURCE
+        self.lends = False
+        self.loads += 1
         if self.holds_view:
             PyBuffer_Release(&self.view)
             self.holds_view = False

@@ -115,12 +115,17 @@ static void crc32_prepare(void) {
 #endif
 }
 
-static inline uint32_t crc32_of(const uint8_t *p, size_t n) {
+/* Continues from a state, which begins and ends as the complement of a checksum. */
+static inline uint32_t crc32_more(uint32_t state, const uint8_t *p, size_t n) {
 #if defined(__x86_64__)
     if (crc32_can_fold && n >= 16)
-        return ~crc32_folded(~0u, p, n);
+        return crc32_folded(state, p, n);
 #endif
-    return ~crc32_tables(~0u, p, n);
+    return crc32_tables(state, p, n);
+}
+
+static inline uint32_t crc32_of(const uint8_t *p, size_t n) {
+    return ~crc32_more(~0u, p, n);
 }
 
 #endif

@@ -1,7 +1,9 @@
 """A Delivery: encodes rows of a batch into frames for one audience.
 
 Every encoder works in two passes without the GIL: `measure` sums up the bytes, `write` fills a
-bytes object of exactly that size, which all connections of the audience then share.
+bytes object of exactly that size, which all connections of the audience then share. If the batch
+lends its buffer and the values are large, `write` fills in only what is between them: the frames
+are a `Gathered`, which refers to the values where they were received.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -10,8 +12,12 @@ from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memcpy
 
 from penstock._kernels.batch cimport HIDDEN, SHORT_BYTES, SHORT_ROWS, STORED
+from penstock._kernels.gathered cimport Gathered
 
 from penstock.errors import ValueNotDeliverable
+from penstock.limits import GATHERED_VALUE_BYTES_MIN as _GATHERED_VALUE_BYTES_MIN
+
+cdef size_t GATHERED_VALUE_BYTES_MIN = _GATHERED_VALUE_BYTES_MIN
 
 
 cdef class Delivery:
@@ -52,10 +58,8 @@ cdef class Delivery:
                 raise ValueError(f"row {row} is not for subscribers")
         return 0
 
-    cdef bytes frames(self, Measure measure, Write write):
-        cdef size_t size
-        cdef uint8_t *out
-        cdef bytes frames
+    cdef object frames(self, Measure measure, Write write):
+        cdef size_t size, value_bytes
         self.batch.read()
         try:
             if self.count <= SHORT_ROWS:
@@ -67,16 +71,44 @@ cdef class Delivery:
                 raise ValueNotDeliverable(
                     self.refused - 1, self.topics.name(self.batch.columns.topic[self.refused - 1])
                 )
-            frames = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>size)
-            out = <uint8_t *>PyBytes_AS_STRING(frames)
-            if size <= SHORT_BYTES:
-                write(self, out, out + size)
-            else:
-                with nogil:
-                    write(self, out, out + size)
+            value_bytes = self.large_value_bytes() if self.batch.lends else 0
+            if value_bytes:
+                return self.gathered(write, size, value_bytes)
+            return self.copied(write, size)
         finally:
             self.batch.unread()
+
+    cdef bytes copied(self, Write write, size_t size):
+        cdef bytes frames = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>size)
+        cdef uint8_t *out = <uint8_t *>PyBytes_AS_STRING(frames)
+        if size <= SHORT_BYTES:
+            write(self, out, out + size)
+        else:
+            with nogil:
+                write(self, out, out + size)
         return frames
+
+    cdef object gathered(self, Write write, size_t size, size_t value_bytes):
+        """Return frames that refer to their values: each row has one piece at most."""
+        cdef Gathered frames = Gathered(self.batch)
+        cdef size_t between_max = size - value_bytes   # less is used if pieces are whole frames
+        cdef uint8_t *out = frames.allot(self.count, between_max)
+        self.pieces = frames.pieces
+        with nogil:                # checksums take time
+            write(self, out, out + between_max)
+        self.pieces = NULL
+        frames.finish(self.piece_count, size)
+        return frames
+
+    cdef size_t large_value_bytes(self) noexcept nogil:
+        """Return the bytes of all values if they are large on average, else 0."""
+        cdef size_t size = 0
+        cdef uint32_t position
+        if self.count * GATHERED_VALUE_BYTES_MIN > self.batch.data_length:
+            return 0
+        for position in range(self.count):
+            size += self.batch.columns.value_length[self.row(position)]
+        return size if size >= self.count * GATHERED_VALUE_BYTES_MIN else 0
 
 
 cdef size_t measure_frames(Delivery delivery) noexcept nogil:
@@ -97,8 +129,18 @@ cdef void copy_frames(Delivery delivery, uint8_t *out, const uint8_t *end) noexc
     for position in range(delivery.count):
         row = delivery.row(position)
         if frame_start[row] != run_end:
-            memcpy(out, delivery.batch.data + run_start, run_end - run_start)
-            out += run_end - run_start
+            out = copy_run(delivery, out, run_start, run_end)
             run_start = frame_start[row]
         run_end = <size_t>frame_start[row] + frame_length[row]
-    memcpy(out, delivery.batch.data + run_start, run_end - run_start)
+    copy_run(delivery, out, run_start, run_end)
+
+
+cdef inline uint8_t *copy_run(
+    Delivery delivery, uint8_t *out, size_t start, size_t end
+) noexcept nogil:
+    if delivery.pieces:
+        if end > start:
+            delivery.refer(out, delivery.batch.data + start, end - start)
+        return out
+    memcpy(out, delivery.batch.data + start, end - start)
+    return out + (end - start)

@@ -341,12 +341,32 @@ def encode(Batch batch not None, TopicTable topics not None, *, object rows=None
 cdef void copy_messages(Delivery delivery, uint8_t *out, const uint8_t *end) noexcept nogil:
     """Copy messages with their reserved bytes zeroed, as section 2.1 requires."""
     cdef uint32_t position, row
+    if delivery.pieces:
+        refer_to_messages(delivery, out, end)
+        return
     copy_frames(delivery, out, end)
     for position in range(delivery.count):
         row = delivery.row(position)
         if delivery.batch.columns.flags[row] & RESERVED_SET:
             memset(out + 6, 0, RESERVED)
         out += delivery.batch.columns.frame_length[row]
+
+
+cdef void refer_to_messages(Delivery delivery, uint8_t *out, const uint8_t *end) noexcept nogil:
+    """Write the start of each message with its reserved bytes zeroed, and refer to the rest."""
+    cdef const uint8_t *data = delivery.batch.data
+    cdef uint32_t position, row, start
+    for position in range(delivery.count):
+        row = delivery.row(position)
+        start = delivery.batch.columns.frame_start[row]
+        memcpy(out, data + start, 6)
+        memset(out + 6, 0, RESERVED)
+        out += 6 + RESERVED
+        delivery.refer(
+            out,
+            data + start + 6 + RESERVED,
+            delivery.batch.columns.frame_length[row] - 6 - RESERVED,
+        )
 
 
 cdef inline uint32_t bin_head(uint32_t length) noexcept nogil:
@@ -406,7 +426,7 @@ cdef void write(Delivery delivery, uint8_t *out, const uint8_t *end) noexcept no
         )
         store64(out, bin_head(length) + length, True)
         out = put_head(out + 8, 0xC4, length)
-        out = put(out, end, data + value_start[row], data_end, length)
+        out = delivery.place(out, end, data + value_start[row], data_end, length)
 
 
 # --- Messages of a log --------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from penstock._kernels.batch cimport STORED, Batch, Columns, Sender, has_room
 from penstock._kernels.delivery cimport Delivery
-from penstock._kernels.frame cimport advance, load16, load32, load64, put, store16, store32, store64
+from penstock._kernels.frame cimport advance, load16, load32, load64, store16, store32, store64
 from penstock._kernels.scanning cimport Scan
 from penstock._kernels.topics cimport NO_CHANNEL, Topic, TopicTable, topic_at
 
@@ -128,7 +128,9 @@ cdef void write(Delivery delivery, uint8_t *out, const uint8_t *end) noexcept no
         store32(out + 3, MESSAGE_FIELDS + length, big)
         out[7] = <uint8_t>topic_at(chunks, topic[row]).channel
         store64(out + 8, timestamp, big)
-        out = put(out + MESSAGE_HEADER, end, data + value_start[row], data_end, length)
+        out = delivery.place(
+            out + MESSAGE_HEADER, end, data + value_start[row], data_end, length
+        )
 
 
 def group_frames(

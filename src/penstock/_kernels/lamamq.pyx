@@ -259,7 +259,7 @@ cdef void forward(Delivery delivery, uint8_t *out, const uint8_t *end) noexcept 
     for position in range(delivery.count):
         row = delivery.row(position)
         start_forward(delivery, position, out)
-        out = put(
+        out = delivery.place(
             out + MESSAGE_HEADER,
             end,
             data + frame_start[row],
@@ -289,7 +289,7 @@ cdef void forward_turned(Delivery delivery, uint8_t *out, const uint8_t *end) no
         out += 1
         if payload_type:
             store32(out, columns.value_length[row], big)
-            out = put(
+            out = delivery.place(
                 out + 4, end, data + columns.value_start[row], data_end, columns.value_length[row]
             )
 
@@ -347,7 +347,7 @@ cdef void write(Delivery delivery, uint8_t *out, const uint8_t *end) noexcept no
         out += 3
         if value_length[row]:
             store32(out, value_length[row], big)
-            out = put(out + 4, end, data + value_start[row], data_end, value_length[row])
+            out = delivery.place(out + 4, end, data + value_start[row], data_end, value_length[row])
 
 
 # --- Messages of a log --------------------------------------------------------------------------

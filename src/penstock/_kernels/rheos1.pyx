@@ -31,7 +31,7 @@ from penstock._kernels.batch cimport (
     sender_index,
 )
 from penstock._kernels.delivery cimport Delivery
-from penstock._kernels.frame cimport UUID_VARIANT, advance, load16, load32, put, same_bytes, store32, store64
+from penstock._kernels.frame cimport UUID_VARIANT, advance, load16, load32, same_bytes, store32, store64
 from penstock._kernels.names cimport names_find
 from penstock._kernels.scanning cimport Scan
 from penstock._kernels.topics cimport TopicTable
@@ -142,7 +142,7 @@ cdef void write(Delivery delivery, uint8_t *out, const uint8_t *end) noexcept no
         out[0] = RESPONSE_HEADER
         store32(out + 1, value_length[row], False)
         put_sender_uuid(delivery.batch, row, stored, out + 5)
-        out = put(
+        out = delivery.place(
             out + RESPONSE_HEADER, end, data + value_start[row], data_end, value_length[row]
         )
 

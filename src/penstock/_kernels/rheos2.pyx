@@ -28,7 +28,7 @@ from penstock._kernels.batch cimport (
     put_sender_uuid,
     sender_index,
 )
-from penstock._kernels.crc32 cimport crc32_of, crc32_prepare, crc32_tables
+from penstock._kernels.crc32 cimport crc32_more, crc32_of, crc32_prepare, crc32_tables
 from penstock._kernels.delivery cimport Delivery, copy_frames, measure_frames
 from penstock._kernels.frame cimport (
     UUID_VARIANT,
@@ -176,7 +176,7 @@ cdef void write(Delivery delivery, uint8_t *out, const uint8_t *end) noexcept no
     cdef uint8_t *frame
     cdef Topic *topic
     cdef bint stored = delivery.batch.source == STORED
-    cdef uint32_t position, row
+    cdef uint32_t position, row, state
     for position in range(delivery.count):
         row = delivery.row(position)
         topic = topic_at(chunks, topic_id[row])
@@ -188,8 +188,14 @@ cdef void write(Delivery delivery, uint8_t *out, const uint8_t *end) noexcept no
         store16(frame + 22, <uint16_t>topic.binary_name_length, False)
         store32(frame + 24, value_length[row], False)
         out = put(frame + 28, end, topic.binary_name, topic.block_end, topic.binary_name_length)
-        out = put(out, end, data + value_start[row], data_end, value_length[row])
-        store32(out, crc32_of(frame, out - frame), False)
+        if delivery.pieces:
+            state = crc32_more(0xFFFFFFFF, frame, out - frame)
+            state = ~crc32_more(state, data + value_start[row], value_length[row])
+            delivery.refer(out, data + value_start[row], value_length[row])
+        else:
+            out = put(out, end, data + value_start[row], data_end, value_length[row])
+            state = crc32_of(frame, out - frame)
+        store32(out, state, False)
         out += CHECKSUM
 
 

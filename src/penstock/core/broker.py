@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import structlog
 
 from penstock._kernels.batch import Batch
+from penstock._kernels.gathered import Gathered
 from penstock._kernels.topics import TopicTable
 from penstock.core.access import Action, Principal, authorize, authorize_anywhere, is_allowed
 from penstock.core.answers import FailureEncoder, is_safe
@@ -438,6 +439,7 @@ class Broker:
         batch.timestamp_us = self.clock.now_us()
         receipt = self.log.append(batch, session.name)
         self._count_received(session, receipt, len(batch))
+        batch.lends = True
         self._fan_out(session, batch, receipt)
         return receipt
 
@@ -518,7 +520,7 @@ class Broker:
                 self.timers.after(0.0, partial(catch_up.wake, receiver))
                 continue
             if feed is not None:
-                feed.enqueue(frames, count, receiver.link.account)
+                feed.enqueue(_copied(frames), count, receiver.link.account)
                 continue
             if self._write(receiver, frames, count):
                 reached += 1
@@ -529,7 +531,7 @@ class Broker:
             self.counters.messages_sent[protocol] += reached * count
             self.counters.bytes_sent[protocol] += reached * len(frames)
 
-    def _encode(self, audience: Audience, batch: Batch) -> tuple[bytes, int]:
+    def _encode(self, audience: Audience, batch: Batch) -> tuple[bytes | Gathered, int]:
         """Return the frames for an audience and their number of messages."""
         rows = None
         if audience.wanted is not None:
@@ -547,7 +549,9 @@ class Broker:
             self.counters.messages_sent[protocol] += count
             self.counters.bytes_sent[protocol] += len(frames) + len(payload)
 
-    def _write(self, session: Session, frames: bytes, count: int, payload: bytes = b"") -> bool:
+    def _write(
+        self, session: Session, frames: bytes | Gathered, count: int, payload: bytes = b""
+    ) -> bool:
         """Write `count` messages to one client; drop them and return False if it is too slow."""
         link = session.link
         if link.buffered > self.settings.out_buffer_bytes_max or link.account.overdrawn:
@@ -559,7 +563,10 @@ class Broker:
             session.dropped += count
             self.counters.messages_dropped[protocol] += count
             return False
-        link.write(frames)
+        if isinstance(frames, Gathered):
+            link.write_gathered(frames)
+        else:
+            link.write(frames)
         session.messages_sent += count
         session.bytes_sent += len(frames)
         if payload:
@@ -660,3 +667,8 @@ class Broker:
                 session.link.resume()
         if self.catch_up is not None:
             self.catch_up.settled()
+
+
+def _copied(frames: bytes | Gathered) -> bytes:
+    """Return frames that do not depend on the batch they came from."""
+    return frames.copied() if isinstance(frames, Gathered) else frames

@@ -28,8 +28,8 @@ from penstock.errors import (
 from penstock.gateway.options import GatewayOptions
 from penstock.limits import (
     BUSY_READ_SECONDS_MIN,
+    LARGE_READ_BYTES,
     LINGER_SECONDS_MAX,
-    RECEIVE_BUFFER_BYTES,
     TURN_SECONDS_MAX,
 )
 from penstock.memory import Purpose
@@ -207,7 +207,7 @@ class Gateway(ABC):
         if self._waits_for_turn(size):
             return 0
         turn_ends = self._turn_ends
-        if size > RECEIVE_BUFFER_BYTES and self._waits_for_log():
+        if size > LARGE_READ_BYTES and self._waits_for_log():
             return 0
         try:
             while position < size and not self._suspended and not self._closed:
@@ -253,7 +253,7 @@ class Gateway(ABC):
         A connection may be read many times in one turn of the loop: its time is for all of them.
         """
         turn = self.broker.turn
-        size = min(size, RECEIVE_BUFFER_BYTES)  # the rest of a large frame is held in its account
+        size = min(size, LARGE_READ_BYTES)  # the rest of a large frame is held in its account
         now = self.received_at
         if not self._has_turn and (
             turn.defers(now, size, is_busy=self._is_busy, source=self._source)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Protocol as Port
 from typing import runtime_checkable
 
+from penstock._kernels.gathered import Gathered
 from penstock.memory import Account
 
 __all__ = ["AcknowledgedLink", "Clock", "Handler", "Link", "UnprovenLink"]
@@ -60,6 +61,12 @@ class Link(Port):
         """Send `data` after all earlier writes; drop it after `close`.
 
         It is not copied, and must not change: many links may hold it until they have sent it.
+        """
+
+    def write_gathered(self, frames: Gathered) -> None:
+        """Send frames like `write`, without a copy as far as the system takes them at once.
+
+        Their values are only there until this returns.
         """
 
     def pause(self) -> None:

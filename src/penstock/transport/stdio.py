@@ -16,6 +16,7 @@ from typing import Final, Protocol
 
 import structlog
 
+from penstock._kernels.gathered import Gathered
 from penstock.errors import PenstockError
 from penstock.limits import (
     MEMORY_BLOCK_BYTES,
@@ -299,6 +300,10 @@ class ProgramLink:
     def set_handler(self, handler: Handler) -> None:
         """See ports.Link."""
         self._input.handler = handler
+
+    def write_gathered(self, frames: Gathered) -> None:
+        """See ports.Link: the frames are copied."""
+        self.write(frames.copied())
 
     def write(self, data: bytes | memoryview) -> None:
         """See ports.Link."""

@@ -18,12 +18,16 @@ import select
 import socket
 import struct
 import termios
+import time
 from collections import deque
 from typing import Final, Protocol, cast
 
+from penstock._kernels.gathered import Gathered
 from penstock.limits import (
     HANDOVER_BYTES_MAX,
     INPUT_GROWTH_BYTES_MAX,
+    LARGE_READ_BYTES,
+    LARGE_READ_SECONDS_MAX,
     LARGE_READS_PER_TURN_MAX,
     LINGER_SECONDS_MAX,
     MEMORY_SHORT_READ_BYTES,
@@ -47,18 +51,25 @@ _FREE_BYTES: Final = 4096
 class ReceiveBuffer:
     """The buffer into which all connections of an event loop read."""
 
-    def __init__(self, size: int = RECEIVE_BUFFER_BYTES) -> None:
+    def __init__(self, size: int = LARGE_READ_BYTES) -> None:
         self.data = bytearray(size)
         self.whole = memoryview(self.data)
-        self.view = self.whole
+        self.view = self.whole[:RECEIVE_BUFFER_BYTES]
         """The part for one read."""
         self.is_narrow = False
         self.large_reads = LargeReads()
+        self._last_reader: object = None
 
     def narrow(self, short: bool) -> None:  # noqa: FBT001
         """Read in small pieces while memory is short: a piece that was read must be kept."""
         self.is_narrow = short
-        self.view = self.whole[:MEMORY_SHORT_READ_BYTES] if short else self.whole
+        self.view = self.whole[: MEMORY_SHORT_READ_BYTES if short else RECEIVE_BUFFER_BYTES]
+
+    def reads_alone(self, reader: object) -> bool:
+        """Note who reads; return whether nobody else read in between."""
+        alone = self._last_reader is reader
+        self._last_reader = reader
+        return alone
 
 
 class LargeReads:
@@ -111,6 +122,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         "_closing",
         "_direct",
         "_ended",
+        "_gathers",
         "_handing_over",
         "_handler",
         "_handover_bytes",
@@ -121,6 +133,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         "_pauses",
         "_queue",
         "_queued_bytes",
+        "_reads_large",
         "_received",
         "_rest",
         "_starved",
@@ -153,12 +166,14 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._transport_full = False
         self._handing_over = False
         self._direct = True  # nothing is queued, and the transport is not full
+        self._gathers = True  # whether the socket takes bytes as they are
         self._received = 0  # bytes since the start
         self._written = 0
         self._acknowledged = 0  # of them, as far as it is known
         self._tls_written = (0.0, 0)  # time and bytes written when `acknowledged` was called last
         self._input_held = False  # whether the account has an incomplete frame
         self._starved = False  # whether reading is paused until there is memory
+        self._reads_large = False  # whether the next read is LARGE_READ_BYTES
         self.account: Account = unlimited_account()
         self.congested = False
         self.connection = next_connection_number()
@@ -177,6 +192,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         high = HANDOVER_BYTES_MAX
         if transport.get_extra_info("sslcontext") is not None:
             high = TLS_HANDOVER_BYTES_MAX
+            self._gathers = False
         high = self._handover_bytes = min(high, self._owner.congested_bytes)
         self._transport.set_write_buffer_limits(high=high, low=high // 4)
         connected = transport.get_extra_info("socket")
@@ -200,18 +216,25 @@ class StreamConnection(asyncio.BufferedProtocol):
         if not self.account.authenticated:
             buffer.data[: len(rest)] = rest
             return buffer.whole[len(rest) : len(rest) + MEMORY_SHORT_READ_BYTES]
+        view = buffer.whole if self._reads_large and not buffer.is_narrow else buffer.view
         if not rest:
-            return buffer.view
+            return view
         buffer.data[: len(rest)] = rest
-        return buffer.whole[len(rest) : len(rest) + len(buffer.view)]
+        return buffer.whole[len(rest) : len(rest) + len(view)]
 
     def buffer_updated(self, nbytes: int) -> None:
         """Offer the received bytes to the handler."""
         self._received += nbytes
         if self._own_buffer is None:
-            filled = len(self._rest) + nbytes
+            buffer = self._owner.buffer
+            view = buffer.whole[: len(self._rest) + nbytes]
             self._rest = b""
-            self._take(self._owner.buffer.whole[:filled])
+            alone = buffer.reads_alone(self)
+            if nbytes >= RECEIVE_BUFFER_BYTES and alone:
+                self._take_timed(view)
+            else:
+                self._reads_large = False
+                self._take(view)
             return
         if not self._take_own(self._own_filled + nbytes):
             self._owner.buffer.large_reads.wait(self)
@@ -285,6 +308,13 @@ class StreamConnection(asyncio.BufferedProtocol):
             self._keep(view[taken:], large=not taken)
         elif self._input_held:
             self._release_input()
+
+    def _take_timed(self, view: memoryview) -> None:
+        """Take the input of a full read; if that is quick, the next read may be a large one."""
+        started = time.perf_counter()
+        self._take(view)
+        took = time.perf_counter() - started
+        self._reads_large = took * RECEIVE_BUFFER_BYTES < LARGE_READ_SECONDS_MAX * len(view)
 
     def _take_own(self, filled: int) -> bool:
         """Offer the connection's own buffer to the handler; keep it if nothing is taken of it.
@@ -484,6 +514,22 @@ class StreamConnection(asyncio.BufferedProtocol):
         if self._transport is None or self._closing:
             return
         self._written += len(data)
+        self._send(data)
+
+    def write_gathered(self, frames: Gathered) -> None:
+        """See ports.Link: only what the system does not take at once is copied."""
+        if self._transport is None or self._closing:
+            return
+        size, sent = len(frames), 0
+        self._written += size
+        if self._direct and self._gathers and not self._transport.get_write_buffer_size():
+            sent = frames.send(self.descriptor)
+        if sent < size:
+            self._send(frames.rest(sent))
+
+    def _send(self, data: bytes | memoryview) -> None:
+        if self._transport is None:
+            return
         if self._direct and len(data) <= self._handover_bytes:
             self._transport.write(data)
         else:

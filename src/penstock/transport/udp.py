@@ -16,6 +16,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any, Final, Protocol, cast
 
+from penstock._kernels.gathered import Gathered
 from penstock._kernels.herald import group_frames
 from penstock.limits import (
     UDP_BATCH_BYTES_MAX,
@@ -325,6 +326,10 @@ class DatagramSession:
     def set_handler(self, handler: Handler) -> None:
         """See ports.Link."""
         self.handler = handler
+
+    def write_gathered(self, frames: Gathered) -> None:
+        """See ports.Link: the frames are copied."""
+        self.write(frames.copied())
 
     def write(self, data: bytes | memoryview) -> None:
         """See ports.Link; `data` is whole frames, as herald's gateway writes them."""

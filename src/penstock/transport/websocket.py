@@ -18,6 +18,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.frames import CloseCode
 from websockets.http11 import Request, Response
 
+from penstock._kernels.gathered import Gathered
 from penstock.limits import (
     HANDSHAKE_SECONDS_MAX,
     INPUT_GROWTH_BYTES_MAX,
@@ -289,6 +290,10 @@ class WebSocketLink:
     def set_handler(self, handler: Handler) -> None:
         """See ports.Link."""
         self._input.handler = handler
+
+    def write_gathered(self, frames: Gathered) -> None:
+        """See ports.Link: the frames are copied."""
+        self.write(frames.copied())
 
     def write(self, data: bytes | memoryview) -> None:
         """See ports.Link; abort a peer that does not read its replies."""

@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from penstock._kernels.gathered import Gathered
 from penstock.core.access import ANYONE
 from penstock.core.requests import Failure, Match, Refusal, Requests
 from penstock.core.routing import Encoding
@@ -30,6 +31,9 @@ class NoLink:
     peer = "nobody"
     buffered = 0
     account = unlimited_account()
+
+    def write_gathered(self, frames: Gathered) -> None:
+        self.write(frames.copied())
 
     def write(self, data: bytes) -> None:
         raise AssertionError(f"requests write nothing, not {data!r}")
