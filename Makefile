@@ -18,7 +18,7 @@ SEED ?= 1
 BROKERS ?= 1
 FAULTS ?= 20
 
-.PHONY: help setup demo serve kafka test test-fast check format figures bench bench-broker bench-log bench-spark \
+.PHONY: help setup demo serve kafka test test-fast check format figures bench bench-broker bench-peers bench-log bench-spark \
 	fuzz fuzz-rights fuzz-arrow sanitize attack crash crash-kafka crash-pipeline soak-pipeline story mutate lock \
 	audit sbom clean
 
@@ -42,6 +42,7 @@ help:
 	@echo "make story           send two million messages through broker and pipeline, and count them"
 	@echo "make bench           measure the codecs (ARGS=--save stores the results)"
 	@echo "make bench-broker    measure the broker, compared with nats-server (Debian's package)"
+	@echo "make bench-peers     measure messages of 16 to 10,000 bytes, compared with the newest nats-server"
 	@echo "make bench-log       measure the log, compared with JetStream"
 	@echo "make bench-spark     measure the data source, compared with Spark's Parquet reader"
 	@echo "make figures         write the stored results into README.md and docs/"
@@ -103,6 +104,9 @@ bench-broker: setup
 	$(BIN)/python -m bench.macro.pubsub $(ARGS)
 	$(BIN)/python -m bench.macro.latency $(ARGS)
 	$(BIN)/python -m bench.macro.crowd $(ARGS)
+
+bench-peers: setup
+	$(BIN)/python -m bench.macro.sizes $(ARGS)
 
 bench-log: setup
 	$(BIN)/python -m bench.micro.log $(ARGS)

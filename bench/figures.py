@@ -101,6 +101,26 @@ def pubsub(results: Rows) -> str:
     )
 
 
+def sizes(results: Rows) -> str:
+    rows = {(row["protocol"], row["value_bytes"]): row for row in results}
+    names = [name for name in dict.fromkeys(row["protocol"] for row in results) if name != "relay"]
+    lengths = list(dict.fromkeys(row["value_bytes"] for row in results))
+    version = results[0]["nats_version"]
+    return table(
+        [f"times nats-server {version} (times the bare relay)", *(f"{n:,} bytes" for n in lengths)],
+        (
+            [
+                peer(name),
+                *(
+                    f"{row['times_nats']:.1f} ({row['times_relay']:.2f})"
+                    for row in (rows[name, length] for length in lengths)
+                ),
+            ]
+            for name in names
+        ),
+    )
+
+
 def latency(results: Rows) -> str:
     return table(
         ["µs", "p50", "p90", "p99"],
@@ -339,6 +359,7 @@ class Table(NamedTuple):
 TABLES: Final = {
     "codecs": Table("codecs", codecs),
     "pubsub": Table("pubsub", pubsub),
+    "sizes": Table("sizes", sizes),
     "latency": Table("latency", latency),
     "crowd": Table("crowd", crowd),
     "intake": Table("intake", intake),

@@ -1,6 +1,7 @@
 """Brokers under test: started for one benchmark on a free port, and stopped after it."""
 
 import contextlib
+import os
 import shutil
 import socket
 import subprocess
@@ -8,8 +9,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 HOST = "127.0.0.1"
+BUILT = Path(__file__).parents[2] / "build" / "peers"
+NATS_BUILT = BUILT / "nats-server"
+NATS_MODULE = "github.com/nats-io/nats-server/v2@latest"
 
 SERVE = """
 import asyncio, sys, uvloop
@@ -49,12 +54,50 @@ def penstock() -> Iterator[int]:
         yield port
 
 
-@contextlib.contextmanager
-def nats_server() -> Iterator[int]:
-    """Run nats-server from Debian with its defaults; yield its port."""
+def build_newest_nats() -> None:
+    """Build the newest nats-server, if Go is installed. The first time it takes minutes."""
+    go = shutil.which("go")
+    if go is None or NATS_BUILT.exists():
+        return
+    print("building the newest nats-server with Go", file=sys.stderr)
+    BUILT.mkdir(parents=True, exist_ok=True)
+    environment = {**os.environ, "GOBIN": str(BUILT)}
+    if subprocess.run([go, "install", NATS_MODULE], env=environment, check=False).returncode:  # noqa: S603
+        print("it cannot be built: the system's is used", file=sys.stderr)
+
+
+def nats_path() -> str:
+    """Return the nats-server that was built here, else the system's."""
+    if NATS_BUILT.exists():
+        return str(NATS_BUILT)
     path = shutil.which("nats-server") or shutil.which("nats-server", path="/usr/sbin")
     if path is None:
         raise SystemExit("nats-server is needed for this comparison: apt-get install nats-server")
+    return path
+
+
+def nats_version() -> str:
+    """Return the version of the nats-server that is used."""
+    answer = subprocess.run([nats_path(), "--version"], capture_output=True, text=True, check=True)  # noqa: S603
+    return answer.stdout.split()[-1]
+
+
+@contextlib.contextmanager
+def bare_relay() -> Iterator[int]:
+    """Compile and run the bare relay, which serves one pair of connections at a time."""
+    source = Path(__file__).with_name("relay.c")
+    built = BUILT / "relay"
+    BUILT.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["cc", "-O2", "-Wall", "-o", built, source], check=True)  # noqa: S603, S607
+    port = free_port()
+    with _process([str(built), str(port)], port):
+        yield port
+
+
+@contextlib.contextmanager
+def nats_server() -> Iterator[int]:
+    """Run nats-server with its defaults; yield its port."""
+    path = nats_path()
     port = free_port()
     with _process([path, "-a", HOST, "-p", str(port)], port):
         yield port

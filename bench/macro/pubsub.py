@@ -32,10 +32,10 @@ TIMES_MIN = {"herald": 4.0, "rheos1": 2.0, "rheos2": 2.0, "fleximq": 2.0, "lamam
 FAN_OUT_TIMES_MIN = 4.0
 
 
-def publish(wire: Wire, port: int, count: int, results: "Queue[float]") -> None:
+def publish(wire: Wire, port: int, count: int, value: bytes, results: "Queue[float]") -> None:
     """Send `count` messages; report when the first byte was sent."""
     with socket.create_connection((HOST, port), timeout=SECONDS_MAX) as peer:
-        frame = wire.open_publisher(peer)(VALUE)
+        frame = wire.open_publisher(peer)(value)
         acknowledged = threading.Thread(
             target=drain, args=(peer, count * wire.acknowledged_bytes), daemon=True
         )
@@ -60,23 +60,30 @@ def drain(peer: socket.socket, size: int) -> None:
         size -= received
 
 
-def subscribe(wire: Wire, port: int, count: int, ready: Any, results: "Queue[float]") -> None:  # noqa: ANN401
-    """Receive `count` messages; report when the last byte arrived."""
+def subscribe(
+    wire: Wire,
+    port: int,
+    expected: tuple[bytes, int],
+    ready: Any,  # noqa: ANN401
+    results: "Queue[float]",
+) -> None:
+    """Receive a value so many times; report when the last byte arrived."""
+    value, count = expected
     with socket.create_connection((HOST, port), timeout=SECONDS_MAX) as peer:
-        size = wire.open_subscriber(peer, VALUE) * count
+        size = wire.open_subscriber(peer, value) * count
         ready.release()
         drain(peer, size)
         results.put(time.monotonic())
 
 
-def run(wire: Wire, port: int, *, count: int, subscribers: int) -> float:
+def run(wire: Wire, port: int, *, count: int, subscribers: int, value: bytes = VALUE) -> float:
     """Return the messages per second delivered to each subscriber."""
     context = multiprocessing.get_context("fork")
     ready = context.Semaphore(0)
     results: Queue[float] = context.Queue()
     ends: Queue[float] = context.Queue()
     receivers = [
-        context.Process(target=subscribe, args=(wire, port, count, ready, ends))
+        context.Process(target=subscribe, args=(wire, port, (value, count), ready, ends))
         for _ in range(subscribers)
     ]
     for receiver in receivers:
@@ -84,7 +91,7 @@ def run(wire: Wire, port: int, *, count: int, subscribers: int) -> float:
     for _ in receivers:
         if not ready.acquire(timeout=SECONDS_MAX):
             raise SystemExit(f"a {wire.name} subscriber did not get ready")
-    sender = context.Process(target=publish, args=(wire, port, count, results))
+    sender = context.Process(target=publish, args=(wire, port, count, value, results))
     sender.start()
     start = results.get(timeout=SECONDS_MAX)
     times = [results.get(timeout=SECONDS_MAX)]

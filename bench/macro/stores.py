@@ -1,7 +1,6 @@
 """Brokers that store messages on disk, each in its own folder, which is removed afterwards."""
 
 import contextlib
-import shutil
 import signal
 import socket
 import subprocess
@@ -11,7 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench.macro.peers import HOST, free_port
+from bench.macro.peers import HOST, free_port, nats_path
 
 READY_SECONDS_MAX = 120
 STOP_SECONDS_MAX = 60
@@ -86,10 +85,8 @@ def penstock_store(
 
 @contextlib.contextmanager
 def jetstream_store() -> Iterator[Store]:
-    """nats-server from Debian, with JetStream and its defaults."""
-    path = shutil.which("nats-server") or shutil.which("nats-server", path="/usr/sbin")
-    if path is None:
-        raise SystemExit("nats-server is needed for this comparison: apt-get install nats-server")
+    """nats-server with JetStream and its defaults."""
+    path = nats_path()
     with data_folder() as folder:
         port = free_port()
         command = [path, "-a", HOST, "-p", str(port), "-js", "-sd", str(folder)]

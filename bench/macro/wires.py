@@ -10,7 +10,7 @@ from collections.abc import Callable
 from penstock.cli.bench.wire import CLIENT, TOPIC, Wire, exchange, wire_of
 from penstock.protocols import PROTOCOLS
 
-__all__ = ["CHANNEL", "CLIENT", "TOPIC", "WIRES", "Nats", "Wire", "exchange"]
+__all__ = ["CHANNEL", "CLIENT", "TOPIC", "WIRES", "Nats", "Relay", "Wire", "exchange"]
 
 CHANNEL = 7
 
@@ -41,6 +41,25 @@ class Nats(Wire):
         while peer.recv(1) != b"\n":  # the server's INFO line comes first
             pass
         exchange(peer, b'CONNECT {"verbose":false}\r\nPING\r\n', len(b"PONG\r\n"))
+
+
+class Relay(Wire):
+    """The bare relay: values with nothing around them."""
+
+    name = "relay"
+
+    def open_publisher(self, peer: socket.socket) -> Callable[[bytes], bytes]:  # noqa: ARG002
+        return lambda value: value
+
+    def open_subscriber(
+        self,
+        peer: socket.socket,
+        value: bytes,
+        *,
+        start: str = "",  # noqa: ARG002
+    ) -> int:
+        exchange(peer, b"?", 1)
+        return len(value)
 
 
 WIRES: dict[str, Wire] = {label: wire_of(label)() for label in PROTOCOLS.labels} | {"nats": Nats()}

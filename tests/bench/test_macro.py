@@ -6,8 +6,8 @@ from unittest import SkipTest
 import pytest
 
 from bench.macro import crowd, latency, pubsub
-from bench.macro.peers import nats_server, penstock
-from bench.macro.wires import WIRES
+from bench.macro.peers import bare_relay, nats_server, penstock
+from bench.macro.wires import WIRES, Relay
 
 OWN = [name for name in WIRES if name != "nats"]
 NATS = shutil.which("nats-server") or shutil.which("nats-server", path="/usr/sbin")
@@ -37,3 +37,11 @@ def test_the_peer_is_loaded_in_the_same_way() -> None:
         raise SkipTest("nats-server is not installed: apt-get install nats-server")
     with nats_server() as port:
         assert pubsub.run(WIRES["nats"], port, count=20_000, subscribers=1) > 1000
+
+
+def test_the_bare_relay_is_loaded_in_the_same_way() -> None:
+    if shutil.which("cc") is None:
+        raise SkipTest("there is no C compiler")
+    with bare_relay() as port:
+        for value in (b"x" * 16, b"y" * 10_000):
+            assert pubsub.run(Relay(), port, count=2_000, subscribers=1, value=value) > 1000
