@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 TOPIC_COUNTS = (1, 100, 10_000, 100_000)
 # How many times slower 100,000 topics may be than one topic.
-SLOWER_MAX = 3.0
+SLOWER_MAX = 1.3
 
 
 def frames(opcode: OpCode, topic_count: int, data: bytes) -> list[bytes]:

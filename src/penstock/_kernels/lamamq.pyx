@@ -48,7 +48,7 @@ from penstock._kernels.frame cimport (
     store32,
     utf8_valid,
 )
-from penstock._kernels.names cimport names_find
+from penstock._kernels.names cimport names_expect, names_find
 from penstock._kernels.scanning cimport Scan
 from penstock._kernels.topics cimport Topic, TopicTable, topic_at
 
@@ -134,6 +134,7 @@ cdef size_t run_pushes(LamaScan scan, size_t start) noexcept nogil:
     cdef const uint8_t *last_names = NULL          # routing key and headers of the push before
     cdef size_t end = scan.batch.data_length
     cdef size_t expected = 0, available, names = 0, last_names_length = 0, length
+    cdef uint64_t next_hash = 0
     cdef bint big = scan.batch.big
     cdef uint32_t key_length = 0, message_id, topic = 0, payload_type, value_length, row
     while end - start > KEY + 4:
@@ -154,6 +155,9 @@ cdef size_t run_pushes(LamaScan scan, size_t start) noexcept nogil:
             if not names:
                 break
             topic = names_find(&scan.topics.by_name, frame + KEY + 4, key_length)
+            names_expect(
+                &scan.topics.by_name, frame + KEY + 4, key_length, expected, data + end, &next_hash
+            )
             if not topic:
                 return scan.stop_at_unknown(start, start + KEY + 4, key_length)
             names += 4 + key_length

@@ -14,6 +14,8 @@
 
 #define NAME_REMOVED UINT32_MAX /* the length of a slot whose name was removed: no name has it */
 
+#define NAMES_CACHED 4096 /* a table of fewer names stays in the processor's cache */
+
 typedef struct {
     const uint8_t *bytes;
     uint32_t length;
@@ -72,6 +74,20 @@ static inline uint32_t names_find(const Names *names, const uint8_t *bytes, size
             same_bytes(slot->bytes, bytes, length))
             return number;
     }
+}
+
+/* Fetches what the look-ups of the next two frames will read, if frames are `step` bytes each and
+ * their names as long as this one; a wrong guess costs a little time. A large table is not in the
+ * processor's cache: without this, each look-up waits for memory twice. `hash` is the guess for the
+ * next name, made when the frame before was here; 0 at first. */
+static inline void names_expect(const Names *names, const uint8_t *name, size_t length, size_t step,
+                                const uint8_t *end, uint64_t *hash) {
+    if (names->count < NAMES_CACHED || (size_t)(end - name) < 2 * step + length)
+        return;
+    const NameSlots *slots = __atomic_load_n(&names->slots, __ATOMIC_ACQUIRE);
+    __builtin_prefetch(__atomic_load_n(&slots->slot[*hash & slots->mask].bytes, __ATOMIC_RELAXED));
+    *hash = hash_bytes(name + 2 * step, length, names->seed);
+    __builtin_prefetch(&slots->slot[*hash & slots->mask]);
 }
 
 static inline void names_place(NameSlots *slots, uint64_t hash, NameSlot entry) {

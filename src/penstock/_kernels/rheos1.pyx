@@ -32,7 +32,7 @@ from penstock._kernels.batch cimport (
 )
 from penstock._kernels.delivery cimport Delivery
 from penstock._kernels.frame cimport UUID_VARIANT, advance, load16, load32, same_bytes, store32, store64
-from penstock._kernels.names cimport names_find
+from penstock._kernels.names cimport names_expect, names_find
 from penstock._kernels.scanning cimport Scan
 from penstock._kernels.topics cimport TopicTable
 
@@ -79,6 +79,7 @@ cdef size_t run(Scan scan, size_t start) noexcept nogil:
     cdef const uint8_t *last_name = NULL
     cdef size_t end = scan.batch.data_length
     cdef size_t expected = 0
+    cdef uint64_t next_hash = 0
     cdef uint32_t length, name_length, last_name_length = 0, value_length, topic = 0, row
     cdef int sender = 0
     while end - start >= REQUEST_HEADER + BODY_LENGTHS:
@@ -101,6 +102,14 @@ cdef size_t run(Scan scan, size_t start) noexcept nogil:
             frame + 24, last_name, name_length
         ):
             topic = names_find(&scan.topics.by_binary_name, frame + 24, name_length)
+            names_expect(
+                &scan.topics.by_binary_name,
+                frame + 24,
+                name_length,
+                REQUEST_HEADER + length,
+                data + end,
+                &next_hash,
+            )
             if not topic:
                 return scan.stop_at_unknown(start, start + 24, name_length)
             last_name = frame + 24

@@ -22,7 +22,9 @@ from tests.support.agreement import (
     kernel_encode,
     kernel_row,
     kernel_scan,
+    new_topics,
     plain_delivery,
+    plain_run,
 )
 from tests.support.publishes import PAYLOADS, TOPICS, UUIDS, publish, publishes
 
@@ -199,3 +201,25 @@ def test_more_rheos_senders_than_a_batch_holds_start_a_new_batch() -> None:
         batch, topics, end = kernel_scan(protocol, stream, "little", start=len(frames[0]) * 64)
         assert (len(batch), end) == (36, len(stream))
         assert kernel_row(batch, topics, 35).sender == (99).to_bytes(16, "big")
+
+
+@EACH_SOURCE
+def test_runs_over_many_topics_agree(protocol: Protocol, order: ByteOrder) -> None:
+    """A table that is too large for the processor's cache is looked up ahead, up to the end."""
+    topics = new_topics()
+    names = [f"plant/{'x' * (n % 40)}{n}" for n in range(5000)]
+    for name in names:
+        topics.intern(name)
+    randomness = random.Random(5)
+    chosen = randomness.choices(names, k=200)
+    frames = [
+        publish(protocol, order, topic=name, value=randomness.randbytes(randomness.choice((8, 70))))
+        for name in chosen
+    ]
+    expected = [plain_run(protocol, frame, order)[0][0].topic for frame in frames]
+    for stream in (frames, [frame for frame in frames for _ in range(2)], frames[:3], frames[:1]):
+        cut = b"".join(stream)[: -randomness.randrange(1, 6)]
+        batch, _, _ = kernel_scan(protocol, cut, order, topics=topics)
+        found = [topics.name(batch.topic_id(row)) for row in range(len(batch))]
+        repeats = len(stream) // len(frames) or 1
+        assert found == [name for name in expected for _ in range(repeats)][: len(stream) - 1]
