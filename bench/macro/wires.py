@@ -23,7 +23,7 @@ class Nats(Wire):
     subject = b"channel.7"
 
     def open_publisher(self, peer: socket.socket) -> Callable[[bytes], bytes]:
-        self._connect(peer)
+        self.connect(peer)
         return lambda value: b"PUB %b %d\r\n%b\r\n" % (self.subject, len(value), value)
 
     def open_subscriber(
@@ -33,11 +33,12 @@ class Nats(Wire):
         *,
         start: str = "",  # noqa: ARG002
     ) -> int:
-        self._connect(peer)
+        self.connect(peer)
         exchange(peer, b"SUB %b 1\r\nPING\r\n" % self.subject, len(b"PONG\r\n"))
         return len(b"MSG %b 1 %d\r\n%b\r\n" % (self.subject, len(value), value))
 
-    def _connect(self, peer: socket.socket) -> None:
+    def connect(self, peer: socket.socket) -> None:
+        """Read the greeting of the server and introduce the client."""
         while peer.recv(1) != b"\n":  # the server's INFO line comes first
             pass
         exchange(peer, b'CONNECT {"verbose":false}\r\nPING\r\n', len(b"PONG\r\n"))
