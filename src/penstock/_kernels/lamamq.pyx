@@ -17,7 +17,7 @@ unchanged, except for message id and type.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
-from libc.string cimport memcmp
+from libc.string cimport memcmp, memset
 
 from penstock._kernels.batch cimport (
     HAS_CREATED,
@@ -48,7 +48,7 @@ from penstock._kernels.frame cimport (
     store32,
     utf8_valid,
 )
-from penstock._kernels.names cimport names_expect, names_find
+from penstock._kernels.names cimport NamesAhead, names_find, names_look_ahead
 from penstock._kernels.scanning cimport Scan
 from penstock._kernels.topics cimport Topic, TopicTable, topic_at
 
@@ -134,9 +134,10 @@ cdef size_t run_pushes(LamaScan scan, size_t start) noexcept nogil:
     cdef const uint8_t *last_names = NULL          # routing key and headers of the push before
     cdef size_t end = scan.batch.data_length
     cdef size_t expected = 0, available, names = 0, last_names_length = 0, length
-    cdef uint64_t next_hash = 0
+    cdef NamesAhead ahead
     cdef bint big = scan.batch.big
     cdef uint32_t key_length = 0, message_id, topic = 0, payload_type, value_length, row
+    memset(&ahead, 0, sizeof(ahead))
     while end - start > KEY + 4:
         frame = data + start
         available = end - start
@@ -155,8 +156,8 @@ cdef size_t run_pushes(LamaScan scan, size_t start) noexcept nogil:
             if not names:
                 break
             topic = names_find(&scan.topics.by_name, frame + KEY + 4, key_length)
-            names_expect(
-                &scan.topics.by_name, frame + KEY + 4, key_length, expected, data + end, &next_hash
+            names_look_ahead(
+                &scan.topics.by_name, frame + KEY + 4, key_length, expected, data + end, &ahead
             )
             if not topic:
                 return scan.stop_at_unknown(start, start + KEY + 4, key_length)

@@ -15,6 +15,7 @@
 #define NAME_REMOVED UINT32_MAX /* the length of a slot whose name was removed: no name has it */
 
 #define NAMES_CACHED 4096 /* a table of fewer names stays in the processor's cache */
+#define NAMES_AHEAD 8     /* frames; a power of two */
 
 typedef struct {
     const uint8_t *bytes;
@@ -35,6 +36,11 @@ typedef struct {
     uint32_t count;
     uint32_t removed; /* slots of removed names, which look-ups pass over */
 } Names;
+
+typedef struct {
+    uint64_t hash[NAMES_AHEAD]; /* of the names that were looked at ahead */
+    uint32_t count;
+} NamesAhead;
 
 static inline NameSlots *names_slots(uint64_t size, NameSlots *outgrown) {
     NameSlots *slots = (NameSlots *)calloc(1, sizeof(NameSlots) + size * sizeof(NameSlot));
@@ -76,18 +82,20 @@ static inline uint32_t names_find(const Names *names, const uint8_t *bytes, size
     }
 }
 
-/* Fetches what the look-ups of the next two frames will read, if frames are `step` bytes each and
- * their names as long as this one; a wrong guess costs a little time. A large table is not in the
- * processor's cache: without this, each look-up waits for memory twice. `hash` is the guess for the
- * next name, made when the frame before was here; 0 at first. */
-static inline void names_expect(const Names *names, const uint8_t *name, size_t length, size_t step,
-                                const uint8_t *end, uint64_t *hash) {
-    if (names->count < NAMES_CACHED || (size_t)(end - name) < 2 * step + length)
+/* Fetches what look-ups of later frames will read: the slot for the name NAMES_AHEAD frames on, and
+ * the bytes for the one half as far, whose slot is there by then. It is a guess that frames are
+ * `step` bytes each and their names as long as this one; a wrong one costs a little time. A large
+ * table is not in the processor's cache: without this, each look-up waits for memory twice. */
+static inline void names_look_ahead(const Names *names, const uint8_t *name, size_t length,
+                                    size_t step, const uint8_t *end, NamesAhead *ahead) {
+    if (names->count < NAMES_CACHED || (size_t)(end - name) < NAMES_AHEAD * step + length)
         return;
     const NameSlots *slots = __atomic_load_n(&names->slots, __ATOMIC_ACQUIRE);
-    __builtin_prefetch(__atomic_load_n(&slots->slot[*hash & slots->mask].bytes, __ATOMIC_RELAXED));
-    *hash = hash_bytes(name + 2 * step, length, names->seed);
-    __builtin_prefetch(&slots->slot[*hash & slots->mask]);
+    uint64_t hash = hash_bytes(name + NAMES_AHEAD * step, length, names->seed);
+    uint64_t nearer = ahead->hash[(ahead->count - NAMES_AHEAD / 2) % NAMES_AHEAD];
+    __builtin_prefetch(&slots->slot[hash & slots->mask]);
+    __builtin_prefetch(__atomic_load_n(&slots->slot[nearer & slots->mask].bytes, __ATOMIC_RELAXED));
+    ahead->hash[ahead->count++ % NAMES_AHEAD] = hash;
 }
 
 static inline void names_place(NameSlots *slots, uint64_t hash, NameSlot entry) {

@@ -18,7 +18,7 @@ Integers are little-endian; N and M are 16 bits wide.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 from penstock._kernels.batch cimport (
     HAS_SENDERS,
@@ -32,7 +32,7 @@ from penstock._kernels.batch cimport (
 )
 from penstock._kernels.delivery cimport Delivery
 from penstock._kernels.frame cimport UUID_VARIANT, advance, load16, load32, same_bytes, store32, store64
-from penstock._kernels.names cimport names_expect, names_find
+from penstock._kernels.names cimport NamesAhead, names_find, names_look_ahead
 from penstock._kernels.scanning cimport Scan
 from penstock._kernels.topics cimport TopicTable
 
@@ -79,9 +79,10 @@ cdef size_t run(Scan scan, size_t start) noexcept nogil:
     cdef const uint8_t *last_name = NULL
     cdef size_t end = scan.batch.data_length
     cdef size_t expected = 0
-    cdef uint64_t next_hash = 0
+    cdef NamesAhead ahead
     cdef uint32_t length, name_length, last_name_length = 0, value_length, topic = 0, row
     cdef int sender = 0
+    memset(&ahead, 0, sizeof(ahead))
     while end - start >= REQUEST_HEADER + BODY_LENGTHS:
         frame = data + start
         length = load32(frame + 1, False)
@@ -102,13 +103,13 @@ cdef size_t run(Scan scan, size_t start) noexcept nogil:
             frame + 24, last_name, name_length
         ):
             topic = names_find(&scan.topics.by_binary_name, frame + 24, name_length)
-            names_expect(
+            names_look_ahead(
                 &scan.topics.by_binary_name,
                 frame + 24,
                 name_length,
                 REQUEST_HEADER + length,
                 data + end,
-                &next_hash,
+                &ahead,
             )
             if not topic:
                 return scan.stop_at_unknown(start, start + 24, name_length)

@@ -15,7 +15,7 @@ are delivered unchanged, checksum included, whole runs of frames at once.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 from penstock._kernels.batch cimport (
     HAS_FRAMES,
@@ -41,7 +41,7 @@ from penstock._kernels.frame cimport (
     store32,
     store64,
 )
-from penstock._kernels.names cimport names_expect, names_find
+from penstock._kernels.names cimport NamesAhead, names_find, names_look_ahead
 from penstock._kernels.scanning cimport Scan
 from penstock._kernels.topics cimport Topic, TopicTable, topic_at
 
@@ -106,9 +106,10 @@ cdef size_t run(Scan scan, size_t start) noexcept nogil:
     cdef const uint8_t *last_name = NULL
     cdef size_t end = scan.batch.data_length
     cdef size_t expected = 0
-    cdef uint64_t next_hash = 0
+    cdef NamesAhead ahead
     cdef uint32_t length, name_length, last_name_length = 0, topic = 0, row
     cdef int sender = 0
+    memset(&ahead, 0, sizeof(ahead))
     while end - start >= HEADER + BODY_LENGTHS + CHECKSUM:
         frame = data + start
         length = load32(frame + 1, False)
@@ -129,13 +130,13 @@ cdef size_t run(Scan scan, size_t start) noexcept nogil:
             frame + 28, last_name, name_length
         ):
             topic = names_find(&scan.topics.by_binary_name, frame + 28, name_length)
-            names_expect(
+            names_look_ahead(
                 &scan.topics.by_binary_name,
                 frame + 28,
                 name_length,
                 HEADER + length + CHECKSUM,
                 data + end,
-                &next_hash,
+                &ahead,
             )
             if not topic:
                 return scan.stop_at_unknown(start, start + 28, name_length)
