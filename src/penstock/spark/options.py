@@ -12,6 +12,14 @@ from typing import Final
 from penstock.limits import SPARK_TASKS_MAX
 from penstock.ports.selection import Selection
 from penstock.spark.errors import InvalidOption
+from penstock.spark.kafka_place import (
+    BOOTSTRAP,
+    KAFKA_TOPIC,
+    PREFIX,
+    KafkaPlace,
+    is_kafka_url,
+    kafka_place,
+)
 from penstock.spark.offset_spec import (
     NamedOffset,
     OffsetSpec,
@@ -35,7 +43,7 @@ __all__ = [
 ]
 
 _BROKER: Final = ("endpoint", "token", "certificate")
-_WHERE: Final = ("path", *_BROKER)
+_WHERE: Final = ("path", *_BROKER, BOOTSTRAP, KAFKA_TOPIC)
 _READ: Final = (
     *_WHERE, "subscribe", "subscribePattern", "assign",
     "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp",
@@ -86,9 +94,9 @@ class Broker:
 
 @dataclasses.dataclass(frozen=True)
 class ReadOptions:
-    """Options of a reader, of a data folder or of a broker."""
+    """Options of a reader, of a data folder, of a broker or of a log on Kafka."""
 
-    where: Path | Broker
+    where: Path | Broker | KafkaPlace
     selection: Selection
     partitions: frozenset[int] | None
     """The partitions to read, None for all."""
@@ -131,8 +139,6 @@ _REMOVED: Final = {
 
 
 _OF_KAFKA: Final = {
-    "kafka.bootstrap.servers": "the address of a broker is the option endpoint",
-    "kafka.group.id": "the name of the consumer group is the option group",
     "groupidprefix": "the name of the consumer group is the option group",
     "kafkaconsumer.polltimeoutms": "calls are retried for a fixed time",
     "fetchoffset.numretries": "calls are retried for a fixed time",
@@ -147,8 +153,8 @@ def _unknown(name: str) -> str:
         return _REMOVED[name]
     if name in _OF_KAFKA:
         return f"it is an option of Spark's Kafka source, and {_OF_KAFKA[name]}"
-    if name.startswith("kafka."):
-        return "it is a setting of Kafka's clients, which has no meaning here"
+    if name.startswith(PREFIX):
+        return f"it is a setting of Kafka's clients, and has a meaning only beside {BOOTSTRAP}"
     return "there is no such option"
 
 
@@ -158,11 +164,27 @@ class _OptionValues:
     def __init__(self, options: Mapping[str, str], allowed: tuple[str, ...], use: str) -> None:
         self._values = {name.lower(): value for name, value in options.items()}
         known = {name.lower() for name in allowed}
+        if BOOTSTRAP in allowed and self.reads_kafka:
+            known.update(name for name in self._values if name.startswith(PREFIX))
         every = {name.lower(): name for name in OPTIONS}
         for name in self._values:
             if name not in known | _OF_SPARK:
                 problem = f"it is not for {use}" if name in every else _unknown(name)
                 raise InvalidOption(every.get(name, name), problem, ", ".join(allowed))
+
+    @property
+    def reads_kafka(self) -> bool:
+        """Whether the log is on Kafka."""
+        return BOOTSTRAP in self._values or is_kafka_url(self._values.get("path", ""))
+
+    @property
+    def kafka_settings(self) -> dict[str, str]:
+        """Settings of librdkafka, without their prefix."""
+        return {
+            name.removeprefix(PREFIX): value
+            for name, value in self._values.items()
+            if name.startswith(PREFIX) and name != BOOTSTRAP
+        }
 
     @property
     def is_empty(self) -> bool:
@@ -267,8 +289,16 @@ def write_options(options: Mapping[str, str], *, streaming: bool) -> WriteOption
     return WriteOptions(_broker(given), given.text("topic"), writer, epoch)
 
 
-def _where(given: _OptionValues) -> Path | Broker:
+def _where(given: _OptionValues) -> Path | Broker | KafkaPlace:
     path = given.text("path")
+    if given.reads_kafka:
+        for name in _BROKER:
+            if given.text(name) is not None:
+                raise InvalidOption(name, "Kafka is read without a broker", f"{name} without it")
+        topic = given.text(KAFKA_TOPIC)
+        return kafka_place(path, given.text(BOOTSTRAP), topic, given.kafka_settings)
+    if given.text(KAFKA_TOPIC) is not None:
+        raise InvalidOption(KAFKA_TOPIC, "it is for a log on Kafka", f"it beside {BOOTSTRAP}")
     if path is not None and given.text("endpoint") is not None:
         raise InvalidOption("endpoint", "there is path too", "one of path, endpoint")
     if path is None:
@@ -280,7 +310,10 @@ def _where(given: _OptionValues) -> Path | Broker:
         raise InvalidOption("path", "it is empty", "a broker's data folder")
     local = path.removeprefix("file://") if path.startswith("file:///") else path
     if "://" in local:
-        allowed = "a broker's data folder that driver and executors can read; endpoint for others"
+        allowed = (
+            "a broker's data folder that driver and executors can read, or kafka://host:port/topic;"
+            " endpoint for others"
+        )
         raise InvalidOption("path", f"{path!r} is not supported", allowed)
     return Path(local)
 
@@ -288,7 +321,10 @@ def _where(given: _OptionValues) -> Path | Broker:
 def _broker(given: _OptionValues) -> Broker:
     endpoint = given.text("endpoint")
     if endpoint is None:
-        allowed = "path (a data folder, to read) or endpoint (grpc://host:port of a broker)"
+        allowed = (
+            "path (a data folder, to read), endpoint (grpc://host:port of a broker) or "
+            f"{BOOTSTRAP} (host:port of Kafka, to read)"
+        )
         if given.is_empty:
             allowed += (
                 "; Spark does not pass on the options of CREATE TABLE … USING: "

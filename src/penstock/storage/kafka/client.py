@@ -102,7 +102,7 @@ class Connection:
     def consumer(self) -> Consumer:
         """Return a consumer of committed records, which never commits offsets."""
         own = {
-            "group.id": self.options.transactional_id,
+            "group.id": self.options.group_id,
             "fetch.message.max.bytes": _FETCH_BYTES,
             "queued.max.messages.kbytes": _QUEUED_KIB,
             "fetch.wait.max.ms": 5,  # a read elsewhere waits for the fetch that is under way
