@@ -113,6 +113,11 @@ def command_line() -> TyperGroup:
         ("check", "Compare tables with their logs.", "penstock.cli.spark.pipeline"),
         ("replay-dead-letters", "Decode dead letters again.", "penstock.cli.spark.pipeline"),
     )
+    spark = _group(group, "spark", "Prepare a Spark cluster.", "Prepare a Spark cluster.")
+    add_commands(
+        spark,
+        ("package", "Write an archive for executors.", "penstock.cli.spark.package"),
+    )
     config = _group(group, "config", "Show and check settings.", "Show and check settings.")
     add_commands(
         config,
