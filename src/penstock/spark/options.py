@@ -17,7 +17,6 @@ from penstock.spark.kafka_place import (
     KAFKA_TOPIC,
     PREFIX,
     KafkaPlace,
-    is_kafka_url,
     kafka_place,
 )
 from penstock.spark.offset_spec import (
@@ -31,6 +30,7 @@ from penstock.spark.parallelism import TaskLimit, cores_in_environment
 from penstock.spark.retrying_client import RetryingClient
 from penstock.spark.subscription import parse_subscription
 from penstock.storage.group_offsets import InvalidGroup, check_group_name
+from penstock.storage.kafka.urls import is_kafka_url
 
 __all__ = [
     "OPTIONS",
