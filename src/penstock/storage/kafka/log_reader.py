@@ -20,7 +20,7 @@ from penstock.storage.kafka.options import KafkaOptions
 from penstock.storage.kafka.partition import KafkaPartition, RecordCache
 from penstock.storage.kafka.records import Heads
 from penstock.storage.kafka.scanner import KafkaScanner
-from penstock.storage.kafka.state import HEAD, KafkaGroups, StateTopic
+from penstock.storage.kafka.state import HEAD, TOPIC, KafkaGroups, StateTopic, TopicState
 
 __all__ = ["KafkaLogReader"]
 
@@ -94,6 +94,11 @@ class KafkaLogReader:
             partition.load_bounds()
             self._marks[number] = marks
         self._partitions[number] = partition
+
+    def topics(self) -> dict[str, TopicState]:
+        """Return all topics, also deleted ones; raise OSError."""
+        self._state.refresh()
+        return self._state.all(TOPIC, TopicState)
 
     def heads(self, partition: int) -> dict[str, bytes]:
         """Return the heads that records of a partition may name, as far as they are known."""
