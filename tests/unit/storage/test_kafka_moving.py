@@ -40,19 +40,19 @@ def test_a_log_is_the_same_after_a_move_to_kafka_and_back(
     done = commands.run("log", "export", "--data", here, "--to", url, "--json")
     assert done.code == 0, done
     told = json.loads(done.out)
-    assert (told["messages"], told["start"], told["end"], told["topics"]) == (91, 0, 91, 4)
+    assert (told["messages"], told["start"], told["end"], told["topics"]) == (91, 0, 91, 1)
     line = commands.run("log", "export", "--data", here, "--to", url).error_line()
     assert "partition 0 has messages already" in line
 
     with WrittenStorage(KafkaLog(options)) as node:  # a node goes on where the folder ended
         assert node.log.next_offset == 91
-        assert {each.name for each in node.log.known_topics} >= {"a", "b", "c", "empty"}
+        assert [each[:2] for each in node.log.known_topics] == [("empty", b"c" * 16)]
         node.put(message("a", b"by the node", 91))
         assert node.log.groups.all()["readers"].offsets == {0: 17}
 
     done = commands.run("log", "import", "--from", url, "--data", back)
     assert done.code == 0, done
-    assert done.out == f"{back}: 92 messages in partition 0, offsets 0 to 92, 4 topics.\n"
+    assert done.out == f"{back}: 92 messages in partition 0, offsets 0 to 92.\n"
     found = rows(back)
     assert found[:91] == rows(here)
     assert found[91]["value"] == b"by the node"
@@ -78,7 +78,7 @@ def test_messages_that_cannot_be_read_are_told_and_left_out(
     url = f"kafka://{options.bootstrap}/{options.topic}"
     done = commands.run("log", "export", "--data", here, "--to", url, "--json")
     assert done.code == 1, done
-    assert "offsets 3 to 5" in done.err or "3" in done.err
+    assert "messages 3 to 5 cannot be read" in done.err
     assert json.loads(done.out)["messages"] == 6
     done = commands.run("log", "import", "--from", url, "--data", back, "--json")
     assert (done.code, json.loads(done.out)["messages"]) == (0, 6), done

@@ -75,5 +75,5 @@ def _report(place: str, partition: int, moved: dict[str, int], *, json: bool) ->
         return
     typer.echo(
         f"{place}: {moved['messages']:,} messages in partition {partition}, "
-        f"offsets {moved['start']} to {moved['end']}, {moved['topics']:,} topics."
+        f"offsets {moved['start']} to {moved['end']}."
     )

@@ -51,6 +51,7 @@ __all__ = ["Moved", "export_log", "import_log"]
 
 _TRANSACTION_BYTES: Final = 16 * MIB
 _WAIT_SECONDS: Final = 1.0
+_RETRY_SECONDS: Final = 0.02
 
 Damaged = Callable[[LogDamaged], None]
 Progress = Callable[[int], None]
@@ -93,7 +94,7 @@ def export_log(data: Path, options: KafkaOptions, *, damaged: Damaged, progress:
             writer.finish(topics, end=view.end)
             for name, each in GroupOffsets(data).all().items():
                 target.groups.commit(name, each.offsets, subscription=each.subscription)
-            found = _count(target, options.node)
+            found = _count(target, options.node, writer.end)
     except OSError as error:
         raise CannotExport(options.location, error.strerror or str(error), "try again") from error
     if (found.row_groups, found.messages) != (row_groups, messages):
@@ -131,6 +132,8 @@ class _Writer:
         self._stored: set[str] = set()
         self._waiting: list[tuple[bytes, str, int]] = []
         self._changes: dict[str, bytes] = {}
+        self.end = 0
+        """The offset after the last message that was added."""
         self._call(self._producer.init_transactions)
 
     def add(self, group: StoredRowGroup, words: bytes) -> None:
@@ -142,6 +145,7 @@ class _Writer:
             )
         latest = max(row_group_times(group.data, group.row_group))
         self._waiting.append((group.data, self._head(words), max(latest, 0) // 1000))
+        self.end = group.base_offset + group.count
         self._stored.update(row_group_topics(group.data, group.row_group))
         if sum(len(each[0]) for each in self._waiting) >= _TRANSACTION_BYTES:
             self._commit()
@@ -213,9 +217,13 @@ class _Writer:
                 return
 
 
-def _count(log: KafkaLogReader, number: int) -> Moved:
+def _count(log: KafkaLogReader, number: int, end: int) -> Moved:
     """Read a partition, and count what it has; raise OSError or LogDamaged."""
+    deadline = time.monotonic() + KAFKA_OPEN_SECONDS_MAX
     bounds = log.refresh()[number]
+    while bounds.end < end and time.monotonic() < deadline:
+        time.sleep(_RETRY_SECONDS)  # Kafka shows a transaction soon after its commit
+        bounds = log.refresh()[number]
     row_groups = messages = 0
     for record in log.scanner.partition(number).walk(bounds.horizon, bounds.end):
         row_groups, messages = row_groups + 1, messages + record.group.count
