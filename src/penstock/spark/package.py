@@ -153,7 +153,7 @@ def _write(file: IO[bytes], name: str, files: Iterator[tuple[str, Path]], about:
                 packed.writestr(_info(each), path.read_bytes())
         return
     with contextlib.ExitStack() as stack:
-        stream = file
+        stream: IO[bytes] | gzip.GzipFile = file
         if not name.endswith(".tar"):
             stream = stack.enter_context(  # without the time, in contrast to mode "w:gz"
                 gzip.GzipFile("", "wb", compresslevel=_GZIP_LEVEL, fileobj=file, mtime=0)

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from penstock.storage.arrow.format.file_names import partition_folder
 from penstock.storage.arrow.read.browse import LogView
 from penstock.storage.arrow.read.records import record_batches
 from penstock.storage.group_offsets import GroupOffsets
 from penstock.storage.kafka.log import KafkaLog
 from penstock.storage.kafka.options import KafkaOptions
+from penstock.storage.session_numbers import SessionNumbers
 from tests.support.commands import Commands
 from tests.support.written_log import WrittenLog, WrittenStorage, flip, message
 from tools.kafka import KafkaBroker
@@ -36,6 +38,7 @@ def test_a_log_is_the_same_after_a_move_to_kafka_and_back(
         log.put(message("c", b"with a sender", 90, sender_name="pump"))
         assert len(log.segments()) > 2
     GroupOffsets(here).commit("readers", {0: 17})
+    SessionNumbers(log.folder).save(4711)
     url = f"kafka://{options.bootstrap}/{options.topic}"
     done = commands.run("log", "export", "--data", here, "--to", url, "--json")
     assert done.code == 0, done
@@ -58,6 +61,7 @@ def test_a_log_is_the_same_after_a_move_to_kafka_and_back(
     assert found[91]["value"] == b"by the node"
     assert commands.run("log", "verify", "--data", back).code == 0
     assert GroupOffsets(back).all()["readers"].offsets == {0: 17}
+    assert SessionNumbers(partition_folder(back, 0)).load() == 4711
     with WrittenLog(back) as log:  # a broker goes on with the folder
         assert log.log.next_offset == 92
         assert "empty" in {each.name for each in log.log.known_topics}
@@ -93,5 +97,9 @@ def test_what_cannot_be_moved_is_one_line(commands: Commands, tmp_path: Path) ->
     line = commands.run("log", "export", "a.parquet", "--to", "kafka://h:1").error_line()
     assert "the whole log is copied" in line
     assert "give a file, or --to kafka://" in commands.run("log", "export").error_line()
+    for setting in ("hush", "acks=1"):
+        line = commands.run(*given, "kafka://h:1", "--kafka", setting).error_line()
+        assert "hush" not in line
+        assert "--kafka" in line
     line = commands.run("log", "import", "--from", "s3://b", "--data", tmp_path).error_line()
     assert "it is not of the form kafka://host:port/topic" in line

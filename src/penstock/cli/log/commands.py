@@ -8,7 +8,15 @@ import typer
 
 from penstock.cli.common.output import Json
 from penstock.cli.lazy_command import examples
-from penstock.cli.log.options import DATA_DEFAULT, Data, From, Partition, Pattern, To
+from penstock.cli.log.options import (
+    DATA_DEFAULT,
+    Data,
+    From,
+    KafkaSettings,
+    Partition,
+    Pattern,
+    To,
+)
 from penstock.storage.kafka.urls import is_kafka_url
 from penstock.storage.urls import is_url
 
@@ -134,6 +142,7 @@ def export(
     start: From = "earliest",
     end: To = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
+    kafka: KafkaSettings = None,
     json: Json = False,
 ) -> None:
     """Write messages to a Parquet file, with the columns of the Spark source.
@@ -147,8 +156,10 @@ def export(
             raise typer.BadParameter(problem, param_hint="--to")
         from penstock.cli.log.moving import export_to_kafka  # noqa: PLC0415
 
-        export_to_kafka(data, partition, end, json=json)
+        export_to_kafka(data, partition, end, kafka or (), json=json)
         return
+    if kafka:
+        raise typer.BadParameter("is for --to kafka://…", param_hint="--kafka")
     if out is None:
         raise typer.BadParameter("give a file, or --to kafka://…", param_hint="OUT.parquet")
     if not out.endswith(".parquet"):
@@ -177,6 +188,7 @@ def import_(
     ],
     data: Data = DATA_DEFAULT,
     partition: Partition = 0,
+    kafka: KafkaSettings = None,
     json: Json = False,
 ) -> None:
     """Copy a partition of a log on Kafka to a data folder.
@@ -185,4 +197,4 @@ def import_(
     """
     from penstock.cli.log.moving import import_from_kafka  # noqa: PLC0415
 
-    import_from_kafka(source, data, partition, json=json)
+    import_from_kafka(source, data, partition, kafka or (), json=json)

@@ -1,7 +1,7 @@
 """Copy a log from a data folder to Kafka, and back."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -11,12 +11,14 @@ from penstock.cli.common.progress import progress_bar
 from penstock.cli.log.opening import Losses, open_view
 from penstock.errors import CannotExport, CannotReadKafka
 from penstock.storage.kafka.options import KafkaOptions, KafkaReadOptions
-from penstock.storage.kafka.urls import parse_kafka_url
+from penstock.storage.kafka.urls import parse_kafka_url, setting_problem
 
 __all__ = ["export_to_kafka", "import_from_kafka"]
 
 
-def export_to_kafka(data: Path, partition: int, url: str, *, json: bool) -> None:
+def export_to_kafka(
+    data: Path, partition: int, url: str, settings: Sequence[str], *, json: bool
+) -> None:
     """Copy a partition to Kafka, and print a summary."""
     losses = Losses()
     view = open_view(data, partition)
@@ -30,13 +32,15 @@ def export_to_kafka(data: Path, partition: int, url: str, *, json: bool) -> None
     ):
         from penstock.storage.kafka.moving import export_log  # noqa: PLC0415
 
-        options = KafkaOptions(*place, node=partition)
+        options = KafkaOptions(*place, node=partition, settings=_parsed(settings))
         moved = export_log(data, options, damaged=losses.tell, progress=progress)
     _report(url, partition, moved._asdict(), json=json)
     losses.exit()
 
 
-def import_from_kafka(url: str, data: Path, partition: int, *, json: bool) -> None:
+def import_from_kafka(
+    url: str, data: Path, partition: int, settings: Sequence[str], *, json: bool
+) -> None:
     """Copy a partition from Kafka, and print a summary."""
     losses = Losses()
     try:
@@ -49,7 +53,7 @@ def import_from_kafka(url: str, data: Path, partition: int, *, json: bool) -> No
     ):
         from penstock.storage.kafka.moving import import_log  # noqa: PLC0415
 
-        options = KafkaReadOptions(*place)
+        options = KafkaReadOptions(*place, settings=_parsed(settings))
         moved = import_log(
             options, data, partition=partition, damaged=losses.tell, progress=progress
         )
@@ -58,6 +62,20 @@ def import_from_kafka(url: str, data: Path, partition: int, *, json: bool) -> No
 
 
 _INSTALL = "install penstock[kafka]"
+
+
+def _parsed(settings: Sequence[str]) -> dict[str, str]:
+    """Return settings of librdkafka by name; raise typer.BadParameter."""
+    found = {}
+    for each in settings:
+        name, equals, value = each.partition("=")
+        if not equals or not name:  # the text may be a password
+            raise typer.BadParameter("give NAME=VALUE.", param_hint="--kafka")
+        problem = setting_problem(name)
+        if problem:
+            raise typer.BadParameter(f"{name}: {problem}.", param_hint="--kafka")
+        found[name] = value
+    return found
 
 
 @contextlib.contextmanager

@@ -20,7 +20,14 @@ from penstock.storage.kafka.options import KafkaOptions
 from penstock.storage.kafka.partition import KafkaPartition, RecordCache
 from penstock.storage.kafka.records import Heads
 from penstock.storage.kafka.scanner import KafkaScanner
-from penstock.storage.kafka.state import HEAD, TOPIC, KafkaGroups, StateTopic, TopicState
+from penstock.storage.kafka.state import (
+    HEAD,
+    TOPIC,
+    KafkaGroups,
+    KafkaNumbers,
+    StateTopic,
+    TopicState,
+)
 
 __all__ = ["KafkaLogReader"]
 
@@ -99,6 +106,10 @@ class KafkaLogReader:
         """Return all topics, also deleted ones; raise OSError."""
         self._state.refresh()
         return self._state.all(TOPIC, TopicState)
+
+    def numbers(self, node: int) -> KafkaNumbers:
+        """Return the kept session number of a node."""
+        return KafkaNumbers(self._state, node)
 
     def heads(self, partition: int) -> dict[str, bytes]:
         """Return the heads that records of a partition may name, as far as they are known."""

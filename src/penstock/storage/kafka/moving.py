@@ -46,6 +46,7 @@ from penstock.storage.kafka.options import KafkaOptions
 from penstock.storage.kafka.partition import KafkaPartition
 from penstock.storage.kafka.records import HEAD_HEADER, GroupRecord
 from penstock.storage.kafka.state import HEAD, NODE, TOPIC, NodeState, TopicState
+from penstock.storage.session_numbers import KeptNumbers, SessionNumbers
 
 __all__ = ["Moved", "export_log", "import_log"]
 
@@ -92,6 +93,7 @@ def export_log(data: Path, options: KafkaOptions, *, damaged: Damaged, progress:
                 progress(group.count)
             topics = read_topics(view.files, view.folder)
             writer.finish(topics, end=view.end)
+            _copy_number(SessionNumbers(view.folder), target.numbers(options.node))
             for name, each in GroupOffsets(data).all().items():
                 target.groups.commit(name, each.offsets, subscription=each.subscription)
             found = _count(target, options.node, writer.end)
@@ -230,6 +232,14 @@ def _count(log: KafkaLogReader, number: int, end: int) -> Moved:
     return Moved(messages, row_groups, bounds.horizon, bounds.end, 0)
 
 
+def _copy_number(source: KeptNumbers, target: KeptNumbers) -> None:
+    """Copy the session number that the next process starts with; raise OSError."""
+    with contextlib.suppress(ValueError):  # a file that cannot be read: the broker ignores it too
+        number = source.load()
+        if number is not None:
+            target.save(number)
+
+
 # --- To a folder ----------------------------------------------------------------------------------
 
 
@@ -258,6 +268,7 @@ def import_log(
             counted = _write_folder(
                 folder, partition, source.log_id, records, topics, end=bounds.end, progress=progress
             )
+            _copy_number(source.numbers(partition), SessionNumbers(folder))
     except OSError as error:
         raise CannotKeep(str(data), error.strerror or str(error)) from error
     _write_groups(data, groups)
