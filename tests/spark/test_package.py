@@ -1,6 +1,7 @@
 """`penstock spark package`: executors of a real cluster, on machines without Penstock, work with it."""
 
 import json
+import os
 import subprocess
 import sys
 import tarfile
@@ -28,8 +29,10 @@ BIG = (
     "pyarrow", "pandas", "numpy", "deltalake", "arro3-core", "fastavro", "pydantic-core", "uvloop",
 )  # fmt: skip
 """Packages that would make archives large and tests slow."""
-UNUSED = ("deltalake", "pandas", "numpy", "arro3-core", "fastavro", "protobuf")
+UNUSED = ("deltalake", "arro3-core", "fastavro", "protobuf")
 """Packages that the job on the cluster does not import."""
+CLUSTER = "PENSTOCK_CLUSTER"
+"""The variable with which `make cluster` runs the job on a cluster."""
 
 JOB = """
 import os
@@ -133,6 +136,28 @@ def test_the_command_prints_what_spark_submit_takes(tmp_path: Path, commands: Co
     assert "it exists already" in commands.run("spark", "package", str(out)).error_line()
 
 
+def test_another_python_imports_what_executors_need_from_the_archive(tmp_path: Path) -> None:
+    archive = tmp_path / "penstock-spark.tar"
+    make_package(archive, without=(*UNUSED, "pandas", "numpy"))
+    with tarfile.open(archive) as packed:
+        packed.extractall(tmp_path / "penstock", filter="data")
+    path = [tmp_path / "penstock", *sorted((SPARK / "python" / "lib").glob("*.zip"))]
+    script = (
+        "import pyspark_penstock, penstock.spark.kafka_source, penstock.spark.worker_daemon\n"
+        "print(penstock.__file__)"
+    )
+    done = subprocess.run(  # noqa: S603
+        [other_python(), "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+        check=False,
+        env=environment(PYTHONPATH=os.pathsep.join(map(str, path))),
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{tmp_path}/penstock/penstock/__init__.py\n"
+
+
 # --- A cluster ------------------------------------------------------------------------------------
 
 
@@ -160,6 +185,7 @@ def machines() -> Iterator[Machines]:
 
 @pytest.mark.spark
 @pytest.mark.kafka
+@pytest.mark.skipif(CLUSTER not in os.environ, reason="`make cluster` runs it: eight processes")
 def test_executors_on_other_machines_work_with_the_archive(
     machines: Machines, tmp_path: Path
 ) -> None:
