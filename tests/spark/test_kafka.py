@@ -2,6 +2,7 @@
 
 import pickle
 import secrets
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,7 +23,7 @@ from penstock.spark.reader import BatchReader
 from penstock.spark.schema import record
 from penstock.spark.stream import StreamReader
 from penstock.spark.stream_offsets import parse_stream_offsets
-from penstock.storage.kafka import committer
+from penstock.storage.kafka import client, cluster_topics, committer
 from penstock.storage.kafka.log import KafkaLog
 from penstock.storage.kafka.options import KafkaOptions
 from tests.support.kafka_node import TOPIC, Node
@@ -147,6 +148,30 @@ def test_a_log_that_is_not_there_is_an_error_at_once(kafka: KafkaBroker) -> None
     reader = BatchReader(read_options(where, streaming=False), record(COLUMNS))
     with pytest.raises(CannotReadKafka, match=r"No such configuration property: .acks\.of\.java"):
         reader.partitions()
+
+
+def test_a_kafka_that_does_not_answer_is_an_error_first_and_waited_for_later(
+    nodes: Nodes,
+    kafka: KafkaBroker,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    nodes[0].put_many(10)
+    stream = nodes.stream(startingOffsets="earliest")
+    start = stream.initialOffset()
+    tasks = stream.partitions(start, stream.latestOffset(start, ReadAllAvailable()))
+    for module in (client, cluster_topics):
+        monkeypatch.setattr(module, "KAFKA_READ_SECONDS_MAX", 0.5)
+    kafka.freeze(frozen=True)
+    try:
+        with pytest.raises(CannotReadKafka, match=r"no answer for 0\.5 seconds"):
+            nodes.rows()
+        threading.Timer(1.0, lambda: kafka.freeze(frozen=False)).start()
+        assert read(stream, tasks) == expected(0, range(30))
+    finally:
+        kafka.freeze(frozen=False)
+    assert "retrying until kafka answers" in capsys.readouterr().out
+    assert stream.latestOffset(start, ReadAllAvailable()) != start
 
 
 def test_what_kafka_removed_is_an_error_or_a_gap(nodes: Nodes) -> None:
