@@ -140,7 +140,7 @@ crash-kafka: setup
 		tests/crash/test_kafka_faults.py $(ARGS)
 
 cluster: setup
-	PENSTOCK_CLUSTER=1 $(BIN)/python -m pytest -q -n 0 --timeout 900 tests/spark/test_package.py $(ARGS)
+	PENSTOCK_CLUSTER=1 $(BIN)/python -m pytest -q -n 0 --timeout 1800 tests/spark/test_package.py $(ARGS)
 
 crash-pipeline: setup
 	PENSTOCK_PIPELINE_KILLS=$(KILLS) $(BIN)/python -m pytest -q -s --timeout $$((3600 + 120 * $(KILLS))) \

@@ -21,7 +21,7 @@ from tests.support.running import environment
 from tools.kafka import KafkaBroker, KafkaMissing, Ports, fetch
 
 ROWS = 2_000
-SECONDS_MAX = 450
+SECONDS_MAX = 900
 SPARK = Path(pyspark.__file__).parent
 SMALL = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 KAFKA_PORT, FLIGHT_PORT, MASTER_PORT = 9092, 7090, 7077
@@ -74,7 +74,7 @@ for name, where in {"flight": flight, "kafka": kafka}.items():
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(200), name
+    assert query.awaitTermination(800), name
     copied = scan(spark, **where, subscribe=f"copy/{name}", minPartitions=2)
     assert sorted(int(row.value) for row in copied.collect()) == list(range(3, rows, 7)), name
 print("all is there", flush=True)

@@ -112,9 +112,14 @@ class KafkaLogReader:
         return KafkaNumbers(self._state, node)
 
     def heads(self, partition: int) -> dict[str, bytes]:
-        """Return the heads that records of a partition may name, as far as they are known."""
-        if not self._state.values(HEAD):
+        """Return the heads that records of a partition may name; raise OSError."""
+        found = self._known_heads(partition)
+        if not found:  # of a node that is new
             self._state.refresh()
+            found = self._known_heads(partition)
+        return found
+
+    def _known_heads(self, partition: int) -> dict[str, bytes]:
         found = {}
         for name, data in self._state.values(HEAD).items():
             with contextlib.suppress(ValueError):
