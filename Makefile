@@ -18,9 +18,9 @@ SEED ?= 1
 BROKERS ?= 1
 FAULTS ?= 20
 
-.PHONY: help setup demo serve kafka test test-fast check format figures bench bench-broker bench-peers bench-log bench-spark \
-	fuzz fuzz-rights fuzz-arrow sanitize attack crash crash-kafka crash-pipeline soak-pipeline story mutate lock \
-	audit sbom clean
+.PHONY: help setup demo serve kafka test test-fast check format figures bench bench-broker bench-peers \
+	bench-log bench-spark fuzz fuzz-rights fuzz-arrow sanitize attack crash crash-kafka crash-pipeline \
+	soak-pipeline story mutate lock cluster audit sbom clean
 
 help:
 	@echo "make demo            run clients of all five protocols, their Spark tables, and a broker to try"
@@ -37,6 +37,7 @@ help:
 	@echo "make sanitize        run unit, conformance and fuzz tests with ASan and UBSan in the kernels"
 	@echo "make crash           kill brokers under load for SECONDS=60, and cut their power"
 	@echo "make crash-kafka     kill, stop and replace nodes and Kafka brokers FAULTS=20 times, and count"
+	@echo "make cluster         run a Spark job on a cluster of network namespaces, over Flight and from Kafka (root)"
 	@echo "make crash-pipeline  kill drivers and brokers of pipelines KILLS=100 times, and count all messages"
 	@echo "make soak-pipeline   measure 20 silver and 10 gold tables at 5,000 messages a second for SECONDS=600"
 	@echo "make story           send two million messages through broker and pipeline, and count them"
@@ -141,6 +142,9 @@ crash: setup
 crash-kafka: setup
 	PENSTOCK_KAFKA_FAULTS=$(FAULTS) $(BIN)/python -m pytest -q -s -n 0 --timeout $$((600 + 60 * $(FAULTS))) \
 		tests/crash/test_kafka_faults.py $(ARGS)
+
+cluster: setup
+	PENSTOCK_CLUSTER=1 $(BIN)/python -m pytest -q -n 0 --timeout 1800 tests/spark/test_package.py $(ARGS)
 
 crash-pipeline: setup
 	PENSTOCK_PIPELINE_KILLS=$(KILLS) $(BIN)/python -m pytest -q -s --timeout $$((3600 + 120 * $(KILLS))) \

@@ -287,7 +287,7 @@ def spark_scan(results: Rows) -> str:
         "one topic": "all columns of one topic in a thousand, dropped",
         "over Flight": "all columns over Flight, dropped",
     }
-    calls = {"scan": "`scan`", "source": "`spark.read`"}
+    calls = {"scan": "`scan`", "source": "`spark.read`", "on Kafka": "`scan` of a log on Kafka"}
     others = {"Parquet": "Parquet files", "Kafka": "Kafka", "segments": "the segments"}
     return table(
         ["million rows/s", "by", "rate", "compared with", "rate", "times"],

@@ -152,9 +152,22 @@ def free_ports(count: int) -> list[Ports]:
 class KafkaBroker:
     """One broker and controller of a cluster on this machine; its data is in `folder`."""
 
-    def __init__(self, number: int, folder: Path, ports: Sequence[Ports]) -> None:
-        """Write its settings; `number` counts from 1, `ports` are those of all brokers."""
+    def __init__(
+        self,
+        number: int,
+        folder: Path,
+        ports: Sequence[Ports],
+        *,
+        host: str = "127.0.0.1",
+        command: Sequence[str] = (),
+    ) -> None:
+        """Write its settings; `number` counts from 1, `ports` are those of all brokers.
+
+        `command` is put before that of the process, to start it in another network.
+        """
         self.number = number
+        self.host = host
+        self._command = list(command)
         self.folder = folder
         self.ports = ports[number - 1]
         self.process: subprocess.Popen[bytes] | None = None
@@ -168,11 +181,11 @@ class KafkaBroker:
             "process.roles": "broker,controller",
             "node.id": number,
             "controller.quorum.voters": ",".join(
-                f"{each}@127.0.0.1:{place.controllers}" for each, place in enumerate(ports, 1)
+                f"{each}@{host}:{place.controllers}" for each, place in enumerate(ports, 1)
             ),
-            "listeners": f"CLIENTS://127.0.0.1:{self.ports.clients},"
-            f"CONTROLLERS://127.0.0.1:{self.ports.controllers}",
-            "advertised.listeners": f"CLIENTS://127.0.0.1:{self.ports.clients}",
+            "listeners": f"CLIENTS://{host}:{self.ports.clients},"
+            f"CONTROLLERS://{host}:{self.ports.controllers}",
+            "advertised.listeners": f"CLIENTS://{host}:{self.ports.clients}",
             "inter.broker.listener.name": "CLIENTS",
             "controller.listener.names": "CONTROLLERS",
             "listener.security.protocol.map": "CLIENTS:PLAINTEXT,CONTROLLERS:PLAINTEXT",
@@ -194,7 +207,7 @@ class KafkaBroker:
     @property
     def address(self) -> str:
         """Host and port for clients."""
-        return f"127.0.0.1:{self.ports.clients}"
+        return f"{self.host}:{self.ports.clients}"
 
     def start(self) -> None:
         """Start the process; raise KafkaMissing. It ends with the process that started it."""
@@ -206,6 +219,7 @@ class KafkaBroker:
         with (self.folder / "output.txt").open("ab") as output:
             self.process = subprocess.Popen(  # noqa: S603
                 [
+                    *self._command,
                     *([setpriv, "--pdeathsig", "KILL"] if setpriv else []),
                     java, "-Xms64m", f"-Xmx{HEAP}", "-XX:+UseSerialGC",
                     "-XX:TieredStopAtLevel=1", "-cp", f"{jars}/*",

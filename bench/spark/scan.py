@@ -13,8 +13,9 @@ messages, from a log of four times as many rows. "over Flight" reads all columns
 from its files for comparison.
 
 With `--kafka`, the address of a broker from `make kafka`, the eight columns of Spark's own Kafka
-source are compared with it, on the same messages. With `--spike`, the reader inside the JVM of
-bench/spikes is measured too.
+source are compared with it, on the same messages: "scan" reads the log in its folder, "on Kafka"
+the same log after `penstock log export --to kafka://…`. With `--spike`, the reader inside the JVM
+of bench/spikes is measured too.
 """
 
 import argparse
@@ -32,13 +33,18 @@ from bench.results import save
 from bench.spark.kafka import COLUMNS, KafkaTopics, connector
 from bench.spark.tables import Tables, compare, name_of, noop
 from bench.spikes.jvm import build as spike
+from penstock.errors import LogDamaged
 from penstock.spark import session
+from penstock.storage.kafka.moving import export_log
+from penstock.storage.kafka.options import KafkaOptions
 
 SECONDS_MAX = 30
 
 # Target ratios to the other reader: Parquet files, for Flight the segments.
 BARS = {"rows": 1.3, "to Parquet": 1.1, "by topic": 0.75, "one topic": 5.0, "over Flight": 0.7}
 KAFKA_BAR = 3.0
+ON_KAFKA = "on Kafka"
+ON_KAFKA_BAR = 2.0
 
 TOPIC_COUNT = 1000
 TOPIC_RUN = 1000
@@ -103,10 +109,12 @@ def measure(tables: Tables, rounds: int, settings: Settings) -> list[dict[str, A
         topics = KafkaTopics(
             tables.spark, settings.kafka, tables.of_scan(COLUMNS), prefix=f"{time.time_ns()}-"
         )
-        for way, work in beside_kafka(tables, topics).items():
+        url = moved(tables, settings.kafka)
+        for way, work in beside_kafka(tables, topics, url).items():
             if settings.only in {"", way}:
                 rates = compare(tables.rows, rounds=rounds, **work)
                 results.append(_result(way, "scan", rates["scan"], rates["kafka"], "Kafka"))
+                results.append(_result(way, ON_KAFKA, rates["moved"], rates["kafka"], "Kafka"))
     if settings.only in {"", "over Flight"}:
         results += over_flight(tables, rounds)
     return results
@@ -125,19 +133,37 @@ def compared(
     return [_result(way, how, rates[how], rates["other"]) for how in hows]
 
 
-def beside_kafka(tables: Tables, topics: KafkaTopics) -> dict[str, dict[str, Callable[[], None]]]:
-    """Return the ways of reading the columns that Kafka has, by our scan and Spark's source."""
+def moved(tables: Tables, address: str) -> str:
+    """Copy the log to Kafka; return its URL."""
+    options = KafkaOptions(address, f"log-{time.time_ns()}")
+    done = export_log(tables.log, options, damaged=_refuse, progress=lambda _: None)
+    if done.messages != tables.rows:
+        raise RuntimeError(f"{done.messages} messages of {tables.rows} are on Kafka")
+    return f"kafka://{address}/{options.topic}"
+
+
+def _refuse(error: LogDamaged) -> None:
+    raise error
+
+
+def beside_kafka(
+    tables: Tables, topics: KafkaTopics, url: str
+) -> dict[str, dict[str, Callable[[], None]]]:
+    """Return the ways of reading the columns that Kafka has, by our scans and Spark's source."""
     return {
         "rows": {
             "scan": lambda: noop(tables.of_scan(COLUMNS)),
+            "moved": lambda: noop(tables.of_kafka(url, COLUMNS)),
             "kafka": lambda: noop(topics.read()),
         },
         "to Parquet": {
             "scan": lambda: tables.to_parquet(tables.of_scan(COLUMNS)),
+            "moved": lambda: tables.to_parquet(tables.of_kafka(url, COLUMNS)),
             "kafka": lambda: tables.to_parquet(topics.read()),
         },
         "by topic": {
             "scan": lambda: by_topic(tables.of_scan(["topic"])),
+            "moved": lambda: by_topic(tables.of_kafka(url, ["topic"])),
             "kafka": lambda: by_topic(topics.read()),
         },
     }
@@ -223,13 +249,14 @@ def main() -> int:
                 results += one_topic(tables, rounds, settings)
         finally:
             spark.stop()
-    print(f"{'':>19} {'ours':>8} {'other':>8} {'times':>6} {'target':>6}   million rows a second")
+    print(f"{'':>21} {'ours':>8} {'other':>8} {'times':>6} {'target':>6}   million rows a second")
     short = []
     for row in results:
         way, how, beside = row["way"], row["how"], row["beside"]
         bar = KAFKA_BAR if beside == "Kafka" else BARS[way]
+        bar = ON_KAFKA_BAR if how == ON_KAFKA else bar
         print(
-            f"{way:>12} {how:<6} {row['ours'] / 1e6:>8.2f} {row['other'] / 1e6:>8.2f}"
+            f"{way:>12} {how:<8} {row['ours'] / 1e6:>8.2f} {row['other'] / 1e6:>8.2f}"
             f" {row['times']:>6.2f} {bar:>6.2f}   {beside}"
         )
         if row["times"] < bar and how != "spike":

@@ -84,6 +84,9 @@ class Tables:
     def of_scan(self, columns: Sequence[str] | None = None, topic: str | None = None) -> DataFrame:
         return scan(self.spark, path=str(self.log), columns=columns, subscribe=topic)
 
+    def of_kafka(self, url: str, columns: Sequence[str] | None = None) -> DataFrame:
+        return scan(self.spark, path=url, columns=columns)
+
     def of_spike(self, topic: str | None = None) -> DataFrame:
         reader = self.spark.read.format(spike.FORMAT).option("path", str(self.log))
         return reader.load() if topic is None else reader.option("topic", topic).load()

@@ -700,6 +700,11 @@ FLIGHT_SPLITS_MAX: Final = 65_536
 """Parts that a range is split into."""
 FLIGHT_CALL_SECONDS_MAX: Final = 30.0
 """Timeout of calls that do no work."""
+SPARK_KAFKA_SECONDS_MAX: Final = 60.0
+"""Time that a Spark job waits for a Kafka that does not answer."""
+SPARK_KAFKA_CACHE_BYTES: Final = 8 * MIB
+"""Row groups that the planning of a Spark job keeps."""
+SPARK_KAFKA_RETRY_SECONDS: Final = 0.5
 SPARK_TIER_SECONDS_MAX: Final = 60.0
 """Time that a Spark task waits for an object store that does not answer."""
 FLIGHT_AWAY_SECONDS_MAX: Final = 60.0

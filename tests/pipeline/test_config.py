@@ -75,6 +75,24 @@ def test_the_broker_is_found_by_address_token_and_certificate(tmp_path: Path) ->
     assert load(file, environment={}).source.options.keys() == {"endpoint", "certificate"}
 
 
+def test_a_log_on_kafka_is_found_by_its_url_and_settings(tmp_path: Path) -> None:
+    file = tmp_path / "pipeline.toml"
+    file.write_text('source = "kafka://a:9092,b:9092/plant"\n')
+    config = load(file, environment={})
+    assert config.source.options == {"path": "kafka://a:9092,b:9092/plant"}
+    file.write_text(
+        '[source]\nurl = "kafka://a:9092"\nendpoint = "grpc://b:1"\n[source.kafka]\n'
+        '"security.protocol" = "SSL"\n"ssl.ca.location" = "ca.pem"\n'
+    )
+    source = load(file, environment={}).source
+    assert source.options == {
+        "path": "kafka://a:9092",
+        "kafka.security.protocol": "SSL",
+        "kafka.ssl.ca.location": str(tmp_path / "ca.pem"),
+    }
+    assert source.sink_options == {"endpoint": "grpc://b:1"}, "rows are published by a node"
+
+
 @pytest.mark.parametrize(
     ("text", "key", "problem", "line"),
     [
@@ -141,6 +159,9 @@ def test_the_broker_is_found_by_address_token_and_certificate(tmp_path: Path) ->
         (SILVER.replace("temps", "traffic"), "silver[0].name", "pipeline", 3),
         ("[source]\npath = 'a'\nendpoint = 'grpc://b:1'", "source.endpoint", "not both", 3),
         ("[[publish]]\ntable = 'traffic'\ntopic = 'x'", "publish", "source.endpoint", 1),
+        ("[source]\npath = 'a'\nurl = 'kafka://b:1'", "source.url", "not both", 3),
+        ("source = 's3://b/c'", "source.url", "the form kafka://host:port/topic", 1),
+        ("[source]\nkafka = { debug = 'all' }", "source.kafka", "needs source.url", 2),
         ("[source]\npath = 'a'\ncertificate = 'c'", "source.certificate", "source.endpoint", 3),
         (
             PUBLISH_TWICE,

@@ -12,6 +12,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from penstock.ports.selection import Selection
 from penstock.spark.data_source import PenstockDataSource
 from penstock.spark.errors import InvalidOption, InvalidSchema
+from penstock.spark.kafka_place import KafkaPlace
 from penstock.spark.offset_spec import NamedOffset
 from penstock.spark.options import Broker, read_options, write_options
 from penstock.spark.schema import check_columns
@@ -144,8 +145,9 @@ def test_a_certificate_is_read_by_the_driver() -> None:
         ({"path": " "}, False, "option path: it is empty"),
         ({"path": "s3://b/x"}, False, "option path: 's3://b/x' is not supported"),
         ({"filterPushdown": "true"}, False, "filterpushdown: it was removed"),
-        ({"kafka.bootstrap.servers": "h:1"}, True, "of a broker is the option endpoint; allowed"),
-        ({"kafka.fetch.min.bytes": "1"}, False, "a setting of Kafka's clients, which has no mea"),
+        ({"kafka.bootstrap.servers": "h:1"}, True, "option kafka.bootstrap.servers: there is path"),
+        ({"kafka.fetch.min.bytes": "1"}, False, "a setting of Kafka's clients, and has a meaning"),
+        ({"kafkaTopic": "t"}, False, "option kafkaTopic: it is for a log on Kafka"),
         ({"subscribe": "a", "subscribePattern": "b"}, False, "there is subscribe too"),
         ({"subscribe": "a,,b"}, False, "option subscribe: .*allowed: names of topics"),
         ({"subscribe": "a/#/b"}, False, "option subscribe: .*a/#/b"),
@@ -266,3 +268,41 @@ def test_a_schema_is_of_columns_that_there_are() -> None:
     for name, problem in (("offset", "it is bigint, not string"), ("x", "there is no such column")):
         with pytest.raises(InvalidSchema, match=f"column {name}: {problem}; allowed: key binary"):
             check_columns(StructType([StructField(name, StringType())]))
+
+
+def test_a_log_on_kafka_is_named_by_options_or_a_url() -> None:
+    given = {"Kafka.Bootstrap.Servers": "a:9092, b:9092", "kafkaTopic": "plant", "group": "g"}
+    found = read_options({**given, "kafka.security.protocol": "SSL"}, streaming=True).where
+    assert found == KafkaPlace("a:9092, b:9092", "plant", (("security.protocol", "SSL"),))
+    assert found.options.location == "kafka://a:9092, b:9092/plant"
+    url = read_options({"path": "kafka://a:9092,b:9092"}, streaming=False).where
+    assert url == KafkaPlace("a:9092,b:9092", "penstock")
+    secret = {"path": "kafka://a:9092/t", "kafka.sasl.password": "hush"}
+    assert "hush" not in repr(read_options(secret, streaming=False))
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"endpoint": "grpc://h:1"}, "option endpoint: Kafka is read without a broker"),
+        ({"token": "t"}, "option token: Kafka is read without a broker"),
+        ({"kafkaTopic": "a/b"}, "option kafkaTopic: 'a/b' is no topic of Kafka"),
+        ({"kafka.bootstrap.servers": "h"}, "option kafka.bootstrap.servers: 'h' is no address"),
+        ({"kafka.group.id": "g"}, "option kafka.group.id: .* is the option group"),
+        ({"kafka.isolation.level": "x"}, "kafka.isolation.level: Penstock sets it itself"),
+        ({"path": "/data"}, "option kafka.bootstrap.servers: there is path too"),
+        ({"path": "kafka://h:1"}, "option kafka.bootstrap.servers: there is path too"),
+        ({"kafkaConsumer.pollTimeoutMs": "1"}, "an option of Spark's Kafka source, and calls are"),
+    ],
+)
+def test_an_option_that_a_log_on_kafka_does_not_have_is_an_error(
+    given: dict[str, str], problem: str
+) -> None:
+    with pytest.raises(InvalidOption, match=problem):
+        read_options({"kafka.bootstrap.servers": "h:1", **given}, streaming=True)
+
+
+@pytest.mark.parametrize("url", ["kafka://", "kafka://h", "kafka://h:1/t?node=1", "kafka://u@h:1"])
+def test_a_url_of_kafka_has_addresses_and_a_topic_only(url: str) -> None:
+    with pytest.raises(InvalidOption, match=r"option path: .*kafka://host:port/topic"):
+        read_options({"path": url}, streaming=False)

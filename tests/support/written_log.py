@@ -9,7 +9,7 @@ from typing import Any, Self
 from penstock._kernels.batch import Sender
 from penstock._kernels.topics import TopicTable
 from penstock.model import Kind
-from penstock.ports import Record
+from penstock.ports import Record, Storage
 from penstock.protocols.herald import HERALD
 from penstock.storage.arrow.format.file_names import partition_folder
 from penstock.storage.arrow.log import ArrowLog
@@ -31,14 +31,14 @@ def message(topic: str, value: bytes, offset: int = 0, **more: Any) -> Record:
     return Record(topic=topic, value=value, **{**fields, **more})
 
 
-class WrittenLog:
-    """Holds the folder's lock like a broker, until it is closed."""
+class WrittenStorage:
+    """A storage that is filled; it is closed at the end."""
 
-    def __init__(self, data: Path, *, segment_bytes_max: int = 1 << 28, **options: Any) -> None:
-        self.data = data
-        self.folder = partition_folder(data, 0)
+    log: Storage
+
+    def __init__(self, log: Storage) -> None:
         self._loop = asyncio.new_event_loop()
-        self.log = ArrowLog(data, LogOptions(segment_bytes_max=segment_bytes_max, **options))
+        self.log = log
         self._settled = asyncio.Event()
         self._open = True
 
@@ -70,9 +70,6 @@ class WrittenLog:
                 )
             )
 
-    def segments(self) -> list[Path]:
-        return sorted(self.folder.glob("*.arrows"))
-
     def close(self) -> None:
         if self._open:
             self._open = False
@@ -89,6 +86,21 @@ class WrittenLog:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+class WrittenLog(WrittenStorage):
+    """Holds the folder's lock like a broker, until it is closed."""
+
+    log: ArrowLog
+
+    def __init__(self, data: Path, *, segment_bytes_max: int = 1 << 28, **options: Any) -> None:
+        self.data = data
+        self.folder = partition_folder(data, 0)
+        settings = LogOptions(segment_bytes_max=segment_bytes_max, **options)
+        super().__init__(ArrowLog(data, settings))
+
+    def segments(self) -> list[Path]:
+        return sorted(self.folder.glob("*.arrows"))
 
 
 def contents(data: Path) -> dict[str, bytes]:

@@ -5,6 +5,7 @@ imports none of them. `penstock X --help` imports the module of X, which declare
 """
 
 import importlib
+import keyword
 from typing import Any
 
 import typer
@@ -23,8 +24,8 @@ def examples(*lines: str) -> str:
 class LazyCommand(TyperCommand):
     """A command whose function is in another module, imported when the command is called.
 
-    The function is named as the command, with `_` for `-`. The module has its examples in a
-    constant named after the function, such as `HASH_KEY_EXAMPLES`.
+    The function is named as the command, with `_` for `-`, and with `_` behind a keyword. The
+    module has its examples in a constant named after the command, such as `HASH_KEY_EXAMPLES`.
     """
 
     def __init__(self, name: str, short_help: str, module: str) -> None:
@@ -42,8 +43,9 @@ class LazyCommand(TyperCommand):
         app = typer.Typer(
             add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
         )
+        function = f"{name}_" if keyword.iskeyword(name) else name
         app.command(self.name, epilog=getattr(module, f"{name.upper()}_EXAMPLES"))(
-            checked(getattr(module, name))
+            checked(getattr(module, function))
         )
         return typer.main.get_command(app)
 

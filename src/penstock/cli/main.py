@@ -92,13 +92,14 @@ def command_line() -> TyperGroup:
         ("hash-password", "Hash a password for a configuration.", "penstock.cli.hashes"),
         ("hash-key", "Hash a key for a configuration.", "penstock.cli.hashes"),
     )
-    log = _group(group, "log", "Inspect a log on disk.", "List, read, verify or export a log.")
+    log = _group(group, "log", "Inspect a log on disk.", "List, read, verify or move a log.")
     add_commands(
         log,
         ("ls", "List segments and their faults.", "penstock.cli.log.commands"),
         ("read", "Print messages.", "penstock.cli.log.commands"),
         ("verify", "Check every byte.", "penstock.cli.log.commands"),
         ("export", "Write messages to a Parquet file.", "penstock.cli.log.commands"),
+        ("import", "Copy a log from Kafka.", "penstock.cli.log.commands"),
     )
     pipeline = _group(
         group, "pipeline", "Maintain tables from the log.", "Bronze, silver and gold tables."
@@ -112,6 +113,11 @@ def command_line() -> TyperGroup:
         ("vacuum", "Delete files of old versions.", "penstock.cli.spark.pipeline"),
         ("check", "Compare tables with their logs.", "penstock.cli.spark.pipeline"),
         ("replay-dead-letters", "Decode dead letters again.", "penstock.cli.spark.pipeline"),
+    )
+    spark = _group(group, "spark", "Prepare a Spark cluster.", "Prepare a Spark cluster.")
+    add_commands(
+        spark,
+        ("package", "Write an archive for executors.", "penstock.cli.spark.package"),
     )
     config = _group(group, "config", "Show and check settings.", "Show and check settings.")
     add_commands(

@@ -12,6 +12,7 @@ __all__ = [
     "CannotKeep",
     "CannotListen",
     "CannotRead",
+    "CannotReadKafka",
     "CertificateUnusable",
     "ConfigError",
     "InvalidConfig",
@@ -113,6 +114,12 @@ class CannotRead(OperatorError):
 
     path: str
     reason: str
+
+
+class CannotReadKafka(CannotRead):
+    """A topic of Kafka has no readable log; `path` is its URL."""
+
+    template = "cannot read the log {path}: {reason}"
 
 
 class CannotExport(OperatorError):

@@ -80,13 +80,18 @@ class _Table(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class SourceConfig(_Table, frozen=True):
-    """`[source]`: the log to read, by `path` or by `endpoint`; rows are published to `endpoint`.
+    """`[source]`: the log to read, by `path`, `url` or `endpoint`.
+
+    `url` is that of a log on Kafka, `kafka` has settings of librdkafka for it. Rows are published
+    to `endpoint`, also if they are read from Kafka.
 
     `certificate` is a PEM file with the authority of the broker's certificate. Without it the
     authorities of the system are used.
     """
 
     path: str = ""
+    url: str = ""
+    kafka: dict[str, str] = {}
     endpoint: str = ""
     token: str = ""
     certificate: str = ""
@@ -97,8 +102,16 @@ class SourceConfig(_Table, frozen=True):
     @property
     def options(self) -> dict[str, str]:
         """The options of the data source that name the log."""
+        if self.url:
+            settings = {f"kafka.{name}": value for name, value in self.kafka.items()}
+            return {"path": self.url, **settings}
         if not self.endpoint:
             return {"path": self.path}
+        return self.sink_options
+
+    @property
+    def sink_options(self) -> dict[str, str]:
+        """The options of the data source that name the broker to publish to."""
         named = {"endpoint": self.endpoint, "token": self.token, "certificate": self.certificate}
         return {name: value for name, value in named.items() if value}
 

@@ -16,6 +16,7 @@ from penstock.pipeline.config import (
     partition_column,
 )
 from penstock.settings import Check, Problems, run_checks
+from penstock.storage.kafka.urls import parse_kafka_url, setting_problem
 from penstock.topic_names import check_topic_name
 
 __all__ = ["check"]
@@ -40,8 +41,25 @@ def check(config: PipelineConfig, problems: Problems) -> None:
 def _check_source(config: PipelineConfig, problems: Problems) -> None:
     if config.source.path and config.source.endpoint:
         problems.add("source.endpoint", "give source.path or source.endpoint, not both")
+    if config.source.path and config.source.url:
+        problems.add("source.url", "give source.path or source.url, not both")
+    if config.source.kafka and not config.source.url:
+        problems.add("source.kafka", "needs source.url")
+    if config.source.url:
+        _check_url(config, problems)
     if config.source.certificate and not config.source.endpoint:
         problems.add("source.certificate", "needs source.endpoint")
+
+
+def _check_url(config: PipelineConfig, problems: Problems) -> None:
+    try:
+        parse_kafka_url(config.source.url)
+    except ValueError as error:
+        problems.add("source.url", str(error))
+    for name in config.source.kafka:
+        problem = setting_problem(name)
+        if problem:
+            problems.add(f"source.kafka.{name}", f"{problem}; leave it out")
 
 
 def _check_publish(config: PipelineConfig, problems: Problems) -> None:

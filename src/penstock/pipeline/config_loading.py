@@ -21,7 +21,13 @@ TOKEN_VARIABLE: Final = "PENSTOCK_TOKEN"  # noqa: S105  (the name of a variable)
 
 PASSWORD_VARIABLE: Final = "PENSTOCK_REGISTRY_PASSWORD"  # noqa: S105  (the name of a variable)
 
-_SECRETS: Final = ("source.token", "registry.password", "registry.url", "spark.conf")
+_SECRETS: Final = (
+    "source.token",
+    "source.kafka",
+    "registry.password",
+    "registry.url",
+    "spark.conf",
+)
 """Keys whose values are not repeated in error messages."""
 _PATHS: Final = (
     "source.path",
@@ -44,7 +50,7 @@ def load(file: Path, *, environment: Mapping[str, str] | None = None) -> Pipelin
     """
     contents = read_toml(file, remedy="give --config the path of a pipeline.toml")
     problems = Problems(contents, secrets=_SECRETS)
-    values = _without_removed_keys(contents.values, problems)
+    values = _with_source_table(_without_removed_keys(contents.values, problems))
     settings = read_settings(values, PipelineConfig, problems)
     _set_defaults(settings, os.environ if environment is None else environment)
     for key in _PATHS:
@@ -54,6 +60,11 @@ def load(file: Path, *, environment: Mapping[str, str] | None = None) -> Pipelin
                 problems.add(key, problem)
         elif settings.get(key):
             settings[key] = str(file.parent / _local(key, settings[key], problems))
+    kafka = settings.get("source.kafka") or {}
+    settings["source.kafka"] = {
+        name: str(file.parent / value) if name.endswith(".location") else value
+        for name, value in kafka.items()
+    }
     config = _with_schema_files(build(PipelineConfig, settings), file.parent, problems)
     check(config, problems)
     problems.raise_found()
@@ -62,7 +73,7 @@ def load(file: Path, *, environment: Mapping[str, str] | None = None) -> Pipelin
 
 def _set_defaults(settings: dict[str, Any], environment: Mapping[str, str]) -> None:
     """Set the settings whose defaults depend on other settings, the environment or the file."""
-    if not settings.get("source.path") and not settings.get("source.endpoint"):
+    if not any(settings.get(f"source.{name}") for name in ("path", "url", "endpoint")):
         settings["source.path"] = "penstock-data"
     if not settings.get("source.token"):
         settings["source.token"] = environment.get(TOKEN_VARIABLE, "")
@@ -109,6 +120,12 @@ def _local(key: str, path: str, problems: Problems) -> str:
         problem = f"expected a path of this machine; {scheme}:// is not supported"
         problems.add(key, problem)
     return path
+
+
+def _with_source_table(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the contents of a file with a table for `source = "kafka://…"`."""
+    source = values.get("source")
+    return {**values, "source": {"url": source}} if isinstance(source, str) else values
 
 
 def _without_removed_keys(values: Mapping[str, Any], problems: Problems) -> dict[str, Any]:

@@ -67,7 +67,7 @@ class PublishJob:
         reflected = to_transactions(offsets, f"{PUBLISHED}:")
         rows = self._table.read(self._spark).where(f.col(REVISION) > done)
         options = {
-            **self._source.options,
+            **self._source.sink_options,
             "writer": f"pipeline-{self._table.log.table_id()}-{self._table.name}",
             "epoch": str(revision),
         }

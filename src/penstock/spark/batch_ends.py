@@ -64,6 +64,8 @@ class BatchEnds:
         if rows_max is not None and len(spans) > 1:
             rows = {
                 number: self._match(span, bounds[number], topics.get(number)).rows
+                if self._source.has_index
+                else span.end - span.start
                 for number, span in spans.items()
             }
             total = sum(rows.values())
@@ -95,9 +97,10 @@ class BatchEnds:
     def _extent(
         self, span: Range, bound: LogBounds, topics: TopicOffsets | None, rows_max: int | None
     ) -> Extent:
-        matched = self._match(span, bound, topics, rows_max)
+        looks_for_one = rows_max is None and not self._source.has_index
+        matched = self._match(span, bound, topics, 1 if looks_for_one else rows_max)
         if matched.rows:
-            return Extent(matched.first, matched.end)
+            return Extent(matched.first, span.end if looks_for_one else matched.end)
         # The checkpoint moves before retention would take records that it seems to need.
         is_behind = span.start < bound.horizon or span.end - span.start >= SPARK_EMPTY_OFFSETS_MAX
         end = span.end if is_behind else span.start

@@ -116,6 +116,8 @@ def _subscription(
 class FlightSource:
     """The LogSource of a broker. After the first answer, calls retry while it cannot be reached."""
 
+    has_index = True
+
     def __init__(self, broker: Broker) -> None:
         self.name = broker.endpoint
         self._broker = broker

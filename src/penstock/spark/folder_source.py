@@ -139,6 +139,8 @@ class FileTask(Task):
 class FolderSource:
     """The LogSource of a data folder. Raise CannotRead if there is no log."""
 
+    has_index = True
+
     def __init__(self, data: Path) -> None:
         self.name = str(data)
         self._data = data

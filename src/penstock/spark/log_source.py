@@ -77,7 +77,11 @@ class LogSource(Port):
 
     @property
     def name(self) -> str:
-        """The folder or endpoint, for messages."""
+        """The folder, endpoint or URL, for messages."""
+
+    @property
+    def has_index(self) -> bool:
+        """Whether `match` looks into an index; without one it reads the messages."""
 
     def bounds(self) -> dict[int, LogBounds]:
         """Return the offsets that each partition has now, and the log that has them."""

@@ -12,6 +12,12 @@ from typing import Final
 from penstock.limits import SPARK_TASKS_MAX
 from penstock.ports.selection import Selection
 from penstock.spark.errors import InvalidOption
+from penstock.spark.kafka_place import (
+    BOOTSTRAP,
+    KAFKA_TOPIC,
+    KafkaPlace,
+    kafka_place,
+)
 from penstock.spark.offset_spec import (
     NamedOffset,
     OffsetSpec,
@@ -19,6 +25,7 @@ from penstock.spark.offset_spec import (
     parse_timestamp,
     parse_topic_timestamps,
 )
+from penstock.spark.option_values import OptionValues
 from penstock.spark.parallelism import TaskLimit, cores_in_environment
 from penstock.spark.retrying_client import RetryingClient
 from penstock.spark.subscription import parse_subscription
@@ -35,7 +42,7 @@ __all__ = [
 ]
 
 _BROKER: Final = ("endpoint", "token", "certificate")
-_WHERE: Final = ("path", *_BROKER)
+_WHERE: Final = ("path", *_BROKER, BOOTSTRAP, KAFKA_TOPIC)
 _READ: Final = (
     *_WHERE, "subscribe", "subscribePattern", "assign",
     "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp",
@@ -48,8 +55,6 @@ _STREAM: Final = (
 )  # fmt: skip
 _WRITE: Final = (*_BROKER, "topic", "writer", "epoch")
 _STREAM_WRITE: Final = (*_BROKER, "topic", "writer")
-_OF_SPARK: Final = frozenset({"checkpointlocation", "queryname", "outputmode"})
-"""Options of Spark itself that Spark also passes to a sink."""
 
 OPTIONS: Final = tuple(dict.fromkeys((*_BATCH, *_STREAM, *_WRITE)))
 """All options of the data source."""
@@ -62,7 +67,6 @@ _UNIT_SECONDS: Final = {
 """Units of time as Spark has them; a number without one is milliseconds."""
 _DELAY_DEFAULT: Final = "15m"
 
-_BOOLEANS: Final = {"true": True, "false": False}
 _ENDPOINT: Final = re.compile(r"((grpc|grpc\+tcp|grpc\+tls|grpcs)://)?[^\s/]+:\d{1,5}/?")
 
 
@@ -86,9 +90,9 @@ class Broker:
 
 @dataclasses.dataclass(frozen=True)
 class ReadOptions:
-    """Options of a reader, of a data folder or of a broker."""
+    """Options of a reader, of a data folder, of a broker or of a log on Kafka."""
 
-    where: Path | Broker
+    where: Path | Broker | KafkaPlace
     selection: Selection
     partitions: frozenset[int] | None
     """The partitions to read, None for all."""
@@ -124,73 +128,6 @@ class WriteOptions:
     epoch: int | None
 
 
-_REMOVED: Final = {
-    "filterpushdown": "it was removed, since Spark applies the filters of one use of a DataFrame"
-    " to its other uses; select by subscribe, startingTimestamp and endingTimestamp"
-}
-
-
-_OF_KAFKA: Final = {
-    "kafka.bootstrap.servers": "the address of a broker is the option endpoint",
-    "kafka.group.id": "the name of the consumer group is the option group",
-    "groupidprefix": "the name of the consumer group is the option group",
-    "kafkaconsumer.polltimeoutms": "calls are retried for a fixed time",
-    "fetchoffset.numretries": "calls are retried for a fixed time",
-    "fetchoffset.retryintervalms": "calls are retried for a fixed time",
-}
-"""Options of Spark's Kafka source that have another name here, or no meaning."""
-
-
-def _unknown(name: str) -> str:
-    """Return what is wrong with an option that does not exist."""
-    if name in _REMOVED:
-        return _REMOVED[name]
-    if name in _OF_KAFKA:
-        return f"it is an option of Spark's Kafka source, and {_OF_KAFKA[name]}"
-    if name.startswith("kafka."):
-        return "it is a setting of Kafka's clients, which has no meaning here"
-    return "there is no such option"
-
-
-class _OptionValues:
-    """Option values by case-insensitive name."""
-
-    def __init__(self, options: Mapping[str, str], allowed: tuple[str, ...], use: str) -> None:
-        self._values = {name.lower(): value for name, value in options.items()}
-        known = {name.lower() for name in allowed}
-        every = {name.lower(): name for name in OPTIONS}
-        for name in self._values:
-            if name not in known | _OF_SPARK:
-                problem = f"it is not for {use}" if name in every else _unknown(name)
-                raise InvalidOption(every.get(name, name), problem, ", ".join(allowed))
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether no option was given."""
-        return not self._values
-
-    def text(self, name: str) -> str | None:
-        return self._values.get(name.lower())
-
-    def flag(self, name: str, *, default: bool) -> bool:
-        text = self.text(name)
-        if text is None:
-            return default
-        if text.strip().lower() not in _BOOLEANS:
-            raise InvalidOption(name, f"{text!r} is neither", "true, false")
-        return _BOOLEANS[text.strip().lower()]
-
-    def number(self, name: str, *, least: int, most: int) -> int | None:
-        text = self.text(name)
-        if text is None:
-            return None
-        number = text.strip()
-        if not (number.isascii() and number.isdigit() and least <= int(number) <= most):
-            allowed = f"a whole number from {least} to {most}"
-            raise InvalidOption(name, f"{text!r} is out of range or no number", allowed)
-        return int(number)
-
-
 def read_options(
     options: Mapping[str, str], *, streaming: bool, cores: int | None = None
 ) -> ReadOptions:
@@ -199,7 +136,7 @@ def read_options(
     `cores` is the number of cores of the executors, by default that of the environment.
     """
     use = "a stream" if streaming else "a batch"
-    given = _OptionValues(options, _STREAM if streaming else _BATCH, use)
+    given = OptionValues(options, _STREAM if streaming else _BATCH, use, every=OPTIONS)
     group = given.text("group")
     if group is not None:
         try:
@@ -252,7 +189,7 @@ def parse_columns(text: str | None) -> tuple[str, ...] | None:
 def write_options(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
     """Parse the options of a sink; raise InvalidOption."""
     use = "a sink of a stream" if streaming else "a sink"
-    given = _OptionValues(options, _STREAM_WRITE if streaming else _WRITE, use)
+    given = OptionValues(options, _STREAM_WRITE if streaming else _WRITE, use, every=OPTIONS)
     writer = given.text("writer")
     epoch = given.number("epoch", least=0, most=_NUMBER_MAX)
     if not streaming and (writer is None) is not (epoch is None):
@@ -267,8 +204,16 @@ def write_options(options: Mapping[str, str], *, streaming: bool) -> WriteOption
     return WriteOptions(_broker(given), given.text("topic"), writer, epoch)
 
 
-def _where(given: _OptionValues) -> Path | Broker:
+def _where(given: OptionValues) -> Path | Broker | KafkaPlace:
     path = given.text("path")
+    if given.reads_kafka:
+        for name in _BROKER:
+            if given.text(name) is not None:
+                raise InvalidOption(name, "Kafka is read without a broker", f"{name} without it")
+        topic = given.text(KAFKA_TOPIC)
+        return kafka_place(path, given.text(BOOTSTRAP), topic, given.kafka_settings)
+    if given.text(KAFKA_TOPIC) is not None:
+        raise InvalidOption(KAFKA_TOPIC, "it is for a log on Kafka", f"it beside {BOOTSTRAP}")
     if path is not None and given.text("endpoint") is not None:
         raise InvalidOption("endpoint", "there is path too", "one of path, endpoint")
     if path is None:
@@ -280,15 +225,21 @@ def _where(given: _OptionValues) -> Path | Broker:
         raise InvalidOption("path", "it is empty", "a broker's data folder")
     local = path.removeprefix("file://") if path.startswith("file:///") else path
     if "://" in local:
-        allowed = "a broker's data folder that driver and executors can read; endpoint for others"
+        allowed = (
+            "a broker's data folder that driver and executors can read, or kafka://host:port/topic;"
+            " endpoint for others"
+        )
         raise InvalidOption("path", f"{path!r} is not supported", allowed)
     return Path(local)
 
 
-def _broker(given: _OptionValues) -> Broker:
+def _broker(given: OptionValues) -> Broker:
     endpoint = given.text("endpoint")
     if endpoint is None:
-        allowed = "path (a data folder, to read) or endpoint (grpc://host:port of a broker)"
+        allowed = (
+            "path (a data folder, to read), endpoint (grpc://host:port of a broker) or "
+            f"{BOOTSTRAP} (host:port of Kafka, to read)"
+        )
         if given.is_empty:
             allowed += (
                 "; Spark does not pass on the options of CREATE TABLE … USING: "
@@ -301,7 +252,7 @@ def _broker(given: _OptionValues) -> Broker:
     return Broker(endpoint, given.text("token"), _certificate(given, endpoint))
 
 
-def _certificate(given: _OptionValues, endpoint: str) -> bytes | None:
+def _certificate(given: OptionValues, endpoint: str) -> bytes | None:
     path = given.text("certificate")
     if path is None:
         return None
@@ -318,7 +269,7 @@ def _certificate(given: _OptionValues, endpoint: str) -> bytes | None:
     return found
 
 
-def _starting(given: _OptionValues, *, streaming: bool) -> OffsetSpec:
+def _starting(given: OptionValues, *, streaming: bool) -> OffsetSpec:
     """Return the start of a read; times override offsets, as in Spark's Kafka source."""
     default = NamedOffset.LATEST if streaming else NamedOffset.EARLIEST
     must_match = _must_match(given)
@@ -340,7 +291,7 @@ def _starting(given: _OptionValues, *, streaming: bool) -> OffsetSpec:
     return spec
 
 
-def _must_match(given: _OptionValues) -> bool:
+def _must_match(given: OptionValues) -> bool:
     option = "startingOffsetsByTimestampStrategy"
     text = (given.text(option) or "latest").strip().lower()
     if text not in {"error", "latest"}:
@@ -348,7 +299,7 @@ def _must_match(given: _OptionValues) -> bool:
     return text == "error"
 
 
-def _delay(given: _OptionValues) -> float:
+def _delay(given: OptionValues) -> float:
     text = given.text("maxTriggerDelay") or _DELAY_DEFAULT
     found = _DELAY.fullmatch(text.strip().lower())
     if found is None or found[2] not in _UNIT_SECONDS:
@@ -388,7 +339,7 @@ def _check_order(starting: OffsetSpec, ending: OffsetSpec) -> None:
                     raise InvalidOption(ending.option, problem, "an end after the start")
 
 
-def _new_topics(given: _OptionValues) -> NamedOffset:
+def _new_topics(given: OptionValues) -> NamedOffset:
     text = given.text("newTopics")
     if text is None:
         return NamedOffset.LATEST
@@ -398,7 +349,7 @@ def _new_topics(given: _OptionValues) -> NamedOffset:
         raise InvalidOption("newTopics", f"{text!r} is neither", "earliest, latest") from None
 
 
-def _ending(given: _OptionValues) -> OffsetSpec:
+def _ending(given: OptionValues) -> OffsetSpec:
     """Return the end of a read; times override offsets, as in Spark's Kafka source."""
     time = given.text("endingTimestamp")
     if time is not None:

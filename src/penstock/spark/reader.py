@@ -8,8 +8,10 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from penstock.spark.arrow_batches import to_spark_batches
+from penstock.spark.errors import InvalidOption
 from penstock.spark.flight_source import FlightSource
 from penstock.spark.folder_source import FolderSource
+from penstock.spark.kafka_place import BOOTSTRAP, KafkaPlace
 from penstock.spark.log_source import LogSource, Losses, Range, ReadRequest, Task
 from penstock.spark.options import Broker, ReadOptions
 from penstock.spark.planning import bounds_to_read, plan_tasks, resolve_offsets
@@ -19,9 +21,21 @@ from penstock.spark.topic_ranges import Section, sections
 __all__ = ["BatchReader", "open_source", "read_task"]
 
 
-def open_source(where: Path | Broker) -> LogSource:
-    """Open the log of a data folder or a broker; raise CannotRead or FlightFailed."""
-    return FolderSource(where) if isinstance(where, Path) else FlightSource(where)
+def open_source(where: Path | Broker | KafkaPlace) -> LogSource:
+    """Open the log of a data folder, a broker or Kafka.
+
+    Raise CannotRead, FlightFailed, or InvalidOption without the client library of Kafka.
+    """
+    if isinstance(where, Path):
+        return FolderSource(where)
+    if isinstance(where, Broker):
+        return FlightSource(where)
+    try:
+        from penstock.spark.kafka_source import KafkaSource  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        problem = "confluent-kafka is not installed"
+        raise InvalidOption(BOOTSTRAP, problem, "install penstock[kafka]") from error
+    return KafkaSource(where)
 
 
 def read_task(partition: InputPartition, request: ReadRequest) -> Iterator[pa.RecordBatch]:

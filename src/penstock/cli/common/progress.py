@@ -8,8 +8,11 @@ __all__ = ["progress_bar"]
 
 
 @contextlib.contextmanager
-def progress_bar(what: str, total: int, *, unit: str) -> Iterator[Callable[[int], None]]:
-    """Yield a function that takes the amount of work done; `unit` is "bytes" or another noun."""
+def progress_bar(what: str, total: int | None, *, unit: str) -> Iterator[Callable[[int], None]]:
+    """Yield a function that takes the amount of work done; `unit` is "bytes" or another noun.
+
+    `total` is None if it is not known.
+    """
     if not sys.stderr.isatty():
         yield lambda _: None
         return

@@ -8,16 +8,27 @@ import typer
 
 from penstock.cli.common.output import Json
 from penstock.cli.lazy_command import examples
-from penstock.cli.log.options import DATA_DEFAULT, Data, From, Partition, Pattern, To
+from penstock.cli.log.options import (
+    DATA_DEFAULT,
+    Data,
+    From,
+    KafkaSettings,
+    Partition,
+    Pattern,
+    To,
+)
+from penstock.storage.kafka.urls import is_kafka_url
 from penstock.storage.urls import is_url
 
 __all__ = [
     "EXPORT_EXAMPLES",
+    "IMPORT_EXAMPLES",
     "LS_EXAMPLES",
     "READ_EXAMPLES",
     "VERIFY_EXAMPLES",
     "ValueFormat",
     "export",
+    "import_",
     "ls",
     "read",
     "verify",
@@ -31,7 +42,13 @@ READ_EXAMPLES: Final = examples(
     "penstock log read --from 2026-11-01 --count 10 --json",
 )
 VERIFY_EXAMPLES: Final = examples("penstock log verify", "penstock log verify --data backup --json")
-EXPORT_EXAMPLES: Final = examples("penstock log export out.parquet 'sensors/#' --from -1d")
+EXPORT_EXAMPLES: Final = examples(
+    "penstock log export out.parquet 'sensors/#' --from -1d",
+    "penstock log export --data /var/lib/penstock --to kafka://host:9092/penstock",
+)
+IMPORT_EXAMPLES: Final = examples(
+    "penstock log import --from kafka://host:9092/penstock --data restored"
+)
 
 
 class ValueFormat(enum.StrEnum):
@@ -111,13 +128,13 @@ def verify(*, data: Data = DATA_DEFAULT, partition: Partition = 0, json: Json = 
 
 def export(
     out: Annotated[
-        str,
+        str | None,
         typer.Argument(
             metavar="OUT.parquet",
             help="The file to write, or its URL in an object store: s3://, gs:// or abfss://.",
             show_default=False,
         ),
-    ],
+    ] = None,
     pattern: Pattern = None,
     *,
     data: Data = DATA_DEFAULT,
@@ -125,9 +142,26 @@ def export(
     start: From = "earliest",
     end: To = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
+    kafka: KafkaSettings = None,
     json: Json = False,
 ) -> None:
-    """Write messages to a Parquet file, with the columns of the Spark source."""
+    """Write messages to a Parquet file, with the columns of the Spark source.
+
+    With --to kafka://HOST:PORT/TOPIC and no file, copy the whole log to Kafka, for a node with the
+    number of the partition. Offsets, ids, times and senders stay the same.
+    """
+    if end is not None and is_kafka_url(end):
+        if out is not None or pattern is not None or start != "earliest":
+            problem = "the whole log is copied: give no file, no topics and no --from."
+            raise typer.BadParameter(problem, param_hint="--to")
+        from penstock.cli.log.moving import export_to_kafka  # noqa: PLC0415
+
+        export_to_kafka(data, partition, end, kafka or (), json=json)
+        return
+    if kafka:
+        raise typer.BadParameter("is for --to kafka://…", param_hint="--kafka")
+    if out is None:
+        raise typer.BadParameter("give a file, or --to kafka://…", param_hint="OUT.parquet")
     if not out.endswith(".parquet"):
         raise typer.BadParameter("its name must end in .parquet.", param_hint="OUT.parquet")
     from penstock.cli.log.export import export_messages  # noqa: PLC0415  (--help without pyarrow)
@@ -142,3 +176,25 @@ def export(
         force=force,
         json=json,
     )
+
+
+def import_(
+    *,
+    source: Annotated[
+        str,
+        typer.Option(
+            "--from", metavar="URL", help="The log: kafka://HOST:PORT/TOPIC.", show_default=False
+        ),
+    ],
+    data: Data = DATA_DEFAULT,
+    partition: Partition = 0,
+    kafka: KafkaSettings = None,
+    json: Json = False,
+) -> None:
+    """Copy a partition of a log on Kafka to a data folder.
+
+    Offsets, ids, times and senders stay the same.
+    """
+    from penstock.cli.log.moving import import_from_kafka  # noqa: PLC0415
+
+    import_from_kafka(source, data, partition, kafka or (), json=json)

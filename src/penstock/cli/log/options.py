@@ -5,7 +5,7 @@ from typing import Annotated, Final
 
 import typer
 
-__all__ = ["DATA_DEFAULT", "Data", "From", "Partition", "Pattern", "To"]
+__all__ = ["DATA_DEFAULT", "Data", "From", "KafkaSettings", "Partition", "Pattern", "To"]
 
 DATA_DEFAULT: Final = Path("penstock-data")
 
@@ -36,6 +36,15 @@ To = Annotated[
         "--to",
         metavar="WHERE",
         help="Stop before this offset or time; by default after the last message.",
+        show_default=False,
+    ),
+]
+KafkaSettings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--kafka",
+        metavar="NAME=VALUE",
+        help="A setting of librdkafka, such as security.protocol=SSL.",
         show_default=False,
     ),
 ]

@@ -19,7 +19,7 @@ __all__ = ["check_source", "show_status", "stage_line"]
 
 def check_source(config: Path, settings: PipelineConfig) -> None:
     """Raise ConfigError if the source is a folder without a log. Starting Spark takes longer."""
-    if settings.source.endpoint:
+    if settings.source.endpoint or settings.source.url:
         return
     path = settings.source.path
     try:

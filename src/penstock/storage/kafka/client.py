@@ -102,7 +102,7 @@ class Connection:
     def consumer(self) -> Consumer:
         """Return a consumer of committed records, which never commits offsets."""
         own = {
-            "group.id": self.options.transactional_id,
+            "group.id": self.options.group_id,
             "fetch.message.max.bytes": _FETCH_BYTES,
             "queued.max.messages.kbytes": _QUEUED_KIB,
             "fetch.wait.max.ms": 5,  # a read elsewhere waits for the fetch that is under way
@@ -125,7 +125,17 @@ class RecordReader:
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:
         """Return Kafka's first offset, and the one after the last committed; raise OSError."""
         place = TopicPartition(topic, partition)
-        return self._ask(lambda left: self._consumer.get_watermark_offsets(place, timeout=left))
+
+        def ask(left: float) -> tuple[int, int] | None:
+            try:
+                return self._consumer.get_watermark_offsets(place, timeout=left)
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError._UNKNOWN_PARTITION:  # noqa: SLF001
+                    # A partition that was added after the consumer had asked for them.
+                    self._consumer.list_topics(topic, timeout=max(left, 1.0))
+                raise
+
+        return self._ask(ask)
 
     def _ask(self, request: Callable[[float], _Answer | None]) -> _Answer:
         """Return the answer to a request; try again where a leader moves. Raise OSError."""

@@ -17,16 +17,17 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     TopicDescription,
 )
 
-from penstock.errors import KafkaUnusable
+from penstock.errors import CannotReadKafka, KafkaUnusable
 from penstock.limits import (
     KAFKA_OPEN_SECONDS_MAX,
+    KAFKA_READ_SECONDS_MAX,
     KAFKA_RECORD_BYTES_MAX,
     KAFKA_RECORD_BYTES_MIN,
 )
 from penstock.storage.kafka.client import Connection
 from penstock.storage.kafka.options import KafkaOptions
 
-__all__ = ["TopicFacts", "prepare_topics"]
+__all__ = ["LogFacts", "TopicFacts", "find_log", "prepare_topics"]
 
 log = structlog.get_logger("penstock.log")
 
@@ -45,6 +46,37 @@ class TopicFacts(NamedTuple):
     replicas: int
     min_insync_replicas: int
     record_bytes_max: int
+
+
+class LogFacts(NamedTuple):
+    """The id of a log, as in TopicFacts, and the number of its partitions."""
+
+    log_id: int
+    partitions: int
+
+
+def find_log(connection: Connection, admin: AdminClient) -> LogFacts:
+    """Return what Kafka knows of a log; create nothing. Raise CannotReadKafka or OSError."""
+    options = connection.options
+    topics = TopicCollection([options.topic])
+    try:
+        (future,) = admin.describe_topics(topics, request_timeout=KAFKA_READ_SECONDS_MAX).values()
+        found: TopicDescription = future.result(timeout=KAFKA_READ_SECONDS_MAX)
+    except KafkaException as failed:
+        error: KafkaError = failed.args[0]
+        if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise CannotReadKafka(options.location, "Kafka has no such topic") from None
+        if error.code() in _TEMPORARY or error.retriable():
+            raise connection.timed_out(KAFKA_READ_SECONDS_MAX) from failed
+        raise CannotReadKafka(options.location, error.str()) from failed
+    except TimeoutError as failed:
+        raise connection.timed_out(KAFKA_READ_SECONDS_MAX) from failed
+    return LogFacts(_log_id(found), len(found.partitions))
+
+
+def _log_id(description: TopicDescription) -> int:
+    identity = base64.urlsafe_b64decode(f"{description.topic_id}==")
+    return int.from_bytes(identity[:_LOG_ID_BYTES], "big")
 
 
 def prepare_topics(connection: Connection) -> TopicFacts:
@@ -85,9 +117,8 @@ def prepare_topics(connection: Connection) -> TopicFacts:
     partitions = len(description.partitions)
     settings = settings_of(options.topic)
     _check(options, settings, settings_of(options.state_topic))
-    identity = base64.urlsafe_b64decode(f"{description.topic_id}==")
     facts = TopicFacts(
-        log_id=int.from_bytes(identity[:_LOG_ID_BYTES], "big"),
+        log_id=_log_id(description),
         partitions=partitions,
         replicas=len(description.partitions[options.node].replicas),
         min_insync_replicas=int(settings["min.insync.replicas"]),

@@ -7,7 +7,7 @@ from typing import Final
 from penstock.limits import KAFKA_CACHE_BYTES_MAX, KAFKA_COMMIT_SECONDS_MAX
 from penstock.storage.options import LogOptions
 
-__all__ = ["OWN_SETTINGS", "KafkaOptions"]
+__all__ = ["OWN_SETTINGS", "KafkaOptions", "KafkaReadOptions"]
 
 OWN_SETTINGS: Final = frozenset(
     {
@@ -46,6 +46,27 @@ class KafkaOptions:
         return f"{self.topic}-{self.node}"
 
     @property
+    def group_id(self) -> str:
+        """The name by which Kafka knows the consumers; they commit no offsets."""
+        return self.transactional_id
+
+    @property
     def location(self) -> str:
         """The log as a URL."""
         return f"kafka://{self.bootstrap}/{self.topic}?node={self.node}"
+
+
+class KafkaReadOptions(KafkaOptions):
+    """The place of a log on Kafka that is only read, all partitions of it."""
+
+    __slots__ = ()
+
+    @property
+    def group_id(self) -> str:
+        """See KafkaOptions."""
+        return f"{self.topic}-readers"
+
+    @property
+    def location(self) -> str:
+        """The log as a URL."""
+        return f"kafka://{self.bootstrap}/{self.topic}"

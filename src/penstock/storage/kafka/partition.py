@@ -101,19 +101,29 @@ class KafkaPartition:
         with self._consumers.take() as reader:
             first, end = reader.bounds(self._topic, self.number)
             last = self._last(reader, first, end)
-            oldest = None if last is None else self._first_good(reader, first)
+            known = self._knows_first(first)
+            oldest = None if last is None or known else self._first_good(reader, first)
         with self._lock:
             if last is None:
                 self._end = max(self._end, end_min)
                 self._horizon = self._end
             else:
                 self._end = max(self._end, last.end_offset)
-                self._horizon = self._end if oldest is None else oldest.base_offset
+                if not known:
+                    self._horizon = self._end if oldest is None else oldest.base_offset
                 self.last_us, self.last_crc = last.latest_us, last.group.row_group.crc32c
             self._first_place = first
         for record in (oldest, last):
             if record is not None:
                 self._note(record)
+
+    def _knows_first(self, place: int) -> bool:
+        """Return whether the first record is known, and still the first."""
+        with self._lock:
+            first = self._anchors[0] if self._anchors else None
+            if first is None or place != self._first_place:
+                return False
+            return first.base_offset == self._horizon
 
     def load_horizon(self) -> None:
         """Ask Kafka for the first message: retention is Kafka's."""

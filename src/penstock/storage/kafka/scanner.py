@@ -19,7 +19,7 @@ from penstock.storage.kafka.partition import KafkaPartition
 from penstock.storage.kafka.records import BadRecord, GroupRecord
 from penstock.storage.schema import RECORD_COLUMNS, SCHEMA
 
-__all__ = ["KafkaScanner"]
+__all__ = ["KafkaScanner", "rows_in"]
 
 Result = TypeVar("Result")
 
@@ -71,7 +71,7 @@ class KafkaScanner:
         for record in partition.walk(span.start, span.end):
             if reading is not None:
                 reading(len(record.group.data))
-            batch = selection.of(_rows(record, span, columns))
+            batch = selection.of(rows_in(record, span, columns))
             if len(batch):
                 yield batch
 
@@ -142,7 +142,7 @@ class KafkaScanner:
         return self.partition(span.partition).damage(span.start, span.end)
 
 
-def _rows(record: GroupRecord, span: PartitionRange, columns: Sequence[str]) -> pa.RecordBatch:
+def rows_in(record: GroupRecord, span: PartitionRange, columns: Sequence[str]) -> pa.RecordBatch:
     """Return the messages of a record that are in a range; raise LogDamaged."""
     try:
         batch = record.batch(columns)
@@ -164,12 +164,12 @@ def _selected(record: GroupRecord, span: PartitionRange, selection: Selection) -
         if len(hits) == 1:
             return everything if hits.pop() else ()
     columns = ["offset", *sorted(selection.columns)]
-    batch = selection.of(_rows(record, span, columns))
+    batch = selection.of(rows_in(record, span, columns))
     offsets: list[int] = batch.column("offset").to_pylist()
     return offsets
 
 
 def _topics(record: GroupRecord, span: PartitionRange) -> Counter[str]:
     """Return the number of messages of each topic of a record that are in a range."""
-    counts = pc.value_counts(_rows(record, span, ["topic"]).column("topic"))
+    counts = pc.value_counts(rows_in(record, span, ["topic"]).column("topic"))
     return Counter({each["values"] or "": each["counts"] for each in counts.to_pylist()})

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import Final, TypeVar
 
 import msgspec
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, Producer
 
 from penstock.limits import KAFKA_READ_SECONDS_MAX
 from penstock.ports import GroupState, Subscription
@@ -67,7 +67,7 @@ class StateTopic:
         self._lock = threading.Lock()
         self._reading = threading.Lock()  # held while Kafka is asked
         self._reader = RecordReader(connection)
-        self._producer = connection.idempotent()
+        self._producer: Producer | None = None  # one that only reads needs none
         self._values: dict[str, bytes] = {}
         self._next = 0
 
@@ -105,15 +105,18 @@ class StateTopic:
         """Return the value of a key as an object; None if there is none that can be read."""
         return _decode(self.get(key), kind)
 
-    def all(self, prefix: str, kind: type[_State]) -> dict[str, _State]:
-        """Return all objects whose keys begin with a prefix, by the rest of the key."""
+    def values(self, prefix: str) -> dict[str, bytes]:
+        """Return all values whose keys begin with a prefix, by the rest of the key."""
         with self._lock:
-            found = {
+            return {
                 key[len(prefix) :]: value
                 for key, value in self._values.items()
                 if key.startswith(prefix)
             }
-        decoded = {name: _decode(value, kind) for name, value in found.items()}
+
+    def all(self, prefix: str, kind: type[_State]) -> dict[str, _State]:
+        """Return all objects whose keys begin with a prefix, by the rest of the key."""
+        decoded = {name: _decode(value, kind) for name, value in self.values(prefix).items()}
         return {name: each for name, each in decoded.items() if each is not None}
 
     def put(self, key: str, value: bytes | None) -> None:
@@ -126,11 +129,11 @@ class StateTopic:
                 failures.append(failure(str(error)))
             done.set()
 
+        with self._lock:
+            producer = self._producer = self._producer or self._connection.idempotent()
         try:
-            self._producer.produce(
-                self._topic, value, key.encode(), partition=0, on_delivery=delivered
-            )
-            self._producer.flush(KAFKA_READ_SECONDS_MAX)
+            producer.produce(self._topic, value, key.encode(), partition=0, on_delivery=delivered)
+            producer.flush(KAFKA_READ_SECONDS_MAX)
         except (KafkaException, BufferError) as error:
             raise failure(str(error)) from error
         if not done.is_set():

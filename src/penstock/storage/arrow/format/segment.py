@@ -54,6 +54,7 @@ __all__ = [
     "count_topics",
     "encode_row_group",
     "head",
+    "head_words",
     "parse_head",
     "parse_row_group",
     "row_group_times",
@@ -361,9 +362,18 @@ _WORDS: Final = _protocol_message + _kind_message
 
 
 def head(
-    log_id: int, *, partition: int, base_offset: int, previous_end: int, previous_crc: int
+    log_id: int,
+    *,
+    partition: int,
+    base_offset: int,
+    previous_end: int,
+    previous_crc: int,
+    words: bytes = _WORDS,
 ) -> bytes:
-    """Return the first bytes of a segment."""
+    """Return the first bytes of a segment.
+
+    `words` are the dictionaries of another head, for row groups that were written with it.
+    """
     schema = SCHEMA.with_metadata(
         {
             "penstock.format": str(FORMAT),
@@ -375,10 +385,17 @@ def head(
             "penstock.crc32c": (_CRC_MARK + _NO_CRC).decode(),
         }
     )
-    data = bytearray(schema.serialize().to_pybytes() + _WORDS)
+    data = bytearray(schema.serialize().to_pybytes() + words)
     position = data.index(_CRC_MARK) + len(_CRC_MARK)
     data[position : position + len(_NO_CRC)] = b"%08x" % crc32c([data])
     return bytes(data)
+
+
+def head_words(data: bytes) -> bytes:
+    """Return the dictionaries of a head, as bytes; raise BadHead."""
+    found = parse_head(data)
+    _, length = _PREFIX.unpack_from(data)
+    return data[_PREFIX.size + length : found.size]
 
 
 def parse_head(data: bytes | memoryview, *, path: str = "") -> Head:

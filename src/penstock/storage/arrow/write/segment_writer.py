@@ -20,6 +20,7 @@ from penstock.storage.arrow.format.segment import (
     TIMESTAMPS,
     TOPIC_INDICES,
     Columns,
+    RowGroup,
     count_topics,
     encode_row_group,
     head,
@@ -53,8 +54,12 @@ class SegmentWriter:
         base_offset: int,
         previous_end: int,
         previous_crc: int,
+        words: bytes | None = None,
     ) -> None:
-        """Create the file with its head; it is on disk when this returns."""
+        """Create the file with its head; it is on disk when this returns.
+
+        `words` are the dictionaries of row groups that were written elsewhere.
+        """
         self.path = segment_path(folder, base_offset)
         self.base_offset = base_offset
         self.index = Index(base_offset)
@@ -67,6 +72,7 @@ class SegmentWriter:
             base_offset=base_offset,
             previous_end=previous_end,
             previous_crc=previous_crc,
+            **({} if words is None else {"words": words}),
         )
         self._head_crc = crc32c([first_bytes])
         self.size = len(first_bytes)
@@ -114,6 +120,13 @@ class SegmentWriter:
         self.last_crc = row_group.crc32c
         self.index.add(entry, topics, counts)
         return row_group.size
+
+    def append_encoded(self, data: bytes, row_group: RowGroup) -> None:
+        """Append a row group of another log as it is, without a sync."""
+        self._files.append(self._open(), [data])
+        self.index.add_row_group(data, row_group, self.size)
+        self.size += len(data)
+        self.last_crc = row_group.crc32c
 
     def sync(self) -> None:
         """Sync all row groups to disk."""

@@ -1,0 +1,117 @@
+"""Reads a range of a partition from a known place, without asking for the bounds of the log.
+
+Many processes read parts of a log at once, each with its own connection. One that is given the
+place of its first record, and the heads of its records, needs no other answer of Kafka.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from penstock.errors import LogDamaged, LogReplaced, OffsetBelowHorizon
+from penstock.ports import PartitionRange
+from penstock.storage.arrow.format.segment import parse_head
+from penstock.storage.kafka.client import Connection, RecordReader, RecordsRemoved
+from penstock.storage.kafka.log_reader import KafkaLogReader
+from penstock.storage.kafka.options import KafkaOptions
+from penstock.storage.kafka.records import BadRecord, GroupRecord, Heads
+
+__all__ = ["RangeReader"]
+
+_ATTEMPTS_MAX: Final = 3
+"""How often a place is looked up again without any progress."""
+
+
+class RangeReader:
+    """Yields the records of ranges of one log. One thread uses it."""
+
+    def __init__(self, options: KafkaOptions, *, log_id: int, heads: Mapping[str, bytes]) -> None:
+        self._options = options
+        self._log_id = log_id
+        self._given = heads
+        self._reader = RecordReader(Connection(options))
+        self._heads = Heads(0, 0, self._find_head)
+        self._logs: dict[bytes, int] = {}
+        self._lookup: KafkaLogReader | None = None
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._reader.close()
+        if self._lookup is not None:
+            self._lookup.close()
+
+    def records(self, span: PartitionRange, place: int) -> Iterator[GroupRecord]:
+        """Yield the records with messages of a range, in order; the first is at `place` or later.
+
+        Raise LogDamaged at messages that cannot be read, OffsetBelowHorizon where retention is
+        faster, LogReplaced if the topic was created anew, and OSError where Kafka does not answer.
+        """
+        position, attempts = span.start, 0
+        while position < span.end:
+            try:
+                for record in self._from(span._replace(start=position), place):
+                    position, place = record.end_offset, record.place + 1
+                    attempts = 0
+                    yield record
+            except RecordsRemoved:
+                attempts += 1
+                if attempts > _ATTEMPTS_MAX:
+                    raise LogDamaged(position, span.end, "Kafka does not return them") from None
+                place = self._place_after_removal(span._replace(start=position))
+            else:
+                return
+
+    def _from(self, span: PartitionRange, place: int) -> Iterator[GroupRecord]:
+        position, reason = span.start, ""
+        for message in self._reader.records(self._options.topic, span.partition, place):
+            try:
+                record = self._heads.parse(message)
+            except BadRecord as error:
+                reason = str(error)
+                continue
+            self._check_log(record)
+            if record.end_offset <= position:
+                continue
+            if record.base_offset > position and reason:
+                raise LogDamaged(position, min(record.base_offset, span.end), reason)
+            if record.base_offset >= span.end:
+                return
+            yield record
+            position, reason = record.end_offset, ""
+            if position >= span.end:
+                return
+        if reason:
+            raise LogDamaged(position, span.end, reason)
+        raise RecordsRemoved  # the range was there when it was planned
+
+    def _check_log(self, record: GroupRecord) -> None:
+        """Raise LogReplaced if a record is of another log."""
+        found = self._logs.get(record.head)
+        if found is None:
+            found = self._logs[record.head] = parse_head(record.head).log_id
+        if self._log_id and found != self._log_id:
+            raise LogReplaced(f"{self._log_id:012x}", f"{found:012x}")
+
+    def _place_after_removal(self, span: PartitionRange) -> int:
+        """Return the place of the first message of a range, where it is no longer as it was.
+
+        Raise LogReplaced, OffsetBelowHorizon or LogDamaged.
+        """
+        lookup = self._log()
+        bounds = lookup.refresh().get(span.partition)
+        if self._log_id and lookup.log_id != self._log_id:
+            raise LogReplaced(f"{self._log_id:012x}", f"{lookup.log_id:012x}")
+        if bounds is None or span.end > bounds.end:
+            raise LogDamaged(span.start, span.end, "Kafka has lost the end of the partition")
+        if span.start < bounds.horizon:
+            raise OffsetBelowHorizon(span.start, bounds.horizon)
+        return lookup.scanner.partition(span.partition).place_at(span.start)
+
+    def _find_head(self, name: str) -> bytes | None:
+        """Return a head that was given, or that another version of a node has written since."""
+        found = self._given.get(name)
+        return self._log().find_head(name) if found is None else found
+
+    def _log(self) -> KafkaLogReader:
+        if self._lookup is None:
+            self._lookup = KafkaLogReader(self._options)
+        return self._lookup
