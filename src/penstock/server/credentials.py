@@ -35,7 +35,8 @@ from penstock.server.credential_table import (
 from penstock.server.jwt_tokens import UnusableKey, read_issuer
 from penstock.server.login_throttle import GuessLimit, PasswordThrottle
 from penstock.server.networks import contains
-from penstock.server.password_queue import BASIC, PasswordQueue
+from penstock.server.password_queue import PasswordQueue
+from penstock.server.password_workers import BASIC, PasswordWorkers
 
 __all__ = ["ANONYMOUS", "NO_PEER", "Authenticator", "KnownPeer", "hash_key", "hash_password"]
 
@@ -83,6 +84,7 @@ class Authenticator:
         self._throttle = PasswordThrottle()
         self._guesses = GuessLimit()
         self._queue = PasswordQueue()
+        self._workers = PasswordWorkers()
         self._checks: set[asyncio.Task[None]] = set()
         self.update(config)
 
@@ -245,8 +247,8 @@ class Authenticator:
     async def verify_basic(self, username: str, password: str, peer: Peer = NO_PEER) -> Principal:
         """Return the principal of a user name and password; raise AuthenticationFailed.
 
-        The verification takes tens of milliseconds and runs in a thread. After some wrong passwords
-        for a user name, further ones from the same address are refused for a while.
+        The verification takes tens of milliseconds, in a process of its own. After some wrong
+        passwords for a user name, further ones from the same address are refused for a while.
         """
         users = self._credentials.users
         if not users:
@@ -274,7 +276,7 @@ class Authenticator:
         right = await self._queue.run(
             peer,
             admit=admit,
-            verify=lambda: _is_password(encoded, encoded_password),
+            verify=lambda: self._workers.verify(encoded, encoded_password),
             count=count,
         )
         if known is None or not right:
@@ -348,8 +350,9 @@ class Authenticator:
             return self._allowed_from(principal, peer, "identity")
 
     def close(self) -> None:
-        """Stop the threads."""
+        """End the processes that verify passwords."""
         self._queue.close()
+        self._workers.close()
 
 
 def _find(kind: str, digest: bytes, known: Sequence[tuple[bytes, Principal]]) -> Principal:
@@ -360,13 +363,6 @@ def _find(kind: str, digest: bytes, known: Sequence[tuple[bytes, Principal]]) ->
     if found is None:
         raise AuthenticationFailed(kind, f"unknown {kind}")
     return found
-
-
-def _is_password(encoded: str, password: bytes) -> bool:
-    try:
-        return argon2.PasswordHasher().verify(encoded, password)
-    except argon2.exceptions.VerificationError:
-        return False
 
 
 def _rules(config: Config, owner: PrincipalConfig | AnonymousConfig) -> tuple[RuleConfig, ...]:
