@@ -340,6 +340,12 @@ ANSWERS_WAITING_BYTES_MAX: Final = 4 * MIB
 """Answers of one client that wait for the disk; above it the client is not read."""
 CATCH_UP_PIECE_BYTES: Final = 1 * MIB
 """Messages from the log encoded for one client at a time."""
+CATCH_UP_READ_BYTES: Final = 256 * KIB
+CATCH_UP_GROUPS_MAX: Final = 16
+"""Small row groups that one read of the log takes together. Each of them takes some 0.0001 s of the
+event loop."""
+TOPIC_FILTER_PATTERNS_MAX: Final = 64
+"""Patterns of a client that catches up; with more of them, no topic is skipped."""
 CATCH_UP_FETCHES_MAX: Final = 4
 """Concurrent reads of the log for catch-up; further ones are queued."""
 CATCH_UP_SHARED_BYTES_MIN: Final = 64 * KIB

@@ -39,6 +39,8 @@ class Simulation:
         self.clock = FakeClock()
         self.oracle = DeliveryOracle()
         self.kept = ObservedKeptLog(self) if seed % 4 else None
+        if self.kept is not None:
+            self.kept.groups_max = 1 + seed % 3
         self.retains_all = self.randomness.random() < 0.5
         log = self.kept or ObservedMemoryLog(self)
         self.broker = ObservedBroker(self, log=log, reader=self.kept)

@@ -1,7 +1,8 @@
 """Delivery from the log to sessions that fell behind or subscribed with a start in history.
 
-Sessions take turns: fetch the row group at the session's position, write the matching messages
-until the link is congested, go to the end of the queue. Only CATCH_UP_FETCHES_MAX fetches run at a
+Sessions take turns: fetch the row groups at the session's position, write the matching messages
+until the link is congested, go to the end of the queue. Row groups without a topic of the session
+need not be read. Only CATCH_UP_FETCHES_MAX fetches run at a
 time, which bounds memory for any number of sessions. Large messages are encoded once for all
 sessions that have them in their out-buffers.
 """
@@ -36,7 +37,15 @@ from penstock.limits import (
     TIER_RETRY_SECONDS,
 )
 from penstock.memory import Purpose
-from penstock.ports import Clock, LogReader, LogWriter, Stored
+from penstock.ports import (
+    Clock,
+    Fetched,
+    LogReader,
+    LogWriter,
+    Stored,
+    TopicFilter,
+    new_topic_filter,
+)
 from penstock.replay import Ago, AtOffset, AtTime, Earliest, Start
 
 __all__ = ["CatchUp"]
@@ -83,6 +92,7 @@ class CatchUp:
         self._awaiting_log: dict[Session, None] = {}  # until it has written more
         self._awaiting_memory: dict[Session, None] = {}  # until its account has room for a piece
         self._fetches = 0
+        self._filters: WeakValueDictionary[frozenset[str], TopicFilter] = WeakValueDictionary()
         self._shared: WeakValueDictionary[_SharedKey, _SharedFrames] = WeakValueDictionary()
         self.last_commit = 0
         """The commit of the last appended message."""
@@ -280,21 +290,44 @@ class CatchUp:
         feed.fetching = feed.position
         self._fetches += 1
         fetching = True
+        patterns = feed.patterns
 
-        def then(result: Stored | LogError) -> None:
+        def then(result: Fetched | LogError) -> None:
             if fetching:  # deliver only after the caller of `wake` has returned
-                self._timers.after(0.0, lambda: self._fetched(session, feed, result))
+                self._timers.after(0.0, lambda: self._fetched(session, feed, patterns, result))
             else:
-                self._fetched(session, feed, result)
+                self._fetched(session, feed, patterns, result)
 
-        self._reader.fetch(feed.fetching, then)
+        self._reader.fetch(feed.fetching, then, self._filter(feed))
         fetching = False
 
-    def _fetched(self, session: Session, feed: Feed, result: Stored | LogError) -> None:
-        """Serve fetched messages to a session, then run the next turns."""
+    def _filter(self, feed: Feed) -> TopicFilter | None:
+        """Return the filter of a feed's patterns; sessions with the same patterns share one."""
+        patterns = feed.patterns
+        if feed.topics is None or feed.topics[0] is not patterns:
+            found = self._filters.get(patterns)
+            if found is None:
+                found = new_topic_filter(patterns)
+                if found is not None:
+                    self._filters[patterns] = found
+            feed.topics = (patterns, found)
+        return feed.topics[1]
+
+    def _fetched(
+        self, session: Session, feed: Feed, patterns: frozenset[str], result: Fetched | LogError
+    ) -> None:
+        """Serve fetched messages to a session, then run the next turns.
+
+        `patterns` were those of the feed when it asked: messages of others may be left out.
+        """
         self._fetches -= 1
         offset, feed.fetching = feed.fetching, None
-        current = session.feed is feed and feed.position == offset and not feed.lookups
+        current = (
+            session.feed is feed
+            and feed.position == offset
+            and feed.patterns is patterns
+            and not feed.lookups
+        )
         if current and not session.link.congested:
             try:
                 self._process(session, feed, result)
@@ -315,7 +348,7 @@ class CatchUp:
                 self._timers.after(RETRY_SECONDS, self.settled)
         self._run()
 
-    def _process(self, session: Session, feed: Feed, result: Stored | LogError) -> None:
+    def _process(self, session: Session, feed: Feed, result: Fetched | LogError) -> None:
         match result:
             case OffsetBelowHorizon(horizon=horizon):
                 lost = self._skip(feed, horizon)
@@ -333,7 +366,7 @@ class CatchUp:
                 feed.broken = True
                 session.link.abort()
             case _:
-                self._serve(session, feed, result)
+                self._serve_groups(session, feed, result)
 
     def _skip(self, feed: Feed, offset: int) -> int:
         """Continue at `offset` or the next cursor; return the number of skipped messages."""
@@ -347,6 +380,22 @@ class CatchUp:
         lost = self._skip(feed, offset)
         self._counters.messages_unreadable[session.encoding.protocol] += lost
         log.warning("history unreadable", **_log_fields(session), messages=lost, reason=reason)
+
+    def _serve_groups(self, session: Session, feed: Feed, fetched: Fetched) -> None:
+        """Write the messages of some row groups, until the link is congested.
+
+        At its limit the feed gets more patterns, whose messages may have been left out.
+        """
+        limit, patterns = feed.limit, feed.patterns
+        for stored in fetched.groups:
+            self._serve(session, feed, stored)
+            if session.feed is not feed or session.link.congested or feed.broken:
+                return
+            if feed.patterns is not patterns or feed.position == limit:
+                return
+        end = fetched.end if limit is None else min(fetched.end, limit)
+        if feed.position < end:
+            feed.advance(end)
 
     def _serve(self, session: Session, feed: Feed, stored: Stored) -> None:
         """Write the matching messages of one row group, until the link is congested."""

@@ -28,6 +28,8 @@ __all__ = ["Entry", "Index"]
 
 _UNKNOWN: Final = -(1 << 30)
 """A number of messages that is not known. No sum with numbers that are known is positive."""
+_WINDOW: Final = 4096
+"""Row groups that a search for a few of them looks at together."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -63,6 +65,7 @@ class Index:
         self._any_topic: set[int] = set()  # row groups with too many topics to list
         self._names: list[str] = []
         self._ids: dict[str, int] = {}
+        self._summed = (0, 0)  # some row groups from the first on, and their messages
 
     def __len__(self) -> int:
         return self._length
@@ -134,6 +137,7 @@ class Index:
     def cut(self, length: int) -> None:
         """Keep only the first `length` row groups."""
         self._length = min(length, self._length)
+        self._summed = (0, 0)
         for column in (
             self._base_offsets, self._counts, self._positions, self._sizes, self._first_us,
             self._last_us, self._latest_us,
@@ -190,13 +194,43 @@ class Index:
         hits = [wanted(name) for name in names]
         if all(hits):
             return range(first, last)
-        open_row_groups = {each for each in self._any_topic if first <= each < last}
         if not any(hits) or first >= last:
-            return sorted(open_row_groups)
+            return sorted(each for each in self._any_topic if first <= each < last)
+        return self._with_hits(pa.array(hits), first, last)
+
+    @property
+    def missing(self) -> int:
+        """Number of offsets between the first row group and the last that are in none."""
+        length = self._length
+        if not length:
+            return 0
+        known, count = self._summed
+        count += sum(self._counts[known:length])
+        self._summed = (length, count)  # at once: several threads may ask
+        last = self.entry(length - 1)
+        return last.base_offset + last.count - self._base_offsets[0] - count
+
+    def first_with(self, hits: pa.Array, *, first: int, last: int, count_max: int) -> list[int]:
+        """Return the numbers of the first row groups that may have a message of a marked topic.
+
+        `hits` marks topics by their place in `topics`. The row groups are from `first` to `last`.
+        """
+        found: list[int] = []
+        for start in range(first, last, _WINDOW):
+            found += self._with_hits(hits, start, min(start + _WINDOW, last))
+            if len(found) >= count_max:
+                break
+        return found[:count_max]
+
+    def _with_hits(self, hits: pa.Array, first: int, last: int) -> list[int]:
+        """Return the numbers of the row groups from `first` to `last` with a marked topic."""
+        open_row_groups = (
+            {each for each in self._any_topic if first <= each < last} if self._any_topic else set()
+        )
         start, end = self._topic_starts[first], self._topic_starts[last]
         ids = _column(self._topic_ids[start:end], pa.int32())
         starts = pc.subtract(_column(self._topic_starts[first : last + 1], pa.int64()), start)
-        lists = pa.LargeListArray.from_arrays(starts, pc.take(pa.array(hits), ids))
+        lists = pa.LargeListArray.from_arrays(starts, pc.take(hits, ids))
         parents = pc.filter(pc.list_parent_indices(lists), pc.list_flatten(lists))
         return sorted(
             open_row_groups.union(first + each for each in pc.unique(parents).to_pylist())
