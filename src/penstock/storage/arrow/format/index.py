@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.limits import INDEX_TOPICS_MAX
+from penstock.ports.text_columns import name_list, text_column
 from penstock.storage.arrow.format.segment import (
     RowGroup,
     row_group_times,
@@ -182,6 +183,15 @@ class Index:
         """All topics of the segment."""
         return self._names[:]
 
+    @property
+    def topic_count(self) -> int:
+        """Number of topics of the segment."""
+        return len(self._names)
+
+    def topics_from(self, first: int) -> Sequence[str]:
+        """Return the topics of the segment from a place among all of them on."""
+        return self._names[first:]
+
     def with_topics(
         self, wanted: Callable[[str], bool], *, first: int = 0, last: int | None = None
     ) -> Sequence[int]:
@@ -298,7 +308,7 @@ class Index:
         length = self._length
         topic_starts = self._topic_starts[: length + 1]
         topic_ids = _column(self._topic_ids[: topic_starts[-1]], pa.int32())
-        names = pa.array(self._names[:], pa.utf8())
+        names = text_column(self._names[:])
         ids = pa.DictionaryArray.from_arrays(topic_ids, names)
         starts = pc.cast(_column(topic_starts, pa.int64()), pa.int32())
         mask = [each in self._any_topic for each in range(length)] if self._any_topic else []
@@ -342,7 +352,7 @@ class Index:
                 counts = [count] if last - first == 1 else [_UNKNOWN] * (last - first)
                 index._topic_counts.extend(counts)
         index._any_topic = set(pc.indices_nonzero(topics.is_null()).to_pylist())
-        index._names = topics.values.dictionary.to_pylist()
+        index._names = name_list(topics.values.dictionary)
         index._ids = {name: number for number, name in enumerate(index._names)}
         index.end_offset = end_offset
         return index

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
@@ -10,9 +10,12 @@ import pyarrow.compute as pc
 
 from penstock.patterns import pattern_expression
 from penstock.ports import TopicFilter
+from penstock.ports.text_columns import text_parts
 from penstock.storage.arrow.format.index import Index
 
 __all__ = ["TopicSkips", "wanted_topics"]
+
+_NONE: Final = pa.array([], pa.bool_())
 
 
 class _Hits(NamedTuple):
@@ -40,14 +43,12 @@ class TopicSkips:
         return index.first_with(hits, first=first, last=last, count_max=count_max)
 
     def _known(self, index: Index, topics: TopicFilter) -> pa.BooleanArray:
-        names = index.topics
         with self._lock:
             known = self._hits.get(topics)
-        hits = known.topics if known is not None and known.of is index else None
-        done = 0 if hits is None else len(hits)
-        if hits is None or done < len(names):  # the active segment gets new topics
-            more = wanted_topics(topics, names[done:])
-            hits = more if hits is None else pa.concat_arrays([hits, more])
+        hits = known.topics if known is not None and known.of is index else _NONE
+        if len(hits) < index.topic_count:  # the active segment gets new topics
+            more = wanted_topics(topics, index.topics_from(len(hits)))
+            hits = pa.concat_arrays([hits, more])
             with self._lock:
                 self._hits[topics] = _Hits(index, hits)
         return hits
@@ -55,12 +56,17 @@ class TopicSkips:
 
 def wanted_topics(topics: TopicFilter, names: Sequence[str]) -> pa.BooleanArray:
     """Tell for each name whether it is wanted. RE2 matches wildcards without interpreter lock."""
-    column = pa.array(names, pa.utf8())
-    found = pc.is_in(column, value_set=pa.array(sorted(topics.names), pa.utf8()))
     if not topics.wildcards:
-        return found
+        return pa.array([name in topics.names for name in names], pa.bool_())
     expression = "|".join(map(pattern_expression, topics.wildcards))
+    whole = rf"(?s)\A(?:{expression})\z"
+    own = pa.array(sorted(topics.names), pa.utf8())
     try:
-        return pc.or_(found, pc.match_substring_regex(column, rf"(?s)\A(?:{expression})\z"))
+        return pa.concat_arrays(
+            [
+                pc.or_(pc.is_in(part, value_set=own), pc.match_substring_regex(part, whole))
+                for part in text_parts(names)
+            ]
+        )
     except pa.ArrowInvalid:  # too large for RE2
         return pa.array([topics.wants(name) for name in names], pa.bool_())
