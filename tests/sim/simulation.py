@@ -105,6 +105,8 @@ class Simulation:
                 self.kept.answer()
                 if self.kept.pending:
                     self.kept.commit()
+            if len(self.broker.slices):
+                self.broker.timers.run_due()
         else:
             raise AssertionError("the simulation does not come to rest")
 
@@ -112,6 +114,8 @@ class Simulation:
     def busy(self) -> bool:
         """Whether anything is in flight."""
         if self.kept is not None and (self.kept.pending or self.kept.reads):
+            return True
+        if len(self.broker.slices):
             return True
         return any(client.link.busy or client.link.outbound for client in self.alive())
 

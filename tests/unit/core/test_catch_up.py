@@ -1,5 +1,7 @@
 """Sessions that fall behind, replay or resume are served from the log: no gap, no repeat."""
 
+from collections.abc import Callable
+
 import pytest
 
 from penstock._kernels import herald as herald_kernel
@@ -16,7 +18,12 @@ from penstock.errors import (
     OffsetBelowHorizon,
     OffsetPastEnd,
 )
-from penstock.limits import CATCH_UP_FETCHES_MAX, CATCH_UP_PIECE_BYTES, JOIN_QUEUE_BYTES_MAX
+from penstock.limits import (
+    CATCH_UP_FETCHES_MAX,
+    CATCH_UP_PIECE_BYTES,
+    JOIN_QUEUE_BYTES_MAX,
+    SLICE_SECONDS_MAX,
+)
 from penstock.ports import Stored
 from penstock.protocols import PROTOCOLS
 from penstock.storage.memory import MemoryLog
@@ -60,9 +67,10 @@ class Client:
 class Desk:
     """A broker on a log that a test commits and reads."""
 
-    def __init__(self, **settings: object) -> None:
+    def __init__(self, *, clock: FakeClock | None = None, **settings: object) -> None:
         self.log = KeptLog()
-        self.clock = FakeClock()
+        self.clock = clock or FakeClock()
+        self.turns: list[Callable[[], None]] = []
         self.broker = Broker(
             log=self.log,
             reader=self.log,
@@ -749,6 +757,72 @@ def test_history_that_was_read_together_stops_where_more_topics_begin() -> None:
     client = desk.join("channel/0@earliest", "channel/1@#4")
     desk.log.answer_all()
     assert client.read() == words("0 3 4 6 7")
+
+
+class SlowClock(FakeClock):
+    """Whatever asks for the time takes half a slice."""
+
+    def monotonic(self) -> float:
+        self.seconds += SLICE_SECONDS_MAX / 2
+        return super().monotonic()
+
+
+def slow_desk() -> Desk:
+    """A broker that writes a message of history in each turn; `desk.turns` collects the turns."""
+    desk = Desk(clock=SlowClock())
+    desk.log.groups_max = 100
+    desk.broker.slices.schedule = desk.turns.append
+    for number in range(9):
+        desk.send_values(b"%d" % number, channel=number % 3)
+    desk.log.commit()
+    return desk
+
+
+def test_history_is_written_in_several_turns() -> None:
+    desk = slow_desk()
+    client = desk.join("#@earliest")
+    desk.log.answer()
+    sizes = [len(client.read())]
+    while desk.turns:
+        desk.turns.pop(0)()
+        desk.log.answer_all()
+        sizes.append(len(client.read()))
+    assert sum(sizes) == 9
+    assert max(sizes) <= 2
+    assert client.live
+
+
+def test_a_topic_that_is_added_between_two_turns_is_not_left_out() -> None:
+    desk = slow_desk()
+    client = desk.join("channel/0@earliest")
+    desk.log.answer()
+    assert desk.turns
+    client.subscribe("channel/1@earliest")
+    found = client.read()
+    while desk.turns or desk.log.reads:
+        if desk.turns:
+            desk.turns.pop(0)()
+        desk.log.answer_all()
+        found += client.read()
+    assert sorted(found) == words("0 1 3 4 6 7")
+    assert client.live
+
+
+def test_a_client_that_leaves_between_two_turns_gets_no_more() -> None:
+    desk = slow_desk()
+    client, other = desk.join("channel/0@earliest"), desk.join("channel/1@earliest")
+    desk.log.answer_all()
+    client.read()
+    desk.broker.close(client.session)
+    found = other.read()
+    while desk.turns or desk.log.reads:
+        if desk.turns:
+            desk.turns.pop(0)()
+        desk.log.answer_all()
+        found += other.read()
+    assert client.read() == []
+    assert found == words("1 4 7")
+    assert other.live
 
 
 def test_history_of_thousands_of_topics_is_read_once() -> None:
