@@ -55,7 +55,7 @@ class HistoryWriter:
         self._encoders = encoders
         self._counters = counters
         self._clock = clock
-        self._scratch = Batch()
+        self._batches: list[Batch] = []  # that no delivery uses
         self._shared: WeakValueDictionary[_SharedKey, _SharedFrames] = WeakValueDictionary()
 
     def skip(self, feed: Feed, offset: int) -> int:
@@ -80,44 +80,57 @@ class HistoryWriter:
         It also ends when the patterns of the feed are others than `patterns`: messages of those may
         have been left out.
         """
-        for stored in fetched.groups:
-            end = stored.base_offset + stored.count
-            while feed.position < end:
-                self._serve(session, feed, stored)
-                position = feed.position
+        batch = self._batches.pop() if self._batches else Batch()
+        ends = self._clock.monotonic() + SLICE_SECONDS_MAX
+        try:
+            for stored in fetched.groups:
+                end = stored.base_offset + stored.count
+                self._load(session, feed, stored, batch)
+                while feed.position < end and _goes_on(session, feed, patterns):
+                    self._write_rows(session, feed, stored, batch, ends)
+                    if self._clock.monotonic() >= ends and _goes_on(session, feed, patterns):
+                        position = feed.position
+                        yield
+                        if feed.position != position:
+                            return
+                        ends = self._clock.monotonic() + SLICE_SECONDS_MAX
+                batch.clear()
                 if not _goes_on(session, feed, patterns):
                     return
-                yield
-                if not _goes_on(session, feed, patterns) or feed.position != position:
-                    return
+        finally:
+            batch.clear()
+            self._batches.append(batch)
         end = fetched.end if feed.limit is None else min(fetched.end, feed.limit)
         if feed.position < end:
             feed.advance(end)
 
-    def _serve(self, session: Session, feed: Feed, stored: Stored) -> None:
-        """Write matching messages of one row group, until the link is congested or time is over."""
-        batch = self._scratch
-        ends = self._clock.monotonic() + SLICE_SECONDS_MAX
-        base, end = stored.base_offset, stored.base_offset + stored.count
+    def _load(self, session: Session, feed: Feed, stored: Stored, batch: Batch) -> None:
+        """Load a row group into `batch`; one that cannot be loaded is skipped."""
+        end = stored.base_offset + stored.count
         if end <= feed.position:
             raise AssertionError(f"messages up to {end} for offset {feed.position}")
         try:
-            try:
-                stored.load(batch, self._topics)
-            except (ValueError, CallerError) as error:
-                self.skip_unreadable(session, feed, end, str(error))
-                return
-            reached = end if feed.limit is None else min(end, feed.limit)
-            wanted = self._router.wanted(batch, session, feed.wants(feed.cursors[0]))
-            row, last_row = max(feed.position - base, 0), max(reached - base, 0)
-            while wanted and row < last_row:
-                row = self._write_piece(session, batch, wanted, base=base, row=row, end=last_row)
-                if session.link.congested or self._clock.monotonic() >= ends:
-                    reached = base + row
-                    break
-            feed.advance(reached)
-        finally:
-            batch.clear()
+            stored.load(batch, self._topics)
+        except (ValueError, CallerError) as error:
+            self.skip_unreadable(session, feed, end, str(error))
+
+    def _write_rows(
+        self, session: Session, feed: Feed, stored: Stored, batch: Batch, ends: float
+    ) -> None:
+        """Write matching rows of a batch, until the link is congested or it is later than `ends`.
+
+        Routes may have changed since the last rows.
+        """
+        base, end = stored.base_offset, stored.base_offset + stored.count
+        reached = end if feed.limit is None else min(end, feed.limit)
+        wanted = self._router.wanted(batch, session, feed.wants(feed.cursors[0]))
+        row, last_row = max(feed.position - base, 0), max(reached - base, 0)
+        while wanted and row < last_row:
+            row = self._write_piece(session, batch, wanted, base=base, row=row, end=last_row)
+            if session.link.congested or self._clock.monotonic() >= ends:
+                reached = base + row
+                break
+        feed.advance(reached)
 
     def _write_piece(
         self, session: Session, batch: Batch, wanted: bytes, *, base: int, row: int, end: int
