@@ -255,11 +255,18 @@ PASSWORD_CHARACTERS_MIN: Final = 8
 PASSWORD_BYTES_MAX: Final = 1024
 """A password from a client; a longer one is wrong."""
 VERIFICATION_NICENESS: Final = 15
-"""How much lower the priority of threads is that verify passwords, as for nice(1)."""
+"""How much lower the priority of processes is that verify passwords, as for nice(1)."""
+VERIFICATION_SECONDS_MAX: Final = 60.0
+"""Time for one; then its process is ended, and the client is to try again."""
+VERIFICATION_RETRY_SECONDS: Final = 1.0
+"""After a process could not be started, or ended before its first result, until the next one."""
 VERIFICATIONS_AT_ONCE_MAX: Final = 2
 """Passwords verified at the same time. Each needs a core and, by default, 64 MiB."""
 VERIFICATIONS_MEMORY_SHARE: Final = 0.25
 """Part of the memory budget that is kept for them, at most."""
+REFUSALS_PER_TURN_MAX: Final = 8
+"""Waiting passwords that are refused in one turn of the event loop, such as those of a name that
+must wait: an address may have 256 of them."""
 VERIFICATIONS_WAITING_MAX: Final = 1024
 VERIFICATIONS_WAITING_PER_HOST_MAX: Final = 256
 """Passwords that wait for verification, of all clients and of one address. Addresses take turns, so
@@ -333,6 +340,12 @@ ANSWERS_WAITING_BYTES_MAX: Final = 4 * MIB
 """Answers of one client that wait for the disk; above it the client is not read."""
 CATCH_UP_PIECE_BYTES: Final = 1 * MIB
 """Messages from the log encoded for one client at a time."""
+CATCH_UP_READ_BYTES: Final = 256 * KIB
+CATCH_UP_GROUPS_MAX: Final = 16
+"""Small row groups that one read of the log takes together. Each of them takes some 0.0001 s of the
+event loop."""
+TOPIC_FILTER_PATTERNS_MAX: Final = 64
+"""Patterns of a client that catches up; with more of them, no topic is skipped."""
 CATCH_UP_FETCHES_MAX: Final = 4
 """Concurrent reads of the log for catch-up; further ones are queued."""
 CATCH_UP_SHARED_BYTES_MIN: Final = 64 * KIB

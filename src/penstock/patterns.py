@@ -24,6 +24,7 @@ __all__ = [
     "compile_pattern",
     "covers",
     "overlaps",
+    "pattern_expression",
     "split_levels",
 ]
 
@@ -43,14 +44,22 @@ def compile_pattern(text: str) -> re.Pattern[str] | None:
     pattern = canonical_pattern(text)
     if pattern.levels is None:
         return None
-    levels = pattern.levels
-    if pattern.takes_rest and not levels:
-        return re.compile(r".+", re.DOTALL)
-    expression = r"[/.]".join(r"[^/.]*" if level == _ANY else re.escape(level) for level in levels)
-    compiled = re.compile(expression + (r"(?:[/.].*)?" if pattern.takes_rest else ""), re.DOTALL)
+    expression = pattern_expression(pattern)
+    compiled = re.compile(expression, re.DOTALL)
     if len(expression) > EXPRESSION_CACHED_CHARACTERS_MAX:
         re.purge()
     return compiled
+
+
+def pattern_expression(pattern: "CanonicalPattern") -> str:
+    """Return a regular expression that a topic matches as a whole; its `.` takes line ends too."""
+    levels = pattern.levels
+    if levels is None:
+        return re.escape(pattern.text)
+    if pattern.takes_rest and not levels:
+        return r".+"
+    expression = r"[/.]".join(r"[^/.]*" if level == _ANY else re.escape(level) for level in levels)
+    return expression + (r"(?:[/.].*)?" if pattern.takes_rest else "")
 
 
 def covers(pattern: str, other: str) -> bool:

@@ -34,9 +34,10 @@ def test_a_connection_that_is_reset_before_its_handshake_is_released(
         broker.until(lambda: limit.connections == 0)
 
 
-def test_a_listener_that_closes_ends_handshakes_under_way(tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["tls://127.0.0.1:0", "wss://127.0.0.1:0/ws"])
+def test_a_listener_that_closes_ends_handshakes_under_way(tmp_path: Path, place: str) -> None:
     listener = ListenerConfig(
-        url="tls://127.0.0.1:0", certificate=f"{TLS}/localhost.pem", key=f"{TLS}/localhost.key"
+        url=place, certificate=f"{TLS}/localhost.pem", key=f"{TLS}/localhost.key"
     )
     config = Config(data=DataConfig(folder=str(tmp_path)), listener=(listener,))
     with ConfiguredBroker(config) as broker:

@@ -39,6 +39,8 @@ class Simulation:
         self.clock = FakeClock()
         self.oracle = DeliveryOracle()
         self.kept = ObservedKeptLog(self) if seed % 4 else None
+        if self.kept is not None:
+            self.kept.groups_max = 1 + seed % 3
         self.retains_all = self.randomness.random() < 0.5
         log = self.kept or ObservedMemoryLog(self)
         self.broker = ObservedBroker(self, log=log, reader=self.kept)
@@ -103,6 +105,8 @@ class Simulation:
                 self.kept.answer()
                 if self.kept.pending:
                     self.kept.commit()
+            if len(self.broker.slices):
+                self.broker.timers.run_due()
         else:
             raise AssertionError("the simulation does not come to rest")
 
@@ -110,6 +114,8 @@ class Simulation:
     def busy(self) -> bool:
         """Whether anything is in flight."""
         if self.kept is not None and (self.kept.pending or self.kept.reads):
+            return True
+        if len(self.broker.slices):
             return True
         return any(client.link.busy or client.link.outbound for client in self.alive())
 

@@ -23,7 +23,7 @@ from penstock.errors import (
     OffsetPastEnd,
 )
 from penstock.model import ByteOrder, Durability, binary_topic_name
-from penstock.ports import Receipt, Record, Stored
+from penstock.ports import Fetched, Receipt, Record, TopicFilter
 from penstock.protocols import PROTOCOLS, Protocol
 from penstock.protocols.herald import HERALD
 from penstock.wire import herald, rheos1
@@ -41,6 +41,7 @@ class KeptRows:
         self._protocol = PROTOCOLS.numbered(batch.protocol)
         self._order = batch.order
         self._sender = batch.sender(0)
+        self.names = {topics.name(batch.topic_id(row)) for row in range(len(batch))}
         self._frames = b"".join(self._frame(batch, topics, row) for row in range(len(batch)))
 
     def _frame(self, batch: Batch, topics: TopicTable, row: int) -> bytes:
@@ -115,6 +116,9 @@ class KeptLog:
         self.damaged: list[tuple[int, int]] = []
         self.reads: deque[Callable[[], None]] = deque()
         self.fetches_most = 0
+        self.groups_max = 1
+        """Rows of so many appends are read together."""
+        self.groups_read = 0
         self._commit_number = 1
         self._pending: list[KeptRows] = []
 
@@ -192,8 +196,13 @@ class KeptLog:
 
     # --- ports.LogReader ------------------------------------------------------------------------
 
-    def fetch(self, offset: int, then: Callable[[Stored | LogError], None]) -> None:
-        self.reads.append(lambda: then(self._find(offset)))
+    def fetch(
+        self,
+        offset: int,
+        then: Callable[[Fetched | LogError], None],
+        topics: TopicFilter | None = None,
+    ) -> None:
+        self.reads.append(lambda: then(self._find(offset, topics)))
         self.fetches_most = max(self.fetches_most, len(self.reads))
 
     def find_time(self, timestamp_us: int, then: Callable[[int | LogError], None]) -> None:
@@ -217,7 +226,7 @@ class KeptLog:
             self.answer()
         raise AssertionError("reading does not end")
 
-    def _find(self, offset: int) -> KeptRows | LogError:
+    def _find(self, offset: int, topics: TopicFilter | None = None) -> Fetched | LogError:
         if offset < self.horizon:
             return OffsetBelowHorizon(offset, self.horizon)
         behind: Iterable[KeptRows] = (
@@ -228,4 +237,21 @@ class KeptLog:
         damaged = [end for start, end in self.damaged if start <= limit and end > offset]
         if damaged and (rows is None or min(damaged) <= limit):
             return LogDamaged(offset, min(damaged), "its checksum is wrong")
-        return OffsetPastEnd(offset, self.end) if rows is None else rows
+        if rows is None:
+            return OffsetPastEnd(offset, self.end)
+        return self._fetched(self.kept.index(rows), topics)
+
+    def _fetched(self, first: int, topics: TopicFilter | None) -> Fetched:
+        """Some rows from the first ones on, up to damage; those without a wanted topic are out."""
+        found: list[KeptRows] = []
+        end = self.kept[first].base_offset
+        for rows in self.kept[first:]:
+            if any(end <= start < rows.base_offset + rows.count for start, _ in self.damaged):
+                break
+            if topics is None or any(map(topics.wants, rows.names)):
+                found.append(rows)
+                self.groups_read += 1
+            end = rows.base_offset + rows.count
+            if len(found) == self.groups_max:
+                break
+        return Fetched(found, end)

@@ -16,6 +16,7 @@ from penstock.core.answers import FailureEncoder, is_safe
 from penstock.core.catch_up import CatchUp
 from penstock.core.counters import Counters, TopicCounts
 from penstock.core.encoders import Encoders
+from penstock.core.history import HistoryWriter
 from penstock.core.hooks import EventKind, Hooks
 from penstock.core.requests import Requests
 from penstock.core.resumption import Resumption
@@ -140,12 +141,17 @@ class Broker:
             self.catch_up = CatchUp(
                 writer=log,
                 reader=reader,
-                topics=self.topics,
-                router=self.router,
-                encoders=self.encoders,
+                history=HistoryWriter(
+                    topics=self.topics,
+                    router=self.router,
+                    encoders=self.encoders,
+                    counters=self.counters,
+                    clock=clock,
+                ),
                 counters=self.counters,
                 clock=clock,
                 timers=self.timers,
+                slices=self.slices,
             )
 
     def shared(self, kind: type[_T]) -> _T:

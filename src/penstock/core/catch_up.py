@@ -1,27 +1,24 @@
 """Delivery from the log to sessions that fell behind or subscribed with a start in history.
 
-Sessions take turns: fetch the row group at the session's position, write the matching messages
-until the link is congested, go to the end of the queue. Only CATCH_UP_FETCHES_MAX fetches run at a
-time, which bounds memory for any number of sessions. Large messages are encoded once for all
-sessions that have them in their out-buffers.
+Sessions take turns: fetch the row groups at the session's position, write the matching messages
+until the link is congested, go to the end of the queue. Row groups without a topic of the session
+need not be read. Only CATCH_UP_FETCHES_MAX fetches run, or wait to be written, at a time, which
+bounds memory for any number of sessions.
 """
 
+from collections.abc import Iterator
 from functools import partial
-from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
 
 import structlog
 
-from penstock._kernels.batch import Batch
-from penstock._kernels.topics import TopicTable
 from penstock.core.counters import Counters
-from penstock.core.encoders import Encoders
 from penstock.core.feeds import Cursor, Feed
-from penstock.core.routing import Encoding, Router
+from penstock.core.history import HistoryWriter, log_fields
 from penstock.core.sessions import Session
+from penstock.core.slices import Slices
 from penstock.core.timers import Timers
 from penstock.errors import (
-    CallerError,
     LogDamaged,
     LogError,
     OffsetBelowHorizon,
@@ -31,12 +28,18 @@ from penstock.errors import (
 from penstock.limits import (
     CATCH_UP_FETCHES_MAX,
     CATCH_UP_PIECE_BYTES,
-    CATCH_UP_SHARED_BYTES_MIN,
-    CATCH_UP_SHARED_ROWS_MAX,
+    SLICE_SECONDS_MAX,
     TIER_RETRY_SECONDS,
 )
 from penstock.memory import Purpose
-from penstock.ports import Clock, LogReader, LogWriter, Stored
+from penstock.ports import (
+    Clock,
+    Fetched,
+    LogReader,
+    LogWriter,
+    TopicFilter,
+    new_topic_filter,
+)
 from penstock.replay import Ago, AtOffset, AtTime, Earliest, Start
 
 __all__ = ["CatchUp"]
@@ -47,14 +50,6 @@ RETRY_SECONDS = 1.0
 """Delay before a fetch that raised OffsetPastEnd is tried again."""
 
 
-class _SharedFrames(bytearray):
-    """Encoded frames that several links hold; removed when the last of them has sent them."""
-
-
-_SharedKey: TypeAlias = tuple[Encoding, int, bytes]
-"""Encoding, base offset of the row group, and its rows."""
-
-
 class CatchUp:
     """Serves sessions from their log position until they are live, without gap or repeat."""
 
@@ -63,27 +58,24 @@ class CatchUp:
         *,
         writer: LogWriter,
         reader: LogReader,
-        topics: TopicTable,
-        router: Router,
-        encoders: Encoders,
+        history: HistoryWriter,
         counters: Counters,
         clock: Clock,
         timers: Timers,
+        slices: Slices,
     ) -> None:
         self._writer = writer
         self._reader = reader
-        self._topics = topics
-        self._router = router
-        self._encoders = encoders
+        self._history = history
         self._counters = counters
         self._clock = clock
         self._timers = timers
-        self._scratch = Batch()
+        self._slices = slices
         self._ready: dict[Session, None] = {}  # sessions with something to do, the next first
         self._awaiting_log: dict[Session, None] = {}  # until it has written more
         self._awaiting_memory: dict[Session, None] = {}  # until its account has room for a piece
         self._fetches = 0
-        self._shared: WeakValueDictionary[_SharedKey, _SharedFrames] = WeakValueDictionary()
+        self._filters: WeakValueDictionary[frozenset[str], TopicFilter] = WeakValueDictionary()
         self.last_commit = 0
         """The commit of the last appended message."""
 
@@ -157,14 +149,14 @@ class CatchUp:
         if cursor not in feed.lookups:
             return  # the client has disconnected or unsubscribed
         if isinstance(offset, TierUnavailable):
-            log.warning("history waits for the object store", **_log_fields(session))
+            log.warning("history waits for the object store", **log_fields(session))
             self._timers.after(
                 TIER_RETRY_SECONDS, lambda: self._find_again(session, feed, cursor, timestamp_us)
             )
             return
         if isinstance(offset, LogError):
             # Too many messages are better than too few.
-            log.warning("time not found", **_log_fields(session), error=str(offset))
+            log.warning("time not found", **log_fields(session), error=str(offset))
             offset = self._reader.horizon
         del feed.lookups[cursor]
         latest = cursor.position
@@ -280,29 +272,65 @@ class CatchUp:
         feed.fetching = feed.position
         self._fetches += 1
         fetching = True
+        patterns = feed.patterns
 
-        def then(result: Stored | LogError) -> None:
+        def then(result: Fetched | LogError) -> None:
             if fetching:  # deliver only after the caller of `wake` has returned
-                self._timers.after(0.0, lambda: self._fetched(session, feed, result))
+                self._timers.after(0.0, lambda: self._fetched(session, feed, patterns, result))
             else:
-                self._fetched(session, feed, result)
+                self._fetched(session, feed, patterns, result)
 
-        self._reader.fetch(feed.fetching, then)
+        self._reader.fetch(feed.fetching, then, self._filter(feed))
         fetching = False
 
-    def _fetched(self, session: Session, feed: Feed, result: Stored | LogError) -> None:
-        """Serve fetched messages to a session, then run the next turns."""
-        self._fetches -= 1
-        offset, feed.fetching = feed.fetching, None
-        current = session.feed is feed and feed.position == offset and not feed.lookups
+    def _filter(self, feed: Feed) -> TopicFilter | None:
+        """Return the filter of a feed's patterns; sessions with the same patterns share one."""
+        patterns = feed.patterns
+        if feed.topics is None or feed.topics[0] is not patterns:
+            found = self._filters.get(patterns)
+            if found is None:
+                found = new_topic_filter(patterns)
+                if found is not None:
+                    self._filters[patterns] = found
+            feed.topics = (patterns, found)
+        return feed.topics[1]
+
+    def _fetched(
+        self, session: Session, feed: Feed, patterns: frozenset[str], result: Fetched | LogError
+    ) -> None:
+        """Serve fetched messages to a session, then run the next turns.
+
+        `patterns` were those of the feed when it asked: messages of others may be left out.
+        """
+        work = self._delivery(session, feed, patterns, result)
+        ends = self._clock.monotonic() + SLICE_SECONDS_MAX
+        for _ in work:
+            if self._clock.monotonic() >= ends:
+                self._slices.add(work)
+                return
+
+    def _delivery(
+        self, session: Session, feed: Feed, patterns: frozenset[str], result: Fetched | LogError
+    ) -> Iterator[None]:
+        current = (
+            session.feed is feed
+            and feed.position == feed.fetching
+            and feed.patterns is patterns
+            and not feed.lookups
+        )
         if current and not session.link.congested:
             try:
-                self._process(session, feed, result)
+                if isinstance(result, Fetched):
+                    yield from self._history.write(session, feed, patterns, result)
+                else:
+                    self._process(session, feed, result)
             except Exception:  # a failing session ends its own connection only
                 self._counters.connections_failed["internal error"] += 1
-                log.exception("connection failed", **_log_fields(session))
+                log.exception("connection failed", **log_fields(session))
                 feed.broken = True
                 session.link.abort()
+        self._fetches -= 1
+        feed.fetching = None
         if session.feed is feed:
             session.link.account.hold(Purpose.REPLAY, feed.queue_bytes)
             # `fetch` may raise OffsetPastEnd while `end` lags behind; retry after RETRY_SECONDS.
@@ -315,101 +343,20 @@ class CatchUp:
                 self._timers.after(RETRY_SECONDS, self.settled)
         self._run()
 
-    def _process(self, session: Session, feed: Feed, result: Stored | LogError) -> None:
+    def _process(self, session: Session, feed: Feed, result: LogError) -> None:
         match result:
             case OffsetBelowHorizon(horizon=horizon):
-                lost = self._skip(feed, horizon)
+                lost = self._history.skip(feed, horizon)
                 session.dropped += lost
                 self._counters.messages_dropped[session.encoding.protocol] += lost
-                log.warning("history overtaken", **_log_fields(session), messages=lost)
+                log.warning("history overtaken", **log_fields(session), messages=lost)
             case LogDamaged(resumes_at=resumes_at):
-                self._skip_unreadable(session, feed, resumes_at, str(result))
+                self._history.skip_unreadable(session, feed, resumes_at, str(result))
             case OffsetPastEnd():
                 pass
             case TierUnavailable():
-                log.warning("history waits for the object store", **_log_fields(session))
-            case LogError():
-                log.warning("log not readable", **_log_fields(session), error=str(result))
+                log.warning("history waits for the object store", **log_fields(session))
+            case _:
+                log.warning("log not readable", **log_fields(session), error=str(result))
                 feed.broken = True
                 session.link.abort()
-            case _:
-                self._serve(session, feed, result)
-
-    def _skip(self, feed: Feed, offset: int) -> int:
-        """Continue at `offset` or the next cursor; return the number of skipped messages."""
-        position = feed.position
-        if offset <= position:
-            raise AssertionError(f"history goes on at {offset}, before {position}")
-        feed.advance(offset if feed.limit is None else min(offset, feed.limit))
-        return feed.position - position
-
-    def _skip_unreadable(self, session: Session, feed: Feed, offset: int, reason: str) -> None:
-        lost = self._skip(feed, offset)
-        self._counters.messages_unreadable[session.encoding.protocol] += lost
-        log.warning("history unreadable", **_log_fields(session), messages=lost, reason=reason)
-
-    def _serve(self, session: Session, feed: Feed, stored: Stored) -> None:
-        """Write the matching messages of one row group, until the link is congested."""
-        batch = self._scratch
-        base, end = stored.base_offset, stored.base_offset + stored.count
-        if end <= feed.position:
-            raise AssertionError(f"messages up to {end} for offset {feed.position}")
-        try:
-            try:
-                stored.load(batch, self._topics)
-            except (ValueError, CallerError) as error:
-                self._skip_unreadable(session, feed, end, str(error))
-                return
-            reached = end if feed.limit is None else min(end, feed.limit)
-            wanted = self._router.wanted(batch, session, feed.wants(feed.cursors[0]))
-            row, last_row = max(feed.position - base, 0), max(reached - base, 0)
-            while wanted and row < last_row:
-                row = self._write_piece(session, batch, wanted, base=base, row=row, end=last_row)
-                if session.link.congested:
-                    reached = base + row
-                    break
-            feed.advance(reached)
-        finally:
-            batch.clear()
-
-    def _write_piece(
-        self, session: Session, batch: Batch, wanted: bytes, *, base: int, row: int, end: int
-    ) -> int:
-        """Write some rows before `end`; return the next row."""
-        rows, next_row = batch.select_piece(
-            self._router.route_of_topic,
-            wanted,
-            first_row=row,
-            last_row=end,
-            bytes_max=CATCH_UP_PIECE_BYTES,
-            without_sender=0 if session.echo else session.number,
-            own_from_row=max(session.opened_at - base, 0),
-        )
-        if next_row <= row:
-            raise AssertionError(f"row {row} of {len(batch)} is not advanced")
-        if len(rows):
-            frames = self._encode(session, batch, rows, wanted, base=base)
-            session.link.write(frames)
-            self._counters.sent(session, len(rows), len(frames))
-        return next_row
-
-    def _encode(
-        self, session: Session, batch: Batch, rows: "memoryview[int]", wanted: bytes, *, base: int
-    ) -> bytes | memoryview:
-        """Return the frames of some rows; of few large rows those that other sessions have too."""
-        encoding = session.encoding
-        if len(rows) > CATCH_UP_SHARED_ROWS_MAX:
-            return self._encoders.encode(encoding, batch, rows, wanted)
-        key = (encoding, base, rows.tobytes())
-        shared = self._shared.get(key)
-        if shared is None:
-            frames = self._encoders.encode(encoding, batch, rows, wanted)
-            if len(frames) < CATCH_UP_SHARED_BYTES_MIN:
-                return frames
-            shared = self._shared[key] = _SharedFrames(frames)
-        return memoryview(shared)
-
-
-def _log_fields(session: Session) -> dict[str, Any]:
-    """Return the fields of log events about a session."""
-    return {"connection": session.link.connection, "peer": session.link.peer}

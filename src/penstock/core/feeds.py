@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 from penstock.limits import JOIN_QUEUE_BYTES_MAX
 from penstock.memory import Account, Purpose
+from penstock.ports import TopicFilter
 
 __all__ = ["Cursor", "Feed", "Subscriptions"]
 
@@ -38,6 +39,7 @@ class Feed:
     """
 
     __slots__ = (
+        "_patterns",
         "broken",
         "cursors",
         "fetching",
@@ -48,6 +50,7 @@ class Feed:
         "queue",
         "queue_bytes",
         "subscriptions",
+        "topics",
     )
 
     def __init__(self, position: int, subscriptions: Subscriptions) -> None:
@@ -56,6 +59,9 @@ class Feed:
         self.cursors = [self.main]  # lowest first, at distinct positions
         self.lookups: dict[Cursor, None] = {}  # cursors whose start is being looked up
         self.fetching: int | None = None  # the offset that is being fetched
+        self._patterns: frozenset[str] | None = None  # of the lowest cursor, if known
+        self.topics: tuple[frozenset[str], TopicFilter | None] | None = None
+        """The filter of `patterns` when they were asked for last."""
         self.joins_at: int | None = None
         self.join_commit = 0  # the commit of the last message before `joins_at`
         self.queue: list[tuple[bytes, int]] = []  # frames and their number of messages
@@ -85,6 +91,7 @@ class Feed:
         """Remove a subscription from its cursor."""
         if self.queue:
             self.stop_joining()  # queued messages may be for this pattern only
+        self._patterns = None
         if cursor is not None:
             del cursor.patterns[pattern]
             if not cursor.patterns:
@@ -107,6 +114,18 @@ class Feed:
         others = sum(len(cursor.patterns) for cursor in (*self.cursors, *self.lookups))
         return len(self.subscriptions) == others
 
+    @property
+    def patterns(self) -> frozenset[str]:
+        """The patterns of the lowest cursor. The same object as long as they do not change."""
+        if self._patterns is None:
+            lowest = self.cursors[0]
+            if lowest is self.main:
+                chosen = self.wants(lowest)
+                self._patterns = frozenset(filter(chosen, self.subscriptions))
+            else:
+                self._patterns = frozenset(lowest.patterns)
+        return self._patterns
+
     # --- Position ---------------------------------------------------------------------------------
 
     @property
@@ -128,10 +147,12 @@ class Feed:
         lowest.position = position
         if len(self.cursors) > 1 and self.cursors[1].position == position:
             absorbed = self.cursors.pop(0 if self.cursors[1] is self.main else 1)
+            self._patterns = None
             for pattern in absorbed.patterns:
                 self._assign(self.cursors[0], pattern)
 
     def _assign(self, cursor: Cursor, pattern: str) -> None:
+        self._patterns = None
         if cursor is self.main:
             self.subscriptions[pattern] = None
         else:

@@ -2,7 +2,7 @@
 
 from penstock.ports.audit import NO_AUDIT, Audit, AuditEvent
 from penstock.ports.connection import AcknowledgedLink, Clock, Handler, Link, UnprovenLink
-from penstock.ports.log import LogReader, LogWriter, Prepared, Receipt, Record, Stored
+from penstock.ports.log import Fetched, LogReader, LogWriter, Prepared, Receipt, Record, Stored
 from penstock.ports.storage import (
     Bounds,
     ConsumerGroups,
@@ -19,6 +19,7 @@ from penstock.ports.storage import (
     TierStatus,
     TopicCounts,
 )
+from penstock.ports.topic_filter import TopicFilter, new_topic_filter
 
 __all__ = [
     "NO_AUDIT",
@@ -29,6 +30,7 @@ __all__ = [
     "Clock",
     "ConsumerGroups",
     "DamagedRange",
+    "Fetched",
     "GroupState",
     "Handler",
     "KnownTopic",
@@ -48,5 +50,7 @@ __all__ = [
     "SyncTimes",
     "TierStatus",
     "TopicCounts",
+    "TopicFilter",
     "UnprovenLink",
+    "new_topic_filter",
 ]

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.limits import EXPRESSION_BYTES_MAX, EXPRESSION_STATES_MAX
+from penstock.ports.text_columns import text_parts
 
 __all__ = ["check_expression", "matches"]
 
@@ -48,9 +49,9 @@ def check_expression(text: str) -> None:
 def matches(text: str, names: Sequence[str]) -> list[bool]:
     """Tell for each name whether the whole of it matches; raise ValueError as check_expression."""
     check_expression(text)
-    found: list[bool] = pc.match_substring_regex(
-        pa.array(names, pa.utf8()), _whole(text)
-    ).to_pylist()
+    found: list[bool] = []
+    for part in text_parts(names):
+        found += pc.match_substring_regex(part, _whole(text)).to_pylist()
     return found
 
 

@@ -1,6 +1,6 @@
 """The part of a storage that `core` uses: append messages, settle commits, read history."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 from typing import Protocol as Port
 
@@ -8,9 +8,10 @@ from penstock._kernels.batch import Batch, Sender
 from penstock._kernels.topics import TopicTable
 from penstock.errors import LogError
 from penstock.model import Durability, Form, Kind
+from penstock.ports.topic_filter import TopicFilter
 from penstock.protocols import Protocol
 
-__all__ = ["LogReader", "LogWriter", "Prepared", "Receipt", "Record", "Stored"]
+__all__ = ["Fetched", "LogReader", "LogWriter", "Prepared", "Receipt", "Record", "Stored"]
 
 
 class Receipt(NamedTuple):
@@ -145,6 +146,13 @@ class Stored(Port):
         """
 
 
+class Fetched(NamedTuple):
+    """Row groups, in order. No other wanted message is before the offset `end`."""
+
+    groups: Sequence[Stored]
+    end: int
+
+
 class LogReader(Port):
     """Reads history without blocking. The event loop's thread calls it and is called back."""
 
@@ -156,10 +164,19 @@ class LogReader(Port):
     def end(self) -> int:
         """One past the last offset that can be read; later messages are not written yet."""
 
-    def fetch(self, offset: int, then: Callable[[Stored | LogError], None]) -> None:
-        """Read the row group that contains `offset`; call `then` with it, or with an error.
+    def fetch(
+        self,
+        offset: int,
+        then: Callable[[Fetched | LogError], None],
+        topics: TopicFilter | None = None,
+    ) -> None:
+        """Read the row group that contains `offset`, and maybe some that follow; call `then`.
 
-        OffsetBelowHorizon, OffsetPastEnd, or LogDamaged, which says where readable history resumes.
+        With `topics`, row groups without a wanted topic may be left out: the first one may begin
+        later, and there may be none. `end` is greater than `offset`.
+
+        An error is OffsetBelowHorizon, OffsetPastEnd, or LogDamaged, which says where readable
+        history resumes.
         """
 
     def find_time(self, timestamp_us: int, then: Callable[[int | LogError], None]) -> None:

@@ -23,7 +23,6 @@ from penstock.server.config import (
     AnonymousConfig,
     Config,
     PrincipalConfig,
-    RuleConfig,
     Verdict,
 )
 from penstock.server.credential_table import (
@@ -32,10 +31,11 @@ from penstock.server.credential_table import (
     fingerprint,
     read_credentials,
 )
-from penstock.server.jwt_tokens import UnusableKey, read_issuer
+from penstock.server.jwt_tokens import JwtIssuer, UnusableKey, read_issuer
 from penstock.server.login_throttle import GuessLimit, PasswordThrottle
 from penstock.server.networks import contains
-from penstock.server.password_queue import BASIC, PasswordQueue
+from penstock.server.password_queue import PasswordQueue
+from penstock.server.password_workers import BASIC, PasswordWorkers
 
 __all__ = ["ANONYMOUS", "NO_PEER", "Authenticator", "KnownPeer", "hash_key", "hash_password"]
 
@@ -65,6 +65,17 @@ class KnownPeer:
 NO_PEER: Final = KnownPeer()
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class PreparedPrincipals:
+    """The part of an update that takes long: thousands of rules take tenths of a second."""
+
+    config: Config
+    issuers: Mapping[str, JwtIssuer]
+    rules: Mapping[str, tuple[Rule, ...]]
+    anonymous_rules: tuple[Rule, ...]
+    fingerprints: Mapping[str, object]
+
+
 class Authenticator:
     """Finds the principal of credentials. `update` replaces the configuration in place.
 
@@ -83,40 +94,61 @@ class Authenticator:
         self._throttle = PasswordThrottle()
         self._guesses = GuessLimit()
         self._queue = PasswordQueue()
+        self._workers = PasswordWorkers()
         self._checks: set[asyncio.Task[None]] = set()
         self.update(config)
 
-    def update(self, config: Config) -> frozenset[str]:
-        """Replace the principals; return the names of those whose log-ins are void.
+    @staticmethod
+    def prepare(config: Config) -> "PreparedPrincipals":
+        """Compile the rules and read the key files of a configuration, in any thread.
 
-        Those are the removed ones, and those whose credentials differ in any way. Raise ConfigError
-        and change nothing if a key file cannot be used.
+        Raise ConfigError if a key file cannot be used.
         """
-        before = self._principals
         try:
             issuers = {each.issuer: read_issuer(each) for each in config.jwt}
         except UnusableKey as error:
             raise ConfigError("jwt", "keys", str(error)) from None
+        ranges = tuple((each.name, each.networks) for each in config.principal if each.networks)
+        return PreparedPrincipals(
+            config,
+            issuers=issuers,
+            rules={each.name: _rules(config, each) for each in config.principal},
+            anonymous_rules=_rules(config, config.anonymous),
+            fingerprints={
+                each.name: fingerprint(each, issuers, ranges) for each in config.principal
+            },
+        )
+
+    def update(
+        self, config: Config, prepared: "PreparedPrincipals | None" = None
+    ) -> frozenset[str]:
+        """Replace the principals; return the names of those whose log-ins are void.
+
+        Those are the removed ones, and those whose credentials differ in any way. `prepared` is
+        made of another configuration if it was changed meanwhile: then it is made again. Raise
+        ConfigError and change nothing if a key file cannot be used.
+        """
+        if prepared is None or prepared.config != config:
+            prepared = self.prepare(config)
+        before = self._principals
         self._principals = {
             each.name: before.get(each.name) or Principal(each.name) for each in config.principal
         }
         for each in config.principal:
-            _set_rules(self._principals[each.name], _rules(config, each), each.default)
-        rules, default = _rules(config, config.anonymous), config.anonymous.default
+            _set_rules(self._principals[each.name], prepared.rules[each.name], each.default)
+        rules, default = prepared.anonymous_rules, config.anonymous.default
         _set_rules(self.anonymous, rules, default)
         # As long as nothing is configured, clients on this machine may administer the broker.
         _set_rules(self.local_anonymous, rules, default, administers=not rules and default is None)
         for name in before.keys() - self._principals.keys():
             _set_rules(before[name], (), "deny")
-        ranges = tuple((each.name, each.networks) for each in config.principal if each.networks)
-        fingerprints = {each.name: fingerprint(each, issuers, ranges) for each in config.principal}
         void = {
             name
             for name, before_update in self._fingerprints.items()
-            if fingerprints.get(name) != before_update
+            if prepared.fingerprints.get(name) != before_update
         }
-        self._fingerprints = fingerprints
-        self._credentials = read_credentials(config, self._principals, issuers)
+        self._fingerprints = dict(prepared.fingerprints)
+        self._credentials = read_credentials(config, self._principals, prepared.issuers)
         for name in void:
             before[name].credentials_version += 1
         return frozenset(void)
@@ -245,8 +277,8 @@ class Authenticator:
     async def verify_basic(self, username: str, password: str, peer: Peer = NO_PEER) -> Principal:
         """Return the principal of a user name and password; raise AuthenticationFailed.
 
-        The verification takes tens of milliseconds and runs in a thread. After some wrong passwords
-        for a user name, further ones from the same address are refused for a while.
+        The verification takes tens of milliseconds, in a process of its own. After some wrong
+        passwords for a user name, further ones from the same address are refused for a while.
         """
         users = self._credentials.users
         if not users:
@@ -274,7 +306,7 @@ class Authenticator:
         right = await self._queue.run(
             peer,
             admit=admit,
-            verify=lambda: _is_password(encoded, encoded_password),
+            verify=lambda: self._workers.verify(encoded, encoded_password),
             count=count,
         )
         if known is None or not right:
@@ -348,8 +380,9 @@ class Authenticator:
             return self._allowed_from(principal, peer, "identity")
 
     def close(self) -> None:
-        """Stop the threads."""
+        """End the processes that verify passwords."""
         self._queue.close()
+        self._workers.close()
 
 
 def _find(kind: str, digest: bytes, known: Sequence[tuple[bytes, Principal]]) -> Principal:
@@ -362,22 +395,24 @@ def _find(kind: str, digest: bytes, known: Sequence[tuple[bytes, Principal]]) ->
     return found
 
 
-def _is_password(encoded: str, password: bytes) -> bool:
-    try:
-        return argon2.PasswordHasher().verify(encoded, password)
-    except argon2.exceptions.VerificationError:
-        return False
-
-
-def _rules(config: Config, owner: PrincipalConfig | AnonymousConfig) -> tuple[RuleConfig, ...]:
+def _rules(config: Config, owner: PrincipalConfig | AnonymousConfig) -> tuple[Rule, ...]:
     """Return the rules of a principal: its own, then those of its roles in their order."""
     roles = {role.name: role.rule for role in config.role}
-    return owner.rule + tuple(rule for name in owner.roles for rule in roles.get(name, ()))
+    own = owner.rule + tuple(rule for name in owner.roles for rule in roles.get(name, ()))
+    return tuple(
+        Rule(
+            allow=rule.allow is not None,
+            actions=frozenset(Action(action) for action in rule.allow or rule.deny or ()),
+            pattern=topic,
+        )
+        for rule in own
+        for topic in rule.topics
+    )
 
 
 def _set_rules(
     principal: Principal,
-    rules: Sequence[RuleConfig],
+    rules: tuple[Rule, ...],
     default: Verdict | None,
     *,
     administers: bool = False,
@@ -387,21 +422,12 @@ def _set_rules(
     Without a default, a name that no rule matches is denied if any rule allows something, else
     allowed.
     """
-    made = tuple(
-        Rule(
-            allow=rule.allow is not None,
-            actions=frozenset(Action(action) for action in rule.allow or rule.deny or ()),
-            pattern=topic,
-        )
-        for rule in rules
-        for topic in rule.topics
-    )
     if default is None:
-        default = "deny" if any(rule.allow for rule in made) else "allow"
+        default = "deny" if any(rule.allow for rule in rules) else "allow"
     rights = principal.rights
     if (rights.rules, rights.default, rights.administers) != (
-        made,
+        rules,
         default == "allow",
         administers,
     ):
-        principal.set_rules(made, default=default == "allow", administers=administers)
+        principal.set_rules(rules, default=default == "allow", administers=administers)

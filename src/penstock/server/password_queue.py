@@ -1,37 +1,24 @@
-"""Passwords that wait for verification: a few threads, which addresses share by turns."""
+"""Passwords that wait for verification: a few at a time, which addresses share by turns."""
 
 import asyncio
-import contextlib
 import dataclasses
 import functools
-import os
-import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from penstock.core.access import Peer
 from penstock.errors import AuthenticationFailed
 from penstock.limits import (
-    VERIFICATION_NICENESS,
+    REFUSALS_PER_TURN_MAX,
     VERIFICATIONS_AT_ONCE_MAX,
     VERIFICATIONS_WAITING_MAX,
     VERIFICATIONS_WAITING_PER_HOST_MAX,
 )
 from penstock.server.networks import throttled_as
+from penstock.server.password_workers import BASIC
 
-__all__ = ["BASIC", "PasswordQueue"]
-
-BASIC = "user name and password"
-"""The kind of these credentials in errors."""
-
-
-def _lower_priority() -> None:
-    """Let the event loop go before this thread, and before those that argon2 starts in it."""
-    with contextlib.suppress(OSError):  # a system whose threads have no priority of their own
-        own = threading.get_native_id()
-        niceness = os.getpriority(os.PRIO_PROCESS, own) + VERIFICATION_NICENESS
-        os.setpriority(os.PRIO_PROCESS, own, niceness)
+__all__ = ["PasswordQueue"]
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -39,14 +26,14 @@ class _Job:
     host: str
     result: asyncio.Future[bool]
     admit: Callable[[], None]
-    verify: Callable[[], bool]
+    verify: Callable[[], Coroutine[Any, Any, bool]]
     count: Callable[[bool], None]
     peer: Peer
     has_waited: bool = False
 
 
 class PasswordQueue:
-    """Verifies passwords in threads. The event loop's thread owns it.
+    """Starts the verifications of passwords. The event loop's thread owns it.
 
     Addresses take turns: a client waits for those at its own address, and for one at each other.
     """
@@ -61,13 +48,8 @@ class PasswordQueue:
         self._waiting_per_host_max = waiting_per_host_max
         self._waiting: OrderedDict[str, deque[_Job]] = OrderedDict()
         self._count = 0
-        self._running = 0
+        self._running: set[asyncio.Task[bool]] = set()
         self._closed = False
-        self._threads = ThreadPoolExecutor(
-            VERIFICATIONS_AT_ONCE_MAX,
-            thread_name_prefix="penstock-passwords",
-            initializer=_lower_priority,
-        )
 
     def __len__(self) -> int:
         return self._count
@@ -77,15 +59,16 @@ class PasswordQueue:
         peer: Peer,
         *,
         admit: Callable[[], None],
-        verify: Callable[[], bool],
+        verify: Callable[[], Coroutine[Any, Any, bool]],
         count: Callable[[bool], None],
     ) -> bool:
-        """Return the result of `verify`, which runs in a thread when it is its turn.
+        """Return the result of `verify`, which is called when it is its turn.
 
         `admit` is called first, at that time, and raises AuthenticationFailed to refuse. Raise it
         also if too many wait, or if the client has closed its side while it waited. (A client that
         does so earlier may still read its answer.) `count` gets the result before the next turn,
-        even if the client has left. If the caller is cancelled, the job is removed.
+        even if the client has left. If `verify` raises an error, nothing is counted. If the caller
+        is cancelled, the job is removed.
         """
         result: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         job = _Job(throttled_as(peer.host), result, admit, verify, count, peer)
@@ -121,7 +104,11 @@ class PasswordQueue:
                 del self._waiting[job.host]
 
     def _start(self) -> None:
-        while self._waiting and self._running < VERIFICATIONS_AT_ONCE_MAX and not self._closed:
+        refused = 0
+        while self._waiting and len(self._running) < VERIFICATIONS_AT_ONCE_MAX and not self._closed:
+            if refused == REFUSALS_PER_TURN_MAX:  # each of them closes a connection
+                asyncio.get_running_loop().call_soon(self._start)
+                return
             host, jobs = next(iter(self._waiting.items()))
             job = jobs[0]
             self._remove(job)
@@ -133,13 +120,14 @@ class PasswordQueue:
                 job.admit()
             except AuthenticationFailed as error:
                 job.result.set_exception(error)
+                refused += 1
                 continue
-            self._running += 1
-            running = asyncio.get_running_loop().run_in_executor(self._threads, job.verify)
+            running = asyncio.get_running_loop().create_task(job.verify())
+            self._running.add(running)
             running.add_done_callback(functools.partial(self._finished, job))
 
-    def _finished(self, job: _Job, done: asyncio.Future[bool]) -> None:
-        self._running -= 1
+    def _finished(self, job: _Job, done: asyncio.Task[bool]) -> None:
+        self._running.discard(done)
         if done.cancelled():
             job.result.cancel()
             return
@@ -154,6 +142,5 @@ class PasswordQueue:
         self._start()
 
     def close(self) -> None:
-        """Stop the threads."""
+        """Start no more verifications."""
         self._closed = True
-        self._threads.shutdown(wait=False, cancel_futures=True)

@@ -77,10 +77,12 @@ class ProcessMemory:
             return
         resident = self._resident()
         budget = self._budget
+        # Passwords are verified by other processes: what is kept for them is not in this one.
         drawn = budget.used - budget.fixed(Purpose.OVERHEAD)
+        here = self._base + drawn - budget.fixed(Purpose.PASSWORDS)
         # The first block of each connection is there beside any overhead.
         most = min(self._overhead_max, budget.large_bytes_max - drawn)
-        budget.level(Purpose.OVERHEAD, max(min(resident - self._base - drawn, most), 0))
+        budget.level(Purpose.OVERHEAD, max(min(resident - here, most), 0))
         self._lowest = min(self._lowest, resident)
         if (
             resident - self._lowest >= MEMORY_RELEASE_BYTES_MIN

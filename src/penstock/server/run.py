@@ -29,7 +29,7 @@ from penstock.server.audit_changes import record_changes
 from penstock.server.audit_log import AuditLog
 from penstock.server.config import PROTOCOL_LIMITS, Config
 from penstock.server.config_reload import reload
-from penstock.server.credentials import Authenticator
+from penstock.server.credentials import Authenticator, PreparedPrincipals
 from penstock.server.descriptors import Descriptors, raise_descriptor_limit
 from penstock.server.server import Server
 from penstock.server.storages import open_session_numbers, open_storage
@@ -145,7 +145,11 @@ class Running:
         """Kill all programs; any thread may call this."""
         self.server.kill_programs()
 
-    def reload(self, new: Config) -> None:
+    def prepare(self, new: Config) -> PreparedPrincipals:
+        """Do the long part of `reload`, in any thread; raise OperatorError."""
+        return self.authenticator.prepare(reload(self.config, new)[0].config)
+
+    def reload(self, new: Config, prepared: PreparedPrincipals | None = None) -> None:
         """Apply the settings of a new configuration that need no restart; log the others.
 
         Clients are disconnected if their principal was removed, if its credentials changed, if they
@@ -155,7 +159,7 @@ class Running:
         """
         old = self.config
         reloaded, waiting = reload(self.config, new)
-        void = self.authenticator.update(reloaded.config)
+        void = self.authenticator.update(reloaded.config, prepared)
         self.config = reloaded.config
         self._keep_memory_for_passwords()
         if self.server.reload_certificates():
@@ -332,13 +336,14 @@ def _verify_bearer(options: GatewayOptions, token: str, peer: Peer) -> Principal
 
 
 async def _reread(running: Running, reread: Callable[[], Config] | None) -> None:
-    """Apply a new configuration, which a thread reads: a long one takes seconds."""
+    """Apply a new configuration, which a thread reads and compiles: a long one takes seconds."""
     if running.audit is not None:
         running.audit.reopen()
     if reread is None:
         return
     try:
-        running.reload(await asyncio.to_thread(reread))
+        new = await asyncio.to_thread(reread)
+        running.reload(new, await asyncio.to_thread(running.prepare, new))
     except OperatorError as error:
         log.warning("not reloaded", error=str(error), code=error.code)
         running.server.broker.audit.record(AuditEvent.CONFIGURATION_REJECTED, code=str(error.code))

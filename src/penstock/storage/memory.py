@@ -12,6 +12,7 @@ from penstock.model import Durability
 from penstock.ports import (
     Bounds,
     DamagedRange,
+    Fetched,
     GroupState,
     KnownTopic,
     Matched,
@@ -20,9 +21,9 @@ from penstock.ports import (
     Receipt,
     Record,
     StorageStatus,
-    Stored,
     Subscription,
     TopicCounts,
+    TopicFilter,
 )
 from penstock.protocols import Source
 from penstock.storage.group_offsets import check_group_count, check_group_name, updated
@@ -179,7 +180,12 @@ class MemoryLog:
 
     # --- Reading
 
-    def fetch(self, offset: int, then: Callable[[Stored | LogError], None]) -> None:
+    def fetch(
+        self,
+        offset: int,
+        then: Callable[[Fetched | LogError], None],
+        topics: TopicFilter | None = None,  # noqa: ARG002
+    ) -> None:
         """See ports.LogReader."""
         end = self.next_offset
         then(OffsetBelowHorizon(offset, end) if offset < end else OffsetPastEnd(offset, end))

@@ -29,7 +29,14 @@ from penstock.memory import Account, Purpose, unlimited_account
 from penstock.ports import Handler
 from penstock.transport.links import InputBuffer, next_connection_number
 
-__all__ = ["CLIENT_ID_VARIABLE", "Program", "ProgramLink", "ProgramOwner", "Supervisor"]
+__all__ = [
+    "CLIENT_ID_VARIABLE",
+    "Program",
+    "ProgramLink",
+    "ProgramOwner",
+    "Supervisor",
+    "inherited_variables",
+]
 
 log = structlog.get_logger("penstock.stdio")
 
@@ -54,7 +61,7 @@ class Program:
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
-def _inherited(environment: Mapping[str, str]) -> dict[str, str]:
+def inherited_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that programs get: the broker's own may hold secrets."""
     return {
         name: value
@@ -143,7 +150,7 @@ class ProgramLink:
             stderr=subprocess.PIPE,
             cwd=program.directory,
             env={
-                **_inherited(os.environ),
+                **inherited_variables(os.environ),
                 **program.environment,
                 CLIENT_ID_VARIABLE: str(client_id),
             },

@@ -214,14 +214,20 @@ class WebConnection(ServerConnection):
 
     def abort_unidentified(self) -> None:
         """Abort the connection if its first line is not complete."""
-        if self._unidentified is not None:
-            self._unidentified.abort()
+        if self._unidentified is None:
+            return
+        self._unidentified.abort()
+        if self._securing and self._tls_task is not None:
+            # TLS may report the end of its transport when its own time is over, or never.
+            self._tls_task.cancel()
+            self.connection_lost(None)
 
     def abort_all(self) -> bool:
         """Abort the connection in any state; return False if it had ended already."""
         if self.ended.done():
             return False
+        is_open = self._is_websocket or self._unidentified is not None
         self.abort_unidentified()
         if self._is_websocket:
             self.transport.abort()
-        return self._is_websocket or self._unidentified is not None
+        return is_open

@@ -1,30 +1,29 @@
 """Passwords are verified by turns of addresses; those of clients that left are not verified."""
 
 import asyncio
-import os
-import threading
+import itertools
 from collections.abc import Awaitable, Callable
 
 import pytest
 
 from penstock.errors import AuthenticationFailed
-from penstock.limits import VERIFICATION_NICENESS, VERIFICATIONS_AT_ONCE_MAX
+from penstock.limits import REFUSALS_PER_TURN_MAX, VERIFICATIONS_AT_ONCE_MAX
 from penstock.server.credentials import KnownPeer
 from penstock.server.password_queue import PasswordQueue
 
 
 class Verifications:
-    """Verifications that block until they are released; `order` has those that ran."""
+    """Verifications that wait until they are released; `order` has those that ran."""
 
     def __init__(self, queue: PasswordQueue) -> None:
         self.queue = queue
         self.order: list[str] = []
         self.counted: list[bool] = []
-        self.released = threading.Event()
+        self.released = asyncio.Event()
 
     def submit(self, host: str, name: str = "") -> "asyncio.Task[bool]":
-        def verify() -> bool:
-            self.released.wait(10)
+        async def verify() -> bool:
+            await self.released.wait()
             self.order.append(name or host)
             return True
 
@@ -131,18 +130,51 @@ def test_the_address_with_the_longest_queue_displaces_no_password() -> None:
     run(body, waiting_max=3, waiting_per_host_max=10)
 
 
-def test_verifications_have_a_lower_priority_than_the_event_loop() -> None:
+def test_a_crowd_is_refused_in_several_turns() -> None:
+    """Each refusal closes a connection: 200 of them in one turn would delay all clients."""
+
     async def body(made: Verifications) -> None:
-        found: list[int] = []
+        running = [made.submit("192.0.2.9") for _ in range(VERIFICATIONS_AT_ONCE_MAX)]
+        await asyncio.sleep(0)
 
-        def verify() -> bool:
-            found.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
-            return True
+        def refuse() -> None:
+            raise AuthenticationFailed("test", "not now")
 
-        await made.queue.run(
-            KnownPeer("192.0.2.1"), admit=lambda: None, verify=verify, count=made.counted.append
-        )
-        own = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
-        assert found == [min(own + VERIFICATION_NICENESS, 19)]
+        async def never() -> bool:
+            raise AssertionError("it was refused")
+
+        crowd = [
+            asyncio.ensure_future(
+                made.queue.run(
+                    KnownPeer("192.0.2.1"), admit=refuse, verify=never, count=made.counted.append
+                )
+            )
+            for _ in range(200)
+        ]
+        await asyncio.sleep(0)
+        made.released.set()
+        refused = [0]
+        while refused[-1] < 200:
+            await asyncio.sleep(0)
+            refused.append(sum(each.done() for each in crowd))
+        steps = [after - before for before, after in itertools.pairwise(refused)]
+        assert max(steps) <= REFUSALS_PER_TURN_MAX * VERIFICATIONS_AT_ONCE_MAX
+        await asyncio.gather(*crowd, *running, return_exceptions=True)
+
+    run(body)
+
+
+def test_what_could_not_be_verified_is_not_counted() -> None:
+    async def body(made: Verifications) -> None:
+        async def verify() -> bool:
+            raise AuthenticationFailed("test", "try again")
+
+        with pytest.raises(AuthenticationFailed):
+            await made.queue.run(
+                KnownPeer("192.0.2.1"), admit=lambda: None, verify=verify, count=made.counted.append
+            )
+        assert made.counted == []
+        made.released.set()
+        assert await made.submit("192.0.2.1"), "the next one has its turn"
 
     run(body)

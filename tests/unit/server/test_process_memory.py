@@ -100,6 +100,15 @@ def test_memory_that_no_account_holds_is_drawn_and_returned() -> None:
     process.memory.stop()
 
 
+def test_memory_that_other_processes_take_for_passwords_hides_no_overhead() -> None:
+    process = Process()
+    process.budget.level(Purpose.PASSWORDS, 32 * MIB)
+    process.resident += 48 * MIB
+    process.memory.tick(1.0)
+    assert process.overhead == 48 * MIB
+    process.memory.stop()
+
+
 def test_overhead_leaves_half_of_the_budget_to_clients() -> None:
     process = Process()
     process.resident += 10 * BUDGET

@@ -1,6 +1,7 @@
 """A running broker goes by its configuration, and by the next one."""
 
 import asyncio
+import time
 from pathlib import Path
 
 import pytest
@@ -16,10 +17,11 @@ from penstock.server.config import (
     LimitsConfig,
     ListenerConfig,
     PrincipalConfig,
+    RuleConfig,
 )
 from penstock.server.credentials import Authenticator
 from penstock.server.descriptors import Descriptors
-from penstock.server.run import Running, _connections_max, serve
+from penstock.server.run import Running, _connections_max, _reread, serve
 from penstock.server.server import Server
 from tests.support.fakes import RecordingLink
 
@@ -104,3 +106,32 @@ def test_anonymous_clients_are_the_anonymous_principal_where_they_are_let_in() -
             await broker.stop()
 
     assert asyncio.run(run())[1] is None
+
+
+def test_rules_are_compiled_beside_the_event_loop() -> None:
+    """Thousands of rules take long: the loop goes on meanwhile."""
+    rule = RuleConfig(allow=("publish",), topics=tuple(f"a/{'+/' * 60}{n}" for n in range(1000)))
+    new = Config(principal=(PrincipalConfig(name="a", api_key_sha256="ab" * 32, rule=(rule,)),))
+    broker = running(Config())
+    gaps: list[float] = []
+
+    async def reload() -> None:
+        reading = asyncio.create_task(_reread(broker, lambda: new))
+        last = started = time.monotonic()
+        while not reading.done():
+            await asyncio.sleep(0.001)
+            gaps.append(time.monotonic() - last)
+            last = time.monotonic()
+        assert len(broker.authenticator.principals["a"].rules) == 1000
+        assert max(gaps) < 0.5 * (last - started)
+
+    asyncio.run(reload())
+    broker.authenticator.close()
+
+
+def test_rules_that_were_compiled_for_another_configuration_are_not_used() -> None:
+    broker = running(Config())
+    prepared = broker.prepare(principals("old"))
+    broker.reload(principals("new"), prepared)
+    assert set(broker.authenticator.principals) == {"new"}
+    broker.authenticator.close()

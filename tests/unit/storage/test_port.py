@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import errno
 import itertools
+import random
 import re
 import secrets
 import threading
@@ -36,7 +37,14 @@ from penstock.errors import (
 )
 from penstock.limits import LOG_RETRY_SECONDS
 from penstock.model import Durability
-from penstock.ports import PartitionRange, Receipt, Storage, Stored
+from penstock.ports import (
+    Fetched,
+    PartitionRange,
+    Receipt,
+    Storage,
+    TopicFilter,
+    new_topic_filter,
+)
 from penstock.ports.selection import Selection
 from penstock.protocols import FLIGHT
 from penstock.protocols.lamamq import LAMAMQ
@@ -228,6 +236,12 @@ class Attached:
                 self._moved.clear()
                 with contextlib.suppress(TimeoutError):  # not every condition is about commits
                     await asyncio.wait_for(self._moved.wait(), 0.01)
+
+    async def fetch(self, offset: int, topics: TopicFilter | None = None) -> Fetched | LogError:
+        """Return what is fetched."""
+        answer: asyncio.Future[Fetched | LogError] = asyncio.get_running_loop().create_future()
+        self.storage.fetch(offset, answer.set_result, topics)
+        return await asyncio.wait_for(answer, SECONDS_MAX)
 
     async def safe(self, receipt: Receipt) -> None:
         """Wait until a receipt is safe."""
@@ -686,29 +700,63 @@ def test_a_time_is_found_by_threads_and_by_the_event_loop(kind: Kind, tmp_path: 
 def test_fetch_gives_the_messages_around_an_offset(kind: Kind, tmp_path: Path) -> None:
     async def use() -> None:
         async with attached(kind.open(tmp_path)) as used:
-            storage = used.storage
             await used.put("a", "b")
             await used.put("c", "d", "e")
 
-            async def fetch(offset: int) -> Stored | LogError:
-                answers: list[Stored | LogError] = []
-                storage.fetch(offset, answers.append)
-                await used.until(lambda: answers)
-                return answers[0]
-
-            assert isinstance(await fetch(5), OffsetPastEnd)
+            assert isinstance(await used.fetch(5), OffsetPastEnd)
             if not kind.keeps_history:
-                assert isinstance(await fetch(3), OffsetBelowHorizon)
+                assert isinstance(await used.fetch(3), OffsetBelowHorizon)
                 return
-            found = await fetch(3)
-            assert not isinstance(found, LogError)
-            assert found.base_offset <= 3 < found.base_offset + found.count
+            fetched = await used.fetch(3)
+            assert not isinstance(fetched, LogError)
+            found = fetched.groups[0]
+            assert found.base_offset <= 3 < found.base_offset + found.count <= fetched.end
             batch = Batch()
             found.load(batch, used.topics)
             assert batch.value(3 - found.base_offset) == b"d"
             batch.clear()
 
     run(use())
+
+
+def test_fetch_leaves_out_no_message_of_a_wanted_topic(kind: Kind, tmp_path: Path) -> None:
+    if not kind.keeps_history:
+        return
+
+    async def use() -> None:
+        async with attached(kind.open(tmp_path)) as used:
+            chance = random.Random(17)
+            names: list[str] = []
+            for _ in range(60):
+                group = chance.choices(("a", "b/1", "b/2", "c"), (20, 1, 1, 20), k=2)
+                await used.put(*group)
+                names += group
+            for patterns in (("b/1",), ("b/+",), ("b/2", "a"), ("none",)):
+                topics = new_topic_filter(patterns)
+                assert topics is not None
+                wanted = {offset for offset, name in enumerate(names) if topics.wants(name)}
+                for start in (0, 1, 57, 119):
+                    found = await read_all(used, start, topics)
+                    assert found == sorted(set(found)), "in order, each once"
+                    assert {each for each in wanted if each >= start} <= set(found)
+
+    run(use())
+
+
+async def read_all(used: Attached, start: int, topics: TopicFilter) -> list[int]:
+    """Return the offsets of all messages that are fetched from an offset to the end."""
+    found: list[int] = []
+    position = start
+    while position < used.storage.end:
+        fetched = await used.fetch(position, topics)
+        assert not isinstance(fetched, LogError)
+        assert fetched.end > position
+        for group in fetched.groups:
+            found += range(group.base_offset, group.base_offset + group.count)
+            assert group.base_offset + group.count <= fetched.end
+        position = fetched.end
+    assert position == used.storage.end
+    return found
 
 
 @pytest.fixture(params=kinds(that=lambda kind: kind.damage))

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import LogDamaged, LogError, OffsetBelowHorizon
+from penstock.ports import Fetched
 from penstock.storage.arrow.read.browse import LogView
-from penstock.storage.arrow.read.reader import RowGroupReader, StoredRowGroup, read_row_group
+from penstock.storage.arrow.read.reader import RowGroupReader, read_row_group
 from penstock.storage.files import Files
 from tests.support.written_log import WrittenLog, flip
 
@@ -20,12 +21,12 @@ def view(tmp_path: Path) -> LogView:
     return LogView(tmp_path)
 
 
-def fetch(view: LogView, offset: int, *, horizon: int | None = None) -> StoredRowGroup | LogError:
+def fetch(view: LogView, offset: int, *, horizon: int | None = None) -> Fetched | LogError:
     """Read as the broker does; with `horizon`, retention moves it before the result is judged."""
-    results: list[StoredRowGroup | LogError] = []
+    results: list[Fetched | LogError] = []
     done = threading.Event()
 
-    def then(result: StoredRowGroup | LogError) -> None:
+    def then(result: Fetched | LogError) -> None:
         results.append(result)
         done.set()
 
@@ -81,5 +82,5 @@ def test_damage_at_the_horizon_is_damage_and_below_it_is_gone(view: LogView) -> 
 
 def test_a_whole_row_group_is_read_though_the_horizon_has_passed_it(view: LogView) -> None:
     found = fetch(view, 2, horizon=4)
-    assert isinstance(found, StoredRowGroup)
-    assert (found.base_offset, found.count) == (2, 2)
+    assert isinstance(found, Fetched)
+    assert (found.groups[0].base_offset, found.groups[0].count) == (2, 2)

@@ -27,6 +27,7 @@ from penstock.model import Durability
 from penstock.ports import (
     Bounds,
     DamagedRange,
+    Fetched,
     KnownTopic,
     Matched,
     PartitionRange,
@@ -36,13 +37,14 @@ from penstock.ports import (
     SegmentStatus,
     StorageStatus,
     TopicCounts,
+    TopicFilter,
 )
 from penstock.ports.selection import Selection
 from penstock.protocols import Source
 from penstock.storage.arrow.format.file_names import partition_folder
 from penstock.storage.arrow.format.log_state import LogState, save_state
 from penstock.storage.arrow.read.catalog import Catalog
-from penstock.storage.arrow.read.reader import RowGroupReader, StoredRowGroup
+from penstock.storage.arrow.read.reader import RowGroupReader
 from penstock.storage.arrow.read.scan import LogScanner
 from penstock.storage.arrow.read.tiered_files import TieredFiles
 from penstock.storage.arrow.recover.recovery import Segment, recover
@@ -516,9 +518,14 @@ class ArrowLog:
         """See ports.LogReader."""
         return self._end
 
-    def fetch(self, offset: int, then: Callable[[StoredRowGroup | LogError], None]) -> None:
+    def fetch(
+        self,
+        offset: int,
+        then: Callable[[Fetched | LogError], None],
+        topics: TopicFilter | None = None,
+    ) -> None:
         """See ports.LogReader."""
-        self._row_group_reader.fetch(offset, self._end, then)
+        self._row_group_reader.fetch(offset, self._end, then, topics)
 
     def find_time(self, timestamp_us: int, then: Callable[[int | LogError], None]) -> None:
         """See ports.LogReader."""

@@ -18,6 +18,7 @@ from penstock.limits import LOG_READERS, LOG_RETENTION_SECONDS
 from penstock.ports import (
     Bounds,
     DamagedRange,
+    Fetched,
     KnownTopic,
     Matched,
     PartitionRange,
@@ -25,8 +26,8 @@ from penstock.ports import (
     Receipt,
     Record,
     StorageStatus,
-    Stored,
     TopicCounts,
+    TopicFilter,
 )
 from penstock.ports.selection import Selection
 from penstock.protocols import Source
@@ -318,13 +319,19 @@ class KafkaLog:
         """See ports.LogReader."""
         return self._own.bounds.end
 
-    def fetch(self, offset: int, then: Callable[[Stored | LogError], None]) -> None:
+    def fetch(
+        self,
+        offset: int,
+        then: Callable[[Fetched | LogError], None],
+        topics: TopicFilter | None = None,  # noqa: ARG002 - Kafka has no index of topics
+    ) -> None:
         """See ports.LogReader. While Kafka does not answer, it is OffsetPastEnd: try again."""
 
         def work() -> None:
-            result: Stored | LogError
+            result: Fetched | LogError
             try:
-                result = self._own.find(offset).group
+                group = self._own.find(offset).group
+                result = Fetched((group,), group.base_offset + group.count)
             except LogError as error:
                 result = error
             except OSError as error:

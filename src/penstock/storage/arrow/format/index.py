@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.limits import INDEX_TOPICS_MAX
+from penstock.ports.text_columns import name_list, text_column
 from penstock.storage.arrow.format.segment import (
     RowGroup,
     row_group_times,
@@ -28,6 +29,8 @@ __all__ = ["Entry", "Index"]
 
 _UNKNOWN: Final = -(1 << 30)
 """A number of messages that is not known. No sum with numbers that are known is positive."""
+_WINDOW: Final = 4096
+"""Row groups that a search for a few of them looks at together."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -63,6 +66,7 @@ class Index:
         self._any_topic: set[int] = set()  # row groups with too many topics to list
         self._names: list[str] = []
         self._ids: dict[str, int] = {}
+        self._summed = (0, 0)  # some row groups from the first on, and their messages
 
     def __len__(self) -> int:
         return self._length
@@ -134,6 +138,7 @@ class Index:
     def cut(self, length: int) -> None:
         """Keep only the first `length` row groups."""
         self._length = min(length, self._length)
+        self._summed = (0, 0)
         for column in (
             self._base_offsets, self._counts, self._positions, self._sizes, self._first_us,
             self._last_us, self._latest_us,
@@ -178,6 +183,15 @@ class Index:
         """All topics of the segment."""
         return self._names[:]
 
+    @property
+    def topic_count(self) -> int:
+        """Number of topics of the segment."""
+        return len(self._names)
+
+    def topics_from(self, first: int) -> Sequence[str]:
+        """Return the topics of the segment from a place among all of them on."""
+        return self._names[first:]
+
     def with_topics(
         self, wanted: Callable[[str], bool], *, first: int = 0, last: int | None = None
     ) -> Sequence[int]:
@@ -190,13 +204,43 @@ class Index:
         hits = [wanted(name) for name in names]
         if all(hits):
             return range(first, last)
-        open_row_groups = {each for each in self._any_topic if first <= each < last}
         if not any(hits) or first >= last:
-            return sorted(open_row_groups)
+            return sorted(each for each in self._any_topic if first <= each < last)
+        return self._with_hits(pa.array(hits), first, last)
+
+    @property
+    def missing(self) -> int:
+        """Number of offsets between the first row group and the last that are in none."""
+        length = self._length
+        if not length:
+            return 0
+        known, count = self._summed
+        count += sum(self._counts[known:length])
+        self._summed = (length, count)  # at once: several threads may ask
+        last = self.entry(length - 1)
+        return last.base_offset + last.count - self._base_offsets[0] - count
+
+    def first_with(self, hits: pa.Array, *, first: int, last: int, count_max: int) -> list[int]:
+        """Return the numbers of the first row groups that may have a message of a marked topic.
+
+        `hits` marks topics by their place in `topics`. The row groups are from `first` to `last`.
+        """
+        found: list[int] = []
+        for start in range(first, last, _WINDOW):
+            found += self._with_hits(hits, start, min(start + _WINDOW, last))
+            if len(found) >= count_max:
+                break
+        return found[:count_max]
+
+    def _with_hits(self, hits: pa.Array, first: int, last: int) -> list[int]:
+        """Return the numbers of the row groups from `first` to `last` with a marked topic."""
+        open_row_groups = (
+            {each for each in self._any_topic if first <= each < last} if self._any_topic else set()
+        )
         start, end = self._topic_starts[first], self._topic_starts[last]
         ids = _column(self._topic_ids[start:end], pa.int32())
         starts = pc.subtract(_column(self._topic_starts[first : last + 1], pa.int64()), start)
-        lists = pa.LargeListArray.from_arrays(starts, pc.take(pa.array(hits), ids))
+        lists = pa.LargeListArray.from_arrays(starts, pc.take(hits, ids))
         parents = pc.filter(pc.list_parent_indices(lists), pc.list_flatten(lists))
         return sorted(
             open_row_groups.union(first + each for each in pc.unique(parents).to_pylist())
@@ -264,7 +308,7 @@ class Index:
         length = self._length
         topic_starts = self._topic_starts[: length + 1]
         topic_ids = _column(self._topic_ids[: topic_starts[-1]], pa.int32())
-        names = pa.array(self._names[:], pa.utf8())
+        names = text_column(self._names[:])
         ids = pa.DictionaryArray.from_arrays(topic_ids, names)
         starts = pc.cast(_column(topic_starts, pa.int64()), pa.int32())
         mask = [each in self._any_topic for each in range(length)] if self._any_topic else []
@@ -308,7 +352,7 @@ class Index:
                 counts = [count] if last - first == 1 else [_UNKNOWN] * (last - first)
                 index._topic_counts.extend(counts)
         index._any_topic = set(pc.indices_nonzero(topics.is_null()).to_pylist())
-        index._names = topics.values.dictionary.to_pylist()
+        index._names = name_list(topics.values.dictionary)
         index._ids = {name: number for number, name in enumerate(index._names)}
         index.end_offset = end_offset
         return index

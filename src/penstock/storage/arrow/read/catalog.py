@@ -93,7 +93,7 @@ class Catalog:
         horizon: int,
         index_bytes_max: int = INDEX_CACHE_BYTES_MAX,
     ) -> None:
-        self._folder = folder
+        self.folder = folder
         self._lock = threading.Lock()
         self._segments: list[Segment | ActiveSegment] = list(segments)
         self._damage = sorted(each for each in damage if each.resumes_at > each.first_offset)
@@ -189,11 +189,11 @@ class Catalog:
             raise OffsetBelowHorizon(offset, self._horizon)
         if offset >= end:
             raise OffsetPastEnd(offset, end)
-        for segment in self._from(offset):
+        for segment in self.segments_from(offset):
             self._check_damage(offset)
             if segment.end_offset <= offset:
                 continue
-            path = segment_path(self._folder, segment.base_offset)
+            path = segment_path(self.folder, segment.base_offset)
             try:
                 index = self.index(segment)
             except OSError as error:
@@ -217,7 +217,7 @@ class Catalog:
         self, offset: int, end: int, wanted: Callable[[str], bool] | None = None
     ) -> Iterator[Place]:
         """Yield the row groups from `offset` up to `end` that may hold a wanted topic, in order."""
-        for segment in self._from(offset):
+        for segment in self.segments_from(offset):
             if segment.base_offset >= end:
                 return
             index = self.index(segment)
@@ -230,7 +230,7 @@ class Catalog:
                 if wanted is None
                 else index.with_topics(wanted, first=first, last=last)
             )
-            path = segment_path(self._folder, segment.base_offset)
+            path = segment_path(self.folder, segment.base_offset)
             for number in numbers:
                 yield Place(path, index.entry(number))
 
@@ -242,7 +242,7 @@ class Catalog:
             index = self.index(segment)
             number = index.at_time(timestamp_us)
             if number < len(index):
-                return Place(segment_path(self._folder, segment.base_offset), index.entry(number))
+                return Place(segment_path(self.folder, segment.base_offset), index.entry(number))
         return None
 
     def damage_between(self, first_offset: int, last_offset: int) -> Damage | None:
@@ -258,8 +258,8 @@ class Catalog:
             first = max(offset, damage.first_offset)
             raise LogDamaged(first, damage.resumes_at, damage.reason)
 
-    def _from(self, offset: int) -> list[Segment | ActiveSegment]:
-        """Return the segments with `offset` or later ones."""
+    def segments_from(self, offset: int) -> list[Segment | ActiveSegment]:
+        """Return the segments with messages at `offset` or later, and maybe the one before."""
         with self._lock:
             number = bisect.bisect_right(
                 self._segments, offset, key=lambda segment: segment.base_offset

@@ -1,7 +1,7 @@
 """Reads and checks row groups, in threads: the event loop never waits for a disk."""
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
@@ -13,6 +13,7 @@ from penstock._kernels.batch import Batch
 from penstock._kernels.topics import TopicTable
 from penstock.errors import LogDamaged, LogError, OffsetBelowHorizon
 from penstock.limits import LOG_READERS, TIER_READERS
+from penstock.ports import Fetched, TopicFilter
 from penstock.storage.arrow.format.segment import (
     HEAD_BYTES_MAX,
     TIMESTAMPS,
@@ -24,6 +25,7 @@ from penstock.storage.arrow.format.segment import (
     parse_row_group,
 )
 from penstock.storage.arrow.read.catalog import Catalog, Place
+from penstock.storage.arrow.read.runs import Run, RunFinder
 from penstock.storage.files import Files
 from penstock.storage.schema import KINDS, PROTOCOLS
 
@@ -81,14 +83,55 @@ def read_row_group(
     entry = place.entry
     try:
         data = files.read(place.path, entry.position, entry.size)
+    except OSError as error:
+        reason = f"{place.path.name} at {entry.position}: {error}"
+        raise LogDamaged(entry.base_offset, entry.base_offset + entry.count, reason) from error
+    return _checked(data, place, words)
+
+
+def _checked(data: bytes, place: Place, words: stored.SegmentWords | None) -> StoredRowGroup:
+    """Return a row group that was read; raise LogDamaged."""
+    entry = place.entry
+    try:
         row_group = parse_row_group(data)
-    except (OSError, BadRowGroup) as error:
+    except BadRowGroup as error:
         reason = f"{place.path.name} at {entry.position}: {error}"
         raise LogDamaged(entry.base_offset, entry.base_offset + entry.count, reason) from error
     if row_group.base_offset != entry.base_offset or not check_row_group(data, row_group):
         reason = f"{place.path.name} at {entry.position}: the checksum is wrong"
         raise LogDamaged(entry.base_offset, entry.base_offset + entry.count, reason)
     return StoredRowGroup(data, row_group, words)
+
+
+def read_row_groups(
+    files: Files, places: Sequence[Place], words: stored.SegmentWords | None = None
+) -> list[StoredRowGroup]:
+    """Read row groups that follow each other in a file, with one read; raise LogDamaged."""
+    if len(places) == 1:
+        return [read_row_group(files, places[0], words)]
+    first, last = places[0].entry, places[-1].entry
+    path, end = places[0].path, last.base_offset + last.count
+    try:
+        data = files.read(path, first.position, last.position + last.size - first.position)
+    except OSError as error:
+        reason = f"{path.name} at {first.position}: {error}"
+        raise LogDamaged(first.base_offset, end, reason) from error
+    found = []
+    for place in places:
+        start = place.entry.position - first.position
+        found.append(_checked(data[start : start + place.entry.size], place, words))
+    return found
+
+
+def _neighbours(places: Sequence[Place]) -> Iterator[list[Place]]:
+    """Yield row groups that follow each other in a file."""
+    run: list[Place] = []
+    for place in places:
+        if run and place.entry.position != run[-1].entry.position + run[-1].entry.size:
+            yield run
+            run = []
+        run.append(place)
+    yield run
 
 
 def offset_at_time(files: Files, catalog: Catalog, timestamp_us: int, end: int) -> int:
@@ -116,6 +159,7 @@ class RowGroupReader:
     ) -> None:
         self._files = files
         self._catalog = catalog
+        self._runs = RunFinder(catalog)
         self._post = post
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="penstock-read")
         # An object store is slow: reads of the local disk must not wait behind it.
@@ -123,10 +167,14 @@ class RowGroupReader:
         self._words: dict[Path, stored.SegmentWords] = {}
 
     def fetch(
-        self, offset: int, end: int, then: Callable[[StoredRowGroup | LogError], None]
+        self,
+        offset: int,
+        end: int,
+        then: Callable[[Fetched | LogError], None],
+        topics: TopicFilter | None = None,
     ) -> None:
-        """Read the row group that has `offset`, or the next; see ports.LogReader."""
-        self._threads.submit(self._fetch, offset, end, then)
+        """Read the row group that has `offset`, or the next, and more; see ports.LogReader."""
+        self._threads.submit(self._fetch, offset, end, then, topics)
 
     def find_time(
         self, timestamp_us: int, end: int, then: Callable[[int | LogError], None]
@@ -156,17 +204,18 @@ class RowGroupReader:
         self,
         offset: int,
         end: int,
-        then: Callable[[StoredRowGroup | LogError], None],
+        then: Callable[[Fetched | LogError], None],
+        topics: TopicFilter | None,
         *,
         tiered: bool = False,
     ) -> None:
-        result: StoredRowGroup | LogError
+        result: Fetched | LogError
         try:
-            place = self._catalog.place(offset, end)
-            if not tiered and not place.path.exists():
-                self._tier_threads.submit(self._fetch, offset, end, then, tiered=True)
+            run = self._runs.find(offset, end, topics)
+            if not tiered and run.places and not run.places[0].path.exists():
+                self._tier_threads.submit(self._fetch, offset, end, then, topics, tiered=True)
                 return
-            result = read_row_group(self._files, place, self._words_of(place.path))
+            result = self._read(run)
         except LogError as error:
             result = error
         except Exception as error:
@@ -176,6 +225,25 @@ class RowGroupReader:
         if isinstance(result, LogDamaged) and offset < horizon:
             result = OffsetBelowHorizon(offset, horizon)  # retention removed it meanwhile
         self._post(lambda: then(result))
+
+    def _read(self, run: Run) -> Fetched:
+        """Read the row groups of a run, up to the first damaged one; raise LogDamaged."""
+        if not run.places:
+            return Fetched((), run.end)
+        words = self._words_of(run.places[0].path)
+        found: list[StoredRowGroup] = []
+        for places in _neighbours(run.places):
+            try:
+                found += read_row_groups(self._files, places, words)
+            except LogDamaged:
+                for place in places:
+                    try:
+                        found.append(read_row_group(self._files, place, words))
+                    except LogDamaged:
+                        if not found:
+                            raise
+                        return Fetched(found, found[-1].base_offset + found[-1].count)
+        return Fetched(found, run.end)
 
     def _find_time(
         self,

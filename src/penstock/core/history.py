@@ -1,0 +1,182 @@
+"""Writes messages from the log to the link of a session, a little in each turn of the loop."""
+
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+from weakref import WeakValueDictionary
+
+import structlog
+
+from penstock._kernels.batch import Batch
+from penstock._kernels.topics import TopicTable
+from penstock.core.counters import Counters
+from penstock.core.encoders import Encoders
+from penstock.core.feeds import Feed
+from penstock.core.routing import Encoding, Router
+from penstock.core.sessions import Session
+from penstock.errors import CallerError
+from penstock.limits import (
+    CATCH_UP_PIECE_BYTES,
+    CATCH_UP_SHARED_BYTES_MIN,
+    CATCH_UP_SHARED_ROWS_MAX,
+    SLICE_SECONDS_MAX,
+)
+from penstock.ports import Clock, Fetched, Stored
+
+__all__ = ["HistoryWriter", "log_fields"]
+
+log = structlog.get_logger("penstock.catch_up")
+
+
+class _SharedFrames(bytearray):
+    """Encoded frames that several links hold; removed when the last of them has sent them."""
+
+
+_SharedKey: TypeAlias = tuple[Encoding, int, bytes]
+"""Encoding, base offset of the row group, and its rows."""
+
+
+class HistoryWriter:
+    """Encodes row groups for sessions, and moves their feeds behind what was written.
+
+    Large messages are encoded once for all sessions that have them in their out-buffers.
+    """
+
+    def __init__(
+        self,
+        *,
+        topics: TopicTable,
+        router: Router,
+        encoders: Encoders,
+        counters: Counters,
+        clock: Clock,
+    ) -> None:
+        self._topics = topics
+        self._router = router
+        self._encoders = encoders
+        self._counters = counters
+        self._clock = clock
+        self._batches: list[Batch] = []  # that no delivery uses
+        self._shared: WeakValueDictionary[_SharedKey, _SharedFrames] = WeakValueDictionary()
+
+    def skip(self, feed: Feed, offset: int) -> int:
+        """Continue at `offset` or the next cursor; return the number of skipped messages."""
+        position = feed.position
+        if offset <= position:
+            raise AssertionError(f"history goes on at {offset}, before {position}")
+        feed.advance(offset if feed.limit is None else min(offset, feed.limit))
+        return feed.position - position
+
+    def skip_unreadable(self, session: Session, feed: Feed, offset: int, reason: str) -> None:
+        """Continue at `offset`; count and log the messages before it, which cannot be read."""
+        lost = self.skip(feed, offset)
+        self._counters.messages_unreadable[session.encoding.protocol] += lost
+        log.warning("history unreadable", **log_fields(session), messages=lost, reason=reason)
+
+    def write(
+        self, session: Session, feed: Feed, patterns: frozenset[str], fetched: Fetched
+    ) -> Iterator[None]:
+        """Write row groups, until the link is congested. A step takes about SLICE_SECONDS_MAX.
+
+        It also ends when the patterns of the feed are others than `patterns`: messages of those may
+        have been left out.
+        """
+        batch = self._batches.pop() if self._batches else Batch()
+        ends = self._clock.monotonic() + SLICE_SECONDS_MAX
+        try:
+            for stored in fetched.groups:
+                end = stored.base_offset + stored.count
+                self._load(session, feed, stored, batch)
+                while feed.position < end and _goes_on(session, feed, patterns):
+                    self._write_rows(session, feed, stored, batch, ends)
+                    if self._clock.monotonic() >= ends and _goes_on(session, feed, patterns):
+                        position = feed.position
+                        yield
+                        if feed.position != position:
+                            return
+                        ends = self._clock.monotonic() + SLICE_SECONDS_MAX
+                batch.clear()
+                if not _goes_on(session, feed, patterns):
+                    return
+        finally:
+            batch.clear()
+            self._batches.append(batch)
+        end = fetched.end if feed.limit is None else min(fetched.end, feed.limit)
+        if feed.position < end:
+            feed.advance(end)
+
+    def _load(self, session: Session, feed: Feed, stored: Stored, batch: Batch) -> None:
+        """Load a row group into `batch`; one that cannot be loaded is skipped."""
+        end = stored.base_offset + stored.count
+        if end <= feed.position:
+            raise AssertionError(f"messages up to {end} for offset {feed.position}")
+        try:
+            stored.load(batch, self._topics)
+        except (ValueError, CallerError) as error:
+            self.skip_unreadable(session, feed, end, str(error))
+
+    def _write_rows(
+        self, session: Session, feed: Feed, stored: Stored, batch: Batch, ends: float
+    ) -> None:
+        """Write matching rows of a batch, until the link is congested or it is later than `ends`.
+
+        Routes may have changed since the last rows.
+        """
+        base, end = stored.base_offset, stored.base_offset + stored.count
+        reached = end if feed.limit is None else min(end, feed.limit)
+        wanted = self._router.wanted(batch, session, feed.wants(feed.cursors[0]))
+        row, last_row = max(feed.position - base, 0), max(reached - base, 0)
+        while wanted and row < last_row:
+            row = self._write_piece(session, batch, wanted, base=base, row=row, end=last_row)
+            if session.link.congested or self._clock.monotonic() >= ends:
+                reached = base + row
+                break
+        feed.advance(reached)
+
+    def _write_piece(
+        self, session: Session, batch: Batch, wanted: bytes, *, base: int, row: int, end: int
+    ) -> int:
+        """Write some rows before `end`; return the next row."""
+        rows, next_row = batch.select_piece(
+            self._router.route_of_topic,
+            wanted,
+            first_row=row,
+            last_row=end,
+            bytes_max=CATCH_UP_PIECE_BYTES,
+            without_sender=0 if session.echo else session.number,
+            own_from_row=max(session.opened_at - base, 0),
+        )
+        if next_row <= row:
+            raise AssertionError(f"row {row} of {len(batch)} is not advanced")
+        if len(rows):
+            frames = self._encode(session, batch, rows, wanted, base=base)
+            session.link.write(frames)
+            self._counters.sent(session, len(rows), len(frames))
+        return next_row
+
+    def _encode(
+        self, session: Session, batch: Batch, rows: "memoryview[int]", wanted: bytes, *, base: int
+    ) -> bytes | memoryview:
+        """Return the frames of some rows; of few large rows those that other sessions have too."""
+        encoding = session.encoding
+        if len(rows) > CATCH_UP_SHARED_ROWS_MAX:
+            return self._encoders.encode(encoding, batch, rows, wanted)
+        key = (encoding, base, rows.tobytes())
+        shared = self._shared.get(key)
+        if shared is None:
+            frames = self._encoders.encode(encoding, batch, rows, wanted)
+            if len(frames) < CATCH_UP_SHARED_BYTES_MIN:
+                return frames
+            shared = self._shared[key] = _SharedFrames(frames)
+        return memoryview(shared)
+
+
+def _goes_on(session: Session, feed: Feed, patterns: frozenset[str]) -> bool:
+    """Return whether more of what was read for `patterns` can be written."""
+    if session.feed is not feed or session.link.congested or feed.broken or feed.lookups:
+        return False
+    return feed.patterns is patterns and (feed.limit is None or feed.position < feed.limit)
+
+
+def log_fields(session: Session) -> dict[str, Any]:
+    """Return the fields of log events about a session."""
+    return {"connection": session.link.connection, "peer": session.link.peer}
