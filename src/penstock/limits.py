@@ -144,6 +144,14 @@ KAFKA_RECORD_BYTES_MAX: Final = 64 * MIB
 """`max.message.bytes` of a topic that Penstock creates; Kafka takes requests of 100 MiB."""
 KAFKA_CACHE_BYTES_MAX: Final = 64 * MIB
 """Groups of all partitions kept in memory, for subscribers that are a little behind."""
+KAFKA_FOLLOW_BYTES_MAX: Final = 16 * MIB
+"""Row groups of other nodes that wait for the event loop; one more may have any size."""
+KAFKA_FOLLOW_RETRY_SECONDS: Final = 1.0
+"""Delay before the partitions of other nodes are read again, after Kafka refused it."""
+KAFKA_PARTITIONS_SECONDS: Final = 1.0
+"""How often a node looks for partitions of new nodes."""
+KAFKA_TOPIC_SECONDS_MAX: Final = 1.0
+"""How long messages of a new topic wait for the record of the topic, of the same transaction."""
 KAFKA_ROW_BYTES: Final = 256
 """Part of a record for each message beside its value, about twice what is needed."""
 KAFKA_NAMES_BYTES: Final = 256 * KIB

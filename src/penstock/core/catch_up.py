@@ -4,8 +4,12 @@ Sessions take turns: fetch the row group at the session's position, write the ma
 until the link is congested, go to the end of the queue. Only CATCH_UP_FETCHES_MAX fetches run at a
 time, which bounds memory for any number of sessions. Large messages are encoded once for all
 sessions that have them in their out-buffers.
+
+A session has a feed for each partition in which it is behind. They take turns, too: one is fetched
+at a time, so the order of messages is kept within each partition, not between them.
 """
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
@@ -17,6 +21,7 @@ from penstock._kernels.topics import TopicTable
 from penstock.core.counters import Counters
 from penstock.core.encoders import Encoders
 from penstock.core.feeds import Cursor, Feed
+from penstock.core.partitions import Partition, Position
 from penstock.core.routing import Encoding, Router
 from penstock.core.sessions import Session
 from penstock.core.timers import Timers
@@ -36,8 +41,8 @@ from penstock.limits import (
     TIER_RETRY_SECONDS,
 )
 from penstock.memory import Purpose
-from penstock.ports import Clock, LogReader, LogWriter, Stored
-from penstock.replay import Ago, AtOffset, AtTime, Earliest, Start
+from penstock.ports import Clock, Stored
+from penstock.replay import Ago, AtOffset, AtOffsets, AtTime, Earliest, Start
 
 __all__ = ["CatchUp"]
 
@@ -51,18 +56,20 @@ class _SharedFrames(bytearray):
     """Encoded frames that several links hold; removed when the last of them has sent them."""
 
 
-_SharedKey: TypeAlias = tuple[Encoding, int, bytes]
-"""Encoding, base offset of the row group, and its rows."""
+_SharedKey: TypeAlias = tuple[Encoding, int, int, bytes]
+"""Encoding, partition, base offset of the row group, and its rows."""
 
 
 class CatchUp:
-    """Serves sessions from their log position until they are live, without gap or repeat."""
+    """Serves sessions from their log position until they are live, without gap or repeat.
+
+    `own` is the partition that this process writes. Offsets without a partition are its.
+    """
 
     def __init__(
         self,
         *,
-        writer: LogWriter,
-        reader: LogReader,
+        own: Partition,
         topics: TopicTable,
         router: Router,
         encoders: Encoders,
@@ -70,8 +77,8 @@ class CatchUp:
         clock: Clock,
         timers: Timers,
     ) -> None:
-        self._writer = writer
-        self._reader = reader
+        self.own = own
+        self.partitions: dict[int, Partition] = {own.number: own}
         self._topics = topics
         self._router = router
         self._encoders = encoders
@@ -84,22 +91,24 @@ class CatchUp:
         self._awaiting_memory: dict[Session, None] = {}  # until its account has room for a piece
         self._fetches = 0
         self._shared: WeakValueDictionary[_SharedKey, _SharedFrames] = WeakValueDictionary()
-        self.last_commit = 0
-        """The commit of the last appended message."""
 
     # --- Start positions --------------------------------------------------------------------------
 
     def check(self, start: Start) -> None:
         """Raise OffsetBelowHorizon or OffsetPastEnd if a start offset is out of range."""
-        if isinstance(start, AtOffset):
-            if start.offset < self._reader.horizon:
-                raise OffsetBelowHorizon(start.offset, self._reader.horizon)
-            if start.offset > self._writer.next_offset:
-                raise OffsetPastEnd(start.offset, self._writer.next_offset)
+        match start:
+            case AtOffset(offset):
+                _check(self.own, offset)
+            case AtOffsets(offsets):
+                for number, offset in offsets.items():
+                    if number in self.partitions:
+                        _check(self.partitions[number], offset)
+            case _:
+                pass
 
-    def fall_behind(self, session: Session, offset: int) -> None:
+    def fall_behind(self, session: Session, partition: Partition, offset: int) -> None:
         """Serve a congested session from the log, from `offset` on, instead of live."""
-        session.feed = Feed(offset, session.subscriptions)
+        session.feeds[partition.number] = Feed(offset, session.subscriptions)
         self._counters.fell_behind[session.encoding.protocol] += 1
 
     def subscribed(self, session: Session, pattern: str, start: Start | None) -> None:
@@ -107,86 +116,121 @@ class CatchUp:
 
         A start time is looked up in the background.
         """
-        next_offset = self._writer.next_offset
-        match start:
-            case None:
-                if session.feed is not None:
-                    session.feed.place(pattern, next_offset, subscribed_at=next_offset)
-            case Earliest():
-                self._place(session, pattern, self._reader.horizon)
-            case AtOffset(offset):
-                self._place(session, pattern, max(offset, self._reader.horizon))
-            case Ago(us):
-                self._look_up(session, pattern, self._clock.now_us() - us)
-            case AtTime(us):
-                self._look_up(session, pattern, us)
+        for partition in self.partitions.values():
+            self._start(session, pattern, partition, start)
 
-    def _place(self, session: Session, pattern: str, offset: int) -> None:
-        next_offset = self._writer.next_offset
-        if session.feed is None:
+    def _start(
+        self, session: Session, pattern: str, partition: Partition, start: Start | None
+    ) -> None:
+        horizon = partition.reader.horizon
+        match start:
+            case Earliest():
+                self._place(session, pattern, partition, horizon)
+            case AtOffset(offset) if partition is self.own:
+                self._place(session, pattern, partition, max(offset, horizon))
+            case AtOffsets(offsets):
+                offset = max(offsets.get(partition.number, horizon), horizon)
+                self._place(session, pattern, partition, offset)
+            case Ago(us):
+                self._look_up(session, pattern, partition, self._clock.now_us() - us)
+            case AtTime(us):
+                self._look_up(session, pattern, partition, us)
+            case _:
+                feed = session.feeds.get(partition.number)
+                if feed is not None:
+                    next_offset = partition.next_offset
+                    feed.place(pattern, next_offset, subscribed_at=next_offset)
+
+    def _place(self, session: Session, pattern: str, partition: Partition, offset: int) -> None:
+        next_offset = partition.next_offset
+        feed = session.feeds.get(partition.number)
+        if feed is None:
             if offset >= next_offset:
                 return
-            session.feed = Feed(next_offset, session.subscriptions)
-        session.feed.place(pattern, min(offset, next_offset), subscribed_at=next_offset)
+            feed = session.feeds[partition.number] = Feed(next_offset, session.subscriptions)
+        feed.place(pattern, min(offset, next_offset), subscribed_at=next_offset)
         self.wake(session)
 
-    def _look_up(self, session: Session, pattern: str, timestamp_us: int) -> None:
-        next_offset = self._writer.next_offset
+    def _look_up(
+        self, session: Session, pattern: str, partition: Partition, timestamp_us: int
+    ) -> None:
+        next_offset = partition.next_offset
         if timestamp_us > self._clock.now_us():
-            self._place(session, pattern, next_offset)
+            self._place(session, pattern, partition, next_offset)
             return
-        feed = session.feed
+        feed = session.feeds.get(partition.number)
         if feed is None:
-            feed = session.feed = Feed(next_offset, session.subscriptions)
+            feed = session.feeds[partition.number] = Feed(next_offset, session.subscriptions)
         cursor = feed.look_up(pattern, next_offset)
-        self._find_again(session, feed, cursor, max(timestamp_us, 0))
+        self._find_again(session, partition, feed, cursor, max(timestamp_us, 0))
 
-    def _find_again(self, session: Session, feed: Feed, cursor: Cursor, timestamp_us: int) -> None:
+    def _find_again(
+        self, session: Session, partition: Partition, feed: Feed, cursor: Cursor, timestamp_us: int
+    ) -> None:
         if cursor in feed.lookups:
-            then = partial(self._found, session, feed, cursor, timestamp_us)
-            self._reader.find_time(timestamp_us, then)
+            then = partial(
+                self._found,
+                session=session,
+                partition=partition,
+                feed=feed,
+                cursor=cursor,
+                timestamp_us=timestamp_us,
+            )
+            partition.reader.find_time(timestamp_us, then)
 
     def _found(
         self,
+        offset: int | LogError,
+        *,
         session: Session,
+        partition: Partition,
         feed: Feed,
         cursor: Cursor,
         timestamp_us: int,
-        offset: int | LogError,
     ) -> None:
         if cursor not in feed.lookups:
             return  # the client has disconnected or unsubscribed
         if isinstance(offset, TierUnavailable):
             log.warning("history waits for the object store", **_log_fields(session))
             self._timers.after(
-                TIER_RETRY_SECONDS, lambda: self._find_again(session, feed, cursor, timestamp_us)
+                TIER_RETRY_SECONDS,
+                lambda: self._find_again(session, partition, feed, cursor, timestamp_us),
             )
             return
         if isinstance(offset, LogError):
             # Too many messages are better than too few.
             log.warning("time not found", **_log_fields(session), error=str(offset))
-            offset = self._reader.horizon
+            offset = partition.reader.horizon
         del feed.lookups[cursor]
         latest = cursor.position
-        for pattern in cursor.patterns:
+        for pattern in list(cursor.patterns):
             feed.place(pattern, min(offset, latest), subscribed_at=latest)
         self.wake(session)
 
-    def unsubscribed(self, session: Session, pattern: str, cursor: Cursor | None) -> None:
-        """Remove a subscription, which was at `cursor`, from the session's feed."""
-        if session.feed is not None:
-            session.feed.remove(pattern, cursor)
+    def unsubscribed(self, session: Session, pattern: str) -> None:
+        """Remove a subscription from the session's feeds."""
+        if session.feeds:
+            for feed in session.feeds.values():
+                feed.remove(pattern)
             self.wake(session)
 
-    def positions(self, session: Session) -> dict[str, int]:
-        """Return the next offset of each subscription of a session."""
-        feed = session.feed
-        if feed is None:
-            return dict.fromkeys(session.subscriptions, self._writer.next_offset)
+    def positions(self, session: Session) -> dict[str, Position]:
+        """Return the position of each subscription of a session."""
+        live = {number: each.next_offset for number, each in self.partitions.items()}
+        if not session.feeds:
+            return dict.fromkeys(session.subscriptions, live)
         return {
-            pattern: (cursor or feed.main).position
-            for pattern, cursor in session.subscriptions.items()
+            pattern: live
+            | {number: feed.position_of(pattern) for number, feed in session.feeds.items()}
+            for pattern in session.subscriptions
         }
+
+    def behind(self, session: Session) -> int:
+        """Return how many messages a session has not been served from the log yet."""
+        return sum(
+            max(self.partitions[number].next_offset - feed.position, 0)
+            for number, feed in session.feeds.items()
+        )
 
     def forget(self, session: Session) -> None:
         """Remove a session."""
@@ -194,15 +238,15 @@ class CatchUp:
         self._awaiting_log.pop(session, None)
         self._awaiting_memory.pop(session, None)
         session.link.account.hold(Purpose.REPLAY, 0)
-        if session.feed is not None:
-            session.feed.end()
-            session.feed = None
+        for feed in session.feeds.values():
+            feed.end()
+        session.feeds.clear()
 
     # --- Turns ------------------------------------------------------------------------------------
 
     def wake(self, session: Session) -> None:
         """Queue a session for a turn, if it is served from the log."""
-        if session.feed is not None:
+        if session.feeds:
             self._ready[session] = None
             self._run()
 
@@ -219,55 +263,54 @@ class CatchUp:
             self._take_turn(session)
 
     def _take_turn(self, session: Session) -> None:
-        """Fetch the next messages of a session, or make it live if it has caught up."""
-        feed = session.feed
-        if feed is None or feed.fetching is not None or feed.lookups or feed.broken:
-            return
-        if session.link.congested:
-            return  # Broker.drained wakes it
+        """Fetch the next messages of a session, or make it live where it has caught up."""
         if session in self._awaiting_memory:
             return
-        while feed.idle and feed.limit is not None and feed.limit > feed.position:
-            feed.advance(feed.limit)
-        if self._has_caught_up(feed):
-            self._go_live(session, feed)
-        elif feed.position < self._reader.end:
-            self._fetch_with_memory(session, feed)
-        else:
-            self._join(session, feed)
+        if any(feed.fetching is not None or feed.broken for feed in session.feeds.values()):
+            return
+        for number, feed in list(session.feeds.items()):
+            if session.link.congested:
+                return  # Broker.drained wakes it
+            if feed.lookups:
+                continue
+            partition = self.partitions[number]
+            while feed.idle and feed.limit is not None and feed.limit > feed.position:
+                feed.advance(feed.limit)
+            if _has_caught_up(partition, feed):
+                self._go_live(session, partition, feed)
+            elif feed.position < partition.reader.end:
+                session.feeds[number] = session.feeds.pop(number)  # others have the next turn
+                self._fetch_with_memory(session, partition, feed)
+                return
+            else:
+                self._join(session, partition, feed)
 
-    def _has_caught_up(self, feed: Feed) -> bool:
-        if feed.idle and feed.limit is None:
-            return True
-        joins_at = self._writer.next_offset if feed.joins_at is None else feed.joins_at
-        return feed.position >= joins_at
-
-    def _join(self, session: Session, feed: Feed) -> None:
+    def _join(self, session: Session, partition: Partition, feed: Feed) -> None:
         """Queue live messages until all earlier ones can be read from the log."""
         if feed.joins_at is None:
-            feed.join(self._writer.next_offset, self.last_commit)
-        if feed.join_commit <= self._writer.failed_commit:
+            feed.join(partition.next_offset, partition.last_commit)
+        if partition.is_settled(feed.join_commit):
             # All earlier commits are settled: missing messages failed to commit.
-            self._go_live(session, feed)
+            self._go_live(session, partition, feed)
         else:
             self._awaiting_log[session] = None
 
-    def _go_live(self, session: Session, feed: Feed) -> None:
-        session.feed = None
+    def _go_live(self, session: Session, partition: Partition, feed: Feed) -> None:
+        del session.feeds[partition.number]
         feed.end()
-        session.link.account.hold(Purpose.REPLAY, 0)
+        session.link.account.hold(Purpose.REPLAY, _queue_bytes(session.feeds.values()))
         for frames, count in feed.queue:
             session.link.write(frames)
             self._counters.sent(session, count, len(frames))
 
     # --- Reading ----------------------------------------------------------------------------------
 
-    def _fetch_with_memory(self, session: Session, feed: Feed) -> None:
+    def _fetch_with_memory(self, session: Session, partition: Partition, feed: Feed) -> None:
         """Fetch once the session's account holds a piece; the out-buffer holds it later."""
         account = session.link.account
-        size = feed.queue_bytes + CATCH_UP_PIECE_BYTES
+        size = _queue_bytes(session.feeds.values()) + CATCH_UP_PIECE_BYTES
         if account.hold(Purpose.REPLAY, size):
-            self._fetch(session, feed)
+            self._fetch(session, partition, feed)
             return
         self._awaiting_memory[session] = None
         account.wait(Purpose.REPLAY, size, lambda: self._has_memory(session))
@@ -276,35 +319,38 @@ class CatchUp:
         self._awaiting_memory.pop(session, None)
         self.wake(session)
 
-    def _fetch(self, session: Session, feed: Feed) -> None:
+    def _fetch(self, session: Session, partition: Partition, feed: Feed) -> None:
         feed.fetching = feed.position
         self._fetches += 1
         fetching = True
 
         def then(result: Stored | LogError) -> None:
             if fetching:  # deliver only after the caller of `wake` has returned
-                self._timers.after(0.0, lambda: self._fetched(session, feed, result))
+                self._timers.after(0.0, lambda: self._fetched(session, partition, feed, result))
             else:
-                self._fetched(session, feed, result)
+                self._fetched(session, partition, feed, result)
 
-        self._reader.fetch(feed.fetching, then)
+        partition.reader.fetch(feed.fetching, then)
         fetching = False
 
-    def _fetched(self, session: Session, feed: Feed, result: Stored | LogError) -> None:
+    def _fetched(
+        self, session: Session, partition: Partition, feed: Feed, result: Stored | LogError
+    ) -> None:
         """Serve fetched messages to a session, then run the next turns."""
         self._fetches -= 1
         offset, feed.fetching = feed.fetching, None
-        current = session.feed is feed and feed.position == offset and not feed.lookups
+        served = session.feeds.get(partition.number) is feed
+        current = served and feed.position == offset and not feed.lookups
         if current and not session.link.congested:
             try:
-                self._process(session, feed, result)
+                self._process(session, partition, feed, result)
             except Exception:  # a failing session ends its own connection only
                 self._counters.connections_failed["internal error"] += 1
                 log.exception("connection failed", **_log_fields(session))
                 feed.broken = True
                 session.link.abort()
-        if session.feed is feed:
-            session.link.account.hold(Purpose.REPLAY, feed.queue_bytes)
+        if session.feeds:
+            session.link.account.hold(Purpose.REPLAY, _queue_bytes(session.feeds.values()))
             # `fetch` may raise OffsetPastEnd while `end` lags behind; retry after RETRY_SECONDS.
             waits = current and isinstance(result, OffsetPastEnd)
             if current and isinstance(result, TierUnavailable):
@@ -315,7 +361,9 @@ class CatchUp:
                 self._timers.after(RETRY_SECONDS, self.settled)
         self._run()
 
-    def _process(self, session: Session, feed: Feed, result: Stored | LogError) -> None:
+    def _process(
+        self, session: Session, partition: Partition, feed: Feed, result: Stored | LogError
+    ) -> None:
         match result:
             case OffsetBelowHorizon(horizon=horizon):
                 lost = self._skip(feed, horizon)
@@ -333,7 +381,7 @@ class CatchUp:
                 feed.broken = True
                 session.link.abort()
             case _:
-                self._serve(session, feed, result)
+                self._serve(session, partition, feed, result)
 
     def _skip(self, feed: Feed, offset: int) -> int:
         """Continue at `offset` or the next cursor; return the number of skipped messages."""
@@ -348,7 +396,7 @@ class CatchUp:
         self._counters.messages_unreadable[session.encoding.protocol] += lost
         log.warning("history unreadable", **_log_fields(session), messages=lost, reason=reason)
 
-    def _serve(self, session: Session, feed: Feed, stored: Stored) -> None:
+    def _serve(self, session: Session, partition: Partition, feed: Feed, stored: Stored) -> None:
         """Write the matching messages of one row group, until the link is congested."""
         batch = self._scratch
         base, end = stored.base_offset, stored.base_offset + stored.count
@@ -364,7 +412,9 @@ class CatchUp:
             wanted = self._router.wanted(batch, session, feed.wants(feed.cursors[0]))
             row, last_row = max(feed.position - base, 0), max(reached - base, 0)
             while wanted and row < last_row:
-                row = self._write_piece(session, batch, wanted, base=base, row=row, end=last_row)
+                row = self._write_piece(
+                    session, partition, batch, wanted, base=base, row=row, end=last_row
+                )
                 if session.link.congested:
                     reached = base + row
                     break
@@ -373,34 +423,50 @@ class CatchUp:
             batch.clear()
 
     def _write_piece(
-        self, session: Session, batch: Batch, wanted: bytes, *, base: int, row: int, end: int
+        self,
+        session: Session,
+        partition: Partition,
+        batch: Batch,
+        wanted: bytes,
+        *,
+        base: int,
+        row: int,
+        end: int,
     ) -> int:
         """Write some rows before `end`; return the next row."""
+        may_be_sender = partition is self.own and not session.echo
         rows, next_row = batch.select_piece(
             self._router.route_of_topic,
             wanted,
             first_row=row,
             last_row=end,
             bytes_max=CATCH_UP_PIECE_BYTES,
-            without_sender=0 if session.echo else session.number,
+            without_sender=session.number if may_be_sender else 0,
             own_from_row=max(session.opened_at - base, 0),
         )
         if next_row <= row:
             raise AssertionError(f"row {row} of {len(batch)} is not advanced")
         if len(rows):
-            frames = self._encode(session, batch, rows, wanted, base=base)
+            place = partition.number, base
+            frames = self._encode(session, batch, rows, wanted, place=place)
             session.link.write(frames)
             self._counters.sent(session, len(rows), len(frames))
         return next_row
 
     def _encode(
-        self, session: Session, batch: Batch, rows: "memoryview[int]", wanted: bytes, *, base: int
+        self,
+        session: Session,
+        batch: Batch,
+        rows: "memoryview[int]",
+        wanted: bytes,
+        *,
+        place: tuple[int, int],
     ) -> bytes | memoryview:
         """Return the frames of some rows; of few large rows those that other sessions have too."""
         encoding = session.encoding
         if len(rows) > CATCH_UP_SHARED_ROWS_MAX:
             return self._encoders.encode(encoding, batch, rows, wanted)
-        key = (encoding, base, rows.tobytes())
+        key = (encoding, *place, rows.tobytes())
         shared = self._shared.get(key)
         if shared is None:
             frames = self._encoders.encode(encoding, batch, rows, wanted)
@@ -413,3 +479,22 @@ class CatchUp:
 def _log_fields(session: Session) -> dict[str, Any]:
     """Return the fields of log events about a session."""
     return {"connection": session.link.connection, "peer": session.link.peer}
+
+
+def _has_caught_up(partition: Partition, feed: Feed) -> bool:
+    if feed.idle and feed.limit is None:
+        return True
+    joins_at = partition.next_offset if feed.joins_at is None else feed.joins_at
+    return feed.position >= joins_at
+
+
+def _queue_bytes(feeds: Iterable[Feed]) -> int:
+    return sum(feed.queue_bytes for feed in feeds)
+
+
+def _check(partition: Partition, offset: int) -> None:
+    """Raise OffsetBelowHorizon or OffsetPastEnd if an offset is out of range."""
+    if offset < partition.reader.horizon:
+        raise OffsetBelowHorizon(offset, partition.reader.horizon)
+    if offset > partition.next_offset:
+        raise OffsetPastEnd(offset, partition.next_offset)

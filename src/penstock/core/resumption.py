@@ -2,6 +2,7 @@
 
 from typing import TypeAlias
 
+from penstock.core.partitions import Position
 from penstock.core.sessions import Session
 from penstock.core.timers import Timer, Timers
 from penstock.limits import RESUME_SECONDS_MAX, RESUMES_MAX
@@ -39,13 +40,13 @@ class Resumption:
         self._timers = timers
         self._seconds_max = seconds_max
         self._clients_max = clients_max
-        self._kept: dict[ClientKey, tuple[dict[str, int], Timer]] = {}
+        self._kept: dict[ClientKey, tuple[dict[str, Position], Timer]] = {}
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    def keep(self, session: Session, positions: dict[str, int]) -> None:
-        """Store a session's subscriptions with the next offset of each.
+    def keep(self, session: Session, positions: dict[str, Position]) -> None:
+        """Store a session's subscriptions with the position of each.
 
         At the limit, remove the oldest client.
         """
@@ -61,11 +62,11 @@ class Resumption:
     def _forget(self, key: ClientKey) -> None:
         self._kept.pop(key, None)
 
-    def take(self, session: Session) -> dict[str, int]:
-        """Return and remove what the client of a session had: patterns and their next offsets."""
+    def take(self, session: Session) -> dict[str, Position]:
+        """Return and remove what the client of a session had: patterns and their positions."""
         return self._take(_key(session))
 
-    def _take(self, key: ClientKey) -> dict[str, int]:
+    def _take(self, key: ClientKey) -> dict[str, Position]:
         positions, timer = self._kept.pop(key, ({}, None))
         if timer is not None:
             timer.cancel()

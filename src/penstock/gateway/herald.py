@@ -6,6 +6,7 @@ from typing import ClassVar, Final
 
 from penstock._kernels import herald as kernel
 from penstock.core.access import Action, Principal, authorize
+from penstock.core.partitions import Position
 from penstock.core.resumption import ClientKey, client_key
 from penstock.core.sent_positions import SentPositions
 from penstock.core.sessions import Session
@@ -65,7 +66,7 @@ class HeraldGateway(Gateway):
 
     state = BrokerState.AWAITING_HANDSHAKE
     _pending: tuple[tuple[int, bool], ...] = ()  # channels, and whether to subscribe or unsubscribe
-    _resume_offsets: dict[str, int] | None = None  # by topic, of a client that reconnected
+    _resume_positions: dict[str, Position] | None = None  # by topic, of a client that reconnected
     _principal: Principal | None = None
     _ping_timer: Timer | None = None
     _half_closed = False
@@ -288,8 +289,8 @@ class HeraldGateway(Gateway):
         if self.session is not session:
             return
         self._take_over(session)
-        self._resume_offsets = offsets = self.broker.resumption.take(session)
-        channels = channels or bytes(n for n in range(256) if self._topic(n) in offsets)
+        self._resume_positions = positions = self.broker.resumption.take(session)
+        channels = channels or bytes(n for n in range(256) if self._topic(n) in positions)
         self._change(tuple((channel, True) for channel in channels))
 
     def _take_over(self, session: Session) -> None:
@@ -449,7 +450,7 @@ class HeraldGateway(Gateway):
 
     def _subscribe_to(self, session: Session, channel: int, topic: str) -> None:
         """Subscribe from the client's resume offset, else from the listener's `herald_replay`."""
-        resume_at = self._resume_offsets.pop(topic, None) if self._resume_offsets else None
+        resume_at = self._resume_positions.pop(topic, None) if self._resume_positions else None
         if resume_at is None:
             topic += self.options.herald_replay.get(channel, "")
         self.subscribe(session, topic, self._subscribed, resume_at=resume_at)

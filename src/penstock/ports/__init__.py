@@ -2,13 +2,21 @@
 
 from penstock.ports.audit import NO_AUDIT, Audit, AuditEvent
 from penstock.ports.connection import AcknowledgedLink, Clock, Handler, Link, UnprovenLink
-from penstock.ports.log import LogReader, LogWriter, Prepared, Receipt, Record, Stored
+from penstock.ports.log import (
+    Follower,
+    KnownTopic,
+    LogReader,
+    LogWriter,
+    Prepared,
+    Receipt,
+    Record,
+    Stored,
+)
 from penstock.ports.storage import (
     Bounds,
     ConsumerGroups,
     DamagedRange,
     GroupState,
-    KnownTopic,
     Matched,
     PartitionRange,
     SegmentStatus,
@@ -29,6 +37,7 @@ __all__ = [
     "Clock",
     "ConsumerGroups",
     "DamagedRange",
+    "Follower",
     "GroupState",
     "Handler",
     "KnownTopic",

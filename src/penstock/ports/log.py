@@ -10,7 +10,16 @@ from penstock.errors import LogError
 from penstock.model import Durability, Form, Kind
 from penstock.protocols import Protocol
 
-__all__ = ["LogReader", "LogWriter", "Prepared", "Receipt", "Record", "Stored"]
+__all__ = [
+    "Follower",
+    "KnownTopic",
+    "LogReader",
+    "LogWriter",
+    "Prepared",
+    "Receipt",
+    "Record",
+    "Stored",
+]
 
 
 class Receipt(NamedTuple):
@@ -145,8 +154,19 @@ class Stored(Port):
         """
 
 
+class KnownTopic(NamedTuple):
+    """A topic, the Rheos client id of its creator, and its owner; both are empty if unknown.
+
+    The owner is the principal or address whose limit of topics it counts against.
+    """
+
+    name: str
+    creator: bytes
+    owner: str = ""
+
+
 class LogReader(Port):
-    """Reads history without blocking. The event loop's thread calls it and is called back."""
+    """Reads one partition without blocking. The event loop's thread calls it and is called back."""
 
     @property
     def horizon(self) -> int:
@@ -164,3 +184,19 @@ class LogReader(Port):
 
     def find_time(self, timestamp_us: int, then: Callable[[int | LogError], None]) -> None:
         """Call `then` with the first offset taken at or after a time, or with `end`."""
+
+
+class Follower(Port):
+    """Receives what other processes write to the same log, in the event loop's thread."""
+
+    def partition_found(self, number: int, reader: LogReader, next_offset: int) -> None:
+        """Take note of a partition, whose messages come from `next_offset` on."""
+
+    def messages_read(self, number: int, stored: Stored) -> None:
+        """Deliver messages of a partition; they come in order, whole row groups at a time."""
+
+    def topic_created(self, topic: KnownTopic) -> None:
+        """Add a topic that another process has created; it may be known."""
+
+    def topic_deleted(self, name: str) -> None:
+        """Remove a topic that another process has deleted; it may be unknown."""

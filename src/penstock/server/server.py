@@ -10,6 +10,7 @@ import structlog
 
 from penstock.core.access import ANYONE, Peer, Principal
 from penstock.core.broker import Broker, BrokerSettings
+from penstock.core.sessions import node_numbers
 from penstock.errors import CallerError, CannotListen, CertificateUnusable
 from penstock.gateway.options import GatewayOptions
 from penstock.limits import (
@@ -78,6 +79,8 @@ class Server:
             audit=audit,
             memory=memory,
         )
+        if self.storage.shared:
+            self.broker.sessions.numbers = node_numbers(self.storage.partition)
         names = channels or {channel: f"channel/{channel}" for channel in range(256)}
         for channel, name in names.items():
             self.broker.topics.bind_channel(channel, name)
@@ -116,6 +119,8 @@ class Server:
     async def start(self) -> None:
         """Start the storage, the timers and the watchdog."""
         self.storage.attach(self.broker.topics, self.broker.settle)
+        if self.broker.following is not None:
+            self.storage.follow(self.broker.following)
         if self._numbers is not None:
             self._numbers.start(self.broker.sessions)
         loop = asyncio.get_running_loop()

@@ -12,6 +12,7 @@ from penstock.model import Durability
 from penstock.ports import (
     Bounds,
     DamagedRange,
+    Follower,
     GroupState,
     KnownTopic,
     Matched,
@@ -81,6 +82,7 @@ class MemoryLog:
     """A `ports.Storage` for a broker whose messages live until they are delivered."""
 
     keeps_history = False
+    shared = False
     known_topics: Sequence[KnownTopic] = ()
     deleted_topics: Sequence[str] = ()
     problem: str | None = None
@@ -126,6 +128,9 @@ class MemoryLog:
 
     def attach(self, topics: TopicTable, settled: Callable[[], None]) -> None:
         """See ports.Storage: commit numbers never move."""
+
+    def follow(self, target: Follower) -> None:
+        """See ports.Storage: this process writes all messages."""
 
     async def flush(self) -> None:
         """See ports.Storage."""

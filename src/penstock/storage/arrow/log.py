@@ -27,6 +27,7 @@ from penstock.model import Durability
 from penstock.ports import (
     Bounds,
     DamagedRange,
+    Follower,
     KnownTopic,
     Matched,
     PartitionRange,
@@ -71,6 +72,7 @@ class ArrowLog:
     """
 
     keeps_history = True
+    shared = False
 
     def __init__(
         self,
@@ -201,6 +203,9 @@ class ArrowLog:
         if self._tiering is not None:
             self._tiering.start()
         self._retain_later()
+
+    def follow(self, target: Follower) -> None:
+        """See ports.Storage: this process writes all messages."""
 
     async def flush(self) -> None:
         """See ports.Storage."""

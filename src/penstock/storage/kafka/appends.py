@@ -216,7 +216,7 @@ class Appends:
             raise AssertionError("the log is not attached")
         for number in range(self._topics_known, len(topics)):
             name = topics.name(number)  # a topic is removed after it was noted
-            if name != besides:
+            if name != besides and not self._changes.knows(name):
                 self._changes.add(name, b"", topics.owner_of(name))
         self._topics_known = len(topics)
         return topics

@@ -47,9 +47,9 @@ _WAIT_SECONDS: Final = 0.5
 class KafkaCommitter:
     """Owns the producer of a node, and the thread that uses it.
 
-    `done` is called in that thread with each outcome, in the order of the commits, and `lost` if
-    another process has taken over. When a commit fails, all waiting commits fail: nothing is
-    written until `revive` has made a new producer.
+    `done` is called in that thread with each outcome, in the order of the commits, `written` before
+    it with each record, and `lost` if another process has taken over. When a commit fails, all
+    waiting commits fail: nothing is written until `revive` has made a new producer.
     """
 
     def __init__(
@@ -63,6 +63,7 @@ class KafkaCommitter:
         log_id: int,
         record_bytes_max: int,
         done: Callable[[Outcome], None],
+        written: Callable[[GroupRecord], None],
         lost: Callable[[NodeTakenOver], None],
     ) -> None:
         self._connection = connection
@@ -74,6 +75,7 @@ class KafkaCommitter:
         self._log_id = log_id
         self._record_bytes_max = record_bytes_max
         self._done = done
+        self._written = written
         self._lost = lost
         self._key = f"{NODE}{self._options.node}"
         self._owner = secrets.token_hex(8)
@@ -186,7 +188,9 @@ class KafkaCommitter:
         self._state.apply(changes)
         for (value, _), place in zip(groups, places, strict=True):
             group = StoredRowGroup(value, parse_row_group(value), self._heads.own_words)
-            self._partition.add(GroupRecord(place, group, self._heads.own))
+            record = GroupRecord(place, group, self._heads.own)
+            self._partition.add(record)
+            self._written(record)
 
     def _node_state(self, end: int) -> bytes:
         self._reserved = end + KAFKA_OFFSETS_RESERVED

@@ -25,13 +25,15 @@ from penstock.ports import GroupState, Subscription
 from penstock.storage.group_offsets import check_group_count, check_group_name, updated
 from penstock.storage.kafka.client import Connection, RecordReader, RecordsRemoved, failure
 
-__all__ = ["KafkaGroups", "KafkaNumbers", "NodeState", "StateTopic", "TopicState"]
+__all__ = ["KafkaGroups", "KafkaNumbers", "NodeState", "StateTopic", "TopicState", "decode_topic"]
 
 GROUP: Final = "group/"
 HEAD: Final = "head/"
 NODE: Final = "node/"
 NUMBERS: Final = "numbers/"
 TOPIC: Final = "topic/"
+CLIENT_ID_BYTES: Final = 16
+"""Size of a Rheos client id."""
 
 _State = TypeVar("_State")
 
@@ -39,13 +41,28 @@ _State = TypeVar("_State")
 class TopicState(msgspec.Struct, frozen=True, omit_defaults=True):
     """A topic: the client id of its creator, in hexadecimal, and its owner.
 
-    `stored` says that it has had a message.
+    `stored` says that it has had a message. `node` is the one that has written this.
     """
 
     creator: str = ""
     owner: str = ""
     stored: bool = False
     deleted: bool = False
+    node: int = -1
+
+    @property
+    def creator_id(self) -> bytes:
+        """The 16 bytes of the creator's id; none if they cannot be read."""
+        try:
+            creator = bytes.fromhex(self.creator)
+        except ValueError:
+            return b""
+        return creator if len(creator) == CLIENT_ID_BYTES else b""
+
+
+def decode_topic(value: bytes | None) -> TopicState | None:
+    """Return a topic from its record; None if it cannot be read."""
+    return _decode(value, TopicState)
 
 
 class NodeState(msgspec.Struct, frozen=True):
@@ -86,6 +103,16 @@ class StateTopic:
             except RecordsRemoved:  # compaction or a truncation meanwhile: the next call reads on
                 self._next = 0
             self._next = max(self._next, end)
+
+    @property
+    def place(self) -> int:
+        """The place up to which the topic was read."""
+        return self._next
+
+    def first_place(self) -> int:
+        """Return the first place that Kafka still has; raise OSError."""
+        with self._reading:
+            return self._reader.bounds(self._topic, 0)[0]
 
     def apply(self, changes: Mapping[str, bytes | None]) -> None:
         """Note values that were read or written."""
