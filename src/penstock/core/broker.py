@@ -20,6 +20,7 @@ from penstock.core.hooks import EventKind, Hooks
 from penstock.core.partitions import OwnPartition, Partition, Position, StoredPartition
 from penstock.core.requests import Requests
 from penstock.core.resumption import Resumption
+from penstock.core.roaming import Roaming
 from penstock.core.routing import Audience, Encoding, Router
 from penstock.core.sessions import Session, Sessions
 from penstock.core.slices import Slices
@@ -60,6 +61,7 @@ from penstock.ports import (
     Prepared,
     Receipt,
     Record,
+    SessionStore,
 )
 from penstock.replay import AtOffsets, Start, check_replay, split_replay
 from penstock.topic_names import check_topic_name
@@ -130,6 +132,7 @@ class Broker:
         self.turn = LoopTurn()
         self.router = Router(self.topics, self.slices)
         self.resumption = Resumption(self.timers, seconds_max=self.settings.resume_seconds_max)
+        self.roaming: Roaming | None = None
         self.requests = Requests(self.timers, self.slices, clock)
         self.encoders = Encoders(self.topics, self.router, self.counters)
         self.hooks = Hooks(self.timers, clock, self.encoders.forward_ids.take)
@@ -167,6 +170,12 @@ class Broker:
                 write=self._write,
                 leaves_slow=not self.settings.disconnect_slow_consumers,
             )
+
+    def roam(self, store: SessionStore) -> None:
+        """Let clients that disconnect resume on other nodes, through a store that all nodes see."""
+        self.roaming = Roaming(self.resumption, self.timers, self.clock, store)
+        if self.following is not None:
+            self.following.roaming = self.roaming
 
     def shared(self, kind: type[_T]) -> _T:
         """Return the broker's only instance of `kind`, created at the first call.

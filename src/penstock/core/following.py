@@ -17,11 +17,12 @@ from penstock.core.catch_up import CatchUp
 from penstock.core.counters import Counters
 from penstock.core.encoders import Encoders
 from penstock.core.partitions import StoredPartition
+from penstock.core.roaming import Roaming
 from penstock.core.routing import Audience, Router
 from penstock.core.timers import Timers
 from penstock.errors import CallerError
 from penstock.limits import CATCH_UP_PIECE_BYTES, MEMORY_BLOCK_BYTES
-from penstock.ports import KnownTopic, LogReader, Stored
+from penstock.ports import KeptSession, KnownTopic, LogReader, Stored
 
 if TYPE_CHECKING:
     from penstock.core.sessions import Session
@@ -68,6 +69,8 @@ class Following:
         self._write = write
         self._leaves_slow = leaves_slow
         self._batch = Batch()
+        self.roaming: Roaming | None = None
+        """Takes what other nodes write of clients that may resume here."""
 
     # --- Partitions and topics --------------------------------------------------------------------
 
@@ -94,6 +97,11 @@ class Following:
             return
         self._router.remove_topic(identifier)
         self._topics.remove(identifier)
+
+    def session_changed(self, key: str, session: KeptSession) -> None:
+        """See ports.Follower."""
+        if self.roaming is not None:
+            self.roaming.session_changed(key, session)
 
     # --- Messages ---------------------------------------------------------------------------------
 

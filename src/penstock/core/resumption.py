@@ -38,7 +38,8 @@ class Resumption:
         clients_max: int = RESUMES_MAX,
     ) -> None:
         self._timers = timers
-        self._seconds_max = seconds_max
+        self.seconds_max = seconds_max
+        """Time that a client is kept."""
         self._clients_max = clients_max
         self._kept: dict[ClientKey, tuple[dict[str, Position], Timer]] = {}
 
@@ -56,7 +57,7 @@ class Resumption:
         self._take(key)
         if len(self._kept) >= self._clients_max:
             self._take(next(iter(self._kept)))
-        timer = self._timers.after(self._seconds_max, lambda: self._forget(key))
+        timer = self._timers.after(self.seconds_max, lambda: self._forget(key))
         self._kept[key] = (positions, timer)
 
     def _forget(self, key: ClientKey) -> None:
@@ -65,6 +66,15 @@ class Resumption:
     def take(self, session: Session) -> dict[str, Position]:
         """Return and remove what the client of a session had: patterns and their positions."""
         return self._take(_key(session))
+
+    def peek(self, key: ClientKey) -> dict[str, Position] | None:
+        """Return what a client has here; None if it is not kept."""
+        found = self._kept.get(key)
+        return None if found is None else found[0]
+
+    def drop(self, key: ClientKey) -> dict[str, Position] | None:
+        """Return and remove what a client has here; None if it is not kept."""
+        return self._take(key) if key in self._kept else None
 
     def _take(self, key: ClientKey) -> dict[str, Position]:
         positions, timer = self._kept.pop(key, ({}, None))

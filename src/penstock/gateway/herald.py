@@ -289,7 +289,24 @@ class HeraldGateway(Gateway):
         if self.session is not session:
             return
         self._take_over(session)
-        self._resume_positions = positions = self.broker.resumption.take(session)
+        kept = self.broker.resumption.take(session)
+        roaming, key = self.broker.roaming, self._key
+        if roaming is None or key is None:
+            self._resume_at(kept, channels)
+            return
+
+        def start(done: Callable[[], None]) -> None:
+            def given(positions: dict[str, Position]) -> None:
+                found.update(positions)
+                done()
+
+            roaming.arrive(key, self, kept, given)
+
+        found: dict[str, Position] = {}
+        self.await_work(start, lambda: self._resume_at(found, channels))
+
+    def _resume_at(self, positions: dict[str, Position], channels: bytes) -> None:
+        self._resume_positions = positions
         channels = channels or bytes(n for n in range(256) if self._topic(n) in positions)
         self._change(tuple((channel, True) for channel in channels))
 
@@ -325,6 +342,8 @@ class HeraldGateway(Gateway):
         if self._closed or self.session is None or not self._note():
             self._note_timer = None
             return
+        if self.broker.roaming is not None and self._key is not None:
+            self.broker.roaming.save(self._key, self, self._safe_positions(self.session))
         shortest, longest = SENT_POSITIONS_SECONDS
         messages = self.session.messages_sent
         self._note_timer = self.broker.timers.after(
@@ -349,15 +368,16 @@ class HeraldGateway(Gateway):
 
     def _keep_for_resume(self, session: Session) -> None:
         """Store the subscriptions, from the last message whose bytes are acknowledged."""
+        self.broker.keep_for_resume(session, self._safe_positions(session))
+
+    def _safe_positions(self, session: Session) -> dict[str, Position]:
+        """Return the positions of the last message whose bytes are acknowledged."""
         link, sent = self.link, self._sent
+        positions = self.broker.positions(session)
         if sent is None or not isinstance(link, AcknowledgedLink):
-            self.broker.keep_for_resume(session)
-            return
+            return positions
         acknowledged = link.acknowledged()
-        positions = sent.acknowledged(
-            self.broker.positions(session), written=link.written, acknowledged=acknowledged
-        )
-        self.broker.keep_for_resume(session, positions)
+        return sent.acknowledged(positions, written=link.written, acknowledged=acknowledged)
 
     # --- Keep-alive and the end -------------------------------------------------------------------
 
@@ -426,6 +446,9 @@ class HeraldGateway(Gateway):
             del subscribers[self._key]
         if self.session is not None and self.state is not BrokerState.CLOSED:
             self._keep_for_resume(self.session)
+        if self.broker.roaming is not None and self._key is not None:
+            kept = self.state is not BrokerState.CLOSED
+            self.broker.roaming.leave(self._key, self, kept=kept)
         super().lost(reason)
 
     def _awaits_hook(self) -> bool:

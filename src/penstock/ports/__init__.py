@@ -12,6 +12,7 @@ from penstock.ports.log import (
     Record,
     Stored,
 )
+from penstock.ports.sessions import KeptSession, SessionStore
 from penstock.ports.storage import (
     Bounds,
     ConsumerGroups,
@@ -40,6 +41,7 @@ __all__ = [
     "Follower",
     "GroupState",
     "Handler",
+    "KeptSession",
     "KnownTopic",
     "Link",
     "LogReader",
@@ -50,6 +52,7 @@ __all__ = [
     "Receipt",
     "Record",
     "SegmentStatus",
+    "SessionStore",
     "Storage",
     "StorageStatus",
     "Stored",

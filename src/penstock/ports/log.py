@@ -8,6 +8,7 @@ from penstock._kernels.batch import Batch, Sender
 from penstock._kernels.topics import TopicTable
 from penstock.errors import LogError
 from penstock.model import Durability, Form, Kind
+from penstock.ports.sessions import KeptSession
 from penstock.protocols import Protocol
 
 __all__ = [
@@ -197,6 +198,9 @@ class Follower(Port):
 
     def topic_created(self, topic: KnownTopic) -> None:
         """Add a topic that another process has created; it may be known."""
+
+    def session_changed(self, key: str, session: KeptSession) -> None:
+        """Take the state of a client that may resume, which another process has written."""
 
     def topic_deleted(self, name: str) -> None:
         """Remove a topic that another process has deleted; it may be unknown."""

@@ -15,6 +15,7 @@ import msgspec
 from penstock._kernels.topics import TopicTable
 from penstock.model import Durability
 from penstock.ports.log import Follower, KnownTopic, LogReader, LogWriter, Prepared
+from penstock.ports.sessions import SessionStore
 
 if TYPE_CHECKING:
     import pyarrow as pa  # slow to import: only a storage that keeps history needs it
@@ -239,8 +240,8 @@ class Storage(LogWriter, LogReader, Port):
         """Whether messages can be read back. Otherwise `horizon` is `end`, and scans are empty."""
 
     @property
-    def shared(self) -> bool:
-        """Whether other processes may write other partitions of the same log."""
+    def sessions(self) -> SessionStore | None:
+        """Where nodes keep clients that may resume; None if this process is the only one."""
 
     @property
     def partitions(self) -> Sequence[int]:

@@ -79,8 +79,9 @@ class Server:
             audit=audit,
             memory=memory,
         )
-        if self.storage.shared:
+        if self.storage.sessions is not None:
             self.broker.sessions.numbers = node_numbers(self.storage.partition)
+            self.broker.roam(self.storage.sessions)
         names = channels or {channel: f"channel/{channel}" for channel in range(256)}
         for channel, name in names.items():
             self.broker.topics.bind_channel(channel, name)

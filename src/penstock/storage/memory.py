@@ -20,6 +20,7 @@ from penstock.ports import (
     Prepared,
     Receipt,
     Record,
+    SessionStore,
     StorageStatus,
     Stored,
     Subscription,
@@ -82,7 +83,7 @@ class MemoryLog:
     """A `ports.Storage` for a broker whose messages live until they are delivered."""
 
     keeps_history = False
-    shared = False
+    sessions: SessionStore | None = None
     known_topics: Sequence[KnownTopic] = ()
     deleted_topics: Sequence[str] = ()
     problem: str | None = None

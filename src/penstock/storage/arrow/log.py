@@ -35,6 +35,7 @@ from penstock.ports import (
     Receipt,
     Record,
     SegmentStatus,
+    SessionStore,
     StorageStatus,
     TopicCounts,
 )
@@ -72,7 +73,7 @@ class ArrowLog:
     """
 
     keeps_history = True
-    shared = False
+    sessions: SessionStore | None = None
 
     def __init__(
         self,

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
+import msgspec
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message
 
@@ -22,12 +23,12 @@ from penstock.limits import (
     KAFKA_TOPIC_SECONDS_MAX,
     TURN_SECONDS_MAX,
 )
-from penstock.ports import Follower, KnownTopic, LogReader
+from penstock.ports import Follower, KeptSession, KnownTopic, LogReader
 from penstock.storage.arrow.format.segment import row_group_topics
 from penstock.storage.kafka.client import Connection, PartitionTail, failure
 from penstock.storage.kafka.partition import KafkaPartition
 from penstock.storage.kafka.records import BadRecord, GroupRecord, Heads
-from penstock.storage.kafka.state import TOPIC, StateTopic, TopicState, decode_topic
+from penstock.storage.kafka.state import SESSION, TOPIC, StateTopic, TopicState, decode_topic
 
 __all__ = ["PartitionFollower"]
 
@@ -275,6 +276,8 @@ class PartitionFollower:
         name = key.decode(errors="replace")
         changes: Mapping[str, bytes | None] = {name: value}
         self._state.apply(changes)
+        if name.startswith(SESSION) and value is not None:
+            self._take_session(name[len(SESSION) :], value)
         if not name.startswith(TOPIC):
             return
         name, topic = name[len(TOPIC) :], decode_topic(value)
@@ -287,6 +290,14 @@ class PartitionFollower:
             self._pass(lambda: self._follower.topic_deleted(name))
         else:
             self._create(name, topic)
+
+    def _take_session(self, key: str, value: bytes) -> None:
+        try:
+            session = msgspec.json.decode(value, type=KeptSession)
+        except ValueError:
+            return
+        if session.writer != self._options.node:
+            self._pass(lambda: self._follower.session_changed(key, session))
 
     def _create(self, name: str, topic: TopicState) -> None:
         self._topics.add(name)

@@ -42,6 +42,7 @@ from penstock.storage.kafka.partition import KafkaPartition, RecordCache
 from penstock.storage.kafka.reader import KafkaReader
 from penstock.storage.kafka.records import GroupRecord, Heads
 from penstock.storage.kafka.scanner import KafkaScanner
+from penstock.storage.kafka.sessions import KafkaSessions
 from penstock.storage.kafka.state import (
     HEAD,
     TOPIC,
@@ -65,7 +66,6 @@ class KafkaLog:
     """
 
     keeps_history = True
-    shared = True
 
     def __init__(
         self, options: KafkaOptions, *, lost: Callable[[NodeTakenOver], None] | None = None
@@ -117,6 +117,9 @@ class KafkaLog:
         """The kept session numbers of this node."""
         self._threads = ThreadPoolExecutor(LOG_READERS, thread_name_prefix="penstock-read")
         self._reader = self._new_reader(own)
+        self.sessions = KafkaSessions(
+            self._state, self._threads, self._appends.post, node=options.node
+        )
         self._target: Follower | None = None
         self._follower = PartitionFollower(
             self._connection,

@@ -6,9 +6,10 @@
     node/N           the process that writes partition N, and the offsets that it has reserved
     numbers/N        the session number with which the next process of node N starts
     head/CRC32C      the head of a segment
+    session/KEY      a client that may resume: its node, and the positions of its subscriptions
 
 The last value of a key counts. Records of topics and nodes are part of the transactions that write
-messages; reports of groups and session numbers are written by themselves.
+messages; all others are written by themselves.
 """
 
 import contextlib
@@ -20,7 +21,7 @@ from typing import Final, TypeVar
 import msgspec
 from confluent_kafka import KafkaException
 
-from penstock.limits import KAFKA_READ_SECONDS_MAX
+from penstock.limits import KAFKA_CLOSE_SECONDS_MAX, KAFKA_READ_SECONDS_MAX
 from penstock.ports import GroupState, Subscription
 from penstock.storage.group_offsets import check_group_count, check_group_name, updated
 from penstock.storage.kafka.client import Connection, RecordReader, RecordsRemoved, failure
@@ -31,6 +32,7 @@ GROUP: Final = "group/"
 HEAD: Final = "head/"
 NODE: Final = "node/"
 NUMBERS: Final = "numbers/"
+SESSION: Final = "session/"
 TOPIC: Final = "topic/"
 CLIENT_ID_BYTES: Final = 16
 """Size of a Rheos client id."""
@@ -166,8 +168,18 @@ class StateTopic:
             raise failures[0]
         self.apply({key: value})
 
+    def send(self, key: str, value: bytes | None) -> None:
+        """Write a value by itself, without waiting for Kafka; raise OSError if it has no room."""
+        try:
+            self._producer.produce(self._topic, value, key.encode(), partition=0)
+            self._producer.poll(0)
+        except (KafkaException, BufferError) as error:
+            raise failure(str(error)) from error
+        self.apply({key: value})
+
     def close(self) -> None:
-        """Disconnect."""
+        """Wait a moment for values that were sent, and disconnect."""
+        self._producer.flush(KAFKA_CLOSE_SECONDS_MAX)
         self._reader.close()
 
 
