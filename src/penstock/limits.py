@@ -395,6 +395,8 @@ client that reconnects gets more messages twice."""
 SENT_POSITIONS_SECONDS: Final = (1.0, 8.0)
 """Times between two notes of a session's position: while it gets messages, and at most. A client
 whose connection was reset may get the messages of that time twice."""
+REQUESTS_REMOTE_MAX: Final = 100_000
+"""Requests of clients of other nodes that wait for the answers of clients of this one."""
 ROAMING_SECONDS_MAX: Final = 3.0
 """How long a client that was connected to another node waits for that node to give it up."""
 ROAMING_ARRIVALS_MAX: Final = 10_000

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from penstock.client.errors import Refused
 from penstock.client.sync import SyncClient, connect_sync
 from penstock.core.broker import BrokerSettings
 from penstock.model import ByteOrder
 from penstock.protocols import Protocol
+from penstock.protocols.fleximq import FLEXIMQ
 from penstock.protocols.lamamq import LAMAMQ
 from penstock.protocols.rheos2 import RHEOS2
 from penstock.storage.kafka.log import KafkaLog
@@ -211,3 +213,33 @@ def test_a_client_resumes_on_another_node_where_it_stood(
             if not leaves:
                 first.expect(herald.DISCONNECT)
         first.socket.close()
+
+
+# --- Requests -------------------------------------------------------------------------------------
+
+
+def fleximq(broker: LiveBroker) -> SyncClient:
+    host, port = broker.address
+    return connect_sync(f"tcp://{host}:{port}", protocol=FLEXIMQ, timeout=20)
+
+
+def test_requests_replies_and_notifications_reach_clients_of_another_node(
+    nodes: tuple[LiveBroker, LiveBroker],
+) -> None:
+    here, there = nodes
+    with fleximq(here) as asker, fleximq(there) as target, fleximq(here) as other:
+        assert asker.identity is not None
+        assert target.identity is not None
+        assert other.identity is not None
+        assert len({asker.identity, target.identity, other.identity}) == 3
+        target.serve("/double", lambda request: 2 * request.payload)
+        assert asker.request(target.identity, "/double", 21).payload == 42
+        assert other.request(target.identity, "/double", "ab").payload == "abab"
+        with pytest.raises(Refused, match="600"):
+            asker.request(target.identity + 1, "/double", 1)
+        heard = target.notifications(timeout=20)
+        asker.notify({target.identity: "/note", other.identity: "/note"}, [1, 2])
+        asker.broadcast("all")
+        notes = [next(heard) for _ in range(2)]
+        assert [note.payload for note in notes] == [[1, 2], "all"]
+        assert {note.sender for note in notes} == {asker.identity}

@@ -5,7 +5,7 @@ and encoded as messages of clients are, in pieces, since a row group may be larg
 becomes congested is served from the log from the next row on.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,7 +22,8 @@ from penstock.core.routing import Audience, Router
 from penstock.core.timers import Timers
 from penstock.errors import CallerError
 from penstock.limits import CATCH_UP_PIECE_BYTES, MEMORY_BLOCK_BYTES
-from penstock.ports import KeptSession, KnownTopic, LogReader, Stored
+from penstock.ports import KeptSession, KnownTopic, LogReader, Record, Stored
+from penstock.protocols import Protocol
 
 if TYPE_CHECKING:
     from penstock.core.sessions import Session
@@ -69,6 +70,8 @@ class Following:
         self._write = write
         self._leaves_slow = leaves_slow
         self._batch = Batch()
+        self.receivers: dict[Protocol, Callable[[Record], None]] = {}
+        """Deliver private messages of other nodes, by protocol."""
         self.roaming: Roaming | None = None
         """Takes what other nodes write of clients that may resume here."""
 
@@ -102,6 +105,13 @@ class Following:
         """See ports.Follower."""
         if self.roaming is not None:
             self.roaming.session_changed(key, session)
+
+    def records_read(self, records: Sequence[Record]) -> None:
+        """See ports.Follower."""
+        for record in records:
+            receive = self.receivers.get(record.protocol)
+            if receive is not None:
+                receive(record)
 
     # --- Messages ---------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from penstock.ports.audit import NO_AUDIT, Audit, AuditEvent
 from penstock.ports.connection import AcknowledgedLink, Clock, Handler, Link, UnprovenLink
 from penstock.ports.log import (
+    EVERY_NODE,
     Follower,
     KnownTopic,
     LogReader,
@@ -30,6 +31,7 @@ from penstock.ports.storage import (
 )
 
 __all__ = [
+    "EVERY_NODE",
     "NO_AUDIT",
     "AcknowledgedLink",
     "Audit",

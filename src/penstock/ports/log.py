@@ -1,7 +1,7 @@
 """The part of a storage that `core` uses: append messages, settle commits, read history."""
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
 from typing import Protocol as Port
 
 from penstock._kernels.batch import Batch, Sender
@@ -12,6 +12,7 @@ from penstock.ports.sessions import KeptSession
 from penstock.protocols import Protocol
 
 __all__ = [
+    "EVERY_NODE",
     "Follower",
     "KnownTopic",
     "LogReader",
@@ -21,6 +22,10 @@ __all__ = [
     "Record",
     "Stored",
 ]
+
+
+EVERY_NODE: Final = -1
+"""Stands for all other nodes."""
 
 
 class Receipt(NamedTuple):
@@ -38,6 +43,7 @@ class Record(NamedTuple):
     """One message outside a batch, such as a request or a reply.
 
     `private` marks a message that is not for every subscriber of its topic; replay leaves it out.
+    `nodes` are the other nodes whose clients it is for, or EVERY_NODE.
     """
 
     protocol: Protocol
@@ -52,6 +58,7 @@ class Record(NamedTuple):
     headers: tuple[tuple[str, bytes], ...] = ()
     correlation: str | None = None
     status: int | None = None
+    nodes: tuple[int, ...] = ()
 
 
 class Prepared(Port):
@@ -195,6 +202,9 @@ class Follower(Port):
 
     def messages_read(self, number: int, stored: Stored) -> None:
         """Deliver messages of a partition; they come in order, whole row groups at a time."""
+
+    def records_read(self, records: Sequence[Record]) -> None:
+        """Deliver private messages for clients of this process."""
 
     def topic_created(self, topic: KnownTopic) -> None:
         """Add a topic that another process has created; it may be known."""

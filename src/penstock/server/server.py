@@ -23,6 +23,7 @@ from penstock.limits import (
 )
 from penstock.memory import MemoryBudget, Purpose
 from penstock.ports import NO_AUDIT, Audit, Storage
+from penstock.protocols import PROTOCOLS, load
 from penstock.server.clock import SystemClock
 from penstock.server.connections import ConnectionLimit
 from penstock.server.http.context import HttpContext
@@ -82,6 +83,11 @@ class Server:
         if self.storage.sessions is not None:
             self.broker.sessions.numbers = node_numbers(self.storage.partition)
             self.broker.roam(self.storage.sessions)
+            if self.broker.following is not None:
+                for protocol in PROTOCOLS:
+                    if protocol.remote:
+                        receiver = load(protocol.remote)(self.broker)
+                        self.broker.following.receivers[protocol] = receiver.receive
         names = channels or {channel: f"channel/{channel}" for channel in range(256)}
         for channel, name in names.items():
             self.broker.topics.bind_channel(channel, name)

@@ -27,7 +27,13 @@ from penstock.ports import Follower, KeptSession, KnownTopic, LogReader
 from penstock.storage.arrow.format.segment import row_group_topics
 from penstock.storage.kafka.client import Connection, PartitionTail, failure
 from penstock.storage.kafka.partition import KafkaPartition
-from penstock.storage.kafka.records import BadRecord, GroupRecord, Heads
+from penstock.storage.kafka.records import (
+    BadRecord,
+    GroupRecord,
+    Heads,
+    is_addressed,
+    private_records,
+)
 from penstock.storage.kafka.state import SESSION, TOPIC, StateTopic, TopicState, decode_topic
 
 __all__ = ["PartitionFollower"]
@@ -246,6 +252,13 @@ class PartitionFollower:
         self._learn(record)
         number, group = partition.number, record.group
         self._pass(lambda: self._follower.messages_read(number, group), len(group.data))
+        if is_addressed(message, self._options.node):
+            try:
+                records = private_records(record)
+            except BadRecord as error:
+                partition.tell(message.offset(), error)
+            else:
+                self._pass(lambda: self._follower.records_read(records))
 
     def _learn(self, record: GroupRecord) -> None:
         """Pass the topics of messages first, if they are new.
