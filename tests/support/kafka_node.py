@@ -18,16 +18,23 @@ TOPIC = "channel/7"
 
 
 class Node:
-    """A broker as a process, with node 1 of a topic on Kafka."""
+    """A broker as a process, with a node of a topic on Kafka."""
 
     def __init__(
-        self, bootstrap: str, folder: Path, *, topic: str, commit_seconds_max: int = 10
+        self,
+        bootstrap: str,
+        folder: Path,
+        *,
+        topic: str,
+        number: int = 1,
+        commit_seconds_max: int = 10,
     ) -> None:
-        self.address = f"tcp://127.0.0.1:{free_port()}"
+        self.port = free_port()
+        self.address = f"tcp://127.0.0.1:{self.port}"
         self.http = f"127.0.0.1:{free_port()}"
         self.process = Running(
             "serve",
-            *("--storage", f"kafka://{bootstrap}/{topic}?node=1", "--data", folder),
+            *("--storage", f"kafka://{bootstrap}/{topic}?node={number}", "--data", folder),
             *("--listen", self.address, "--http", self.http),
             PENSTOCK_STORAGE__COMMIT_SECONDS_MAX=str(commit_seconds_max),
         )
