@@ -21,7 +21,7 @@ from penstock._kernels.topics import TopicTable
 from penstock.core.counters import Counters
 from penstock.core.encoders import Encoders
 from penstock.core.feeds import Cursor, Feed
-from penstock.core.partitions import Partition, Position
+from penstock.core.partitions import OwnPartition, Partition, Position
 from penstock.core.routing import Encoding, Router
 from penstock.core.sessions import Session
 from penstock.core.timers import Timers
@@ -144,11 +144,14 @@ class CatchUp:
     def _place(self, session: Session, pattern: str, partition: Partition, offset: int) -> None:
         next_offset = partition.next_offset
         feed = session.feeds.get(partition.number)
+        if isinstance(partition, OwnPartition):
+            offset = min(offset, next_offset)
         if feed is None:
-            if offset >= next_offset:
+            if offset == next_offset:
                 return
             feed = session.feeds[partition.number] = Feed(next_offset, session.subscriptions)
-        feed.place(pattern, min(offset, next_offset), subscribed_at=next_offset)
+        # The node on which the client was may have read more of another partition than this one.
+        feed.place(pattern, offset, subscribed_at=next_offset)
         self.wake(session)
 
     def _look_up(
@@ -250,6 +253,11 @@ class CatchUp:
             self._ready[session] = None
             self._run()
 
+    @property
+    def awaits_log(self) -> bool:
+        """Whether sessions wait for the log."""
+        return bool(self._awaiting_log)
+
     def settled(self) -> None:
         """Queue the sessions that waited for the log: it has written, or failed to."""
         waiting, self._awaiting_log = self._awaiting_log, {}
@@ -276,7 +284,9 @@ class CatchUp:
             partition = self.partitions[number]
             while feed.idle and feed.limit is not None and feed.limit > feed.position:
                 feed.advance(feed.limit)
-            if _has_caught_up(partition, feed):
+            if _is_ahead(partition, feed):
+                self._awaiting_log[session] = None
+            elif _has_caught_up(partition, feed):
                 self._go_live(session, partition, feed)
             elif feed.position < partition.reader.end:
                 session.feeds[number] = session.feeds.pop(number)  # others have the next turn
@@ -486,6 +496,14 @@ def _has_caught_up(partition: Partition, feed: Feed) -> bool:
         return True
     joins_at = partition.next_offset if feed.joins_at is None else feed.joins_at
     return feed.position >= joins_at
+
+
+def _is_ahead(partition: Partition, feed: Feed) -> bool:
+    """Return whether a feed has to wait for a partition that was not followed so far yet."""
+    if isinstance(partition, OwnPartition):
+        return False
+    next_offset = partition.next_offset
+    return feed.position >= next_offset and feed.cursors[-1].position > next_offset
 
 
 def _queue_bytes(feeds: Iterable[Feed]) -> int:

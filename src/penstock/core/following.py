@@ -141,6 +141,8 @@ class Following:
         finally:
             batch.clear()
             partition.next_offset = end
+        if self._catch_up.awaits_log:
+            self._catch_up.settled()
 
     def _deliver(
         self, partition: StoredPartition, batch: Batch, audience: Audience, *, first: int, row: int

@@ -73,7 +73,7 @@ class Roaming:
             positions = kept
             if session is not None:
                 elsewhere = session.node != self._store.node
-                if elsewhere and session.connected and not session.handed_over:
+                if elsewhere and session.connected:
                     self._ask(text, session, then)
                     return
                 is_late = session.until_us and session.until_us < self._clock.now_us()

@@ -173,3 +173,30 @@ def test_topics_of_other_nodes_come_and_go() -> None:
     pair.following.topic_deleted("channel/1")
     assert topics.find("a/b") is None
     assert topics.find("channel/1") is not None, "channels stay"
+
+
+def test_a_client_that_comes_from_a_faster_node_gets_nothing_twice() -> None:
+    pair = Pair()
+    pair.take("x0")
+    pair.send("x1 x2")  # the node before has delivered these, and this one has not read them
+    client = pair.desk.join("channel/2")
+    assert pair.broker.resume(client.session, "channel/1", {0: 0, NODE: 2})
+    pair.answer_all()
+    pair.follow()
+    pair.answer_all()
+    assert client.read() == words("x2")
+    pair.send("y", channel=2)
+    pair.follow()
+    pair.take("x3")
+    pair.answer_all()
+    assert client.read() == words("y x3")
+    assert client.live
+    ahead = pair.desk.join()
+    assert pair.broker.resume(ahead.session, "channel/1", {0: 0, NODE: 6})
+    pair.take("x4")
+    pair.answer_all()
+    assert ahead.read() == []
+    pair.take("x5 x6")
+    pair.answer_all()
+    assert ahead.read() == words("x5 x6")
+    assert ahead.live
