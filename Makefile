@@ -18,7 +18,7 @@ SEED ?= 1
 BROKERS ?= 1
 FAULTS ?= 20
 
-.PHONY: help setup demo serve kafka test test-fast check format figures bench bench-broker bench-log bench-spark \
+.PHONY: help setup demo serve kafka test test-fast check format figures bench bench-broker bench-log bench-nodes bench-spark \
 	fuzz fuzz-rights fuzz-arrow sanitize attack crash crash-kafka crash-pipeline soak-pipeline story mutate lock \
 	audit sbom clean
 
@@ -43,6 +43,7 @@ help:
 	@echo "make bench           measure the codecs (ARGS=--save stores the results)"
 	@echo "make bench-broker    measure the broker, compared with nats-server (Debian's package)"
 	@echo "make bench-log       measure the log, compared with JetStream"
+	@echo "make bench-nodes     measure the way of a message from one node to another, through Kafka"
 	@echo "make bench-spark     measure the data source, compared with Spark's Parquet reader"
 	@echo "make figures         write the stored results into README.md and docs/"
 	@echo "make mutate          put N=200 small faults into the code (SEED=1) and print those that no test notices"
@@ -112,6 +113,9 @@ bench-log: setup
 	$(BIN)/python -m bench.macro.topics $(ARGS)
 	$(BIN)/python -m bench.macro.log_latency $(ARGS)
 	$(BIN)/python -m bench.macro.opening $(ARGS)
+
+bench-nodes: setup
+	$(BIN)/python -m bench.macro.node_latency $(ARGS)
 
 fuzz-rights: setup
 	$(BIN)/python -m tests.fuzz.rights_run --sequences $(SEQUENCES) $(ARGS)
