@@ -20,7 +20,7 @@ FAULTS ?= 20
 
 .PHONY: help setup demo serve kafka test test-fast check format figures bench bench-broker bench-peers \
 	bench-log bench-spark fuzz fuzz-rights fuzz-arrow sanitize attack crash crash-kafka crash-pipeline \
-	soak-pipeline story mutate lock cluster audit sbom clean
+	soak-pipeline story mutate lock cluster audit sbom clean bench-nodes
 
 help:
 	@echo "make demo            run clients of all five protocols, their Spark tables, and a broker to try"
@@ -45,6 +45,7 @@ help:
 	@echo "make bench-broker    measure the broker, compared with nats-server (Debian's package)"
 	@echo "make bench-peers     measure messages of 16 to 10,000 bytes, compared with the newest nats-server"
 	@echo "make bench-log       measure the log, compared with JetStream"
+	@echo "make bench-nodes     measure the way of a message from one node to another, through Kafka"
 	@echo "make bench-spark     measure the data source, compared with Spark's Parquet reader"
 	@echo "make figures         write the stored results into README.md and docs/"
 	@echo "make mutate          put N=200 small faults into the code (SEED=1) and print those that no test notices"
@@ -117,6 +118,9 @@ bench-log: setup
 	$(BIN)/python -m bench.macro.topics $(ARGS)
 	$(BIN)/python -m bench.macro.log_latency $(ARGS)
 	$(BIN)/python -m bench.macro.opening $(ARGS)
+
+bench-nodes: setup
+	$(BIN)/python -m bench.macro.node_latency $(ARGS)
 
 fuzz-rights: setup
 	$(BIN)/python -m tests.fuzz.rights_run --sequences $(SEQUENCES) $(ARGS)

@@ -33,7 +33,9 @@ STAMP = struct.Struct("<d")
 ZEROS = bytes(VALUE_BYTES - STAMP.size)
 
 
-def publish(wire: Wire, port: int, count: int) -> None:
+def publish(
+    wire: Wire, port: int, count: int, per_second: int = PER_SECOND, burst: int = BURST
+) -> None:
     """Send `count` messages at the rate, each with the time it was due."""
     with socket.create_connection((HOST, port), timeout=SECONDS_MAX) as peer:
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -43,10 +45,10 @@ def publish(wire: Wire, port: int, count: int) -> None:
         )
         acknowledgments.start()
         due = time.monotonic() + 0.1
-        for _ in range(count // BURST):
-            due += BURST / PER_SECOND
+        for _ in range(count // burst):
+            due += burst / per_second
             time.sleep(max(0.0, due - time.monotonic()))
-            peer.sendall(frame(STAMP.pack(due) + ZEROS) * BURST)
+            peer.sendall(frame(STAMP.pack(due) + ZEROS) * burst)
         acknowledgments.join(SECONDS_MAX)
 
 
@@ -75,8 +77,16 @@ def subscribe(wire: Wire, port: int, count: int, ready: Any, results: "Queue[lis
         results.put(late)
 
 
-def run(wire: Wire, port: int, *, count: int) -> dict[str, float]:
-    """Return percentiles in microseconds."""
+def run(
+    wire: Wire,
+    port: int,
+    *,
+    count: int,
+    publish_port: int | None = None,
+    per_second: int = PER_SECOND,
+    burst: int = BURST,
+) -> dict[str, float]:
+    """Return percentiles in microseconds, from `publish_port` or `port` to `port`."""
     context = multiprocessing.get_context("fork")
     ready = context.Semaphore(0)
     results: Queue[list[float]] = context.Queue()
@@ -84,7 +94,8 @@ def run(wire: Wire, port: int, *, count: int) -> dict[str, float]:
     receiver.start()
     if not ready.acquire(timeout=SECONDS_MAX):
         raise SystemExit(f"a {wire.name} subscriber did not get ready")
-    sender = context.Process(target=publish, args=(wire, port, count))
+    source = port if publish_port is None else publish_port
+    sender = context.Process(target=publish, args=(wire, source, count, per_second, burst))
     sender.start()
     late = sorted(results.get(timeout=SECONDS_MAX))
     for process in (sender, receiver):

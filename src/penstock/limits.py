@@ -144,6 +144,14 @@ KAFKA_RECORD_BYTES_MAX: Final = 64 * MIB
 """`max.message.bytes` of a topic that Penstock creates; Kafka takes requests of 100 MiB."""
 KAFKA_CACHE_BYTES_MAX: Final = 64 * MIB
 """Groups of all partitions kept in memory, for subscribers that are a little behind."""
+KAFKA_FOLLOW_BYTES_MAX: Final = 16 * MIB
+"""Row groups of other nodes that wait for the event loop; one more may have any size."""
+KAFKA_FOLLOW_RETRY_SECONDS: Final = 1.0
+"""Delay before the partitions of other nodes are read again, after Kafka refused it."""
+KAFKA_PARTITIONS_SECONDS: Final = 1.0
+"""How often a node looks for partitions of new nodes."""
+KAFKA_TOPIC_SECONDS_MAX: Final = 1.0
+"""How long messages of a new topic wait for the record of the topic, of the same transaction."""
 KAFKA_ROW_BYTES: Final = 256
 """Part of a record for each message beside its value, about twice what is needed."""
 KAFKA_NAMES_BYTES: Final = 256 * KIB
@@ -408,6 +416,12 @@ client that reconnects gets more messages twice."""
 SENT_POSITIONS_SECONDS: Final = (1.0, 8.0)
 """Times between two notes of a session's position: while it gets messages, and at most. A client
 whose connection was reset may get the messages of that time twice."""
+REQUESTS_REMOTE_MAX: Final = 100_000
+"""Requests of clients of other nodes that wait for the answers of clients of this one."""
+ROAMING_SECONDS_MAX: Final = 3.0
+"""How long a client that was connected to another node waits for that node to give it up."""
+ROAMING_ARRIVALS_MAX: Final = 10_000
+"""Clients that wait for other nodes at the same time."""
 RESUMES_MAX: Final = 10_000
 """Disconnected clients whose subscriptions are kept."""
 HANDSHAKE_SECONDS_MAX: Final = 10

@@ -5,7 +5,8 @@
 | `@earliest` | the first message in the log |
 | `@-15m` | messages of the last 15 minutes; units ms, s, m, h, d and w, decimals allowed |
 | `@2026-11-01T00:00:00Z` | messages received at or after a time; UTC without a zone offset |
-| `@#1234` | the message with that offset |
+| `@#1234` | the message with that offset; of several nodes, in the partition of the node asked |
+| `@#0:1234,1:99` | that offset of each partition; the first message of partitions left out |
 
 An `@` followed by any other text is part of the name, with two exceptions. A text that is almost a
 start position (`@ealiest`, `@-15min`) is refused with a hint. `@last` and `@group=NAME`, alone or
@@ -14,6 +15,7 @@ one of all these: a subscription could not name it.
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeAlias
@@ -23,6 +25,7 @@ from penstock.errors import InvalidStart
 __all__ = [
     "Ago",
     "AtOffset",
+    "AtOffsets",
     "AtTime",
     "Earliest",
     "Start",
@@ -58,7 +61,14 @@ class AtOffset:
     offset: int
 
 
-Start: TypeAlias = Earliest | Ago | AtTime | AtOffset
+@dataclass(frozen=True, slots=True)
+class AtOffsets:
+    """From an offset of each partition, and the first message of partitions that are not named."""
+
+    offsets: Mapping[int, int]
+
+
+Start: TypeAlias = Earliest | Ago | AtTime | AtOffset | AtOffsets
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -73,6 +83,7 @@ _UNITS_US: Final = {
 # The number of digits is limited to bound the cost of matching; 19 hold every offset.
 _AGO: Final = re.compile(r"-(\d{1,12})(?:\.(\d{1,12}))?(ms|s|m|h|d|w)", re.ASCII)
 _OFFSET: Final = re.compile(r"#(\d{1,19})", re.ASCII)
+_OFFSETS: Final = re.compile(r"#(\d{1,4}:\d{1,19}(?:,\d{1,4}:\d{1,19}){0,4095})", re.ASCII)
 _TIME: Final = re.compile(
     r"\d{4}-\d\d-\d\d(?:T\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?(?:Z|[+-]\d\d(?::?\d\d)?)?)?", re.ASCII
 )
@@ -114,6 +125,9 @@ def _start(place: str) -> Start | None:
         return Ago(int(whole) * unit + int(fraction) * unit // 10 ** len(fraction))
     if match := _OFFSET.fullmatch(place):
         return AtOffset(int(match[1]))
+    if match := _OFFSETS.fullmatch(place):
+        pairs = (pair.split(":") for pair in match[1].split(","))
+        return AtOffsets({int(number): int(offset) for number, offset in pairs})
     if _TIME.fullmatch(place):
         return _at_time(place)
     return None

@@ -1,12 +1,16 @@
 """Faults of nodes and Kafka brokers, counted: what was acknowledged is in Kafka, once, in order.
 
-`make crash-kafka FAULTS=200` runs it with three brokers.
+A subscriber is connected to other nodes, and resumes on the next one after each fault. It gets what
+is in Kafka: nothing is missing, and nothing comes twice. `make crash-kafka FAULTS=200` runs it with
+three brokers.
 """
 
 import contextlib
 import os
 import random
+import select
 import signal
+import struct
 import sys
 import time
 import uuid
@@ -21,14 +25,24 @@ from penstock.ports import PartitionRange
 from penstock.ports.selection import Selection
 from penstock.storage.kafka.log import KafkaLog
 from penstock.storage.kafka.options import KafkaOptions
+from tests.support import herald_bytes as herald
+from tests.support.herald_bytes import HeraldPeer
 from tests.support.kafka_node import TOPIC, Node
 from tests.support.served import until
 from tools.kafka import KafkaBroker, KafkaMissing, free_ports, start_brokers
 
 FAULTS = int(os.environ.get("PENSTOCK_KAFKA_FAULTS", "0"))
 SEED = int(os.environ.get("PENSTOCK_KAFKA_SEED", "1"))
-KINDS = ("node killed", "broker killed", "both killed", "node stopped", "node replaced")
+KINDS = (
+    "node killed", "broker killed", "both killed", "node stopped", "node replaced", "zombie",
+)  # fmt: skip
+OBSERVERS = (2, 3)
+"""Nodes without faults of their own."""
+ZOMBIE_SECONDS = 30.0
+"""How long a node is stopped while another process has its number."""
+SILENT_SECONDS = 1.0
 NAME = "faults"
+CHANNEL = 7
 SECONDS = 2.0
 """How long messages are published after each fault."""
 ELECTION_SECONDS = 12.0
@@ -36,6 +50,48 @@ ELECTION_SECONDS = 12.0
 STARTS_MAX = 5
 
 pytestmark = pytest.mark.skipif(not FAULTS, reason="set PENSTOCK_KAFKA_FAULTS, or make crash-kafka")
+
+
+class Listener:
+    """A herald subscriber that resumes on one of several nodes after the other."""
+
+    def __init__(self, nodes: list[Node]) -> None:
+        self._nodes = nodes
+        self.values: list[bytes] = []
+        self._peer = self._join(bytes([CHANNEL]))
+
+    def _join(self, channels: bytes) -> HeraldPeer:
+        node = self._nodes[0]
+        self._nodes = [*self._nodes[1:], node]
+        peer = HeraldPeer(address=("127.0.0.1", node.port))
+        peer.socket.settimeout(60)
+        return peer.join(herald.handshake_sub(channels, b"listener"))
+
+    def read(self, last: bytes | None) -> None:
+        """Read until a value has come, and nothing more comes."""
+        ends = time.monotonic() + 120
+        silent = False
+        while not silent or (last is not None and last not in self.values[-10_000:]):
+            assert time.monotonic() < ends, f"{last!r} does not arrive"
+            readable, _, _ = select.select([self._peer.socket], [], [], SILENT_SECONDS)
+            silent = not readable
+            if readable:
+                self._take()
+
+    def _take(self) -> None:
+        magic, opcode, length = struct.unpack("<HBI", self._peer.receive(7))
+        body = self._peer.receive(length)
+        assert magic == 0xCAFE
+        if opcode == 0x13:
+            self.values.append(body[9:])
+        else:
+            assert opcode == 0x20
+            self._peer.send(herald.frame(0x21))
+
+    def move(self) -> None:
+        """Leave without a word, and resume on the next node."""
+        self._peer.socket.close()
+        self._peer = self._join(b"")
 
 
 class Campaign:
@@ -49,13 +105,15 @@ class Campaign:
         self.sent = 0
         self.nodes = 0
         self.node = self.start()
+        self.observers = [self.start(number) for number in OBSERVERS]
+        self.listener = Listener(self.observers)
 
-    def start(self) -> Node:
+    def start(self, number: int = 1) -> Node:
         """Start a node, as a supervisor does: again while Kafka elects its leaders."""
         for left in reversed(range(STARTS_MAX)):
             self.nodes += 1
             folder = self.folder / str(self.nodes)
-            node = Node(self.bootstrap, folder, topic=NAME, commit_seconds_max=20)
+            node = Node(self.bootstrap, folder, topic=NAME, number=number, commit_seconds_max=20)
             try:
                 return node.__enter__()
             except AssertionError:
@@ -98,6 +156,11 @@ class Campaign:
             except (ConnectFailed, ConnectionLost, Refused, TimedOut):
                 time.sleep(0.1)
 
+    def observe(self) -> None:
+        """Let the subscriber read everything, and resume on another node."""
+        self.listener.read(self.acknowledged[-1][0] if self.acknowledged else None)
+        self.listener.move()
+
     def cause(self, kind: str, chance: random.Random) -> None:
         broker = chance.choice(self.brokers)
         if "broker" in kind or "both" in kind:
@@ -111,6 +174,13 @@ class Campaign:
             self.node.process.popen.send_signal(signal.SIGCONT)
         elif kind == "node replaced":
             old, self.node = self.node, self.start()
+            assert old.process.wait()[0] == 2
+            self.end(old)
+        elif kind == "zombie":
+            self.node.process.popen.send_signal(signal.SIGSTOP)
+            old, self.node = self.node, self.start()
+            self.publish(ZOMBIE_SECONDS)
+            old.process.popen.send_signal(signal.SIGCONT)
             assert old.process.wait()[0] == 2
             self.end(old)
         self.publish(SECONDS)
@@ -131,14 +201,17 @@ def test_what_was_acknowledged_is_in_kafka_once_and_in_order(tmp_path: Path) -> 
                     kind = KINDS[number % len(KINDS)]
                     before = len(campaign.acknowledged)
                     campaign.cause(kind, chance)
+                    campaign.observe()
                     count = len(campaign.acknowledged) - before
                     sys.stdout.write(f"fault {number + 1}: {kind}; {count} acknowledged\n")
                     sys.stdout.flush()
                 before = len(campaign.acknowledged)
                 campaign.publish(10 * SECONDS)
                 assert len(campaign.acknowledged) > before, "it does not recover by itself"
+                campaign.observe()
             finally:
-                campaign.end(campaign.node)
+                for node in (campaign.node, *campaign.observers):
+                    campaign.end(node)
             check(campaign)
     except KafkaMissing as error:
         pytest.skip(f"Apache Kafka: {error}")
@@ -163,5 +236,6 @@ def check(campaign: Campaign) -> None:
     assert missing == [], f"{len(missing)} of {len(campaign.acknowledged)} acknowledged are lost"
     numbers = [int(value) for value in values]
     assert numbers == sorted(numbers), "the order of one publisher has changed"
+    assert campaign.listener.values == values, "the subscriber has missed or repeated messages"
     count = len(campaign.acknowledged)
     sys.stdout.write(f"{campaign.sent} sent, {count} acknowledged, {len(rows)} stored\n")

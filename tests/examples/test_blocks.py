@@ -24,7 +24,7 @@ CLAIMS: dict[str, Claims] = {
         "python": [(2, f"{EXAMPLES}test_readme.py")],
         "": [(2, f"{EXAMPLES}test_readme.py"), (1, DRAWING)],
     },
-    "docs/architecture.md": {"": [(1, f"{EXAMPLES}test_architecture.py"), (2, DRAWING)]},
+    "docs/architecture.md": {"": [(1, f"{EXAMPLES}test_architecture.py"), (3, DRAWING)]},
     "docs/clients.md": {"python": [(2, "tests/unit/client/test_page.py")]},
     "docs/command-line.md": {
         "console": [(9, f"{EXAMPLES}test_command_line.py")],

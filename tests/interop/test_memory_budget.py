@@ -203,5 +203,5 @@ def test_with_a_log_a_subscriber_without_memory_gets_every_message_later(tmp_pat
             for number in range(16):
                 publisher.must(PUBLISH, b"a", b"%02d" % number + bytes(1 * MIB))
             assert memory.used < BUDGET + 4 * MIB
-            broker.until(lambda: any(each.feed for each in broker.server.broker.sessions))
+            broker.until(lambda: any(each.feeds for each in broker.server.broker.sessions))
         assert [slow.delivery().payload[:2] for _ in range(16)] == [b"%02d" % n for n in range(16)]

@@ -109,7 +109,8 @@ class DeliveryOracle:
             self.rows.pop(offset, None)
         for session in sessions:
             expected = self.expected.get(session.link, [])
-            joins_at = None if session.feed is None else session.feed.joins_at
+            feed = session.feeds.get(0)
+            joins_at = None if feed is None else feed.joins_at
             for each in expected:
                 if start <= each.offset < end:
                     each.optional = joins_at is not None and each.offset >= joins_at

@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from penstock._kernels.batch import Batch
 from penstock.core.broker import Broker, BrokerSettings
+from penstock.core.partitions import Position
 from penstock.core.sessions import Session
 from penstock.gateway.detector import handler_for
 from penstock.gateway.options import GatewayOptions
@@ -205,7 +206,7 @@ class Simulation:
             ]
             assert not missing, (client.protocol, len(missing), missing[:3])
         for session in self.broker.sessions:
-            assert session.feed is None, "it is not live again"
+            assert not session.feeds, "it is not live again"
         return self.oracle.compared
 
 
@@ -243,7 +244,9 @@ class ObservedBroker(Broker):
         self._simulation.oracle.unsubscribed(session, split_replay(text)[0])
         return super().unsubscribe(session, text)
 
-    def keep_for_resume(self, session: Session, positions: dict[str, int] | None = None) -> None:
+    def keep_for_resume(
+        self, session: Session, positions: dict[str, Position] | None = None
+    ) -> None:
         self._simulation.oracle.disconnected(session, self.log.next_offset)
         super().keep_for_resume(session, positions)
 
@@ -251,11 +254,11 @@ class ObservedBroker(Broker):
         self,
         session: Session,
         pattern: str,
-        offset: int,
+        position: Position,
         then: Callable[[], None] | None = None,
     ) -> bool:
         end = self.log.next_offset
-        if not super().resume(session, pattern, offset, then):
+        if not super().resume(session, pattern, position, then):
             return False
         if self.reader is not None:
             self._simulation.oracle.resumed(session, pattern, end)

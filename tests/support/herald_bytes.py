@@ -10,8 +10,14 @@ from tests.support.live import LiveBroker, Peer
 class HeraldPeer(Peer):
     """A raw herald connection."""
 
-    def __init__(self, broker: LiveBroker, *, order: str = "<") -> None:
-        super().__init__(broker.address)
+    def __init__(
+        self,
+        broker: LiveBroker | None = None,
+        *,
+        address: tuple[str, int] = ("", 0),
+        order: str = "<",
+    ) -> None:
+        super().__init__(address if broker is None else broker.address)
         self.order = order
         self.session_id = 0
 

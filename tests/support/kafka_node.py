@@ -29,7 +29,8 @@ class Node:
         number: int = 1,
         commit_seconds_max: int = 10,
     ) -> None:
-        self.address = f"tcp://127.0.0.1:{free_port()}"
+        self.port = free_port()
+        self.address = f"tcp://127.0.0.1:{self.port}"
         self.http = f"127.0.0.1:{free_port()}"
         self.process = Running(
             "serve",

@@ -12,7 +12,7 @@ from typing import Any, Self
 import uvloop
 
 from penstock.gateway.options import GatewayOptions
-from penstock.ports import LogWriter
+from penstock.ports import LogWriter, Storage
 from penstock.server.server import Server
 from penstock.storage.arrow.log import ArrowLog
 from penstock.storage.options import LogOptions
@@ -22,7 +22,7 @@ class LiveBroker:
     """`with LiveBroker() as broker:` and connect to `broker.address`.
 
     With `data`, a folder, messages are kept there, as `log_options` say. A `writer` is a log of the
-    test's own, which nobody can read.
+    test's own, which nobody can read. `open_storage` opens any other storage.
     """
 
     def __init__(
@@ -32,12 +32,14 @@ class LiveBroker:
         data: Path | None = None,
         log_options: LogOptions | None = None,
         writer: LogWriter | None = None,
+        open_storage: Callable[[], Storage] | None = None,
         **server: Any,
     ) -> None:
         self.options = options
         self._data = data
         self._log_options = log_options
         self._writer = writer
+        self._open_storage = open_storage
         self._keywords = server
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -48,7 +50,9 @@ class LiveBroker:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        assert self._ready.wait(10), "the broker did not start"
+        assert self._ready.wait(10 if self._open_storage is None else 60), (
+            "the broker did not start"
+        )
         return self
 
     def __exit__(
@@ -86,7 +90,11 @@ class LiveBroker:
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._done = asyncio.Event()
-        storage = None if self._data is None else ArrowLog(self._data, self._log_options)
+        storage: Storage | None = None
+        if self._open_storage is not None:
+            storage = self._open_storage()
+        elif self._data is not None:
+            storage = ArrowLog(self._data, self._log_options)
         self.server = Server(storage=storage, **self._keywords)
         if self._writer is not None:
             self.server.broker.log = self._writer

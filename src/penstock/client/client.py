@@ -56,7 +56,7 @@ CLOSE_SECONDS_MAX: Final = 5.0
 
 
 def connect(
-    url: str,
+    url: str | Sequence[str],
     *,
     protocol: ProtocolName | Protocol,
     name: str | None = None,
@@ -75,6 +75,9 @@ def connect(
     on_event: Observer | None = None,
 ) -> "Client":
     """Return a client for the broker at `url`; `async with` connects it.
+
+    With the URLs of several nodes, the client is connected to one of them: the first that can be
+    reached. When the connection is lost, it goes on with the next one.
 
     docs/clients.md describes each option. Raise InvalidAddress, BadOption, or Unsupported for
     credentials that the protocol cannot carry.
@@ -104,10 +107,20 @@ def connect(
             raise BadOption("protocol", f"is {protocol!r}, none of {known}")
         protocol = PROTOCOLS[protocol]
     credentials.check(protocol)
-    address = STDIO if url == STDIO.url else parse_address(url)
-    if address is STDIO and STDIO.scheme not in protocol.transports:
+    addresses = _addresses(url)
+    if addresses[0] is STDIO and STDIO.scheme not in protocol.transports:
         raise BadOption("protocol", f"is {protocol.label!r}, which programs of a broker do not use")
-    return Client(address, protocol, options)
+    return Client(addresses, protocol, options)
+
+
+def _addresses(url: str | Sequence[str]) -> tuple[Address, ...]:
+    """Return the addresses of nodes, or STDIO alone; raise InvalidAddress or BadOption."""
+    if url == STDIO.url:
+        return (STDIO,)
+    urls = [url] if isinstance(url, str) else url
+    if not urls:
+        raise BadOption("url", "is empty; expected the URL of a broker, or of several nodes")
+    return tuple(parse_address(each) for each in urls)
 
 
 class Client:
@@ -118,12 +131,12 @@ class Client:
     connection was lost raises ConnectionLost.
     """
 
-    def __init__(self, address: Address, protocol: Protocol, options: Options) -> None:
+    def __init__(self, addresses: Sequence[Address], protocol: Protocol, options: Options) -> None:
         self.protocol = protocol
         self._options = options
         new_session = session_factory(protocol, options.credentials)
         self._names = new_session()  # never connected: only canonical names of topics are needed
-        self._supervisor = Supervisor(address, new_session, options)
+        self._supervisor = Supervisor(addresses, new_session, options)
         self._inbox = self._supervisor.inbox
         self._handlers = self._supervisor.handlers
 

@@ -2,7 +2,8 @@
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 
 from penstock.client.address import Address
 from penstock.client.connection import Connection, Waiter
@@ -28,14 +29,14 @@ class Supervisor:
     """Owns a client's state and connection, and restores subscriptions and hooks on reconnect."""
 
     def __init__(
-        self, address: Address, new_session: Callable[[], Session], options: Options
+        self, addresses: Sequence[Address], new_session: Callable[[], Session], options: Options
     ) -> None:
         self.state = State.NEW
         self.identity: int | None = None
         self.connection: Connection | None = None
         self.inbox = Inbox(self._resume_reading)
         self.handlers = Handlers(requests_max=options.requests_max, report=self.report)
-        self._address = address
+        self._addresses = deque(addresses)  # the first is that of the connection, or the next one
         self._new_session = new_session
         self._options = options
         self._watch: asyncio.Task[None] | None = None
@@ -45,10 +46,13 @@ class Supervisor:
     # --- Open and close ---------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Connect; on failure close the client and raise ConnectFailed, Refused or TimedOut."""
+        """Connect; on failure close the client and raise ConnectFailed, Refused or TimedOut.
+
+        The error is that of the last address.
+        """
         self._move(State.CONNECTING)
         try:
-            connection = await self._establish()
+            connection = await self._establish_anywhere()
         except BaseException as error:
             self._finish(error if isinstance(error, Exception) else None)
             raise
@@ -84,10 +88,21 @@ class Supervisor:
 
     # --- The connection ---------------------------------------------------------------------------
 
+    async def _establish_anywhere(self) -> Connection:
+        """Connect to the first address that can be reached; raise the error of the last."""
+        for _ in range(len(self._addresses) - 1):
+            try:
+                return await self._establish()
+            except (ConnectFailed, ConnectionLost, Refused, TimedOut) as error:
+                if _is_final(error):
+                    raise
+                self._addresses.rotate(-1)
+        return await self._establish()
+
     async def _establish(self) -> Connection:
         """Connect and restore; raise ConnectFailed, Refused, ConnectionLost or TimedOut."""
         connection = Connection(
-            self._address,
+            self._addresses[0],
             self._new_session(),
             inbox=self.inbox,
             responder=self.handlers,
@@ -137,12 +152,13 @@ class Supervisor:
         while True:
             since = loop.time()
             reason = await asyncio.shield(connection.lost_reason)
-            if not self._options.reconnect or self._address.scheme == "stdio":
+            if not self._options.reconnect or self._addresses[0].scheme == "stdio":
                 self._finish(ConnectionLost(reason), reason)
                 return
             self._settled.clear()
             self.connection = None
             self._move(State.RECONNECTING, reason)
+            self._addresses.rotate(-1)
             if loop.time() - since >= backoff.seconds_max:
                 attempt = 0  # only a connection that lasted resets the back-off
             failure: Exception | None = None
@@ -157,6 +173,7 @@ class Supervisor:
                     break
                 except (ConnectFailed, ConnectionLost, Refused, TimedOut) as error:
                     failure = error
+                    self._addresses.rotate(-1)
 
     def _resume_reading(self) -> None:
         if self.connection is not None:

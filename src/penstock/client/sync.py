@@ -28,7 +28,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def connect_sync(url: str, **options: Unpack[ConnectOptions]) -> "SyncClient":
+def connect_sync(url: str | Sequence[str], **options: Unpack[ConnectOptions]) -> "SyncClient":
     """Return a client for the broker at `url`; `with` connects it. See `connect`.
 
     Handlers run in threads, `on_event` in the thread of the event loop.

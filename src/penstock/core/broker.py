@@ -16,10 +16,13 @@ from penstock.core.answers import FailureEncoder, is_safe
 from penstock.core.catch_up import CatchUp
 from penstock.core.counters import Counters, TopicCounts
 from penstock.core.encoders import Encoders
+from penstock.core.following import Following
 from penstock.core.history import HistoryWriter
 from penstock.core.hooks import EventKind, Hooks
+from penstock.core.partitions import OwnPartition, Partition, Position, StoredPartition
 from penstock.core.requests import Requests
 from penstock.core.resumption import Resumption
+from penstock.core.roaming import Roaming
 from penstock.core.routing import Audience, Encoding, Router
 from penstock.core.sessions import Session, Sessions
 from penstock.core.slices import Slices
@@ -60,8 +63,9 @@ from penstock.ports import (
     Prepared,
     Receipt,
     Record,
+    SessionStore,
 )
-from penstock.replay import AtOffset, Start, check_replay, split_replay
+from penstock.replay import AtOffsets, Start, check_replay, split_replay
 from penstock.topic_names import check_topic_name
 
 __all__ = ["Broker", "BrokerSettings"]
@@ -81,6 +85,8 @@ class BrokerSettings:
     out_buffer_bytes_max: int = OUT_BUFFER_BYTES_MAX
     hold_seconds_max: float = HOLD_SECONDS_MAX
     disconnect_slow_consumers: bool = False
+    deliver_committed: bool = False
+    """Whether messages are delivered when they are in the log, not before. It needs a reader."""
     resume_seconds_max: float = RESUME_SECONDS_MAX
     topics_max: int = TOPICS_MAX
     topic_names_bytes_max: int = TOPIC_NAMES_BYTES_MAX
@@ -128,6 +134,7 @@ class Broker:
         self.turn = LoopTurn()
         self.router = Router(self.topics, self.slices)
         self.resumption = Resumption(self.timers, seconds_max=self.settings.resume_seconds_max)
+        self.roaming: Roaming | None = None
         self.requests = Requests(self.timers, self.slices, clock)
         self.encoders = Encoders(self.topics, self.router, self.counters)
         self.hooks = Hooks(self.timers, clock, self.encoders.forward_ids.take)
@@ -137,11 +144,19 @@ class Broker:
         self._prepared_batch = Batch()
         self._paused_publishers: dict[Session, None] = {}  # until the log's backlog shrinks
         self.catch_up: CatchUp | None = None
+        self.following: Following | None = None
+        """Delivers messages that were read from the log: those of other nodes."""
+        self._delivers_committed = self.settings.deliver_committed and reader is not None
         if reader is not None:
+            own: Partition = (
+                StoredPartition(log.partition, reader, log.next_offset)
+                if self._delivers_committed
+                else OwnPartition(log, reader)
+            )
             self.catch_up = CatchUp(
-                writer=log,
-                reader=reader,
+                own=own,
                 history=HistoryWriter(
+                    own=own.number,
                     topics=self.topics,
                     router=self.router,
                     encoders=self.encoders,
@@ -153,6 +168,22 @@ class Broker:
                 timers=self.timers,
                 slices=self.slices,
             )
+            self.following = Following(
+                catch_up=self.catch_up,
+                topics=self.topics,
+                router=self.router,
+                encoders=self.encoders,
+                counters=self.counters,
+                timers=self.timers,
+                write=self._write,
+                leaves_slow=not self.settings.disconnect_slow_consumers,
+            )
+
+    def roam(self, store: SessionStore) -> None:
+        """Let clients that disconnect resume on other nodes, through a store that all nodes see."""
+        self.roaming = Roaming(self.resumption, self.timers, self.clock, store)
+        if self.following is not None:
+            self.following.roaming = self.roaming
 
     def shared(self, kind: type[_T]) -> _T:
         """Return the broker's only instance of `kind`, created at the first call.
@@ -309,10 +340,10 @@ class Broker:
         self,
         session: Session,
         pattern: str,
-        offset: int,
+        position: Position,
         then: Callable[[], None] | None = None,
     ) -> bool:
-        """Subscribe a client that reconnected, from `offset` on; see `subscribe` for `then`.
+        """Subscribe a client that reconnected, from `position` on; see `subscribe` for `then`.
 
         Messages that are no longer retained are skipped; without a log reader, all missed ones.
         Return False if it has the subscription already; raise InvalidPattern, NotAllowed or
@@ -323,17 +354,20 @@ class Broker:
                 then()
             return False
         self.check_subscription(session, pattern)
-        self._subscribe(session, pattern, AtOffset(offset), then)
+        self._subscribe(session, pattern, AtOffsets(position), then)
         return True
 
-    def positions(self, session: Session) -> dict[str, int]:
-        """Return the next offset of each subscription; all earlier messages were written."""
+    def positions(self, session: Session) -> dict[str, Position]:
+        """Return the position of each subscription; all earlier messages were written."""
         if self.catch_up is not None:
             return self.catch_up.positions(session)
-        return dict.fromkeys(session.subscriptions, self.log.next_offset)
+        position = {self.log.partition: self.log.next_offset}
+        return dict.fromkeys(session.subscriptions, position)
 
-    def keep_for_resume(self, session: Session, positions: dict[str, int] | None = None) -> None:
-        """Store a client's subscriptions for `resume`, with the next offset of each.
+    def keep_for_resume(
+        self, session: Session, positions: dict[str, Position] | None = None
+    ) -> None:
+        """Store a client's subscriptions for `resume`, with the position of each.
 
         Without `positions`, messages written to its link count as sent.
         """
@@ -378,11 +412,11 @@ class Broker:
         pattern, _ = split_replay(text)
         if pattern not in session.subscriptions:
             return False
-        cursor = session.subscriptions.pop(pattern)
+        del session.subscriptions[pattern]
         session.subscription_bytes -= len(pattern.encode())
         self.router.unsubscribe(session, pattern)
         if self.catch_up is not None:
-            self.catch_up.unsubscribed(session, pattern, cursor)
+            self.catch_up.unsubscribed(session, pattern)
         self.hooks.tell(EventKind.UNSUBSCRIBE, pattern, session)
         return True
 
@@ -468,8 +502,7 @@ class Broker:
         batch.timestamp_us = now_us
         try:
             receipt = self.log.append_prepared(rows)
-            if self.catch_up is not None:
-                self.catch_up.last_commit = receipt.commit
+            self._note_commit(receipt)
             self._fan_out(None, batch, receipt)
         finally:
             batch.clear()
@@ -479,9 +512,12 @@ class Broker:
         """Count messages of a session, and pause it while the log's backlog is full."""
         self.counters.messages_received[session.encoding.protocol] += count
         session.messages_received += count
-        if self.catch_up is not None:
-            self.catch_up.last_commit = receipt.commit
+        self._note_commit(receipt)
         self.pause_for_log(session)
+
+    def _note_commit(self, receipt: Receipt) -> None:
+        if self.catch_up is not None:
+            self.catch_up.own.last_commit = receipt.commit
 
     def pause_for_log(self, session: Session) -> bool:
         """Pause a session while the log's backlog is full; return whether it is."""
@@ -493,8 +529,10 @@ class Broker:
         return True
 
     def _fan_out(self, sender: Session | None, batch: Batch, receipt: Receipt) -> None:
-        """Deliver the rows of `batch` to all subscribers."""
+        """Deliver the rows of `batch` to all subscribers, unless they wait for its commit."""
         self.topic_counts.add(batch, receipt.first_offset)
+        if self._delivers_committed:
+            return
         for audience in self.router.audiences(batch):
             self._deliver(sender, batch, audience, receipt.first_offset)
 
@@ -503,16 +541,17 @@ class Broker:
     ) -> None:
         """Deliver an audience its rows of `batch`, whose first offset is `first`."""
         catch_up = None if self.settings.disconnect_slow_consumers else self.catch_up
+        number = self.log.partition
         frames, count, reached = None, 0, 0
         for receiver in audience.sessions:
             if receiver is sender and not receiver.echo:
                 continue
-            feed = receiver.feed
+            feed = receiver.feeds.get(number) if receiver.feeds else None
             if feed is not None:
                 if feed.joins_at is None or feed.joins_at > first:
                     continue  # it is served from the log
             elif catch_up is not None and receiver.link.congested:
-                catch_up.fall_behind(receiver, first)
+                catch_up.fall_behind(receiver, catch_up.own, first)
                 continue
             if frames is None:
                 frames, count = self._encode(audience, batch)
@@ -522,7 +561,7 @@ class Broker:
                 and catch_up is not None
                 and not receiver.link.account.has_room(len(frames))
             ):
-                catch_up.fall_behind(receiver, first)
+                catch_up.fall_behind(receiver, catch_up.own, first)
                 self.timers.after(0.0, partial(catch_up.wake, receiver))
                 continue
             if feed is not None:

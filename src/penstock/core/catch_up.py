@@ -4,9 +4,12 @@ Sessions take turns: fetch the row groups at the session's position, write the m
 until the link is congested, go to the end of the queue. Row groups without a topic of the session
 need not be read. Only CATCH_UP_FETCHES_MAX fetches run, or wait to be written, at a time, which
 bounds memory for any number of sessions.
+
+A session has a feed for each partition in which it is behind. They take turns, too: one is fetched
+at a time, so the order of messages is kept within each partition, not between them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from weakref import WeakValueDictionary
 
@@ -15,6 +18,7 @@ import structlog
 from penstock.core.counters import Counters
 from penstock.core.feeds import Cursor, Feed
 from penstock.core.history import HistoryWriter, log_fields
+from penstock.core.partitions import OwnPartition, Partition, Position
 from penstock.core.sessions import Session
 from penstock.core.slices import Slices
 from penstock.core.timers import Timers
@@ -32,15 +36,8 @@ from penstock.limits import (
     TIER_RETRY_SECONDS,
 )
 from penstock.memory import Purpose
-from penstock.ports import (
-    Clock,
-    Fetched,
-    LogReader,
-    LogWriter,
-    TopicFilter,
-    new_topic_filter,
-)
-from penstock.replay import Ago, AtOffset, AtTime, Earliest, Start
+from penstock.ports import Clock, Fetched, TopicFilter, new_topic_filter
+from penstock.replay import Ago, AtOffset, AtOffsets, AtTime, Earliest, Start
 
 __all__ = ["CatchUp"]
 
@@ -51,21 +48,23 @@ RETRY_SECONDS = 1.0
 
 
 class CatchUp:
-    """Serves sessions from their log position until they are live, without gap or repeat."""
+    """Serves sessions from their log position until they are live, without gap or repeat.
+
+    `own` is the partition that this process writes. Offsets without a partition are its.
+    """
 
     def __init__(
         self,
         *,
-        writer: LogWriter,
-        reader: LogReader,
+        own: Partition,
         history: HistoryWriter,
         counters: Counters,
         clock: Clock,
         timers: Timers,
         slices: Slices,
     ) -> None:
-        self._writer = writer
-        self._reader = reader
+        self.own = own
+        self.partitions: dict[int, Partition] = {own.number: own}
         self._history = history
         self._counters = counters
         self._clock = clock
@@ -76,22 +75,24 @@ class CatchUp:
         self._awaiting_memory: dict[Session, None] = {}  # until its account has room for a piece
         self._fetches = 0
         self._filters: WeakValueDictionary[frozenset[str], TopicFilter] = WeakValueDictionary()
-        self.last_commit = 0
-        """The commit of the last appended message."""
 
     # --- Start positions --------------------------------------------------------------------------
 
     def check(self, start: Start) -> None:
         """Raise OffsetBelowHorizon or OffsetPastEnd if a start offset is out of range."""
-        if isinstance(start, AtOffset):
-            if start.offset < self._reader.horizon:
-                raise OffsetBelowHorizon(start.offset, self._reader.horizon)
-            if start.offset > self._writer.next_offset:
-                raise OffsetPastEnd(start.offset, self._writer.next_offset)
+        match start:
+            case AtOffset(offset):
+                _check(self.own, offset)
+            case AtOffsets(offsets):
+                for number, offset in offsets.items():
+                    if number in self.partitions:
+                        _check(self.partitions[number], offset)
+            case _:
+                pass
 
-    def fall_behind(self, session: Session, offset: int) -> None:
+    def fall_behind(self, session: Session, partition: Partition, offset: int) -> None:
         """Serve a congested session from the log, from `offset` on, instead of live."""
-        session.feed = Feed(offset, session.subscriptions)
+        session.feeds[partition.number] = Feed(offset, session.subscriptions)
         self._counters.fell_behind[session.encoding.protocol] += 1
 
     def subscribed(self, session: Session, pattern: str, start: Start | None) -> None:
@@ -99,86 +100,124 @@ class CatchUp:
 
         A start time is looked up in the background.
         """
-        next_offset = self._writer.next_offset
-        match start:
-            case None:
-                if session.feed is not None:
-                    session.feed.place(pattern, next_offset, subscribed_at=next_offset)
-            case Earliest():
-                self._place(session, pattern, self._reader.horizon)
-            case AtOffset(offset):
-                self._place(session, pattern, max(offset, self._reader.horizon))
-            case Ago(us):
-                self._look_up(session, pattern, self._clock.now_us() - us)
-            case AtTime(us):
-                self._look_up(session, pattern, us)
+        for partition in self.partitions.values():
+            self._start(session, pattern, partition, start)
 
-    def _place(self, session: Session, pattern: str, offset: int) -> None:
-        next_offset = self._writer.next_offset
-        if session.feed is None:
-            if offset >= next_offset:
+    def _start(
+        self, session: Session, pattern: str, partition: Partition, start: Start | None
+    ) -> None:
+        horizon = partition.reader.horizon
+        match start:
+            case Earliest():
+                self._place(session, pattern, partition, horizon)
+            case AtOffset(offset) if partition is self.own:
+                self._place(session, pattern, partition, max(offset, horizon))
+            case AtOffsets(offsets):
+                offset = max(offsets.get(partition.number, horizon), horizon)
+                self._place(session, pattern, partition, offset)
+            case Ago(us):
+                self._look_up(session, pattern, partition, self._clock.now_us() - us)
+            case AtTime(us):
+                self._look_up(session, pattern, partition, us)
+            case _:
+                feed = session.feeds.get(partition.number)
+                if feed is not None:
+                    next_offset = partition.next_offset
+                    feed.place(pattern, next_offset, subscribed_at=next_offset)
+
+    def _place(self, session: Session, pattern: str, partition: Partition, offset: int) -> None:
+        next_offset = partition.next_offset
+        feed = session.feeds.get(partition.number)
+        if isinstance(partition, OwnPartition):
+            offset = min(offset, next_offset)
+        if feed is None:
+            if offset == next_offset:
                 return
-            session.feed = Feed(next_offset, session.subscriptions)
-        session.feed.place(pattern, min(offset, next_offset), subscribed_at=next_offset)
+            feed = session.feeds[partition.number] = Feed(next_offset, session.subscriptions)
+        # The node on which the client was may have read more of another partition than this one.
+        feed.place(pattern, offset, subscribed_at=next_offset)
         self.wake(session)
 
-    def _look_up(self, session: Session, pattern: str, timestamp_us: int) -> None:
-        next_offset = self._writer.next_offset
+    def _look_up(
+        self, session: Session, pattern: str, partition: Partition, timestamp_us: int
+    ) -> None:
+        next_offset = partition.next_offset
         if timestamp_us > self._clock.now_us():
-            self._place(session, pattern, next_offset)
+            self._place(session, pattern, partition, next_offset)
             return
-        feed = session.feed
+        feed = session.feeds.get(partition.number)
         if feed is None:
-            feed = session.feed = Feed(next_offset, session.subscriptions)
+            feed = session.feeds[partition.number] = Feed(next_offset, session.subscriptions)
         cursor = feed.look_up(pattern, next_offset)
-        self._find_again(session, feed, cursor, max(timestamp_us, 0))
+        self._find_again(session, partition, feed, cursor, max(timestamp_us, 0))
 
-    def _find_again(self, session: Session, feed: Feed, cursor: Cursor, timestamp_us: int) -> None:
+    def _find_again(
+        self, session: Session, partition: Partition, feed: Feed, cursor: Cursor, timestamp_us: int
+    ) -> None:
         if cursor in feed.lookups:
-            then = partial(self._found, session, feed, cursor, timestamp_us)
-            self._reader.find_time(timestamp_us, then)
+            then = partial(
+                self._found,
+                session=session,
+                partition=partition,
+                feed=feed,
+                cursor=cursor,
+                timestamp_us=timestamp_us,
+            )
+            partition.reader.find_time(timestamp_us, then)
 
     def _found(
         self,
+        offset: int | LogError,
+        *,
         session: Session,
+        partition: Partition,
         feed: Feed,
         cursor: Cursor,
         timestamp_us: int,
-        offset: int | LogError,
     ) -> None:
         if cursor not in feed.lookups:
             return  # the client has disconnected or unsubscribed
         if isinstance(offset, TierUnavailable):
             log.warning("history waits for the object store", **log_fields(session))
             self._timers.after(
-                TIER_RETRY_SECONDS, lambda: self._find_again(session, feed, cursor, timestamp_us)
+                TIER_RETRY_SECONDS,
+                lambda: self._find_again(session, partition, feed, cursor, timestamp_us),
             )
             return
         if isinstance(offset, LogError):
             # Too many messages are better than too few.
             log.warning("time not found", **log_fields(session), error=str(offset))
-            offset = self._reader.horizon
+            offset = partition.reader.horizon
         del feed.lookups[cursor]
         latest = cursor.position
-        for pattern in cursor.patterns:
+        for pattern in list(cursor.patterns):
             feed.place(pattern, min(offset, latest), subscribed_at=latest)
         self.wake(session)
 
-    def unsubscribed(self, session: Session, pattern: str, cursor: Cursor | None) -> None:
-        """Remove a subscription, which was at `cursor`, from the session's feed."""
-        if session.feed is not None:
-            session.feed.remove(pattern, cursor)
+    def unsubscribed(self, session: Session, pattern: str) -> None:
+        """Remove a subscription from the session's feeds."""
+        if session.feeds:
+            for feed in session.feeds.values():
+                feed.remove(pattern)
             self.wake(session)
 
-    def positions(self, session: Session) -> dict[str, int]:
-        """Return the next offset of each subscription of a session."""
-        feed = session.feed
-        if feed is None:
-            return dict.fromkeys(session.subscriptions, self._writer.next_offset)
+    def positions(self, session: Session) -> dict[str, Position]:
+        """Return the position of each subscription of a session."""
+        live = {number: each.next_offset for number, each in self.partitions.items()}
+        if not session.feeds:
+            return dict.fromkeys(session.subscriptions, live)
         return {
-            pattern: (cursor or feed.main).position
-            for pattern, cursor in session.subscriptions.items()
+            pattern: live
+            | {number: feed.position_of(pattern) for number, feed in session.feeds.items()}
+            for pattern in session.subscriptions
         }
+
+    def behind(self, session: Session) -> int:
+        """Return how many messages a session has not been served from the log yet."""
+        return sum(
+            max(self.partitions[number].next_offset - feed.position, 0)
+            for number, feed in session.feeds.items()
+        )
 
     def forget(self, session: Session) -> None:
         """Remove a session."""
@@ -186,17 +225,22 @@ class CatchUp:
         self._awaiting_log.pop(session, None)
         self._awaiting_memory.pop(session, None)
         session.link.account.hold(Purpose.REPLAY, 0)
-        if session.feed is not None:
-            session.feed.end()
-            session.feed = None
+        for feed in session.feeds.values():
+            feed.end()
+        session.feeds.clear()
 
     # --- Turns ------------------------------------------------------------------------------------
 
     def wake(self, session: Session) -> None:
         """Queue a session for a turn, if it is served from the log."""
-        if session.feed is not None:
+        if session.feeds:
             self._ready[session] = None
             self._run()
+
+    @property
+    def awaits_log(self) -> bool:
+        """Whether sessions wait for the log."""
+        return bool(self._awaiting_log)
 
     def settled(self) -> None:
         """Queue the sessions that waited for the log: it has written, or failed to."""
@@ -211,55 +255,56 @@ class CatchUp:
             self._take_turn(session)
 
     def _take_turn(self, session: Session) -> None:
-        """Fetch the next messages of a session, or make it live if it has caught up."""
-        feed = session.feed
-        if feed is None or feed.fetching is not None or feed.lookups or feed.broken:
-            return
-        if session.link.congested:
-            return  # Broker.drained wakes it
+        """Fetch the next messages of a session, or make it live where it has caught up."""
         if session in self._awaiting_memory:
             return
-        while feed.idle and feed.limit is not None and feed.limit > feed.position:
-            feed.advance(feed.limit)
-        if self._has_caught_up(feed):
-            self._go_live(session, feed)
-        elif feed.position < self._reader.end:
-            self._fetch_with_memory(session, feed)
-        else:
-            self._join(session, feed)
+        if any(feed.fetching is not None or feed.broken for feed in session.feeds.values()):
+            return
+        for number, feed in list(session.feeds.items()):
+            if session.link.congested:
+                return  # Broker.drained wakes it
+            if feed.lookups:
+                continue
+            partition = self.partitions[number]
+            while feed.idle and feed.limit is not None and feed.limit > feed.position:
+                feed.advance(feed.limit)
+            if _is_ahead(partition, feed):
+                self._awaiting_log[session] = None
+            elif _has_caught_up(partition, feed):
+                self._go_live(session, partition, feed)
+            elif feed.position < partition.reader.end:
+                session.feeds[number] = session.feeds.pop(number)  # others have the next turn
+                self._fetch_with_memory(session, partition, feed)
+                return
+            else:
+                self._join(session, partition, feed)
 
-    def _has_caught_up(self, feed: Feed) -> bool:
-        if feed.idle and feed.limit is None:
-            return True
-        joins_at = self._writer.next_offset if feed.joins_at is None else feed.joins_at
-        return feed.position >= joins_at
-
-    def _join(self, session: Session, feed: Feed) -> None:
+    def _join(self, session: Session, partition: Partition, feed: Feed) -> None:
         """Queue live messages until all earlier ones can be read from the log."""
         if feed.joins_at is None:
-            feed.join(self._writer.next_offset, self.last_commit)
-        if feed.join_commit <= self._writer.failed_commit:
+            feed.join(partition.next_offset, partition.last_commit)
+        if partition.is_settled(feed.join_commit):
             # All earlier commits are settled: missing messages failed to commit.
-            self._go_live(session, feed)
+            self._go_live(session, partition, feed)
         else:
             self._awaiting_log[session] = None
 
-    def _go_live(self, session: Session, feed: Feed) -> None:
-        session.feed = None
+    def _go_live(self, session: Session, partition: Partition, feed: Feed) -> None:
+        del session.feeds[partition.number]
         feed.end()
-        session.link.account.hold(Purpose.REPLAY, 0)
+        session.link.account.hold(Purpose.REPLAY, _queue_bytes(session.feeds.values()))
         for frames, count in feed.queue:
             session.link.write(frames)
             self._counters.sent(session, count, len(frames))
 
     # --- Reading ----------------------------------------------------------------------------------
 
-    def _fetch_with_memory(self, session: Session, feed: Feed) -> None:
+    def _fetch_with_memory(self, session: Session, partition: Partition, feed: Feed) -> None:
         """Fetch once the session's account holds a piece; the out-buffer holds it later."""
         account = session.link.account
-        size = feed.queue_bytes + CATCH_UP_PIECE_BYTES
+        size = _queue_bytes(session.feeds.values()) + CATCH_UP_PIECE_BYTES
         if account.hold(Purpose.REPLAY, size):
-            self._fetch(session, feed)
+            self._fetch(session, partition, feed)
             return
         self._awaiting_memory[session] = None
         account.wait(Purpose.REPLAY, size, lambda: self._has_memory(session))
@@ -268,7 +313,7 @@ class CatchUp:
         self._awaiting_memory.pop(session, None)
         self.wake(session)
 
-    def _fetch(self, session: Session, feed: Feed) -> None:
+    def _fetch(self, session: Session, partition: Partition, feed: Feed) -> None:
         feed.fetching = feed.position
         self._fetches += 1
         fetching = True
@@ -276,11 +321,13 @@ class CatchUp:
 
         def then(result: Fetched | LogError) -> None:
             if fetching:  # deliver only after the caller of `wake` has returned
-                self._timers.after(0.0, lambda: self._fetched(session, feed, patterns, result))
+                self._timers.after(
+                    0.0, lambda: self._fetched(session, partition, feed, patterns, result)
+                )
             else:
-                self._fetched(session, feed, patterns, result)
+                self._fetched(session, partition, feed, patterns, result)
 
-        self._reader.fetch(feed.fetching, then, self._filter(feed))
+        partition.reader.fetch(feed.fetching, then, self._filter(feed))
         fetching = False
 
     def _filter(self, feed: Feed) -> TopicFilter | None:
@@ -296,13 +343,18 @@ class CatchUp:
         return feed.topics[1]
 
     def _fetched(
-        self, session: Session, feed: Feed, patterns: frozenset[str], result: Fetched | LogError
+        self,
+        session: Session,
+        partition: Partition,
+        feed: Feed,
+        patterns: frozenset[str],
+        result: Fetched | LogError,
     ) -> None:
         """Serve fetched messages to a session, then run the next turns.
 
         `patterns` were those of the feed when it asked: messages of others may be left out.
         """
-        work = self._delivery(session, feed, patterns, result)
+        work = self._delivery(session, partition, feed, patterns, result)
         ends = self._clock.monotonic() + SLICE_SECONDS_MAX
         for _ in work:
             if self._clock.monotonic() >= ends:
@@ -310,10 +362,15 @@ class CatchUp:
                 return
 
     def _delivery(
-        self, session: Session, feed: Feed, patterns: frozenset[str], result: Fetched | LogError
+        self,
+        session: Session,
+        partition: Partition,
+        feed: Feed,
+        patterns: frozenset[str],
+        result: Fetched | LogError,
     ) -> Iterator[None]:
         current = (
-            session.feed is feed
+            session.feeds.get(partition.number) is feed
             and feed.position == feed.fetching
             and feed.patterns is patterns
             and not feed.lookups
@@ -321,7 +378,7 @@ class CatchUp:
         if current and not session.link.congested:
             try:
                 if isinstance(result, Fetched):
-                    yield from self._history.write(session, feed, patterns, result)
+                    yield from self._history.write(session, partition, feed, patterns, result)
                 else:
                     self._process(session, feed, result)
             except Exception:  # a failing session ends its own connection only
@@ -331,8 +388,8 @@ class CatchUp:
                 session.link.abort()
         self._fetches -= 1
         feed.fetching = None
-        if session.feed is feed:
-            session.link.account.hold(Purpose.REPLAY, feed.queue_bytes)
+        if session.feeds:
+            session.link.account.hold(Purpose.REPLAY, _queue_bytes(session.feeds.values()))
             # `fetch` may raise OffsetPastEnd while `end` lags behind; retry after RETRY_SECONDS.
             waits = current and isinstance(result, OffsetPastEnd)
             if current and isinstance(result, TierUnavailable):
@@ -360,3 +417,30 @@ class CatchUp:
                 log.warning("log not readable", **log_fields(session), error=str(result))
                 feed.broken = True
                 session.link.abort()
+
+
+def _has_caught_up(partition: Partition, feed: Feed) -> bool:
+    if feed.idle and feed.limit is None:
+        return True
+    joins_at = partition.next_offset if feed.joins_at is None else feed.joins_at
+    return feed.position >= joins_at
+
+
+def _is_ahead(partition: Partition, feed: Feed) -> bool:
+    """Return whether a feed has to wait for a partition that was not followed so far yet."""
+    if isinstance(partition, OwnPartition):
+        return False
+    next_offset = partition.next_offset
+    return feed.position >= next_offset and feed.cursors[-1].position > next_offset
+
+
+def _queue_bytes(feeds: Iterable[Feed]) -> int:
+    return sum(feed.queue_bytes for feed in feeds)
+
+
+def _check(partition: Partition, offset: int) -> None:
+    """Raise OffsetBelowHorizon or OffsetPastEnd if an offset is out of range."""
+    if offset < partition.reader.horizon:
+        raise OffsetBelowHorizon(offset, partition.reader.horizon)
+    if offset > partition.next_offset:
+        raise OffsetPastEnd(offset, partition.next_offset)

@@ -1,4 +1,4 @@
-"""The log position of a session that is served from the log."""
+"""The position of a session in one partition of the log, while it is served from there."""
 
 from bisect import bisect_left
 from collections.abc import Callable
@@ -21,12 +21,12 @@ class Cursor:
         self.patterns: dict[str, None] = {}
 
 
-Subscriptions: TypeAlias = dict[str, Cursor | None]
-"""The patterns of a session, each with its cursor; None is the feed's main cursor."""
+Subscriptions: TypeAlias = dict[str, None]
+"""The patterns of a session."""
 
 
 class Feed:
-    """The progress of a session from its log positions to live delivery.
+    """The progress of a session from its positions in a partition to live delivery.
 
     Each cursor holds some of the subscriptions. The lowest cursor is served up to the position of
     the next one, where they merge. So every message is sent once, however many patterns match it,
@@ -47,6 +47,7 @@ class Feed:
         "joins_at",
         "lookups",
         "main",
+        "placed",
         "queue",
         "queue_bytes",
         "subscriptions",
@@ -56,6 +57,7 @@ class Feed:
     def __init__(self, position: int, subscriptions: Subscriptions) -> None:
         self.subscriptions = subscriptions
         self.main = Cursor(position)  # holds all subscriptions that no other cursor holds
+        self.placed: dict[str, Cursor] = {}  # the cursors of the others
         self.cursors = [self.main]  # lowest first, at distinct positions
         self.lookups: dict[Cursor, None] = {}  # cursors whose start is being looked up
         self.fetching: int | None = None  # the offset that is being fetched
@@ -87,11 +89,12 @@ class Feed:
         self.lookups[cursor] = None
         return cursor
 
-    def remove(self, pattern: str, cursor: Cursor | None) -> None:
+    def remove(self, pattern: str) -> None:
         """Remove a subscription from its cursor."""
         if self.queue:
             self.stop_joining()  # queued messages may be for this pattern only
         self._patterns = None
+        cursor = self.placed.pop(pattern, None)
         if cursor is not None:
             del cursor.patterns[pattern]
             if not cursor.patterns:
@@ -103,16 +106,15 @@ class Feed:
         """Return a predicate that is true for the patterns of a cursor."""
         if cursor is not self.main:
             return cursor.patterns.__contains__
-        subscriptions = self.subscriptions
-        return lambda text: subscriptions.get(text, cursor) is None
+        subscriptions, placed = self.subscriptions, self.placed
+        return lambda text: text in subscriptions and text not in placed
 
     @property
     def idle(self) -> bool:
         """Whether the lowest cursor has no subscriptions."""
         if self.cursors[0] is not self.main:
             return False
-        others = sum(len(cursor.patterns) for cursor in (*self.cursors, *self.lookups))
-        return len(self.subscriptions) == others
+        return len(self.subscriptions) == len(self.placed)
 
     @property
     def patterns(self) -> frozenset[str]:
@@ -151,12 +153,16 @@ class Feed:
             for pattern in absorbed.patterns:
                 self._assign(self.cursors[0], pattern)
 
+    def position_of(self, pattern: str) -> int:
+        """Return the next offset of a subscription."""
+        return self.placed.get(pattern, self.main).position
+
     def _assign(self, cursor: Cursor, pattern: str) -> None:
         self._patterns = None
         if cursor is self.main:
-            self.subscriptions[pattern] = None
+            self.placed.pop(pattern, None)
         else:
-            self.subscriptions[pattern] = cursor
+            self.placed[pattern] = cursor
             cursor.patterns[pattern] = None
 
     # --- Joining ----------------------------------------------------------------------------------
@@ -187,9 +193,7 @@ class Feed:
 
     def end(self) -> None:
         """Make all subscriptions live."""
-        for cursor in (*self.cursors, *self.lookups):
-            for pattern in cursor.patterns:
-                self.subscriptions[pattern] = None
+        self.placed.clear()
         self.lookups.clear()
 
 

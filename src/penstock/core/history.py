@@ -11,6 +11,7 @@ from penstock._kernels.topics import TopicTable
 from penstock.core.counters import Counters
 from penstock.core.encoders import Encoders
 from penstock.core.feeds import Feed
+from penstock.core.partitions import Partition
 from penstock.core.routing import Encoding, Router
 from penstock.core.sessions import Session
 from penstock.errors import CallerError
@@ -31,25 +32,28 @@ class _SharedFrames(bytearray):
     """Encoded frames that several links hold; removed when the last of them has sent them."""
 
 
-_SharedKey: TypeAlias = tuple[Encoding, int, bytes]
-"""Encoding, base offset of the row group, and its rows."""
+_SharedKey: TypeAlias = tuple[Encoding, int, int, bytes]
+"""Encoding, partition, base offset of the row group, and its rows."""
 
 
 class HistoryWriter:
     """Encodes row groups for sessions, and moves their feeds behind what was written.
 
-    Large messages are encoded once for all sessions that have them in their out-buffers.
+    Large messages are encoded once for all sessions that have them in their out-buffers. `own` is
+    the number of the partition that this process writes: only there are messages of its sessions.
     """
 
     def __init__(
         self,
         *,
+        own: int,
         topics: TopicTable,
         router: Router,
         encoders: Encoders,
         counters: Counters,
         clock: Clock,
     ) -> None:
+        self._own = own
         self._topics = topics
         self._router = router
         self._encoders = encoders
@@ -73,7 +77,12 @@ class HistoryWriter:
         log.warning("history unreadable", **log_fields(session), messages=lost, reason=reason)
 
     def write(
-        self, session: Session, feed: Feed, patterns: frozenset[str], fetched: Fetched
+        self,
+        session: Session,
+        partition: Partition,
+        feed: Feed,
+        patterns: frozenset[str],
+        fetched: Fetched,
     ) -> Iterator[None]:
         """Write row groups, until the link is congested. A step takes about SLICE_SECONDS_MAX.
 
@@ -81,21 +90,26 @@ class HistoryWriter:
         have been left out.
         """
         batch = self._batches.pop() if self._batches else Batch()
+        number = partition.number
+
+        def goes_on() -> bool:
+            return session.feeds.get(number) is feed and _goes_on(session, feed, patterns)
+
         ends = self._clock.monotonic() + SLICE_SECONDS_MAX
         try:
             for stored in fetched.groups:
                 end = stored.base_offset + stored.count
                 self._load(session, feed, stored, batch)
-                while feed.position < end and _goes_on(session, feed, patterns):
-                    self._write_rows(session, feed, stored, batch, ends)
-                    if self._clock.monotonic() >= ends and _goes_on(session, feed, patterns):
+                while feed.position < end and goes_on():
+                    self._write_rows(session, number, feed, stored, batch, ends=ends)
+                    if self._clock.monotonic() >= ends and goes_on():
                         position = feed.position
                         yield
                         if feed.position != position:
                             return
                         ends = self._clock.monotonic() + SLICE_SECONDS_MAX
                 batch.clear()
-                if not _goes_on(session, feed, patterns):
+                if not goes_on():
                     return
         finally:
             batch.clear()
@@ -115,7 +129,14 @@ class HistoryWriter:
             self.skip_unreadable(session, feed, end, str(error))
 
     def _write_rows(
-        self, session: Session, feed: Feed, stored: Stored, batch: Batch, ends: float
+        self,
+        session: Session,
+        partition: int,
+        feed: Feed,
+        stored: Stored,
+        batch: Batch,
+        *,
+        ends: float,
     ) -> None:
         """Write matching rows of a batch, until the link is congested or it is later than `ends`.
 
@@ -126,41 +147,61 @@ class HistoryWriter:
         wanted = self._router.wanted(batch, session, feed.wants(feed.cursors[0]))
         row, last_row = max(feed.position - base, 0), max(reached - base, 0)
         while wanted and row < last_row:
-            row = self._write_piece(session, batch, wanted, base=base, row=row, end=last_row)
+            row = self._write_piece(
+                session, batch, wanted, place=(partition, base), row=row, end=last_row
+            )
             if session.link.congested or self._clock.monotonic() >= ends:
                 reached = base + row
                 break
         feed.advance(reached)
 
     def _write_piece(
-        self, session: Session, batch: Batch, wanted: bytes, *, base: int, row: int, end: int
+        self,
+        session: Session,
+        batch: Batch,
+        wanted: bytes,
+        *,
+        place: tuple[int, int],
+        row: int,
+        end: int,
     ) -> int:
-        """Write some rows before `end`; return the next row."""
+        """Write some rows before `end`; return the next row.
+
+        `place` is the partition and the first offset of the batch.
+        """
+        partition, base = place
+        may_be_sender = partition == self._own and not session.echo
         rows, next_row = batch.select_piece(
             self._router.route_of_topic,
             wanted,
             first_row=row,
             last_row=end,
             bytes_max=CATCH_UP_PIECE_BYTES,
-            without_sender=0 if session.echo else session.number,
+            without_sender=session.number if may_be_sender else 0,
             own_from_row=max(session.opened_at - base, 0),
         )
         if next_row <= row:
             raise AssertionError(f"row {row} of {len(batch)} is not advanced")
         if len(rows):
-            frames = self._encode(session, batch, rows, wanted, base=base)
+            frames = self._encode(session, batch, rows, wanted, place=place)
             session.link.write(frames)
             self._counters.sent(session, len(rows), len(frames))
         return next_row
 
     def _encode(
-        self, session: Session, batch: Batch, rows: "memoryview[int]", wanted: bytes, *, base: int
+        self,
+        session: Session,
+        batch: Batch,
+        rows: "memoryview[int]",
+        wanted: bytes,
+        *,
+        place: tuple[int, int],
     ) -> bytes | memoryview:
         """Return the frames of some rows; of few large rows those that other sessions have too."""
         encoding = session.encoding
         if len(rows) > CATCH_UP_SHARED_ROWS_MAX:
             return self._encoders.encode(encoding, batch, rows, wanted)
-        key = (encoding, base, rows.tobytes())
+        key = (encoding, *place, rows.tobytes())
         shared = self._shared.get(key)
         if shared is None:
             frames = self._encoders.encode(encoding, batch, rows, wanted)
@@ -172,7 +213,7 @@ class HistoryWriter:
 
 def _goes_on(session: Session, feed: Feed, patterns: frozenset[str]) -> bool:
     """Return whether more of what was read for `patterns` can be written."""
-    if session.feed is not feed or session.link.congested or feed.broken or feed.lookups:
+    if session.link.congested or feed.broken or feed.lookups:
         return False
     return feed.patterns is patterns and (feed.limit is None or feed.position < feed.limit)
 

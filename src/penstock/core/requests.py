@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Final, NamedTuple, Protocol
 
-from penstock.core.sessions import Session
+from penstock.core.sessions import NUMBER_MIN, Session
 from penstock.core.slices import Slices
 from penstock.core.timers import Timers
 from penstock.limits import (
@@ -119,6 +119,14 @@ class Requests:
 
         A requester cannot use an identifier twice at a time.
         """
+        return self.ask_remote(
+            identifier, requester=requester, target_number=target.number, callback=callback
+        )
+
+    def ask_remote(
+        self, identifier: str, *, requester: Session, target_number: int, callback: Requester
+    ) -> Refusal | None:
+        """Add a pending request to a client of another node; see `ask`."""
         key = _Key(requester.number, identifier)
         if key in self._pending:
             return Refusal.DUPLICATE
@@ -131,9 +139,9 @@ class Requests:
                 del self._by_requester[requester.number]
             return Refusal.TOO_MANY
         deadline = self._clock.monotonic() + self.seconds_max
-        self._pending[key] = _Pending(target.number, deadline, callback, account)
+        self._pending[key] = _Pending(target_number, deadline, callback, account)
         asked[key] = None
-        self._by_target.setdefault(target.number, {})[key] = None
+        self._by_target.setdefault(target_number, {})[key] = None
         if not self._armed:
             self._arm(self.seconds_max)
         return None
@@ -149,6 +157,15 @@ class Requests:
             return Match.UNKNOWN
         del self._late[key, target.number]
         return Match.LATE
+
+    def answer_remote(self, identifier: str, *, requester_number: int, target_number: int) -> Match:
+        """Match an answer of another node: of the target, or of the node itself, for it."""
+        key = _Key(requester_number, identifier)
+        pending = self._pending.get(key)
+        if pending is None or (target_number >= NUMBER_MIN and pending.target != target_number):
+            return Match.UNKNOWN
+        self._forget(key)
+        return Match.AWAITED
 
     def leave(self, session: Session) -> None:
         """Remove the requests of a client that disconnects, and fail those to it."""

@@ -2,6 +2,7 @@
 
 from typing import TypeAlias
 
+from penstock.core.partitions import Position
 from penstock.core.sessions import Session
 from penstock.core.timers import Timer, Timers
 from penstock.limits import RESUME_SECONDS_MAX, RESUMES_MAX
@@ -37,15 +38,16 @@ class Resumption:
         clients_max: int = RESUMES_MAX,
     ) -> None:
         self._timers = timers
-        self._seconds_max = seconds_max
+        self.seconds_max = seconds_max
+        """Time that a client is kept."""
         self._clients_max = clients_max
-        self._kept: dict[ClientKey, tuple[dict[str, int], Timer]] = {}
+        self._kept: dict[ClientKey, tuple[dict[str, Position], Timer]] = {}
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    def keep(self, session: Session, positions: dict[str, int]) -> None:
-        """Store a session's subscriptions with the next offset of each.
+    def keep(self, session: Session, positions: dict[str, Position]) -> None:
+        """Store a session's subscriptions with the position of each.
 
         At the limit, remove the oldest client.
         """
@@ -55,17 +57,26 @@ class Resumption:
         self._take(key)
         if len(self._kept) >= self._clients_max:
             self._take(next(iter(self._kept)))
-        timer = self._timers.after(self._seconds_max, lambda: self._forget(key))
+        timer = self._timers.after(self.seconds_max, lambda: self._forget(key))
         self._kept[key] = (positions, timer)
 
     def _forget(self, key: ClientKey) -> None:
         self._kept.pop(key, None)
 
-    def take(self, session: Session) -> dict[str, int]:
-        """Return and remove what the client of a session had: patterns and their next offsets."""
+    def take(self, session: Session) -> dict[str, Position]:
+        """Return and remove what the client of a session had: patterns and their positions."""
         return self._take(_key(session))
 
-    def _take(self, key: ClientKey) -> dict[str, int]:
+    def peek(self, key: ClientKey) -> dict[str, Position] | None:
+        """Return what a client has here; None if it is not kept."""
+        found = self._kept.get(key)
+        return None if found is None else found[0]
+
+    def drop(self, key: ClientKey) -> dict[str, Position] | None:
+        """Return and remove what a client has here; None if it is not kept."""
+        return self._take(key) if key in self._kept else None
+
+    def _take(self, key: ClientKey) -> dict[str, Position]:
         positions, timer = self._kept.pop(key, ({}, None))
         if timer is not None:
             timer.cancel()

@@ -373,6 +373,11 @@ class Router:
             self._reroute(identifier, route.key)
         self._clear_plans()
 
+    @property
+    def every_route(self) -> bytes:
+        """Marks of all routes."""
+        return b"\1" * len(self._routes)
+
     def audiences(self, batch: Batch) -> list[Audience]:
         """Return the audiences of `batch`; each subscriber is in one of them."""
         numbers = self._numbers(batch)

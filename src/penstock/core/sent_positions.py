@@ -7,13 +7,14 @@ it gets every message at least once.
 
 from collections.abc import Mapping
 
+from penstock.core.partitions import Position, earlier
 from penstock.limits import SENT_POSITIONS_MAX
 
 __all__ = ["SentPositions"]
 
 
 class SentPositions:
-    """The positions of one session. A position is the next offset of a subscription.
+    """The positions of one session: those of its subscriptions.
 
     An entry says: all messages before these positions are in the first `written` bytes. The first
     entry is acknowledged, the others are not.
@@ -22,13 +23,13 @@ class SentPositions:
     __slots__ = ("_entries", "_starts")
 
     def __init__(self) -> None:
-        self._entries: list[tuple[int, Mapping[str, int]]] = [(0, {})]
-        self._starts: dict[str, int] = {}  # the first position of each subscription
+        self._entries: list[tuple[int, Mapping[str, Position]]] = [(0, {})]
+        self._starts: dict[str, Position] = {}  # the first position of each subscription
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def note(self, positions: Mapping[str, int], *, written: int, acknowledged: int) -> None:
+    def note(self, positions: Mapping[str, Position], *, written: int, acknowledged: int) -> None:
         """Add an entry; at SENT_POSITIONS_MAX, remove every second one."""
         self._starts = {
             pattern: self._starts.get(pattern, position) for pattern, position in positions.items()
@@ -42,15 +43,15 @@ class SentPositions:
             del entries[1:-1:2]
 
     def acknowledged(
-        self, positions: Mapping[str, int], *, written: int, acknowledged: int
-    ) -> dict[str, int]:
+        self, positions: Mapping[str, Position], *, written: int, acknowledged: int
+    ) -> dict[str, Position]:
         """Return where each subscription resumes; `positions` are those after the last byte."""
         if acknowledged >= written:
             return dict(positions)
         self._acknowledge(acknowledged)
         safe = self._entries[0][1]
         return {
-            pattern: min(position, safe.get(pattern, self._starts.get(pattern, position)))
+            pattern: earlier(position, safe.get(pattern, self._starts.get(pattern, position)))
             for pattern, position in positions.items()
         }
 

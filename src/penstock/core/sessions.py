@@ -2,6 +2,7 @@
 
 import ipaddress
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from penstock._kernels.batch import Sender
 from penstock.core.access import Principal
@@ -12,18 +13,21 @@ from penstock.core.timers import Timer
 from penstock.limits import SESSION_NUMBERS_BLOCK
 from penstock.ports import Link
 
-__all__ = ["NUMBER_MIN", "Session", "Sessions", "number_after", "topic_owner"]
+__all__ = ["NUMBER_MIN", "Session", "Sessions", "node_numbers", "node_of", "topic_owner"]
 
 NUMBER_MIN = 1000
 NUMBER_MAX = 4_294_967_294
 """fleximq 4.1.1: the ids that a broker may assign. Other protocols use the same range."""
+NUMBERS: Final = range(NUMBER_MIN, NUMBER_MAX + 1)
+NODE_NUMBERS: Final = 1 << 20
+"""Numbers of each node: the 12 bits of the node are the highest of a number."""
 
 
 class Session:
     """One connected client, from its handshake until it disconnects.
 
     `subscriptions` are patterns without their start position. While the session is served from the
-    log, `feed` holds its progress, and the value of a subscription is its cursor.
+    log, `feeds` holds its progress in each partition.
     """
 
     __slots__ = (
@@ -34,7 +38,7 @@ class Session:
         "echo",
         "encoding",
         "farewell",
-        "feed",
+        "feeds",
         "held_publishers",
         "hold_timer",
         "link",
@@ -80,7 +84,7 @@ class Session:
         self.sender = Sender(sender_uuid(number), number)
         self.subscriptions: Subscriptions = {}
         self.subscription_bytes = 0  # of their patterns, in UTF-8
-        self.feed: Feed | None = None
+        self.feeds: dict[int, Feed] = {}
         self.dropped = 0
         self.held_publishers: dict[Session, None] = {}  # paused until this session catches up
         self.hold_timer: Timer | None = None  # when they are resumed at the latest
@@ -112,14 +116,26 @@ class Sessions:
     """All sessions by number. Numbers are not reused until the counter wraps.
 
     With `continue_from` that holds across restarts: numbers are reserved in blocks, ahead of use.
+    `numbers` are those that this process may assign; set it before the first session.
     """
 
     def __init__(self, *, sessions_max: int) -> None:
         self._sessions_max = sessions_max
         self._by_number: dict[int, Session] = {}
+        self._numbers = NUMBERS
         self._next = NUMBER_MIN
         self._reserve: Callable[[int], None] | None = None
         self._unreserved = SESSION_NUMBERS_BLOCK  # numbers to assign before more are reserved
+
+    @property
+    def numbers(self) -> range:
+        """The numbers that this process may assign."""
+        return self._numbers
+
+    @numbers.setter
+    def numbers(self, numbers: range) -> None:
+        self._numbers = numbers
+        self._next = numbers[0]
 
     def continue_from(self, first: int, reserve: Callable[[int], None]) -> None:
         """Assign numbers from `first` on, and reserve more while the block is in use.
@@ -127,7 +143,7 @@ class Sessions:
         `reserve` gets the number at which a later run of the broker starts. The next
         SESSION_NUMBERS_BLOCK numbers are reserved already.
         """
-        self._next = first if NUMBER_MIN <= first <= NUMBER_MAX else NUMBER_MIN
+        self._next = first if first in self._numbers else self._numbers[0]
         self._reserve = reserve
         self._unreserved = SESSION_NUMBERS_BLOCK // 2
 
@@ -151,14 +167,19 @@ class Sessions:
         """Return an unused number."""
         while True:
             number = self._next
-            self._next = NUMBER_MIN if number == NUMBER_MAX else number + 1
+            self._next = self.after(number, 1)
             self._unreserved -= 1
             if not self._unreserved:
                 self._unreserved = SESSION_NUMBERS_BLOCK
                 if self._reserve is not None:
-                    self._reserve(number_after(number, SESSION_NUMBERS_BLOCK * 3 // 2))
+                    self._reserve(self.after(number, SESSION_NUMBERS_BLOCK * 3 // 2))
             if number not in self._by_number:
                 return number
+
+    def after(self, number: int, count: int) -> int:
+        """Return the number that follows `number` by `count`; the last is followed by the first."""
+        first = self._numbers[0]
+        return first + (number - first + count) % len(self._numbers)
 
     def add(self, session: Session) -> None:
         """Add a session."""
@@ -169,9 +190,15 @@ class Sessions:
         self._by_number.pop(session.number, None)
 
 
-def number_after(number: int, count: int) -> int:
-    """Return the number that follows `number` by `count`; NUMBER_MAX is followed by NUMBER_MIN."""
-    return NUMBER_MIN + (number - NUMBER_MIN + count) % (NUMBER_MAX - NUMBER_MIN + 1)
+def node_numbers(node: int) -> range:
+    """Return the numbers that a node may assign: those of different nodes differ."""
+    first = node * NODE_NUMBERS
+    return range(max(first, NUMBER_MIN), min(first + NODE_NUMBERS, NUMBER_MAX + 1))
+
+
+def node_of(number: int) -> int:
+    """Return the node that has assigned a number."""
+    return number // NODE_NUMBERS
 
 
 def topic_owner(principal: Principal, peer: str) -> str:

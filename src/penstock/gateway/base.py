@@ -9,6 +9,7 @@ import structlog
 from penstock.core.access import Action, Principal
 from penstock.core.broker import Broker
 from penstock.core.hooks import Event, EventKind, HookChain
+from penstock.core.partitions import Position
 from penstock.core.rates import RateLimit
 from penstock.core.routing import Encoding
 from penstock.core.sessions import Session
@@ -430,12 +431,12 @@ class Gateway(ABC):
         text: str,
         then: Callable[[PeerError | None], None],
         *,
-        resume_at: int | None = None,
+        resume_at: Position | None = None,
     ) -> None:
         """Subscribe a session to a pattern if no hook refuses; call `then` when done.
 
         `text` is the pattern, optionally with a start in history, which hooks do not see. With
-        `resume_at` it is the pattern alone, and that offset is the start.
+        `resume_at` it is the pattern alone, and that position is the start.
         `then` gets None for a success, also if the session had the subscription before, or
         InvalidPattern, InvalidStart, NotAllowed, TooManySubscriptions, TooManyPatternShapes,
         HookRefused, HookTimeout or a LogError. While the topics of a new pattern are routed, the

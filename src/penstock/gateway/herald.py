@@ -6,6 +6,7 @@ from typing import ClassVar, Final
 
 from penstock._kernels import herald as kernel
 from penstock.core.access import Action, Principal, authorize
+from penstock.core.partitions import Position
 from penstock.core.resumption import ClientKey, client_key
 from penstock.core.sent_positions import SentPositions
 from penstock.core.sessions import Session
@@ -65,7 +66,7 @@ class HeraldGateway(Gateway):
 
     state = BrokerState.AWAITING_HANDSHAKE
     _pending: tuple[tuple[int, bool], ...] = ()  # channels, and whether to subscribe or unsubscribe
-    _resume_offsets: dict[str, int] | None = None  # by topic, of a client that reconnected
+    _resume_positions: dict[str, Position] | None = None  # by topic, of a client that reconnected
     _principal: Principal | None = None
     _ping_timer: Timer | None = None
     _half_closed = False
@@ -288,8 +289,25 @@ class HeraldGateway(Gateway):
         if self.session is not session:
             return
         self._take_over(session)
-        self._resume_offsets = offsets = self.broker.resumption.take(session)
-        channels = channels or bytes(n for n in range(256) if self._topic(n) in offsets)
+        kept = self.broker.resumption.take(session)
+        roaming, key = self.broker.roaming, self._key
+        if roaming is None or key is None:
+            self._resume_at(kept, channels)
+            return
+
+        def start(done: Callable[[], None]) -> None:
+            def given(positions: dict[str, Position]) -> None:
+                found.update(positions)
+                done()
+
+            roaming.arrive(key, self, kept, given)
+
+        found: dict[str, Position] = {}
+        self.await_work(start, lambda: self._resume_at(found, channels))
+
+    def _resume_at(self, positions: dict[str, Position], channels: bytes) -> None:
+        self._resume_positions = positions
+        channels = channels or bytes(n for n in range(256) if self._topic(n) in positions)
         self._change(tuple((channel, True) for channel in channels))
 
     def _take_over(self, session: Session) -> None:
@@ -324,6 +342,8 @@ class HeraldGateway(Gateway):
         if self._closed or self.session is None or not self._note():
             self._note_timer = None
             return
+        if self.broker.roaming is not None and self._key is not None:
+            self.broker.roaming.save(self._key, self, self._safe_positions(self.session))
         shortest, longest = SENT_POSITIONS_SECONDS
         messages = self.session.messages_sent
         self._note_timer = self.broker.timers.after(
@@ -348,15 +368,16 @@ class HeraldGateway(Gateway):
 
     def _keep_for_resume(self, session: Session) -> None:
         """Store the subscriptions, from the last message whose bytes are acknowledged."""
+        self.broker.keep_for_resume(session, self._safe_positions(session))
+
+    def _safe_positions(self, session: Session) -> dict[str, Position]:
+        """Return the positions of the last message whose bytes are acknowledged."""
         link, sent = self.link, self._sent
+        positions = self.broker.positions(session)
         if sent is None or not isinstance(link, AcknowledgedLink):
-            self.broker.keep_for_resume(session)
-            return
+            return positions
         acknowledged = link.acknowledged()
-        positions = sent.acknowledged(
-            self.broker.positions(session), written=link.written, acknowledged=acknowledged
-        )
-        self.broker.keep_for_resume(session, positions)
+        return sent.acknowledged(positions, written=link.written, acknowledged=acknowledged)
 
     # --- Keep-alive and the end -------------------------------------------------------------------
 
@@ -425,6 +446,9 @@ class HeraldGateway(Gateway):
             del subscribers[self._key]
         if self.session is not None and self.state is not BrokerState.CLOSED:
             self._keep_for_resume(self.session)
+        if self.broker.roaming is not None and self._key is not None:
+            kept = self.state is not BrokerState.CLOSED
+            self.broker.roaming.leave(self._key, self, kept=kept)
         super().lost(reason)
 
     def _awaits_hook(self) -> bool:
@@ -449,7 +473,7 @@ class HeraldGateway(Gateway):
 
     def _subscribe_to(self, session: Session, channel: int, topic: str) -> None:
         """Subscribe from the client's resume offset, else from the listener's `herald_replay`."""
-        resume_at = self._resume_offsets.pop(topic, None) if self._resume_offsets else None
+        resume_at = self._resume_positions.pop(topic, None) if self._resume_positions else None
         if resume_at is None:
             topic += self.options.herald_replay.get(channel, "")
         self.subscribe(session, topic, self._subscribed, resume_at=resume_at)

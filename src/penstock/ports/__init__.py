@@ -2,13 +2,24 @@
 
 from penstock.ports.audit import NO_AUDIT, Audit, AuditEvent
 from penstock.ports.connection import AcknowledgedLink, Clock, Handler, Link, UnprovenLink
-from penstock.ports.log import Fetched, LogReader, LogWriter, Prepared, Receipt, Record, Stored
+from penstock.ports.log import (
+    EVERY_NODE,
+    Fetched,
+    Follower,
+    KnownTopic,
+    LogReader,
+    LogWriter,
+    Prepared,
+    Receipt,
+    Record,
+    Stored,
+)
+from penstock.ports.sessions import KeptSession, SessionStore
 from penstock.ports.storage import (
     Bounds,
     ConsumerGroups,
     DamagedRange,
     GroupState,
-    KnownTopic,
     Matched,
     PartitionRange,
     SegmentStatus,
@@ -22,6 +33,7 @@ from penstock.ports.storage import (
 from penstock.ports.topic_filter import TopicFilter, new_topic_filter
 
 __all__ = [
+    "EVERY_NODE",
     "NO_AUDIT",
     "AcknowledgedLink",
     "Audit",
@@ -31,8 +43,10 @@ __all__ = [
     "ConsumerGroups",
     "DamagedRange",
     "Fetched",
+    "Follower",
     "GroupState",
     "Handler",
+    "KeptSession",
     "KnownTopic",
     "Link",
     "LogReader",
@@ -43,6 +57,7 @@ __all__ = [
     "Receipt",
     "Record",
     "SegmentStatus",
+    "SessionStore",
     "Storage",
     "StorageStatus",
     "Stored",

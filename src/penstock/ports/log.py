@@ -1,17 +1,33 @@
 """The part of a storage that `core` uses: append messages, settle commits, read history."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from typing import Protocol as Port
 
 from penstock._kernels.batch import Batch, Sender
 from penstock._kernels.topics import TopicTable
 from penstock.errors import LogError
 from penstock.model import Durability, Form, Kind
+from penstock.ports.sessions import KeptSession
 from penstock.ports.topic_filter import TopicFilter
 from penstock.protocols import Protocol
 
-__all__ = ["Fetched", "LogReader", "LogWriter", "Prepared", "Receipt", "Record", "Stored"]
+__all__ = [
+    "EVERY_NODE",
+    "Fetched",
+    "Follower",
+    "KnownTopic",
+    "LogReader",
+    "LogWriter",
+    "Prepared",
+    "Receipt",
+    "Record",
+    "Stored",
+]
+
+
+EVERY_NODE: Final = -1
+"""Stands for all other nodes."""
 
 
 class Receipt(NamedTuple):
@@ -29,6 +45,7 @@ class Record(NamedTuple):
     """One message outside a batch, such as a request or a reply.
 
     `private` marks a message that is not for every subscriber of its topic; replay leaves it out.
+    `nodes` are the other nodes whose clients it is for, or EVERY_NODE.
     """
 
     protocol: Protocol
@@ -43,6 +60,7 @@ class Record(NamedTuple):
     headers: tuple[tuple[str, bytes], ...] = ()
     correlation: str | None = None
     status: int | None = None
+    nodes: tuple[int, ...] = ()
 
 
 class Prepared(Port):
@@ -153,8 +171,19 @@ class Fetched(NamedTuple):
     end: int
 
 
+class KnownTopic(NamedTuple):
+    """A topic, the Rheos client id of its creator, and its owner; both are empty if unknown.
+
+    The owner is the principal or address whose limit of topics it counts against.
+    """
+
+    name: str
+    creator: bytes
+    owner: str = ""
+
+
 class LogReader(Port):
-    """Reads history without blocking. The event loop's thread calls it and is called back."""
+    """Reads one partition without blocking. The event loop's thread calls it and is called back."""
 
     @property
     def horizon(self) -> int:
@@ -181,3 +210,25 @@ class LogReader(Port):
 
     def find_time(self, timestamp_us: int, then: Callable[[int | LogError], None]) -> None:
         """Call `then` with the first offset taken at or after a time, or with `end`."""
+
+
+class Follower(Port):
+    """Receives what other processes write to the same log, in the event loop's thread."""
+
+    def partition_found(self, number: int, reader: LogReader, next_offset: int) -> None:
+        """Take note of a partition, whose messages come from `next_offset` on."""
+
+    def messages_read(self, number: int, stored: Stored) -> None:
+        """Deliver messages of a partition; they come in order, whole row groups at a time."""
+
+    def records_read(self, records: Sequence[Record]) -> None:
+        """Deliver private messages for clients of this process."""
+
+    def topic_created(self, topic: KnownTopic) -> None:
+        """Add a topic that another process has created; it may be known."""
+
+    def session_changed(self, key: str, session: KeptSession) -> None:
+        """Take the state of a client that may resume, which another process has written."""
+
+    def topic_deleted(self, name: str) -> None:
+        """Remove a topic that another process has deleted; it may be unknown."""

@@ -14,7 +14,8 @@ import msgspec
 
 from penstock._kernels.topics import TopicTable
 from penstock.model import Durability
-from penstock.ports.log import LogReader, LogWriter, Prepared
+from penstock.ports.log import Follower, KnownTopic, LogReader, LogWriter, Prepared
+from penstock.ports.sessions import SessionStore
 
 if TYPE_CHECKING:
     import pyarrow as pa  # slow to import: only a storage that keeps history needs it
@@ -28,7 +29,6 @@ __all__ = [
     "ConsumerGroups",
     "DamagedRange",
     "GroupState",
-    "KnownTopic",
     "Matched",
     "PartitionRange",
     "SegmentStatus",
@@ -84,17 +84,6 @@ class DamagedRange(NamedTuple):
     first_offset: int
     resumes_at: int
     reason: str
-
-
-class KnownTopic(NamedTuple):
-    """A topic, the Rheos client id of its creator, and its owner; both are empty if unknown.
-
-    The owner is the principal or address whose limit of topics it counts against.
-    """
-
-    name: str
-    creator: bytes
-    owner: str = ""
 
 
 # --- Status -------------------------------------------------------------------------------------
@@ -251,6 +240,10 @@ class Storage(LogWriter, LogReader, Port):
         """Whether messages can be read back. Otherwise `horizon` is `end`, and scans are empty."""
 
     @property
+    def sessions(self) -> SessionStore | None:
+        """Where nodes keep clients that may resume; None if this process is the only one."""
+
+    @property
     def partitions(self) -> Sequence[int]:
         """Partitions that can be read; `partition` is one of them."""
 
@@ -284,6 +277,12 @@ class Storage(LogWriter, LogReader, Port):
 
         Batches use the topic numbers of `topics`. Topics that it contains already are not stored
         again. The thread of the running event loop owns the storage from now on.
+        """
+
+    def follow(self, target: Follower) -> None:
+        """Pass what other processes write to `target`, from now on; may block for a moment.
+
+        `attach` comes before it. A storage that no other process writes does nothing.
         """
 
     async def flush(self) -> None:

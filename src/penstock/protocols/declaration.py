@@ -119,6 +119,8 @@ class Protocol(Source):
     """A subclass of `core.encoders.Encoder`: rows of a batch to delivery frames."""
     gateway: str
     """A subclass of `gateway.base.Gateway`."""
+    remote: str = ""
+    """A class `(Broker)` whose `receive` takes private messages of clients of other nodes."""
     client: str
     """A function `(Credentials) -> Callable[[], Session]`: sessions of the client library."""
     decode: str = ""

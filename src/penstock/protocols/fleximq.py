@@ -83,6 +83,7 @@ FLEXIMQ: Final = Protocol(
     detection="penstock.wire.fleximq.detection:DETECTION",
     encoder="penstock.core.encoders.fleximq:FleximqEncoder",
     gateway="penstock.gateway.fleximq:FleximqGateway",
+    remote="penstock.gateway.fleximq.remote:RemoteExchange",
     client="penstock.client.sessions.fleximq:fleximq_sessions",
     decode="penstock.decode.fleximq:READING",
     capture="penstock.spark.capture_roles.fleximq:fleximq_role",

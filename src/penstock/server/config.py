@@ -248,6 +248,7 @@ class StorageConfig(_Table, frozen=True):
     topic: Annotated[str, Meta(pattern=KAFKA_TOPIC, title="a name of a Kafka topic")] = "penstock"
     node: Annotated[int, Meta(ge=0, le=bounds.NODES_MAX - 1)] = 0
     commit_seconds_max: _Seconds = bounds.KAFKA_COMMIT_SECONDS_MAX
+    deliver: Literal["received", "committed"] = "received"
     kafka: dict[str, str] = {}
     tier: TierConfig = TierConfig()
 
@@ -451,6 +452,7 @@ class Config(_Table, frozen=True):
             out_buffer_bytes_max=self.broker.out_buffer_bytes_max,
             hold_seconds_max=self.broker.hold_seconds_max,
             disconnect_slow_consumers=self.broker.slow_consumer == "disconnect",
+            deliver_committed=self._deliver_committed,
             topics_max=min(self.broker.topics_max, self._topics_room // bounds.TOPIC_BYTES),
             topic_names_bytes_max=min(
                 self.broker.topic_names_bytes_max, self._topics_room // bounds.TOPIC_NAME_COPIES
@@ -458,6 +460,10 @@ class Config(_Table, frozen=True):
             topics_per_principal_max=self.broker.topics_per_principal_max,
             topic_names_bytes_per_principal_max=self.broker.topic_names_bytes_per_principal_max,
         )
+
+    @property
+    def _deliver_committed(self) -> bool:
+        return self.storage.kind == "kafka" and self.storage.deliver == "committed"
 
     @property
     def audit_file(self) -> str | None:
@@ -487,7 +493,7 @@ class Config(_Table, frozen=True):
         return {
             Purpose.LOG: self.log.waiting_bytes_max,
             Purpose.CACHES: (
-                bounds.KAFKA_CACHE_BYTES_MAX
+                bounds.KAFKA_CACHE_BYTES_MAX + bounds.KAFKA_FOLLOW_BYTES_MAX
                 if self.storage.kind == "kafka"
                 else self._index_cache_bytes_max + self._tier_memory_bytes
             ),
@@ -580,6 +586,7 @@ class Config(_Table, frozen=True):
             settings=storage.kafka,
             log=log,
             commit_seconds_max=storage.commit_seconds_max,
+            deliver_committed=self._deliver_committed,
         )
 
     @property

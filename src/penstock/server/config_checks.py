@@ -94,6 +94,8 @@ def _check_storage(config: Config, problems: Problems) -> None:
         for key in ("bootstrap", "kafka"):
             if getattr(storage, key):
                 problems.add(f"storage.{key}", 'it is for storage.kind = "kafka"')
+        if storage.deliver != "received":
+            problems.add("storage.deliver", 'it is for storage.kind = "kafka"')
         return
     if config.broker.durability == "memory":
         problems.add("storage.kind", 'there is no log with broker.durability = "memory"')

@@ -10,6 +10,7 @@ import structlog
 
 from penstock.core.access import ANYONE, Peer, Principal
 from penstock.core.broker import Broker, BrokerSettings
+from penstock.core.sessions import node_numbers
 from penstock.errors import CallerError, CannotListen, CertificateUnusable
 from penstock.gateway.options import GatewayOptions
 from penstock.limits import (
@@ -22,6 +23,7 @@ from penstock.limits import (
 )
 from penstock.memory import MemoryBudget, Purpose
 from penstock.ports import NO_AUDIT, Audit, Storage
+from penstock.protocols import PROTOCOLS, load
 from penstock.server.clock import SystemClock
 from penstock.server.connections import ConnectionLimit
 from penstock.server.http.context import HttpContext
@@ -78,6 +80,14 @@ class Server:
             audit=audit,
             memory=memory,
         )
+        if self.storage.sessions is not None:
+            self.broker.sessions.numbers = node_numbers(self.storage.partition)
+            self.broker.roam(self.storage.sessions)
+            if self.broker.following is not None:
+                for protocol in PROTOCOLS:
+                    if protocol.remote:
+                        receiver = load(protocol.remote)(self.broker)
+                        self.broker.following.receivers[protocol] = receiver.receive
         names = channels or {channel: f"channel/{channel}" for channel in range(256)}
         for channel, name in names.items():
             self.broker.topics.bind_channel(channel, name)
@@ -116,6 +126,8 @@ class Server:
     async def start(self) -> None:
         """Start the storage, the timers and the watchdog."""
         self.storage.attach(self.broker.topics, self.broker.settle)
+        if self.broker.following is not None:
+            self.storage.follow(self.broker.following)
         if self._numbers is not None:
             self._numbers.start(self.broker.sessions)
         loop = asyncio.get_running_loop()

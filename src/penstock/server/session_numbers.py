@@ -4,7 +4,7 @@ import asyncio
 
 import structlog
 
-from penstock.core.sessions import NUMBER_MIN, Sessions, number_after
+from penstock.core.sessions import Sessions
 from penstock.limits import SESSION_NUMBERS_BLOCK
 from penstock.storage.session_numbers import KeptNumbers
 
@@ -23,12 +23,12 @@ class NumberReserve:
     def start(self, sessions: Sessions) -> None:
         """Continue where the last run stopped; blocks until the first numbers are reserved."""
         try:
-            first = self._numbers.load() or NUMBER_MIN
+            first = self._numbers.load() or sessions.numbers[0]
         except (OSError, ValueError) as error:
             log.warning("session numbers not read", error=str(error))
-            first = NUMBER_MIN
+            first = sessions.numbers[0]
         sessions.continue_from(first, self._reserve)
-        self._save(number_after(first, SESSION_NUMBERS_BLOCK))
+        self._save(sessions.after(first, SESSION_NUMBERS_BLOCK))
 
     async def stop(self) -> None:
         """Wait until the last reservation is on disk."""

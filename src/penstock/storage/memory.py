@@ -13,6 +13,7 @@ from penstock.ports import (
     Bounds,
     DamagedRange,
     Fetched,
+    Follower,
     GroupState,
     KnownTopic,
     Matched,
@@ -20,6 +21,7 @@ from penstock.ports import (
     Prepared,
     Receipt,
     Record,
+    SessionStore,
     StorageStatus,
     Subscription,
     TopicCounts,
@@ -82,6 +84,7 @@ class MemoryLog:
     """A `ports.Storage` for a broker whose messages live until they are delivered."""
 
     keeps_history = False
+    sessions: SessionStore | None = None
     known_topics: Sequence[KnownTopic] = ()
     deleted_topics: Sequence[str] = ()
     problem: str | None = None
@@ -127,6 +130,9 @@ class MemoryLog:
 
     def attach(self, topics: TopicTable, settled: Callable[[], None]) -> None:
         """See ports.Storage: commit numbers never move."""
+
+    def follow(self, target: Follower) -> None:
+        """See ports.Storage: this process writes all messages."""
 
     async def flush(self) -> None:
         """See ports.Storage."""

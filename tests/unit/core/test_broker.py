@@ -305,9 +305,9 @@ def test_a_subscription_is_resumed_only_if_the_rules_still_allow_it() -> None:
     session = broker.open(HERALD, RecordingLink(), principal=principal)
     principal.set_rules([deny(Action.SUBSCRIBE, "channel/1")], default=True)
     with pytest.raises(NotAllowed):
-        broker.resume(session, "channel/1", 0)
+        broker.resume(session, "channel/1", {})
     assert not session.subscriptions
-    assert broker.resume(session, "channel/2", 0)
+    assert broker.resume(session, "channel/2", {})
 
 
 def test_changed_rules_end_only_sessions_with_something_forbidden() -> None:

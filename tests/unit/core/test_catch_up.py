@@ -45,7 +45,7 @@ class Client:
 
     @property
     def live(self) -> bool:
-        return self.session.feed is None
+        return not self.session.feeds
 
     def subscribe(self, *texts: str) -> None:
         for text in texts:
@@ -184,7 +184,7 @@ def test_a_queue_that_grows_too_long_is_left_to_the_log() -> None:
     slow.congest()
     desk.send("a")
     slow.drain()
-    feed = slow.session.feed
+    feed = slow.session.feeds.get(0)
     assert feed is not None
     assert feed.joins_at == 1
     big = [bytes([n]) * 1_000_000 for n in range(JOIN_QUEUE_BYTES_MAX // 1_000_000 + 1)]
@@ -291,8 +291,8 @@ def test_taken_back_while_joining_means_not_one_message_more() -> None:
     slow.drain()
     desk.send("b1")
     desk.send("b2", channel=2)
-    assert slow.session.feed is not None
-    assert slow.session.feed.queue
+    assert slow.session.feeds.get(0) is not None
+    assert slow.session.feeds[0].queue
     assert desk.broker.unsubscribe(slow.session, "channel/2")
     desk.log.commit()
     desk.log.answer_all()
@@ -695,8 +695,8 @@ def test_a_subscription_made_while_joining_brings_what_is_behind_it() -> None:
         slow.subscribe("channel/2")
         desk.send("c2", channel=2)
         if overflow:
-            assert slow.session.feed is not None
-            slow.session.feed.stop_joining()
+            assert slow.session.feeds.get(0) is not None
+            slow.session.feeds[0].stop_joining()
         desk.log.commit()
         desk.log.answer_all()
         assert slow.read() == words("a1 b1 c2")
@@ -855,10 +855,10 @@ def test_a_client_that_is_back_gets_what_it_missed() -> None:
     desk.log.commit()
     back = desk.join(name="c")
     kept = desk.broker.resumption.take(back.session)
-    assert kept == {"channel/1": 1}
-    for pattern, offset in kept.items():
-        assert desk.broker.resume(back.session, pattern, offset)
-        assert not desk.broker.resume(back.session, pattern, offset)
+    assert kept == {"channel/1": {0: 1}}
+    for pattern, position in kept.items():
+        assert desk.broker.resume(back.session, pattern, position)
+        assert not desk.broker.resume(back.session, pattern, position)
     desk.send("c")
     desk.log.commit()
     desk.log.answer_all()
@@ -874,7 +874,7 @@ def test_also_what_it_had_not_been_sent_when_it_was_cut_off() -> None:
     client.subscribe("channel/2")
     desk.broker.keep_for_resume(client.session)
     desk.broker.close(client.session)
-    assert desk.broker.resumption.take(client.session) == {"channel/1": 0, "channel/2": 1}
+    assert desk.broker.resumption.take(client.session) == {"channel/1": {0: 0}, "channel/2": {0: 1}}
 
 
 def test_what_is_no_longer_kept_is_left_out_of_what_it_missed() -> None:
@@ -884,11 +884,11 @@ def test_what_is_no_longer_kept_is_left_out_of_what_it_missed() -> None:
     desk.log.commit()
     desk.log.forget(2)
     client = desk.join()
-    assert desk.broker.resume(client.session, "channel/1", 0)
+    assert desk.broker.resume(client.session, "channel/1", {0: 0})
     desk.log.answer_all()
     assert client.read() == words("c")
     assert not desk.broker.counters.messages_dropped
     memory = Broker(log=MemoryLog(), clock=FakeClock())
     session = memory.open(HERALD, RecordingLink(), principal=ANYONE)
-    assert memory.resume(session, "channel/1", 5)
+    assert memory.resume(session, "channel/1", {0: 5})
     assert list(session.subscriptions) == ["channel/1"]

@@ -77,7 +77,7 @@ def test_bytes_and_topics_are_counted_live_and_from_the_log() -> None:
     live, late = desk.join("#"), desk.join()
     desk.send("ab cde")
     desk.log.commit()
-    assert desk.broker.resume(late.session, "#", 0)
+    assert desk.broker.resume(late.session, "#", {0: 0})
     desk.log.answer_all()
     size = len(live.link.read())
     assert size > len("abcde")

@@ -9,7 +9,7 @@ def test_a_subscription_from_the_end_of_the_log_is_live_at_once() -> None:
     desk.send("a b")
     desk.log.commit()
     client = desk.join()
-    assert desk.broker.resume(client.session, "#", desk.log.next_offset)
+    assert desk.broker.resume(client.session, "#", {0: desk.log.next_offset})
     assert client.live
     assert not desk.log.reads
     desk.send("c")
@@ -21,7 +21,7 @@ def test_a_subscription_from_before_the_end_is_not() -> None:
     desk.send("a b")
     desk.log.commit()
     client = desk.join()
-    assert desk.broker.resume(client.session, "#", desk.log.next_offset - 1)
+    assert desk.broker.resume(client.session, "#", {0: desk.log.next_offset - 1})
     assert not client.live
     desk.log.answer_all()
     assert client.read() == words("b")

@@ -28,7 +28,7 @@ def session(
 
 
 def keep(resumption: Resumption, name: str, *patterns: str, number: int = 1) -> None:
-    resumption.keep(session(name, *patterns, number=number), dict.fromkeys(patterns, 7))
+    resumption.keep(session(name, *patterns, number=number), {each: {0: 7} for each in patterns})
 
 
 def test_a_client_that_is_back_gets_its_subscriptions_once() -> None:
@@ -36,7 +36,7 @@ def test_a_client_that_is_back_gets_its_subscriptions_once() -> None:
     keep(resumption, "a", "x", "y")
     assert resumption.take(session("b")) == {}
     assert resumption.take(session("a", principal=Principal("other"))) == {}
-    assert resumption.take(session("a")) == {"x": 7, "y": 7}
+    assert resumption.take(session("a")) == {"x": {0: 7}, "y": {0: 7}}
     assert resumption.take(session("a")) == {}
 
 
@@ -49,7 +49,7 @@ def test_they_wait_no_longer_than_the_window() -> None:
     keep(resumption, "a", "y")
     clock.seconds += 6
     timers.run_due()
-    assert resumption.take(session("a")) == {"y": 7}
+    assert resumption.take(session("a")) == {"y": {0: 7}}
     keep(resumption, "a", "z")
     clock.seconds += 10
     timers.run_due()
@@ -60,7 +60,7 @@ def test_the_oldest_makes_room_and_the_nameless_are_not_kept() -> None:
     resumption = Resumption(Timers(FakeClock()), clients_max=2)
     for name in "abc":
         keep(resumption, name, "x")
-    assert [resumption.take(session(name)) for name in "abc"] == [{}, {"x": 7}, {"x": 7}]
+    assert [resumption.take(session(name)) for name in "abc"] == [{}, {"x": {0: 7}}, {"x": {0: 7}}]
     keep(resumption, "7", "x", number=7)
     keep(resumption, "d")
     assert len(resumption) == 0
@@ -70,14 +70,14 @@ def test_an_anonymous_client_resumes_from_its_own_address_only() -> None:
     resumption = Resumption(Timers(FakeClock()))
     keep(resumption, "a", "x")
     assert resumption.take(session("a", host="192.0.2.2")) == {}
-    assert resumption.take(session("a")) == {"x": 7}
+    assert resumption.take(session("a")) == {"x": {0: 7}}
 
 
 def test_a_principal_resumes_from_any_address_and_from_no_other_principal() -> None:
     resumption = Resumption(Timers(FakeClock()))
     plant = Principal("plant")
-    resumption.keep(session("a", "x", principal=plant), {"x": 7})
+    resumption.keep(session("a", "x", principal=plant), {"x": {0: 7}})
     # A principal of the same name as the anonymous one is still another client.
     assert resumption.take(session("a", principal=Principal("plant", is_anonymous=True))) == {}
     assert resumption.take(session("a", principal=Principal("other"))) == {}
-    assert resumption.take(session("a", principal=plant, host="192.0.2.2")) == {"x": 7}
+    assert resumption.take(session("a", principal=plant, host="192.0.2.2")) == {"x": {0: 7}}

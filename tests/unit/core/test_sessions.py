@@ -1,6 +1,6 @@
 """Numbers of sessions."""
 
-from penstock.core.sessions import NUMBER_MAX, NUMBER_MIN, Sessions, number_after
+from penstock.core.sessions import NUMBER_MAX, NUMBER_MIN, Sessions, node_numbers, node_of
 from penstock.limits import SESSION_NUMBERS_BLOCK
 
 
@@ -29,7 +29,7 @@ def test_numbers_wrap_with_their_reservation() -> None:
     for _ in range(SESSION_NUMBERS_BLOCK):
         sessions.next_number()
     assert NUMBER_MIN < reserved[-1] < NUMBER_MIN + 3 * SESSION_NUMBERS_BLOCK
-    assert number_after(NUMBER_MAX, 1) == NUMBER_MIN
+    assert sessions.after(NUMBER_MAX, 1) == NUMBER_MIN
 
 
 def test_a_kept_number_out_of_range_is_not_assigned() -> None:
@@ -37,3 +37,15 @@ def test_a_kept_number_out_of_range_is_not_assigned() -> None:
         sessions = Sessions(sessions_max=1)
         sessions.continue_from(first, lambda _: None)
         assert sessions.next_number() == NUMBER_MIN
+
+
+def test_nodes_assign_numbers_of_their_own() -> None:
+    for node in (0, 1, 4095):
+        numbers = node_numbers(node)
+        sessions = Sessions(sessions_max=10)
+        sessions.numbers = numbers
+        assert {node_of(numbers[0]), node_of(numbers[-1])} == {node}
+        sessions.continue_from(numbers[-1], lambda _: None)
+        assert [sessions.next_number() for _ in range(2)] == [numbers[-1], numbers[0]]
+    assert node_numbers(0)[0] == NUMBER_MIN
+    assert node_numbers(4095)[-1] == NUMBER_MAX

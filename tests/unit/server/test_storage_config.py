@@ -16,6 +16,7 @@ bootstrap = "a:9092,b:9092"
 topic = "events"
 node = 3
 commit_seconds_max = 4.0
+deliver = "committed"
 
 [storage.kafka]
 "security.protocol" = "SASL_SSL"
@@ -40,10 +41,13 @@ def test_a_log_is_on_the_disk_unless_kafka_is_named() -> None:
 
 
 def test_a_file_describes_the_log_on_kafka(tmp_path: Path) -> None:
-    options = load(written(tmp_path, KAFKA)).kafka_options
+    config = load(written(tmp_path, KAFKA))
+    options = config.kafka_options
+    assert config.broker_settings.deliver_committed
     assert options is not None
     assert (options.bootstrap, options.topic, options.node) == ("a:9092,b:9092", "events", 3)
     assert options.commit_seconds_max == 4.0
+    assert options.deliver_committed
     assert options.log.retention.age_seconds_max == 60.0
     assert options.settings["security.protocol"] == "SASL_SSL"
     assert options.settings["ssl.ca.location"] == str(tmp_path / "certificates/ca.pem")

@@ -209,7 +209,7 @@ def test_offsets_are_found_without_an_index(options: KafkaOptions) -> None:
                 answers: list[Any] = []
                 storage.fetch(offset, answers.append)
                 await used.until(lambda answers=answers: answers)
-                found = answers[0]
+                (found,) = answers[0].groups
                 assert found.base_offset == max(each for each in starts if each <= offset)
                 assert found.base_offset <= offset < found.base_offset + found.count
             for number in range(len(sizes)):

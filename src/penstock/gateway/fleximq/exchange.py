@@ -5,7 +5,8 @@ no path: it needs `request` for all paths, and reaches the clients that may serv
 needs no right, but a pending REQ.
 
 REQ, REP and BCAST are forwarded unchanged. Each receiver of a NOTIF or PUB gets it with its own
-routing entry only. Clients of other protocols have numbers too, but cannot be addressed.
+routing entry only. Clients of other protocols have numbers too, but cannot be addressed. A client
+of another node is sent its message by that node, see `remote.py`.
 
 Each message is appended to the log, then forwarded without waiting for the disk. If the log refuses
 it, the sender gets 503. If its commit fails later, the sender gets 503 in a NOTIF: a REP could be
@@ -24,9 +25,11 @@ from penstock.core.sessions import Session
 from penstock.errors import LogUnavailable, NotAllowed
 from penstock.gateway.fleximq import frames
 from penstock.gateway.fleximq.records import broker_reply, record_of
+from penstock.gateway.fleximq.remote import RemoteRequests, nodes_of
 from penstock.gateway.fleximq.replies import Replies
 from penstock.gateway.fleximq.services import ADMINISTRATIVE, SERVICES, Listings
 from penstock.limits import SHARED_PAYLOAD_BYTES_MIN
+from penstock.ports import EVERY_NODE
 from penstock.protocols.fleximq import FLEXIMQ
 from penstock.wire import messagepack
 from penstock.wire.fleximq import ClientId, Message, MessageType, Routing, StatusCode
@@ -80,6 +83,10 @@ class Exchange:
         if not self._may(session, message, Action.REQUEST, path_name(entry.path)):
             return
         target = self._client(entry.client_id)
+        nodes = nodes_of(self._broker, [entry.client_id])
+        if target is None and nodes:
+            self._request_elsewhere(session, message, nodes)
+            return
         if target is None:
             self._refuse_unknown(message, [entry.client_id])
             return
@@ -97,6 +104,22 @@ class Exchange:
             number = session.number
             self._broker.requests.answer(identifier, requester_number=number, target=target)
 
+    def _request_elsewhere(
+        self, session: Session, message: Message, nodes: tuple[int, ...]
+    ) -> None:
+        """Send a REQ to a client that may be connected to another node, which answers if not."""
+        identifier, entry = _correlated(message)
+        number = entry.client_id
+        refusal = self._broker.requests.ask_remote(
+            identifier, requester=session, target_number=number, callback=self
+        )
+        if refusal is not None:
+            self._replies.refuse(message, *_REFUSALS[refusal])
+        elif not self._append(session, message, nodes):
+            self._broker.requests.answer_remote(
+                identifier, requester_number=session.number, target_number=number
+            )
+
     def request_failed(self, identifier: str, failure: Failure) -> None:
         """See core.requests.Requester."""
         status, text = _FAILURES[failure]
@@ -111,6 +134,10 @@ class Exchange:
         match self._broker.requests.answer(identifier, requester_number=number, target=session):
             case Match.AWAITED:
                 self._forward_reply(session, message, frame_view)
+            case Match.UNKNOWN if self._broker.shared(RemoteRequests).take(
+                identifier, requester=number, target=session.number
+            ):
+                self._append(session, message, nodes_of(self._broker, [number]))
             case Match.UNKNOWN:
                 # Not a REP: its id could match a request of this client.
                 text = f"client {number} does not wait for this answer"
@@ -177,7 +204,8 @@ class Exchange:
         for path in {entry.path for entry in _entries(message)}:
             if not self._may(session, message, Action.REQUEST, path_name(path)):
                 return
-        if self._append(session, message):
+        nodes = nodes_of(self._broker, (entry.client_id for entry in entries))
+        if self._append(session, message, nodes):
             self._deliver_routed(message, entries, among=None)
 
     def publish_routed(self, session: Session, message: Message) -> None:
@@ -185,14 +213,16 @@ class Exchange:
         subscribers = set(self._broker.router.subscribers(message.header.topic or ""))
         if not session.echo:
             subscribers.discard(session)
-        if self._append(session, message):
+        nodes = nodes_of(self._broker, (entry.client_id for entry in _entries(message)))
+        if self._append(session, message, nodes):
             self._deliver_routed(message, _entries(message), among=subscribers)
 
     def broadcast(self, session: Session, message: Message, frame_view: memoryview) -> None:
         """Deliver a BCAST to every fleximq client, and to the sender if it has `echo`."""
         if not self._may(session, message, Action.REQUEST, EVERYTHING):
             return
-        if not self._append(session, message):
+        nodes = () if self._broker.roaming is None else (EVERY_NODE,)
+        if not self._append(session, message, nodes):
             return
         sessions: Iterable[Session] = self._broker.sessions
         receivers = [
@@ -214,6 +244,8 @@ class Exchange:
         copied = b"" if shared else payload
         for entry in entries:
             target = self._client(entry.client_id)
+            if target is None and nodes_of(self._broker, [entry.client_id]):
+                continue  # another node delivers it
             if target is None:
                 unknown.append(entry.client_id)
             elif among is None and not _serves(target, entry.path):
@@ -265,10 +297,13 @@ class Exchange:
         for target in targets:
             self._broker.send(target, frame, 1)
 
-    def _append(self, session: Session, message: Message) -> bool:
-        """Append a message to the log; on failure, send an error and return False."""
+    def _append(self, session: Session, message: Message, nodes: tuple[int, ...] = ()) -> bool:
+        """Append a message to the log; on failure, send an error and return False.
+
+        `nodes` are other nodes with clients that it is for.
+        """
         broker = self._broker
-        record = record_of(session, message, timestamp_us=broker.clock.now_us())
+        record = record_of(session, message, timestamp_us=broker.clock.now_us(), nodes=nodes)
         try:
             receipt = broker.append_record(session, record)
         except LogUnavailable as error:

@@ -34,13 +34,21 @@ _FORMS: Final[Mapping[messagepack.Kind, Form]] = MappingProxyType(
 _BROKER: Final = Sender(sender_uuid(ClientId.BROKER), ClientId.BROKER)
 
 
-def record_of(session: Session, message: Message, *, timestamp_us: int) -> Record:
-    """Return the record of a message from `session`."""
-    return _record(message, session.sender, session.name, timestamp_us)
+def record_of(
+    session: Session, message: Message, *, timestamp_us: int, nodes: tuple[int, ...] = ()
+) -> Record:
+    """Return the record of a message from `session`, for clients of `nodes` too."""
+    return _record(message, session.sender, session.name, timestamp_us, nodes)
 
 
 def broker_reply(
-    status: int, payload: bytes, *, client_id: int, identifier: str, timestamp_us: int
+    status: int,
+    payload: bytes,
+    *,
+    client_id: int,
+    identifier: str,
+    timestamp_us: int,
+    nodes: tuple[int, ...] = (),
 ) -> Record:
     """Return the record of a REP from client 1, the broker."""
     header = Header(
@@ -49,10 +57,12 @@ def broker_reply(
         status=status,
     )
     message = Message(MessageType.REP, ClientId.BROKER, header, payload)
-    return _record(message, _BROKER, str(int(ClientId.BROKER)), timestamp_us)
+    return _record(message, _BROKER, str(int(ClientId.BROKER)), timestamp_us, nodes)
 
 
-def _record(message: Message, sender: Sender, sender_name: str, timestamp_us: int) -> Record:
+def _record(
+    message: Message, sender: Sender, sender_name: str, timestamp_us: int, nodes: tuple[int, ...]
+) -> Record:
     header = message.header
     return Record(
         FLEXIMQ,
@@ -71,6 +81,7 @@ def _record(message: Message, sender: Sender, sender_name: str, timestamp_us: in
         ),
         correlation=frames.reqrep_id(message),
         status=header.status,
+        nodes=nodes,
     )
 
 

@@ -77,14 +77,12 @@ async def count_clients(broker: Broker, *, slowest_max: int = 0) -> ClientCounts
 
 def is_slow(session: Session) -> bool:
     """Return whether a client gets no live messages because it reads too slowly."""
-    return session.feed is not None or session.slow or session.link.congested
+    return bool(session.feeds) or session.slow or session.link.congested
 
 
 def client_of(broker: Broker, session: Session) -> Client:
     """Return a client as the API shows it."""
-    behind = 0
-    if session.feed is not None:
-        behind = max(broker.log.next_offset - session.feed.position, 0)
+    behind = 0 if broker.catch_up is None else broker.catch_up.behind(session)
     return Client(
         connection=session.link.connection,
         id=session.number,

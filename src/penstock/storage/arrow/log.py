@@ -28,6 +28,7 @@ from penstock.ports import (
     Bounds,
     DamagedRange,
     Fetched,
+    Follower,
     KnownTopic,
     Matched,
     PartitionRange,
@@ -35,6 +36,7 @@ from penstock.ports import (
     Receipt,
     Record,
     SegmentStatus,
+    SessionStore,
     StorageStatus,
     TopicCounts,
     TopicFilter,
@@ -73,6 +75,7 @@ class ArrowLog:
     """
 
     keeps_history = True
+    sessions: SessionStore | None = None
 
     def __init__(
         self,
@@ -203,6 +206,9 @@ class ArrowLog:
         if self._tiering is not None:
             self._tiering.start()
         self._retain_later()
+
+    def follow(self, target: Follower) -> None:
+        """See ports.Storage: this process writes all messages."""
 
     async def flush(self) -> None:
         """See ports.Storage."""

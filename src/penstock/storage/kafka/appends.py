@@ -77,6 +77,7 @@ class Appends:
         self._filling: Block | None = None
         self._blocks: list[Block | PreparedRowGroup] = []
         self._offsets: list[int] = []
+        self._nodes: dict[int, set[int]] = {}  # nodes that private messages are for, by block
         self._commit_number = 1
         self._durability = Durability.MEMORY
         self._committing = False
@@ -178,6 +179,8 @@ class Appends:
             ):
                 break
             self._filling = None  # the next block has room for any one message
+        if record.nodes:
+            self._nodes.setdefault(len(self._blocks) - 1, set()).update(record.nodes)
         self.waiting_bytes += block.held_bytes - bytes_before
         self.next_offset = offset + 1
         return self._receipt(offset, self._options.durability.of(record.topic))
@@ -216,7 +219,7 @@ class Appends:
             raise AssertionError("the log is not attached")
         for number in range(self._topics_known, len(topics)):
             name = topics.name(number)  # a topic is removed after it was noted
-            if name != besides:
+            if name != besides and not self._changes.knows(name):
                 self._changes.add(name, b"", topics.owner_of(name))
         self._topics_known = len(topics)
         return topics
@@ -267,10 +270,10 @@ class Appends:
         self._committing = True
         self._gathered = False
         self._committer.submit(
-            Commit(self._commit_number, self._blocks, self._offsets, self._durability)
+            Commit(self._commit_number, self._blocks, self._offsets, self._durability), self._nodes
         )
         self._commit_number += 1
-        self._blocks, self._offsets, self._filling = [], [], None
+        self._blocks, self._offsets, self._filling, self._nodes = [], [], None, {}
         self._durability = Durability.MEMORY
 
     def settle(self, outcome: Outcome) -> None:
@@ -325,7 +328,7 @@ class Appends:
         self.failed_commit = self._commit_number
         self._commit_number += 1
         self.waiting_bytes = 0
-        self._blocks, self._offsets, self._filling = [], [], None
+        self._blocks, self._offsets, self._filling, self._nodes = [], [], None, {}
         self._durability = Durability.MEMORY
         self._running_loop.call_later(LOG_RETRY_SECONDS, self._try_again)
 

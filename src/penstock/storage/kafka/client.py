@@ -5,7 +5,7 @@ import errno
 import logging
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
@@ -18,6 +18,7 @@ from penstock.storage.kafka.options import KafkaOptions
 __all__ = [
     "Connection",
     "Consumers",
+    "PartitionTail",
     "RecordReader",
     "RecordsRemoved",
     "failure",
@@ -32,6 +33,8 @@ _QUEUED_KIB: Final = 16 * 1024
 _CONSUMED: Final = 64
 """Records that are taken from a consumer at a time."""
 _POLL_SECONDS: Final = 0.5
+_TAIL_SECONDS: Final = 0.2
+"""Longest wait of a reader of new records; it looks whether to stop after that."""
 _RETRY_SECONDS: Final = 0.02
 _Answer = TypeVar("_Answer")
 
@@ -99,13 +102,24 @@ class Connection:
         own = {"linger.ms": 0, "acks": "all", "enable.idempotence": True}
         return Producer(self._config(own), logger=_LOGGER)
 
-    def consumer(self) -> Consumer:
+    @contextlib.contextmanager
+    def tail(self) -> Iterator["PartitionTail"]:
+        """Lend a consumer that follows partitions; close it at the end."""
+        # Kafka answers when there is something: a longer wait costs no time, and fewer requests.
+        tail = PartitionTail(self.consumer(fetch_wait_ms=500))
+        try:
+            yield tail
+        finally:
+            tail.close()
+
+    def consumer(self, *, fetch_wait_ms: int = 5) -> Consumer:
         """Return a consumer of committed records, which never commits offsets."""
         own = {
             "group.id": self.options.group_id,
             "fetch.message.max.bytes": _FETCH_BYTES,
             "queued.max.messages.kbytes": _QUEUED_KIB,
-            "fetch.wait.max.ms": 5,  # a read elsewhere waits for the fetch that is under way
+            # A read elsewhere waits for the fetch that is under way.
+            "fetch.wait.max.ms": fetch_wait_ms,
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "isolation.level": "read_committed",
@@ -136,6 +150,11 @@ class RecordReader:
                 raise
 
         return self._ask(ask)
+
+    def partitions(self, topic: str) -> list[int]:
+        """Return the partitions of a topic; raise OSError."""
+        found = self._ask(lambda left: self._consumer.list_topics(topic, timeout=left))
+        return sorted(found.topics[topic].partitions)
 
     def _ask(self, request: Callable[[float], _Answer | None]) -> _Answer:
         """Return the answer to a request; try again where a leader moves. Raise OSError."""
@@ -203,6 +222,36 @@ class RecordReader:
         self._consumer.close()
 
 
+class PartitionTail:
+    """A consumer that follows many partitions. One thread uses it."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+
+    def assign(self, places: Iterable[tuple[str, int, int]]) -> None:
+        """Read on from these places only: topic, partition and Kafka's offset."""
+        self._consumer.assign([TopicPartition(*each) for each in places])
+
+    def next(self) -> list[Message]:
+        """Wait a moment for records, and return them with errors, if there are any."""
+        message = self._consumer.poll(_TAIL_SECONDS)
+        return [] if message is None else [message, *self._consumer.consume(_CONSUMED, 0)]
+
+    @staticmethod
+    def is_removed(error: KafkaError) -> bool:
+        """Return whether an error says that Kafka has removed the records at a place."""
+        return error.code() in _REMOVED
+
+    @staticmethod
+    def is_final(error: KafkaError) -> bool:
+        """Return whether an error does not go away by itself."""
+        return error.fatal() or error.code() in _REFUSED
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._consumer.close()
+
+
 _REMOVED: Final = frozenset(
     {KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET}  # noqa: SLF001
 )
@@ -252,6 +301,11 @@ class Consumers:
                     self._idle.append(reader)
             if not kept:
                 reader.close()
+
+    def partitions(self, topic: str) -> list[int]:
+        """Return the partitions that a topic has at the moment; raise OSError."""
+        with self.take() as reader:
+            return reader.partitions(topic)
 
     def close(self) -> None:
         """Disconnect all readers."""

@@ -13,8 +13,9 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 import msgspec
 import structlog
@@ -32,7 +33,7 @@ from penstock.storage.arrow.read.reader import StoredRowGroup
 from penstock.storage.arrow.write.committer import Commit, Outcome, SyncHistogram
 from penstock.storage.kafka.client import Connection, failure
 from penstock.storage.kafka.partition import KafkaPartition
-from penstock.storage.kafka.records import HEAD_HEADER, GroupRecord, Heads, latest_ms
+from penstock.storage.kafka.records import HEAD_HEADER, NODES_HEADER, GroupRecord, Heads, latest_ms
 from penstock.storage.kafka.state import HEAD, NODE, NodeState, StateTopic
 from penstock.storage.kafka.topic_changes import TopicChanges
 
@@ -40,16 +41,25 @@ __all__ = ["KafkaCommitter"]
 
 log = structlog.get_logger("penstock.log")
 
+_NO_NODES: Final[Mapping[int, Collection[int]]] = MappingProxyType({})
 _WAIT_SECONDS: Final = 0.5
 """Longest time in a call of librdkafka."""
+
+
+class _Group(NamedTuple):
+    """A row group, the time of its latest message, and the nodes of private messages."""
+
+    value: bytes
+    timestamp_ms: int
+    nodes: Collection[int]
 
 
 class KafkaCommitter:
     """Owns the producer of a node, and the thread that uses it.
 
-    `done` is called in that thread with each outcome, in the order of the commits, and `lost` if
-    another process has taken over. When a commit fails, all waiting commits fail: nothing is
-    written until `revive` has made a new producer.
+    `done` is called in that thread with each outcome, in the order of the commits, `written` before
+    it with each record, and `lost` if another process has taken over. When a commit fails, all
+    waiting commits fail: nothing is written until `revive` has made a new producer.
     """
 
     def __init__(
@@ -63,6 +73,7 @@ class KafkaCommitter:
         log_id: int,
         record_bytes_max: int,
         done: Callable[[Outcome], None],
+        written: Callable[[GroupRecord], None],
         lost: Callable[[NodeTakenOver], None],
     ) -> None:
         self._connection = connection
@@ -74,6 +85,7 @@ class KafkaCommitter:
         self._log_id = log_id
         self._record_bytes_max = record_bytes_max
         self._done = done
+        self._written = written
         self._lost = lost
         self._key = f"{NODE}{self._options.node}"
         self._owner = secrets.token_hex(8)
@@ -114,9 +126,12 @@ class KafkaCommitter:
         """Start the thread."""
         self._thread.start()
 
-    def submit(self, commit: Commit) -> None:
-        """Write blocks; they belong to the thread until the outcome is reported."""
-        self._work.put(lambda: self.commit(commit))
+    def submit(self, commit: Commit, nodes: Mapping[int, Collection[int]] = _NO_NODES) -> None:
+        """Write blocks; they belong to the thread until the outcome is reported.
+
+        `nodes` are those that private messages are for, by the position of their block.
+        """
+        self._work.put(lambda: self.commit(commit, nodes))
 
     def later(self, work: Callable[[], None]) -> None:
         """Run `work` in the thread, after all commits so far."""
@@ -139,13 +154,13 @@ class KafkaCommitter:
 
     # --- In the thread ----------------------------------------------------------------------------
 
-    def commit(self, commit: Commit) -> None:
+    def commit(self, commit: Commit, nodes: Mapping[int, Collection[int]] = _NO_NODES) -> None:
         """Write a commit and report its outcome."""
         error = self._broken
         if error is None:
             started = time.perf_counter()
             try:
-                self._write(commit)
+                self._write(commit, nodes)
             except OSError as failed:
                 error = self._broken = failed
             except Exception as failed:  # clients must not wait forever
@@ -159,18 +174,20 @@ class KafkaCommitter:
         durable = error is None and commit.durability is Durability.FSYNC
         self._done(Outcome(commit, self._partition.bounds.end, durable, error))
 
-    def _write(self, commit: Commit) -> None:
+    def _write(self, commit: Commit, nodes: Mapping[int, Collection[int]]) -> None:
         """Write blocks and what has changed of topics in one transaction; raise OSError."""
-        groups: list[tuple[bytes, int]] = []
+        groups: list[_Group] = []
         topics: list[bytes] = []
         crc, end = self._partition.last_crc, self._partition.bounds.end
-        for offset, block in zip(commit.offsets, commit.blocks, strict=True):
+        for position, block in enumerate(commit.blocks):
+            offset = commit.offsets[position]
             columns = block.finish(offset, log_id=self._log_id, partition=self._options.node)
             if isinstance(columns, tuple):  # the kernel's Block does not know the class
                 columns = Columns(*columns)
             encoded = encode_row_group(columns, previous=crc, synced=end)
             crc = encoded.crc32c
-            groups.append((b"".join(encoded.buffers), latest_ms(columns)))
+            value = b"".join(encoded.buffers)
+            groups.append(_Group(value, latest_ms(columns), nodes.get(position, ())))
             topics += columns.topics
             end = columns.base_offset + columns.count
         changes = self._changes.take(topics)
@@ -184,9 +201,11 @@ class KafkaCommitter:
             self._changes.give_back(changes)
             raise
         self._state.apply(changes)
-        for (value, _), place in zip(groups, places, strict=True):
+        for (value, _, _), place in zip(groups, places, strict=True):
             group = StoredRowGroup(value, parse_row_group(value), self._heads.own_words)
-            self._partition.add(GroupRecord(place, group, self._heads.own))
+            record = GroupRecord(place, group, self._heads.own)
+            self._partition.add(record)
+            self._written(record)
 
     def _node_state(self, end: int) -> bytes:
         self._reserved = end + KAFKA_OFFSETS_RESERVED
@@ -211,9 +230,7 @@ class KafkaCommitter:
             raise NodeTakenOver(self._options.node, self._options.topic) from error
         self._state.apply(changes)
 
-    def _transact(
-        self, groups: list[tuple[bytes, int]], changes: dict[str, bytes | None]
-    ) -> list[int]:
+    def _transact(self, groups: list[_Group], changes: dict[str, bytes | None]) -> list[int]:
         """Commit records; return the places of the groups. Raise OSError."""
         producer = self._producer
         if producer is None:
@@ -221,12 +238,14 @@ class KafkaCommitter:
         options = self._options
         deadline = time.monotonic() + self._seconds_max
         places: dict[int, int] = {}
-        headers: list[tuple[str, str | bytes | None]] = [
-            (HEAD_HEADER, self._heads.own_name.encode())
-        ]
         try:
             producer.begin_transaction()
-            for number, (value, timestamp_ms) in enumerate(groups):
+            for number, (value, timestamp_ms, nodes) in enumerate(groups):
+                headers: list[tuple[str, str | bytes | None]] = [
+                    (HEAD_HEADER, self._heads.own_name.encode())
+                ]
+                if nodes:
+                    headers.append((NODES_HEADER, ",".join(map(str, sorted(nodes))).encode()))
 
                 def delivered(error: object, message: object, number: int = number) -> None:
                     if error is None:

@@ -6,19 +6,19 @@ transaction of Kafka, and a row group is a record. See docs/kafka.md.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
 
 import pyarrow as pa
 import structlog
 
 from penstock._kernels.batch import Batch
 from penstock._kernels.topics import TopicTable
-from penstock.errors import LogDamaged, LogError, NodeTakenOver, OffsetPastEnd
+from penstock.errors import LogError, NodeTakenOver
 from penstock.limits import LOG_READERS, LOG_RETENTION_SECONDS
 from penstock.ports import (
     Bounds,
     DamagedRange,
     Fetched,
+    Follower,
     KnownTopic,
     Matched,
     PartitionRange,
@@ -37,10 +37,13 @@ from penstock.storage.kafka.appends import Appends
 from penstock.storage.kafka.client import Connection, Consumers
 from penstock.storage.kafka.cluster_topics import prepare_topics
 from penstock.storage.kafka.committer import KafkaCommitter
+from penstock.storage.kafka.follower import Found, PartitionFollower
 from penstock.storage.kafka.options import KafkaOptions
 from penstock.storage.kafka.partition import KafkaPartition, RecordCache
-from penstock.storage.kafka.records import Heads
+from penstock.storage.kafka.reader import KafkaReader
+from penstock.storage.kafka.records import GroupRecord, Heads
 from penstock.storage.kafka.scanner import KafkaScanner
+from penstock.storage.kafka.sessions import KafkaSessions
 from penstock.storage.kafka.state import (
     HEAD,
     TOPIC,
@@ -54,9 +57,6 @@ from penstock.storage.kafka.topic_changes import TopicChanges
 __all__ = ["KafkaLog"]
 
 log = structlog.get_logger("penstock.log")
-
-CLIENT_ID_BYTES: Final = 16
-"""Size of a Rheos client id."""
 
 
 class KafkaLog:
@@ -84,7 +84,7 @@ class KafkaLog:
         own = self._new_partition(options.node)
         self._own = own
         self._partitions = {options.node: own}
-        self._changes = TopicChanges()
+        self._changes = TopicChanges(self._state, options.node)
         self._committer = KafkaCommitter(
             self._connection,
             self._state,
@@ -94,6 +94,7 @@ class KafkaLog:
             log_id=facts.log_id,
             record_bytes_max=facts.record_bytes_max,
             done=self._done,
+            written=self._written,
             lost=self._lost,
         )
         try:
@@ -101,7 +102,8 @@ class KafkaLog:
         except BaseException:
             self._disconnect()
             raise
-        self._topics = self._changes.load(self._state)
+        self._state_place = self._state.place  # before its topics: none is missed
+        self._topics = self._changes.load()
         self._appends = Appends(
             options.log,
             self._committer,
@@ -114,7 +116,19 @@ class KafkaLog:
         self.groups = KafkaGroups(self._state)
         self.numbers = KafkaNumbers(self._state, options.node)
         """The kept session numbers of this node."""
-        self._readers: ThreadPoolExecutor | None = None
+        self._threads = ThreadPoolExecutor(LOG_READERS, thread_name_prefix="penstock-read")
+        self._reader = self._new_reader(own)
+        self.sessions = KafkaSessions(
+            self._state, self._threads, self._appends.post, node=options.node
+        )
+        self._target: Follower | None = None
+        self._follower = PartitionFollower(
+            self._connection,
+            self._state,
+            self._heads,
+            discover=self._discover,
+            post=self._appends.post,
+        )
 
     def _new_partition(self, number: int) -> KafkaPartition:
         return KafkaPartition(
@@ -124,6 +138,23 @@ class KafkaLog:
             topic=self._options.topic,
             number=number,
         )
+
+    def _new_reader(self, partition: KafkaPartition) -> KafkaReader:
+        return KafkaReader(
+            partition, self._threads, self._appends.post, location=self._options.location
+        )
+
+    def _discover(self, *, at_end: bool = False) -> list[Found]:
+        """Return the partitions of other nodes that are new, from their first or last message."""
+        found = []
+        for number in self._consumers.partitions(self._options.topic):
+            if number not in self._partitions:
+                partition = self._new_partition(number)
+                place = partition.load_bounds()
+                place = place if at_end else partition.first_place
+                found.append(Found(partition, self._new_reader(partition), place))
+                self._partitions[number] = partition
+        return found
 
     def _find_head(self, name: str) -> bytes | None:
         if self._state.get(HEAD + name) is None:
@@ -136,7 +167,7 @@ class KafkaLog:
     def known_topics(self) -> Sequence[KnownTopic]:
         """See ports.Storage."""
         return [
-            KnownTopic(name, _creator(each), each.owner)
+            KnownTopic(name, each.creator_id, each.owner)
             for name, each in self._topics.items()
             if not each.deleted
         ]
@@ -151,9 +182,15 @@ class KafkaLog:
     def attach(self, topics: TopicTable, settled: Callable[[], None]) -> None:
         """See ports.Storage."""
         self._appends.attach(topics, settled)
-        self._readers = ThreadPoolExecutor(LOG_READERS, thread_name_prefix="penstock-read")
         self._committer.start()
         self._look_later()
+
+    def follow(self, target: Follower) -> None:
+        """See ports.Storage: blocks until the ends of all partitions are known."""
+        self._target = target
+        topics = (name for name, each in self._topics.items() if not each.deleted)
+        found = self._discover(at_end=True)
+        self._follower.start(target, found, topics, state_place=self._state_place)
 
     async def flush(self) -> None:
         """See ports.Storage."""
@@ -161,10 +198,10 @@ class KafkaLog:
 
     def close(self) -> None:
         """See ports.Storage."""
+        self._follower.stop()
         self._appends.close()
         self._committer.stop()
-        if self._readers is not None:
-            self._readers.shutdown(wait=True, cancel_futures=True)
+        self._threads.shutdown(wait=True, cancel_futures=True)
         self._disconnect()
 
     def _disconnect(self) -> None:
@@ -177,7 +214,8 @@ class KafkaLog:
         def look() -> None:
             try:
                 if self._committer.check_owner():
-                    self._own.load_horizon()
+                    for partition in list(self._partitions.values()):
+                        partition.load_horizon()
             except OSError as error:
                 log.warning("kafka not reached", log=self._options.location, error=str(error))
 
@@ -190,6 +228,12 @@ class KafkaLog:
     def _done(self, outcome: Outcome) -> None:
         """Receive an outcome, in the writer thread."""
         self._appends.post(lambda: self._appends.settle(outcome))
+
+    def _written(self, record: GroupRecord) -> None:
+        """Receive a record that is committed, in the writer thread."""
+        if self._options.deliver_committed and self._target is not None:
+            deliver, number, group = self._target.messages_read, self.partition, record.group
+            self._appends.post(lambda: deliver(number, group))
 
     def _lost(self, error: NodeTakenOver) -> None:
         """Receive the end of this node, in the writer thread."""
@@ -312,64 +356,30 @@ class KafkaLog:
     @property
     def horizon(self) -> int:
         """See ports.LogReader."""
-        return self._own.bounds.horizon
+        return self._reader.horizon
 
     @property
     def end(self) -> int:
         """See ports.LogReader."""
-        return self._own.bounds.end
+        return self._reader.end
 
     def fetch(
         self,
         offset: int,
         then: Callable[[Fetched | LogError], None],
-        topics: TopicFilter | None = None,  # noqa: ARG002 - Kafka has no index of topics
+        topics: TopicFilter | None = None,
     ) -> None:
-        """See ports.LogReader. While Kafka does not answer, it is OffsetPastEnd: try again."""
-
-        def work() -> None:
-            result: Fetched | LogError
-            try:
-                group = self._own.find(offset).group
-                result = Fetched((group,), group.base_offset + group.count)
-            except LogError as error:
-                result = error
-            except OSError as error:
-                log.warning("kafka not read", log=self._options.location, error=str(error))
-                result = OffsetPastEnd(offset, offset)
-            except Exception as error:
-                log.exception("reading failed", offset=offset)
-                result = LogDamaged(offset, self.end, str(error))
-            self._appends.post(lambda: then(result))
-
-        self._threads.submit(work)
+        """See ports.LogReader."""
+        self._reader.fetch(offset, then, topics)
 
     def find_time(self, timestamp_us: int, then: Callable[[int | LogError], None]) -> None:
         """See ports.LogReader."""
-
-        def work() -> None:
-            result: int | LogError
-            try:
-                result = self._own.offset_at(timestamp_us)
-            except LogError as error:
-                result = error
-            except Exception as error:
-                log.exception("time lookup failed", timestamp_us=timestamp_us)
-                result = LogDamaged(self.end, self.end, str(error))
-            self._appends.post(lambda: then(result))
-
-        self._threads.submit(work)
-
-    @property
-    def _threads(self) -> ThreadPoolExecutor:
-        if self._readers is None:
-            raise AssertionError("the log is not attached")
-        return self._readers
+        self._reader.find_time(timestamp_us, then)
 
     @property
     def partitions(self) -> Sequence[int]:
         """See ports.Storage."""
-        return tuple(sorted(self._partitions))
+        return tuple(sorted(self._partitions.copy()))
 
     def bounds(self) -> Mapping[int, Bounds]:
         """See ports.Storage."""
@@ -414,12 +424,3 @@ class KafkaLog:
         """See ports.Storage: also topics whose messages retention has removed."""
         topics = self._state.all(TOPIC, TopicState)
         return frozenset(name for name, each in topics.items() if each.stored)
-
-
-def _creator(topic: TopicState) -> bytes:
-    """Return the 16 bytes of a creator's id; none if they cannot be read."""
-    try:
-        creator = bytes.fromhex(topic.creator)
-    except ValueError:
-        return b""
-    return creator if len(creator) == CLIENT_ID_BYTES else b""

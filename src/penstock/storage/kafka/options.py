@@ -23,8 +23,9 @@ OWN_SETTINGS: Final = frozenset(
 class KafkaOptions:
     """The place of a log on Kafka: this process writes the partition `node` of `topic`.
 
-    `settings` are librdkafka's. A commit that Kafka does not answer within `commit_seconds_max` has
-    failed.
+    `settings` are librdkafka's. With `deliver_committed`, own messages are passed to the follower
+    of the log too, when they are committed. A commit that Kafka does not answer within
+    `commit_seconds_max` has failed.
     """
 
     bootstrap: str
@@ -34,6 +35,7 @@ class KafkaOptions:
     log: LogOptions = dataclasses.field(default_factory=LogOptions)
     commit_seconds_max: float = KAFKA_COMMIT_SECONDS_MAX
     cache_bytes_max: int = KAFKA_CACHE_BYTES_MAX
+    deliver_committed: bool = False
 
     @property
     def state_topic(self) -> str:

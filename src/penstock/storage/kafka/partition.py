@@ -96,8 +96,11 @@ class KafkaPartition:
         with self._lock:
             return Bounds(min(self._horizon, self._end), self._end)
 
-    def load_bounds(self, *, end_min: int = 0) -> None:
-        """Ask Kafka for the first and the last message; an empty partition is at `end_min`."""
+    def load_bounds(self, *, end_min: int = 0) -> int:
+        """Ask Kafka for the first and the last message; an empty partition is at `end_min`.
+
+        Return a place behind which all later records are.
+        """
         with self._consumers.take() as reader:
             first, end = reader.bounds(self._topic, self.number)
             last = self._last(reader, first, end)
@@ -116,6 +119,7 @@ class KafkaPartition:
         for record in (oldest, last):
             if record is not None:
                 self._note(record)
+        return end
 
     def _knows_first(self, place: int) -> bool:
         """Return whether the first record is known, and still the first."""
@@ -125,17 +129,23 @@ class KafkaPartition:
                 return False
             return first.base_offset == self._horizon
 
-    def load_horizon(self) -> None:
-        """Ask Kafka for the first message: retention is Kafka's."""
+    def load_horizon(self) -> int:
+        """Ask Kafka for the first message, and return its place: retention is Kafka's."""
         with self._consumers.take() as reader:
             first, end = reader.bounds(self._topic, self.number)
             if first == self._first_place:
-                return
+                return first
             oldest = self._first_good(reader, first) if first < end else None
         with self._lock:
             self._first_place = first
             self._horizon = self._end if oldest is None else oldest.base_offset
             self._anchors = [each for each in self._anchors if each.place >= first]
+        return first
+
+    @property
+    def first_place(self) -> int:
+        """The place of the first record, as far as it is known."""
+        return self._first_place
 
     def _last(self, reader: RecordReader, first: int, end: int) -> GroupRecord | None:
         """Return the last good record; None if there is none."""
@@ -147,7 +157,7 @@ class KafkaPartition:
                 try:
                     found = self._heads.parse(message)
                 except BadRecord as error:
-                    self._tell(message.offset(), error)
+                    self.tell(message.offset(), error)
             if found is not None or start <= first:
                 return found
             steps *= 8
@@ -159,7 +169,7 @@ class KafkaPartition:
             try:
                 return self._heads.parse(message)
             except BadRecord as error:
-                self._tell(message.offset(), error)
+                self.tell(message.offset(), error)
         return None
 
     # --- New records ------------------------------------------------------------------------------
@@ -316,7 +326,7 @@ class KafkaPartition:
                     try:
                         record = self._heads.parse(message)
                     except BadRecord as error:
-                        self._tell(message.offset(), error)
+                        self.tell(message.offset(), error)
                         reason = str(error)
                         continue
                     if record.base_offset > position and reason:
@@ -368,7 +378,7 @@ class KafkaPartition:
                 try:
                     record = self._heads.parse(message)
                 except BadRecord as error:
-                    self._tell(message.offset(), error)
+                    self.tell(message.offset(), error)
                     continue
                 row = record.group.row_at_time(timestamp_us)
                 if row < record.group.count:
@@ -389,7 +399,7 @@ class KafkaPartition:
         with self._lock:
             self._damage[start] = DamagedRange(start, end, reason)
 
-    def _tell(self, place: int | None, error: BadRecord) -> None:
+    def tell(self, place: int | None, error: BadRecord) -> None:
         """Log a record that cannot be read, once."""
         with self._lock:
             if place is None or place in self._bad or len(self._bad) >= KAFKA_BAD_RECORDS_MAX:

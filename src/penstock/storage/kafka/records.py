@@ -4,19 +4,25 @@ The head of a segment, which a reader needs too, is stored once in the state top
 record names it by its checksum.
 
     Kafka record   headers    penstock.head: 8 hexadecimal digits
+                              penstock.nodes: nodes that private messages are for, -1 for all
                    timestamp  time of the latest message, in milliseconds
                    value      dictionary of topic, dictionary of sender, record batch
 """
 
 import struct
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from confluent_kafka import Message
 
 from penstock._kernels import stored
+from penstock._kernels.batch import Sender
 from penstock._kernels.crc32c import crc32c
+from penstock.model import Form, Kind
+from penstock.ports import EVERY_NODE, Record
+from penstock.protocols import PROTOCOLS
 from penstock.storage.arrow.format.segment import (
     TIMESTAMPS,
     BadRowGroup,
@@ -31,9 +37,25 @@ from penstock.storage.arrow.read.reader import StoredRowGroup
 from penstock.storage.rows import read_whole_batch
 from penstock.storage.schema import SCHEMA
 
-__all__ = ["HEAD_HEADER", "BadRecord", "GroupRecord", "Heads", "latest_ms"]
+__all__ = [
+    "HEAD_HEADER",
+    "NODES_HEADER",
+    "BadRecord",
+    "GroupRecord",
+    "Heads",
+    "is_addressed",
+    "latest_ms",
+    "private_records",
+]
 
 HEAD_HEADER: Final = "penstock.head"
+NODES_HEADER: Final = "penstock.nodes"
+_PRIVATE: Final = 0x80
+"""The bit of `form` of a private message."""
+_PRIVATE_COLUMNS: Final = (
+    "client", "correlation", "form", "headers", "kind", "protocol", "sender", "status", "topic",
+    "timestamp", "value",
+)  # fmt: skip
 
 
 class BadRecord(ValueError):
@@ -123,6 +145,38 @@ class Heads:
         if not whole:
             raise BadRecord("its checksum is wrong")
         return GroupRecord(place, StoredRowGroup(value, row_group, words), data)
+
+
+def is_addressed(message: Message, node: int) -> bool:
+    """Return whether a record has private messages for clients of a node."""
+    nodes = dict(message.headers() or ()).get(NODES_HEADER)
+    if not isinstance(nodes, bytes):
+        return False
+    return not {b"%d" % node, b"%d" % EVERY_NODE}.isdisjoint(nodes.split(b","))
+
+
+def private_records(record: GroupRecord) -> list[Record]:
+    """Return the private messages of a row group; raise BadRecord."""
+    batch = record.batch(_PRIVATE_COLUMNS)
+    private = pc.greater_equal(batch.column("form"), pa.scalar(_PRIVATE, pa.uint8()))
+    return [_record(row) for row in batch.filter(private).to_pylist()]
+
+
+def _record(row: dict[str, Any]) -> Record:
+    return Record(
+        protocol=PROTOCOLS[row["protocol"]],
+        kind=Kind[row["kind"].upper()],
+        topic=row["topic"] or "",
+        value=row["value"],
+        sender=Sender(bytes(16), row["client"]),
+        sender_name=row["sender"] or "",
+        timestamp_us=int(row["timestamp"].timestamp() * 1e6),
+        form=Form(row["form"] & ~_PRIVATE),
+        private=True,
+        headers=tuple((each["key"], each["value"]) for each in row["headers"] or ()),
+        correlation=row["correlation"],
+        status=row["status"],
+    )
 
 
 def latest_ms(columns: Columns) -> int:

@@ -39,7 +39,7 @@ class KafkaScanner:
 
     def bounds(self) -> dict[int, Bounds]:
         """See ports.Storage."""
-        return {number: each.bounds for number, each in self._partitions.items()}
+        return {number: each.bounds for number, each in dict(self._partitions).items()}
 
     def _checked(self, span: PartitionRange) -> KafkaPartition:
         partition = self.partition(span.partition)

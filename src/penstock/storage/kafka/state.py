@@ -6,9 +6,10 @@
     node/N           the process that writes partition N, and the offsets that it has reserved
     numbers/N        the session number with which the next process of node N starts
     head/CRC32C      the head of a segment
+    session/KEY      a client that may resume: its node, and the positions of its subscriptions
 
 The last value of a key counts. Records of topics and nodes are part of the transactions that write
-messages; reports of groups and session numbers are written by themselves.
+messages; all others are written by themselves.
 """
 
 import contextlib
@@ -20,18 +21,21 @@ from typing import Final, TypeVar
 import msgspec
 from confluent_kafka import KafkaException, Producer
 
-from penstock.limits import KAFKA_READ_SECONDS_MAX
+from penstock.limits import KAFKA_CLOSE_SECONDS_MAX, KAFKA_READ_SECONDS_MAX
 from penstock.ports import GroupState, Subscription
 from penstock.storage.group_offsets import check_group_count, check_group_name, updated
 from penstock.storage.kafka.client import Connection, RecordReader, RecordsRemoved, failure
 
-__all__ = ["KafkaGroups", "KafkaNumbers", "NodeState", "StateTopic", "TopicState"]
+__all__ = ["KafkaGroups", "KafkaNumbers", "NodeState", "StateTopic", "TopicState", "decode_topic"]
 
 GROUP: Final = "group/"
 HEAD: Final = "head/"
 NODE: Final = "node/"
 NUMBERS: Final = "numbers/"
+SESSION: Final = "session/"
 TOPIC: Final = "topic/"
+CLIENT_ID_BYTES: Final = 16
+"""Size of a Rheos client id."""
 
 _State = TypeVar("_State")
 
@@ -39,13 +43,28 @@ _State = TypeVar("_State")
 class TopicState(msgspec.Struct, frozen=True, omit_defaults=True):
     """A topic: the client id of its creator, in hexadecimal, and its owner.
 
-    `stored` says that it has had a message.
+    `stored` says that it has had a message. `node` is the one that has written this.
     """
 
     creator: str = ""
     owner: str = ""
     stored: bool = False
     deleted: bool = False
+    node: int = -1
+
+    @property
+    def creator_id(self) -> bytes:
+        """The 16 bytes of the creator's id; none if they cannot be read."""
+        try:
+            creator = bytes.fromhex(self.creator)
+        except ValueError:
+            return b""
+        return creator if len(creator) == CLIENT_ID_BYTES else b""
+
+
+def decode_topic(value: bytes | None) -> TopicState | None:
+    """Return a topic from its record; None if it cannot be read."""
+    return _decode(value, TopicState)
 
 
 class NodeState(msgspec.Struct, frozen=True):
@@ -86,6 +105,16 @@ class StateTopic:
             except RecordsRemoved:  # compaction or a truncation meanwhile: the next call reads on
                 self._next = 0
             self._next = max(self._next, end)
+
+    @property
+    def place(self) -> int:
+        """The place up to which the topic was read."""
+        return self._next
+
+    def first_place(self) -> int:
+        """Return the first place that Kafka still has; raise OSError."""
+        with self._reading:
+            return self._reader.bounds(self._topic, 0)[0]
 
     def apply(self, changes: Mapping[str, bytes | None]) -> None:
         """Note values that were read or written."""
@@ -129,8 +158,7 @@ class StateTopic:
                 failures.append(failure(str(error)))
             done.set()
 
-        with self._lock:
-            producer = self._producer = self._producer or self._connection.idempotent()
+        producer = self._writing()
         try:
             producer.produce(self._topic, value, key.encode(), partition=0, on_delivery=delivered)
             producer.flush(KAFKA_READ_SECONDS_MAX)
@@ -142,9 +170,26 @@ class StateTopic:
             raise failures[0]
         self.apply({key: value})
 
+    def send(self, key: str, value: bytes | None) -> None:
+        """Write a value by itself, without waiting for Kafka; raise OSError if it has no room."""
+        producer = self._writing()
+        try:
+            producer.produce(self._topic, value, key.encode(), partition=0)
+            producer.poll(0)
+        except (KafkaException, BufferError) as error:
+            raise failure(str(error)) from error
+        self.apply({key: value})
+
     def close(self) -> None:
-        """Disconnect."""
+        """Wait a moment for values that were sent, and disconnect."""
+        if self._producer is not None:
+            self._producer.flush(KAFKA_CLOSE_SECONDS_MAX)
         self._reader.close()
+
+    def _writing(self) -> Producer:
+        with self._lock:
+            self._producer = self._producer or self._connection.idempotent()
+            return self._producer
 
 
 def _decode(value: bytes | None, kind: type[_State]) -> _State | None:

@@ -16,14 +16,25 @@ class TopicChanges:
     `add` and `remove` are called in one thread, `take` and `give_back` in another.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, state: StateTopic, node: int) -> None:
+        self._state = state
+        self._node = node
+        self._removed: set[str] = set()  # by this node, and not created again
         self._lock = threading.Lock()
         self._waiting: dict[str, bytes | None] = {}
         self._empty: dict[str, TopicState] = {}  # topics that have had no message
 
-    def load(self, state: StateTopic) -> dict[str, TopicState]:
+    def knows(self, name: str) -> bool:
+        """Return whether a topic is in the state topic: another node may have created it."""
+        with self._lock:
+            if name in self._removed:
+                return False
+        topic = self._state.load(TOPIC + name, TopicState)
+        return topic is not None and not topic.deleted
+
+    def load(self) -> dict[str, TopicState]:
         """Return all topics of the state topic."""
-        found = state.all(TOPIC, TopicState)
+        found = self._state.all(TOPIC, TopicState)
         self._empty = {
             name: each for name, each in found.items() if not each.stored and not each.deleted
         }
@@ -31,8 +42,9 @@ class TopicChanges:
 
     def add(self, name: str, creator: bytes = b"", owner: str = "") -> None:
         """Note a new topic, with the 16 bytes of its creator's id or none, and its owner."""
-        found = TopicState(creator=creator.hex(), owner=owner)
+        found = TopicState(creator=creator.hex(), owner=owner, node=self._node)
         with self._lock:
+            self._removed.discard(name)
             self._empty[name] = found
             self._waiting[TOPIC + name] = msgspec.json.encode(found)
 
@@ -40,7 +52,9 @@ class TopicChanges:
         """Note that a topic was deleted."""
         with self._lock:
             self._empty.pop(name, None)
-            self._waiting[TOPIC + name] = msgspec.json.encode(TopicState(deleted=True))
+            self._removed.add(name)
+            deleted = TopicState(deleted=True, node=self._node)
+            self._waiting[TOPIC + name] = msgspec.json.encode(deleted)
 
     def take(self, stored: Iterable[bytes]) -> dict[str, bytes | None]:
         """Return the changes since the last call; `stored` are topics of messages."""
@@ -50,7 +64,7 @@ class TopicChanges:
                     name = encoded.decode()
                     topic = self._empty.pop(name, None)
                     if topic is not None:
-                        full = TopicState(topic.creator, topic.owner, stored=True)
+                        full = TopicState(topic.creator, topic.owner, stored=True, node=self._node)
                         self._waiting[TOPIC + name] = msgspec.json.encode(full)
             changes, self._waiting = self._waiting, {}
         return changes

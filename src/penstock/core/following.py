@@ -1,0 +1,211 @@
+"""Delivery of messages that are in the log already: those of other nodes.
+
+The storage reads them and passes whole row groups, in the order of each partition. They are routed
+and encoded as messages of clients are, in pieces, since a row group may be large. A session that
+becomes congested is served from the log from the next row on.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import structlog
+
+from penstock._kernels.batch import Batch
+from penstock._kernels.topics import TopicTable
+from penstock.core.catch_up import CatchUp
+from penstock.core.counters import Counters
+from penstock.core.encoders import Encoders
+from penstock.core.partitions import StoredPartition
+from penstock.core.roaming import Roaming
+from penstock.core.routing import Audience, Router
+from penstock.core.timers import Timers
+from penstock.errors import CallerError
+from penstock.limits import CATCH_UP_PIECE_BYTES, MEMORY_BLOCK_BYTES
+from penstock.ports import KeptSession, KnownTopic, LogReader, Record, Stored
+from penstock.protocols import Protocol
+
+if TYPE_CHECKING:
+    from penstock.core.sessions import Session
+
+__all__ = ["Following"]
+
+log = structlog.get_logger("penstock.following")
+
+
+class _Piece(NamedTuple):
+    """Frames for a session or many, and the offsets from which their rows were selected."""
+
+    frames: bytes
+    messages: int
+    start: int
+    end: int
+
+
+class Following:
+    """Delivers row groups of partitions: a `ports.Follower`.
+
+    `write` sends messages to one client and returns False if they were dropped. With
+    `leaves_slow`, congested sessions are served from the log.
+    """
+
+    def __init__(
+        self,
+        *,
+        catch_up: CatchUp,
+        topics: TopicTable,
+        router: Router,
+        encoders: Encoders,
+        counters: Counters,
+        timers: Timers,
+        write: Callable[["Session", bytes, int], bool],
+        leaves_slow: bool,
+    ) -> None:
+        self._catch_up = catch_up
+        self._topics = topics
+        self._router = router
+        self._encoders = encoders
+        self._counters = counters
+        self._timers = timers
+        self._write = write
+        self._leaves_slow = leaves_slow
+        self._batch = Batch()
+        self.receivers: dict[Protocol, Callable[[Record], None]] = {}
+        """Deliver private messages of other nodes, by protocol."""
+        self.roaming: Roaming | None = None
+        """Takes what other nodes write of clients that may resume here."""
+
+    # --- Partitions and topics --------------------------------------------------------------------
+
+    def partition_found(self, number: int, reader: LogReader, next_offset: int) -> None:
+        """See ports.Follower."""
+        if number not in self._catch_up.partitions:
+            partition = StoredPartition(number, reader, next_offset)
+            self._catch_up.partitions[number] = partition
+
+    def topic_created(self, topic: KnownTopic) -> None:
+        """See ports.Follower."""
+        if self._topics.find(topic.name) is not None:
+            return
+        try:
+            identifier = self._topics.restore(topic.name, topic.owner)
+            self._topics.set_parent(identifier, topic.creator)
+        except CallerError as error:
+            log.warning("topic not restored", topic=topic.name, error=str(error))
+
+    def topic_deleted(self, name: str) -> None:
+        """See ports.Follower."""
+        identifier = self._topics.find(name)
+        if identifier is None or self._topics.has_channel(identifier):
+            return
+        self._router.remove_topic(identifier)
+        self._topics.remove(identifier)
+
+    def session_changed(self, key: str, session: KeptSession) -> None:
+        """See ports.Follower."""
+        if self.roaming is not None:
+            self.roaming.session_changed(key, session)
+
+    def records_read(self, records: Sequence[Record]) -> None:
+        """See ports.Follower."""
+        for record in records:
+            receive = self.receivers.get(record.protocol)
+            if receive is not None:
+                receive(record)
+
+    # --- Messages ---------------------------------------------------------------------------------
+
+    def messages_read(self, number: int, stored: Stored) -> None:
+        """See ports.Follower."""
+        partition = self._catch_up.partitions[number]
+        if not isinstance(partition, StoredPartition):
+            raise TypeError(f"partition {number} is delivered when it is appended")
+        first, end = stored.base_offset, stored.base_offset + stored.count
+        if end <= partition.next_offset:
+            return
+        batch = self._batch
+        try:
+            stored.load(batch, self._topics)
+        except (ValueError, CallerError) as error:
+            log.warning(
+                "messages not delivered",
+                partition=number,
+                offset=first,
+                messages=stored.count,
+                error=str(error),
+            )
+        else:
+            row = max(partition.next_offset - first, 0)
+            for audience in self._router.audiences(batch):
+                self._deliver(partition, batch, audience, first=first, row=row)
+        finally:
+            batch.clear()
+            partition.next_offset = end
+        if self._catch_up.awaits_log:
+            self._catch_up.settled()
+
+    def _deliver(
+        self, partition: StoredPartition, batch: Batch, audience: Audience, *, first: int, row: int
+    ) -> None:
+        """Deliver an audience its rows from `row` on; `first` is the offset of the first."""
+        number = partition.number
+        own = partition is self._catch_up.own
+        live: list[Session] = []
+        for session in audience.sessions:
+            if number in session.feeds:
+                continue
+            if self._leaves_slow and session.link.congested:
+                self._catch_up.fall_behind(session, partition, first + row)
+            elif own and not session.echo:
+                # It must not get its own messages: it has frames of its own.
+                pieces = self._pieces(batch, audience, first=first, row=row, but=session.number)
+                self._send(partition, [session], pieces)
+            else:
+                live.append(session)
+        if live:
+            self._send(partition, live, self._pieces(batch, audience, first=first, row=row))
+
+    def _pieces(
+        self, batch: Batch, audience: Audience, *, first: int, row: int, but: int = 0
+    ) -> Iterator[_Piece]:
+        """Yield the frames of an audience, leaving out those of the sender `but`."""
+        wanted = audience.wanted or self._router.every_route
+        while row < len(batch):
+            start = row
+            rows, row = batch.select_piece(
+                self._router.route_of_topic,
+                wanted,
+                first_row=start,
+                bytes_max=CATCH_UP_PIECE_BYTES,
+                without_sender=but,
+            )
+            if len(rows):
+                frames = self._encoders.encode(audience.encoding, batch, rows, audience.wanted)
+                yield _Piece(frames, len(rows), first + start, first + row)
+
+    def _send(
+        self, partition: StoredPartition, sessions: "list[Session]", pieces: Iterator[_Piece]
+    ) -> None:
+        """Send pieces to sessions; those that become congested are served from the log."""
+        for frames, count, start, end in pieces:
+            still: list[Session] = []
+            for session in sessions:
+                if (
+                    len(frames) > MEMORY_BLOCK_BYTES
+                    and self._leaves_slow
+                    and not session.link.account.has_room(len(frames))
+                ):
+                    self._catch_up.fall_behind(session, partition, start)
+                    self._timers.after(0.0, partial(self._catch_up.wake, session))
+                    continue
+                if self._write(session, frames, count):
+                    protocol = session.encoding.protocol
+                    self._counters.messages_sent[protocol] += count
+                    self._counters.bytes_sent[protocol] += len(frames)
+                if self._leaves_slow and session.link.congested:
+                    self._catch_up.fall_behind(session, partition, end)
+                else:
+                    still.append(session)
+            sessions = still
+            if not sessions:
+                return

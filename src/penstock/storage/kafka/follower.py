@@ -1,0 +1,318 @@
+"""Follows the partitions of other nodes: committed records, handed to the event loop in order.
+
+A thread reads with one consumer, which has all partitions of other nodes and the state topic. It
+waits while KAFKA_FOLLOW_BYTES_MAX wait for the event loop, so a node that is busy reads later, and
+what it has not read stays in Kafka. The event loop takes records for a few milliseconds at a time.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+import structlog
+from confluent_kafka import KafkaError, KafkaException, Message
+
+from penstock.errors import LogError
+from penstock.limits import (
+    KAFKA_FOLLOW_BYTES_MAX,
+    KAFKA_FOLLOW_RETRY_SECONDS,
+    KAFKA_PARTITIONS_SECONDS,
+    KAFKA_TOPIC_SECONDS_MAX,
+    TURN_SECONDS_MAX,
+)
+from penstock.ports import Follower, KeptSession, KnownTopic, LogReader
+from penstock.storage.arrow.format.segment import row_group_topics
+from penstock.storage.kafka.client import Connection, PartitionTail, failure
+from penstock.storage.kafka.partition import KafkaPartition
+from penstock.storage.kafka.records import (
+    BadRecord,
+    GroupRecord,
+    Heads,
+    is_addressed,
+    private_records,
+)
+from penstock.storage.kafka.state import SESSION, TOPIC, StateTopic, TopicState, decode_topic
+
+__all__ = ["PartitionFollower"]
+
+log = structlog.get_logger("penstock.log")
+
+_Post = Callable[[Callable[[], None]], None]
+_STATE: Final = -1
+"""Stands for the state topic among the numbers of partitions."""
+
+
+class Found(NamedTuple):
+    """A partition to follow, its reader, and the place from which it is followed."""
+
+    partition: KafkaPartition
+    reader: LogReader
+    place: int
+
+
+class PartitionFollower:
+    """Reads partitions in a thread of its own, and passes what it reads to a `ports.Follower`.
+
+    `discover` returns the partitions of other nodes that were not known before; it may block, and
+    raise OSError. `post` runs work in the event loop's thread.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        state: StateTopic,
+        heads: Heads,
+        *,
+        discover: Callable[[], Iterable[Found]],
+        post: _Post,
+    ) -> None:
+        self._connection = connection
+        self._options = connection.options
+        self._state = state
+        self._heads = heads
+        self._discover = discover
+        self._post = post
+        self._partitions: dict[int, KafkaPartition] = {}
+        self._places: dict[int, int] = {}  # the next place to read, by partition
+        self._topics: set[str] = set()
+        self._target: Follower | None = None
+        self._thread = threading.Thread(target=self._run, name="penstock-follow", daemon=True)
+        self._room = threading.Condition()
+        self._queue: deque[tuple[Callable[[], None], int]] = deque()
+        self._waiting_bytes = 0
+        self._draining = False
+        self._stopping = False
+
+    # --- In the event loop's thread ---------------------------------------------------------------
+
+    def start(
+        self, target: Follower, found: Iterable[Found], topics: Iterable[str], *, state_place: int
+    ) -> None:
+        """Pass everything from now on to `target`; `topics` are those that it knows.
+
+        The state topic is read from `state_place` on.
+        """
+        self._target = target
+        self._topics = set(topics)
+        self._places[_STATE] = state_place
+        for each in found:
+            self._add(each)
+            number = each.partition.number
+            target.partition_found(number, each.reader, each.partition.bounds.end)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread; nothing is passed any more."""
+        with self._room:
+            self._stopping = True
+            self._room.notify_all()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _drain(self) -> None:
+        """Pass what waits to the target, for a few milliseconds; the rest in the next turn."""
+        ends = time.monotonic() + TURN_SECONDS_MAX
+        while not self._stopping:
+            with self._room:
+                if not self._queue:
+                    self._draining = False
+                    return
+                work, size = self._queue.popleft()
+                self._waiting_bytes -= size
+                self._room.notify_all()
+            try:
+                work()
+            except Exception:  # one group must not end the delivery of all others
+                log.exception("followed messages failed")
+            if time.monotonic() > ends:
+                self._post(self._drain)
+                return
+
+    # --- In the thread ----------------------------------------------------------------------------
+
+    def _pass(self, work: Callable[[], None], size: int = 0) -> None:
+        """Queue work for the event loop; wait while too much waits."""
+        with self._room:
+            self._room.wait_for(
+                lambda: self._stopping or not size or self._waiting_bytes < KAFKA_FOLLOW_BYTES_MAX
+            )
+            self._queue.append((work, size))
+            self._waiting_bytes += size
+            starts, self._draining = not self._draining, True
+        if starts:
+            self._post(self._drain)
+
+    def _run(self) -> None:
+        while not self._stopping:
+            try:
+                self._follow()
+            except (OSError, LogError) as error:
+                log.warning("kafka not followed", log=self._options.location, error=str(error))
+            except Exception:  # other nodes' messages must come again
+                log.exception("kafka not followed")
+            with self._room:
+                self._room.wait_for(lambda: self._stopping, KAFKA_FOLLOW_RETRY_SECONDS)
+
+    def _follow(self) -> None:
+        """Read until the log is closed; raise OSError where Kafka refuses."""
+        with self._connection.tail() as tail:
+            self._assign(tail)
+            looks_at = time.monotonic() + KAFKA_PARTITIONS_SECONDS
+            while not self._stopping:
+                try:
+                    messages = tail.next()
+                except KafkaException as error:
+                    raise failure(error) from error
+                # State first: a transaction's topics belong before its messages.
+                for message in sorted(messages, key=self._is_message):
+                    self._take(tail, message)
+                if time.monotonic() > looks_at:
+                    self._look(tail)
+                    looks_at = time.monotonic() + KAFKA_PARTITIONS_SECONDS
+
+    def _is_message(self, message: Message) -> bool:
+        return message.topic() != self._options.state_topic
+
+    def _assign(self, tail: PartitionTail) -> None:
+        topic, state = self._options.topic, self._options.state_topic
+        tail.assign(
+            (state, 0, place) if number == _STATE else (topic, number, place)
+            for number, place in self._places.items()
+        )
+
+    def _add(self, found: Found) -> None:
+        self._partitions[found.partition.number] = found.partition
+        self._places[found.partition.number] = found.place
+
+    def _look(self, tail: PartitionTail) -> None:
+        """Follow new partitions from their first message: they were empty a moment ago."""
+        new = list(self._discover())
+        for each in new:
+            self._add(each)
+            log.info("partition found", log=self._options.location, partition=each.partition.number)
+            self._pass_partition(each)
+        if new:
+            self._assign(tail)
+
+    def _pass_partition(self, found: Found) -> None:
+        number, first = found.partition.number, found.partition.bounds.horizon
+        self._pass(lambda: self._follower.partition_found(number, found.reader, first))
+
+    @property
+    def _follower(self) -> Follower:
+        if self._target is None:
+            raise AssertionError("the log is not followed")
+        return self._target
+
+    def _take(self, tail: PartitionTail, message: Message) -> None:
+        """Take a record, or an error."""
+        error, number, place = message.error(), message.partition(), message.offset()
+        is_state = not self._is_message(message)
+        if error is not None:
+            if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
+                return
+            if tail.is_removed(error) and number is not None:
+                self._overtaken(_STATE if is_state else number)
+                self._assign(tail)
+            elif tail.is_final(error):
+                raise failure(error)
+            return
+        if number is None or place is None:
+            return
+        key = _STATE if is_state else number
+        if place < self._places.get(key, 0):
+            return  # it was read before the partitions were assigned again
+        if is_state:
+            self._take_state(message)
+        elif number in self._partitions:
+            self._take_group(self._partitions[number], message)
+        self._places[key] = place + 1
+
+    def _overtaken(self, number: int) -> None:
+        """Go on with the first record that Kafka still has: retention was faster."""
+        log.warning("partition overtaken", log=self._options.location, partition=number)
+        if number == _STATE:
+            self._places[_STATE] = self._state.first_place()
+        else:
+            self._places[number] = self._partitions[number].load_horizon()
+
+    # --- Messages ---------------------------------------------------------------------------------
+
+    def _take_group(self, partition: KafkaPartition, message: Message) -> None:
+        try:
+            record = self._heads.parse(message)
+        except BadRecord as error:
+            partition.tell(message.offset(), error)
+            return
+        if record.end_offset > partition.bounds.end:
+            partition.add(record)
+        self._learn(record)
+        number, group = partition.number, record.group
+        self._pass(lambda: self._follower.messages_read(number, group), len(group.data))
+        if is_addressed(message, self._options.node):
+            try:
+                records = private_records(record)
+            except BadRecord as error:
+                partition.tell(message.offset(), error)
+            else:
+                self._pass(lambda: self._follower.records_read(records))
+
+    def _learn(self, record: GroupRecord) -> None:
+        """Pass the topics of messages first, if they are new.
+
+        Their records in the state topic are of the same transaction, but may come a little later.
+        """
+        names = row_group_topics(record.group.data, record.group.row_group)
+        missing = [name for name in names if name and name not in self._topics]
+        ends = time.monotonic() + KAFKA_TOPIC_SECONDS_MAX
+        while missing and not self._stopping:
+            self._state.refresh()
+            for name in missing:
+                topic = decode_topic(self._state.get(TOPIC + name))
+                if topic is not None and not topic.deleted:
+                    self._create(name, topic)
+            missing = [name for name in missing if name not in self._topics]
+            if time.monotonic() > ends:
+                return  # the messages themselves create it
+            if missing:
+                time.sleep(0.005)
+
+    # --- State ------------------------------------------------------------------------------------
+
+    def _take_state(self, message: Message) -> None:
+        key, value = message.key(), message.value()
+        if not isinstance(key, bytes):
+            return
+        name = key.decode(errors="replace")
+        changes: Mapping[str, bytes | None] = {name: value}
+        self._state.apply(changes)
+        if name.startswith(SESSION) and value is not None:
+            self._take_session(name[len(SESSION) :], value)
+        if not name.startswith(TOPIC):
+            return
+        name, topic = name[len(TOPIC) :], decode_topic(value)
+        if topic is None or topic.node == self._options.node:
+            if topic is not None and not topic.deleted:
+                self._topics.add(name)
+            return
+        if topic.deleted:
+            self._topics.discard(name)
+            self._pass(lambda: self._follower.topic_deleted(name))
+        else:
+            self._create(name, topic)
+
+    def _take_session(self, key: str, value: bytes) -> None:
+        try:
+            session = msgspec.json.decode(value, type=KeptSession)
+        except ValueError:
+            return
+        if session.writer != self._options.node:
+            self._pass(lambda: self._follower.session_changed(key, session))
+
+    def _create(self, name: str, topic: TopicState) -> None:
+        self._topics.add(name)
+        known = KnownTopic(name, topic.creator_id, topic.owner)
+        self._pass(lambda: self._follower.topic_created(known))

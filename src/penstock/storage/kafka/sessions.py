@@ -1,0 +1,52 @@
+"""Clients that may resume on any node, in the state topic."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+import structlog
+
+from penstock.ports import KeptSession
+from penstock.storage.kafka.state import SESSION, StateTopic
+
+__all__ = ["KafkaSessions"]
+
+log = structlog.get_logger("penstock.log")
+
+
+class KafkaSessions:
+    """A `ports.SessionStore`; `post` runs work in the event loop's thread."""
+
+    def __init__(
+        self,
+        state: StateTopic,
+        threads: ThreadPoolExecutor,
+        post: Callable[[Callable[[], None]], None],
+        *,
+        node: int,
+    ) -> None:
+        self.node = node
+        self._state = state
+        self._threads = threads
+        self._post = post
+
+    def find(self, key: str, then: Callable[[KeptSession | None], None]) -> None:
+        """See ports.SessionStore. Without Kafka it is the last state that is known."""
+
+        def work() -> None:
+            try:
+                self._state.refresh()
+            except OSError as error:
+                log.warning("sessions not read", error=str(error))
+            found = self._state.load(SESSION + key, KeptSession)
+            self._post(lambda: then(found))
+
+        self._threads.submit(work)
+
+    def put(self, key: str, session: KeptSession | None) -> None:
+        """See ports.SessionStore."""
+        value = None if session is None else msgspec.json.encode(session)
+        try:
+            self._state.send(SESSION + key, value)
+        except OSError as error:
+            log.warning("session not kept", error=str(error))

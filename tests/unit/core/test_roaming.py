@@ -1,0 +1,146 @@
+"""A client is on one node at a time, and goes on where it stood on the one before."""
+
+from collections.abc import Callable
+
+from penstock.core.access import ANYONE
+from penstock.core.partitions import Position
+from penstock.core.resumption import ClientKey, Resumption
+from penstock.core.roaming import Roaming
+from penstock.core.timers import Timers
+from penstock.limits import ROAMING_SECONDS_MAX
+from penstock.ports import KeptSession
+from tests.support.fakes import FakeClock
+from tests.unit.core.test_resumption import session
+
+KEY: ClientKey = ANYONE.name, "192.0.2.1", "panel"
+
+
+class Cluster:
+    """A store that all nodes see, and the clock of all."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.kept: dict[str, KeptSession] = {}
+        self.nodes: list[Node] = []
+        self.untold: list[tuple[str, KeptSession]] = []
+
+    def tell(self) -> None:
+        """Let nodes read what others have written."""
+        while self.untold:
+            key, kept = self.untold.pop(0)
+            for node in self.nodes:
+                if node.number != kept.writer and node.works:
+                    node.roaming.session_changed(key, kept)
+
+
+class Node:
+    """One node: a `ports.SessionStore`, and a client that is connected to it."""
+
+    def __init__(self, cluster: Cluster, number: int) -> None:
+        self.cluster = cluster
+        self.node = self.number = number
+        self.works = True
+        self.timers = Timers(cluster.clock)
+        self.resumption = Resumption(self.timers)
+        self.roaming = Roaming(self.resumption, self.timers, cluster.clock, self)
+        self.positions: dict[str, Position] | None = None
+        self.gave_way = 0
+        cluster.nodes.append(self)
+
+    def find(self, key: str, then: Callable[[KeptSession | None], None]) -> None:
+        then(self.cluster.kept.get(key))
+
+    def put(self, key: str, session: KeptSession | None) -> None:
+        if session is None:
+            self.cluster.kept.pop(key, None)
+        else:
+            self.cluster.kept[key] = session
+            self.cluster.untold.append((key, session))
+
+    def arrive(self) -> None:
+        self.roaming.arrive(KEY, self, {}, self._arrived)
+        self.cluster.tell()
+
+    def _arrived(self, positions: dict[str, Position]) -> None:
+        self.positions = positions
+
+    def give_way(self) -> None:
+        self.gave_way += 1
+        self.keep(9)
+
+    def keep(self, offset: int) -> None:
+        self.resumption.keep(session("panel", "x"), {"x": {0: offset}})
+
+    def leave(self, offset: int) -> None:
+        self.keep(offset)
+        self.roaming.leave(KEY, self, kept=True)
+        self.cluster.tell()
+
+
+def two() -> tuple[Cluster, Node, Node]:
+    cluster = Cluster()
+    return cluster, Node(cluster, 0), Node(cluster, 1)
+
+
+def test_a_client_that_left_resumes_elsewhere_and_is_forgotten_where_it_was() -> None:
+    _, a, b = two()
+    a.arrive()
+    assert a.positions == {}
+    a.leave(7)
+    b.arrive()
+    assert b.positions == {"x": {0: 7}}
+    assert len(a.resumption) == 0
+
+
+def test_a_client_that_is_connected_elsewhere_is_given_up_there() -> None:
+    _, a, b = two()
+    a.arrive()
+    b.arrive()
+    assert a.gave_way == 1
+    assert b.positions == {"x": {0: 9}}
+    a.roaming.leave(KEY, a, kept=False)  # the connection is closed now
+    a.positions = None
+    a.arrive()
+    assert (a.positions, b.gave_way) == ({"x": {0: 9}}, 1)
+
+
+def test_a_node_that_is_gone_is_not_waited_for_longer_than_needed() -> None:
+    cluster, a, b = two()
+    a.arrive()
+    a.roaming.save(KEY, a, {"x": {0: 4}})
+    cluster.tell()
+    a.works = False
+    b.arrive()
+    assert b.positions is None
+    cluster.clock.seconds += ROAMING_SECONDS_MAX + 0.1
+    b.timers.run_due()
+    assert b.positions == {"x": {0: 4}}, "what it has saved last"
+
+
+def test_positions_that_cross_a_move_end_no_connection() -> None:
+    cluster, a, b = two()
+    a.arrive()
+    a.leave(7)
+    b.arrive()
+    text = next(iter(cluster.kept))
+    late = KeptSession(node=0, writer=0, positions={}, connected=True)
+    b.roaming.session_changed(text, late)
+    assert b.gave_way == 0
+
+
+def test_a_client_that_says_goodbye_is_forgotten_everywhere() -> None:
+    cluster, a, b = two()
+    a.arrive()
+    a.roaming.leave(KEY, a, kept=False)
+    assert not cluster.kept
+    b.arrive()
+    assert b.positions == {}
+
+
+def test_positions_are_kept_for_a_while() -> None:
+    cluster, a, b = two()
+    a.arrive()
+    a.leave(7)
+    cluster.clock.seconds += a.resumption.seconds_max + 1
+    b.arrive()
+    assert b.positions == {}
