@@ -2,9 +2,9 @@
 
 import dataclasses
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import structlog
 
@@ -15,6 +15,7 @@ from penstock.core.answers import FailureEncoder, is_safe
 from penstock.core.catch_up import CatchUp
 from penstock.core.counters import Counters, TopicCounts
 from penstock.core.encoders import Encoders
+from penstock.core.groups import Groups, GroupSettings
 from penstock.core.hooks import EventKind, Hooks
 from penstock.core.requests import Requests
 from penstock.core.resumption import Resumption
@@ -52,6 +53,7 @@ from penstock.ports import (
     Audit,
     AuditEvent,
     Clock,
+    GroupStore,
     Link,
     LogReader,
     LogWriter,
@@ -59,7 +61,7 @@ from penstock.ports import (
     Receipt,
     Record,
 )
-from penstock.replay import AtOffset, Start, check_replay, split_replay
+from penstock.replay import AtOffset, GroupPlace, Start, check_replay, split_group, split_replay
 from penstock.topic_names import check_topic_name
 
 __all__ = ["Broker", "BrokerSettings"]
@@ -67,6 +69,7 @@ __all__ = ["Broker", "BrokerSettings"]
 log = structlog.get_logger("penstock.broker")
 
 _T = TypeVar("_T")
+_GROUPS: Final = GroupSettings()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -84,6 +87,8 @@ class BrokerSettings:
     topic_names_bytes_max: int = TOPIC_NAMES_BYTES_MAX
     topics_per_principal_max: int = TOPICS_PER_PRINCIPAL_MAX
     topic_names_bytes_per_principal_max: int = TOPIC_NAMES_BYTES_PER_PRINCIPAL_MAX
+    groups: GroupSettings = _GROUPS
+    groups_by_name: Mapping[str, GroupSettings] = dataclasses.field(default_factory=dict)
 
 
 class Broker:
@@ -92,6 +97,8 @@ class Broker:
     With a log `reader`, slow subscribers are served from the log and do not slow down publishers,
     and subscriptions may start in history. Without one, publishers are paused for slow subscribers,
     up to `hold_seconds_max`; after that the slow subscribers lose messages.
+
+    With a `group_store` as well, clients may join consumer groups.
     """
 
     def __init__(
@@ -99,6 +106,7 @@ class Broker:
         *,
         log: LogWriter,
         reader: LogReader | None = None,
+        group_store: GroupStore | None = None,
         clock: Clock,
         settings: BrokerSettings | None = None,
         audit: Audit = NO_AUDIT,
@@ -145,6 +153,22 @@ class Broker:
                 counters=self.counters,
                 clock=clock,
                 timers=self.timers,
+            )
+        self.groups: Groups | None = None
+        if reader is not None and group_store is not None:
+            self.groups = Groups(
+                store=group_store,
+                writer=log,
+                reader=reader,
+                topics=self.topics,
+                router=self.router,
+                encoders=self.encoders,
+                counters=self.counters,
+                clock=clock,
+                timers=self.timers,
+                publish=self._publish_record,
+                settings=self.settings.groups,
+                settings_by_name=self.settings.groups_by_name,
             )
 
     def shared(self, kind: type[_T]) -> _T:
@@ -205,6 +229,8 @@ class Broker:
         """Remove a session and all its subscriptions."""
         if self.catch_up is not None:
             self.catch_up.forget(session)
+        if self.groups is not None:
+            self.groups.forget(session)
         self.router.leave(session)
         session.subscriptions.clear()
         self._release_held(session)
@@ -263,8 +289,22 @@ class Broker:
             ]
             for pattern in forbidden:
                 self.unsubscribe(session, pattern)
-            if forbidden or session in losers:
+            ended = self._leave_forbidden(session)
+            if forbidden or ended or session in losers:
                 session.end()
+
+    def _leave_forbidden(self, session: Session) -> bool:
+        """End the memberships of groups that a session may no longer have; return whether any."""
+        forbidden = [
+            member
+            for name, member in session.memberships.items()
+            if not is_allowed(session.principal, Action.GROUP, name)
+            or not is_allowed(session.principal, Action.SUBSCRIBE, member.text)
+        ]
+        if self.groups is not None:
+            for member in forbidden:
+                self.groups.leave(member)
+        return bool(forbidden)
 
     # --- Subscriptions ----------------------------------------------------------------------------
 
@@ -281,10 +321,17 @@ class Broker:
         not part of the subscription's identity. A time before the retained log means its start, a
         time in the future means now.
 
+        If it ends in a consumer group, the session becomes a member, and shares the messages with
+        the other members. `groups.open` must have been called for the group.
+
         Raise InvalidPattern, InvalidStart, NotAllowed, TooManySubscriptions, TooManyPatternShapes,
-        NoHistory, OffsetBelowHorizon or OffsetPastEnd, and change nothing.
+        GroupDiffers, NoHistory, OffsetBelowHorizon, OffsetPastEnd or LogUnavailable, and change
+        nothing.
         """
         check_replay(text)
+        pattern, place = split_group(text)
+        if place is not None:
+            return self._join(session, pattern, place, then)
         pattern, start = split_replay(text)
         if pattern in session.subscriptions:
             if then is not None:
@@ -296,6 +343,29 @@ class Broker:
                 raise NoHistory
             self.catch_up.check(start)
         self._subscribe(session, pattern, start, then)
+        return True
+
+    def _join(
+        self,
+        session: Session,
+        pattern: str,
+        place: GroupPlace,
+        then: Callable[[], None] | None,
+    ) -> bool:
+        """Make a session a member of a consumer group, see `subscribe`."""
+        if self.groups is None or self.catch_up is None:
+            raise NoHistory
+        self.authorize(session, Action.GROUP, place.name)
+        if place.name in session.memberships:
+            self.groups.check(pattern, place)
+            if then is not None:
+                then()
+            return False
+        self.check_subscription(session, pattern)
+        if place.start is not None:
+            self.catch_up.check(place.start)
+        self.groups.check(pattern, place)
+        self.groups.join(session, pattern, place, then or _do_nothing)
         return True
 
     def resume(
@@ -357,7 +427,8 @@ class Broker:
     def check_subscription(self, session: Session, pattern: str) -> None:
         """Raise NotAllowed or TooManySubscriptions if a session may not add a pattern."""
         self.authorize(session, Action.SUBSCRIBE, pattern)
-        if len(session.subscriptions) >= self.settings.subscriptions_max:
+        count = len(session.subscriptions) + len(session.memberships)
+        if count >= self.settings.subscriptions_max:
             raise TooManySubscriptions(self.settings.subscriptions_max)
         bytes_max = self.settings.subscription_bytes_max
         if session.subscription_bytes + len(pattern.encode()) > bytes_max:
@@ -366,11 +437,14 @@ class Broker:
     def unsubscribe(self, session: Session, text: str) -> bool:
         """Remove a subscription at once; return False if the session did not have it.
 
-        A start position in `text` is ignored.
+        A start position in `text` is ignored. A pattern without a group also ends memberships, if
+        the session has no subscription to it.
         """
-        pattern, _ = split_replay(text)
-        if pattern not in session.subscriptions:
-            return False
+        pattern, place = split_group(text)
+        if place is None:
+            pattern, _ = split_replay(text)
+        if place is not None or pattern not in session.subscriptions:
+            return self._leave(session, pattern, place)
         cursor = session.subscriptions.pop(pattern)
         session.subscription_bytes -= len(pattern.encode())
         self.router.unsubscribe(session, pattern)
@@ -378,6 +452,19 @@ class Broker:
             self.catch_up.unsubscribed(session, pattern, cursor)
         self.hooks.tell(EventKind.UNSUBSCRIBE, pattern, session)
         return True
+
+    def _leave(self, session: Session, pattern: str, place: GroupPlace | None) -> bool:
+        """End the memberships of a session with a pattern, only that of `place` if it is given."""
+        found = [
+            member
+            for name, member in session.memberships.items()
+            if member.text == pattern and (place is None or name == place.name)
+        ]
+        for member in found:
+            if self.groups is not None:
+                self.groups.leave(member)
+            self.hooks.tell(EventKind.UNSUBSCRIBE, pattern, session)
+        return bool(found)
 
     # --- Topics -----------------------------------------------------------------------------------
 
@@ -466,6 +553,19 @@ class Broker:
         finally:
             batch.clear()
         return receipt
+
+    def _publish_record(self, record: Record, then: Callable[[bool], None]) -> None:
+        """Write one message of the broker to the log; `then` is that of `when_settled`.
+
+        Subscribers get it from the log. Raise LogUnavailable or TopicTableFull.
+        """
+        self.topics.intern_for(record.topic, "")
+        receipt = self.log.append_record(record)
+        if self.catch_up is not None:
+            self.catch_up.last_commit = receipt.commit
+            for session in self.router.subscribers(record.topic):
+                self.catch_up.read_from(session, receipt.first_offset)
+        self.when_settled(receipt, then)
 
     def _count_received(self, session: Session, receipt: Receipt, count: int) -> None:
         """Count messages of a session, and pause it while the log's backlog is full."""
@@ -575,6 +675,8 @@ class Broker:
         self._release_held(session)
         if self.catch_up is not None:
             self.catch_up.wake(session)
+        if self.groups is not None and session.memberships:
+            self.groups.drained(session)
 
     def _hold(self, publisher: Session, receiver: Session) -> None:
         """Pause `publisher` until `receiver` has caught up, at most `hold_seconds_max`."""
@@ -660,3 +762,9 @@ class Broker:
                 session.link.resume()
         if self.catch_up is not None:
             self.catch_up.settled()
+        if self.groups is not None:
+            self.groups.settled()
+
+
+def _do_nothing() -> None:
+    pass

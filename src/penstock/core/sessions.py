@@ -2,6 +2,7 @@
 
 import ipaddress
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from penstock._kernels.batch import Sender
 from penstock.core.access import Principal
@@ -11,6 +12,9 @@ from penstock.core.routing import Encoding
 from penstock.core.timers import Timer
 from penstock.limits import SESSION_NUMBERS_BLOCK
 from penstock.ports import Link
+
+if TYPE_CHECKING:
+    from penstock.core.groups.group import Member
 
 __all__ = ["NUMBER_MIN", "Session", "Sessions", "number_after", "topic_owner"]
 
@@ -38,6 +42,7 @@ class Session:
         "held_publishers",
         "hold_timer",
         "link",
+        "memberships",
         "messages_received",
         "messages_sent",
         "name",
@@ -80,6 +85,7 @@ class Session:
         self.sender = Sender(sender_uuid(number), number)
         self.subscriptions: Subscriptions = {}
         self.subscription_bytes = 0  # of their patterns, in UTF-8
+        self.memberships: dict[str, Member] = {}  # by the name of the consumer group
         self.feed: Feed | None = None
         self.dropped = 0
         self.held_publishers: dict[Session, None] = {}  # paused until this session catches up

@@ -2,15 +2,18 @@
 
 from penstock.ports.audit import NO_AUDIT, Audit, AuditEvent
 from penstock.ports.connection import AcknowledgedLink, Clock, Handler, Link, UnprovenLink
+from penstock.ports.groups import GroupStore
 from penstock.ports.log import LogReader, LogWriter, Prepared, Receipt, Record, Stored
 from penstock.ports.storage import (
     Bounds,
     ConsumerGroups,
     DamagedRange,
+    GroupProgress,
     GroupState,
     KnownTopic,
     Matched,
     PartitionRange,
+    PendingRun,
     SegmentStatus,
     Storage,
     StorageStatus,
@@ -29,7 +32,9 @@ __all__ = [
     "Clock",
     "ConsumerGroups",
     "DamagedRange",
+    "GroupProgress",
     "GroupState",
+    "GroupStore",
     "Handler",
     "KnownTopic",
     "Link",
@@ -37,6 +42,7 @@ __all__ = [
     "LogWriter",
     "Matched",
     "PartitionRange",
+    "PendingRun",
     "Prepared",
     "Receipt",
     "Record",
