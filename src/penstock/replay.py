@@ -26,6 +26,7 @@ from penstock.errors import InvalidStart
 from penstock.limits import GROUP_NAME_CHARACTERS_MAX
 
 __all__ = [
+    "GROUP_HINT",
     "Ago",
     "AtOffset",
     "AtTime",
@@ -122,6 +123,10 @@ _ALMOST_TIME: Final = re.compile(
 _RESERVED: Final = "last"
 _GROUP: Final = "group="
 _ORDERED: Final = "ordered=topic"
+GROUP_HINT: Final = (
+    f"write @group=NAME, with a name of up to {GROUP_NAME_CHARACTERS_MAX} letters, digits, "
+    f"'_', '-' and '.', then ,earliest or another start position, or ,{_ORDERED}"
+)
 _GROUP_NAME: Final = re.compile(
     rf"[A-Za-z0-9_][A-Za-z0-9._-]{{0,{GROUP_NAME_CHARACTERS_MAX - 1}}}", re.ASCII
 )
@@ -209,10 +214,7 @@ def ends_in_replay(name: str) -> bool:
 def _hint(place: str) -> str | None:
     """Return what to write instead of a text that is no start position; None if it is a name."""
     if place.startswith(_GROUP) and len(place) <= _GROUP_CHARACTERS_MAX:
-        return (
-            f"write @group=NAME, with a name of up to {GROUP_NAME_CHARACTERS_MAX} letters, digits, "
-            f"'_', '-' and '.', then ,earliest or another start position, or ,{_ORDERED}"
-        )
+        return GROUP_HINT
     if len(place) > _PLACE_CHARACTERS_MAX:
         return None
     place = place.strip().lower()
