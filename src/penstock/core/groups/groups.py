@@ -110,7 +110,7 @@ class Groups:
             clock=clock,
             timers=timers,
             publish=publish,
-            changed=self._changed,
+            changed=self._buried,
         )
 
     # --- Opening ----------------------------------------------------------------------------------
@@ -273,6 +273,7 @@ class Groups:
             session.link.account.hold(Purpose.GROUPS, 0)
         self._changed(group)
         self._delivery.wake(group)
+        self._dead_letters.bury(group)
 
     def forget(self, session: Session) -> None:
         """End all memberships of a session."""
@@ -372,6 +373,11 @@ class Groups:
             self._dirty[group] = None
             self._start_sweeper()
 
+    def _buried(self, group: Group) -> None:
+        """Go on with a group whose dead letter was written: there is room for another message."""
+        self._changed(group)
+        self._delivery.wake(group)
+
     def _start_sweeper(self) -> None:
         if self._sweeper is None:
             self._sweeper = self._timers.after(GROUP_SWEEP_SECONDS, self._sweep)
@@ -390,7 +396,7 @@ class Groups:
                 log.warning("group member late", group=group.name, members=len(late))
                 self._changed(group)
                 self._delivery.wake(group)
-                self._dead_letters.bury(group)
+            self._dead_letters.bury(group)
             if group.ledger.leased or any(member.is_late for member in group.members):
                 self._start_sweeper()
         for group in list(self._dirty):
