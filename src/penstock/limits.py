@@ -213,8 +213,8 @@ GROUPS_OPENED_MAX: Final = 1000
 """States of groups that were loaded for clients which then join, or leave before."""
 GROUP_SWEEP_SECONDS: Final = 0.2
 """How often states of groups are stored, and messages taken from members that are late."""
-GROUPS_STORE_SECONDS_MAX: Final = 5.0
-"""Time to store the states of all groups when the broker stops."""
+GROUPS_STORE_SECONDS_MIN: Final = 0.5
+"""Time to store the states of all groups when the broker stops, at least."""
 GROUP_POLL_SECONDS: Final = 0.01
 """How often links are asked for the bytes that their peers have acknowledged."""
 GROUP_READ_RETRY_SECONDS: Final = 1.0

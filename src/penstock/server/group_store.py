@@ -63,5 +63,5 @@ class ThreadedGroupStore:
         self._thread.submit(run)
 
     def close(self) -> None:
-        """Wait until all is stored, and end the thread."""
-        self._thread.shutdown(wait=True)
+        """End the thread after what it does now; what waits for it is not stored."""
+        self._thread.shutdown(wait=False, cancel_futures=True)

@@ -15,7 +15,7 @@ from penstock.gateway.options import GatewayOptions
 from penstock.limits import (
     FLIGHT_ARRIVING_BYTES_MAX,
     FLIGHT_STALL_SECONDS_MAX,
-    GROUPS_STORE_SECONDS_MAX,
+    GROUPS_STORE_SECONDS_MIN,
     SESSIONS_MAX,
     STALL_SECONDS_MIN,
     TOPIC_BYTES,
@@ -255,16 +255,16 @@ class Server:
         self.process_memory.stop()
         if self._numbers is not None:
             await self._numbers.stop()
-        await self._store_groups()
+        await self._store_groups(max(GROUPS_STORE_SECONDS_MIN, ends - loop.time()))
         self.storage.close()
 
-    async def _store_groups(self) -> None:
-        """Store the states of all consumer groups."""
+    async def _store_groups(self, seconds_max: float) -> None:
+        """Store the states of all consumer groups, those that the disk takes in time."""
         stored = asyncio.Event()
         if self.broker.groups is not None:
             self.broker.groups.flush(stored.set)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stored.wait(), GROUPS_STORE_SECONDS_MAX)
+                await asyncio.wait_for(stored.wait(), seconds_max)
         self._group_store.close()
 
     async def _flush(self, seconds_max: float) -> None:

@@ -131,7 +131,10 @@ class GroupDelivery:
             if group.ledger.leased:
                 return False  # topics move to the new member when none is with another one
             group.awaits_join = False
-        return bool(group.with_room())
+        if group.with_room():
+            return True
+        taken = [each.take_acknowledged() for each in group.members if not each.answers]
+        return any(taken) and bool(group.with_room())
 
     def _wanted_offset(self, group: Group) -> int | None:
         """Return the next offset to deliver; None if the log does not have it yet."""

@@ -10,6 +10,7 @@ killed.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 import structlog
@@ -411,6 +412,8 @@ class Groups:
         self._dirty.pop(group, None)
         changes, lost = group.ledger.changes, group.lost
         if changes == group.saved_changes and not lost:
+            if then is not None:
+                then()
             self._release(group)
             return
         group.is_saving = True
@@ -465,8 +468,8 @@ class Groups:
 
     def flush(self, then: Callable[[], None]) -> None:
         """Store all changed groups; call `then` when they are stored."""
-        waiting = [group for group in self._groups.values() if not group.is_saving]
-        left = len(waiting) + 1
+        groups = list(self._groups.values())
+        left = len(groups) + 1
 
         def stored() -> None:
             nonlocal left
@@ -474,12 +477,14 @@ class Groups:
             if not left:
                 then()
 
-        for group in waiting:
+        for group in groups:
             for member in group.members:
                 if not member.answers:
                     member.take_acknowledged()
-            group.saved_changes = -1
-            self._save(group, stored)
+            if group.is_saving:
+                group.on_stored.append(partial(self._save, group, stored))
+            else:
+                self._save(group, stored)
         stored()
 
     # --- Administration ---------------------------------------------------------------------------
