@@ -5,10 +5,13 @@ from pathlib import Path
 import pytest
 
 from penstock.core.access import Action, Principal, Rule
+from penstock.errors import GroupDiffers
+from penstock.flight.client import FlightClient
 from penstock.gateway.options import GatewayOptions
 from penstock.ports import AuditEvent, Subscription
 from penstock.storage.group_offsets import GroupOffsets
 from tests.support import lamamq_bytes as lm
+from tests.support.flight import serve_tables
 from tests.support.http_live import HttpBroker
 
 GROUP = b"orders/#@group=billing"
@@ -80,6 +83,8 @@ def test_wrong_changes_are_refused(tmp_path: Path) -> None:
         reset = "/api/groups/{}/reset?to={}"
         answer = broker.ask("POST", reset.format("none", "earliest"))
         assert answer.error()[:2] == (404, "no-such-group")
+        answer = broker.ask("POST", reset.format("a%20b", "earliest"))
+        assert answer.error()[:2] == (404, "no-such-group")
         assert broker.get("/api/groups/none").error()[:2] == (404, "no-such-group")
         GroupOffsets(tmp_path).commit("spark", {0: 0}, subscription=Subscription(patterns=("#",)))
         answer = broker.ask("POST", reset.format("spark", "earliest"))
@@ -114,3 +119,27 @@ def test_a_look_shows_members_only_to_those_who_may_see_clients(tmp_path: Path) 
             assert (member["name"], member["protocol"]) == ("subscriber", "lamamq")
             broker.web = plain
             assert broker.get("/api/groups/billing").json()["members"] == []
+
+
+def test_a_group_passes_between_members_and_readers_of_tables(tmp_path: Path) -> None:
+    with (
+        HttpBroker(data=tmp_path) as broker,
+        FlightClient(serve_tables(broker, tmp_path)) as reader,
+    ):
+        for value in "abc":
+            broker.publish(topic="orders/1", text=value)
+        orders = Subscription(patterns=("orders/#",))
+        reader.commit_group("billing", {0: 1}, subscription=orders)
+        with lm.subscriber(broker, GROUP) as member:
+            first, _ = (member.forwarded() for _ in "bc")
+            assert first.payload == b"b"
+            member.answer(first)
+            with pytest.raises(GroupDiffers, match="has members"):
+                reader.commit_group("billing", {0: 3}, subscription=orders)
+        groups = broker.server.broker.groups
+        assert groups is not None
+        broker.until(lambda: "billing" not in groups)
+        assert reader.groups()["billing"][0].offset == 2
+        reader.commit_group("billing", {0: 0}, subscription=orders)
+        with lm.subscriber(broker, GROUP) as member:
+            assert [member.forwarded().payload for _ in "abc"] == [b"a", b"b", b"c"]

@@ -453,6 +453,10 @@ class Broker:
         self.hooks.tell(EventKind.UNSUBSCRIBE, pattern, session)
         return True
 
+    def has_group(self, name: str) -> bool:
+        """Return whether a consumer group has members; any thread may call."""
+        return self.groups is not None and name in self.groups
+
     def _leave(self, session: Session, pattern: str, place: GroupPlace | None) -> bool:
         """End the memberships of a session with a pattern, only that of `place` if it is given."""
         found = [

@@ -114,6 +114,10 @@ class Groups:
             changed=self._buried,
         )
 
+    def __contains__(self, name: str) -> bool:
+        """Return whether a group is in memory; any thread may call."""
+        return name in self._groups
+
     # --- Opening ----------------------------------------------------------------------------------
 
     def open(self, name: str, then: Callable[[], None]) -> None:

@@ -8,7 +8,7 @@ import structlog
 from penstock.core.access import Action, Principal, authorize, is_allowed
 from penstock.core.groups import Groups
 from penstock.errors import LogError, NoHistory, NoSuchGroup
-from penstock.replay import Ago, AtOffset, AtTime, Earliest, parse_start
+from penstock.replay import Ago, AtOffset, AtTime, Earliest, parse_start, split_group
 from penstock.server.http.context import HttpContext
 from penstock.server.http.errors import ApiError
 from penstock.server.http.log_queries import groups_of, readable_topics
@@ -115,6 +115,8 @@ def _groups(context: HttpContext, principal: Principal, name: str) -> Groups:
     authorize(principal, Action.ADMINISTER, f"groups/{name}")
     if context.broker.groups is None:
         raise NoHistory
+    if split_group(f"x@group={name}")[1] is None:
+        raise NoSuchGroup(name[:200])
     return context.broker.groups
 
 
