@@ -45,6 +45,8 @@ def test_changes_are_in_the_audit_log_and_members_are_disconnected(tmp_path: Pat
             (shown,) = broker.get("/api/groups").json()["groups"]
             assert (shown["members"], shown["unacknowledged"]) == (1, 1)
             assert shown["pattern"] == "orders/#"
+            (listed,) = broker.get("/api/subscriptions").json()["subscriptions"]
+            assert listed["pattern"] == GROUP.decode()
             metrics = broker.get("/metrics").body.decode()
             assert 'penstock_group_members{group="billing"} 1.0' in metrics
             assert 'penstock_group_unacknowledged{group="billing"} 1.0' in metrics

@@ -94,6 +94,12 @@ class Session:
         self.answers = Answers(link)
         self.farewell = b""  # tells the client that the broker ends the connection
 
+    @property
+    def subscribed(self) -> list[str]:
+        """Its subscriptions, and its consumer groups as a client writes them, for lists."""
+        groups = [f"{each.text}@group={name}" for name, each in self.memberships.items()]
+        return [*self.subscriptions, *groups]
+
     def reply(self, data: bytes) -> None:
         """Send an answer after all answers that wait for the log."""
         self.answers.send(data)
