@@ -209,8 +209,8 @@ GROUP_FETCHES_MAX: Final = 4
 """Row groups that are being read for all consumer groups."""
 GROUP_ROW_GROUPS_MAX: Final = 8
 """Row groups that are kept in memory until members have room for the rest of them."""
-GROUPS_OPENED_MAX: Final = 1000
-"""States of groups that were loaded for clients which then join, or leave before."""
+GROUPS_OPENED_MAX: Final = 16
+"""States of groups that were loaded and are used at once; later ones replace the oldest."""
 GROUP_SWEEP_SECONDS: Final = 0.2
 """How often states of groups are stored, and messages taken from members that are late."""
 GROUPS_STORE_SECONDS_MIN: Final = 0.5

@@ -438,6 +438,8 @@ class Groups:
                 then()
             if error is None:
                 self._release(group)
+            elif not group.members and group.saved_changes < 0:
+                self._remove(group)  # it was never stored, and no client uses it
 
         self._store.save(self._state(group, lost), saved)
 

@@ -21,7 +21,8 @@ from penstock.wire import messagepack
 __all__ = ["ACKNOWLEDGMENTS", "acknowledge"]
 
 ACKNOWLEDGMENTS: Final = frozenset({"/ack", "/nack"})
-_SPAN_MAX: Final = 65_536
+_SPAN_MAX: Final = 1000
+"""Messages that one acknowledgment may name: each takes some microseconds of the event loop."""
 _LIMITS: Final = {"depth_max": 3, "elements_max": 16, "string_bytes_max": 4096}
 
 
@@ -71,5 +72,7 @@ def _numbers(value: object) -> range | None:
         case _:
             span = range(0)
     if not 0 < len(span) <= _SPAN_MAX or span[0] < 1:
-        raise InvalidAcknowledgment("`delivery` is nil, a number, or the first and the last number")
+        raise InvalidAcknowledgment(
+            f"`delivery` is nil, a number, or the first and the last of at most {_SPAN_MAX} numbers"
+        )
     return span
