@@ -17,10 +17,11 @@ N ?= 200
 SEED ?= 1
 BROKERS ?= 1
 FAULTS ?= 20
+SEEDS ?= 1000
 
 .PHONY: help setup demo serve kafka test test-fast check format figures bench bench-broker bench-peers \
 	bench-log bench-spark fuzz fuzz-rights fuzz-arrow sanitize attack crash crash-kafka crash-pipeline \
-	soak-pipeline story mutate lock cluster audit sbom clean bench-nodes
+	soak-pipeline story mutate lock cluster audit sbom clean bench-nodes crash-groups
 
 help:
 	@echo "make demo            run clients of all five protocols, their Spark tables, and a broker to try"
@@ -36,6 +37,7 @@ help:
 	@echo "make attack          run attackers beside well-behaved clients for ATTACK_SECONDS=600"
 	@echo "make sanitize        run unit, conformance and fuzz tests with ASan and UBSan in the kernels"
 	@echo "make crash           kill brokers under load for SECONDS=60, and cut their power"
+	@echo "make crash-groups    SEEDS=1000 histories of a consumer group, and KILLS=100 kills of a broker with one"
 	@echo "make crash-kafka     kill, stop and replace nodes and Kafka brokers FAULTS=20 times, and count"
 	@echo "make cluster         run a Spark job on a cluster of network namespaces, over Flight and from Kafka (root)"
 	@echo "make crash-pipeline  kill drivers and brokers of pipelines KILLS=100 times, and count all messages"
@@ -142,6 +144,11 @@ crash: setup
 	PENSTOCK_CRASH_SECONDS=$(SECONDS) $(BIN)/python -m pytest -q -s --timeout $$((600 + 2 * $(SECONDS))) \
 		tests/crash/test_kill.py $(ARGS)
 	PENSTOCK_POWER_CUTS=20 $(BIN)/python -m pytest -q -s --timeout 7200 tests/crash/test_power_cut.py $(ARGS)
+
+crash-groups: setup
+	PENSTOCK_SEEDS=$(SEEDS) $(BIN)/python -m pytest -q --timeout 7200 tests/sim/test_groups.py $(ARGS)
+	PENSTOCK_GROUP_KILLS=$(KILLS) $(BIN)/python -m pytest -q -s -n 0 --timeout $$((600 + 60 * $(KILLS))) \
+		tests/crash/test_group_kill.py $(ARGS)
 
 crash-kafka: setup
 	PENSTOCK_KAFKA_FAULTS=$(FAULTS) $(BIN)/python -m pytest -q -s -n 0 --timeout $$((600 + 60 * $(FAULTS))) \

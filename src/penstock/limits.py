@@ -199,6 +199,36 @@ GROUP_PARTITIONS_MAX: Final = 4096
 GROUP_SUBSCRIPTION_BYTES_MAX: Final = 8 * KIB
 """Topics and patterns that a group has reported. Longer ones are not stored, and the group's lag
 counts all topics."""
+GROUP_ACK_WAIT_SECONDS: Final = 30.0
+"""Time to acknowledge a message of a group."""
+GROUP_DELIVERIES_MAX: Final = 5
+"""Deliveries of a message without success, before it goes to the dead letters."""
+GROUP_UNACKED_DEFAULT: Final = 10_000
+GROUP_UNACKED_MAX: Final = 65_536
+"""Messages of a group that are given out and not acknowledged: they stand in its stored state."""
+GROUP_DEAD_MAX: Final = 10_000
+"""Offsets of dead letters that a group keeps to deliver them again."""
+GROUP_PIECE_ROWS_MAX: Final = 512
+"""Messages that one member of a group gets at a time."""
+GROUP_LEASE_BYTES: Final = 400
+GROUP_MESSAGE_BYTES: Final = 6
+"""Memory of a run of messages that a member has, and of each message in it."""
+GROUP_FETCHES_MAX: Final = 4
+"""Row groups that are being read for all consumer groups."""
+GROUP_ROW_GROUPS_MAX: Final = 8
+"""Row groups that are kept in memory until members have room for the rest of them."""
+GROUPS_OPENED_MAX: Final = 16
+"""States of groups that were loaded and are used at once; later ones replace the oldest."""
+GROUP_SWEEP_SECONDS: Final = 0.2
+"""How often states of groups are stored, and messages taken from members that are late."""
+GROUPS_STORE_SECONDS_MIN: Final = 0.5
+"""Time to store the states of all groups when the broker stops, at least."""
+GROUP_POLL_SECONDS: Final = 0.01
+"""How often links are asked for the bytes that their peers have acknowledged."""
+GROUP_READ_RETRY_SECONDS: Final = 1.0
+"""Delay before a failed read or a failed dead letter is tried again."""
+GROUP_REASON_CHARACTERS_MAX: Final = 500
+"""Text of a member that says why a message failed."""
 GROUP_LAG_OFFSETS_MAX: Final = 10_000_000
 """Offsets in which the messages of a group are counted before the time is checked."""
 GROUP_LAG_SECONDS_MAX: Final = 1.0

@@ -7,11 +7,15 @@
 | `@2026-11-01T00:00:00Z` | messages received at or after a time; UTC without a zone offset |
 | `@#1234` | the message with that offset; of several nodes, in the partition of the node asked |
 | `@#0:1234,1:99` | that offset of each partition; the first message of partitions left out |
+| `@group=NAME` | where the consumer group NAME is; a new group begins with the next message |
+
+`@group=NAME` may be followed by a start position, at which a new group begins, and by
+`ordered=topic`, in any order and with commas: `@group=billing,earliest,ordered=topic`.
 
 An `@` followed by any other text is part of the name, with two exceptions. A text that is almost a
-start position (`@ealiest`, `@-15min`) is refused with a hint. `@last` and `@group=NAME`, alone or
-in a list with commas, are reserved for later versions. No topic can be created whose name ends in
-one of all these: a subscription could not name it.
+start position (`@ealiest`, `@-15min`) is refused with a hint. `@last`, alone or in a list with
+commas, is reserved for later versions. No topic can be created whose name ends in one of all these:
+a subscription could not name it.
 """
 
 import re
@@ -21,16 +25,21 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, TypeAlias
 
 from penstock.errors import InvalidStart
+from penstock.limits import GROUP_NAME_CHARACTERS_MAX
 
 __all__ = [
+    "GROUP_HINT",
     "Ago",
     "AtOffset",
     "AtOffsets",
     "AtTime",
     "Earliest",
+    "GroupPlace",
     "Start",
     "check_replay",
     "ends_in_replay",
+    "parse_start",
+    "split_group",
     "split_replay",
 ]
 
@@ -70,6 +79,20 @@ class AtOffsets:
 
 Start: TypeAlias = Earliest | Ago | AtTime | AtOffset | AtOffsets
 
+
+@dataclass(frozen=True, slots=True)
+class GroupPlace:
+    """A consumer group that a subscription joins.
+
+    A new group begins at `start`; None is the next message. `is_ordered` keeps the messages of a
+    topic with one member.
+    """
+
+    name: str
+    start: Start | None = None
+    is_ordered: bool = False
+
+
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _UNITS_US: Final = {
@@ -91,6 +114,7 @@ _TIME: Final = re.compile(
 # What is almost a start position.
 _PLACE_CHARACTERS_MAX: Final = 64
 """A longer text is part of the name: the cost of the comparison is bounded."""
+_GROUP_CHARACTERS_MAX: Final = 2 * GROUP_NAME_CHARACTERS_MAX
 _EARLIEST_EDITS_MAX: Final = 2
 _UNIT_NAMES: Final = {
     "ms": ("ms", "msec", "msecs", "millis", "millisecond", "milliseconds"),
@@ -107,14 +131,55 @@ _ALMOST_OFFSET: Final = re.compile(r"# ?[+-]?\d[\d_,. ]*", re.ASCII)
 _ALMOST_TIME: Final = re.compile(
     r"\d{4}-\d{1,2}-\d{1,2}(?:[t ]?[\d:.]* ?(?:z|[+-][\d:]*)?)?", re.ASCII
 )
-_RESERVED: Final = re.compile(r"last|group=.*", re.DOTALL)
+_RESERVED: Final = "last"
+_GROUP: Final = "group="
+_ORDERED: Final = "ordered=topic"
+GROUP_HINT: Final = (
+    f"write @group=NAME, with a name of up to {GROUP_NAME_CHARACTERS_MAX} letters, digits, "
+    f"'_', '-' and '.', then ,earliest or another start position, or ,{_ORDERED}"
+)
+_GROUP_NAME: Final = re.compile(
+    rf"[A-Za-z0-9_][A-Za-z0-9._-]{{0,{GROUP_NAME_CHARACTERS_MAX - 1}}}", re.ASCII
+)
 
 
 def split_replay(text: str) -> tuple[str, Start | None]:
-    """Return the pattern of a subscription and its replay position, None for new messages only."""
+    """Return the pattern of a subscription and its replay position, None for new messages only.
+
+    The position is None also for a subscription that joins a consumer group, see `split_group`.
+    """
     pattern, at, place = text.rpartition("@")
     start = _start(place) if at else None
-    return (text, None) if start is None else (pattern, start)
+    if start is None and (not at or _group(place) is None):
+        return text, None
+    return pattern, start
+
+
+def split_group(text: str) -> tuple[str, GroupPlace | None]:
+    """Return the pattern of a subscription and the group that it joins, None if it joins none."""
+    pattern, at, place = text.rpartition("@")
+    group = _group(place) if at else None
+    return (text, None) if group is None else (pattern, group)
+
+
+def parse_start(place: str) -> Start | None:
+    """Return the start position that is written without its `@`; None if it is none."""
+    return _start(place)
+
+
+def _group(place: str) -> GroupPlace | None:
+    """Return the group of a list such as `group=billing,earliest`; None if it is none."""
+    if _GROUP not in place:
+        return None
+    parts = place.split(",")
+    names = [part.removeprefix(_GROUP) for part in parts if part.startswith(_GROUP)]
+    rest = [part for part in parts if not part.startswith(_GROUP)]
+    starts = [_start(part) for part in rest if part != _ORDERED]
+    if len(names) != 1 or not _GROUP_NAME.fullmatch(names[0]):
+        return None
+    if len(starts) > 1 or None in starts or rest.count(_ORDERED) > 1:
+        return None
+    return GroupPlace(names[0], starts[0] if starts else None, is_ordered=_ORDERED in rest)
 
 
 def _start(place: str) -> Start | None:
@@ -146,7 +211,7 @@ def _at_time(place: str) -> AtTime | None:
 def check_replay(text: str) -> None:
     """Raise InvalidStart if a subscription ends in what is almost a start position, or reserved."""
     _, at, place = text.rpartition("@")
-    if at and _start(place) is None:
+    if at and _start(place) is None and _group(place) is None:
         hint = _hint(place)
         if hint is not None:
             raise InvalidStart(text[:200], f"@{place}", hint)
@@ -155,11 +220,15 @@ def check_replay(text: str) -> None:
 def ends_in_replay(name: str) -> bool:
     """Return whether a subscription could not name this topic, due to its end."""
     _, at, place = name.rpartition("@")
-    return bool(at) and (_start(place) is not None or _hint(place) is not None)
+    return bool(at) and (
+        _start(place) is not None or _group(place) is not None or _hint(place) is not None
+    )
 
 
 def _hint(place: str) -> str | None:
     """Return what to write instead of a text that is no start position; None if it is a name."""
+    if place.startswith(_GROUP) and len(place) <= _GROUP_CHARACTERS_MAX:
+        return GROUP_HINT
     if len(place) > _PLACE_CHARACTERS_MAX:
         return None
     place = place.strip().lower()
@@ -172,8 +241,9 @@ def _hint(place: str) -> str | None:
 def _is_reserved(place: str) -> bool:
     """Return whether a list of start positions has one that later versions add."""
     parts = place.split(",")
-    reserved = [part for part in parts if _RESERVED.fullmatch(part)]
-    return bool(reserved) and all(part in reserved or _start(part) for part in parts)
+    return _RESERVED in parts and all(
+        part == _RESERVED or part.startswith(_GROUP) or _start(part) for part in parts
+    )
 
 
 def _meant(place: str) -> str | None:

@@ -35,6 +35,7 @@ CLAIMS: dict[str, Claims] = {
         "toml": [(1, f"{EXAMPLES}test_configuration.py")],
     },
     "docs/flight.md": {"": [(1, f"{EXAMPLES}test_flight_page.py")]},
+    "docs/groups.md": {"python": [(1, f"{EXAMPLES}test_groups_page.py")]},
     "docs/http.md": {
         "": [(1, "tests/interop/test_http.py")],
         "json": [(3, f"{EXAMPLES}test_http_page.py")],

@@ -22,6 +22,7 @@ import penstock
 from penstock import limits
 from penstock.errors import ConfigError
 from penstock.limits import HTTP_BODY_BYTES_MAX, HTTP_HEAD_BYTES_MAX
+from penstock.ports import GroupProgress, Subscription
 from penstock.server.banner import banner
 from penstock.server.config_loading import load
 from penstock.server.credentials import Authenticator
@@ -565,13 +566,21 @@ def test_the_document_has_every_route_and_answers_are_as_it_says(broker: HttpBro
     }
     assert {(route["method"], route["path"]) for route in routes} == described
     with lamamq_bytes.subscriber(broker, b"t"):
-        broker.server.storage.groups.commit("job", {0: 0})
-        asked = {"/api/rates": "/api/rates?seconds=0.1"}
+        commit = broker.server.storage.groups.commit
+        orders = Subscription(patterns=("orders/#",))
+        commit("job", {0: 0})
+        asked = {"/api/rates": "/api/rates?seconds=0.1", "/api/groups/{name}": "/api/groups/job"}
         broker.publish(topic="t", text="x")
         for method, path in sorted(described):
             operation = document["paths"][path][method.lower()]
             if path == "/api/delete-topics":
                 answer = broker.ask(method, path, body=b'{"names": ["none"]}', headers=JSON)
+            elif path.startswith("/api/groups/") and method != "GET":
+                commit("billing", {0: 0}, subscription=orders, progress=GroupProgress(next=0))
+                answer = broker.ask(method, f"{path.format(name='billing')}?to=earliest")
+                if not path.endswith("reset"):
+                    assert answer.error()[:2] == (400, "bad-request"), "only a reset has a place"
+                    answer = broker.ask(method, path.format(name="billing"))
             elif method == "DELETE":
                 broker.publish(topic="t/x", text="x")
                 answer = broker.ask(method, path.format(name="t/x"))

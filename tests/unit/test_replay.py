@@ -10,13 +10,19 @@ from penstock.replay import (
     AtOffset,
     AtTime,
     Earliest,
+    GroupPlace,
     Start,
     check_replay,
     ends_in_replay,
+    split_group,
     split_replay,
 )
 
 SECOND = 1_000_000
+GROUP_HINT = (
+    "write @group=NAME, with a name of up to 128 letters, digits, '_', '-' and '.', "
+    "then ,earliest or another start position, or ,ordered=topic"
+)
 
 
 def us(*moment: int) -> int:
@@ -133,9 +139,14 @@ def test_only_the_last_at_sign_counts() -> None:
         ("2026-11-01Z", "did you mean a time such as @2026-11-01T00:00:00Z?"),
         ("last", "it is reserved for later versions"),
         ("LAST", "it is reserved for later versions"),
-        ("group=billing", "it is reserved for later versions"),
-        ("group=billing,earliest", "it is reserved for later versions"),
-        ("#5,group=billing", "it is reserved for later versions"),
+        ("last,group=billing", "it is reserved for later versions"),
+        ("group=", GROUP_HINT),
+        ("group=a b", GROUP_HINT),
+        ("group=billing,earlyest", GROUP_HINT),
+        ("group=billing,earliest,#5", GROUP_HINT),
+        ("group=billing,group=other", GROUP_HINT),
+        ("group=billing,ordered=topic,ordered=topic", GROUP_HINT),
+        ("group=" + "n" * 129, GROUP_HINT),
     ],
 )
 def test_what_is_almost_a_start_position_is_refused_with_a_hint(place: str, hint: str) -> None:
@@ -191,3 +202,31 @@ def test_a_name_that_ends_in_a_start_position_can_be_read_from_a_start() -> None
     check_replay("a@ealiest@earliest")
     check_replay("a")
     assert not ends_in_replay("a")
+
+
+@pytest.mark.parametrize(
+    ("place", "group"),
+    [
+        ("group=billing", GroupPlace("billing")),
+        ("group=" + "n" * 128, GroupPlace("n" * 128)),
+        ("group=billing,earliest", GroupPlace("billing", Earliest())),
+        ("#5,group=b.i_l-l", GroupPlace("b.i_l-l", AtOffset(5))),
+        ("group=billing,-15m", GroupPlace("billing", Ago(900_000_000))),
+        ("group=billing,ordered=topic", GroupPlace("billing", is_ordered=True)),
+        (
+            "ordered=topic,earliest,group=billing",
+            GroupPlace("billing", Earliest(), is_ordered=True),
+        ),
+    ],
+)
+def test_a_subscription_may_end_in_a_group(place: str, group: GroupPlace) -> None:
+    text = f"orders/#@{place}"
+    check_replay(text)
+    assert split_group(text) == ("orders/#", group)
+    assert split_replay(text) == ("orders/#", None)
+    assert ends_in_replay(f"orders@{place}")
+
+
+def test_a_subscription_without_a_group_has_none() -> None:
+    for text in ("orders", "orders@earliest", "orders@groups", "a@group=x/b"):
+        assert split_group(text) == (text, None)

@@ -80,10 +80,24 @@ def command_line() -> TyperGroup:
     )
     add_commands(topics, ("delete", "Delete topics.", "penstock.cli.monitor.topic_deletion"))
     group.add_command(topics)
+    groups = DefaultGroup(
+        LazyCommand("groups", "List consumer groups with their lag.", "penstock.cli.monitor.groups")
+    )
+    add_commands(
+        groups,
+        ("ls", "List consumer groups.", "penstock.cli.monitor.group_commands"),
+        ("show", "Show a group and its members.", "penstock.cli.monitor.group_commands"),
+        ("reset", "Go on at another place.", "penstock.cli.monitor.group_commands"),
+        ("redrive", "Deliver dead letters again.", "penstock.cli.monitor.group_commands"),
+        ("rm", "Remove a group.", "penstock.cli.monitor.group_commands"),
+    )
     add_commands(
         group,
         ("clients", "List connected clients.", "penstock.cli.monitor.clients"),
-        ("groups", "List consumer groups with their lag.", "penstock.cli.monitor.groups"),
+    )
+    group.add_command(groups)
+    add_commands(
+        group,
         ("top", "Show live traffic.", "penstock.cli.monitor.top"),
         ("sql", "Query topics and tables with SQL.", "penstock.cli.spark.sql"),
         ("bench", "Measure throughput and latency.", "penstock.cli.bench.command"),

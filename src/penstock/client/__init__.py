@@ -1,6 +1,7 @@
 """One client interface over five protocols, asynchronous and synchronous."""
 
 from penstock.client.client import Client, connect
+from penstock.client.consumer import Consumer, GroupMessage
 from penstock.client.errors import (
     BadOption,
     ClientClosed,
@@ -21,7 +22,13 @@ from penstock.client.errors import (
 from penstock.client.options import Backoff, ClientEvent, ErrorReported, State, StateChanged
 from penstock.client.registrations import Middleware, Service
 from penstock.client.streams import Stream
-from penstock.client.sync import SyncClient, SyncStream, connect_sync
+from penstock.client.sync import (
+    SyncClient,
+    SyncConsumer,
+    SyncGroupMessage,
+    SyncStream,
+    connect_sync,
+)
 from penstock.client.values import Delivery, HookCall, InvalidMessage, Notification, Reply, Request
 from penstock.errors import (
     CallerError,
@@ -42,9 +49,11 @@ __all__ = [
     "ClientEvent",
     "ConnectFailed",
     "ConnectionLost",
+    "Consumer",
     "Delivery",
     "ErrorReported",
     "FieldOutOfRange",
+    "GroupMessage",
     "HasHeader",
     "HeaderIs",
     "HookCall",
@@ -69,6 +78,8 @@ __all__ = [
     "StateChanged",
     "Stream",
     "SyncClient",
+    "SyncConsumer",
+    "SyncGroupMessage",
     "SyncStream",
     "TimedOut",
     "TlsFailed",

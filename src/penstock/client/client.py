@@ -10,6 +10,7 @@ from typing import Any, Final, Self, TypeVar
 
 from penstock.client.address import STDIO, Address, parse_address
 from penstock.client.connection import Connection, Waiter
+from penstock.client.consumer import Consumer
 from penstock.client.errors import (
     BadOption,
     ConnectionLost,
@@ -44,9 +45,10 @@ from penstock.client.values import (
     packed,
     write_batches,
 )
+from penstock.errors import InvalidStart
 from penstock.middleware import Condition, HookStrategy, HookType
 from penstock.protocols import PROTOCOLS, Protocol
-from penstock.replay import check_replay
+from penstock.replay import GROUP_HINT, check_replay, split_group
 
 __all__ = ["Client", "connect"]
 
@@ -133,6 +135,7 @@ class Client:
 
     def __init__(self, addresses: Sequence[Address], protocol: Protocol, options: Options) -> None:
         self.protocol = protocol
+        self._addresses = addresses
         self._options = options
         new_session = session_factory(protocol, options.credentials)
         self._names = new_session()  # never connected: only canonical names of topics are needed
@@ -254,6 +257,36 @@ class Client:
         name = self._names.canonical(topic)
         check_replay(name)
         return self._stream(name, self._begin, self._finish_stream, queue_max)
+
+    def consume(
+        self,
+        topic: Topic,
+        *,
+        group: str,
+        start: str | None = None,
+        is_ordered: bool = False,
+        queue_max: int | None = None,
+    ) -> Consumer:
+        """Return a member of a consumer group, which shares the messages of a topic with others.
+
+        It has a connection of its own. A new group begins with the next message, or at `start`:
+        `"earliest"`, a time, or `"#"` and an offset. With `is_ordered`, the messages of a topic go
+        to one member. Raise InvalidStart, or Unsupported for herald, whose channels are bound to
+        groups in the broker's configuration.
+        """
+        if self.protocol.carries.channels:
+            raise Unsupported(self.protocol.label, "consume")
+        parts = [f"group={group}", *([start] if start else []), *(["ordered=topic"] * is_ordered)]
+        text = f"{self._names.canonical(topic)}@{','.join(parts)}"
+        if split_group(text)[1] is None:
+            raise InvalidStart(text[:200], f"@{','.join(parts)}", GROUP_HINT)
+        client = Client(self._addresses, self.protocol, self._options)
+        return Consumer(
+            open_client=client.open,
+            close_client=client.close,
+            connection=lambda: client._supervisor.connection,
+            subscribe=lambda: client.subscribe(text, queue_max=queue_max),
+        )
 
     async def unsubscribe(self, topic: Topic) -> None:
         """Unsubscribe and end all iterators of a topic; no message follows the return."""

@@ -20,7 +20,7 @@ from penstock.client.inbox import Inbox
 from penstock.client.options import ClientEvent, ErrorReported, Options, State, StateChanged
 from penstock.client.sessions import Session
 from penstock.client.state import may_move
-from penstock.client.topics import without_replay
+from penstock.client.topics import resumed
 
 __all__ = ["Supervisor"]
 
@@ -128,7 +128,7 @@ class Supervisor:
         """
         asked: list[tuple[str | None, Waiter | None]] = []
         for pattern in self.inbox.patterns():
-            ticket = connection.session.subscribe(without_replay(pattern))
+            ticket = connection.session.subscribe(resumed(pattern))
             asked.append((pattern, connection.expect(range(ticket, ticket + 1))))
         for hook in self.handlers.hooks():
             ticket = connection.session.register(hook)

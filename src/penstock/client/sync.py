@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack
 
 from penstock.client.client import Client, connect
+from penstock.client.consumer import Consumer, GroupMessage
 from penstock.client.errors import ClientClosed
 from penstock.client.options import ConnectOptions, State
 from penstock.client.registrations import Middleware, Service
@@ -22,7 +23,7 @@ from penstock.client.values import Delivery, Headers, HookCall, Notification, Re
 from penstock.middleware import Condition, HookStrategy, HookType
 from penstock.protocols import Protocol
 
-__all__ = ["SyncClient", "SyncStream", "connect_sync"]
+__all__ = ["SyncClient", "SyncConsumer", "SyncGroupMessage", "SyncStream", "connect_sync"]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -188,6 +189,30 @@ class SyncClient:
 
         return SyncStream(self._loop.run(begin()), self._loop.run, timeout)
 
+    def consume(
+        self,
+        topic: Topic,
+        *,
+        group: str,
+        start: str | None = None,
+        is_ordered: bool = False,
+        queue_max: int | None = None,
+        timeout: float | None = None,
+    ) -> "SyncConsumer":
+        """Join a consumer group and return an iterator over its messages; see Client.
+
+        The iterator raises TimedOut if no message arrives for `timeout` seconds.
+        """
+
+        async def begin() -> Consumer:
+            consumer = self._client.consume(
+                topic, group=group, start=start, is_ordered=is_ordered, queue_max=queue_max
+            )
+            await consumer.open()
+            return consumer
+
+        return SyncConsumer(self._loop.run(begin()), self._loop.run, timeout)
+
     def unsubscribe(self, topic: Topic) -> None:
         """See Client."""
         self._loop.run(self._client.unsubscribe(topic))
@@ -309,6 +334,101 @@ class SyncStream(Generic[Item]):
         return self
 
     def __next__(self) -> Item:
+        try:
+            return self.get(self._timeout)
+        except ClientClosed:
+            raise StopIteration from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class SyncGroupMessage:
+    """A message of a group; see GroupMessage."""
+
+    __slots__ = ("_message", "_run")
+
+    def __init__(
+        self, message: GroupMessage, run: Callable[[Coroutine[Any, Any, Any]], Any]
+    ) -> None:
+        self._message = message
+        self._run = run
+
+    @property
+    def delivery(self) -> Delivery:
+        """All fields of the message."""
+        return self._message.delivery
+
+    @property
+    def topic(self) -> str | None:
+        """Topic of the message."""
+        return self._message.topic
+
+    @property
+    def value(self) -> bytes:
+        """Bytes of the payload."""
+        return self._message.value
+
+    @property
+    def payload(self) -> Any:  # noqa: ANN401
+        """Decoded payload of a fleximq message; `value` in other protocols."""
+        return self._message.payload
+
+    @property
+    def headers(self) -> tuple[tuple[str, bytes], ...]:
+        """Headers of the message (LamaMQ)."""
+        return self._message.headers
+
+    def ack(self) -> bool:
+        """See GroupMessage."""
+        acknowledged: bool = self._run(self._message.ack())
+        return acknowledged
+
+    def nack(self, reason: str = "") -> bool:
+        """See GroupMessage."""
+        refused: bool = self._run(self._message.nack(reason))
+        return refused
+
+
+class SyncConsumer:
+    """A member of a group: an iterator over its messages. `with` leaves the group at its end."""
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        run: Callable[[Coroutine[Any, Any, Any]], Any],
+        timeout: float | None,
+    ) -> None:
+        self._consumer = consumer
+        self._run = run
+        self._timeout = timeout
+
+    def get(self, timeout: float | None = None) -> SyncGroupMessage:
+        """Return the next message; raise TimedOut after `timeout` seconds, ClientClosed."""
+        return SyncGroupMessage(self._run(self._consumer.get(timeout)), self._run)
+
+    def take(self, timeout: float | None = None) -> list[SyncGroupMessage]:
+        """Return all messages that have arrived, at least one; raises as `get` does."""
+        return [
+            SyncGroupMessage(each, self._run) for each in self._run(self._consumer.take(timeout))
+        ]
+
+    def close(self) -> None:
+        """Leave the group."""
+        self._run(self._consumer.close())
+
+    def __iter__(self) -> Iterator[SyncGroupMessage]:
+        return self
+
+    def __next__(self) -> SyncGroupMessage:
         try:
             return self.get(self._timeout)
         except ClientClosed:

@@ -6,9 +6,17 @@ from typing import Final, TypeAlias
 from penstock.client.errors import NotAChannel
 from penstock.model import is_publishable
 from penstock.patterns import compile_pattern
-from penstock.replay import split_replay
+from penstock.replay import split_group, split_replay
 
-__all__ = ["Topic", "TopicMatcher", "channel_of", "channel_topic", "plain_topic", "without_replay"]
+__all__ = [
+    "Topic",
+    "TopicMatcher",
+    "channel_of",
+    "channel_topic",
+    "plain_topic",
+    "resumed",
+    "without_replay",
+]
 
 Topic: TypeAlias = str | int
 """Name of a topic; for herald also the number of a channel."""
@@ -20,6 +28,11 @@ def without_replay(pattern: str) -> str:
     """Return a subscription pattern without its replay position."""
     plain, _ = split_replay(pattern)
     return plain
+
+
+def resumed(pattern: str) -> str:
+    """Return the pattern with which a client subscribes again; a group knows its place itself."""
+    return pattern if split_group(pattern)[1] is not None else without_replay(pattern)
 
 
 def plain_topic(pattern: str) -> str | None:

@@ -140,6 +140,8 @@ class Delivery:
     timestamp_us: int | None = None
     headers: tuple[tuple[str, bytes], ...] = ()
     status: int | None = None
+    origin: Any = dataclasses.field(default=None, repr=False, compare=False)
+    """What the session needs to acknowledge it; not for callers."""
 
     @property
     def payload(self) -> Any:  # noqa: ANN401

@@ -2,9 +2,9 @@
 
 import dataclasses
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import structlog
 
@@ -17,6 +17,7 @@ from penstock.core.catch_up import CatchUp
 from penstock.core.counters import Counters, TopicCounts
 from penstock.core.encoders import Encoders
 from penstock.core.following import Following
+from penstock.core.groups import Groups, GroupSettings
 from penstock.core.history import HistoryWriter
 from penstock.core.hooks import EventKind, Hooks
 from penstock.core.partitions import OwnPartition, Partition, Position, StoredPartition
@@ -57,6 +58,7 @@ from penstock.ports import (
     Audit,
     AuditEvent,
     Clock,
+    GroupStore,
     Link,
     LogReader,
     LogWriter,
@@ -65,7 +67,14 @@ from penstock.ports import (
     Record,
     SessionStore,
 )
-from penstock.replay import AtOffsets, Start, check_replay, split_replay
+from penstock.replay import (
+    AtOffsets,
+    GroupPlace,
+    Start,
+    check_replay,
+    split_group,
+    split_replay,
+)
 from penstock.topic_names import check_topic_name
 
 __all__ = ["Broker", "BrokerSettings"]
@@ -73,6 +82,7 @@ __all__ = ["Broker", "BrokerSettings"]
 log = structlog.get_logger("penstock.broker")
 
 _T = TypeVar("_T")
+_GROUPS: Final = GroupSettings()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -92,6 +102,8 @@ class BrokerSettings:
     topic_names_bytes_max: int = TOPIC_NAMES_BYTES_MAX
     topics_per_principal_max: int = TOPICS_PER_PRINCIPAL_MAX
     topic_names_bytes_per_principal_max: int = TOPIC_NAMES_BYTES_PER_PRINCIPAL_MAX
+    groups: GroupSettings = _GROUPS
+    groups_by_name: Mapping[str, GroupSettings] = dataclasses.field(default_factory=dict)
 
 
 class Broker:
@@ -100,6 +112,8 @@ class Broker:
     With a log `reader`, slow subscribers are served from the log and do not slow down publishers,
     and subscriptions may start in history. Without one, publishers are paused for slow subscribers,
     up to `hold_seconds_max`; after that the slow subscribers lose messages.
+
+    With a `group_store` as well, clients may join consumer groups.
     """
 
     def __init__(
@@ -107,6 +121,7 @@ class Broker:
         *,
         log: LogWriter,
         reader: LogReader | None = None,
+        group_store: GroupStore | None = None,
         clock: Clock,
         settings: BrokerSettings | None = None,
         audit: Audit = NO_AUDIT,
@@ -178,6 +193,22 @@ class Broker:
                 write=self._write,
                 leaves_slow=not self.settings.disconnect_slow_consumers,
             )
+        self.groups: Groups | None = None
+        if reader is not None and group_store is not None:
+            self.groups = Groups(
+                store=group_store,
+                writer=log,
+                reader=reader,
+                topics=self.topics,
+                router=self.router,
+                encoders=self.encoders,
+                counters=self.counters,
+                clock=clock,
+                timers=self.timers,
+                publish=self._publish_record,
+                settings=self.settings.groups,
+                settings_by_name=self.settings.groups_by_name,
+            )
 
     def roam(self, store: SessionStore) -> None:
         """Let clients that disconnect resume on other nodes, through a store that all nodes see."""
@@ -243,6 +274,8 @@ class Broker:
         """Remove a session and all its subscriptions."""
         if self.catch_up is not None:
             self.catch_up.forget(session)
+        if self.groups is not None:
+            self.groups.forget(session)
         self.router.leave(session)
         session.subscriptions.clear()
         self._release_held(session)
@@ -301,8 +334,22 @@ class Broker:
             ]
             for pattern in forbidden:
                 self.unsubscribe(session, pattern)
-            if forbidden or session in losers:
+            ended = self._leave_forbidden(session)
+            if forbidden or ended or session in losers:
                 session.end()
+
+    def _leave_forbidden(self, session: Session) -> bool:
+        """End the memberships of groups that a session may no longer have; return whether any."""
+        forbidden = [
+            member
+            for name, member in session.memberships.items()
+            if not is_allowed(session.principal, Action.GROUP, name)
+            or not is_allowed(session.principal, Action.SUBSCRIBE, member.text)
+        ]
+        if self.groups is not None:
+            for member in forbidden:
+                self.groups.leave(member)
+        return bool(forbidden)
 
     # --- Subscriptions ----------------------------------------------------------------------------
 
@@ -319,10 +366,17 @@ class Broker:
         not part of the subscription's identity. A time before the retained log means its start, a
         time in the future means now.
 
+        If it ends in a consumer group, the session becomes a member, and shares the messages with
+        the other members. `groups.open` must have been called for the group.
+
         Raise InvalidPattern, InvalidStart, NotAllowed, TooManySubscriptions, TooManyPatternShapes,
-        NoHistory, OffsetBelowHorizon or OffsetPastEnd, and change nothing.
+        GroupDiffers, NoHistory, OffsetBelowHorizon, OffsetPastEnd or LogUnavailable, and change
+        nothing.
         """
         check_replay(text)
+        pattern, place = split_group(text)
+        if place is not None:
+            return self._join(session, pattern, place, then)
         pattern, start = split_replay(text)
         if pattern in session.subscriptions:
             if then is not None:
@@ -334,6 +388,29 @@ class Broker:
                 raise NoHistory
             self.catch_up.check(start)
         self._subscribe(session, pattern, start, then)
+        return True
+
+    def _join(
+        self,
+        session: Session,
+        pattern: str,
+        place: GroupPlace,
+        then: Callable[[], None] | None,
+    ) -> bool:
+        """Make a session a member of a consumer group, see `subscribe`."""
+        if self.groups is None or self.catch_up is None:
+            raise NoHistory
+        self.authorize(session, Action.GROUP, place.name)
+        if place.name in session.memberships:
+            self.groups.check(pattern, place)
+            if then is not None:
+                then()
+            return False
+        self.check_subscription(session, pattern)
+        if place.start is not None:
+            self.catch_up.check(place.start)
+        self.groups.check(pattern, place)
+        self.groups.join(session, pattern, place, then or _do_nothing)
         return True
 
     def resume(
@@ -398,7 +475,8 @@ class Broker:
     def check_subscription(self, session: Session, pattern: str) -> None:
         """Raise NotAllowed or TooManySubscriptions if a session may not add a pattern."""
         self.authorize(session, Action.SUBSCRIBE, pattern)
-        if len(session.subscriptions) >= self.settings.subscriptions_max:
+        count = len(session.subscriptions) + len(session.memberships)
+        if count >= self.settings.subscriptions_max:
             raise TooManySubscriptions(self.settings.subscriptions_max)
         bytes_max = self.settings.subscription_bytes_max
         if session.subscription_bytes + len(pattern.encode()) > bytes_max:
@@ -407,11 +485,14 @@ class Broker:
     def unsubscribe(self, session: Session, text: str) -> bool:
         """Remove a subscription at once; return False if the session did not have it.
 
-        A start position in `text` is ignored.
+        A start position in `text` is ignored. A pattern without a group also ends memberships, if
+        the session has no subscription to it.
         """
-        pattern, _ = split_replay(text)
-        if pattern not in session.subscriptions:
-            return False
+        pattern, place = split_group(text)
+        if place is None:
+            pattern, _ = split_replay(text)
+        if place is not None or pattern not in session.subscriptions:
+            return self._leave(session, pattern, place)
         del session.subscriptions[pattern]
         session.subscription_bytes -= len(pattern.encode())
         self.router.unsubscribe(session, pattern)
@@ -419,6 +500,23 @@ class Broker:
             self.catch_up.unsubscribed(session, pattern)
         self.hooks.tell(EventKind.UNSUBSCRIBE, pattern, session)
         return True
+
+    def has_group(self, name: str) -> bool:
+        """Return whether a consumer group has members; any thread may call."""
+        return self.groups is not None and name in self.groups
+
+    def _leave(self, session: Session, pattern: str, place: GroupPlace | None) -> bool:
+        """End the memberships of a session with a pattern, only that of `place` if it is given."""
+        found = [
+            member
+            for name, member in session.memberships.items()
+            if member.text == pattern and (place is None or name == place.name)
+        ]
+        for member in found:
+            if self.groups is not None:
+                self.groups.leave(member)
+            self.hooks.tell(EventKind.UNSUBSCRIBE, pattern, session)
+        return bool(found)
 
     # --- Topics -----------------------------------------------------------------------------------
 
@@ -507,6 +605,19 @@ class Broker:
         finally:
             batch.clear()
         return receipt
+
+    def _publish_record(self, record: Record, then: Callable[[bool], None]) -> None:
+        """Write one message of the broker to the log; `then` is that of `when_settled`.
+
+        Subscribers get it from the log. Raise LogUnavailable or TopicTableFull.
+        """
+        self.topics.intern_for(record.topic, "")
+        receipt = self.log.append_record(record)
+        self._note_commit(receipt)
+        if self.catch_up is not None and not self._delivers_committed:
+            for session in self.router.subscribers(record.topic):
+                self.catch_up.read_from(session, receipt.first_offset)
+        self.when_settled(receipt, then)
 
     def _count_received(self, session: Session, receipt: Receipt, count: int) -> None:
         """Count messages of a session, and pause it while the log's backlog is full."""
@@ -627,6 +738,8 @@ class Broker:
         self._release_held(session)
         if self.catch_up is not None:
             self.catch_up.wake(session)
+        if self.groups is not None and session.memberships:
+            self.groups.drained(session)
 
     def _hold(self, publisher: Session, receiver: Session) -> None:
         """Pause `publisher` until `receiver` has caught up, at most `hold_seconds_max`."""
@@ -712,8 +825,14 @@ class Broker:
                 session.link.resume()
         if self.catch_up is not None:
             self.catch_up.settled()
+        if self.groups is not None:
+            self.groups.settled()
 
 
 def _copied(frames: bytes | Gathered) -> bytes:
     """Return frames that do not depend on the batch they came from."""
     return frames.copied() if isinstance(frames, Gathered) else frames
+
+
+def _do_nothing() -> None:
+    pass

@@ -95,6 +95,15 @@ class CatchUp:
         session.feeds[partition.number] = Feed(offset, session.subscriptions)
         self._counters.fell_behind[session.encoding.protocol] += 1
 
+    def read_from(self, session: Session, offset: int) -> None:
+        """Serve a session from the log from `offset` on: what is there was not sent to it live."""
+        feed = session.feeds.get(self.own.number)
+        if feed is None:
+            session.feeds[self.own.number] = Feed(offset, session.subscriptions)
+            self.wake(session)
+        elif feed.joins_at is not None and feed.joins_at <= offset:
+            feed.stop_joining()
+
     def subscribed(self, session: Session, pattern: str, start: Start | None) -> None:
         """Start a new subscription at its position.
 

@@ -14,7 +14,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from penstock._kernels.batch import Batch
 from penstock._kernels.topics import TopicTable
@@ -39,7 +39,16 @@ from penstock.protocols import Protocol
 if TYPE_CHECKING:
     from penstock.core.sessions import Session
 
-__all__ = ["Audience", "Encoding", "Router"]
+__all__ = ["Audience", "Encoding", "RouteMark", "Router", "Subscriber"]
+
+
+class RouteMark:
+    """A subscriber that gets no live messages: `Router.wanted` finds its topics in a batch."""
+
+    __slots__ = ()
+
+
+Subscriber: TypeAlias = "Session | RouteMark"
 
 
 class Encoding(NamedTuple):
@@ -73,8 +82,8 @@ class _Pattern:
         self.token = secrets.randbits(128) | 1
         self.applied = False
         self.removed = False
-        self.sessions: dict[Session, tuple[str, ...]] = {}
-        self.waiting: dict[tuple[Session, str], Callable[[], None]] = {}
+        self.sessions: dict[Subscriber, tuple[str, ...]] = {}
+        self.waiting: dict[tuple[Subscriber, str], Callable[[], None]] = {}
 
     @property
     def unused(self) -> bool:
@@ -104,8 +113,8 @@ class Router:
         self._index = TopicIndex(self._name)
         self._patterns: dict[str, _Pattern] = {}  # by canonical text
         self._wildcards: PatternTree[_Pattern] = PatternTree()
-        self._held: dict[Session, dict[str, _Pattern]] = {}  # by the session's own text
-        self._shapes: dict[Session, Counter[tuple[int, ...]]] = {}
+        self._held: dict[Subscriber, dict[str, _Pattern]] = {}  # by the session's own text
+        self._shapes: dict[Subscriber, Counter[tuple[int, ...]]] = {}
         self._tree_shapes: Counter[tuple[int, ...]] = Counter()
         self._unused: dict[_Pattern, None] = {}
         self._sweeping = False
@@ -128,7 +137,7 @@ class Router:
     # --- Subscriptions ----------------------------------------------------------------------------
 
     def subscribe(
-        self, session: "Session", text: str, then: Callable[[], None] | None = None
+        self, session: Subscriber, text: str, then: Callable[[], None] | None = None
     ) -> bool:
         """Add a subscription; return False if the session has this text already.
 
@@ -159,7 +168,7 @@ class Router:
             self._start(pattern)
         return True
 
-    def unsubscribe(self, session: "Session", text: str) -> bool:
+    def unsubscribe(self, session: Subscriber, text: str) -> bool:
         """Remove a subscription; return False if the session did not have it."""
         held = self._held.get(session)
         pattern = held.pop(text, None) if held is not None else None
@@ -183,7 +192,7 @@ class Router:
             then()
         return True
 
-    def leave(self, session: "Session") -> None:
+    def leave(self, session: Subscriber) -> None:
         """Remove all subscriptions of a session; those that wait never take effect."""
         self._shapes.pop(session, None)
         held = self._held.pop(session, None)
@@ -196,11 +205,11 @@ class Router:
             self._release(pattern)
         self._clear_plans()
 
-    def _activate(self, pattern: _Pattern, session: "Session", text: str) -> None:
+    def _activate(self, pattern: _Pattern, session: Subscriber, text: str) -> None:
         pattern.sessions[session] = (*pattern.sessions.get(session, ()), text)
         self._clear_plans()
 
-    def _count_shape(self, session: "Session", canonical: CanonicalPattern) -> None:
+    def _count_shape(self, session: Subscriber, canonical: CanonicalPattern) -> None:
         shapes = self._shapes.get(session)
         shape = canonical.shape
         if shapes is None:
@@ -209,7 +218,7 @@ class Router:
             raise TooManyPatternShapes(self._shapes_max)
         shapes[shape] += 1
 
-    def _discount_shape(self, session: "Session", canonical: CanonicalPattern) -> None:
+    def _discount_shape(self, session: Subscriber, canonical: CanonicalPattern) -> None:
         shapes = self._shapes[session]
         _decrement(shapes, canonical.shape)
         if not shapes:
@@ -393,7 +402,7 @@ class Router:
             self._plans_bytes += size
         return plan
 
-    def wanted(self, batch: Batch, session: "Session", chosen: Callable[[str], bool]) -> bytes:
+    def wanted(self, batch: Batch, session: Subscriber, chosen: Callable[[str], bool]) -> bytes:
         """Mark the routes of `batch` that have a chosen pattern of a session; empty if none has."""
         found = []
         for number, patterns in self._patterns_of(batch, self._numbers(batch)).items():
@@ -406,7 +415,14 @@ class Router:
     def subscribers(self, name: str) -> list["Session"]:
         """Return all subscribers of topic `name`, each once."""
         patterns = self._find(name) if self._topics.find(name) is not None else ()
-        return list(dict.fromkeys(each for pattern in patterns for each in pattern.sessions))
+        return list(
+            dict.fromkeys(
+                each
+                for pattern in patterns
+                for each in pattern.sessions
+                if not isinstance(each, RouteMark)
+            )
+        )
 
     def subscriber_count(self, identifier: int) -> int:
         """Return the number of subscribers of a topic."""
@@ -464,7 +480,8 @@ class Router:
         patterns_of_session: dict[Session, list[_Pattern]] = {}
         for pattern in routes_of_pattern:
             for session in pattern.sessions:
-                patterns_of_session.setdefault(session, []).append(pattern)
+                if not isinstance(session, RouteMark):
+                    patterns_of_session.setdefault(session, []).append(pattern)
         # Most sessions share their patterns with others: find the routes of each set once.
         routes_of_patterns: dict[tuple[_Pattern, ...], tuple[int, ...]] = {}
         groups: dict[tuple[Encoding, tuple[int, ...]], list[Session]] = {}

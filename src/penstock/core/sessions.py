@@ -2,7 +2,7 @@
 
 import ipaddress
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from penstock._kernels.batch import Sender
 from penstock.core.access import Principal
@@ -12,6 +12,9 @@ from penstock.core.routing import Encoding
 from penstock.core.timers import Timer
 from penstock.limits import SESSION_NUMBERS_BLOCK
 from penstock.ports import Link
+
+if TYPE_CHECKING:
+    from penstock.core.groups.group import Member
 
 __all__ = ["NUMBER_MIN", "Session", "Sessions", "node_numbers", "node_of", "topic_owner"]
 
@@ -42,6 +45,7 @@ class Session:
         "held_publishers",
         "hold_timer",
         "link",
+        "memberships",
         "messages_received",
         "messages_sent",
         "name",
@@ -85,12 +89,19 @@ class Session:
         self.subscriptions: Subscriptions = {}
         self.subscription_bytes = 0  # of their patterns, in UTF-8
         self.feeds: dict[int, Feed] = {}
+        self.memberships: dict[str, Member] = {}  # by the name of the consumer group
         self.dropped = 0
         self.held_publishers: dict[Session, None] = {}  # paused until this session catches up
         self.hold_timer: Timer | None = None  # when they are resumed at the latest
         self.slow = False  # the hold timed out: no publisher is paused for it any more
         self.answers = Answers(link)
         self.farewell = b""  # tells the client that the broker ends the connection
+
+    @property
+    def subscribed(self) -> list[str]:
+        """Its subscriptions, and its consumer groups as a client writes them, for lists."""
+        groups = [f"{each.text}@group={name}" for name, each in self.memberships.items()]
+        return [*self.subscriptions, *groups]
 
     def reply(self, data: bytes) -> None:
         """Send an answer after all answers that wait for the log."""

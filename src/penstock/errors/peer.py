@@ -8,8 +8,10 @@ __all__ = [
     "BadMagic",
     "BrokerFull",
     "FrameTooLarge",
+    "GroupDiffers",
     "HookRefused",
     "HookTimeout",
+    "InvalidAcknowledgment",
     "InvalidHook",
     "InvalidPattern",
     "InvalidStart",
@@ -21,6 +23,7 @@ __all__ = [
     "MessageTooLarge",
     "MiddlewareMissing",
     "NoHistory",
+    "NoSuchGroup",
     "NotAllowed",
     "NotSubscribed",
     "OffsetBelowHorizon",
@@ -266,6 +269,34 @@ class NoHistory(LogError):
 
     code = ErrorCode.NO_HISTORY
     template = "this broker keeps no log: subscribe without @"
+
+
+class GroupDiffers(PeerError):
+    """A client joins a consumer group with other topics, or another order, than the group has."""
+
+    code = ErrorCode.GROUP_DIFFERS
+    template = "group {group} {difference}; choose another name, or remove the group"
+
+    group: str
+    difference: str
+
+
+class NoSuchGroup(PeerError):
+    """A consumer group does not exist."""
+
+    code = ErrorCode.NO_SUCH_GROUP
+    template = "there is no group {group!r}"
+
+    group: str
+
+
+class InvalidAcknowledgment(PeerError):
+    """A client acknowledges messages of a consumer group, but does not say which."""
+
+    code = ErrorCode.INVALID_ACKNOWLEDGMENT
+    template = "{reason}"
+
+    reason: str
 
 
 class NotSubscribed(PeerError):

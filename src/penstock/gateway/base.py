@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar, Final
 
 import structlog
@@ -38,7 +39,7 @@ from penstock.model import ByteOrder
 from penstock.patterns import canonical_pattern
 from penstock.ports import AuditEvent, Link, Receipt
 from penstock.protocols import Protocol
-from penstock.replay import check_replay, split_replay
+from penstock.replay import check_replay, split_group, split_replay
 from penstock.wire.decoder import Decoder, Rejected
 
 __all__ = ["NOT_WRITTEN", "Gateway", "refuse"]
@@ -439,14 +440,20 @@ class Gateway(ABC):
         `resume_at` it is the pattern alone, and that position is the start.
         `then` gets None for a success, also if the session had the subscription before, or
         InvalidPattern, InvalidStart, NotAllowed, TooManySubscriptions, TooManyPatternShapes,
-        HookRefused, HookTimeout or a LogError. While the topics of a new pattern are routed, the
-        client stays suspended.
+        GroupDiffers, HookRefused, HookTimeout or a LogError. While the topics of a new pattern are
+        routed, the client stays suspended.
         """
 
         def decided(error: PeerError | None) -> None:
+            groups = self.broker.groups
             if error is not None:
                 then(error)
-                return
+            elif place is not None and groups is not None:
+                self.await_work(partial(groups.open, place.name), start)
+            else:
+                start()
+
+        def start() -> None:
             try:
                 self.await_work(subscribe, lambda: then(None))
             except PeerError as raised:
@@ -459,8 +466,10 @@ class Gateway(ABC):
                 self.broker.resume(session, text, resume_at, done)
 
         pattern, _ = (text, None) if resume_at is not None else split_replay(text)
+        _, place = (text, None) if resume_at is not None else split_group(text)
         hooks = self.broker.hooks
-        if pattern in session.subscriptions or not hooks.has(EventKind.SUBSCRIBE):
+        is_known = pattern in session.subscriptions and place is None
+        if is_known or not hooks.has(EventKind.SUBSCRIBE):
             decided(None)
             return
         try:

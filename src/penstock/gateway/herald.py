@@ -452,7 +452,7 @@ class HeraldGateway(Gateway):
         super().lost(reason)
 
     def _awaits_hook(self) -> bool:
-        return self._hook_chain is not None
+        return self._hook_chain is not None or self._awaited_work is not None
 
     def _change(self, changes: tuple[tuple[int, bool], ...]) -> None:
         """Subscribe to or unsubscribe from one channel after the other; each may await a hook."""

@@ -85,16 +85,26 @@ class LamamqGateway(Gateway):
 
     def _was_forwarded(self, message_id: int) -> bool:
         """Return whether a message id is that of a message that this client may have got."""
+        if not message_id & BROKER_ID_BIT or not self._gets_forwards:
+            return False
+        identifier = message_id & ~BROKER_ID_BIT
+        return self.broker.encoders.forward_ids.is_recent(identifier) or self._has(identifier)
+
+    def _has(self, identifier: int) -> bool:
+        """Return whether this client has a message of a group with this id."""
+        groups = self.broker.groups
         return (
-            bool(message_id & BROKER_ID_BIT)
-            and self._gets_forwards
-            and self.broker.encoders.forward_ids.is_recent(message_id & ~BROKER_ID_BIT)
+            groups is not None
+            and self.session is not None
+            and groups.expects(self.session, identifier)
         )
 
     @property
     def _gets_forwards(self) -> bool:
         session = self.session
-        return session is not None and (self._middleware is not None or bool(session.subscriptions))
+        return session is not None and (
+            self._middleware is not None or bool(session.subscriptions) or bool(session.memberships)
+        )
 
     # --- Pushes -----------------------------------------------------------------------------------
 
@@ -221,11 +231,17 @@ class LamamqGateway(Gateway):
                 self.broker.counters.messages_refused[self.protocol] += 1
                 self._answer(message_id, ReservedHeader(_reserved(message) or ""))
             case lamamq.Answer(message_id, error, text):
-                if self._middleware is not None:
-                    refusal = None if error is None else text
-                    self._middleware.answered(message_id, refusal)
+                self._answered(session, message_id, None if error is None else text)
             case _:
                 raise AssertionError(f"a {type(packet).__name__} is not handled")
+
+    def _answered(self, session: Session, message_id: int, refusal: str | None) -> None:
+        """Process the answer to a hook call, or to a message of a consumer group."""
+        if self._middleware is not None and self._middleware.answered(message_id, refusal):
+            return
+        groups = self.broker.groups
+        if groups is not None and session.memberships:
+            groups.answered(session, message_id & ~BROKER_ID_BIT, refusal)
 
     def rejected(self, error: WireError) -> None:
         """See the base class: a malformed answer to a hook call refuses the event."""

@@ -2,6 +2,7 @@
 
 from penstock.ports.audit import NO_AUDIT, Audit, AuditEvent
 from penstock.ports.connection import AcknowledgedLink, Clock, Handler, Link, UnprovenLink
+from penstock.ports.groups import GroupStore
 from penstock.ports.log import (
     EVERY_NODE,
     Fetched,
@@ -19,9 +20,11 @@ from penstock.ports.storage import (
     Bounds,
     ConsumerGroups,
     DamagedRange,
+    GroupProgress,
     GroupState,
     Matched,
     PartitionRange,
+    PendingRun,
     SegmentStatus,
     Storage,
     StorageStatus,
@@ -44,7 +47,9 @@ __all__ = [
     "DamagedRange",
     "Fetched",
     "Follower",
+    "GroupProgress",
     "GroupState",
+    "GroupStore",
     "Handler",
     "KeptSession",
     "KnownTopic",
@@ -53,6 +58,7 @@ __all__ = [
     "LogWriter",
     "Matched",
     "PartitionRange",
+    "PendingRun",
     "Prepared",
     "Receipt",
     "Record",

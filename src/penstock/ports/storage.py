@@ -28,9 +28,11 @@ __all__ = [
     "Bounds",
     "ConsumerGroups",
     "DamagedRange",
+    "GroupProgress",
     "GroupState",
     "Matched",
     "PartitionRange",
+    "PendingRun",
     "SegmentStatus",
     "Storage",
     "StorageStatus",
@@ -183,12 +185,33 @@ class Subscription(msgspec.Struct, frozen=True, omit_defaults=True):
     expression: str | None = None
 
 
+class PendingRun(msgspec.Struct, frozen=True, array_like=True):
+    """Offsets without a gap that a group was given and has not processed, and their deliveries."""
+
+    first: int
+    size: int
+    deliveries: int
+
+
+class GroupProgress(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The progress of a group whose members are clients of the broker, in its own partition.
+
+    All messages before `next` were processed but those of `pending`. `dead` are the last offsets
+    that went to the dead letters. `ordered` keeps a topic's messages with one member.
+    """
+
+    next: int
+    pending: tuple[PendingRun, ...] = ()
+    dead: tuple[int, ...] = ()
+    ordered: bool = False
+
+
 class GroupState(msgspec.Struct, frozen=True):
     """The last report of a consumer group: the next offset of each partition, and the time.
 
     `lost` counts the offsets that were gone before the group could read them. `updated_us` is in
     microseconds since the epoch. `subscription` is None if the group reads all topics, or did not
-    report which.
+    report which. `progress` is None if the last report came from a reader outside the broker.
     """
 
     group: str
@@ -196,6 +219,7 @@ class GroupState(msgspec.Struct, frozen=True):
     lost: int = 0
     updated_us: int = 0
     subscription: Subscription | None = None
+    progress: GroupProgress | None = None
 
 
 class ConsumerGroups(Port):
@@ -208,11 +232,13 @@ class ConsumerGroups(Port):
         *,
         lost: int = 0,
         subscription: Subscription | None = None,
+        progress: GroupProgress | None = None,
     ) -> None:
         """Store the offsets of a group and its topics; partitions that are not named keep theirs.
 
         `lost` is added to the group's count. A subscription of more than
-        GROUP_SUBSCRIPTION_BYTES_MAX is not stored. Raise InvalidGroup or OSError.
+        GROUP_SUBSCRIPTION_BYTES_MAX is not stored. A state with `progress` is on disk on return;
+        one without replaces the progress. Raise InvalidGroup, TooManyGroups or OSError.
         """
 
     def load(self, group: str) -> GroupState | None:

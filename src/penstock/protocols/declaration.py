@@ -40,6 +40,8 @@ class Carries:
     """Each publish is acknowledged."""
     message_ids: bool = False
     """The acknowledgment of a publish carries the message's id."""
+    group_answers: bool = False
+    """Clients acknowledge each message of a consumer group; otherwise receiving its bytes does."""
     channels: bool = False
     """Topics are numbered channels; a channel has no name on the wire."""
     topics_created: bool = False

@@ -62,7 +62,7 @@ FLEXIMQ: Final = Protocol(
     title="fleximq",
     orders=("big",),
     transports=frozenset({"tcp", "tls", "ipc", "ws", "wss", "stdio"}),
-    carries=Carries(status=True, messagepack=True, requests=True),
+    carries=Carries(status=True, messagepack=True, requests=True, group_answers=True),
     limits=(
         Limit("header_bytes_max", FLEXIMQ_HEADER_BYTES_MAX, 64, FLEXIMQ_HEADER_BYTES_MAX),
         Limit("message_bytes_max", FLEXIMQ_MESSAGE_BYTES_MAX, 64, FLEXIMQ_MESSAGE_BYTES_CEILING),

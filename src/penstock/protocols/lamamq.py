@@ -41,7 +41,9 @@ LAMAMQ: Final = Protocol(
     title="LamaMQ",
     orders=("big", "little"),
     transports=frozenset({"tcp", "tls", "ipc"}),
-    carries=Carries(headers=True, created=True, hooks=True, acknowledgments=True),
+    carries=Carries(
+        headers=True, created=True, hooks=True, acknowledgments=True, group_answers=True
+    ),
     limits=(
         Limit("headers_max", LAMAMQ_HEADERS_MAX, 0, 65_535),
         Limit("headers_bytes_max", LAMAMQ_HEADERS_BYTES_MAX, 64, GIB),

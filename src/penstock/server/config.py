@@ -17,6 +17,7 @@ from penstock import limits as bounds
 from penstock import model
 from penstock.core.access import Action
 from penstock.core.broker import BrokerSettings
+from penstock.core.groups import GroupSettings
 from penstock.memory import SMALL_SHARE, MemoryBudget, Purpose
 from penstock.protocols import PROTOCOLS
 from penstock.server.system_memory import default_memory_bytes
@@ -38,6 +39,8 @@ __all__ = [
     "DataConfig",
     "Durability",
     "FlightConfig",
+    "GroupConfig",
+    "GroupsConfig",
     "HeraldConfig",
     "HooksConfig",
     "HttpConfig",
@@ -278,6 +281,37 @@ class HooksConfig(_Table, frozen=True):
     required: tuple[RequiredHookConfig, ...] = ()
 
 
+class GroupsConfig(_Table, frozen=True):
+    """`[groups]`: settings of consumer groups whose members are clients of the broker."""
+
+    ack_wait_seconds: _Seconds = bounds.GROUP_ACK_WAIT_SECONDS
+    deliveries_max: _Count = bounds.GROUP_DELIVERIES_MAX
+    unacked_max: Annotated[int, Meta(ge=1, le=bounds.GROUP_UNACKED_MAX)] = (
+        bounds.GROUP_UNACKED_DEFAULT
+    )
+
+
+class GroupConfig(_Table, frozen=True):
+    """`[[group]]`: settings of one consumer group; those that are not set are of `[groups]`."""
+
+    name: _Text
+    ack_wait_seconds: _Seconds | None = None
+    deliveries_max: _Count | None = None
+    unacked_max: Annotated[int, Meta(ge=1, le=bounds.GROUP_UNACKED_MAX)] | None = None
+
+
+def _group_settings(
+    *tables: GroupsConfig | GroupConfig,
+) -> GroupSettings:
+    """Return the settings of a group: of the first table that has each."""
+    return GroupSettings(
+        **{
+            name: next(found for table in tables if (found := getattr(table, name)) is not None)
+            for name in ("ack_wait_seconds", "deliveries_max", "unacked_max")
+        }
+    )
+
+
 class ListenerConfig(_Table, frozen=True):
     """`[[listener]]`: an address where clients connect. Options are keys or part of the URL."""
 
@@ -433,9 +467,11 @@ class Config(_Table, frozen=True):
     storage: StorageConfig = StorageConfig()
     herald: HeraldConfig = HeraldConfig()
     hooks: HooksConfig = HooksConfig()
+    groups: GroupsConfig = GroupsConfig()
     audit: AuditConfig = AuditConfig()
     auth: AuthConfig = AuthConfig()
     anonymous: AnonymousConfig = AnonymousConfig()
+    group: tuple[GroupConfig, ...] = ()
     role: tuple[RoleConfig, ...] = ()
     listener: tuple[ListenerConfig, ...] = ()
     principal: tuple[PrincipalConfig, ...] = ()
@@ -459,6 +495,8 @@ class Config(_Table, frozen=True):
             ),
             topics_per_principal_max=self.broker.topics_per_principal_max,
             topic_names_bytes_per_principal_max=self.broker.topic_names_bytes_per_principal_max,
+            groups=_group_settings(self.groups),
+            groups_by_name={each.name: _group_settings(each, self.groups) for each in self.group},
         )
 
     @property

@@ -5,7 +5,7 @@ from typing import Final
 from penstock.errors import BadAddress, CertificateUnusable, InvalidPattern, InvalidTopicName
 from penstock.limits import MEMORY_BYTES_MIN, MEMORY_FIXED_SHARE
 from penstock.patterns import compile_pattern
-from penstock.replay import split_replay
+from penstock.replay import split_group, split_replay
 from penstock.server.config import Config, ListenerConfig, RuleConfig
 from penstock.server.config_principals import check_issuers, check_principals, has_secrets
 from penstock.settings import Check, Problems, run_checks
@@ -46,7 +46,7 @@ def _check_replay(config: Config, problems: Problems) -> None:
             problems.add(key, "expected a channel from 0 to 255 as key")
         elif config.herald.channels and channel not in config.herald.channels:
             problems.add(key, "there is no such channel in herald.channels")
-        elif split_replay(f"x{start}")[1] is None:
+        elif split_replay(f"x{start}")[0] != "x":
             problems.add(key, f'expected a start such as "@earliest" or "@-15m", got "{start}"')
         elif config.broker.durability == "memory":
             problems.add(key, 'there is no history with broker.durability = "memory"')
@@ -55,6 +55,17 @@ def _check_replay(config: Config, problems: Problems) -> None:
 def _check_hooks(config: Config, problems: Problems) -> None:
     for index, required in enumerate(config.hooks.required):
         _check_patterns(required.topics, f"hooks.required[{index}].topics", problems)
+
+
+def _check_groups(config: Config, problems: Problems) -> None:
+    taken: dict[str, int] = {}
+    for index, group in enumerate(config.group):
+        key = f"group[{index}].name"
+        owner = taken.setdefault(group.name, index)
+        if owner != index:
+            problems.add(key, f"group[{owner}] has the same; expected another")
+        if split_group(f"x@group={group.name}")[1] is None:
+            problems.add(key, f'expected letters, digits, "_", "-" and ".", got "{group.name}"')
 
 
 def _check_log(config: Config, problems: Problems) -> None:
@@ -329,6 +340,7 @@ _CHECKS: Final[tuple[Check[Config], ...]] = (
     (_check_channels, frozenset({"herald"})),
     (_check_replay, frozenset({"herald", "broker"})),
     (_check_hooks, frozenset({"hooks"})),
+    (_check_groups, frozenset({"group"})),
     (_check_log, frozenset({"log", "broker"})),
     (_check_tier, frozenset({"storage", "broker"})),
     (_check_storage, frozenset({"storage", "broker"})),

@@ -16,6 +16,7 @@ from penstock.gateway.options import GatewayOptions
 from penstock.limits import (
     FLIGHT_ARRIVING_BYTES_MAX,
     FLIGHT_STALL_SECONDS_MAX,
+    GROUPS_STORE_SECONDS_MIN,
     SESSIONS_MAX,
     STALL_SECONDS_MIN,
     TOPIC_BYTES,
@@ -26,6 +27,7 @@ from penstock.ports import NO_AUDIT, Audit, Storage
 from penstock.protocols import PROTOCOLS, load
 from penstock.server.clock import SystemClock
 from penstock.server.connections import ConnectionLimit
+from penstock.server.group_store import ThreadedGroupStore
 from penstock.server.http.context import HttpContext
 from penstock.server.listener import Listener, StdioListener, new_listener
 from penstock.server.process_memory import ProcessMemory
@@ -72,9 +74,11 @@ class Server:
         A delay of the event loop by `stall_seconds` is counted and logged; 0 turns that off.
         """
         self.storage = storage or MemoryLog()
+        self._group_store = ThreadedGroupStore(self.storage.groups)
         self.broker = Broker(
             log=self.storage,
             reader=self.storage if self.storage.keeps_history else None,
+            group_store=self._group_store,
             clock=SystemClock(),
             settings=settings,
             audit=audit,
@@ -131,6 +135,9 @@ class Server:
         if self._numbers is not None:
             self._numbers.start(self.broker.sessions)
         loop = asyncio.get_running_loop()
+        self._group_store.start()
+        if self.broker.groups is not None:
+            self.broker.groups.later = loop.call_later
         self.broker.slices.schedule = loop.call_soon
         self.broker.turn.schedule = loop.call_soon
 
@@ -260,7 +267,17 @@ class Server:
         self.process_memory.stop()
         if self._numbers is not None:
             await self._numbers.stop()
+        await self._store_groups(max(GROUPS_STORE_SECONDS_MIN, ends - loop.time()))
         self.storage.close()
+
+    async def _store_groups(self, seconds_max: float) -> None:
+        """Store the states of all consumer groups, those that the disk takes in time."""
+        stored = asyncio.Event()
+        if self.broker.groups is not None:
+            self.broker.groups.flush(stored.set)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stored.wait(), seconds_max)
+        self._group_store.close()
 
     async def _flush(self, seconds_max: float) -> None:
         with contextlib.suppress(TimeoutError):

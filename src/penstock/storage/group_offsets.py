@@ -1,8 +1,9 @@
 """Offsets that consumer groups have reported: `DATA/groups/<group>.json`.
 
-A consumer group is a name that a reader gives itself. The reader keeps its own position (Spark has
-its checkpoint); this is a report of it, so that lag can be shown. A report replaces the file and is
-not synced to disk.
+A consumer group is a name that a reader gives itself. A reader outside the broker keeps its own
+position (Spark has its checkpoint); this is a report of it, so that lag can be shown. Such a report
+replaces the file and is not synced to disk. Of a group whose members are clients of the broker, the
+file is the state itself: it has the progress of the group, and is synced.
 """
 
 import os
@@ -21,8 +22,8 @@ from penstock.limits import (
     GROUP_SUBSCRIPTION_BYTES_MAX,
     GROUPS_MAX,
 )
-from penstock.ports import GroupState, Subscription
-from penstock.storage.files import TEMPORARY
+from penstock.ports import GroupProgress, GroupState, Subscription
+from penstock.storage.files import TEMPORARY, Files
 
 __all__ = [
     "GROUPS",
@@ -39,7 +40,7 @@ GROUPS: Final = "groups"
 
 _NAME: Final = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9._-]{{0,{GROUP_NAME_CHARACTERS_MAX - 1}}}")
 _SUFFIX: Final = ".json"
-_BYTES_MAX: Final = 1 << 20
+_BYTES_MAX: Final = 4 << 20
 
 
 class InvalidGroup(CallerError):
@@ -84,6 +85,7 @@ def updated(
     lost: int,
     now_us: int,
     subscription: Subscription | None,
+    progress: GroupProgress | None = None,
 ) -> GroupState:
     """Return the state of a consumer group after a report; raise TooManyGroups."""
     merged = {**(before.offsets if before else {}), **offsets}
@@ -95,6 +97,7 @@ def updated(
         lost=(before.lost if before else 0) + lost,
         updated_us=now_us,
         subscription=None if _is_too_long(subscription) else subscription,
+        progress=progress,
     )
 
 
@@ -108,8 +111,9 @@ class GroupOffsets:
     Any process may report; the last report counts.
     """
 
-    def __init__(self, data: Path) -> None:
+    def __init__(self, data: Path, files: Files | None = None) -> None:
         self._folder = data / GROUPS
+        self._files = files or Files()
 
     def commit(
         self,
@@ -118,18 +122,31 @@ class GroupOffsets:
         *,
         lost: int = 0,
         subscription: Subscription | None = None,
+        progress: GroupProgress | None = None,
     ) -> None:
         """See ports.ConsumerGroups."""
         before = self.load(group)  # raises InvalidGroup before a path is made of the name
         now_us = time.time_ns() // 1000
-        state = updated(before, group, offsets, lost=lost, now_us=now_us, subscription=subscription)
+        state = updated(
+            before,
+            group,
+            offsets,
+            lost=lost,
+            now_us=now_us,
+            subscription=subscription,
+            progress=progress,
+        )
         self._folder.mkdir(exist_ok=True)
         path = self._path(group)
         if before is None and not path.exists():
             with os.scandir(self._folder) as entries:
                 check_group_count(sum(1 for _ in entries))
+        data = msgspec.json.encode(state) + b"\n"
+        if progress is not None:
+            self._files.replace(path, data)
+            return
         temporary = path.with_name(f"{path.name}.{os.getpid()}{TEMPORARY}")
-        temporary.write_bytes(msgspec.json.encode(state) + b"\n")
+        temporary.write_bytes(data)
         temporary.replace(path)
 
     def load(self, group: str) -> GroupState | None:

@@ -14,6 +14,7 @@ from penstock.ports import (
     DamagedRange,
     Fetched,
     Follower,
+    GroupProgress,
     GroupState,
     KnownTopic,
     Matched,
@@ -54,6 +55,7 @@ class MemoryGroups:
         *,
         lost: int = 0,
         subscription: Subscription | None = None,
+        progress: GroupProgress | None = None,
     ) -> None:
         """See ports.ConsumerGroups."""
         check_group_name(group)
@@ -62,7 +64,13 @@ class MemoryGroups:
             check_group_count(len(self._states))
         before = self._states.get(group)
         self._states[group] = updated(
-            before, group, offsets, lost=lost, now_us=now_us, subscription=subscription
+            before,
+            group,
+            offsets,
+            lost=lost,
+            now_us=now_us,
+            subscription=subscription,
+            progress=progress,
         )
 
     def load(self, group: str) -> GroupState | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.client import Unsupported
+from penstock.client import Delivery, Unsupported
 from penstock.client.options import ConnectOptions, Credentials
 from penstock.client.sessions import session_factory
 from penstock.client.sessions.base import Hook
@@ -53,6 +53,8 @@ def supports(protocol: Protocol, operation: str) -> bool:
         "publish": lambda: session.publish("channel/7", [b""]),
         "publish_many": lambda: session.publish("channel/7", [b"", b""]),
         "subscribe": lambda: session.subscribe("channel/7"),
+        "consume": lambda: client.consume("channel/7", group="g"),
+        "nack": lambda: session.answer_delivery(Delivery("t", b"", None, origin=(None, 1)), "no"),
         "unsubscribe": lambda: session.unsubscribe("channel/7"),
         "create_topic": lambda: session.create_topic("channel/7"),
         "ping": session.ping,

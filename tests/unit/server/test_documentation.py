@@ -8,6 +8,7 @@ import pytest
 from penstock.server.config import (
     AuditConfig,
     Config,
+    GroupConfig,
     ListenerConfig,
     PrincipalConfig,
     ProgramConfig,
@@ -25,11 +26,12 @@ PAGE = (ROOT / "docs" / "configuration.md").read_text()
 
 def tables() -> dict[str, msgspec.Struct]:
     return {
-        name: getattr(Config(), name) for name in ("broker", "limits", "http", "data", "herald")
+        name: getattr(Config(), name)
+        for name in ("broker", "limits", "http", "data", "herald", "groups")
     }
 
 
-@pytest.mark.parametrize("name", ["broker", "limits"])
+@pytest.mark.parametrize("name", ["broker", "limits", "groups"])
 def test_the_page_has_every_setting_with_its_default(name: str) -> None:
     table = tables()[name]
     for field in msgspec.structs.fields(table):
@@ -40,7 +42,16 @@ def test_the_page_has_every_setting_with_its_default(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [AuditConfig, ListenerConfig, PrincipalConfig, ProgramConfig, RoleConfig, RuleConfig]
+    "kind",
+    [
+        AuditConfig,
+        GroupConfig,
+        ListenerConfig,
+        PrincipalConfig,
+        ProgramConfig,
+        RoleConfig,
+        RuleConfig,
+    ],
 )
 def test_the_page_has_every_key_of_a_list(kind: type[msgspec.Struct]) -> None:
     for field in msgspec.structs.fields(kind):

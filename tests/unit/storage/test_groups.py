@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from penstock.ports import GroupState
+from penstock.ports import GroupProgress, GroupState, PendingRun, Subscription
 from penstock.storage import group_offsets
 from penstock.storage.group_offsets import GroupOffsets, InvalidGroup, TooManyGroups
 from penstock.storage.memory import MemoryGroups
@@ -43,6 +43,21 @@ def test_a_report_that_cannot_be_read_counts_as_none(
     assert isinstance(groups.load("bronze"), GroupState)
 
 
+def test_the_progress_of_members_is_kept_until_a_reader_reports(tmp_path: Path) -> None:
+    groups = GroupOffsets(tmp_path)
+    progress = GroupProgress(next=9, pending=(PendingRun(3, 2, 1),), dead=(1,), ordered=True)
+    orders = Subscription(patterns=("orders/#",))
+    groups.commit("billing", {0: 3}, subscription=orders, progress=progress)
+    found = GroupOffsets(tmp_path).load("billing")
+    assert found is not None
+    assert (found.offsets, found.subscription, found.progress) == ({0: 3}, orders, progress)
+    assert [path.name for path in (tmp_path / "groups").iterdir()] == ["billing.json"]
+    groups.commit("billing", {0: 7})
+    found = groups.load("billing")
+    assert found is not None
+    assert (found.offsets, found.progress) == ({0: 7}, None)
+
+
 @pytest.mark.parametrize("name", ["", ".", "..", "../x", "a/b", "-x", ".x", "a b", "ä", "x" * 129])
 def test_a_name_that_is_no_file_name_is_refused(tmp_path: Path, name: str) -> None:
     groups = GroupOffsets(tmp_path)
@@ -78,7 +93,7 @@ def test_a_report_is_read_up_to_its_limit(tmp_path: Path) -> None:
     groups.commit("bronze", {0: 10})
     path = tmp_path / "groups" / "bronze.json"
     report = path.read_bytes().rstrip()
-    path.write_bytes(report.rjust(1 << 20))
+    path.write_bytes(report.rjust(4 << 20))
     assert groups.load("bronze") is not None
-    path.write_bytes(report.rjust((1 << 20) + 1))
+    path.write_bytes(report.rjust((4 << 20) + 1))
     assert groups.load("bronze") is None

@@ -20,6 +20,7 @@ __all__ = ["SUB_EXAMPLES", "sub"]
 SUB_EXAMPLES: Final = examples(
     "penstock sub 'sensors/#'",
     "penstock sub 'orders/+' --replay 10m --json | jq .value",
+    "penstock sub 'orders/#' --group billing",
     "penstock sub 7 --protocol herald --count 1 --timeout 5 --raw",
 )
 
@@ -42,6 +43,15 @@ def sub(
         typer.Option(
             metavar="WHERE",
             help="Start in the past: earliest, 10m for 10 minutes ago, an offset, or a time.",
+            show_default=False,
+        ),
+    ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Share the messages with the other members of this consumer group, and "
+            "acknowledge those that were printed. --replay is where a new group begins.",
             show_default=False,
         ),
     ] = None,
@@ -72,6 +82,7 @@ def sub(
         find_broker(url, protocol, default=MESSAGES_DEFAULT, name=name, ca=ca),
         patterns,
         replay=replay,
+        group=group,
         count=count,
         timeout=timeout,
         raw=raw,

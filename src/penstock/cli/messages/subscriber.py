@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import typer
 
@@ -33,6 +33,8 @@ from penstock.client import (
     Delivery,
     State,
     StateChanged,
+    SyncConsumer,
+    SyncGroupMessage,
     SyncStream,
     connect_sync,
 )
@@ -45,6 +47,7 @@ __all__ = ["print_messages"]
 
 _AGO: Final = re.compile(r"\d+(\.\d+)?(ms|s|m|h|d|w)", re.ASCII)
 _LOOK_SECONDS: Final = 0.1
+_Batch: TypeAlias = Sequence[Delivery | SyncGroupMessage]
 
 
 def print_messages(
@@ -52,26 +55,33 @@ def print_messages(
     patterns: Sequence[str],
     *,
     replay: str | None,
+    group: str | None,
     count: int | None,
     timeout: float | None,
     raw: bool,
     json: bool,
 ) -> None:
     """Print messages until a signal, `count` messages or `timeout` seconds; raise OperatorError."""
-    topics = [_topic(pattern, replay, broker) for pattern in patterns]
+    if group is not None and len(patterns) > 1:
+        raise typer.BadParameter("goes with one pattern.", param_hint="--group")
+    topics = [_topic(pattern, replay, group, broker) for pattern in patterns]
     lines = _json_lines(broker.protocol) if json else _raw_lines if raw else _text_lines
     deadline = None if timeout is None else time.monotonic() + timeout
     printed, size = 0, 0
     with terminable(), quiet_pipe(), client_errors(broker):
         try:
-            with _arriving(broker, topics) as take:
+            with _arriving(broker, topics, group, replay) as take:
                 while (count is None or printed < count) and (batch := take(deadline)):
-                    wanted = batch if count is None else batch[: count - printed]
+                    taken = batch if count is None else batch[: count - printed]
+                    wanted = [_delivery(each) for each in taken]
                     sys.stdout.buffer.write(lines(wanted))
                     # Count before the flush: a reader of the lines may send a signal at once.
                     printed += len(wanted)
                     size += sum(len(each.value) for each in wanted)
                     sys.stdout.buffer.flush()
+                    for each in taken:
+                        if isinstance(each, SyncGroupMessage):
+                            each.ack()
         except KeyboardInterrupt:
             sum_up(f"{plural(printed, 'message')}, {plural(size, 'byte')}.")
             return
@@ -80,8 +90,18 @@ def print_messages(
         raise typer.Exit(EXIT_INCOMPLETE)
 
 
-def _topic(pattern: str, replay: str | None, broker: Broker) -> str | int:
+def _delivery(item: Delivery | SyncGroupMessage) -> Delivery:
+    return item.delivery if isinstance(item, SyncGroupMessage) else item
+
+
+def _topic(pattern: str, replay: str | None, group: str | None, broker: Broker) -> str | int:
     if PROTOCOLS[broker.protocol].carries.channels:
+        if group is not None:
+            raise typer.BadParameter(
+                "herald's channels join groups by herald.replay in the broker's configuration; "
+                "give another --protocol.",
+                param_hint="--group",
+            )
         if replay is not None:
             raise typer.BadParameter(
                 "herald has no replay: set herald.replay in the broker's configuration, "
@@ -89,7 +109,9 @@ def _topic(pattern: str, replay: str | None, broker: Broker) -> str | int:
                 param_hint="--replay",
             )
         return int(pattern) if pattern.isdecimal() else pattern
-    return pattern if replay is None else f"{pattern}@{_place(replay)}"
+    if replay is None or group is not None:
+        return pattern
+    return f"{pattern}@{_place(replay)}"
 
 
 def _place(replay: str) -> str:
@@ -110,31 +132,31 @@ def _place(replay: str) -> str:
 
 @contextlib.contextmanager
 def _arriving(
-    broker: Broker, topics: list[str | int]
-) -> Iterator[Callable[[float | None], list[Delivery]]]:
+    broker: Broker, topics: list[str | int], group: str | None, replay: str | None
+) -> Iterator[Callable[[float | None], Sequence[Delivery | SyncGroupMessage]]]:
     """Subscribe with one client per topic; yield a function that waits for messages.
 
     The function takes a deadline and returns no messages when it has passed. Clients answer the
     broker's pings meanwhile. The function raises BrokenPipeError when the reader of the output has
     closed the pipe, also while no messages arrive.
     """
-    waiting: queue.Queue[list[Delivery] | Exception] = queue.Queue(SUB_BATCHES_WAITING_MAX)
+    waiting: queue.Queue[_Batch | Exception] = queue.Queue(SUB_BATCHES_WAITING_MAX)
     ended = threading.Event()
 
-    def put(item: list[Delivery] | Exception) -> None:
+    def put(item: _Batch | Exception) -> None:
         while not ended.is_set():
             with contextlib.suppress(queue.Full):
                 waiting.put(item, timeout=_LOOK_SECONDS)
                 return
 
-    def feed(stream: SyncStream[Delivery]) -> None:
+    def feed(stream: SyncStream[Delivery] | SyncConsumer) -> None:
         try:
             while not ended.is_set():
                 put(stream.take())
         except PenstockError as error:
             put(error)
 
-    def take(deadline: float | None) -> list[Delivery]:
+    def take(deadline: float | None) -> _Batch:
         left = None if deadline is None else max(0.0, deadline - time.monotonic())
         try:
             item = waiting.get(timeout=left)
@@ -149,7 +171,13 @@ def _arriving(
         for topic in topics:
             client = connect_sync(broker.url, **broker.options, on_event=_Watch().observe)  # type: ignore[misc]
             stack.enter_context(client)
-            stream = client.subscribe(topic)
+            stream: SyncStream[Delivery] | SyncConsumer
+            if group is None:
+                stream = client.subscribe(topic)
+            else:
+                start = None if replay is None else _place(replay)
+                stream = client.consume(topic, group=group, start=start)
+                stack.callback(stream.close)
             threading.Thread(target=feed, args=(stream,), daemon=True).start()
         stack.callback(ended.set)  # before the clients end
         if stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode):

@@ -52,13 +52,15 @@ def groups(
             return
         if found:
             rows = [row for each in found for row in _rows(each)]
-            print_columns([("LAG", "LOST", "UPDATED", "GROUP", "TOPIC"), *rows], left=3)
+            head = ("LAG", "UNACKED", "MEMBERS", "LOST", "UPDATED", "GROUP", "TOPIC")
+            print_columns([head, *rows], left=3)
         typer.echo(plural(len(found), "group"))
 
 
 def _rows(group: dict[str, Any]) -> Iterator[tuple[str, ...]]:
     """Yield the row of a group, then one for each of its topics."""
     name = shown(group["name"])
-    yield f"{group['lag']:,}", f"{group['lost']:,}", group["updated"], name, ""
+    figures = (f"{group[key]:,}" for key in ("lag", "unacknowledged", "members", "lost"))
+    yield (*figures, group["updated"], name, "")
     for each in group["topics"]:
-        yield f"{each['lag']:,}", "", "", name, shown(each["topic"]) or "(no topic)"
+        yield f"{each['lag']:,}", "", "", "", "", name, shown(each["topic"]) or "(no topic)"

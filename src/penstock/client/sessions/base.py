@@ -15,7 +15,7 @@ from penstock.client.errors import BadOption, Unsupported
 from penstock.client.events import Event, Ready
 from penstock.client.options import Credentials
 from penstock.client.topics import Topic
-from penstock.client.values import HookCall, Request
+from penstock.client.values import Delivery, HookCall, Request
 from penstock.errors import FieldOutOfRange
 from penstock.middleware import Condition, HookStrategy, HookType
 from penstock.protocols import Protocol
@@ -169,6 +169,16 @@ class Session(ABC):
     def answer_hook(self, call: HookCall, refusal: str | None) -> None:  # noqa: ARG002
         """Allow a hooked event, or refuse it with a text."""
         raise self.unsupported("middleware")
+
+    def answer_delivery(self, delivery: Delivery, failure: str | None) -> bool:  # noqa: ARG002
+        """Acknowledge a message of a group, or refuse it with a text.
+
+        Return False if it came by another connection. Without a `failure`, protocols that have no
+        such answer do nothing: receiving a message acknowledges it.
+        """
+        if failure is not None:
+            raise self.unsupported("nack")
+        return True
 
     # --- For subclasses ---------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ from penstock.protocols.fleximq import (
     FLEXIMQ_MESSAGE_BYTES_CEILING,
     FLEXIMQ_PAYLOAD_DEPTH_CEILING,
 )
-from penstock.wire import fleximq
+from penstock.wire import fleximq, messagepack
 from penstock.wire.fleximq import (
     ClientId,
     Header,
@@ -86,6 +86,7 @@ class FleximqSession(Session):
         self._pongs = Pongs()
         self._pinged_ms = 0
         self._requests: dict[str, int] = {}
+        self._delivered = 0  # messages of subscriptions
 
     def start(self) -> None:
         """See the base class."""
@@ -167,6 +168,17 @@ class FleximqSession(Session):
         """See the base class."""
         self._send(MessageType.BCAST, Header(status=status), payload)
 
+    def answer_delivery(self, delivery: Delivery, failure: str | None) -> bool:
+        """See the base class: messages are numbered, so all of a connection must be of a group."""
+        session, number = delivery.origin
+        if session is not self:
+            return False
+        path = "/ack" if failure is None else "/nack"
+        answer = number if failure is None else {"delivery": number, "reason": failure[:1000]}
+        header = Header(routing=(Routing(ClientId.BROKER, path),))
+        self._send(MessageType.NOTIF, header, messagepack.encode(answer))
+        return True
+
     def _bracketed(self, message_type: MessageType, topic: str) -> int:
         encoded = fleximq.encode(Message(message_type, self._client_id, Header(topic=topic)))
         ticket = self._ticket()
@@ -191,7 +203,8 @@ class FleximqSession(Session):
         self._state = fleximq.CLIENT.advance(self._state, packet)
         match packet.type:
             case MessageType.PUB:
-                return _delivered(packet)
+                self._delivered += 1
+                return _delivered(packet, (self, self._delivered))
             case MessageType.PONG:
                 keepalive = packet.header.keepalive
                 return self._pongs.received(keepalive.timestamp) if keepalive else None
@@ -256,7 +269,7 @@ def _path(packet: Message) -> str | None:
     return packet.header.routing[0].path if packet.header.routing else None
 
 
-def _delivered(packet: Message) -> Event:
+def _delivered(packet: Message, origin: tuple["FleximqSession", int]) -> Event:
     return Delivered(
         Delivery(
             packet.header.topic,
@@ -264,6 +277,7 @@ def _delivered(packet: Message) -> Event:
             packet,
             sender=packet.client_id,
             status=packet.header.status,
+            origin=origin,
         )
     )
 

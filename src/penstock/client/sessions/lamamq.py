@@ -22,7 +22,11 @@ from penstock.client.sessions.base import (
 )
 from penstock.client.values import Delivery, HookCall
 from penstock.protocols import Protocol
-from penstock.protocols.lamamq import LAMAMQ, LAMAMQ_PAYLOAD_BYTES_MAX
+from penstock.protocols.lamamq import (
+    LAMAMQ,
+    LAMAMQ_ERROR_MESSAGE_BYTES_MAX,
+    LAMAMQ_PAYLOAD_BYTES_MAX,
+)
 from penstock.wire import lamamq
 from penstock.wire.lamamq.layouts import LAYOUTS
 
@@ -115,6 +119,18 @@ class LamamqSession(Session):
             refused = lamamq.ErrorCode.MIDDLEWARE_REFUSED
             self._send(lamamq.Answer(message_id, refused, refusal))
 
+    def answer_delivery(self, delivery: Delivery, failure: str | None) -> bool:
+        """See the base class."""
+        if delivery.origin is not self:
+            return False
+        message_id = delivery.packet.message_id
+        if failure is None:
+            self._send(lamamq.Answer(message_id))
+        else:
+            refused = lamamq.ErrorCode.SERVER_EXCEPTION
+            self._send(lamamq.Answer(message_id, refused, _shortened(failure)))
+        return True
+
     def _ask(
         self, packet: lamamq.Subscribe | lamamq.Unsubscribe | lamamq.Register | lamamq.Unregister
     ) -> int:
@@ -160,8 +176,13 @@ class LamamqSession(Session):
                 packet,
                 timestamp_us=message.created_at * 1_000_000,
                 headers=message.headers,
+                origin=self,
             )
         )
+
+
+def _shortened(text: str) -> str:
+    return text.encode()[:LAMAMQ_ERROR_MESSAGE_BYTES_MAX].decode(errors="ignore")
 
 
 def lamamq_sessions(credentials: Credentials) -> Callable[[], Session]:

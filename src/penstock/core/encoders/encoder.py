@@ -37,6 +37,11 @@ class ForwardIds:
         self._taken += count
         return first
 
+    @property
+    def upcoming(self) -> int:
+        """The number that is taken next."""
+        return self._next
+
     def is_recent(self, number: int) -> bool:
         """Return whether a number is one of the last FORWARDS_RECALLED_MAX that were taken."""
         age = (self._next - number - 1) & _NUMBERS

@@ -22,8 +22,12 @@ from penstock.core.access import EVERYTHING, Action, is_allowed, path_name
 from penstock.core.broker import Broker
 from penstock.core.requests import Failure, Match, Refusal
 from penstock.core.sessions import Session
-from penstock.errors import LogUnavailable, NotAllowed
+from penstock.errors import InvalidAcknowledgment, LogUnavailable, NotAllowed
 from penstock.gateway.fleximq import frames
+from penstock.gateway.fleximq.acknowledgments import (
+    ACKNOWLEDGMENTS,
+    acknowledge,
+)
 from penstock.gateway.fleximq.records import broker_reply, record_of
 from penstock.gateway.fleximq.remote import RemoteRequests, nodes_of
 from penstock.gateway.fleximq.replies import Replies
@@ -74,6 +78,9 @@ class Exchange:
     def request(self, session: Session, message: Message, frame_view: memoryview) -> None:
         """Forward a REQ to its target, or answer it if that is the broker."""
         identifier, entry = _correlated(message)
+        if entry.client_id == ClientId.BROKER and entry.path in ACKNOWLEDGMENTS:
+            self._acknowledge(session, message, entry.path)
+            return
         if entry.client_id == ClientId.BROKER:
             if self._may_ask_broker(session, message, entry.path) and self._append(
                 session, message
@@ -118,6 +125,21 @@ class Exchange:
         elif not self._append(session, message, nodes):
             self._broker.requests.answer_remote(
                 identifier, requester_number=session.number, target_number=number
+            )
+
+    def _acknowledge(self, session: Session, message: Message, path: str) -> None:
+        """Process the acknowledgment of messages of a group; it is not kept in the log."""
+        try:
+            count = acknowledge(self._broker, session, path=path, payload=message.payload)
+        except InvalidAcknowledgment as error:
+            self._replies.refuse(message, StatusCode.BAD_REQUEST, str(error))
+            return
+        identifier = frames.reqrep_id(message)
+        if message.type is MessageType.REQ and identifier is not None:
+            payload = messagepack.encode({"messages": count})
+            number = session.number
+            self._replies.write(
+                frames.answer(StatusCode.OK, payload, client_id=number, identifier=identifier)
             )
 
     def request_failed(self, identifier: str, failure: Failure) -> None:
@@ -199,7 +221,11 @@ class Exchange:
     # --- NOTIF, PUB and BCAST -----------------------------------------------------------------
 
     def notify(self, session: Session, message: Message) -> None:
-        """Deliver a NOTIF to each client it names; the broker itself ignores it."""
+        """Deliver a NOTIF to each client it names; the broker takes acknowledgments only."""
+        for entry in _entries(message):
+            if entry.client_id == ClientId.BROKER and entry.path in ACKNOWLEDGMENTS:
+                self._acknowledge(session, message, entry.path)
+                return
         entries = [entry for entry in _entries(message) if entry.client_id != ClientId.BROKER]
         for path in {entry.path for entry in _entries(message)}:
             if not self._may(session, message, Action.REQUEST, path_name(path)):

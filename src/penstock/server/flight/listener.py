@@ -96,6 +96,7 @@ class FlightListener:
                 reader=reader,
                 sinks=sinks,
                 groups=self._storage.groups,
+                has_members=self._broker.has_group,
                 lag=GroupLag(self._storage),
                 front=front,
                 memory=self._broker.memory,

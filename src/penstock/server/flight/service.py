@@ -18,6 +18,7 @@ import structlog
 from penstock.core.access import Action, Principal, authorize, authorize_anywhere, is_allowed
 from penstock.errors import (
     AuthenticationFailed,
+    GroupDiffers,
     LogUnavailable,
     MemoryExhausted,
     NotAllowed,
@@ -122,6 +123,7 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
         reader: FlightReader,
         sinks: Sinks,
         groups: ConsumerGroups,
+        has_members: Callable[[str], bool],
         lag: GroupLag,
         front: FlightFront,
         memory: MemoryBudget,
@@ -135,6 +137,7 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
         self._reader = reader
         self._sinks = sinks
         self._groups = groups
+        self._has_members = has_members
         self._lag = lag
         self._counts = counts or ReadCounts()
         self._stopping = False
@@ -345,6 +348,8 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
     def _commit_group(self, body: bytes, principal: Principal) -> None:
         request = _decoded(body, CommitGroup)
         authorize(principal, Action.GROUP, request.group)
+        if self._has_members(request.group):  # their state would replace the report
+            raise GroupDiffers(request.group, "has members that are clients of the broker")
         self._groups.commit(
             request.group,
             request.offsets,

@@ -66,7 +66,7 @@ async def count_clients(broker: Broker, *, slowest_max: int = 0) -> ClientCounts
     async for session in in_slices(broker.sessions):
         protocol = session.encoding.protocol
         counts.clients[protocol] += 1
-        counts.subscriptions[protocol] += len(session.subscriptions)
+        counts.subscriptions[protocol] += len(session.subscriptions) + len(session.memberships)
         counts.waiting_bytes[protocol] += session.link.buffered
         if is_slow(session):
             counts.slow[protocol] += 1
@@ -91,7 +91,7 @@ def client_of(broker: Broker, session: Session) -> Client:
         principal=session.principal.name,
         address=session.link.peer,
         since=utc_time(session.since_us),
-        subscriptions=len(session.subscriptions),
+        subscriptions=len(session.subscriptions) + len(session.memberships),
         received_messages=session.messages_received,
         received_bytes=session.bytes_received,
         sent_messages=session.messages_sent,

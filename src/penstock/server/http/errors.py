@@ -4,6 +4,7 @@ from typing import Final
 
 from penstock.errors import (
     AuthenticationFailed,
+    GroupDiffers,
     HookRefused,
     HookTimeout,
     InvalidPattern,
@@ -11,6 +12,8 @@ from penstock.errors import (
     LogUnavailable,
     MemoryExhausted,
     MiddlewareMissing,
+    NoHistory,
+    NoSuchGroup,
     NoSuchTopic,
     NotAllowed,
     PenstockError,
@@ -48,6 +51,9 @@ _STATUS: Final[dict[type[PenstockError], int]] = {
     InvalidTopicName: 400,
     InvalidPattern: 400,
     NoSuchTopic: 404,
+    NoSuchGroup: 404,
+    GroupDiffers: 409,
+    NoHistory: 409,
     TopicHasChannel: 409,
     TooManyMessages: 429,
     TopicTableFull: 503,

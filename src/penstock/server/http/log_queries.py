@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from penstock.core.access import EVERYTHING, Action, Principal, authorize, is_allowed
+from penstock.core.groups import GroupFigures
 from penstock.limits import HTTP_RATES_CLIENTS_MAX, HTTP_RATES_MAX, HTTP_SEGMENTS_MAX
 from penstock.model import Durability
 from penstock.ports import GroupState, TierStatus
@@ -127,7 +128,20 @@ async def groups_of(context: HttpContext) -> list[Group]:
         lags = context.group_lag.of(states, bounds)
         return [_group(state, lags[name]) for name, state in states.items()]
 
-    return await asyncio.to_thread(read)
+    found = await asyncio.to_thread(read)
+    groups = context.broker.groups
+    if groups is None:
+        return found
+    return [_with_figures(group, groups.figures(group.name)) for group in found]
+
+
+def _with_figures(group: Group, figures: GroupFigures | None) -> Group:
+    """Return a group with the figures of this moment, if it has members."""
+    if figures is None:
+        return group
+    return msgspec.structs.replace(
+        group, members=figures.members, unacknowledged=figures.unacknowledged
+    )
 
 
 def _group(state: GroupState, lags: Mapping[int, Lag]) -> Group:
@@ -138,8 +152,14 @@ def _group(state: GroupState, lags: Mapping[int, Lag]) -> Group:
     topics: Counter[str] = Counter()
     for lag in lags.values():
         topics.update(lag.topics)
+    progress, subscription = state.progress, state.subscription
+    patterns = None if subscription is None else subscription.patterns or subscription.topics
     return Group(
         name=state.group,
+        pattern=patterns[0] if patterns and len(patterns) == 1 else None,
+        members=0,
+        unacknowledged=0 if progress is None else sum(run.size for run in progress.pending),
+        dead=0 if progress is None else len(progress.dead),
         lag=sum(each.lag for each in offsets),
         lost=max(state.lost, 0),
         updated=utc_time(max(state.updated_us, 0)),

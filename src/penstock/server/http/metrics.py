@@ -231,6 +231,15 @@ class _BrokerCollector(Collector):
         shown = sorted(latest[:METRICS_GROUPS_MAX], key=lambda group: group.name)
         lags = {group.name: group.lag for group in shown}
         yield _gauges("group_lag", "Messages that a group has not processed.", "group", lags)
+        members = {group.name: group.members for group in shown}
+        yield _gauges("group_members", "Clients in a group.", "group", members)
+        unacknowledged = {group.name: group.unacknowledged for group in shown}
+        yield _gauges(
+            "group_unacknowledged",
+            "Messages that members of a group have not acknowledged.",
+            "group",
+            unacknowledged,
+        )
         yield self._topic_lags(shown)
         lost = {group.name: group.lost for group in shown}
         yield _counters(

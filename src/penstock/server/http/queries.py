@@ -126,7 +126,7 @@ async def list_subscriptions(
         if query.connection not in {None, session.link.connection}:
             continue
         first = skipped if session.number == after else 0
-        for place, pattern in enumerate(list(session.subscriptions)[first:], first):
+        for place, pattern in enumerate(session.subscribed[first:], first):
             if len(found) == query.limit:
                 return Subscriptions(found, f"{session.number}-{place}")
             found.append(

@@ -11,6 +11,12 @@ import penstock
 from penstock.core.access import Principal
 from penstock.server.http.context import HttpContext
 from penstock.server.http.deletion import delete_topic, delete_topics
+from penstock.server.http.group_changes import (
+    redrive_group,
+    remove_group,
+    reset_group,
+    show_group,
+)
 from penstock.server.http.log_queries import RateMeter, describe_log, list_groups
 from penstock.server.http.publishing import publish
 from penstock.server.http.queries import list_clients, list_subscriptions, list_topics
@@ -20,6 +26,10 @@ from penstock.server.http.schemas import (
     ClientsQuery,
     Deleted,
     Document,
+    GroupChange,
+    GroupDetail,
+    GroupQuery,
+    GroupResetQuery,
     Groups,
     GroupsQuery,
     LogAnswer,
@@ -158,6 +168,46 @@ def operations(document: Callable[[], Document]) -> Sequence[Operation]:
             Groups,
             GroupsQuery,
             run=list_groups,
+        ),
+        Operation(
+            "GET",
+            "/api/groups/{name}",
+            "showGroup",
+            "A consumer group, its lag and its members.",
+            Access.BY_RULES,
+            GroupDetail,
+            GroupQuery,
+            run=show_group,
+        ),
+        Operation(
+            "POST",
+            "/api/groups/{name}/reset",
+            "resetGroup",
+            "Let a consumer group go on at another place; answered when it is on disk.",
+            Access.ADMINISTERS,
+            GroupChange,
+            GroupResetQuery,
+            run=reset_group,
+        ),
+        Operation(
+            "POST",
+            "/api/groups/{name}/redrive",
+            "redriveGroup",
+            "Deliver the dead letters of a consumer group again.",
+            Access.ADMINISTERS,
+            GroupChange,
+            GroupQuery,
+            run=redrive_group,
+        ),
+        Operation(
+            "DELETE",
+            "/api/groups/{name}",
+            "removeGroup",
+            "Remove a consumer group.",
+            Access.ADMINISTERS,
+            GroupChange,
+            GroupQuery,
+            run=remove_group,
         ),
         Operation(
             "GET",

@@ -30,7 +30,12 @@ __all__ = [
     "Failure",
     "Fault",
     "Group",
+    "GroupChange",
+    "GroupDetail",
+    "GroupMember",
     "GroupOffset",
+    "GroupQuery",
+    "GroupResetQuery",
     "Groups",
     "GroupsQuery",
     "LogAnswer",
@@ -320,6 +325,20 @@ class GroupsQuery(_Query, frozen=True):
     topics: Annotated[int, Meta(ge=0, le=GROUP_LAG_TOPICS_MAX)] = 20
 
 
+class GroupQuery(_Query, frozen=True):
+    """The name of one group, and how many of its topics to return."""
+
+    name: str
+    topics: Annotated[int, Meta(ge=0, le=GROUP_LAG_TOPICS_MAX)] = 20
+
+
+class GroupResetQuery(_Query, frozen=True):
+    """The name of one group, and where it goes on: `earliest`, `latest`, an offset or a time."""
+
+    name: str
+    to: str
+
+
 class TopicLag(Struct, frozen=True):
     """The lag of a consumer group in a topic. Messages without a topic have an empty name."""
 
@@ -332,14 +351,53 @@ class Group(Struct, frozen=True):
 
     `lag` is the number of messages of its topics behind its offsets, or of all if it did not report
     its topics. `topics` are those with the highest lag that the client may subscribe to.
+    `members`, `unacknowledged` and `dead` are of a group whose members are clients of the broker:
+    messages that they have, and those that can be delivered again from the dead letters. `pattern`
+    is the pattern of their subscriptions.
     """
 
     name: str
+    pattern: str | None
+    members: Count
+    unacknowledged: Count
+    dead: Count
     lag: Count
     lost: Count
     updated: datetime
     offsets: list[GroupOffset]
     topics: list[TopicLag]
+
+
+class GroupMember(Struct, frozen=True):
+    """A client in a group, and the messages that it has not acknowledged."""
+
+    name: str
+    connection: int
+    protocol: ProtocolName
+    unacknowledged: Count
+
+
+class GroupDetail(Struct, frozen=True):
+    """A consumer group as in the list of groups, with its members."""
+
+    name: str
+    pattern: str | None
+    unacknowledged: Count
+    dead: Count
+    lag: Count
+    lost: Count
+    updated: datetime
+    offsets: list[GroupOffset]
+    topics: list[TopicLag]
+    members: list[GroupMember]
+
+
+class GroupChange(Struct, frozen=True):
+    """A group that was changed: where it goes on, or how many messages are delivered again."""
+
+    name: str
+    offset: Count = 0
+    messages: Count = 0
 
 
 class Groups(Struct, frozen=True):

@@ -22,7 +22,7 @@ import msgspec
 from confluent_kafka import KafkaException, Producer
 
 from penstock.limits import KAFKA_CLOSE_SECONDS_MAX, KAFKA_READ_SECONDS_MAX
-from penstock.ports import GroupState, Subscription
+from penstock.ports import GroupProgress, GroupState, Subscription
 from penstock.storage.group_offsets import check_group_count, check_group_name, updated
 from penstock.storage.kafka.client import Connection, RecordReader, RecordsRemoved, failure
 
@@ -215,6 +215,7 @@ class KafkaGroups:
         *,
         lost: int = 0,
         subscription: Subscription | None = None,
+        progress: GroupProgress | None = None,
     ) -> None:
         """See ports.ConsumerGroups."""
         check_group_name(group)
@@ -224,7 +225,13 @@ class KafkaGroups:
                 check_group_count(len(self._state.all(GROUP, GroupState)))
             now_us = time.time_ns() // 1000
             after = updated(
-                before, group, offsets, lost=lost, now_us=now_us, subscription=subscription
+                before,
+                group,
+                offsets,
+                lost=lost,
+                now_us=now_us,
+                subscription=subscription,
+                progress=progress,
             )
             self._state.put(GROUP + group, msgspec.json.encode(after))
 

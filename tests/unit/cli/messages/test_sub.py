@@ -199,3 +199,14 @@ def test_a_broker_that_goes_is_told_of_and_waited_for() -> None:
     assert lost.startswith("penstock: the connection was lost: ")
     assert again == "penstock: connected again; messages published meanwhile are not shown\n"
     assert said == "0 messages, 0 bytes.\n"
+
+
+def test_members_of_a_group_acknowledge_what_they_print(
+    commands: Commands, broker: LiveBroker
+) -> None:
+    arguments = ("plant/#", "--group", "printers", "--replay", "earliest", "--count")
+    first = history(commands, broker, *arguments, 3)
+    rest = history(commands, broker, *arguments, 1)
+    assert [*first, *rest] == history(
+        commands, broker, "plant/#", "--replay", "earliest", "--count", 4
+    )

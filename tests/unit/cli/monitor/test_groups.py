@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from penstock.core.broker import BrokerSettings
+from penstock.core.groups import GroupSettings
 from penstock.ports import Subscription
 from penstock.storage.group_offsets import GroupOffsets
+from tests.support import lamamq_bytes as lm
 from tests.support.commands import Commands
 from tests.support.http_live import HttpBroker
 
@@ -34,9 +37,20 @@ def test_groups_are_listed_with_their_topics(commands: Commands, broker: HttpBro
     done = commands.run("groups", "--url", broker.url)
     assert (done.code, done.err) == (0, "")
     title, *lines, total = done.out.splitlines()
-    assert title.split() == ["LAG", "LOST", "UPDATED", "GROUP", "TOPIC"]
+    assert title.split() == [
+        "LAG",
+        "UNACKED",
+        "MEMBERS",
+        "LOST",
+        "UPDATED",
+        "GROUP",
+        "TOPIC",
+    ]
     found = [line.split() for line in lines]
-    assert [(row[0], row[1]) for row in found if len(row) == 4] == [("3", "2"), ("3", "0")]
+    assert [row[:4] for row in found if len(row) == 6] == [
+        ["3", "0", "0", "2"],
+        ["3", "0", "0", "0"],
+    ]
     assert [row for row in found if len(row) == 3] == [
         ["2", "all", "plant/b"],
         ["1", "all", r"office/\x1b[31m"],  # what a name says cannot steer the terminal
@@ -53,3 +67,41 @@ def test_groups_are_named_and_topics_are_limited(commands: Commands, broker: Htt
     assert group["topics"] == [{"topic": "plant/b", "lag": 2}]
     assert commands.run("groups", "none", "--url", broker.url).out == "0 groups\n"
     assert commands.run("groups", "--topics", "5000", "--url", broker.url).code == 2
+    assert commands.run("groups", "ls", "none", "--url", broker.url).out == "0 groups\n"
+
+
+def test_a_group_is_shown_reset_driven_again_and_removed(
+    commands: Commands, tmp_path: Path
+) -> None:
+    settings = BrokerSettings(groups=GroupSettings(deliveries_max=1))
+    with HttpBroker(data=tmp_path, settings=settings) as broker:
+
+        def run(*arguments: str) -> str:
+            done = commands.run("groups", *arguments, "--url", broker.url)
+            assert (done.code, done.err) == (0, "")
+            return done.out
+
+        with lm.subscriber(broker, b"plant/+@group=billing") as member:
+            for value in "abc":
+                assert broker.publish(topic="plant/a", text=value).status == 200
+            found = [member.forwarded() for _ in "abc"]
+            member.answer(found[0], 1, b"no")
+            while "dead:            1\n" not in run("show", "billing"):
+                pass
+            shown = run("show", "billing")
+            assert "unacknowledged:  2" in shown
+            assert "lamamq    subscriber" in shown
+            assert shown.endswith("1 member\n")
+            assert run("redrive", "billing") == "1 message delivered again\n"
+            assert member.forwarded().payload == b"a"
+            assert run("reset", "billing", "--to", "1", "--yes") == (
+                "group billing goes on at offset 1\n"
+            )
+            assert [member.forwarded().payload for _ in "bc"] == [b"b", b"c"]
+        broker.until(lambda: broker.server.broker.groups.figures("billing") is None)  # type: ignore[union-attr]
+        assert run("reset", "billing", "--to", "latest", "--yes").startswith("group billing goes")
+        assert json.loads(run("show", "billing", "--json"))["lag"] == 0
+        assert run("rm", "billing", "--yes") == "group billing removed\n"
+        assert run("ls") == "0 groups\n"
+        refused = commands.run("groups", "show", "billing", "--url", broker.url)
+        assert "there is no group 'billing'" in refused.err

@@ -1,0 +1,154 @@
+"""Consumers: members of a group, which share its messages and acknowledge them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from types import TracebackType
+from typing import Any, Self
+
+from penstock.client.connection import Connection
+from penstock.client.errors import ClientClosed, TimedOut
+from penstock.client.streams import Stream
+from penstock.client.values import Delivery
+
+__all__ = ["Consumer", "GroupMessage"]
+
+
+class GroupMessage:
+    """A message of a group. `delivery` has all its fields; the most used are here too."""
+
+    __slots__ = ("_consumer", "delivery")
+
+    def __init__(self, delivery: Delivery, consumer: "Consumer") -> None:
+        self.delivery = delivery
+        self._consumer = consumer
+
+    def __repr__(self) -> str:
+        return f"<GroupMessage {self.delivery!r}>"
+
+    @property
+    def topic(self) -> str | None:
+        """Topic of the message; see Delivery."""
+        return self.delivery.topic
+
+    @property
+    def value(self) -> bytes:
+        """Bytes of the payload."""
+        return self.delivery.value
+
+    @property
+    def payload(self) -> Any:  # noqa: ANN401
+        """Decoded payload of a fleximq message; `value` in other protocols."""
+        return self.delivery.payload
+
+    @property
+    def headers(self) -> tuple[tuple[str, bytes], ...]:
+        """Headers of the message (LamaMQ)."""
+        return self.delivery.headers
+
+    async def ack(self) -> bool:
+        """Tell the broker that the message was processed.
+
+        Return False if the connection it came by is lost: the broker delivers it again.
+        """
+        return await self._consumer.ack((self,))
+
+    async def nack(self, reason: str = "") -> bool:
+        """Tell the broker that the message could not be processed; returns as `ack` does.
+
+        The broker delivers it again, or to the dead letters with `reason` in the end. Raise
+        Unsupported if the protocol has no such answer.
+        """
+        return await self._consumer.nack((self,), reason)
+
+
+class Consumer(AsyncIterator[GroupMessage]):
+    """A member of a group, with a connection of its own. `async with` connects and joins.
+
+    It joins again after a reconnect. When it ends, messages that it has not acknowledged go to
+    other members.
+    """
+
+    def __init__(
+        self,
+        *,
+        open_client: Callable[[], Any],
+        close_client: Callable[[], Any],
+        connection: Callable[[], Connection | None],
+        subscribe: Callable[[], Stream[Delivery]],
+    ) -> None:
+        """Use `Client.consume` instead."""
+        self._open_client = open_client
+        self._close_client = close_client
+        self._connection = connection
+        self._subscribe = subscribe
+        self._stream: Stream[Delivery] | None = None
+
+    async def open(self) -> None:
+        """Connect and join the group; raise ConnectFailed, Refused or TimedOut."""
+        await self._open_client()
+        try:
+            self._stream = await self._subscribe()
+        except BaseException:
+            await self._close_client()
+            raise
+
+    async def close(self) -> None:
+        """Leave the group and close the connection."""
+        await self._close_client()
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    # --- Messages ---------------------------------------------------------------------------------
+
+    async def __anext__(self) -> GroupMessage:
+        return GroupMessage(await self._joined.__anext__(), self)
+
+    async def get(self, timeout: float | None = None) -> GroupMessage:
+        """Return the next message; raise TimedOut after `timeout` seconds, ClientClosed."""
+        try:
+            async with asyncio.timeout(timeout):
+                return await self.__anext__()
+        except TimeoutError:
+            raise TimedOut("get", timeout or 0) from None
+        except StopAsyncIteration:
+            raise ClientClosed from None
+
+    async def take(self, timeout: float | None = None) -> list[GroupMessage]:
+        """Return all messages that have arrived, at least one; raises as `get` does."""
+        return [GroupMessage(each, self) for each in await self._joined.take(timeout)]
+
+    @property
+    def _joined(self) -> Stream[Delivery]:
+        if self._stream is None:
+            raise ClientClosed
+        return self._stream
+
+    # --- Acknowledgments --------------------------------------------------------------------------
+
+    async def ack(self, messages: Iterable[GroupMessage]) -> bool:
+        """Acknowledge messages in one write; see GroupMessage."""
+        return await self._answer(messages, None)
+
+    async def nack(self, messages: Iterable[GroupMessage], reason: str = "") -> bool:
+        """Refuse messages in one write; see GroupMessage."""
+        return await self._answer(messages, reason or "not processed")
+
+    async def _answer(self, messages: Iterable[GroupMessage], failure: str | None) -> bool:
+        connection = self._connection()
+        if connection is None or connection.lost_reason.done():
+            return False
+        session = connection.session
+        sent = [session.answer_delivery(each.delivery, failure) for each in messages]
+        connection.flush()
+        await connection.drain()
+        return all(sent) and not connection.lost_reason.done()

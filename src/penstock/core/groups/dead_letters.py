@@ -1,0 +1,170 @@
+"""Dead letters: messages that a group could not process, in the topic `dead/<group>`.
+
+A dead letter has the value and the headers of the message, and these headers:
+
+    penstock-dead-reason       why its last delivery failed
+    penstock-dead-deliveries   how often it was delivered
+    penstock-dead-topic        its topic
+    penstock-dead-partition    its partition
+    penstock-dead-offset       its offset
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import structlog
+
+from penstock._kernels.batch import Batch, Sender
+from penstock._kernels.topics import TopicTable
+from penstock.core.groups.group import Group
+from penstock.core.groups.ledger import Failure
+from penstock.core.sessions import sender_uuid
+from penstock.core.timers import Timers
+from penstock.errors import LogDamaged, LogError, OffsetBelowHorizon, PenstockError
+from penstock.limits import GROUP_READ_RETRY_SECONDS
+from penstock.model import ByteOrder, Form, Kind, is_reserved_header
+from penstock.ports import Clock, Fetched, LogReader, Record, Stored
+from penstock.protocols import PROTOCOLS, SOURCES, Protocol, Source
+
+__all__ = ["DeadLetters"]
+
+log = structlog.get_logger("penstock.groups")
+
+_BROKER_NUMBER: Final = 1
+_BROKER: Final = Sender(sender_uuid(_BROKER_NUMBER), _BROKER_NUMBER)
+_BY_NUMBER: Final[dict[int, Source]] = {source.number: source for source in SOURCES.values()}
+
+
+class DeadLetters:
+    """Writes the dead letters of all groups, one after the other for each group."""
+
+    def __init__(
+        self,
+        *,
+        reader: LogReader,
+        partition: int,
+        topics: TopicTable,
+        clock: Clock,
+        timers: Timers,
+        publish: Callable[[Record, Callable[[bool], None]], None],
+        changed: Callable[[Group], None],
+    ) -> None:
+        """`publish` writes a record and delivers it; it raises PenstockError."""
+        self._reader = reader
+        self._partition = partition
+        self._topics = topics
+        self._clock = clock
+        self._timers = timers
+        self._publish = publish
+        self._changed = changed
+        self._batch = Batch()
+
+    def bury(self, group: Group) -> None:
+        """Write the dead letters of a group, if it has some."""
+        if group.is_burying or group.is_removed or not group.ledger.buried:
+            return
+        group.is_burying = True
+        offset = next(iter(group.ledger.buried))
+        self._reader.fetch(offset, lambda result: self._fetched(group, offset, result))
+
+    def _fetched(self, group: Group, offset: int, result: Fetched | LogError) -> None:
+        failure = group.ledger.buried.get(offset)
+        if failure is None or group.is_removed:  # the group was reset
+            self._next(group)
+        elif isinstance(result, OffsetBelowHorizon | LogDamaged):
+            group.ledger.drop_waiting(offset, offset + 1)
+            group.lost += 1
+            log.warning("dead letter lost", group=group.name, offset=offset, error=str(result))
+            self._next(group)
+        elif isinstance(result, LogError):
+            self._again(group, str(result))
+        else:
+            self._write(group, offset, failure, result.groups[0])
+
+    def _write(self, group: Group, offset: int, failure: Failure, stored: Stored) -> None:
+        def written(is_safe: bool) -> None:  # noqa: FBT001  (of Broker.when_settled)
+            if is_safe:
+                group.ledger.is_dead(offset)
+                log.warning(
+                    "message dead",
+                    group=group.name,
+                    offset=offset,
+                    deliveries=failure.deliveries,
+                    reason=failure.reason,
+                )
+                self._next(group)
+            else:
+                self._again(group, "it could not be written")
+
+        try:
+            record = self._record(group, offset, failure, stored)
+            self._publish(record, written)
+        except (PenstockError, ValueError) as error:
+            self._again(group, str(error))
+
+    def _next(self, group: Group) -> None:
+        group.is_burying = False
+        self._changed(group)
+        self.bury(group)
+
+    def _again(self, group: Group, error: str) -> None:
+        log.warning("dead letter not written", group=group.name, error=error)
+
+        def retry() -> None:
+            group.is_burying = False
+            self.bury(group)
+
+        self._timers.after(GROUP_READ_RETRY_SECONDS, retry)
+
+    def _record(self, group: Group, offset: int, failure: Failure, stored: Stored) -> Record:
+        """Return the dead letter of a message; raise CallerError or ValueError."""
+        batch = self._batch
+        row = offset - stored.base_offset
+        try:
+            stored.load(batch, self._topics)
+            source, form = _source(batch.row_protocol(row), batch.form(row))
+            return Record(
+                source,
+                Kind.PUBLISH,
+                group.dead_topic,
+                batch.value(row),
+                _BROKER,
+                "penstock",
+                self._clock.now_us(),
+                form=form,
+                headers=(
+                    ("penstock-dead-reason", failure.reason.encode()),
+                    ("penstock-dead-deliveries", b"%d" % failure.deliveries),
+                    ("penstock-dead-topic", self._topics.name(batch.topic_id(row)).encode()),
+                    ("penstock-dead-partition", b"%d" % self._partition),
+                    ("penstock-dead-offset", b"%d" % offset),
+                    *_headers(batch.headers(row), batch.order),
+                ),
+            )
+        finally:
+            batch.clear()
+
+
+def _source(number: int, form: int | None) -> tuple[Protocol, Form]:
+    """Return the protocol and the form of a dead letter: one that carries headers."""
+    source = _BY_NUMBER.get(number)
+    if isinstance(source, Protocol) and source.carries.headers:
+        return source, Form.PLAIN if form is None else Form(form)
+    others = next(protocol for protocol in PROTOCOLS if protocol.carries.headers)
+    return others, Form(form) if form in (Form.EMPTY, Form.TEXT) else Form.PLAIN
+
+
+def _headers(data: bytes | None, order: ByteOrder) -> Iterator[tuple[str, bytes]]:
+    """Yield the headers of a message, but those that only the broker may set."""
+    if not data:
+        return
+    parts = []
+    place = 2
+    while place < len(data):
+        size = int.from_bytes(data[place : place + 4], order)
+        parts.append(data[place + 4 : place + 4 + size])
+        place += 4 + size
+    for key, value in zip(parts[::2], parts[1::2], strict=True):
+        name = key.decode(errors="replace")
+        if not is_reserved_header(name):
+            yield name, value

@@ -1,0 +1,454 @@
+"""Delivery to the members of consumer groups, always from the log.
+
+A group reads the row group that has its next message, gives its members runs of rows, as many as
+they have room for, and encodes each run once. So Python runs once for each run. Only
+GROUP_FETCHES_MAX row groups are read at a time, and GROUP_ROW_GROUPS_MAX are kept until members
+have room for the rest of them; the others are read again.
+
+Groups are woken when the log has written, and when a member has joined, has acknowledged messages
+or can read more.
+"""
+
+from array import array
+from collections.abc import Callable
+
+import structlog
+
+from penstock._kernels.batch import Batch
+from penstock._kernels.topics import TopicTable
+from penstock.core.counters import Counters
+from penstock.core.encoders import Encoders
+from penstock.core.groups.group import Group, Member
+from penstock.core.routing import Router
+from penstock.core.timers import Timers
+from penstock.errors import (
+    CallerError,
+    LogDamaged,
+    LogError,
+    OffsetBelowHorizon,
+    OffsetPastEnd,
+)
+from penstock.limits import (
+    CATCH_UP_PIECE_BYTES,
+    GROUP_FETCHES_MAX,
+    GROUP_PIECE_ROWS_MAX,
+    GROUP_READ_RETRY_SECONDS,
+    GROUP_ROW_GROUPS_MAX,
+)
+from penstock.ports import AcknowledgedLink, Clock, Fetched, LogReader, Stored
+
+__all__ = ["GroupDelivery"]
+
+log = structlog.get_logger("penstock.groups")
+
+
+class GroupDelivery:
+    """Gives messages of the log to the members of groups."""
+
+    def __init__(
+        self,
+        *,
+        reader: LogReader,
+        topics: TopicTable,
+        router: Router,
+        encoders: Encoders,
+        counters: Counters,
+        clock: Clock,
+        timers: Timers,
+        changed: Callable[[Group], None],
+        sent: Callable[[Member], None],
+    ) -> None:
+        """Call `changed` when a state must be stored, `sent` when a member got messages."""
+        self._reader = reader
+        self._topics = topics
+        self._router = router
+        self._encoders = encoders
+        self._counters = counters
+        self._clock = clock
+        self._timers = timers
+        self._changed = changed
+        self._sent = sent
+        self._batch = Batch()
+        self._ready: dict[Group, None] = {}
+        self._awaiting_log: dict[Group, None] = {}
+        self._with_rows: dict[Group, None] = {}  # groups that keep row groups, the oldest first
+        self._fetches = 0
+        self._is_running = False
+
+    # --- Turns ------------------------------------------------------------------------------------
+
+    def wake(self, group: Group) -> None:
+        """Let a group deliver what it can."""
+        self._ready[group] = None
+        self._run()
+
+    def settled(self) -> None:
+        """Wake the groups that waited for the log."""
+        if self._awaiting_log:
+            self._ready.update(self._awaiting_log)
+            self._awaiting_log.clear()
+            self._run()
+
+    def forget(self, group: Group) -> None:
+        """Remove a group."""
+        self._ready.pop(group, None)
+        self._awaiting_log.pop(group, None)
+        self._keep(group, None)
+
+    def _run(self) -> None:
+        if self._is_running:  # a write may call back
+            return
+        self._is_running = True
+        try:
+            while self._ready and self._fetches < GROUP_FETCHES_MAX:
+                group = next(iter(self._ready))
+                del self._ready[group]
+                self._take_turn(group)
+        finally:
+            self._is_running = False
+
+    def _take_turn(self, group: Group) -> None:
+        """Deliver from the row groups that are in memory, then read others."""
+        while not group.is_fetching and self._may_deliver(group):
+            offset = self._wanted_offset(group)
+            if offset is None:
+                return
+            fetched = group.fetched
+            if fetched is None or not group.fetched_from <= offset < fetched.end:
+                self._fetch(group, offset)
+                return
+            stored = _row_group_at(fetched, offset)
+            start = fetched.end if stored is None else stored.base_offset
+            if stored is None or offset < start:
+                # Other topics, or commits that failed and have no rows.
+                self._skip(group, offset, start)
+                self._changed(group)
+            elif not self._serve(group, stored):
+                return  # until a member has room
+
+    def _may_deliver(self, group: Group) -> bool:
+        if group.is_removed or group.is_looking_up or not group.is_routed:
+            return False
+        if self._clock.monotonic() < group.retry_at:
+            return False
+        if group.awaits_join:
+            if group.ledger.leased:
+                return False  # topics move to the new member when none is with another one
+            group.awaits_join = False
+        if group.with_room():
+            return True
+        taken = [each.take_acknowledged() for each in group.members if not each.answers]
+        return any(taken) and bool(group.with_room())
+
+    def _wanted_offset(self, group: Group) -> int | None:
+        """Return the next offset to deliver; None if the log does not have it yet."""
+        waiting = group.ledger.first_waiting
+        if waiting is not None:
+            return waiting
+        offset = group.ledger.next
+        if group.ledger.unacked >= group.ledger.settings.unacked_max:
+            return None
+        if offset >= self._reader.end:
+            self._awaiting_log[group] = None
+            return None
+        return offset
+
+    # --- Reading ----------------------------------------------------------------------------------
+
+    def _fetch(self, group: Group, offset: int) -> None:
+        self._keep(group, None)
+        group.is_fetching = True
+        self._fetches += 1
+        is_calling = True
+
+        def then(result: Fetched | LogError) -> None:
+            if is_calling:
+                self._timers.after(0.0, lambda: self._fetched(group, offset, result))
+            else:
+                self._fetched(group, offset, result)
+
+        self._reader.fetch(offset, then, group.topics)
+        is_calling = False
+
+    def _fetched(self, group: Group, offset: int, result: Fetched | LogError) -> None:
+        self._fetches -= 1
+        group.is_fetching = False
+        if not group.is_removed:
+            if isinstance(result, LogError):
+                self._failed(group, offset, result)
+            else:
+                self._keep(group, result)
+                group.fetched_from = offset
+            self._ready[group] = None
+        self._run()
+
+    def _failed(self, group: Group, offset: int, error: LogError) -> None:
+        match error:
+            case OffsetBelowHorizon(horizon=horizon):
+                self._lose(group, offset, horizon, "history overtaken", str(error))
+            case LogDamaged(resumes_at=resumes_at):
+                self._lose(group, offset, resumes_at, "history unreadable", str(error))
+            case _:
+                if not isinstance(error, OffsetPastEnd):
+                    log.warning("group cannot read", group=group.name, error=str(error))
+                group.retry_at = self._clock.monotonic() + GROUP_READ_RETRY_SECONDS
+                self._timers.after(GROUP_READ_RETRY_SECONDS, lambda: self.wake(group))
+
+    def _lose(self, group: Group, offset: int, end: int, event: str, reason: str) -> None:
+        """Go on behind messages that cannot be read."""
+        lost = self._skip(group, offset, end)
+        group.lost += lost
+        log.warning(event, group=group.name, messages=lost, reason=reason)
+        self._changed(group)
+
+    def _skip(self, group: Group, offset: int, end: int) -> int:
+        """Pass over offsets; return the number of messages that were given up, at most."""
+        ledger = group.ledger
+        lost = ledger.drop_waiting(offset, end)
+        if offset <= ledger.next < end:
+            lost += end - ledger.next
+            ledger.pass_over(end)
+        return lost
+
+    def _keep(self, group: Group, fetched: Fetched | None) -> None:
+        """Keep row groups for a group, or release them; of too many, release the oldest."""
+        group.fetched = fetched
+        self._with_rows.pop(group, None)
+        if fetched is not None:
+            self._with_rows[group] = None
+            if len(self._with_rows) > GROUP_ROW_GROUPS_MAX:
+                oldest = next(iter(self._with_rows))
+                del self._with_rows[oldest]
+                oldest.fetched = None
+
+    # --- Giving out -------------------------------------------------------------------------------
+
+    def _serve(self, group: Group, stored: Stored) -> bool:
+        """Give out messages of a row group; return False if members have no room for the rest."""
+        batch, ledger = self._batch, group.ledger
+        end = stored.base_offset + stored.count
+        changes = ledger.changes
+        try:
+            try:
+                stored.load(batch, self._topics)
+            except (ValueError, CallerError) as error:
+                self._lose(group, stored.base_offset, end, "history unreadable", str(error))
+                return True
+            wanted = self.wanted(group, batch)
+            if group.is_ordered:
+                self._place_topics(group, batch, wanted)
+            has_room = self._serve_again(group, stored, wanted)
+            if has_room and ledger.first_waiting is None and ledger.next < end:
+                if not wanted:
+                    ledger.pass_over(end)
+                elif group.is_ordered:
+                    has_room = self._serve_in_order(group, stored, wanted)
+                else:
+                    has_room = self._serve_spread(group, stored, wanted)
+            return has_room
+        finally:
+            batch.clear()
+            if ledger.changes != changes:
+                self._changed(group)
+
+    def wanted(self, group: Group, batch: Batch) -> bytes:
+        """Mark the routes of a batch that a group reads; its own dead letters are not read."""
+        wanted = self._router.wanted(batch, group.mark, lambda text: text == group.pattern)
+        if wanted and group.reads_dead_letters:
+            dead = self._router.wanted(batch, group.mark, lambda text: text == group.dead_topic)
+            marks = bytearray(wanted)
+            for route, is_dead in enumerate(dead[: len(marks)]):
+                if is_dead:
+                    marks[route] = 0
+            wanted = bytes(marks) if any(marks) else b""
+        return wanted
+
+    def _serve_again(self, group: Group, stored: Stored, wanted: bytes) -> bool:
+        """Give out the messages of a row group that wait; return False if some find no room."""
+        ledger, base = group.ledger, stored.base_offset
+        waiting = ledger.waiting_in(base, base + stored.count)
+        if not waiting:
+            return True
+        read = set(self._batch.select(self._router.route_of_topic, wanted)) if wanted else set()
+        while waiting:
+            row = waiting[0] - base
+            if row not in read:  # its topic was deleted
+                ledger.drop_waiting(waiting[0], waiting[0] + 1)
+                waiting.pop(0)
+                continue
+            member = self._member_for(group, row)
+            if member is None:
+                return False
+            room = self._room(group, member, len(waiting))
+            deliveries = ledger.waiting[waiting[0]]
+            rows = array("I")
+            for offset in waiting:
+                if (
+                    len(rows) >= room
+                    or offset - base not in read
+                    or ledger.waiting[offset] != deliveries
+                    or (group.is_ordered and self._owner(group, offset - base) is not member)
+                ):
+                    break
+                rows.append(offset - base)
+            if not self._send(group, member, base, rows, wanted, deliveries=deliveries + 1):
+                return False
+            del waiting[: len(rows)]
+        return True
+
+    def _member_for(self, group: Group, row: int) -> Member | None:
+        """Return the member that gets a message, None if it has no room."""
+        members = group.with_room()
+        if group.is_ordered:
+            owner = self._owner(group, row)
+            return owner if owner in members else None
+        return _least_busy(group, members) if members else None
+
+    def _owner(self, group: Group, row: int) -> Member | None:
+        return group.owners.owner(self._batch.topic_id(row))
+
+    def _room(self, group: Group, member: Member, count: int) -> int:
+        """Return how many of `count` messages a member gets at a time."""
+        ledger = group.ledger
+        total = ledger.settings.unacked_max - ledger.leased
+        return max(1, min(group.share - ledger.held_by(member), total, count, GROUP_PIECE_ROWS_MAX))
+
+    def _serve_spread(self, group: Group, stored: Stored, wanted: bytes) -> bool:
+        """Give new messages of a row group to all members in turn; False if there is no room."""
+        ledger, base = group.ledger, stored.base_offset
+        row = ledger.next - base
+        while row < stored.count:
+            members = group.with_room()
+            if not members or ledger.unacked >= ledger.settings.unacked_max:
+                return False
+            selected, next_row = self._batch.select_piece(
+                self._router.route_of_topic,
+                wanted,
+                first_row=row,
+                last_row=stored.count,
+                bytes_max=CATCH_UP_PIECE_BYTES,
+            )
+            if len(selected):
+                member = _least_busy(group, members)
+                # A short piece is for all of them: one must not get all that there is.
+                part = -(-len(selected) // len(members))
+                room = self._room(group, member, part)
+                if room < len(selected):
+                    next_row = selected[room]
+                rows = array("I")
+                rows.frombytes(selected[:room].tobytes())
+                if not self._send(group, member, base, rows, wanted):
+                    return False
+            row = next_row
+            ledger.pass_over(base + row)
+        return True
+
+    # --- Ordered groups ---------------------------------------------------------------------------
+
+    def _place_topics(self, group: Group, batch: Batch, wanted: bytes) -> None:
+        """Find the members of the topics of a batch whose members are not known."""
+        owners = group.owners
+        owners.reset(group.in_time, self._topics.removals)
+        if 0 not in batch.routes(owners.slot_of_topic, route_count=owners.slot_count):
+            return
+        routes = self._router.route_of_topic
+        for topic in {batch.topic_id(row) for row in range(len(batch)) if not batch.hidden(row)}:
+            if topic < len(routes) and self._topics.is_live(topic):
+                route = routes[topic]
+                is_read = route < len(wanted) and bool(wanted[route])
+                owners.place(topic, name=self._topics.name(topic), is_read=is_read)
+
+    def _serve_in_order(self, group: Group, stored: Stored, wanted: bytes) -> bool:
+        """Give new messages of a row group to the members of their topics.
+
+        Stop at the first one whose member has no room.
+        """
+        ledger, base, owners = group.ledger, stored.base_offset, group.owners
+        row = ledger.next - base
+        while row < stored.count:
+            ready = group.with_room()
+            if not ready or ledger.unacked >= ledger.settings.unacked_max:
+                return False
+            limit = stored.count
+            pieces = []
+            for member in owners.members:
+                selected, next_row = self._batch.select_piece(
+                    owners.slot_of_topic,
+                    owners.marks(member),
+                    first_row=row,
+                    last_row=limit,
+                    bytes_max=CATCH_UP_PIECE_BYTES,
+                )
+                room = self._room(group, member, len(selected)) if member in ready else 0
+                limit = min(limit, selected[room] if room < len(selected) else next_row)
+                rows = array("I")
+                rows.frombytes(selected[:room].tobytes())
+                pieces.append((member, rows))
+            if limit == row:
+                return False
+            for member, rows in pieces:
+                while rows and rows[-1] >= limit:
+                    rows.pop()
+                if rows and not self._send(group, member, base, rows, wanted):
+                    ledger.put_back(base, rows)  # they wait, so that the others can go on
+            row = limit
+            ledger.pass_over(base + row)
+        return True
+
+    # --- Sending ----------------------------------------------------------------------------------
+
+    def _send(
+        self,
+        group: Group,
+        member: Member,
+        base: int,
+        rows: "array[int]",
+        wanted: bytes,
+        *,
+        deliveries: int = 1,
+    ) -> bool:
+        """Send messages to a member; return False if there is no memory to remember them."""
+        if not member.hold_memory(len(rows)):
+            group.retry_at = self._clock.monotonic() + GROUP_READ_RETRY_SECONDS
+            self._timers.after(GROUP_READ_RETRY_SECONDS, lambda: self.wake(group))
+            return False
+        session = member.session
+        protocol = session.encoding.protocol
+        left_out = self._counters.messages_undeliverable[protocol]
+        first_id = self._encoders.forward_ids.upcoming
+        frames = self._encoders.encode(session.encoding, self._batch, memoryview(rows), wanted)
+        if self._counters.messages_undeliverable[protocol] != left_out and len(rows) > 1:
+            # Some cannot be sent in this protocol: find out which.
+            self._counters.messages_undeliverable[protocol] = left_out
+            for row in rows:
+                one = array("I", (row,))
+                if not self._send(group, member, base, one, wanted, deliveries=deliveries):
+                    group.ledger.put_back(base, one)
+            return True
+        lease = group.ledger.lease(
+            member, base, rows, now=self._clock.monotonic(), deliveries=deliveries
+        )
+        group.turns += 1
+        member.turn = group.turns
+        if not frames:
+            group.ledger.fail(lease, 0, f"{protocol.title} cannot carry it")
+            return True
+        lease.first_id = first_id
+        member.add(lease)
+        link = session.link
+        link.write(frames)
+        if isinstance(link, AcknowledgedLink):
+            lease.written = link.written
+        self._counters.sent(session, len(rows), len(frames))
+        self._sent(member)
+        return True
+
+
+def _least_busy(group: Group, members: list[Member]) -> Member:
+    """Return the member with the fewest messages; of several, that whose turn is longest ago."""
+    return min(members, key=lambda member: (group.ledger.held_by(member), member.turn))
+
+
+def _row_group_at(fetched: Fetched, offset: int) -> Stored | None:
+    """Return the row group that contains an offset, or the next one; None if there is none."""
+    return next((each for each in fetched.groups if offset < each.base_offset + each.count), None)

@@ -1,0 +1,581 @@
+"""All consumer groups of a broker that have members or are being changed.
+
+    subscribe ──▶ open (load the state) ──▶ join ──▶ GroupDelivery ──▶ members
+                                                          │
+    answers, acknowledged bytes ──▶ Ledger ──▶ save ◀─────┘
+
+A group is in memory while it has members. Its state is stored GROUP_SWEEP_SECONDS after a change at
+the latest; a message that was acknowledged after the last store is delivered again if the broker is
+killed.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import NamedTuple
+
+import structlog
+
+from penstock._kernels.topics import TopicTable
+from penstock.core.counters import Counters
+from penstock.core.encoders import Encoders
+from penstock.core.groups.dead_letters import DeadLetters
+from penstock.core.groups.delivery import GroupDelivery
+from penstock.core.groups.group import Group, Member
+from penstock.core.groups.ledger import GroupSettings, Lease, Ledger
+from penstock.core.routing import Router
+from penstock.core.sessions import Session
+from penstock.core.timers import Timer, Timers
+from penstock.errors import GroupDiffers, LogError, LogUnavailable, NoSuchGroup
+from penstock.limits import (
+    GROUP_POLL_SECONDS,
+    GROUP_REASON_CHARACTERS_MAX,
+    GROUP_SWEEP_SECONDS,
+    GROUPS_OPENED_MAX,
+)
+from penstock.memory import Purpose
+from penstock.ports import (
+    AcknowledgedLink,
+    Clock,
+    GroupState,
+    GroupStore,
+    LogReader,
+    LogWriter,
+    Record,
+    Subscription,
+)
+from penstock.replay import Ago, AtOffset, AtTime, Earliest, GroupPlace, Start
+
+__all__ = ["GroupFigures", "Groups"]
+
+log = structlog.get_logger("penstock.groups")
+
+
+class GroupFigures(NamedTuple):
+    """The state of a group that is in memory."""
+
+    members: int
+    unacknowledged: int
+    position: int
+
+
+class Groups:
+    """Opens, joins, leaves and stores groups. One thread owns it."""
+
+    def __init__(
+        self,
+        *,
+        store: GroupStore,
+        writer: LogWriter,
+        reader: LogReader,
+        topics: TopicTable,
+        router: Router,
+        encoders: Encoders,
+        counters: Counters,
+        clock: Clock,
+        timers: Timers,
+        publish: Callable[[Record, Callable[[bool], None]], None],
+        settings: GroupSettings,
+        settings_by_name: Mapping[str, GroupSettings],
+    ) -> None:
+        self._store = store
+        self._writer = writer
+        self._reader = reader
+        self._router = router
+        self._clock = clock
+        self._timers = timers
+        self._settings = settings
+        self._settings_by_name = settings_by_name
+        self._groups: dict[str, Group] = {}
+        self._opened: dict[str, GroupState | Exception | None] = {}  # loaded, not joined yet
+        self._dirty: dict[Group, None] = {}
+        self._polled: dict[Member, None] = {}  # those whose bytes are awaited
+        self._polling = False
+        self._sweeper: Timer | None = None
+        self.later: Callable[[float, Callable[[], None]], object] = timers.after
+        """Calls a function after some seconds; the server sets a more exact one."""
+        self._delivery = GroupDelivery(
+            reader=reader,
+            topics=topics,
+            router=router,
+            encoders=encoders,
+            counters=counters,
+            clock=clock,
+            timers=timers,
+            changed=self._changed,
+            sent=self._sent,
+        )
+        self._dead_letters = DeadLetters(
+            reader=reader,
+            partition=writer.partition,
+            topics=topics,
+            clock=clock,
+            timers=timers,
+            publish=publish,
+            changed=self._buried,
+        )
+
+    def __contains__(self, name: str) -> bool:
+        """Return whether a group is in memory; any thread may call."""
+        return name in self._groups
+
+    # --- Opening ----------------------------------------------------------------------------------
+
+    def open(self, name: str, then: Callable[[], None]) -> None:
+        """Load the state of a group, for `join` or another call that follows in `then`."""
+        if name in self._groups:
+            then()
+            return
+
+        def loaded(found: GroupState | Exception | None) -> None:
+            self._opened.pop(name, None)
+            if len(self._opened) >= GROUPS_OPENED_MAX:
+                del self._opened[next(iter(self._opened))]
+            self._opened[name] = found
+            then()
+
+        self._store.load(name, loaded)
+
+    def _known(self, name: str) -> GroupState | None:
+        """Return the state of a group that was opened; raise LogUnavailable if it is not known."""
+        found = self._opened.get(name, LogUnavailable("the group was not opened"))
+        if isinstance(found, Exception):
+            raise LogUnavailable(f"the state of group {name} cannot be read") from found
+        return found
+
+    def _group(self, name: str, state: GroupState, pattern: str, *, is_ordered: bool) -> Group:
+        """Return a group in memory with a stored state."""
+        progress = state.progress
+        at = state.offsets.get(self._writer.partition, self._writer.next_offset)
+        ledger = Ledger(
+            at if progress is None else progress.next,
+            settings=self._settings_by_name.get(name, self._settings),
+            pending=() if progress is None else progress.pending,
+            dead=() if progress is None else progress.dead,
+        )
+        return Group(name, pattern, ledger, is_ordered=is_ordered)
+
+    # --- Members ----------------------------------------------------------------------------------
+
+    def check(self, pattern: str, place: GroupPlace) -> None:
+        """Raise GroupDiffers or LogUnavailable if a member cannot join; the group is open."""
+        group = self._groups.get(place.name)
+        if group is not None:
+            known, is_ordered = group.pattern, group.is_ordered
+        else:
+            state = self._known(place.name)
+            if state is None or state.subscription is None:
+                return
+            patterns = state.subscription.patterns or state.subscription.topics or ()
+            if state.subscription.expression is not None or len(patterns) != 1:
+                raise GroupDiffers(place.name, "is one of a reader of tables")
+            known = patterns[0]
+            is_ordered = bool(state.progress and state.progress.ordered)
+        if known != pattern:
+            raise GroupDiffers(place.name, f"reads {known[:200]}")
+        if place.is_ordered and not is_ordered:
+            raise GroupDiffers(place.name, "was made without ordered=topic")
+
+    def join(
+        self, session: Session, pattern: str, place: GroupPlace, then: Callable[[], None]
+    ) -> None:
+        """Make a session a member; call `then` when the group is stored, before its first message.
+
+        The group is open and `check` has passed. Raise InvalidPattern or TooManyPatternShapes.
+        """
+        group = self._groups.get(place.name) or self._start(pattern, place)
+        self._follow(group)
+        self._groups[place.name] = group
+        member = Member(session, group, pattern, group.next_number())
+        session.memberships[place.name] = member
+
+        def stored() -> None:
+            if session.memberships.get(place.name) is member:  # it has not left meanwhile
+                group.members[member] = None
+                group.awaits_join = group.is_ordered and bool(group.ledger.leased)
+                then()
+                self.later(0.0, begin)
+
+        def begin() -> None:  # the answer to the subscription comes first
+            self._delivery.wake(group)
+            self._dead_letters.bury(group)
+
+        if group.saved_changes < 0:
+            group.on_stored.append(stored)
+            if not group.is_saving:
+                self._save(group)
+        else:
+            stored()
+
+    def _start(self, pattern: str, place: GroupPlace) -> Group:
+        """Bring a group into memory, with the state it was stored with or a new one."""
+        name = place.name
+        state = self._known(name)
+        is_ordered = place.is_ordered
+        if state is not None and state.progress is not None:
+            is_ordered = state.progress.ordered
+        start = place.start
+        if state is None or self._writer.partition not in state.offsets:
+            offset = self._first(start)
+            state = GroupState(name, {self._writer.partition: offset})
+        else:
+            start = None  # a group that exists goes on
+        group = self._group(name, state, pattern, is_ordered=is_ordered)
+        if isinstance(start, Ago | AtTime):
+            us = start.us if isinstance(start, AtTime) else self._clock.now_us() - start.us
+            self._look_up(group, max(us, 0))
+        return group
+
+    def _first(self, start: Start | None) -> int:
+        """Return the offset at which a new group begins; a time is looked up afterwards."""
+        match start:
+            case Earliest():
+                return self._reader.horizon
+            case AtOffset(offset):
+                return max(offset, self._reader.horizon)
+            case _:
+                return self._writer.next_offset
+
+    def _look_up(self, group: Group, timestamp_us: int) -> None:
+        if timestamp_us > self._clock.now_us():
+            return
+        group.is_looking_up = True
+
+        def found(offset: int | LogError) -> None:
+            if isinstance(offset, LogError):  # too many messages are better than too few
+                log.warning("time not found", group=group.name, error=str(offset))
+                offset = self._reader.horizon
+            group.is_looking_up = False
+            group.ledger.reset(min(offset, group.ledger.next))
+            self._changed(group)
+            self._delivery.wake(group)
+
+        self._reader.find_time(timestamp_us, found)
+
+    def _follow(self, group: Group) -> None:
+        """Route the topics of a group; raise InvalidPattern or TooManyPatternShapes."""
+        if group.is_followed:
+            return
+
+        def routed() -> None:
+            group.is_routed = True
+            self._delivery.wake(group)
+
+        self._router.subscribe(group.mark, group.pattern, routed)
+        group.is_followed = True
+        if group.reads_dead_letters and group.pattern != group.dead_topic:
+            self._router.subscribe(group.mark, group.dead_topic)
+
+    def leave(self, member: Member) -> None:
+        """End a membership; what the member has not acknowledged goes to others."""
+        session, group = member.session, member.group
+        session.memberships.pop(group.name, None)
+        self._polled.pop(member, None)
+        if not member.answers and member in group.members:
+            member.take_acknowledged()
+        group.members.pop(member, None)
+        group.ledger.leave(member)
+        if not session.memberships:
+            session.link.account.hold(Purpose.GROUPS, 0)
+        self._changed(group)
+        self._delivery.wake(group)
+        self._dead_letters.bury(group)
+
+    def forget(self, session: Session) -> None:
+        """End all memberships of a session."""
+        for member in list(session.memberships.values()):
+            self.leave(member)
+
+    # --- Acknowledgments --------------------------------------------------------------------------
+
+    def expects(self, session: Session, identifier: int) -> bool:
+        """Return whether an id on the wire is that of a message which a member has."""
+        return any(member.by_id(identifier) is not None for member in session.memberships.values())
+
+    def answered(self, session: Session, identifier: int, failure: str | None) -> bool:
+        """Process the answer to a message, by its id on the wire; return whether it was known."""
+        for member in session.memberships.values():
+            found = member.by_id(identifier)
+            if found is not None:
+                self._settle(member, *found, failure)
+                return True
+        for member in session.memberships.values():
+            self._is_in_time(member)
+        return False
+
+    def acknowledge(self, member: Member, numbers: range | None, failure: str | None) -> int:
+        """Process the acknowledgment of messages by number; return how many the member had.
+
+        None is the first message that it has.
+        """
+        if numbers is None:
+            first = member.first_number
+            numbers = range(0) if first is None else range(first, first + 1)
+        count = 0
+        for number in numbers:
+            found = member.by_number(number)
+            if found is not None:
+                count += 1
+                self._settle(member, *found, failure)
+        self._is_in_time(member)
+        return count
+
+    def _settle(self, member: Member, lease: Lease, index: int, failure: str | None) -> None:
+        group = member.group
+        if failure is None:
+            group.ledger.done(lease, index)
+        else:
+            reason = failure[:GROUP_REASON_CHARACTERS_MAX] or "the member refused it"
+            group.ledger.fail(lease, index, reason)
+            self._dead_letters.bury(group)
+        self._is_in_time(member)
+        self._changed(group)
+        # Rows are loaded again for every wake: wait until there is room for some.
+        held = group.ledger.held_by(member)
+        if failure is not None or held <= group.share // 2:
+            self._delivery.wake(group)
+
+    def _is_in_time(self, member: Member) -> None:
+        if member.is_late:
+            member.is_late = False
+            member.group.awaits_join = member.group.is_ordered and bool(member.group.ledger.leased)
+            self._delivery.wake(member.group)
+
+    def _sent(self, member: Member) -> None:
+        """Await the acknowledgment of bytes, where the client does not answer."""
+        if not member.answers:
+            self._polled[member] = None
+            if not self._polling:
+                self._polling = True
+                self.later(GROUP_POLL_SECONDS, self._poll)
+        self._start_sweeper()
+
+    def _poll(self) -> None:
+        self._polling = False
+        for member in list(self._polled):
+            if member.take_acknowledged():
+                self._changed(member.group)
+                self._delivery.wake(member.group)
+            if not member.group.ledger.held_by(member):
+                self._polled.pop(member, None)
+        if self._polled:
+            self._polling = True
+            self.later(GROUP_POLL_SECONDS, self._poll)
+
+    def drained(self, session: Session) -> None:
+        """Go on with a session whose link is no longer congested."""
+        for member in session.memberships.values():
+            self._delivery.wake(member.group)
+
+    def settled(self) -> None:
+        """Go on with groups that waited for the log."""
+        self._delivery.settled()
+
+    # --- Time and states --------------------------------------------------------------------------
+
+    def _changed(self, group: Group) -> None:
+        """Store a group soon, and remove it from memory if it has no members."""
+        if not group.is_removed:
+            self._dirty[group] = None
+            self._start_sweeper()
+
+    def _buried(self, group: Group) -> None:
+        """Go on with a group whose dead letter was written: there is room for another message."""
+        self._changed(group)
+        self._delivery.wake(group)
+
+    def _start_sweeper(self) -> None:
+        if self._sweeper is None:
+            self._sweeper = self._timers.after(GROUP_SWEEP_SECONDS, self._sweep)
+
+    def _sweep(self) -> None:
+        self._sweeper = None
+        now = self._clock.monotonic()
+        for group in list(self._groups.values()):
+            late = group.ledger.expire(now)
+            for member in group.members:
+                if member in late:
+                    member.is_late = True
+                elif member.is_late and not member.answers and _reads(member):
+                    self._is_in_time(member)
+            if late:
+                log.warning("group member late", group=group.name, members=len(late))
+                self._changed(group)
+                self._delivery.wake(group)
+            self._dead_letters.bury(group)
+            if group.ledger.leased or any(member.is_late for member in group.members):
+                self._start_sweeper()
+        for group in list(self._dirty):
+            self._save(group)
+
+    def _save(self, group: Group, then: Callable[[], None] | None = None) -> None:
+        """Store a group; call `then` when it is stored. Release it if nothing uses it."""
+        if group.is_saving or group.is_removed:
+            self._dirty[group] = None
+            self._start_sweeper()
+            return
+        self._dirty.pop(group, None)
+        changes, lost = group.ledger.changes, group.lost
+        if changes == group.saved_changes and not lost:
+            if then is not None:
+                then()
+            self._release(group)
+            return
+        group.is_saving = True
+        group.lost = 0
+
+        def saved(error: Exception | None) -> None:
+            group.is_saving = False
+            if error is None:
+                group.saved_changes = changes
+            else:
+                log.warning("group not stored", group=group.name, error=str(error))
+                group.lost += lost
+                self._changed(group)
+            waiting, group.on_stored = group.on_stored, []
+            for each in waiting:
+                each()
+            if then is not None:
+                then()
+            if error is None:
+                self._release(group)
+            elif not group.members and group.saved_changes < 0:
+                self._remove(group)  # it was never stored, and no client uses it
+
+        self._store.save(self._state(group, lost), saved)
+
+    def _state(self, group: Group, lost: int) -> GroupState:
+        return GroupState(
+            group.name,
+            {self._writer.partition: group.ledger.position},
+            lost=lost,
+            subscription=Subscription(patterns=(group.pattern,)),
+            progress=group.ledger.progress(is_ordered=group.is_ordered),
+        )
+
+    def _release(self, group: Group) -> None:
+        """Remove a stored group from memory if it has no members and nothing else to do."""
+        ledger = group.ledger
+        if (
+            not group.members
+            and not group.is_looking_up
+            and not group.is_burying
+            and not group.on_stored
+            and group.saved_changes == ledger.changes
+            and self._groups.get(group.name) is group
+        ):
+            self._remove(group)
+
+    def _remove(self, group: Group) -> None:
+        group.is_removed = True
+        self._groups.pop(group.name, None)
+        self._dirty.pop(group, None)
+        self._delivery.forget(group)
+        self._router.leave(group.mark)
+
+    def flush(self, then: Callable[[], None]) -> None:
+        """Store all changed groups; call `then` when they are stored."""
+        groups = list(self._groups.values())
+        left = len(groups) + 1
+
+        def stored() -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                then()
+
+        for group in groups:
+            for member in group.members:
+                if not member.answers:
+                    member.take_acknowledged()
+            if group.is_saving:
+                group.on_stored.append(partial(self._save, group, stored))
+            else:
+                self._save(group, stored)
+        stored()
+
+    # --- Administration ---------------------------------------------------------------------------
+
+    def figures(self, name: str) -> GroupFigures | None:
+        """Return the figures of a group, None if it is not in memory."""
+        group = self._groups.get(name)
+        if group is None:
+            return None
+        return GroupFigures(len(group.members), group.ledger.unacked, group.ledger.position)
+
+    def members(self, name: str) -> list[tuple[Session, int]]:
+        """Return the members of a group, each with the number of its messages."""
+        group = self._groups.get(name)
+        members = () if group is None else group.members
+        return [(member.session, member.group.ledger.held_by(member)) for member in members]
+
+    def _change(self, name: str) -> Group:
+        """Return a group that is open, in memory; raise NoSuchGroup or LogUnavailable."""
+        group = self._groups.get(name)
+        if group is None:
+            state = self._known(name)
+            if state is None:
+                raise NoSuchGroup(name)
+            patterns = state.subscription.patterns if state.subscription is not None else None
+            if state.progress is None or not patterns:
+                raise GroupDiffers(name, "is one of a reader of tables, which keeps its own place")
+            group = self._group(name, state, patterns[0], is_ordered=state.progress.ordered)
+            self._groups[name] = group
+        return group
+
+    def reset(self, name: str, offset: int, then: Callable[[], None]) -> None:
+        """Let a group that is open go on at an offset; call `then` when that is stored.
+
+        Raise NoSuchGroup, GroupDiffers or LogUnavailable.
+        """
+        group = self._change(name)
+        group.ledger.reset(min(max(offset, self._reader.horizon), self._writer.next_offset))
+        self._store_change(group, then)
+
+    def redrive(self, name: str, then: Callable[[], None]) -> int:
+        """Deliver the dead letters of a group that is open again; return how many.
+
+        `then` is called when that is stored. Raise NoSuchGroup, GroupDiffers or LogUnavailable.
+        """
+        group = self._change(name)
+        count = group.ledger.redrive()
+        self._store_change(group, then)
+        return count
+
+    def _store_change(self, group: Group, then: Callable[[], None]) -> None:
+        self._save_now(group, then)
+        self._delivery.wake(group)
+
+    def _save_now(self, group: Group, then: Callable[[], None]) -> None:
+        """Store a group, behind a store that is under way."""
+        if group.is_saving:
+            self._timers.after(GROUP_SWEEP_SECONDS, lambda: self._save_now(group, then))
+        else:
+            group.saved_changes = -1
+            self._save(group, then)
+
+    def remove(self, name: str, then: Callable[[Exception | None], None]) -> list[Session]:
+        """Remove a group that is open, and its state; return the sessions that were its members.
+
+        Raise NoSuchGroup or LogUnavailable.
+        """
+        group = self._groups.get(name)
+        if group is None and self._known(name) is None:
+            raise NoSuchGroup(name)
+        sessions = []
+        if group is not None:
+            for member in list(group.members):
+                sessions.append(member.session)
+                member.session.memberships.pop(name, None)
+                self._polled.pop(member, None)
+            group.ledger.reset(group.ledger.next)
+            self._remove(group)
+        self._store.forget(name, then)
+        return sessions
+
+
+def _reads(member: Member) -> bool:
+    """Return whether a client without answers has taken all that it was sent."""
+    link = member.session.link
+    if isinstance(link, AcknowledgedLink):
+        return link.acknowledged() >= link.written
+    return not link.buffered

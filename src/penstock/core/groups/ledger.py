@@ -1,0 +1,343 @@
+"""The state of a consumer group: messages that are done, and the members that have the others.
+
+    offset   0 ……………… position ………………………………………………… next ……………→ end of the log
+             all are done │ leased, waiting or done │ not given out yet
+
+A message is *leased* from its delivery to a member until it is done, fails, or its time is over. A
+message that failed *waits* to be delivered again; one that failed too often is *buried*: it goes to
+the dead letters. Messages that the group does not read are done as soon as `next` has passed them.
+
+Members get runs of messages, and a run is one lease, so that acknowledging it takes one step. All
+methods are deterministic, and time is passed in.
+"""
+
+import dataclasses
+import heapq
+from array import array
+from collections import Counter, deque
+from collections.abc import Hashable, Iterable, Iterator
+from typing import NamedTuple
+
+from penstock.limits import (
+    GROUP_ACK_WAIT_SECONDS,
+    GROUP_DEAD_MAX,
+    GROUP_DELIVERIES_MAX,
+    GROUP_UNACKED_DEFAULT,
+)
+from penstock.ports import GroupProgress, PendingRun
+
+__all__ = ["Failure", "GroupSettings", "Lease", "Ledger"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """Settings of a consumer group."""
+
+    ack_wait_seconds: float = GROUP_ACK_WAIT_SECONDS
+    """Time to acknowledge a message, before another member gets it."""
+    deliveries_max: int = GROUP_DELIVERIES_MAX
+    """Deliveries without success after which a message goes to the dead letters."""
+    unacked_max: int = GROUP_UNACKED_DEFAULT
+    """Messages that all members together may have and not have acknowledged."""
+
+
+class Failure(NamedTuple):
+    """Why a message goes to the dead letters, and how often it was delivered."""
+
+    reason: str
+    deliveries: int
+
+
+class Lease:
+    """A run of messages that one member has: rows behind a base offset, in order."""
+
+    __slots__ = (
+        "_done",
+        "base",
+        "deadline",
+        "deliveries",
+        "first_id",
+        "first_number",
+        "left",
+        "member",
+        "rows",
+        "written",
+    )
+
+    def __init__(
+        self,
+        member: Hashable,
+        base: int,
+        rows: "array[int]",
+        *,
+        deliveries: int,
+        deadline: float,
+    ) -> None:
+        self.member = member
+        self.base = base
+        self.rows = rows
+        self.deliveries = deliveries
+        self.deadline = deadline
+        self.left = len(rows)  # messages that are not done
+        self._done: bytearray | None = None  # which are done, if only some are
+        # How the member refers to its messages; set when they are sent.
+        self.first_number = 0  # the first one's number among all that the member got
+        self.first_id = 0  # the first one's id on the wire, where it has one
+        self.written: int | None = None  # bytes written to the link behind the last one
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def is_done(self, index: int) -> bool:
+        """Return whether a message is no longer leased."""
+        return not self.left or (self._done is not None and bool(self._done[index]))
+
+    def offset(self, index: int) -> int:
+        """Return the offset of a message."""
+        return self.base + self.rows[index]
+
+    def finish(self, index: int) -> bool:
+        """End the lease of one message; return False if it had ended before."""
+        if self.is_done(index):
+            return False
+        if self._done is None:
+            self._done = bytearray(len(self.rows))
+        self._done[index] = 1
+        self.left -= 1
+        return True
+
+    @property
+    def lowest(self) -> int:
+        """The first offset that is leased; there is one."""
+        return self.offset(0 if self._done is None else self._done.index(0))
+
+    def offsets(self) -> Iterator[int]:
+        """Yield the offsets that are leased."""
+        if self.left:
+            for index, row in enumerate(self.rows):
+                if self._done is None or not self._done[index]:
+                    yield self.base + row
+
+    def runs(self) -> Iterator[PendingRun]:
+        """Yield the leased offsets as runs without gaps."""
+        rows = self.rows
+        if self._done is None and rows[-1] - rows[0] + 1 == len(rows):
+            yield PendingRun(self.base + rows[0], len(rows), self.deliveries)
+        else:
+            yield from _runs((offset, self.deliveries) for offset in self.offsets())
+
+
+class Ledger:
+    """The messages of one group. `changes` counts what a stored state would not have."""
+
+    def __init__(
+        self,
+        next_offset: int,
+        *,
+        settings: GroupSettings | None = None,
+        pending: Iterable[PendingRun] = (),
+        dead: Iterable[int] = (),
+    ) -> None:
+        self.settings = settings or GroupSettings()
+        self.next = next_offset
+        self.waiting: dict[int, int] = {}  # offsets to deliver again, with their deliveries so far
+        self.buried: dict[int, Failure] = {}  # offsets whose dead letters are not in the log yet
+        self.dead: deque[int] = deque(dead, maxlen=GROUP_DEAD_MAX)
+        self.changes = 0
+        self.leased = 0
+        """Messages that members have and that are not done."""
+        self._order: list[int] = []  # a heap of the offsets that wait, and of some that did
+        self._leases: dict[Lease, None] = {}  # by deadline: all have the same time
+        self._held: dict[Hashable, dict[Lease, None]] = {}
+        self._counts: Counter[Hashable] = Counter()  # messages by member
+        for run in pending:
+            for offset in range(run.first, run.first + run.size):
+                self._fail(offset, run.deliveries, "the broker was restarted")
+
+    # --- Figures ----------------------------------------------------------------------------------
+
+    @property
+    def unacked(self) -> int:
+        """Messages that were given out and are not done."""
+        return self.leased + len(self.waiting) + len(self.buried)
+
+    def held_by(self, member: Hashable) -> int:
+        """Return the number of messages that a member has."""
+        return self._counts[member]
+
+    @property
+    def position(self) -> int:
+        """The first offset that is not done."""
+        lowest = min((lease.lowest for lease in self._leases), default=self.next)
+        return min(self.next, lowest, *self.waiting, *self.buried)
+
+    @property
+    def first_waiting(self) -> int | None:
+        """The first offset that waits to be delivered again; None if there is none."""
+        order = self._order
+        while order and order[0] not in self.waiting:
+            heapq.heappop(order)
+        return order[0] if order else None
+
+    def waiting_in(self, first: int, end: int) -> list[int]:
+        """Return the offsets of a range that wait, in order."""
+        return sorted(offset for offset in self.waiting if first <= offset < end)
+
+    def progress(self, *, is_ordered: bool) -> GroupProgress:
+        """Return the state that is stored."""
+        pending = [run for lease in self._leases for run in lease.runs()]
+        pending += _runs(sorted(self.waiting.items()))
+        pending += _runs(sorted((offset, each.deliveries) for offset, each in self.buried.items()))
+        return GroupProgress(
+            next=self.next, pending=tuple(pending), dead=tuple(self.dead), ordered=is_ordered
+        )
+
+    # --- Delivery ---------------------------------------------------------------------------------
+
+    def pass_over(self, offset: int) -> None:
+        """Give out no message before `offset` for the first time any more."""
+        if offset > self.next:
+            self.next = offset
+            self.changes += 1
+
+    def lease(
+        self, member: Hashable, base: int, rows: "array[int]", *, now: float, deliveries: int = 1
+    ) -> Lease:
+        """Give messages to a member; `deliveries` counts this one."""
+        deadline = now + self.settings.ack_wait_seconds
+        lease = Lease(member, base, rows, deliveries=deliveries, deadline=deadline)
+        if deliveries > 1 or self.waiting:
+            for row in rows:
+                self.waiting.pop(base + row, None)
+        self._leases[lease] = None
+        self._held.setdefault(member, {})[lease] = None
+        self.leased += len(rows)
+        self._counts[member] += len(rows)
+        self.changes += 1
+        return lease
+
+    def put_back(self, base: int, rows: Iterable[int]) -> None:
+        """Let messages wait that could not be delivered."""
+        for row in rows:
+            if base + row not in self.waiting:
+                self._fail(base + row, 0, "")
+
+    def drop_waiting(self, first: int, end: int) -> int:
+        """Give up the messages of a range that wait: they cannot be read. Return how many."""
+        found = [offset for offset in self.waiting if first <= offset < end]
+        for offset in found:
+            del self.waiting[offset]
+        lost = [offset for offset in self.buried if first <= offset < end]
+        for offset in lost:
+            del self.buried[offset]
+        self.changes += bool(found or lost)
+        return len(found) + len(lost)
+
+    # --- Outcomes ---------------------------------------------------------------------------------
+
+    def done(self, lease: Lease, index: int) -> bool:
+        """Note that a message was processed; return False if the member no longer has it."""
+        if not lease.finish(index):
+            return False
+        self.leased -= 1
+        self._counts[lease.member] -= 1
+        self.changes += 1
+        if not lease.left:
+            self._end(lease)
+        return True
+
+    def all_done(self, lease: Lease) -> None:
+        """Note that all messages of a lease were processed."""
+        if lease.left:
+            self.leased -= lease.left
+            self._counts[lease.member] -= lease.left
+            lease.left = 0
+            self.changes += 1
+            self._end(lease)
+
+    def fail(self, lease: Lease, index: int, reason: str) -> bool:
+        """Note that a message could not be processed; False if the member no longer has it."""
+        offset = lease.offset(index)
+        if not self.done(lease, index):
+            return False
+        self._fail(offset, lease.deliveries, reason)
+        return True
+
+    def leave(self, member: Hashable) -> None:
+        """Take all messages from a member."""
+        for lease in list(self._held.get(member, ())):
+            self._revoke(lease, "the member left")
+
+    def expire(self, now: float) -> set[Hashable]:
+        """Take messages from members that had their time; return these members."""
+        late = set()
+        while self._leases:
+            lease = next(iter(self._leases))
+            if lease.deadline > now:
+                break
+            late.add(lease.member)
+            self._revoke(lease, "it was not acknowledged in time")
+        return late
+
+    def _revoke(self, lease: Lease, reason: str) -> None:
+        offsets = list(lease.offsets())
+        self.all_done(lease)
+        for offset in offsets:
+            self._fail(offset, lease.deliveries, reason)
+
+    def _end(self, lease: Lease) -> None:
+        del self._leases[lease]
+        held = self._held[lease.member]
+        del held[lease]
+        if not held:
+            del self._held[lease.member]
+            del self._counts[lease.member]
+
+    def _fail(self, offset: int, deliveries: int, reason: str) -> None:
+        self.changes += 1
+        if deliveries >= self.settings.deliveries_max:
+            self.buried[offset] = Failure(reason, deliveries)
+        else:
+            self.waiting[offset] = deliveries
+            heapq.heappush(self._order, offset)
+
+    # --- Dead letters and resets ------------------------------------------------------------------
+
+    def is_dead(self, offset: int) -> None:
+        """Note that the dead letter of a message is in the log."""
+        if self.buried.pop(offset, None) is not None:
+            self.dead.append(offset)
+            self.changes += 1
+
+    def redrive(self) -> int:
+        """Deliver dead letters again, as if for the first time; return how many."""
+        count = 0
+        for offset in self.dead:
+            if offset not in self.waiting and offset not in self.buried:
+                self._fail(offset, 0, "")
+                count += 1
+        self.dead.clear()
+        self.changes += 1
+        return count
+
+    def reset(self, offset: int) -> None:
+        """Continue at an offset; all messages that members have are taken from them."""
+        for lease in list(self._leases):
+            self.all_done(lease)
+        self.waiting.clear()
+        self._order.clear()
+        self.buried.clear()
+        self.next = offset
+        self.changes += 1
+
+
+def _runs(pairs: Iterable[tuple[int, int]]) -> list[PendingRun]:
+    """Return offsets with their deliveries, in order, as runs without gaps."""
+    runs: list[PendingRun] = []
+    for offset, deliveries in pairs:
+        last = runs[-1] if runs else None
+        if last and last.first + last.size == offset and last.deliveries == deliveries:
+            runs[-1] = PendingRun(last.first, last.size + 1, deliveries)
+        else:
+            runs.append(PendingRun(offset, 1, deliveries))
+    return runs

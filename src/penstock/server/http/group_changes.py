@@ -1,0 +1,164 @@
+"""Consumer groups over HTTP: one group with its members, reset, redrive and removal."""
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from penstock.core.access import Action, Principal, authorize, is_allowed
+from penstock.core.groups import Groups
+from penstock.errors import LogError, NoHistory, NoSuchGroup
+from penstock.replay import Ago, AtOffset, AtTime, Earliest, parse_start, split_group
+from penstock.server.http.context import HttpContext
+from penstock.server.http.errors import ApiError
+from penstock.server.http.log_queries import groups_of, readable_topics
+from penstock.server.http.schemas import (
+    GroupChange,
+    GroupDetail,
+    GroupMember,
+    GroupQuery,
+    GroupResetQuery,
+)
+
+__all__ = ["redrive_group", "remove_group", "reset_group", "show_group"]
+
+log = structlog.get_logger("penstock.http")
+
+
+async def show_group(context: HttpContext, principal: Principal, query: GroupQuery) -> GroupDetail:
+    """Return one group; its members too, if the principal may see clients. Raise NoSuchGroup."""
+    authorize(principal, Action.GROUP, query.name)
+    found = [group for group in await groups_of(context) if group.name == query.name]
+    if not found:
+        raise NoSuchGroup(query.name[:200])
+    groups = context.broker.groups
+    members = []
+    if groups is not None and is_allowed(principal, Action.ADMINISTER, "clients"):
+        members = [
+            GroupMember(
+                name=session.name,
+                connection=session.link.connection,
+                protocol=session.encoding.protocol.label,
+                unacknowledged=held,
+            )
+            for session, held in groups.members(query.name)
+        ]
+    group = found[0]
+    return GroupDetail(
+        name=group.name,
+        pattern=group.pattern,
+        lag=group.lag,
+        lost=group.lost,
+        unacknowledged=group.unacknowledged,
+        dead=group.dead,
+        updated=group.updated,
+        offsets=group.offsets,
+        topics=readable_topics(group, principal)[: query.topics],
+        members=members,
+    )
+
+
+async def reset_group(
+    context: HttpContext, principal: Principal, query: GroupResetQuery
+) -> GroupChange:
+    """Let a group go on at a time or an offset; raise NoSuchGroup, GroupDiffers or ApiError."""
+    groups = _groups(context, principal, query.name)
+    offset = await _offset(context, query.to)
+    await _opened(groups, query.name)
+    await _stored(lambda then: groups.reset(query.name, offset, then))
+    figures = groups.figures(query.name)
+    position = offset if figures is None else figures.position
+    log.info("group reset", principal=principal.name, group=query.name, offset=position)
+    return GroupChange(name=query.name, offset=position)
+
+
+async def redrive_group(
+    context: HttpContext, principal: Principal, query: GroupQuery
+) -> GroupChange:
+    """Deliver the dead letters of a group again; raise NoSuchGroup or GroupDiffers."""
+    groups = _groups(context, principal, query.name)
+    await _opened(groups, query.name)
+    count = 0
+
+    def redrive(then: Callable[[], None]) -> None:
+        nonlocal count
+        count = groups.redrive(query.name, then)
+
+    await _stored(redrive)
+    log.info("group redriven", principal=principal.name, group=query.name, messages=count)
+    return GroupChange(name=query.name, messages=count)
+
+
+async def remove_group(
+    context: HttpContext, principal: Principal, query: GroupQuery
+) -> GroupChange:
+    """Remove a group; members are disconnected. Raise NoSuchGroup."""
+    groups = _groups(context, principal, query.name)
+    await _opened(groups, query.name)
+    removed: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+
+    def done(error: Exception | None) -> None:
+        if not removed.done():
+            removed.set_result(error)
+
+    for session in groups.remove(query.name, done):
+        session.end()  # it would not notice otherwise
+    error = await removed
+    if error is not None:
+        raise ApiError(503, "log-unavailable", f"the group cannot be removed: {error}")
+    log.info("group removed", principal=principal.name, group=query.name)
+    return GroupChange(name=query.name)
+
+
+def _groups(context: HttpContext, principal: Principal, name: str) -> Groups:
+    """Return the groups of the broker if a principal may change one; raise NotAllowed."""
+    authorize(principal, Action.ADMINISTER, f"groups/{name}")
+    if context.broker.groups is None:
+        raise NoHistory
+    if split_group(f"x@group={name}")[1] is None:
+        raise NoSuchGroup(name[:200])
+    return context.broker.groups
+
+
+async def _opened(groups: Groups, name: str) -> None:
+    await _stored(lambda then: groups.open(name, then))
+
+
+async def _stored(work: Callable[[Callable[[], None]], None]) -> None:
+    """Wait until work has called back."""
+    done = asyncio.Event()
+    work(done.set)
+    await done.wait()
+
+
+async def _offset(context: HttpContext, to: str) -> int:
+    """Return the offset that `to` stands for; raise ApiError or LogError."""
+    storage = context.storage
+    start = AtOffset(int(to)) if to.isascii() and to.isdigit() else parse_start(to)
+    match start:
+        case Earliest():
+            return storage.horizon
+        case AtOffset(offset):
+            return offset
+        case Ago(us):
+            return await _at_time(context, context.broker.clock.now_us() - us)
+        case AtTime(us):
+            return await _at_time(context, us)
+    if to == "latest":
+        return storage.next_offset
+    message = f"to: expected earliest, latest, an offset, a time or -15m, got {to[:200]!r}"
+    raise ApiError(400, "bad-request", message)
+
+
+async def _at_time(context: HttpContext, timestamp_us: int) -> int:
+    found: asyncio.Future[int | LogError] = asyncio.get_running_loop().create_future()
+
+    def then(offset: int | LogError) -> None:
+        if not found.done():
+            found.set_result(offset)
+
+    context.storage.find_time(max(timestamp_us, 0), then)
+    offset = await found
+    if isinstance(offset, LogError):
+        raise offset
+    return offset

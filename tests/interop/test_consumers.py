@@ -1,0 +1,128 @@
+"""Consumers of the client library: members of a group, in every protocol that has names."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.client import InvalidStart, Unsupported, connect, connect_sync
+from penstock.core.broker import BrokerSettings
+from penstock.core.groups import GroupSettings
+from tests.support.live import LiveBroker
+
+ANSWERING = ("fleximq", "lamamq")
+SECONDS = 10.0
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[LiveBroker]:
+    settings = BrokerSettings(groups=GroupSettings(deliveries_max=2))
+    with LiveBroker(data=tmp_path, settings=settings) as live:
+        yield live
+
+
+def url(broker: LiveBroker) -> str:
+    host, port = broker.address
+    return f"tcp://{host}:{port}"
+
+
+def publish(broker: LiveBroker, *values: bytes) -> None:
+    with connect_sync(url(broker), protocol="lamamq") as client:
+        client.publish_many("orders/1", values)
+
+
+def unacknowledged(broker: LiveBroker) -> int | None:
+    groups = broker.server.broker.groups
+    assert groups is not None
+    figures = groups.figures("billing")
+    return None if figures is None else figures.unacknowledged
+
+
+@pytest.mark.parametrize("protocol", ["rheos1", "rheos2", "fleximq", "lamamq"])
+def test_a_consumer_goes_on_where_it_stopped(broker: LiveBroker, protocol: str) -> None:
+    async def consume(*values: bytes) -> None:
+        async with (
+            connect(url(broker), protocol=protocol) as client,  # type: ignore[arg-type]
+            client.consume("orders/#", group="billing", start="earliest") as messages,
+        ):
+            for value in values:
+                message = await messages.get(SECONDS)
+                assert message.value == value
+                assert await message.ack()
+            while await asyncio.to_thread(broker.call, lambda: unacknowledged(broker)):
+                await asyncio.sleep(0.005)
+
+    publish(broker, b"a", b"b")
+    asyncio.run(consume(b"a", b"b"))
+    publish(broker, b"c")
+    asyncio.run(consume(b"c"))
+
+
+@pytest.mark.parametrize("protocol", ANSWERING)
+def test_what_a_consumer_refuses_comes_again_and_then_to_the_dead_letters(
+    broker: LiveBroker, protocol: str
+) -> None:
+    options = {"protocol": protocol}
+    with (
+        connect_sync(url(broker), **options) as client,  # type: ignore[arg-type]
+        client.subscribe("dead/billing") as dead,
+        client.consume("orders/#", group="billing", timeout=SECONDS) as messages,
+    ):
+        publish(broker, b"a", b"b")
+        for message in messages:
+            assert message.nack("no such account") if message.value == b"a" else message.ack()
+            if message.value == b"b":
+                break
+        assert messages.get(SECONDS).nack("no such account")
+        letter = dead.get(SECONDS)
+        assert (letter.topic, letter.value) == ("dead/billing", b"a")
+        broker.until(lambda: unacknowledged(broker) == 0)
+
+
+@pytest.mark.parametrize("protocol", ANSWERING)
+def test_a_consumer_that_ends_leaves_its_messages_to_others(
+    broker: LiveBroker, protocol: str
+) -> None:
+    with connect_sync(url(broker), protocol=protocol) as client:  # type: ignore[arg-type]
+        with client.consume("orders/#", group="billing") as first:
+            publish(broker, b"a", b"b")
+            assert first.get(SECONDS).ack()
+        with client.consume("orders/#", group="billing") as second:
+            (message,) = second.take(SECONDS)
+            assert message.value == b"b"
+
+
+@pytest.mark.parametrize("protocol", ANSWERING)
+def test_an_acknowledgment_of_a_lost_connection_is_not_taken_for_one_of_the_next(
+    broker: LiveBroker, protocol: str
+) -> None:
+    with (
+        connect_sync(url(broker), protocol=protocol) as client,  # type: ignore[arg-type]
+        client.consume("orders/#", group="billing") as messages,
+    ):
+        publish(broker, b"a")
+        before = messages.get(SECONDS)
+        broker.call(lambda: [session.link.abort() for session in broker.server.broker.sessions])
+        again = messages.get(SECONDS)
+        assert (before.value, again.value) == (b"a", b"a")
+        assert not before.ack()
+        assert broker.call(lambda: unacknowledged(broker)) == 1
+        assert again.ack()
+        broker.until(lambda: unacknowledged(broker) == 0)
+
+
+def test_an_ordered_consumer_and_a_wrong_one(broker: LiveBroker) -> None:
+    with connect_sync(url(broker), protocol="lamamq") as client:
+        with client.consume("orders/#", group="billing", is_ordered=True) as messages:
+            publish(broker, b"a")
+            assert messages.get(SECONDS).ack()
+        with pytest.raises(InvalidStart):
+            client.consume("orders/#", group="bill ing")
+        with pytest.raises(InvalidStart):
+            client.consume("orders/#", group="billing", start="yesterday")
+    with (
+        connect_sync(url(broker), protocol="herald") as client,
+        pytest.raises(Unsupported),
+    ):
+        client.consume(7, group="billing")

@@ -1,0 +1,147 @@
+"""Changes of consumer groups over HTTP, the rights that they need, and what the audit log has."""
+
+from pathlib import Path
+
+import pytest
+
+from penstock.core.access import Action, Principal, Rule
+from penstock.errors import GroupDiffers
+from penstock.flight.client import FlightClient
+from penstock.gateway.options import GatewayOptions
+from penstock.ports import AuditEvent, Subscription
+from penstock.storage.group_offsets import GroupOffsets
+from tests.support import lamamq_bytes as lm
+from tests.support.flight import serve_tables
+from tests.support.http_live import HttpBroker
+
+GROUP = b"orders/#@group=billing"
+
+
+class Events:
+    """See ports.Audit; it keeps what it gets."""
+
+    def __init__(self) -> None:
+        self.acts: list[tuple[object, object]] = []
+
+    def record(self, event: AuditEvent, /, **fields: object) -> None:
+        if event is AuditEvent.ADMINISTERED:
+            self.acts.append((fields["act"], fields["name"]))
+
+
+def administrator() -> GatewayOptions:
+    """Options of a listener whose anonymous clients may administer."""
+    return GatewayOptions(anonymous=Principal("anonymous", administers=True, is_anonymous=True))
+
+
+def test_changes_are_in_the_audit_log_and_members_are_disconnected(tmp_path: Path) -> None:
+    audit = Events()
+    with HttpBroker(data=tmp_path, audit=audit, web_options=administrator()) as broker:
+        with lm.subscriber(broker, GROUP) as member:
+            assert broker.publish(topic="orders/1", text="a").status == 200
+            assert member.forwarded().payload == b"a"
+            answer = broker.ask("POST", "/api/groups/billing/reset?to=earliest")
+            assert (answer.status, answer.json()["offset"]) == (200, 0)
+            assert member.forwarded().payload == b"a"
+            (shown,) = broker.get("/api/groups").json()["groups"]
+            assert (shown["members"], shown["unacknowledged"]) == (1, 1)
+            assert shown["pattern"] == "orders/#"
+            (listed,) = broker.get("/api/subscriptions").json()["subscriptions"]
+            assert listed["pattern"] == GROUP.decode()
+            metrics = broker.get("/metrics").body.decode()
+            assert 'penstock_group_members{group="billing"} 1.0' in metrics
+            assert 'penstock_group_unacknowledged{group="billing"} 1.0' in metrics
+            assert broker.ask("POST", "/api/groups/billing/redrive").json()["messages"] == 0
+            assert broker.ask("DELETE", "/api/groups/billing").status == 200
+            member.expect_close()
+        assert broker.get("/api/groups").json() == {"groups": []}
+    assert audit.acts == [
+        ("resetGroup", "billing"),
+        ("redriveGroup", "billing"),
+        ("removeGroup", "billing"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("place", "offset"), [("1", 1), ("%231", 1), ("latest", 2), ("-1h", 0), ("2999-01-01", 2)]
+)
+def test_a_group_without_members_is_reset_and_goes_on_there(
+    tmp_path: Path, place: str, offset: int
+) -> None:
+    with HttpBroker(data=tmp_path, web_options=administrator()) as broker:
+        with lm.subscriber(broker, GROUP):
+            pass
+        for value in "ab":
+            broker.publish(topic="orders/1", text=value)
+        answer = broker.ask("POST", f"/api/groups/billing/reset?to={place}")
+        assert (answer.status, answer.json()["offset"]) == (200, offset)
+        broker.publish(topic="orders/1", text="c")
+        with lm.subscriber(broker, GROUP) as member:
+            values = [b"a", b"b", b"c"][offset:]
+            assert [member.forwarded().payload for _ in values] == values
+
+
+def test_wrong_changes_are_refused(tmp_path: Path) -> None:
+    with HttpBroker(data=tmp_path, web_options=administrator()) as broker:
+        reset = "/api/groups/{}/reset?to={}"
+        answer = broker.ask("POST", reset.format("none", "earliest"))
+        assert answer.error()[:2] == (404, "no-such-group")
+        answer = broker.ask("POST", reset.format("a%20b", "earliest"))
+        assert answer.error()[:2] == (404, "no-such-group")
+        assert broker.get("/api/groups/none").error()[:2] == (404, "no-such-group")
+        GroupOffsets(tmp_path).commit("spark", {0: 0}, subscription=Subscription(patterns=("#",)))
+        answer = broker.ask("POST", reset.format("spark", "earliest"))
+        assert answer.error()[:2] == (409, "group-differs")
+        with lm.subscriber(broker, GROUP):
+            answer = broker.ask("POST", reset.format("billing", "yesterday"))
+            assert answer.error()[:2] == (400, "bad-request")
+
+
+def test_changes_need_the_right_to_administer_and_a_look_that_to_the_group(tmp_path: Path) -> None:
+    rules = (Rule(allow=False, actions=frozenset({Action.GROUP}), pattern="billing"),)
+    options = GatewayOptions(anonymous=Principal("anonymous", rules, is_anonymous=True))
+    with HttpBroker(data=tmp_path, web_options=options) as broker:
+        with lm.subscriber(broker, GROUP):
+            assert broker.get("/api/groups/billing").error()[:2] == (403, "not-allowed")
+        for method, path in (
+            ("POST", "/api/groups/billing/reset?to=earliest"),
+            ("POST", "/api/groups/billing/redrive"),
+            ("DELETE", "/api/groups/billing"),
+        ):
+            assert broker.ask(method, path).error()[:2] == (403, "not-allowed")
+
+
+def test_a_look_shows_members_only_to_those_who_may_see_clients(tmp_path: Path) -> None:
+    with HttpBroker(data=tmp_path, web_options=administrator()) as broker:
+        plain = broker.listen(
+            "ws://127.0.0.1:0/ws",
+            GatewayOptions(anonymous=Principal("anonymous", is_anonymous=True)),
+        )
+        with lm.subscriber(broker, GROUP):
+            (member,) = broker.get("/api/groups/billing").json()["members"]
+            assert (member["name"], member["protocol"]) == ("subscriber", "lamamq")
+            broker.web = plain
+            assert broker.get("/api/groups/billing").json()["members"] == []
+
+
+def test_a_group_passes_between_members_and_readers_of_tables(tmp_path: Path) -> None:
+    with (
+        HttpBroker(data=tmp_path) as broker,
+        FlightClient(serve_tables(broker, tmp_path)) as reader,
+    ):
+        for value in "abc":
+            broker.publish(topic="orders/1", text=value)
+        orders = Subscription(patterns=("orders/#",))
+        reader.commit_group("billing", {0: 1}, subscription=orders)
+        with lm.subscriber(broker, GROUP) as member:
+            first, _ = (member.forwarded() for _ in "bc")
+            assert first.payload == b"b"
+            member.answer(first)
+            with pytest.raises(GroupDiffers, match="has members"):
+                reader.commit_group("billing", {0: 3}, subscription=orders)
+        groups = broker.server.broker.groups
+        assert groups is not None
+        broker.until(lambda: "billing" not in groups)
+        assert reader.groups()["billing"][0].offset == 2
+        reader.commit_group("billing", {0: 0}, subscription=orders)
+        with lm.subscriber(broker, GROUP) as member:
+            assert [member.forwarded().payload for _ in "abc"] == [b"a", b"b", b"c"]

@@ -1,0 +1,337 @@
+"""A consumer group on a simulated log, driven by one seed.
+
+Members of LamaMQ answer messages, those of herald acknowledge bytes. They join, leave, stall, fail
+messages and are cut off; commits fail; the broker is killed and starts again with the state that
+was stored last. Time passes only where the seed says so.
+
+Checked while it runs: no member gets a message that the stored state had as done, and in an ordered
+group first deliveries of a topic are in order. In the end every message was acknowledged, once if
+the broker was not killed, or is in the dead letters.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Callable
+
+from penstock._kernels import herald as herald_kernel
+from penstock.core.access import ANYONE
+from penstock.core.broker import Broker, BrokerSettings
+from penstock.core.groups import GroupSettings
+from penstock.core.routing import Encoding
+from penstock.core.sessions import Session
+from penstock.ports import GroupState, Receipt, Record
+from penstock.protocols import PROTOCOLS
+from penstock.wire import herald, lamamq
+from tests.support.fakes import FakeClock, RecordingLink
+from tests.support.kept_log import KeptLog
+from tests.support.publishes import publish
+
+TOPICS = 4
+GROUP = "g"
+LAMAMQ = Encoding(PROTOCOLS["lamamq"], "big")
+HERALD = Encoding(PROTOCOLS["herald"], "little")
+
+
+class AcknowledgingLink(RecordingLink):
+    """See ports.AcknowledgedLink: the client's system acknowledges when the client says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = 0  # type: ignore[assignment]  # a number here, as the port says
+        self.taken = 0
+        self.on_write: Callable[[bytes], None] = lambda _: None
+
+    def write(self, data: bytes) -> None:
+        self.on_write(data)
+        self.written += len(data)  # type: ignore[operator]
+
+    def acknowledged(self) -> int:
+        return self.taken
+
+
+class Store:
+    """See ports.GroupStore: saves end when the simulation says so."""
+
+    def __init__(self) -> None:
+        self.state: GroupState | None = None
+        self._pending: list[Callable[[], None]] = []
+
+    def load(self, group: str, then: Callable[[GroupState | Exception | None], None]) -> None:
+        assert group == GROUP
+        then(self.state)
+
+    def save(self, state: GroupState, then: Callable[[Exception | None], None]) -> None:
+        def save() -> None:
+            self.state = state
+            then(None)
+
+        self._pending.append(save)
+
+    def forget(self, group: str, then: Callable[[Exception | None], None]) -> None:
+        raise AssertionError(group, then)
+
+    def answer(self) -> None:
+        pending, self._pending = self._pending, []
+        for save in pending:
+            save()
+
+    def crash(self) -> None:
+        self._pending.clear()
+
+
+class DeadLetterLog(KeptLog):
+    """A log that notes the offsets of dead letters; they are durable with the next commit."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dead: list[int] = []
+
+    def append_record(self, record: Record) -> Receipt:
+        assert record.topic == f"dead/{GROUP}"
+        self.dead.append(int(dict(record.headers)["penstock-dead-offset"]))
+        return super().append_record(record)
+
+
+class GroupMember:
+    """A client in the group.
+
+    `arrived` are the messages that it has not read, `held` those that it has not answered.
+    """
+
+    def __init__(self, simulation: "GroupSimulation", session: Session) -> None:
+        self.simulation = simulation
+        self.session = session
+        self.answers = session.encoding is LAMAMQ
+        self.link: AcknowledgingLink = session.link  # type: ignore[assignment]
+        self.link.on_write = self._written
+        self.arrived: list[tuple[int, int]] = []  # the id on the wire, and the offset
+        self.held: list[tuple[int, int]] = []
+        self.decoder = herald.Decoder() if not self.answers else lamamq.ClientDecoder()
+        if self.answers:
+            self.decoder.feed(lamamq.encode(lamamq.VERSIONS_OFFERED))
+
+    def _written(self, data: bytes) -> None:
+        self.decoder.feed(data)
+        for packet in self.decoder:
+            match packet:
+                case lamamq.Forward(identifier, message):
+                    topic, offset = message.routing_key, int(message.payload)
+                case herald.Message(channel=channel, message=value):
+                    identifier, topic, offset = 0, f"channel/{channel}", int(value)
+                case _:
+                    continue
+            self.simulation.delivered(topic, offset)
+            self.arrived.append((identifier & 0x7FFF_FFFF, offset))
+
+    def read(self) -> None:
+        """Read what arrived; the system of a client without answers acknowledges it."""
+        arrived, self.arrived = self.arrived, []
+        if self.answers:
+            self.held += arrived
+        else:
+            self.link.taken = self.link.written  # type: ignore[assignment]
+            self.simulation.received += [offset for _, offset in arrived]
+
+    def answer(self, *, failure: str | None) -> None:
+        """Answer one of the messages that it has, in any order."""
+        if self.answers and self.held:
+            place = self.simulation.randomness.randrange(len(self.held))
+            identifier, offset = self.held.pop(place)
+            groups = self.simulation.broker.groups
+            assert groups is not None
+            if groups.answered(self.session, identifier, failure) and failure is None:
+                self.simulation.acknowledged[offset] += 1
+
+
+class GroupSimulation:
+    """All state of one run; the seed decides everything."""
+
+    def __init__(self, seed: int, *, steps: int = 250) -> None:
+        self.randomness = random.Random(seed)
+        self.steps = steps
+        self.is_ordered = bool(seed % 2)
+        self.log = DeadLetterLog()
+        self.clock = FakeClock()
+        self.store = Store()
+        self.settings = GroupSettings(
+            ack_wait_seconds=self.randomness.choice([2.0, 30.0]),
+            deliveries_max=self.randomness.choice([2, 3, 100]),
+            unacked_max=self.randomness.choice([1, 3, 40, 10_000]),
+        )
+        self.published: dict[int, str] = {}
+        self.acknowledged: Counter[int] = Counter()  # answers that the group took
+        self.received: list[int] = []  # by members whose receiving acknowledges
+        self.seen: set[int] = set()  # offsets that were delivered
+        self.last_of_topic: dict[str, int] = {}  # of first deliveries, in an ordered group
+        self.done: set[int] = set()  # in the state with which the broker started
+        self.restarts = 0
+        self.start()
+
+    # --- The broker -------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start a broker with the log and the stored state; the other one is gone."""
+        self.store.crash()
+        self.log.reads.clear()
+        self.broker = Broker(
+            log=self.log,
+            reader=self.log,
+            group_store=self.store,
+            clock=self.clock,
+            settings=BrokerSettings(groups=self.settings),
+        )
+        self.log.topics = self.broker.topics
+        self.log.settle = self.broker.settle
+        for channel in range(256):
+            self.broker.topics.bind_channel(channel, f"channel/{channel}")
+        self.publisher = self.broker.open(HERALD, RecordingLink(), principal=ANYONE)
+        self.members: list[GroupMember] = []
+        self.done = self._stored_as_done()
+
+    def _stored_as_done(self) -> set[int]:
+        state = self.store.state
+        if state is None or state.progress is None:
+            return set()
+        pending = {
+            offset
+            for run in state.progress.pending
+            for offset in range(run.first, run.first + run.size)
+        }
+        return {
+            offset
+            for offset in self.published
+            if offset < state.progress.next and offset not in pending
+        }
+
+    def kill(self) -> None:
+        """Kill the broker: what is not committed or stored is lost."""
+        self.restarts += 1
+        if self.log.pending:
+            self._forget_failed()
+            self.log.settle = lambda: None
+            self.log.fail()
+        self.start()
+        self.join()
+
+    def _forget_failed(self) -> None:
+        for offset in range(self.log.end, self.log.next_offset):
+            self.published.pop(offset, None)
+
+    # --- Steps ------------------------------------------------------------------------------------
+
+    def join(self) -> None:
+        encoding = self.randomness.choice([LAMAMQ, LAMAMQ, HERALD])
+        session = self.broker.open(encoding, AcknowledgingLink(), principal=ANYONE)
+        groups = self.broker.groups
+        assert groups is not None
+        suffix = ",earliest" + ",ordered=topic" * self.is_ordered
+        groups.open(GROUP, lambda: None)
+        self.members.append(GroupMember(self, session))
+        self.broker.subscribe(session, f"channel/+@group={GROUP}{suffix}")
+
+    def leave(self, member: GroupMember) -> None:
+        self.members.remove(member)
+        self.broker.close(member.session)
+
+    def send(self) -> None:
+        count = self.randomness.choice([1, 2, 10, 50])
+        batch = self.broker.batch
+        data = bytearray()
+        first = self.log.next_offset
+        for offset in range(first, first + count):
+            channel = self.randomness.randrange(TOPICS)
+            self.published[offset] = f"channel/{channel}"
+            data += publish(HERALD.protocol, "little", channel=channel, value=b"%d" % offset)
+        sender = self.publisher.sender
+        herald_kernel.scan(bytes(data), 0, batch, self.broker.topics, sender, order="little")
+        assert self.broker.publish_batch(self.publisher, batch).first_offset == first
+        batch.clear()
+
+    def pass_time(self, seconds: float) -> None:
+        self.clock.seconds += seconds
+        self.broker.timers.run_due()
+
+    def step(self) -> None:
+        action = self.randomness.random()
+        member = self.randomness.choice(self.members) if self.members else None
+        if action < 0.15:
+            self.send()
+        elif action < 0.3:
+            self.log.commit()
+        elif action < 0.33:
+            self._forget_failed()
+            self.log.fail()
+        elif action < 0.5:
+            self.log.answer(self.randomness.randint(1, 3))
+        elif action < 0.6:
+            self.pass_time(self.randomness.choice([0.01, 0.3, 0.3, 3.0]))
+        elif action < 0.63:
+            self.store.answer()
+        elif action < 0.66 and len(self.members) < 5:
+            self.join()
+        elif action < 0.68 and member is not None:
+            self.leave(member)
+        elif action < 0.69:
+            self.kill()
+        elif action < 0.8 and member is not None:
+            member.read()
+        elif member is not None:
+            failure = "no" if self.randomness.random() < 0.1 else None
+            member.answer(failure=failure)
+
+    def run(self) -> None:
+        """Run random steps, then let members process everything."""
+        self.join()
+        for _ in range(self.steps):
+            self.step()
+        if not self.members:
+            self.join()
+        for _ in range(20_000):
+            if self.is_done:
+                return
+            self.log.commit()
+            self.log.answer_all()
+            self.store.answer()
+            for member in self.members:
+                member.read()
+                while member.held:
+                    member.answer(failure=None)
+            self.pass_time(0.5)
+        raise AssertionError("the group does not come to rest")
+
+    @property
+    def is_done(self) -> bool:
+        groups = self.broker.groups
+        assert groups is not None
+        figures = groups.figures(GROUP)
+        return (
+            figures is not None
+            and not figures.unacknowledged
+            and figures.position > max(self.published, default=-1)
+            and not self.log.pending
+        )
+
+    # --- Checks -----------------------------------------------------------------------------------
+
+    def delivered(self, topic: str, offset: int) -> None:
+        assert self.published.get(offset) == topic, f"{offset} was never published to {topic}"
+        assert offset not in self.done, f"{offset} was done before the broker started"
+        if offset not in self.seen:
+            self.seen.add(offset)
+            if self.is_ordered:
+                last = self.last_of_topic.get(topic, -1)
+                assert offset > last, f"{offset} of {topic} came after {last}"
+                self.last_of_topic[topic] = offset
+
+    def check(self) -> int:
+        """Return the number of messages that were processed."""
+        dead = set(self.log.dead)
+        processed = set(self.acknowledged) | set(self.received) | dead
+        missing = self.published.keys() - processed
+        assert not missing, f"{len(missing)} are neither done nor dead: {sorted(missing)[:5]}"
+        if not self.restarts:
+            twice = [offset for offset, count in self.acknowledged.items() if count > 1]
+            assert not twice, f"acknowledged twice: {twice[:5]}"
+            both = dead & set(self.acknowledged)
+            assert not both, f"acknowledged, and in the dead letters: {sorted(both)[:5]}"
+        return len(self.published)

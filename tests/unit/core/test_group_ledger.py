@@ -1,0 +1,147 @@
+"""The messages of a consumer group: done, leased, waiting, or dead."""
+
+from array import array
+
+from penstock.core.groups.ledger import Failure, GroupSettings, Ledger
+from penstock.ports import PendingRun
+
+SETTINGS = GroupSettings(ack_wait_seconds=10, deliveries_max=2, unacked_max=100)
+
+
+def rows(*numbers: int) -> "array[int]":
+    return array("I", numbers)
+
+
+def ledger(next_offset: int = 0) -> Ledger:
+    return Ledger(next_offset, settings=SETTINGS)
+
+
+def pending(of: Ledger) -> list[tuple[int, int, int]]:
+    found = of.progress(is_ordered=False).pending
+    return [(run.first, run.size, run.deliveries) for run in found]
+
+
+def test_the_position_is_the_first_offset_that_is_not_done() -> None:
+    group = ledger(100)
+    lease = group.lease("a", 100, rows(0, 1, 5), now=0)
+    group.pass_over(110)
+    assert (group.position, group.leased) == (100, 3)
+    assert group.done(lease, 0)
+    assert group.position == 101
+    assert group.done(lease, 2)
+    assert group.position == 101
+    assert pending(group) == [(101, 1, 1)]
+    assert not group.done(lease, 2), "it was done before"
+    assert group.done(lease, 1)
+    assert (group.position, group.unacked) == (110, 0)
+
+
+def test_a_run_is_acknowledged_in_one_step() -> None:
+    group = ledger()
+    lease = group.lease("a", 0, rows(*range(50)), now=0)
+    group.pass_over(50)
+    assert pending(group) == [(0, 50, 1)]
+    group.all_done(lease)
+    assert (group.position, group.leased, group.held_by("a")) == (50, 0, 0)
+    group.all_done(lease)
+    assert group.leased == 0
+
+
+def test_what_a_member_leaves_waits_and_counts_as_delivered() -> None:
+    group = ledger()
+    lease = group.lease("a", 0, rows(0, 1, 2), now=0)
+    group.lease("b", 0, rows(3), now=0)
+    group.pass_over(4)
+    group.done(lease, 1)
+    group.leave("a")
+    assert group.waiting == {0: 1, 2: 1}
+    assert group.first_waiting == 0
+    assert group.waiting_in(1, 4) == [2]
+    assert group.held_by("b") == 1
+    again = group.lease("b", 0, rows(0), now=0, deliveries=2)
+    assert group.waiting == {2: 1}
+    assert group.first_waiting == 2
+    assert group.done(again, 0)
+    assert not group.done(lease, 0), "it belongs to another member now"
+
+
+def test_messages_are_taken_from_members_whose_time_is_over() -> None:
+    group = ledger()
+    group.lease("a", 0, rows(0), now=0)
+    group.lease("b", 0, rows(1), now=5)
+    group.pass_over(2)
+    assert group.expire(9.9) == set()
+    assert group.expire(10) == {"a"}
+    assert group.waiting == {0: 1}
+    assert group.expire(15) == {"b"}
+    assert group.leased == 0
+
+
+def test_what_fails_too_often_is_buried_and_can_be_driven_again() -> None:
+    group = ledger()
+    lease = group.lease("a", 0, rows(0, 1), now=0)
+    group.pass_over(2)
+    assert group.fail(lease, 0, "first")
+    assert not group.fail(lease, 0, "again")
+    assert group.waiting == {0: 1}
+    lease = group.lease("a", 0, rows(0), now=0, deliveries=2)
+    group.fail(lease, 0, "second")
+    assert group.buried == {0: Failure("second", 2)}
+    assert (group.waiting, group.position) == ({}, 0)
+    group.is_dead(0)
+    assert (list(group.dead), group.position) == ([0], 1)
+    assert group.redrive() == 1
+    assert (group.waiting, list(group.dead)) == ({0: 0}, [])
+    assert group.position == 0
+
+
+def test_a_stored_state_gives_out_what_was_not_done() -> None:
+    group = ledger()
+    lease = group.lease("a", 0, rows(0, 1, 2, 7), now=0)
+    group.pass_over(8)
+    group.done(lease, 1)
+    stored = group.progress(is_ordered=True)
+    assert (stored.next, stored.ordered) == (8, True)
+    restored = Ledger(stored.next, settings=SETTINGS, pending=stored.pending, dead=stored.dead)
+    assert restored.waiting == {0: 1, 2: 1, 7: 1}
+    assert (restored.position, restored.next) == (0, 8)
+    assert pending(restored) == [(0, 1, 1), (2, 1, 1), (7, 1, 1)]
+    often = Ledger(8, settings=SETTINGS, pending=(PendingRun(3, 2, 2),))
+    assert set(often.buried) == {3, 4}
+
+
+def test_a_reset_takes_everything_from_members() -> None:
+    group = ledger()
+    lease = group.lease("a", 0, rows(0, 1), now=0)
+    group.pass_over(2)
+    group.fail(lease, 0, "no")
+    group.reset(1)
+    assert (group.next, group.position, group.unacked, group.held_by("a")) == (1, 1, 0, 0)
+    assert not group.done(lease, 1)
+    assert group.first_waiting is None
+
+
+def test_what_cannot_be_read_is_given_up() -> None:
+    group = ledger()
+    group.lease("a", 0, rows(0, 1, 2), now=0)
+    group.pass_over(3)
+    group.leave("a")
+    assert group.drop_waiting(0, 2) == 2
+    assert group.waiting == {2: 1}
+    group.put_back(0, rows(2, 9))
+    assert group.waiting == {2: 1, 9: 0}
+
+
+def test_changes_are_counted_so_that_only_they_are_stored() -> None:
+    group = ledger()
+    seen = {group.changes}
+    lease = group.lease("a", 0, rows(0), now=0)
+    seen.add(group.changes)
+    group.done(lease, 0)
+    seen.add(group.changes)
+    group.pass_over(1)
+    seen.add(group.changes)
+    assert len(seen) == 4
+    group.pass_over(1)
+    group.expire(100)
+    assert group.changes in seen
