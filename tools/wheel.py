@@ -1,7 +1,7 @@
 """Build the wheels of the distribution, one for each CPython that is found, and check them.
 
-    make wheel                     wheels in dist/, for CPython 3.11, 3.12 and 3.13 where they are found
-    make wheel ARGS=--install      install each in a new environment, without a compiler, and run it
+    make wheel                wheels in dist/, for CPython 3.11, 3.12 and 3.13 where found
+    make wheel ARGS=--install install each in a new environment, without a compiler, and run it
 
 A wheel has compiled kernels without symbols, and neither their sources nor the C that Cython
 generates. It is built from a copy of the sources, so nothing that was compiled before gets into it.
@@ -23,6 +23,7 @@ DIST: Final = ROOT / "dist"
 VERSIONS: Final = ("3.11", "3.12", "3.13")
 """The CPythons that pyproject.toml has classifiers for."""
 
+_PYENV: Final = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
 _FILES: Final = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE")
 _BUILT: Final = shutil.ignore_patterns("*.c", "*.so", "__pycache__", "*.egg-info")
 _STRIP: Final = "-Wl,--strip-all"
@@ -36,16 +37,18 @@ class UnfitWheel(Exception):
 
 
 def found(version: str) -> Path | None:
-    """Return the interpreter of a version: this one, one in PATH, or one that uv knows."""
+    """Return the interpreter of a version: this one, one that uv finds, or one of pyenv."""
     if sys.version_info[:2] == tuple(map(int, version.split("."))):
         return Path(sys.executable)
     uv = Path(sys.executable).parent / "uv"
     asked = [str(uv), "python", "find", "--no-python-downloads", "--no-project", version]
     try:
         ended = subprocess.run(asked, capture_output=True, text=True, check=False)  # noqa: S603
+        if ended.returncode == 0:
+            return Path(ended.stdout.strip())
     except FileNotFoundError:
-        return None
-    return Path(ended.stdout.strip()) if ended.returncode == 0 else None
+        pass
+    return next(iter(sorted(_PYENV.glob(f"{version}.*/bin/python"))), None)
 
 
 def stage(folder: Path) -> Path:

@@ -5,6 +5,7 @@ import dataclasses
 import gc
 import signal
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path, PurePath
 from typing import Final
@@ -337,9 +338,13 @@ async def _reread(running: Running, reread: Callable[[], Config] | None) -> None
         running.audit.reopen()
     if reread is None:
         return
+    context = running.server.http
+    context.reloaded_at = time.time()
     try:
         running.reload(await asyncio.to_thread(reread))
+        context.reload_succeeded = True
     except OperatorError as error:
+        context.reload_succeeded = False
         log.warning("not reloaded", error=str(error), code=error.code)
         running.server.broker.audit.record(AuditEvent.CONFIGURATION_REJECTED, code=str(error.code))
 
