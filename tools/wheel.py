@@ -121,10 +121,12 @@ def _pip(python: Path, *arguments: str) -> None:
     subprocess.run(command, check=True, env=own)  # noqa: S603
 
 
-def build_all(dist: Path, *, try_install: bool) -> Iterator[Path]:
+def build_all(
+    dist: Path, versions: Sequence[str] = VERSIONS, *, try_install: bool
+) -> Iterator[Path]:
     """Yield each wheel when it is built and checked; print versions that are not found."""
     dist.mkdir(exist_ok=True)
-    for version in VERSIONS:
+    for version in versions:
         python = found(version)
         if python is None:
             print(f"CPython {version} is not found: no wheel for it")
@@ -145,9 +147,11 @@ def main(arguments: Sequence[str]) -> None:
     """Build the wheels and print their names and sizes; exit with 1 if there is none."""
     parser = argparse.ArgumentParser(prog="make wheel")
     parser.add_argument("--install", action="store_true", help="try each in a clean environment")
+    parser.add_argument("--this", action="store_true", help="only for this Python")
     chosen = parser.parse_args(arguments)
+    versions = (f"3.{sys.version_info.minor}",) if chosen.this else VERSIONS
     count = 0
-    for wheel in build_all(DIST, try_install=chosen.install):
+    for wheel in build_all(DIST, versions, try_install=chosen.install):
         print(f"{wheel.relative_to(ROOT)}: {wheel.stat().st_size:,} bytes", flush=True)
         count += 1
     sys.exit(0 if count else 1)
