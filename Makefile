@@ -20,7 +20,7 @@ FAULTS ?= 20
 
 .PHONY: help setup demo serve kafka test test-fast check format figures bench bench-broker bench-log bench-spark \
 	fuzz fuzz-rights fuzz-arrow sanitize attack crash crash-kafka crash-pipeline soak-pipeline story mutate lock \
-	audit sbom wheel image-steps clean
+	audit sbom wheel image-steps dissector clean
 
 help:
 	@echo "make demo            run clients of all five protocols, their Spark tables, and a broker to try"
@@ -51,6 +51,7 @@ help:
 	@echo "make sbom            write sbom.json, the packages of a broker as CycloneDX"
 	@echo "make wheel           build the wheels in dist/, for CPython 3.11 to 3.13 (ARGS=--install tries each)"
 	@echo "make image-steps     run the steps of the container file in a folder, without an image"
+	@echo "make dissector       write the Wireshark dissector from the layouts of the protocols"
 	@echo "make clean           remove the virtual environment and everything built"
 
 setup: $(VENV)/installed
@@ -175,6 +176,9 @@ wheel: setup
 
 image-steps: setup
 	$(BIN)/python -m tools.image_steps
+
+dissector: setup
+	$(BIN)/python -m tools.dissector
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info src/penstock/_kernels/*.c src/penstock/_kernels/*.so
