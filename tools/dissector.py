@@ -3,8 +3,8 @@
     src/penstock/decode/*.py ──┐
     tools/dissector_engine.lua ┴──▶ deploy/wireshark/penstock.lua
 
-`make dissector` runs it. The engine has no layout in it; a field that is added to a layout is in the
-dissector after the next run, and a test fails until then.
+`make dissector` runs it. The engine has no layout in it; a field that is added to a layout is in
+the dissector after the next run, and a test fails until then.
 """
 
 import re
@@ -65,7 +65,7 @@ _TITLES: Final = {
 }  # fmt: skip
 _TEXTS: Final = frozenset({Form.NAME, Form.TEXT})
 _HEAD: Final = """\
--- Wireshark dissector for the protocols of Penstock. `make dissector` writes this file; do not edit it.
+-- Wireshark dissector for the protocols of Penstock. `make dissector` writes this file.
 -- Copy it to the folder of personal Lua plugins, or: tshark -X lua_script:penstock.lua -r FILE
 -- Other ports than {port}: Analyze, Decode As, penstock; or -d tcp.port==PORT,penstock
 """

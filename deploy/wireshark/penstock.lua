@@ -1,4 +1,4 @@
--- Wireshark dissector for the protocols of Penstock. `make dissector` writes this file; do not edit it.
+-- Wireshark dissector for the protocols of Penstock. `make dissector` writes this file.
 -- Copy it to the folder of personal Lua plugins, or: tshark -X lua_script:penstock.lua -r FILE
 -- Other ports than 7000: Analyze, Decode As, penstock; or -d tcp.port==PORT,penstock
 

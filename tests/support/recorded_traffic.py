@@ -56,17 +56,17 @@ class RecordedTraffic:
                 client, _ = self._listening.accept()
                 server = socket.create_connection(self._target)
                 self._sockets += [client, server]
-                self._start(self._pass, number, client, server, True)
-                self._start(self._pass, number, server, client, False)
+                for source, target in ((client, server), (server, client)):
+                    self._start(self._pass, number, source, target, client)
                 number += 1
 
     def _pass(
-        self, number: int, source: socket.socket, target: socket.socket, from_client: bool
+        self, number: int, source: socket.socket, target: socket.socket, client: socket.socket
     ) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
                 with self._lock:
-                    self.chunks.append(Chunk(number, from_client, data))
+                    self.chunks.append(Chunk(number, source is client, data))
                 target.sendall(data)
             target.shutdown(socket.SHUT_WR)
 
