@@ -21,7 +21,8 @@ SEEDS ?= 1000
 
 .PHONY: help setup demo serve kafka test test-fast check format figures bench bench-broker bench-peers \
 	bench-log bench-spark fuzz fuzz-rights fuzz-arrow sanitize attack crash crash-kafka crash-pipeline \
-	soak-pipeline story mutate lock cluster audit sbom clean bench-nodes crash-groups
+	soak-pipeline story mutate lock cluster audit sbom clean bench-nodes crash-groups wheel image-steps \
+	dissector
 
 help:
 	@echo "make demo            run clients of all five protocols, their Spark tables, and a broker to try"
@@ -54,6 +55,9 @@ help:
 	@echo "make lock            write requirements/ from pyproject.toml (ARGS=--upgrade for newer versions)"
 	@echo "make audit           look for known vulnerabilities in the locked packages"
 	@echo "make sbom            write sbom.json, the packages of a broker as CycloneDX"
+	@echo "make wheel           build the wheels in dist/, for CPython 3.11 to 3.13 (ARGS=--install tries each)"
+	@echo "make image-steps     run the steps of the container file in a folder, without an image"
+	@echo "make dissector       write the Wireshark dissector from the layouts of the protocols"
 	@echo "make clean           remove the virtual environment and everything built"
 
 setup: $(VENV)/installed
@@ -65,6 +69,7 @@ $(VENV)/installed: pyproject.toml setup.py $(LOCKS) $(KERNELS)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(PIP_INSTALL) --require-hashes --requirement requirements/build.txt
 	@$(PIP_INSTALL) --require-hashes --no-build-isolation --requirement requirements/development.txt
+	@$(BIN)/python -m pip uninstall -qqq --yes penstock # what the distribution was called before
 	@$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 	touch $@
 
@@ -186,5 +191,14 @@ sbom: setup
 	$(BIN)/cyclonedx-py requirements requirements/runtime.txt --pyproject pyproject.toml --output-reproducible \
 		--index-url '' --output-file sbom.json
 
+wheel: setup
+	$(BIN)/python -m tools.wheel $(ARGS)
+
+image-steps: setup
+	$(BIN)/python -m tools.image_steps
+
+dissector: setup
+	$(BIN)/python -m tools.dissector
+
 clean:
-	rm -rf $(VENV) build src/*.egg-info src/penstock/_kernels/*.c src/penstock/_kernels/*.so
+	rm -rf $(VENV) build dist src/*.egg-info src/penstock/_kernels/*.c src/penstock/_kernels/*.so

@@ -2,6 +2,7 @@
 
     pyproject.toml ──uv──▶ requirements/build.txt        to compile the kernels
                            requirements/runtime.txt      to run a broker
+                           requirements/image.txt        the above, Kafka and JSON Web Tokens
                            requirements/development.txt  the above, Spark, tests and checks
                            requirements/fuzz.txt         for `make fuzz`
 
@@ -19,6 +20,7 @@ ROOT: Final = Path(__file__).parents[1]
 FOLDER: Final = ROOT / "requirements"
 
 DEVELOPMENT_EXTRAS: Final = ("formats", "jwt", "kafka", "spark", "test", "check", "supply")
+IMAGE_EXTRAS: Final = ("jwt", "kafka")
 FUZZ_EXTRAS: Final = ("fuzz",)
 
 _UV: Final = Path(sys.executable).parent / "uv"
@@ -55,6 +57,7 @@ def main(arguments: list[str]) -> None:
     lock("development.txt", *arguments, extras=DEVELOPMENT_EXTRAS)
     same = f"--constraint={FOLDER / 'development.txt'}"
     lock("runtime.txt", *arguments, same)
+    lock("image.txt", *arguments, same, extras=IMAGE_EXTRAS)
     lock("fuzz.txt", *arguments, same, extras=FUZZ_EXTRAS)
     lock("build.txt", *arguments, given="\n".join(build))
 

@@ -25,6 +25,7 @@ CLAIMS: dict[str, Claims] = {
         "": [(2, f"{EXAMPLES}test_readme.py"), (1, DRAWING)],
     },
     "docs/architecture.md": {"": [(1, f"{EXAMPLES}test_architecture.py"), (3, DRAWING)]},
+    "docs/backup.md": {"console": [(2, f"{EXAMPLES}test_kit_pages.py")]},
     "docs/clients.md": {"python": [(2, "tests/unit/client/test_page.py")]},
     "docs/command-line.md": {
         "console": [(9, f"{EXAMPLES}test_command_line.py")],
@@ -40,6 +41,7 @@ CLAIMS: dict[str, Claims] = {
         "": [(1, "tests/interop/test_http.py")],
         "json": [(3, f"{EXAMPLES}test_http_page.py")],
     },
+    "docs/install.md": {"console": [(2, f"{EXAMPLES}test_kit_pages.py")]},
     "docs/log-format.md": {
         "python": [(4, f"{EXAMPLES}test_log_format.py")],
         "text": [(1, f"{EXAMPLES}test_log_format.py")],

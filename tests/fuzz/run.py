@@ -56,7 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
     if importlib.util.find_spec("atheris") is None:
         sys.stderr.write(
             "atheris is not installed: `make fuzz` installs it and runs this,\n"
-            "or: python -m pip install 'penstock[fuzz]'\n"
+            "or: python -m pip install 'penstock-broker[fuzz]'\n"
         )
         return 2
     clean = True

@@ -1,6 +1,8 @@
 """`/metrics` of a live broker, read by Prometheus' own parser."""
 
 import re
+import shutil
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from tests.support import herald_bytes, lamamq_bytes
 from tests.support.http_live import HttpBroker
 
 ROOT = Path(__file__).parents[2]
+TLS = ROOT / "tests" / "support" / "tls"
 PROTOCOLS = {"rheos1", "rheos2", "fleximq", "herald", "lamamq"}
 
 
@@ -103,6 +106,32 @@ def test_what_is_refused_is_counted(broker: HttpBroker) -> None:
     assert found["penstock_log_failing", ""] == 1
     assert found["penstock_ready", ""] == 0
     context.storage.unavailable = None
+
+
+def test_every_message_has_a_time_from_arrival_to_acknowledgment(broker: HttpBroker) -> None:
+    with lamamq_bytes.client(broker) as sender:
+        sender.send(b"".join(lamamq_bytes.push(n + 1, b"t", b"x") for n in range(500)))
+        for number in range(500):
+            sender.expect_answer(number + 1)
+    assert broker.publish(topic="t", json=1).status == 200
+    found = samples(broker)
+    assert found["penstock_acknowledge_seconds_count", ""] == 501
+    assert found["penstock_acknowledge_seconds_sum", ""] > 0
+
+
+def test_the_free_space_of_the_disk_is_shown(broker: HttpBroker, tmp_path: Path) -> None:
+    found = samples(broker)
+    usage = shutil.disk_usage(tmp_path)
+    assert found["penstock_disk_size_bytes", ""] == usage.total
+    assert 0 < found["penstock_disk_free_bytes", ""] <= usage.total
+
+
+def test_certificates_have_their_expiry(broker: HttpBroker) -> None:
+    pem = TLS / "localhost.pem"
+    address = broker.listen(f"tls://127.0.0.1:0?certificate={pem}&key={TLS / 'localhost.key'}")
+    ends = ssl.cert_time_to_seconds("Jan  1 00:00:00 2120 GMT")
+    expiry = samples(broker)["penstock_certificate_expiry_timestamp_seconds", address.location]
+    assert ends < expiry < ends + 10 * 366 * 86_400
 
 
 def test_groups_have_a_lag_and_not_too_many_of_them(broker: HttpBroker, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from tools.lock import DEVELOPMENT_EXTRAS, FOLDER, FUZZ_EXTRAS, ROOT
+from tools.lock import DEVELOPMENT_EXTRAS, FOLDER, FUZZ_EXTRAS, IMAGE_EXTRAS, ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
@@ -20,6 +20,7 @@ RUNTIME: list[str] = PROJECT["project"]["dependencies"]
 ASKED = {
     "build.txt": PROJECT["build-system"]["requires"],
     "runtime.txt": RUNTIME,
+    "image.txt": RUNTIME + [each for extra in IMAGE_EXTRAS for each in EXTRAS[extra]],
     "development.txt": RUNTIME + [each for extra in DEVELOPMENT_EXTRAS for each in EXTRAS[extra]],
     "fuzz.txt": RUNTIME + [each for extra in FUZZ_EXTRAS for each in EXTRAS[extra]],
 }
@@ -73,7 +74,7 @@ def test_every_line_of_a_lock_is_a_version_or_a_hash(name: str) -> None:
 
 def test_a_package_has_one_version_in_all_locks() -> None:
     development = pins("development.txt")
-    for name in ("runtime.txt", "fuzz.txt"):
+    for name in ("runtime.txt", "image.txt", "fuzz.txt"):
         for package, versions in pins(name).items():
             if package in development:
                 known = {version for version, _ in development[package]}

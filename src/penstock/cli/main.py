@@ -17,6 +17,7 @@ try:
     from typer.core import TyperGroup
 
     import penstock
+    from penstock.cli.common.extras import missing_extra
     from penstock.cli.common.failure import EXIT_INTERRUPTED, CommandFailed
     from penstock.cli.lazy_command import DefaultGroup, LazyCommand, add_commands
     from penstock.errors import InvalidConfig, LogError, OperatorError
@@ -190,6 +191,9 @@ def main() -> None:
             # The rest of the output is flushed at exit; discard it.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             _fail(f"cannot write the output: {os.strerror(error.errno).lower()}; free some space")
+        missing = missing_extra(error)
+        if missing is not None:
+            _fail(missing)
         _fail_by_fault(error)
     sys.exit(code if isinstance(code, int) else 0)
 

@@ -12,6 +12,7 @@ from penstock._kernels.batch import Batch
 from penstock._kernels.gathered import Gathered
 from penstock._kernels.topics import TopicTable
 from penstock.core.access import Action, Principal, authorize, authorize_anywhere, is_allowed
+from penstock.core.acknowledge_times import AcknowledgeTimes
 from penstock.core.answers import FailureEncoder, is_safe
 from penstock.core.catch_up import CatchUp
 from penstock.core.counters import Counters, TopicCounts
@@ -143,6 +144,7 @@ class Broker:
         self.batch = Batch()
         self.counters = Counters()
         self.stalls = Stalls()
+        self.acknowledge_times = AcknowledgeTimes()
         self.topic_counts = TopicCounts(self.topics)
         self.timers = Timers(clock)
         self.slices = Slices(self.timers, clock)
@@ -576,6 +578,7 @@ class Broker:
         """Write all rows of `batch` to the log and deliver them; raise LogUnavailable."""
         batch.timestamp_us = self.clock.now_us()
         receipt = self.log.append(batch, session.name)
+        self.acknowledge_times.appended(receipt, batch.timestamp_us, len(batch))
         self._count_received(session, receipt, len(batch))
         batch.lends = True
         self._fan_out(session, batch, receipt)
@@ -584,6 +587,7 @@ class Broker:
     def append_record(self, session: Session, record: Record) -> Receipt:
         """Write one message to the log; the caller delivers it. Raise LogUnavailable."""
         receipt = self.log.append_record(record)
+        self.acknowledge_times.appended(receipt, record.timestamp_us, 1)
         self._count_received(session, receipt, 1)
         return receipt
 
@@ -600,6 +604,7 @@ class Broker:
         batch.timestamp_us = now_us
         try:
             receipt = self.log.append_prepared(rows)
+            self.acknowledge_times.appended(receipt, now_us, len(batch))
             self._note_commit(receipt)
             self._fan_out(None, batch, receipt)
         finally:
@@ -805,6 +810,7 @@ class Broker:
         The log's owner calls this when the log's commit numbers have moved.
         """
         self._settle_commits()
+        self.acknowledge_times.settled(self.log, self.clock.now_us())
         for session in list(self._awaiting_answers):
             try:
                 waiting = session.answers.release(self.log)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 from typing import Protocol as Port
 
+from penstock.core.histogram import Histogram
 from penstock.core.sessions import Session
 from penstock.core.timers import Timer, Timers
 from penstock.errors import HookRefused, HookTimeout, MiddlewareMissing, PeerError
@@ -34,6 +35,8 @@ class EventKind(enum.StrEnum):
     UNREGISTER = "unregister"
 
 
+HOOK_BOUNDS_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+"""Upper bounds of the histogram's buckets."""
 REFUSABLE: Final = frozenset(
     {EventKind.CONNECT, EventKind.PUSH, EventKind.SUBSCRIBE, EventKind.REGISTER}
 )
@@ -283,6 +286,8 @@ class Calls:
         self.refusals = 0
         self.unanswered = 0
         self.untold = 0
+        self.times = Histogram(HOOK_BOUNDS_SECONDS)
+        """How long answers took; calls without an answer are not in it."""
 
     def __len__(self) -> int:
         return len(self._hooks) + len(self._queues)
@@ -353,7 +358,9 @@ class Calls:
         """Process an answer, None if it lets the event pass; ignore a late one."""
         hook = self._hooks.pop(identifier, None)
         if hook is not None:
-            _, chain = hook.waiting.pop(identifier)
+            deadline, chain = hook.waiting.pop(identifier)
+            called_at = deadline - hook.timeout_seconds
+            self.times.add(max(0.0, self._clock.monotonic() - called_at))
             chain.answered(hook, refusal)
             if hook.middleware is not None:
                 self._closed(hook.middleware)

@@ -96,7 +96,7 @@ def _with_schema_files(config: PipelineConfig, folder: Path, problems: Problems)
         key = f"silver[{index}].schema_file"
         if missing_package(table.format):
             package, extra = ("fastavro" if table.format == "avro" else "protobuf"), "formats"
-            problem = f"needs {package}, which is not installed; install penstock[{extra}]"
+            problem = f"needs {package}, which is not installed; install penstock-broker[{extra}]"
             problems.add(f"silver[{index}].format", problem)
         elif table.schema_file and table.format not in {"csv", "text"}:
             try:

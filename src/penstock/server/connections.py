@@ -181,6 +181,11 @@ class BaseListener:
         """The TLS context of all connections; None without TLS."""
         return None if self._tls is None else self._tls.context
 
+    @property
+    def certificate_expires_at(self) -> float | None:
+        """See Listener."""
+        return None if self._tls is None else self._tls.expires_at
+
     def reload_certificate(self) -> bool:
         """See Listener."""
         return False if self._tls is None else self._tls.reload()

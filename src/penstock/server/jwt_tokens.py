@@ -22,7 +22,7 @@ __all__ = ["JwtIssuer", "JwtVerifier", "UnusableKey", "Verified", "read_issuer"]
 KIND: Final = "token"
 _DOTS: Final = 2
 _CURVES: Final = {"ES256": "secp256r1", "ES384": "secp384r1"}
-_MISSING: Final = "needs PyJWT, which is not installed; install penstock[jwt]"
+_MISSING: Final = "needs PyJWT, which is not installed; install penstock-broker[jwt]"
 
 
 class UnusableKey(Exception):

@@ -66,6 +66,10 @@ class Listener(Protocol):
     async def start(self) -> None:
         """Accept clients; raise an OperatorError if the address cannot be used."""
 
+    @property
+    def certificate_expires_at(self) -> float | None:
+        """When its certificate expires, in seconds since the epoch; None without a certificate."""
+
     def reload_certificate(self) -> bool:
         """Read the certificate again, for new connections; raise CertificateUnusable.
 

@@ -5,6 +5,7 @@ import dataclasses
 import gc
 import signal
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path, PurePath
 from typing import Final
@@ -341,10 +342,14 @@ async def _reread(running: Running, reread: Callable[[], Config] | None) -> None
         running.audit.reopen()
     if reread is None:
         return
+    context = running.server.http
+    context.reloaded_at = time.time()
     try:
         new = await asyncio.to_thread(reread)
         running.reload(new, await asyncio.to_thread(running.prepare, new))
+        context.reload_succeeded = True
     except OperatorError as error:
+        context.reload_succeeded = False
         log.warning("not reloaded", error=str(error), code=error.code)
         running.server.broker.audit.record(AuditEvent.CONFIGURATION_REJECTED, code=str(error.code))
 

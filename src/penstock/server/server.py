@@ -106,6 +106,7 @@ class Server:
         self.http = HttpContext(
             self.broker, self.storage, lambda: self._connection_limit.connections
         )
+        self.http.certificates = self._certificates
         self._numbers = None if numbers is None else NumberReserve(numbers)
         self._listeners: list[Listener] = []
         self._flights: list[FlightListener] = []
@@ -225,6 +226,12 @@ class Server:
         )
         self._listeners.append(listener)
         await listener.start()
+
+    def _certificates(self) -> dict[str, float]:
+        """Return when the certificate of each listener expires, in seconds since the epoch."""
+        listeners: list[Listener | FlightListener] = [*self._listeners, *self._flights]
+        found = {each.url: each.certificate_expires_at for each in listeners}
+        return {url: seconds for url, seconds in found.items() if seconds is not None}
 
     def reload_certificates(self) -> frozenset[str]:
         """Read the certificates of all listeners again, for new connections.

@@ -72,7 +72,7 @@ def _open_kafka(config: Config, lost: Lost | None) -> Storage:
         from penstock.storage.kafka.log import KafkaLog  # noqa: PLC0415
     except ModuleNotFoundError as error:
         reason = "confluent-kafka is not installed"
-        raise KafkaUnusable(options.bootstrap, reason, "install penstock[kafka]") from error
+        raise KafkaUnusable(options.bootstrap, reason, "install penstock-broker[kafka]") from error
     folder = Path(config.data.folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)  # for everything that is the node's own

@@ -34,7 +34,7 @@ def open_source(where: Path | Broker | KafkaPlace) -> LogSource:
         from penstock.spark.kafka_source import KafkaSource  # noqa: PLC0415
     except ModuleNotFoundError as error:
         problem = "confluent-kafka is not installed"
-        raise InvalidOption(BOOTSTRAP, problem, "install penstock[kafka]") from error
+        raise InvalidOption(BOOTSTRAP, problem, "install penstock-broker[kafka]") from error
     return KafkaSource(where)
 
 

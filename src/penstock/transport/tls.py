@@ -1,10 +1,12 @@
 """TLS for listeners: contexts from PEM files, which can be replaced while a listener runs."""
 
+import contextlib
 import ssl
 from pathlib import Path
 from typing import Literal
 
 from penstock.errors import CertificateUnusable
+from penstock.transport.certificate_expiry import expires_at
 
 __all__ = ["ClientCertificate", "TlsSettings", "server_context"]
 
@@ -35,6 +37,8 @@ class TlsSettings:
         self._application = application
         self._current = self._read()
         self._authorities = self._current.get_ca_certs(binary_form=True)
+        self.expires_at = self._expiry()
+        """Seconds since the epoch; None if the certificate does not say when it expires."""
         self.context = self._read()
         self.context.sni_callback = self._choose
 
@@ -45,7 +49,13 @@ class TlsSettings:
         """
         self._current = self._read()
         before, self._authorities = self._authorities, self._current.get_ca_certs(binary_form=True)
+        self.expires_at = self._expiry()
         return before != self._authorities
+
+    def _expiry(self) -> float | None:
+        with contextlib.suppress(OSError, ValueError):
+            return expires_at(Path(self._certificate).read_text())
+        return None
 
     def _read(self) -> ssl.SSLContext:
         context = server_context(

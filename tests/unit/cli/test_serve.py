@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +20,7 @@ from typing import Self
 import pytest
 
 from penstock.conform.herald.encoding import DISCONNECT
+from tests.support.served import free_port
 
 PENSTOCK = [sys.executable, "-m", "penstock.cli"]
 ANY_PORT = "tcp://127.0.0.1:0"
@@ -280,6 +282,33 @@ def test_sighup_reloads_and_a_bad_file_changes_nothing(tmp_path: Path) -> None:
         assert "broker.nonsense: unknown key" in line
         herald_subscriber(port).close()
         assert broker.end(signal.SIGTERM)[0] == 0
+
+
+def test_metrics_tell_when_the_last_reload_was_and_whether_it_worked(tmp_path: Path) -> None:
+    file, port = tmp_path / "penstock.toml", free_port()
+    valid = f'[[listener]]\nurl = "{ANY_PORT}"\n[http]\naddress = "127.0.0.1:{port}"\n'
+
+    def last_reload() -> tuple[float, float]:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            lines = dict(line.rsplit(" ", 1) for line in answer.read().decode().splitlines())
+        start = "penstock_config_last_reload_"
+        return float(lines[f"{start}success"]), float(lines[f"{start}timestamp_seconds"])
+
+    file.write_text(valid)
+    with Process("--config", str(file)) as broker:
+        broker.ready()
+        first, started_at = last_reload()
+        file.write_text("[broker]\nnonsense = 1\n")
+        broker.popen.send_signal(signal.SIGHUP)
+        broker.wait_for(lambda line: 'event="not reloaded"' in line)
+        second, failed_at = last_reload()
+        file.write_text(valid)
+        broker.popen.send_signal(signal.SIGHUP)
+        broker.wait_for(lambda line: "event=reloaded" in line)
+        third, reloaded_at = last_reload()
+        assert broker.end(signal.SIGTERM)[0] == 0
+    assert (first, second, third) == (1, 0, 1)
+    assert started_at < failed_at < reloaded_at
 
 
 def test_sighup_ends_the_anonymous_rules_that_were(tmp_path: Path) -> None:

@@ -134,6 +134,19 @@ def test_a_hook_has_the_default_timeout(bench: Bench) -> None:
     assert hook.timeout_seconds == HOOK_TIMEOUT_MS_DEFAULT / 1000
 
 
+def test_the_time_of_an_answer_is_measured_and_that_of_no_answer_is_not(bench: Bench) -> None:
+    bench.hooks.register(bench.hook(timeout_ms=500))
+    bench.ask()
+    bench.pass_time(0.02)
+    bench.hooks.calls.answered(bench.middleware.calls[0][0], "no")
+    bench.ask()
+    bench.pass_time(0.6)
+    times = bench.hooks.calls.times
+    assert (times.count, bench.hooks.calls.unanswered) == (1, 1)
+    assert times.seconds == pytest.approx(0.02)
+    assert times.buckets[times.bounds_seconds.index(0.025)] == 1
+
+
 def test_hooks_are_asked_by_priority_then_by_registration(bench: Bench) -> None:
     for name, priority in (("d", 7), ("b", 5), ("c", 5), ("a", 0)):
         bench.hooks.register(bench.hook(name, priority=priority))

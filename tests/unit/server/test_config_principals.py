@@ -189,5 +189,5 @@ def test_an_issuer_reads_its_keys_beside_the_file(tmp_path: Path) -> None:
 def test_a_missing_library_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "secret").write_bytes(b"x" * 32)
     monkeypatch.setitem(sys.modules, "jwt", None)
-    with pytest.raises(ConfigError, match=r"install penstock\[jwt\]"):
+    with pytest.raises(ConfigError, match=r"install penstock-broker\[jwt\]"):
         loaded(tmp_path, ISSUER)

@@ -234,5 +234,5 @@ def test_a_library_that_is_not_installed_is_named(
     config = issuer(written(tmp_path, "key.pem", pem(RSA)))
     read_issuer(config)
     monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(UnusableKey, match=r"install penstock\[jwt\]"):
+    with pytest.raises(UnusableKey, match=r"install penstock-broker\[jwt\]"):
         read_issuer(config)

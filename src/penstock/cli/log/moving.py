@@ -61,7 +61,7 @@ def import_from_kafka(
     losses.exit()
 
 
-_INSTALL = "install penstock[kafka]"
+_INSTALL = "install penstock-broker[kafka]"
 
 
 def _parsed(settings: Sequence[str]) -> dict[str, str]:

@@ -131,6 +131,11 @@ class FlightListener:
         except OSError as error:
             raise cannot_listen(self.url, error) from None
 
+    @property
+    def certificate_expires_at(self) -> float | None:
+        """When the certificate expires, in seconds since the epoch; None without a certificate."""
+        return None if self._tls is None else self._tls.expires_at
+
     def reload_certificate(self) -> bool:
         """Read the certificates again; return whether the authorities of clients changed."""
         return False if self._tls is None else self._tls.reload()

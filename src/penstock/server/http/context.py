@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import Final
 
@@ -35,6 +35,12 @@ class HttpContext:
     """Answered HTTP requests, by the first digit of their status."""
     readiness_checks: list[Callable[[], str | None]] = dataclasses.field(default_factory=list)
     """Further checks of other parts, such as memory; each returns a problem, or None."""
+    certificates: Callable[[], Mapping[str, float]] = dict
+    """Returns when the certificate of each listener expires, in seconds since the epoch."""
+    reloaded_at: float = dataclasses.field(default_factory=time.time)
+    """When the configuration was read last, in seconds since the epoch."""
+    reload_succeeded: bool = True
+    """Whether that configuration was valid."""
     client: int = 0
     """Client number of messages published over HTTP; 0 until the first one."""
 

@@ -4,7 +4,9 @@ Clients are not labels, nor are topics but those in which consumer groups are be
 few values: the number of series is bounded.
 """
 
+import asyncio
 import heapq
+import shutil
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
@@ -22,10 +24,11 @@ from prometheus_client.registry import Collector
 
 import penstock
 from penstock.core.access import Principal
+from penstock.core.histogram import Histogram
 from penstock.core.stalls import STALL_BOUNDS_SECONDS
 from penstock.limits import METRICS_GROUP_TOPICS_MAX, METRICS_GROUPS_MAX, METRICS_REASONS_MAX
 from penstock.memory import SHARES
-from penstock.ports import TierStatus
+from penstock.ports import StorageStatus, TierStatus
 from penstock.protocols import PROTOCOLS, Protocol
 from penstock.server.http.client_counts import ClientCounts, ListGate, count_clients
 from penstock.server.http.context import HttpContext
@@ -45,7 +48,9 @@ async def exposition(context: HttpContext, principal: Principal, accept: str) ->
     registry = CollectorRegistry()
     async with context.broker.shared(ListGate).places:
         clients = await count_clients(context.broker)
-    registry.register(_BrokerCollector(context, clients, await groups_of(context), principal))
+    # A network file system may take long to answer.
+    disk = await asyncio.to_thread(_disk, context.storage.status())
+    registry.register(_BrokerCollector(context, clients, await groups_of(context), principal, disk))
     registry.register(_PROCESS)
     encode, content_type = choose_encoder(accept)
     return encode(registry), content_type
@@ -60,7 +65,9 @@ class _BrokerCollector(Collector):
         clients: ClientCounts,
         groups: list[Group],
         principal: Principal,
+        disk: tuple[int, int] | None,
     ) -> None:
+        self._disk = disk
         self._context = context
         self._principal = principal
         self._client_counts = clients
@@ -72,12 +79,24 @@ class _BrokerCollector(Collector):
             "penstock_build", "The version that runs.", value={"version": penstock.__version__}
         )
         yield _gauge("ready", "1 if clients are welcome.", float(self._context.not_ready() is None))
+        yield from self._configuration()
         yield from self._loop()
         yield from self._messages()
         yield from self._clients()
         yield from self._memory()
         yield from self._log()
         yield from self._readers()
+
+    def _configuration(self) -> Iterable[Metric]:
+        context = self._context
+        for name, text, number in (
+            ("reload_timestamp_seconds", "When settings were read last.", context.reloaded_at),
+            ("reload_success", "1 if those settings were valid.", float(context.reload_succeeded)),
+        ):
+            yield _gauge(f"config_last_{name}", text, number)
+        text = "When the certificate of a listener expires."
+        name = "certificate_expiry_timestamp_seconds"
+        yield _gauges(name, text, "listener", context.certificates())
 
     def _loop(self) -> Iterable[Metric]:
         stalls = self._context.broker.stalls
@@ -134,7 +153,10 @@ class _BrokerCollector(Collector):
             ("frames_rejected", "Frames that were not valid.", counters.frames_rejected),
         ):
             yield _counters(name, text, "protocol", _labelled(counts))
+        times = self._context.broker.acknowledge_times.histogram
+        yield _times("acknowledge_seconds", "From arrival to acknowledgment, by message.", times)
         hooks = self._context.broker.hooks
+        yield _times("hook_seconds", "How long answers of hooks took.", hooks.calls.times)
         yield _counter("hook_calls", "Calls to middleware.", hooks.calls.made)
         yield _counter("hook_refusals", "Refusals by middleware.", hooks.calls.refusals)
         yield _counter("hook_unanswered", "Calls without an answer.", hooks.calls.unanswered)
@@ -210,6 +232,10 @@ class _BrokerCollector(Collector):
             ("log_segments_removed", "Segments that retention removed.", status.segments_removed),
         ):
             yield _counter(name, text, number)
+        if self._disk is not None:
+            size, free = self._disk
+            yield _gauge("disk_size_bytes", "Size of the file system of the log.", size)
+            yield _gauge("disk_free_bytes", "Free space in it, for the broker's user.", free)
         if status.tier is not None:
             yield from _tier(status.tier)
         times = status.sync_times
@@ -260,6 +286,17 @@ class _BrokerCollector(Collector):
         for lag, group, topic in sorted(heapq.nlargest(METRICS_GROUP_TOPICS_MAX, found)):
             family.add_metric([group, topic], lag)
         return family
+
+
+def _disk(status: StorageStatus) -> tuple[int, int] | None:
+    """Return size and free bytes of the log's file system; None if the log is not in a folder."""
+    if status.kind != "arrow":
+        return None
+    try:
+        usage = shutil.disk_usage(status.location)
+    except OSError:
+        return None
+    return usage.total, usage.free
 
 
 def _tier(status: TierStatus) -> Iterable[Metric]:
@@ -314,6 +351,10 @@ def _histogram(
         total += count
         buckets.append((str(bound), float(total)))
     return HistogramMetricFamily(f"penstock_{name}", text, buckets=buckets, sum_value=seconds)
+
+
+def _times(name: str, text: str, times: Histogram) -> Metric:
+    return _histogram(name, text, times.bounds_seconds, times.buckets, times.seconds)
 
 
 def _gauges(name: str, text: str, label: str, numbers: Mapping[str, float]) -> Metric:

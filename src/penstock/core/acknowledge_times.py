@@ -1,0 +1,68 @@
+"""How long messages take from their arrival until they can be acknowledged.
+
+One entry stands for the messages of a batch, so the cost is per batch. Batches that arrive within
+SHARED_US and have the same commit share an entry, so a commit of many small ones has few entries.
+"""
+
+from collections import deque
+from typing import Final, NamedTuple
+
+from penstock.core.answers import is_safe
+from penstock.core.histogram import Histogram
+from penstock.model import Durability
+from penstock.ports import LogWriter, Receipt
+
+__all__ = ["ACKNOWLEDGE_BOUNDS_SECONDS", "AcknowledgeTimes"]
+
+ACKNOWLEDGE_BOUNDS_SECONDS: Final = (
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
+)  # fmt: skip
+SHARED_US: Final = 250
+"""Half of the smallest bound: no message is counted more than this too slow."""
+
+
+class _Waiting(NamedTuple):
+    receipt: Receipt
+    arrived_us: int
+    messages: int
+
+
+class AcknowledgeTimes:
+    """Times of messages whose commit succeeded; those of failed commits are left out.
+
+    Messages with durability `memory` count as acknowledged at once. Times are those of the wall
+    clock, which batches have already; if it is set back, a time is 0.
+    """
+
+    def __init__(self) -> None:
+        self.histogram = Histogram(ACKNOWLEDGE_BOUNDS_SECONDS)
+        # Each kind has its own order: what is written may not be durable yet.
+        self._waiting: dict[Durability, deque[_Waiting]] = {
+            Durability.OS: deque(),
+            Durability.FSYNC: deque(),
+        }
+
+    def appended(self, receipt: Receipt, arrived_us: int, count: int) -> None:
+        """Measure `count` messages from their arrival: microseconds since the epoch."""
+        if receipt.durability is Durability.MEMORY:
+            self.histogram.add(0.0, count)
+            return
+        waiting = self._waiting[receipt.durability]
+        if waiting:
+            last = waiting[-1]
+            age = arrived_us - last.arrived_us
+            if last.receipt.commit == receipt.commit and 0 <= age <= SHARED_US:
+                waiting[-1] = last._replace(messages=last.messages + count)
+                return
+        waiting.append(_Waiting(receipt, arrived_us, count))
+
+    def settled(self, log: LogWriter, now_us: int) -> None:
+        """Count all messages that became safe, and forget those that failed."""
+        for waiting in self._waiting.values():
+            while waiting:
+                receipt, arrived_us, messages = waiting[0]
+                if is_safe(receipt, log):
+                    self.histogram.add(max(0, now_us - arrived_us) / 1_000_000, messages)
+                elif receipt.commit > log.failed_commit:
+                    break
+                waiting.popleft()
