@@ -538,7 +538,7 @@ def test_what_is_not_there_says_where_to_look(broker: HttpBroker) -> None:
         ("/api/topics?limit=0", "limit: expected `int` >= 1"),
         ("/api/topics?limit=1001", "limit: expected `int` <= 1000"),
         ("/api/topics?after=-1", "after: expected `int` >= 0"),
-        ("/api/topics?x=1", "unknown field `x`; expected prefix, after, limit"),
+        ("/api/topics?x=1", "unknown field `x`; expected prefix, contains, after, limit"),
         ("/api/clients?protocol=kafka", "protocol: invalid enum value 'kafka'"),
         ("/api/subscriptions?after=x", "after: expected what `next` was"),
         ("/api/rates?seconds=11", "seconds: expected `float` <= 10"),
@@ -568,9 +568,15 @@ def test_the_document_has_every_route_and_answers_are_as_it_says(broker: HttpBro
         broker.server.storage.groups.commit("job", {0: 0})
         asked = {"/api/rates": "/api/rates?seconds=0.1"}
         broker.publish(topic="t", text="x")
-        for method, path in sorted(described):
+        for method, path in sorted(described, reverse=True):  # lists clients, then disconnects one
             operation = document["paths"][path][method.lower()]
-            if path == "/api/delete-topics":
+            if path == "/api/reset-group":
+                body = b'{"group": "job", "offset": 0}'
+                answer = broker.ask(method, path, body=body, headers=JSON)
+            elif path == "/api/clients/{connection}":
+                (client,) = broker.get("/api/clients").json()["clients"]
+                answer = broker.ask(method, path.format(connection=client["connection"]))
+            elif path == "/api/delete-topics":
                 answer = broker.ask(method, path, body=b'{"names": ["none"]}', headers=JSON)
             elif method == "DELETE":
                 broker.publish(topic="t/x", text="x")

@@ -80,9 +80,13 @@ def command_line() -> TyperGroup:
     )
     add_commands(topics, ("delete", "Delete topics.", "penstock.cli.monitor.topic_deletion"))
     group.add_command(topics)
+    clients = DefaultGroup(
+        LazyCommand("clients", "List connected clients.", "penstock.cli.monitor.clients")
+    )
+    add_commands(clients, ("kick", "Disconnect clients.", "penstock.cli.monitor.kicking"))
+    group.add_command(clients)
     add_commands(
         group,
-        ("clients", "List connected clients.", "penstock.cli.monitor.clients"),
         ("groups", "List consumer groups with their lag.", "penstock.cli.monitor.groups"),
         ("top", "Show live traffic.", "penstock.cli.monitor.top"),
         ("sql", "Query topics and tables with SQL.", "penstock.cli.spark.sql"),

@@ -27,6 +27,7 @@ from penstock.server.connections import ConnectionLimit
 from penstock.server.http.context import HttpContext
 from penstock.server.listener import Listener, StdioListener, new_listener
 from penstock.server.process_memory import ProcessMemory
+from penstock.server.recent_refusals import RecentRefusals
 from penstock.server.session_numbers import NumberReserve
 from penstock.server.watchdog import Watchdog
 from penstock.storage.memory import MemoryLog
@@ -70,12 +71,13 @@ class Server:
         A delay of the event loop by `stall_seconds` is counted and logged; 0 turns that off.
         """
         self.storage = storage or MemoryLog()
+        refusals = RecentRefusals(audit)
         self.broker = Broker(
             log=self.storage,
             reader=self.storage if self.storage.keeps_history else None,
             clock=SystemClock(),
             settings=settings,
-            audit=audit,
+            audit=refusals,
             memory=memory,
         )
         names = channels or {channel: f"channel/{channel}" for channel in range(256)}
@@ -90,7 +92,11 @@ class Server:
         )
         self.broker.memory.on_short = self._buffer.narrow
         self.http = HttpContext(
-            self.broker, self.storage, lambda: self._connection_limit.connections
+            self.broker,
+            self.storage,
+            lambda: self._connection_limit.connections,
+            refusals=refusals.newest,
+            connections_max=lambda: self._connection_limit.connections_max,
         )
         self._numbers = None if numbers is None else NumberReserve(numbers)
         self._listeners: list[Listener] = []

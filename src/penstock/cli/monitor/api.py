@@ -82,6 +82,11 @@ class Api:
         request = Request(self.url + path, data, headers)  # noqa: S310  (http and https only)
         return self._answer(request, HTTP_REQUEST_SECONDS_MAX)
 
+    def delete(self, path: str) -> dict[str, Any]:
+        """Return the response to a DELETE; raise CommandFailed."""
+        request = Request(self.url + path, headers=_authorization(), method="DELETE")  # noqa: S310
+        return self._answer(request, HTTP_REQUEST_SECONDS_MAX)
+
     def _answer(self, request: Request, seconds: float) -> dict[str, Any]:
         try:
             with self._opener.open(request, timeout=ANSWER_SECONDS_MAX + seconds) as answer:

@@ -10,6 +10,7 @@ from penstock.core.broker import Broker
 from penstock.ports import Storage
 from penstock.server.flight.read_counts import ReadCounts
 from penstock.server.group_lag import GroupLag
+from penstock.server.recent_refusals import RefusalCount
 from penstock.storage.memory import MemoryLog
 
 __all__ = ["PEER", "HttpContext"]
@@ -35,6 +36,10 @@ class HttpContext:
     """Answered HTTP requests, by the first digit of their status."""
     readiness_checks: list[Callable[[], str | None]] = dataclasses.field(default_factory=list)
     """Further checks of other parts, such as memory; each returns a problem, or None."""
+    refusals: Callable[[], list[RefusalCount]] = list
+    """Returns the last refusals, the newest first."""
+    connections_max: Callable[[], int] = lambda: 0
+    """Returns the limit of connections."""
     client: int = 0
     """Client number of messages published over HTTP; 0 until the first one."""
 
