@@ -277,7 +277,7 @@ def test_refusals_are_counted_and_the_newest_is_first(broker: HttpBroker, reader
 
 def test_limits_show_what_is_used_of_them(broker: HttpBroker, reader: Other) -> None:
     found = {each["name"]: each for each in broker.get("/api/limits").json()["limits"]}
-    assert set(found) == {"topics", "bytes of topic names", "memory", "connections"}
+    assert set(found) == {"topics", "bytes of topic names", "connections"}
     assert found["topics"]["used"] == broker.server.broker.topics.live
     assert 0 < found["connections"]["used"] < found["connections"]["maximum"]
     assert reader.ask("GET", "/api/limits").status == 403

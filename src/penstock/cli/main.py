@@ -28,7 +28,7 @@ __all__ = ["command_line", "main"]
 EXIT_OPERATOR: Final = 2
 EXIT_FAULT: Final = 70  # EX_SOFTWARE of sysexits.h
 DEBUG_VARIABLE: Final = "PENSTOCK_DEBUG"
-_LASTING: Final = frozenset({"serve", "pipeline"})
+_LASTING: Final = frozenset({"serve", "pipeline", "console"})
 """Commands that run until they are stopped."""
 
 # ClickException, the parser's base error. Newer versions of typer contain the parser, older ones
@@ -89,6 +89,7 @@ def command_line() -> TyperGroup:
         group,
         ("groups", "List consumer groups with their lag.", "penstock.cli.monitor.groups"),
         ("top", "Show live traffic.", "penstock.cli.monitor.top"),
+        ("console", "Show a broker in the browser.", "penstock.cli.console"),
         ("sql", "Query topics and tables with SQL.", "penstock.cli.spark.sql"),
         ("bench", "Measure throughput and latency.", "penstock.cli.bench.command"),
         ("conform", "Test a server for conformance.", "penstock.cli.conform"),

@@ -5,6 +5,7 @@ from typing import Final
 
 from penstock.core.access import EVERYTHING, Action, Principal, authorize, is_allowed
 from penstock.limits import METRICS_REASONS_MAX
+from penstock.memory.account import UNLIMITED
 from penstock.server.http.console_schemas import (
     FailedConnections,
     Limits,
@@ -81,7 +82,8 @@ async def list_limits(context: HttpContext, principal: Principal, _query: NoQuer
             context.connections_max(),
         ),
     ]
-    return Limits(sorted(found, key=lambda each: each.used / max(each.maximum, 1), reverse=True))
+    bounded = [each for each in found if each.maximum < UNLIMITED]
+    return Limits(sorted(bounded, key=lambda each: each.used / max(each.maximum, 1), reverse=True))
 
 
 def _utc(seconds: float) -> datetime:
