@@ -19,7 +19,7 @@ BROKERS ?= 1
 FAULTS ?= 20
 
 .PHONY: help setup demo serve kafka test test-fast check format figures bench bench-broker bench-log bench-spark \
-	fuzz fuzz-rights fuzz-arrow sanitize attack crash crash-kafka crash-pipeline soak-pipeline story mutate lock \
+	screenshots fuzz fuzz-rights fuzz-arrow sanitize attack crash crash-kafka crash-pipeline soak-pipeline story mutate lock \
 	audit sbom clean
 
 help:
@@ -45,6 +45,7 @@ help:
 	@echo "make bench-log       measure the log, compared with JetStream"
 	@echo "make bench-spark     measure the data source, compared with Spark's Parquet reader"
 	@echo "make figures         write the stored results into README.md and docs/"
+	@echo "make screenshots     take the pictures of the console for docs/images"
 	@echo "make mutate          put N=200 small faults into the code (SEED=1) and print those that no test notices"
 	@echo "make lock            write requirements/ from pyproject.toml (ARGS=--upgrade for newer versions)"
 	@echo "make audit           look for known vulnerabilities in the locked packages"
@@ -112,6 +113,10 @@ bench-log: setup
 	$(BIN)/python -m bench.macro.topics $(ARGS)
 	$(BIN)/python -m bench.macro.log_latency $(ARGS)
 	$(BIN)/python -m bench.macro.opening $(ARGS)
+
+screenshots: setup
+	mkdir -p docs/images
+	PENSTOCK_SCREENSHOTS=docs/images $(BIN)/python -m pytest -q -n 0 tests/console -k "two_widths" $(ARGS)
 
 fuzz-rights: setup
 	$(BIN)/python -m tests.fuzz.rights_run --sequences $(SEQUENCES) $(ARGS)

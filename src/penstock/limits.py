@@ -633,6 +633,10 @@ METRICS_GROUP_TOPICS_MAX: Final = 500
 METRICS_REASONS_MAX: Final = 50
 """Reasons of failed connections with a metric of their own; the rest is `other`."""
 
+PASSWORD_VERIFIED_SECONDS: Final = 60.0
+PASSWORDS_VERIFIED_MAX: Final = 1000
+"""How long a verified password is not hashed again, and how many are remembered."""
+
 # --- STDIO ------------------------------------------------------------------------------------
 STDIO_RESTART_SECONDS_MIN: Final = 0.5
 STDIO_RESTART_SECONDS_MAX: Final = 30.0

@@ -7,8 +7,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
+import deltalake
+import pyarrow as pa
 import pytest
 
 from penstock.gateway.options import GatewayOptions
@@ -84,6 +87,27 @@ def is_ready(broker: HttpBroker) -> bool:
         return False
 
 
+def fill_warehouse(folder: Path) -> None:
+    """Write tables with the columns that the console reads of a pipeline's."""
+    now = datetime.now(UTC)
+    letters = {
+        "schema": ["temps"],
+        "error": ["celsius: is missing"],
+        "value": [b'{"fahrenheit": 70}'],
+        "topic": ["brewery/kettle/temp"],
+        "message_id": ["5e1f3a90-11c2-8000-8000-00000000000c"],
+        "timestamp": [now],
+    }
+    for name, columns in {
+        "bronze": {"topic": ["a", "a", "b"], "value": [b"1", b"2", b"3"]},
+        "silver/temps": {"topic": ["a"] * 40, "celsius": [20.0 + number for number in range(40)]},
+        "gold/traffic": {"topic": ["a", "b", "c"], "messages": [5, 7, 3]},
+        "dead_letters": letters,
+    }.items():
+        (folder / name).mkdir(parents=True)
+        deltalake.write_deltalake(str(folder / name), pa.table(columns))
+
+
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpBroker]:
     authenticator = Authenticator(CONFIG)
@@ -96,7 +120,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpBroker]:
 
 @pytest.fixture(scope="session")
 def console(broker: HttpBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
-    running = Console(broker, tmp_path_factory.mktemp("console"), token=TOKEN)
+    folder = tmp_path_factory.mktemp("console")
+    fill_warehouse(folder / "warehouse")
+    running = Console(broker, folder, "--warehouse", str(folder / "warehouse"), token=TOKEN)
     yield running
     assert running.stop() == 0, running.output
 

@@ -1,14 +1,21 @@
 """The console in a browser: what people do with it, in both themes and at two widths."""
 
+import base64
+import itertools
 import json
+import math
 import os
 import re
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
+import penstock
 from tests.console.conftest import PASSWORD, TOKEN, Console
 from tests.support import lamamq_bytes
 from tests.support.http_live import JSON, HttpBroker
@@ -19,7 +26,8 @@ expect = playwright.expect
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("console")]
 
 OPERATOR = {**JSON, "Authorization": f"Bearer {TOKEN}"}
-PAGES = ("/", "/topics", "/messages", "/clients", "/groups", "/refusals", "/storage")
+PAGES = ("/", "/topics", "/messages", "/clients", "/groups", "/refusals", "/storage", "/pipeline")
+BUSY_SECONDS = 90.0
 SCREENSHOTS = os.environ.get("PENSTOCK_SCREENSHOTS")
 expect.set_options(timeout=20_000)
 
@@ -73,7 +81,36 @@ def traffic(broker: HttpBroker) -> HttpBroker:
         publish(broker, f"plant/line{number % 3}/temp", json={"celsius": 20 + number})
     publish(broker, "plant/label", base64="3wAAAAGhYQE=")
     broker.server.storage.groups.commit("dashboard", {0: 3})
+    if SCREENSHOTS:
+        threading.Thread(target=keep_busy, args=(broker,), daemon=True).start()
+        time.sleep(BUSY_SECONDS)
     return broker
+
+
+def keep_busy(broker: HttpBroker) -> None:
+    """Publish by several protocols as long as the tests run, for pictures that show something."""
+    host, port = broker.address
+    url = f"tcp://{host}:{port}"
+    with (
+        penstock.connect_sync(url, protocol="lamamq", name="press-1") as press,
+        penstock.connect_sync(url, protocol="fleximq", name="panel") as panel,
+        penstock.connect_sync(url, protocol="herald", name="alarms") as alarms,
+        penstock.connect_sync(url, protocol="lamamq", name="dashboard") as dashboard,
+        dashboard.subscribe("plant/#", timeout=30) as received,
+    ):
+        for number in itertools.count():
+            wave = 20 + int(15 * math.sin(number / 40))
+            reading = json.dumps({"celsius": round(20 + wave / 10, 1), "run": number}).encode()
+            press.publish_many(f"plant/line{number % 4}/temp", [reading] * wave)
+            panel.publish_many("plant/orders", [reading] * (wave // 3 + 1))
+            alarms.publish_many("channel/7", [b"21.5"] * 5)
+            while received.get(5).topic != "plant/orders":
+                pass
+            if number % 60 == 0:
+                end = broker.server.storage.status().end
+                broker.server.storage.groups.commit("dashboard", {0: max(end - 900, 0)})
+                broker.server.storage.groups.commit("warehouse", {0: max(end - 250, 0)})
+            time.sleep(0.1)
 
 
 def publish(broker: HttpBroker, topic: str, **value: Any) -> int:
@@ -238,7 +275,7 @@ def test_a_message_is_explained_and_published_again(operator: Visitor, traffic: 
     for protocol, field in (
         ("rheos1", "Topic name"),
         ("rheos2", "CRC32"),
-        ("fleximq", "Client ID"),
+        ("fleximq", "ClientID"),
         ("herald", "Channel"),
         ("lamamq", "routing key"),
     ):
@@ -249,6 +286,19 @@ def test_a_message_is_explained_and_published_again(operator: Visitor, traffic: 
     page.get_by_role("button", name="Publish", exact=True).last.click()
     expect(page.get_by_text(re.compile("Published at offset"))).to_be_visible()
     expect(page.get_by_role("cell", name='{"celsius": 22}')).to_be_visible()
+
+
+def test_text_of_messages_does_not_become_markup(operator: Visitor, traffic: HttpBroker) -> None:
+    topic = "plant/<script>window.broken=1</script>"
+    publish(traffic, topic, text='<img src=x onerror="window.broken=1"><script>window.broken=1')
+    page = operator.open(f"/messages?topic={quote(topic, safe='')}")
+    expect(page.get_by_role("cell", name=re.compile("^<img src=x"))).to_be_visible()
+    page.get_by_role("button", name=re.compile("^Open ")).click()
+    expect(page.get_by_role("dialog")).to_contain_text("<img src=x")
+    assert page.evaluate("window.broken") is None
+    source = page.request.get(page.url).text()
+    assert "<script>window" not in source
+    assert source.count("window.broken") > 0
 
 
 def test_a_client_is_disconnected(operator: Visitor, traffic: HttpBroker) -> None:
@@ -282,6 +332,28 @@ def test_a_stranger_sees_why_a_client_was_refused(operator: Visitor, reader: Vis
     expect(page.get_by_role("meter", name="connections")).to_be_visible()
 
 
+def test_tables_are_shown_queried_and_dead_letters_are_replayed(
+    operator: Visitor, traffic: HttpBroker
+) -> None:
+    page = operator.open("/pipeline")
+    expect(page.get_by_role("row", name="temps").first).to_contain_text("40")
+    page.get_by_role("button", name=re.compile("^Edit and replay")).first.click()
+    page.get_by_label("Payload", exact=True).fill('{"celsius": 21.1}')
+    page.get_by_role("dialog").get_by_role("button", name="Publish").click()
+    expect(page.get_by_text(re.compile("Published at offset"))).to_be_visible()
+    answer = traffic.ask("GET", "/api/messages?topic=brewery/kettle/temp", headers=OPERATOR)
+    assert [base64.b64decode(each["value"]) for each in answer.json()["messages"]] == [
+        b'{"celsius": 21.1}'
+    ]
+    page.get_by_label("Query").fill("SELECT topic, sum(messages) AS n FROM traffic GROUP BY 1")
+    page.get_by_role("button", name="Run").click()
+    expect(page.get_by_text(re.compile("3 rows in"))).to_be_visible()
+    assert page.locator("canvas").count() == 1
+    page.get_by_label("Query").fill("DROP TABLE traffic")
+    page.get_by_role("button", name="Run").click()
+    expect(page.get_by_text("expected one SELECT")).to_be_visible()
+
+
 def test_the_log_is_verified(operator: Visitor) -> None:
     page = operator.open("/storage")
     page.get_by_role("button", name="Verify").click()
@@ -313,4 +385,5 @@ def test_a_page_fits_two_widths_in_both_themes_and_every_control_has_a_name(
                 page.wait_for_timeout(2_500)
                 page.screenshot(path=Path(SCREENSHOTS) / f"{name}-{theme}-{width}.png")
             page.keyboard.press("t")
+            expect(page.locator(f"body.body--{theme}")).to_be_hidden()
     page.set_viewport_size({"width": 1280, "height": 844})

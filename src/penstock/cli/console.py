@@ -22,7 +22,10 @@ def console(
     *,
     url: ApiUrl = API_URL_DEFAULT,
     listen: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Address of the console.")
+        str,
+        typer.Option(
+            metavar="HOST:PORT", help="Address of the console.", envvar="PENSTOCK_CONSOLE_LISTEN"
+        ),
     ] = CONSOLE_LISTEN_DEFAULT,
     host: Annotated[
         list[str] | None,

@@ -95,6 +95,8 @@ class BrokerApi:
         return await self._ask("DELETE", path)
 
     async def _ask(self, method: str, path: str, **given: Any) -> dict[str, Any]:  # noqa: ANN401
+        if self._client.is_closed:
+            raise ApiRefused(401, "logged-out", "you have logged out")
         try:
             answer = await self._client.request(method, path, **given)
         except httpx.HTTPError as error:

@@ -93,8 +93,12 @@ class LogInPage:
         Return None if credentials are wanted; raise BrokerAway.
         """
         login = self._logins.find(cookie)
-        if login is not None:
+        if login is not None and await self._renew(login):
             return login
+        if login is not None:
+            self._logins.remove(cookie)
+            await login.api.close()
+            return None
         if not self._open_to_all:
             return None
         try:
@@ -105,6 +109,16 @@ class LogInPage:
         if self._visitor is None or self._visitor.administers != found.administers:
             self._visitor = found
         return self._visitor
+
+    @staticmethod
+    async def _renew(login: LogIn) -> bool:
+        """Read the rights of a log-in again; return whether its credentials are still valid."""
+        try:
+            me = await login.api.get("/api/me")
+        except ApiRefused as error:
+            return error.status != 401
+        login.administers = frozenset(me["administers"])
+        return True
 
     def _page(self, request: Request, problem: str = "", status: int = 200) -> Response:
         shown = _PROBLEM.format(text=html.escape(problem)) if problem else ""

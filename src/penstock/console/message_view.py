@@ -22,7 +22,7 @@ _FIELD_COLUMNS = (
     Column("bytes", "Bytes", is_name=True, cut=True),
     Column("meaning", "Meaning", cut=True),
 )
-_FIELD_BYTES_SHOWN = 24
+_FIELD_BYTES_SHOWN = 10
 
 
 def open_message(login: LogIn, message: dict[str, Any], *, may_publish: bool) -> None:

@@ -5,6 +5,7 @@ their answer. Nothing is loaded from another host. NiceGUI compiles the template
 in the browser, so `unsafe-eval` is needed; the nonce keeps text of messages from becoming a script.
 """
 
+import ipaddress
 import secrets
 from collections.abc import Collection
 from http.cookies import SimpleCookie
@@ -17,7 +18,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 __all__ = ["PageSecurity", "content_policy", "cookies_of", "is_loopback_name"]
 
-_LOOPBACK: Final = frozenset({"localhost", "::1"})
 _FILES: Final = "/_nicegui/"
 """Where NiceGUI has its files, which have no inline scripts."""
 _HEADERS: Final = {
@@ -49,7 +49,10 @@ def content_policy(nonce: str) -> str:
 
 def is_loopback_name(name: str) -> bool:
     """Return whether a host name always means this machine."""
-    return name in _LOOPBACK or name.startswith("127.")
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return name == "localhost"
 
 
 def cookies_of(scope: Scope) -> dict[str, str]:

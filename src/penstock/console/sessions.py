@@ -23,7 +23,6 @@ class LogIn:
     name: str
     anonymous: bool
     administers: frozenset[str]
-    may_publish: bool
     ends: float = float("inf")
     """When it ends, by the clock of `LogIns`; never for a visitor without a log-in."""
 
@@ -44,7 +43,6 @@ def login_of(api: BrokerApi, me: Mapping[str, Any]) -> LogIn:
         name=str(me["name"]),
         anonymous=bool(me["anonymous"]),
         administers=frozenset(me["administers"]),
-        may_publish=bool(me["publish"]),
     )
 
 

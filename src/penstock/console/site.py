@@ -64,7 +64,7 @@ class _Site:
                 away = ""
             if login is None and not away:
                 return RedirectResponse("/login", 303)
-            visitor = login or LogIn(self.api, "", True, frozenset(), False)  # noqa: FBT003
+            visitor = login or LogIn(self.api, "", anonymous=True, administers=frozenset())
             shell = Shell(visitor, path, dark=dark, optional=self.optional)
             with shell.content:
                 if away:

@@ -26,7 +26,13 @@ _NEWEST_LETTERS: Final = (
     "FROM dead_letters ORDER BY timestamp DESC, message_id"
 )
 _LETTERS_SHOWN: Final = 100
-_LIMITS: Final = {"memory_limit": "512MB", "threads": "1", "max_temp_directory_size": "0MB"}
+_LIMITS: Final[dict[str, str | bool | int | float | list[str]]] = {
+    "memory_limit": "512MB",
+    "threads": 1,
+    "max_temp_directory_size": "0MB",
+    "python_enable_replacements": False,
+}
+"""Without replacements, a name in a query is never a variable of this program."""
 
 
 class QueryRefused(Exception):
@@ -127,7 +133,7 @@ def _run(connection: duckdb.DuckDBPyConnection, text: str, rows_max: int) -> Que
 def _state(name: str, place: Path) -> TableState:
     try:
         table = deltalake.DeltaTable(str(place))
-        files = pa.record_batch(table.get_add_actions(flatten=True))
+        files = pa.table(table.get_add_actions(flatten=True))
         last = table.history(1)[0]
     except (DeltaError, OSError, IndexError) as error:
         return TableState(name, 0, 0, 0, datetime.fromtimestamp(0, UTC), str(error))
@@ -140,7 +146,7 @@ def _state(name: str, place: Path) -> TableState:
     )
 
 
-def _sum(files: pa.RecordBatch, column: str) -> int:
+def _sum(files: pa.Table, column: str) -> int:
     if column not in files.schema.names:
         return 0
     numbers: Sequence[int | None] = files.column(column).to_pylist()

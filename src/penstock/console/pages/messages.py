@@ -68,7 +68,7 @@ class MessagesPage:
                 ui.button(label, on_click=act).props("outline dense no-caps padding='4px 12px'")
             self._publish = ui.button("Publish", on_click=self._open_publish)
             self._publish.props("dense no-caps padding='4px 12px'").set_visibility(False)
-        self._note = ui.label("").classes("muted").props('aria-live="polite"')
+        self._note = ui.label("").classes("muted note-line").props('aria-live="polite"')
         with ui.element("section").classes("card"):
             self._table = Table(_COLUMNS, "offset", empty="No messages.", tall=True)
             self._table.add_actions({"Open": self._open})

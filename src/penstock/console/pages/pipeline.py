@@ -66,6 +66,8 @@ class PipelinePage:
         ui.timer(_REFRESH_SECONDS, self._load)
 
     async def _load(self) -> None:
+        if not await self._may_read():
+            return
         states = await asyncio.to_thread(self._warehouse.states)
         now = time.time()
         self._tables.show([_table_row(each, now) for each in states])
@@ -77,6 +79,18 @@ class PipelinePage:
         self._letters = dict(enumerate(letters))
         self._dead.show([_letter_row(key, each) for key, each in self._letters.items()])
 
+    async def _may_read(self) -> bool:
+        """Ask the broker: the tables are files, which only this process protects."""
+        try:
+            me = await self._login.api.get("/api/me")
+        except (ApiRefused, BrokerAway) as error:
+            self._note.set_text(str(error))
+            return False
+        if "pipeline" in me["administers"]:
+            return True
+        self._note.set_text("This needs the right to administer pipeline.")
+        return False
+
     async def _replay(self, row: dict[str, Any]) -> None:
         """Publish the corrected payload to the same topic; the pipeline decodes it as any other."""
         letter = self._letters[row["key"]]
@@ -86,13 +100,11 @@ class PipelinePage:
         self._button.disable()
         self._note.set_text("Running …")
         try:
-            me = await self._login.api.get("/api/me")
-            if "pipeline" not in me["administers"]:
-                self._note.set_text("This needs the right to administer pipeline.")
+            if not await self._may_read():
                 return
             began = time.monotonic()
             result = await asyncio.to_thread(self._warehouse.query, self._text.value or "")
-        except (QueryRefused, ApiRefused, BrokerAway) as error:
+        except QueryRefused as error:
             self._note.set_text(str(error))
             self._result.clear()
             return

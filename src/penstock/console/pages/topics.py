@@ -20,7 +20,9 @@ __all__ = ["TopicsPage"]
 
 _REFRESH_SECONDS: Final = 3.0
 _VALUE_BYTES: Final = 200
-_READS_MAX: Final = 4
+_VALUES_SECONDS: Final = 0.5
+_VALUES_AT_ONCE: Final = 4
+"""How often last values are read, and of how many topics: each is a read of the log."""
 _LEVEL_COLUMNS: Final = (
     Column("name", "Level", link="link", is_name=True),
     Column("topics", "Topics"),
@@ -45,6 +47,8 @@ class TopicsPage:
         self._prefix = prefix
         self._counts: dict[str, tuple[float, int]] = {}
         self._values: dict[str, str] = {}
+        self._rows: list[dict[str, Any]] = []
+        self._unread: list[str] = []
         with ui.element("div").classes("bar"):
             search = ui.input(placeholder="Search topics  ( / )", on_change=self._search)
             search.props('outlined dense clearable debounce=300 aria-label="Search topics"')
@@ -64,6 +68,7 @@ class TopicsPage:
         await self._level_pager.reload()
         await self._pager.reload()
         ui.timer(_REFRESH_SECONDS, self._pager.reload)
+        ui.timer(_VALUES_SECONDS, self._read_values)
 
     def _crumbs(self) -> None:
         with ui.element("nav").classes("crumbs bar").props('aria-label="Levels above"'):
@@ -108,10 +113,12 @@ class TopicsPage:
         except (ApiRefused, BrokerAway) as error:
             self._pager.note.set_text(str(error))
             return None
-        topics = found["topics"]
-        await self._read_values(topics)
-        now = time.time()
-        self._topics.show([self._row(each, now) for each in topics])
+        topics, now = found["topics"], time.time()
+        changed = [each["name"] for each in topics if self._is_new(each)]
+        self._values = {each["name"]: self._values.get(each["name"], "") for each in topics}
+        self._rows = [self._row(each, now) for each in topics]
+        self._topics.show(self._rows)
+        self._unread = [*changed, *(name for name in self._unread if name in self._values)]
         self._counts = {each["name"]: (now, each["messages"]) for each in topics}
         self._pager.note.set_text(f"{found['total']:,} topics in all")
         return found["next"]
@@ -133,24 +140,26 @@ class TopicsPage:
             "value": self._values.get(name, ""),
         }
 
-    async def _read_values(self, topics: list[dict[str, Any]]) -> None:
-        """Read the last value of those topics that have new messages."""
-        gate = asyncio.Semaphore(_READS_MAX)
+    def _is_new(self, topic: dict[str, Any]) -> bool:
+        """Return whether a topic has messages since the last look."""
+        _, before = self._counts.get(topic["name"], (0.0, -1))
+        return bool(topic["messages"] != before)
 
-        async def read(name: str) -> None:
-            query = {"topic": name, "limit": 1, "value_bytes": _VALUE_BYTES}
-            async with gate:
-                try:
-                    found = await self._login.api.get("/api/messages", query)
-                except (ApiRefused, BrokerAway):
-                    return
-            for message in found["messages"]:
-                self._values[name] = short_text(base64.b64decode(message["value"]))
+    async def _read_values(self) -> None:
+        """Read the last values of a few topics with new messages; the rest comes next."""
+        names = list(dict.fromkeys(self._unread))[:_VALUES_AT_ONCE]
+        if not names:
+            return
+        self._unread = [name for name in self._unread if name not in names]
+        await asyncio.gather(*map(self._read_value, names))
+        self._rows = [{**row, "value": self._values.get(row["name"], "")} for row in self._rows]
+        self._topics.show(self._rows)
 
-        changed = [
-            each["name"]
-            for each in topics
-            if self._counts.get(each["name"], (0, -1))[1] != each["messages"]
-        ]
-        self._values = {each["name"]: self._values.get(each["name"], "") for each in topics}
-        await asyncio.gather(*map(read, changed))
+    async def _read_value(self, name: str) -> None:
+        query = {"topic": name, "limit": 1, "value_bytes": _VALUE_BYTES}
+        try:
+            found = await self._login.api.get("/api/messages", query)
+        except (ApiRefused, BrokerAway):
+            return
+        for message in found["messages"]:
+            self._values[name] = short_text(base64.b64decode(message["value"]))
