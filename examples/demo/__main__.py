@@ -51,7 +51,7 @@ async def run(folder: Path, *, once: bool, usual_ports: bool) -> int:
     """Run all chapters; return the exit code."""
     async with (
         broker(folder, usual_ports=usual_ports) as where,
-        nullcontext() if once else console(where, folder, usual_ports=usual_ports),
+        nullcontext("") if once else console(where, folder, usual_ports=usual_ports) as page,
         service.pricing(where.url) as prices,
         orders.check_orders(where.url),
         subscribers.subscribe_all(where.url, [REPORT]) as subscriptions,
@@ -64,7 +64,13 @@ async def run(folder: Path, *, once: bool, usual_ports: bool) -> int:
         if once:
             chapter("The end", "Without --once the broker keeps running, for you to try.")
             return 0 if with_tables else EXIT_PARTLY
-        addresses.show(where, folder, service_id=prices.identity or 0, with_tables=with_tables)
+        addresses.show(
+            where,
+            folder,
+            service_id=prices.identity or 0,
+            with_tables=with_tables,
+            console=page,
+        )
         await addresses.wait(where)
         return 0
 

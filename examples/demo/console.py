@@ -18,8 +18,11 @@ USUAL_PORT = 7070
 
 
 @asynccontextmanager
-async def console(broker: Broker, folder: Path, *, usual_ports: bool) -> AsyncIterator[None]:
-    """Run the console in the context; without its packages the demo goes on without it."""
+async def console(broker: Broker, folder: Path, *, usual_ports: bool) -> AsyncIterator[str]:
+    """Run the console in the context, which is its address.
+
+    Without its packages the address is empty, and the demo goes on.
+    """
     output = folder / "console.txt"
     port = port_or_any(USUAL_PORT) if usual_ports else 0
     arguments = ["console", "--url", broker.http, "--listen", f"{HOST}:{port}"]
@@ -29,4 +32,4 @@ async def console(broker: Broker, folder: Path, *, usual_ports: bool) -> AsyncIt
                 await asyncio.sleep(POLL_SECONDS)
         found = re.search(r" is at (\S+)", output.read_text())
         line(f"{found[1]} is the console." if found else output.read_text().strip())
-        yield
+        yield found[1] if found else ""

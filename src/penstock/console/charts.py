@@ -7,7 +7,7 @@ from nicegui import ui
 
 from penstock.console.limits import HISTORY_SECONDS
 
-__all__ = ["LineChart"]
+__all__ = ["AXIS_TEXT", "GRID_LINE", "Line", "LineChart"]
 
 _COLORS: Final = (
     "#0b6bcb", "#d9822b", "#1d9a6c", "#b04ac7", "#c9453b", "#7a8794", "#3aa6b9",
@@ -16,6 +16,9 @@ _SHORTEST_SECONDS: Final = 60
 """The time axis of a console that has just started; it grows to HISTORY_SECONDS."""
 _GREY: Final = "#8492a0"
 _LINE: Final = "rgba(132,146,160,0.25)"
+AXIS_TEXT: Final = {"color": _GREY, "fontSize": 11}
+GRID_LINE: Final = {"lineStyle": {"color": _LINE}}
+"""Colors of charts that can be read in both themes."""
 
 Line = Sequence[tuple[float, float | None]]
 """Times in seconds since the epoch, and values."""
@@ -57,7 +60,7 @@ class LineChart:
 
 
 def _options() -> dict[str, Any]:
-    text = {"color": _GREY, "fontSize": 11}
+    text = AXIS_TEXT
     return {
         "animation": False,
         "grid": {"left": 8, "right": 12, "top": 30, "bottom": 4, "containLabel": True},

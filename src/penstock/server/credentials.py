@@ -274,6 +274,7 @@ class Authenticator:
                 peer.host, username, encoded=encoded, password=encoded_password
             )
             if self._verified.holds(digest):
+                self._throttle.succeeded(peer.host, username)
                 return self._allowed_from(known[1], peer, BASIC)
 
         def count(right: bool) -> None:  # noqa: FBT001

@@ -8,6 +8,7 @@ from typing import Any, Final
 from nicegui import ui
 
 from penstock.console.api import ApiRefused, BrokerAway
+from penstock.console.charts import AXIS_TEXT, GRID_LINE
 from penstock.console.message_view import open_publish
 from penstock.console.payloads import short_text
 from penstock.console.sessions import LogIn
@@ -61,8 +62,7 @@ class PipelinePage:
             self._result = ui.element("div")
 
     async def start(self) -> None:
-        """Show tables and dead letters, then keep them up to date."""
-        await self._load()
+        """Show tables and dead letters, and keep them up to date; reading them may take a while."""
         ui.timer(_REFRESH_SECONDS, self._load)
 
     async def _load(self) -> None:
@@ -148,8 +148,13 @@ def _show_chart(result: QueryResult, numeric: int) -> None:
             "animation": False,
             "grid": {"left": 8, "right": 12, "top": 12, "bottom": 4, "containLabel": True},
             "tooltip": {"trigger": "axis", "confine": True},
-            "xAxis": {"type": "category", "data": [_cell(row[0]) for row in rows]},
-            "yAxis": {"type": "value"},
+            "xAxis": {
+                "type": "category",
+                "data": [_cell(row[0]) for row in rows],
+                "axisLabel": AXIS_TEXT,
+                "axisLine": GRID_LINE,
+            },
+            "yAxis": {"type": "value", "axisLabel": AXIS_TEXT, "splitLine": GRID_LINE},
             "series": [
                 {
                     "type": "bar",
