@@ -14,7 +14,9 @@ _NEAR: Final = 0.8
 _RECENT_SECONDS: Final = 300.0
 _LAG_MIN: Final = 1000
 _LAG_POINTS: Final = 15
-"""A lag is a problem if it is this high and grew over this many points."""
+_GROWTH: Final = 1.2
+"""A lag is a problem if it is this high, and its least value grew by this factor from some points to
+the next ones."""
 _SLOW_SYNC_MS: Final = 100.0
 
 
@@ -59,10 +61,14 @@ def _of_clients(state: State) -> Iterator[Problem]:
 
 
 def _of_groups(state: State, points: Sequence[Point]) -> Iterator[Problem]:
-    before = points[-_LAG_POINTS].lag if len(points) >= _LAG_POINTS else {}
+    if len(points) < 2 * _LAG_POINTS:
+        return
     for group in state.rates.get("groups", []):
         name, lag = group["name"], group["lag"]
-        if lag >= _LAG_MIN and lag > before.get(name, lag):
+        lags = [point.lag.get(name, 0) for point in points[-2 * _LAG_POINTS :]]
+        # A group that reads in batches has a lag that rises and falls: its least lag counts.
+        before, now = min(lags[:_LAG_POINTS]), min(lags[_LAG_POINTS:])
+        if now >= _LAG_MIN and now > _GROWTH * before:
             text = f"Group {name} falls behind: {count_text(lag)} messages, and growing."
             yield Problem(text, "/groups")
 

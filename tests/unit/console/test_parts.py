@@ -108,7 +108,12 @@ def texts(state: State, history: list[Point] | None = None) -> list[str]:
 
 def test_a_healthy_broker_has_no_problems() -> None:
     state = State(rates=rates(groups=[{"name": "job", "lag": 5000}]))
-    assert texts(state, points([5000] * 20)) == []
+    assert texts(state, points([5000] * 40)) == []
+
+
+def test_a_lag_that_rises_and_falls_is_no_problem() -> None:
+    state = State(rates=rates(groups=[{"name": "job", "lag": 3000}]))
+    assert texts(state, points([1500, 2000, 2500, 3000] * 10)) == []
 
 
 def test_problems_are_told_in_words_with_a_link() -> None:
@@ -131,7 +136,7 @@ def test_problems_are_told_in_words_with_a_link() -> None:
             }
         ],
     )
-    found = find_problems(state, points(list(range(5_000, 25_000, 1_000)), 0.5), NOW)
+    found = find_problems(state, points(list(range(5_000, 45_000, 1_000)), 0.5), NOW)
     assert [each.text for each in found] == [
         "Messages cannot be stored: no space left on device.",
         "The object store fails: timed out.",
