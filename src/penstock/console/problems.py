@@ -15,8 +15,7 @@ _RECENT_SECONDS: Final = 300.0
 _LAG_MIN: Final = 1000
 _LAG_POINTS: Final = 15
 _GROWTH: Final = 1.2
-"""A lag is a problem if it is this high, and its least value grew by this factor from some points to
-the next ones."""
+"""A lag is a problem if it is this high, and its least value of some points grew by this factor."""
 _SLOW_SYNC_MS: Final = 100.0
 
 
