@@ -22,7 +22,7 @@ SEEDS ?= 1000
 .PHONY: help setup demo serve kafka test test-fast check format figures bench bench-broker bench-peers \
 	bench-log bench-spark fuzz fuzz-rights fuzz-arrow sanitize attack crash crash-kafka crash-pipeline \
 	soak-pipeline story mutate lock cluster audit sbom clean bench-nodes crash-groups wheel image-steps \
-	dissector
+	dissector screenshots
 
 help:
 	@echo "make demo            run clients of all five protocols, their Spark tables, and a broker to try"
@@ -51,6 +51,7 @@ help:
 	@echo "make bench-nodes     measure the way of a message from one node to another, through Kafka"
 	@echo "make bench-spark     measure the data source, compared with Spark's Parquet reader"
 	@echo "make figures         write the stored results into README.md and docs/"
+	@echo "make screenshots     take the pictures of the console for docs/images"
 	@echo "make mutate          put N=200 small faults into the code (SEED=1) and print those that no test notices"
 	@echo "make lock            write requirements/ from pyproject.toml (ARGS=--upgrade for newer versions)"
 	@echo "make audit           look for known vulnerabilities in the locked packages"
@@ -128,6 +129,10 @@ bench-log: setup
 
 bench-nodes: setup
 	$(BIN)/python -m bench.macro.node_latency $(ARGS)
+
+screenshots: setup
+	mkdir -p docs/images
+	PENSTOCK_SCREENSHOTS=docs/images $(BIN)/python -m pytest -q -n 0 tests/console -k "two_widths" $(ARGS)
 
 fuzz-rights: setup
 	$(BIN)/python -m tests.fuzz.rights_run --sequences $(SEQUENCES) $(ARGS)

@@ -19,7 +19,9 @@ from typing import Final
 ROOT: Final = Path(__file__).parents[1]
 FOLDER: Final = ROOT / "requirements"
 
-DEVELOPMENT_EXTRAS: Final = ("formats", "jwt", "kafka", "spark", "test", "check", "supply")
+DEVELOPMENT_EXTRAS: Final = (
+    "console", "formats", "jwt", "kafka", "spark", "test", "check", "supply",
+)  # fmt: skip
 IMAGE_EXTRAS: Final = ("jwt", "kafka")
 FUZZ_EXTRAS: Final = ("fuzz",)
 

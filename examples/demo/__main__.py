@@ -8,10 +8,12 @@ import asyncio
 import signal
 import sys
 import tempfile
+from contextlib import nullcontext
 from pathlib import Path
 
 from examples.demo import addresses, orders, report, sensors, service, spark, subscribers, tables
 from examples.demo.broker import broker
+from examples.demo.console import console
 from examples.demo.errors import DemoFailed
 from examples.demo.screen import chapter, line, problem
 from examples.demo.topics import CELLAR, KETTLE, ORDERS, REPORT, STOCK, TANK
@@ -49,6 +51,7 @@ async def run(folder: Path, *, once: bool, usual_ports: bool) -> int:
     """Run all chapters; return the exit code."""
     async with (
         broker(folder, usual_ports=usual_ports) as where,
+        nullcontext("") if once else console(where, folder, usual_ports=usual_ports) as page,
         service.pricing(where.url) as prices,
         orders.check_orders(where.url),
         subscribers.subscribe_all(where.url, [REPORT]) as subscriptions,
@@ -61,7 +64,13 @@ async def run(folder: Path, *, once: bool, usual_ports: bool) -> int:
         if once:
             chapter("The end", "Without --once the broker keeps running, for you to try.")
             return 0 if with_tables else EXIT_PARTLY
-        addresses.show(where, folder, service_id=prices.identity or 0, with_tables=with_tables)
+        addresses.show(
+            where,
+            folder,
+            service_id=prices.identity or 0,
+            with_tables=with_tables,
+            console=page,
+        )
         await addresses.wait(where)
         return 0
 
@@ -73,7 +82,9 @@ def main() -> int:
     )
     parser.add_argument("--once", action="store_true", help="exit at the end")
     parser.add_argument(
-        "--any-port", action="store_true", help="use free ports instead of 7000, 7080 and 7090"
+        "--any-port",
+        action="store_true",
+        help="use free ports instead of 7000, 7070 and so on",
     )
     arguments = parser.parse_args()
 

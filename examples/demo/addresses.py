@@ -17,9 +17,13 @@ QUERY = "select beer, litres, sender from orders"
 POLL_SECONDS = 0.5
 
 
-def show(broker: Broker, folder: Path, *, service_id: int, with_tables: bool) -> None:
+def show(
+    broker: Broker, folder: Path, *, service_id: int, with_tables: bool, console: str = ""
+) -> None:
     """Show the addresses and folders, and commands to try."""
     chapter("The broker is running", "So are the middleware and the service.")
+    if console:
+        line(f"console    {console}  in the browser: all of this, live")
     line(f"clients    {broker.url}")
     line(f"HTTP       {broker.http}/metrics  {broker.http}/api/topics")
     line(f"Flight     {broker.flight}")

@@ -668,12 +668,39 @@ HTTP_RATES_CLIENTS_MAX: Final = 100
 """Busiest topics and slow clients in an answer with rates."""
 HTTP_SEGMENTS_MAX: Final = 1000
 """Segments of the log in an answer; the newest are shown."""
+HTTP_MESSAGES: Final = 50
+HTTP_MESSAGES_MAX: Final = 500
+"""Messages in an answer, by default and at most."""
+HTTP_MESSAGE_VALUE_BYTES: Final = 4 * KIB
+HTTP_MESSAGE_VALUE_BYTES_MAX: Final = 4 * MIB
+"""Bytes of a value in an answer, by default and at most; the rest is cut."""
+HTTP_MESSAGES_BYTES_MAX: Final = 4 * MIB
+"""Bytes of all values in an answer; it has fewer messages instead of more bytes."""
+HTTP_READS_MAX: Final = 4
+"""Requests that read the log at the same time; others wait."""
+HTTP_READ_SECONDS_MAX: Final = 1.0
+"""How long one request searches the log; the answer says where to go on."""
+HTTP_READ_OFFSETS_MAX: Final = 65_536
+"""Offsets that are searched between two looks at the clock."""
+HTTP_WAITS_MAX: Final = 64
+"""Requests that wait for new messages at the same time."""
+HTTP_WAIT_SECONDS_MAX: Final = 20.0
+HTTP_WAIT_LOOK_SECONDS: Final = 0.2
+"""How long a request waits for messages, and how often it looks for them."""
+HTTP_VERIFY_BYTES_MAX: Final = 64 * MIB
+"""Bytes that one request verifies."""
+HTTP_REFUSALS_MAX: Final = 500
+"""Refusals that are kept for `/api/refusals`; like ones are counted."""
 METRICS_GROUPS_MAX: Final = 100
 """Consumer groups with a metric of their own: those that reported last."""
 METRICS_GROUP_TOPICS_MAX: Final = 500
 """Pairs of a consumer group and a topic with a metric of their own: those with the highest lag."""
 METRICS_REASONS_MAX: Final = 50
 """Reasons of failed connections with a metric of their own; the rest is `other`."""
+
+PASSWORD_VERIFIED_SECONDS: Final = 60.0
+PASSWORDS_VERIFIED_MAX: Final = 1000
+"""How long a verified password is not hashed again, and how many are remembered."""
 
 # --- STDIO ------------------------------------------------------------------------------------
 STDIO_RESTART_SECONDS_MIN: Final = 0.5

@@ -31,7 +31,8 @@ def test_the_options_of_serve_are_those_shown(file: Path) -> None:
     assert shown == set(re.findall(r"^  (--\w+)", told, re.MULTILINE))
     given = [
         *("--config", file, "--listen", "tcp://127.0.0.1:0", "--data", file.parent / "data"),
-        *("--http", "127.0.0.1:0", "--flight", "127.0.0.1:0", "--durability", "os", "--check"),
+        *("--http", "127.0.0.1:0", "--flight", "127.0.0.1:0", "--durability", "os"),
+        *("--console", "--check"),
     ]
     assert {each for each in given if str(each).startswith("--")} == shown - {"--storage"}
     for options in (given, ["--storage", "kafka://127.0.0.1:9092/penstock?node=3", "--check"]):

@@ -539,7 +539,7 @@ def test_what_is_not_there_says_where_to_look(broker: HttpBroker) -> None:
         ("/api/topics?limit=0", "limit: expected `int` >= 1"),
         ("/api/topics?limit=1001", "limit: expected `int` <= 1000"),
         ("/api/topics?after=-1", "after: expected `int` >= 0"),
-        ("/api/topics?x=1", "unknown field `x`; expected prefix, after, limit"),
+        ("/api/topics?x=1", "unknown field `x`; expected prefix, contains, after, limit"),
         ("/api/clients?protocol=kafka", "protocol: invalid enum value 'kafka'"),
         ("/api/subscriptions?after=x", "after: expected what `next` was"),
         ("/api/rates?seconds=11", "seconds: expected `float` <= 10"),
@@ -571,9 +571,12 @@ def test_the_document_has_every_route_and_answers_are_as_it_says(broker: HttpBro
         commit("job", {0: 0})
         asked = {"/api/rates": "/api/rates?seconds=0.1", "/api/groups/{name}": "/api/groups/job"}
         broker.publish(topic="t", text="x")
-        for method, path in sorted(described):
+        for method, path in sorted(described, reverse=True):  # lists clients, then disconnects one
             operation = document["paths"][path][method.lower()]
-            if path == "/api/delete-topics":
+            if path == "/api/clients/{connection}":
+                (client,) = broker.get("/api/clients").json()["clients"]
+                answer = broker.ask(method, path.format(connection=client["connection"]))
+            elif path == "/api/delete-topics":
                 answer = broker.ask(method, path, body=b'{"names": ["none"]}', headers=JSON)
             elif path.startswith("/api/groups/") and method != "GET":
                 commit("billing", {0: 0}, subscription=orders, progress=GroupProgress(next=0))

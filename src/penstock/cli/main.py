@@ -29,7 +29,7 @@ __all__ = ["command_line", "main"]
 EXIT_OPERATOR: Final = 2
 EXIT_FAULT: Final = 70  # EX_SOFTWARE of sysexits.h
 DEBUG_VARIABLE: Final = "PENSTOCK_DEBUG"
-_LASTING: Final = frozenset({"serve", "pipeline"})
+_LASTING: Final = frozenset({"serve", "pipeline", "console"})
 """Commands that run until they are stopped."""
 
 # ClickException, the parser's base error. Newer versions of typer contain the parser, older ones
@@ -92,14 +92,16 @@ def command_line() -> TyperGroup:
         ("redrive", "Deliver dead letters again.", "penstock.cli.monitor.group_commands"),
         ("rm", "Remove a group.", "penstock.cli.monitor.group_commands"),
     )
-    add_commands(
-        group,
-        ("clients", "List connected clients.", "penstock.cli.monitor.clients"),
+    clients = DefaultGroup(
+        LazyCommand("clients", "List connected clients.", "penstock.cli.monitor.clients")
     )
+    add_commands(clients, ("kick", "Disconnect clients.", "penstock.cli.monitor.kicking"))
+    group.add_command(clients)
     group.add_command(groups)
     add_commands(
         group,
         ("top", "Show live traffic.", "penstock.cli.monitor.top"),
+        ("console", "Show a broker in the browser.", "penstock.cli.console"),
         ("sql", "Query topics and tables with SQL.", "penstock.cli.spark.sql"),
         ("bench", "Measure throughput and latency.", "penstock.cli.bench.command"),
         ("conform", "Test a server for conformance.", "penstock.cli.conform"),

@@ -61,6 +61,9 @@ def serve(
             show_default=False,
         ),
     ] = None,
+    console: Annotated[
+        bool, typer.Option("--console", help="Run the console beside it, in its own process.")
+    ] = False,
     check: Annotated[
         bool, typer.Option("--check", help="Check the configuration and exit.")
     ] = False,
@@ -86,4 +89,4 @@ def serve(
     if check:
         check_configuration(config, options)
     else:
-        run_broker(config, options)
+        run_broker(config, options, console=console)

@@ -13,6 +13,7 @@ import uvloop
 
 import penstock
 from penstock.cli.common.log_output import EventRateLimit, LineWriter
+from penstock.cli.console_process import ConsoleProcess, api_url
 from penstock.server.banner import banner
 from penstock.server.config import Config
 from penstock.server.config_loading import load
@@ -31,8 +32,11 @@ def check_configuration(file: Path | None, options: dict[str, Any]) -> None:
     typer.echo(f"The configuration is valid. It listens on {places}.")
 
 
-def run_broker(file: Path | None, options: dict[str, Any]) -> None:
-    """Run the broker until a signal; raise OperatorError. `options` are arguments of `load`."""
+def run_broker(file: Path | None, options: dict[str, Any], *, console: bool = False) -> None:
+    """Run the broker until a signal; raise OperatorError. `options` are arguments of `load`.
+
+    With `console`, the console runs beside it.
+    """
 
     def read() -> Config:
         return load(file, environment=os.environ, **options)
@@ -44,12 +48,21 @@ def run_broker(file: Path | None, options: dict[str, Any]) -> None:
     warn_of_open_folder(found)
     _hide_numpy_and_pandas()
 
+    beside = ConsoleProcess()
+
+    def announce(running: Running) -> None:
+        _announce(running)
+        url = api_url(running.addresses, running.http)
+        if console and url is not None:
+            beside.start(url)
+
     def stopping(running: Running) -> None:
         _limit_stop(running, output)
 
     try:
-        uvloop.run(serve(found, announce=_announce, stopping=stopping, reread=read))
+        uvloop.run(serve(found, announce=announce, stopping=stopping, reread=read))
     finally:
+        beside.stop()
         output.close()
 
 

@@ -36,6 +36,7 @@ from penstock.server.login_throttle import GuessLimit, PasswordThrottle
 from penstock.server.networks import contains
 from penstock.server.password_queue import PasswordQueue
 from penstock.server.password_workers import BASIC, PasswordWorkers
+from penstock.server.verified_passwords import VerifiedPasswords
 
 __all__ = ["ANONYMOUS", "NO_PEER", "Authenticator", "KnownPeer", "hash_key", "hash_password"]
 
@@ -91,6 +92,7 @@ class Authenticator:
         self._fingerprints: dict[str, object] = {}
         self._credentials: CredentialTable
         self._decoy_secret = secrets.token_bytes(16)
+        self._verified = VerifiedPasswords()
         self._throttle = PasswordThrottle()
         self._guesses = GuessLimit()
         self._queue = PasswordQueue()
@@ -277,8 +279,9 @@ class Authenticator:
     async def verify_basic(self, username: str, password: str, peer: Peer = NO_PEER) -> Principal:
         """Return the principal of a user name and password; raise AuthenticationFailed.
 
-        The verification takes tens of milliseconds, in a process of its own. After some wrong
-        passwords for a user name, further ones from the same address are refused for a while.
+        The verification takes tens of milliseconds, in a process of its own. For a minute, the same
+        password from the same address is not verified again. After some wrong passwords for a user
+        name, further ones from the same address are refused for a while.
         """
         users = self._credentials.users
         if not users:
@@ -297,6 +300,15 @@ class Authenticator:
         known = users.get(username)
         encoded = known[0] if known is not None else self._decoy(username)
 
+        digest = b""
+        if known is not None:
+            digest = self._verified.digest(
+                peer.host, username, encoded=encoded, password=encoded_password
+            )
+            if self._verified.holds(digest):
+                self._throttle.succeeded(peer.host, username)
+                return self._allowed_from(known[1], peer, BASIC)
+
         def count(right: bool) -> None:  # noqa: FBT001
             if known is None or not right:
                 self._throttle.failed(peer.host, username)
@@ -314,6 +326,7 @@ class Authenticator:
             raise AuthenticationFailed(BASIC, reason)
         if self._credentials.users.get(username) != known:
             raise AuthenticationFailed(BASIC, "changed meanwhile")
+        self._verified.add(digest)
         return self._allowed_from(known[1], peer, BASIC)
 
     def check_basic(

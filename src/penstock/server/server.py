@@ -31,6 +31,7 @@ from penstock.server.group_store import ThreadedGroupStore
 from penstock.server.http.context import HttpContext
 from penstock.server.listener import Listener, StdioListener, new_listener
 from penstock.server.process_memory import ProcessMemory
+from penstock.server.recent_refusals import RecentRefusals
 from penstock.server.session_numbers import NumberReserve
 from penstock.server.watchdog import Watchdog
 from penstock.storage.memory import MemoryLog
@@ -75,13 +76,14 @@ class Server:
         """
         self.storage = storage or MemoryLog()
         self._group_store = ThreadedGroupStore(self.storage.groups)
+        refusals = RecentRefusals(audit)
         self.broker = Broker(
             log=self.storage,
             reader=self.storage if self.storage.keeps_history else None,
             group_store=self._group_store,
             clock=SystemClock(),
             settings=settings,
-            audit=audit,
+            audit=refusals,
             memory=memory,
         )
         if self.storage.sessions is not None:
@@ -104,7 +106,11 @@ class Server:
         )
         self.broker.memory.on_short = self._buffer.narrow
         self.http = HttpContext(
-            self.broker, self.storage, lambda: self._connection_limit.connections
+            self.broker,
+            self.storage,
+            lambda: self._connection_limit.connections,
+            refusals=refusals.newest,
+            connections_max=lambda: self._connection_limit.connections_max,
         )
         self.http.certificates = self._certificates
         self._numbers = None if numbers is None else NumberReserve(numbers)

@@ -18,7 +18,7 @@ from penstock.cli.common.client_options import utf8
 from penstock.cli.common.failure import CommandFailed
 from penstock.limits import HTTP_REQUEST_SECONDS_MAX
 
-__all__ = ["API_URL_DEFAULT", "Api", "ApiCa", "ApiUrl"]
+__all__ = ["API_URL_DEFAULT", "Api", "ApiCa", "ApiUrl", "authorization"]
 
 API_URL_DEFAULT: Final = "http://127.0.0.1:7080"
 URL_VARIABLE: Final = "PENSTOCK_HTTP_URL"
@@ -72,21 +72,19 @@ class Api:
         """Return the response to a GET that takes the broker `seconds`; raise CommandFailed."""
         given = {key: value for key, value in query.items() if value is not None}
         address = f"{self.url}{path}" + (f"?{urlencode(given)}" if given else "")
-        request = Request(address, headers=_authorization())  # noqa: S310  (http and https only)
+        request = Request(address, headers=authorization())  # noqa: S310  (http and https only)
         return self._answer(request, seconds)
 
     def post(self, path: str, body: Mapping[str, object]) -> dict[str, Any]:
         """Return the response to a POST of JSON; raise CommandFailed."""
-        headers = {**_authorization(), "Content-Type": "application/json"}
+        headers = {**authorization(), "Content-Type": "application/json"}
         data = msgspec.json.encode(body)
         request = Request(self.url + path, data, headers)  # noqa: S310  (http and https only)
         return self._answer(request, HTTP_REQUEST_SECONDS_MAX)
 
     def delete(self, path: str) -> dict[str, Any]:
         """Return the response to a DELETE; raise CommandFailed."""
-        request = Request(  # noqa: S310  (http and https only)
-            self.url + path, headers=_authorization(), method="DELETE"
-        )
+        request = Request(self.url + path, headers=authorization(), method="DELETE")  # noqa: S310
         return self._answer(request, HTTP_REQUEST_SECONDS_MAX)
 
     def _answer(self, request: Request, seconds: float) -> dict[str, Any]:
@@ -157,7 +155,8 @@ def _tls(ca: Path | None) -> ssl.SSLContext:
         raise CommandFailed(f"{ca}: {reason.lower()}", "give --ca a PEM file") from None
 
 
-def _authorization() -> dict[str, str]:
+def authorization() -> dict[str, str]:
+    """Return the header with the credentials of the environment, or none."""
     secret = os.environ.get("PENSTOCK_TOKEN") or os.environ.get("PENSTOCK_API_KEY")
     if secret:
         secret = utf8(secret, "PENSTOCK_TOKEN or PENSTOCK_API_KEY")

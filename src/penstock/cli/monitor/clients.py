@@ -23,6 +23,7 @@ __all__ = [
 CLIENTS_EXAMPLES: Final = examples(
     "penstock clients",
     "penstock clients --slow",
+    "penstock clients kick 17",
     "penstock clients --protocol herald --json | jq '.clients | length'",
 )
 CLIENT_COLUMNS: Final = (
@@ -46,7 +47,10 @@ def clients(
     ca: ApiCa = None,
     json: Json = False,
 ) -> None:
-    """List connected clients with the messages they sent and received, and those waiting."""
+    """List connected clients with the messages they sent and received, and those waiting.
+
+    `penstock clients kick` disconnects clients.
+    """
     if protocol not in (None, *LABELS):
         problem = f"{protocol!r} is none of {', '.join(LABELS)}."
         raise typer.BadParameter(problem, param_hint="--protocol")

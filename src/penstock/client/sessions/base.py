@@ -125,6 +125,9 @@ class Session(ABC):
     def goodbye(self) -> None:  # noqa: B027
         """Send the protocol's closing message, if it has one."""
 
+    def assume_number(self, number: int) -> None:  # noqa: B027
+        """Encode as the client with this number, as if the broker had assigned it."""
+
     def forget(self, ticket: int) -> None:  # noqa: B027
         """Drop the answer to `ticket`: the caller has stopped waiting."""
 

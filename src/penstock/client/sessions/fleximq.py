@@ -227,6 +227,10 @@ class FleximqSession(Session):
         if not joining:  # only a JOIN may have client id 0
             self._send(MessageType.PONG, Header(keepalive=keepalive))
 
+    def assume_number(self, number: int) -> None:
+        """See the base class."""
+        self._client_id = number
+
     def _joined(self, packet: Message) -> Event:
         if not fleximq.is_success(packet.header.status):
             return Failed(None, _refused(packet))

@@ -171,7 +171,7 @@ class _Application:
                 peer=_peer(request)["peer"],
                 protocol=HTTP.label,
                 act=operation.name,
-                name=str(getattr(asked, "name", "")),
+                name=_target(asked),
             )
         return answer
 
@@ -207,6 +207,12 @@ class _Application:
             raise ApiError(400, "bad-request", "the JSON is nested too deeply") from None
         except UnicodeDecodeError:
             raise ApiError(400, "bad-request", "expected JSON in UTF-8") from None
+
+
+def _target(asked: msgspec.Struct) -> str:
+    """Return the name of what an act changed, for the audit log."""
+    found = getattr(asked, "name", getattr(asked, "connection", ""))
+    return str(found)
 
 
 def _check_version(principal: Principal, version: int) -> None:

@@ -10,6 +10,7 @@ from penstock.core.broker import Broker
 from penstock.ports import Storage
 from penstock.server.flight.read_counts import ReadCounts
 from penstock.server.group_lag import GroupLag
+from penstock.server.recent_refusals import RefusalCount
 from penstock.storage.memory import MemoryLog
 
 __all__ = ["PEER", "HttpContext"]
@@ -41,6 +42,10 @@ class HttpContext:
     """When the configuration was read last, in seconds since the epoch."""
     reload_succeeded: bool = True
     """Whether that configuration was valid."""
+    refusals: Callable[[], list[RefusalCount]] = list
+    """Returns the last refusals, the newest first."""
+    connections_max: Callable[[], int] = lambda: 0
+    """Returns the limit of connections."""
     client: int = 0
     """Client number of messages published over HTTP; 0 until the first one."""
 

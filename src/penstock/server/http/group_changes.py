@@ -7,7 +7,7 @@ import structlog
 
 from penstock.core.access import Action, Principal, authorize, is_allowed
 from penstock.core.groups import Groups
-from penstock.errors import LogError, NoHistory, NoSuchGroup
+from penstock.errors import GroupDiffers, LogError, NoHistory, NoSuchGroup
 from penstock.replay import Ago, AtOffset, AtTime, Earliest, parse_start, split_group
 from penstock.server.http.context import HttpContext
 from penstock.server.http.errors import ApiError
@@ -65,11 +65,34 @@ async def reset_group(
     groups = _groups(context, principal, query.name)
     offset = await _offset(context, query.to)
     await _opened(groups, query.name)
-    await _stored(lambda then: groups.reset(query.name, offset, then))
+    try:
+        await _stored(lambda then: groups.reset(query.name, offset, then))
+    except GroupDiffers:
+        offset = await asyncio.to_thread(_set_report, context, query.name, offset)
     figures = groups.figures(query.name)
     position = offset if figures is None else figures.position
     log.info("group reset", principal=principal.name, group=query.name, offset=position)
     return GroupChange(name=query.name, offset=position)
+
+
+def _set_report(context: HttpContext, name: str, offset: int) -> int:
+    """Set the offset that a reader of tables reported last; return it. Raise ApiError.
+
+    Readers that ask for the offset of their group go on there. A Spark query has its own
+    checkpoint, and reports its offset again with the next batch.
+    """
+    storage = context.storage
+    partition, before = storage.partition, storage.groups.load(name)
+    if before is None:
+        raise NoSuchGroup(name[:200])
+    bounds = storage.bounds()[partition]
+    offset = min(max(offset, bounds.horizon), bounds.end)
+    try:
+        storage.groups.commit(name, {partition: offset}, subscription=before.subscription)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ApiError(503, "log-unavailable", f"the offset was not stored: {reason}") from None
+    return offset
 
 
 async def redrive_group(

@@ -66,7 +66,9 @@ async def list_topics(context: HttpContext, principal: Principal, query: TopicsQ
         if not names.is_live(identifier):
             continue
         name = names.name(identifier)
-        if not name.startswith(query.prefix) or not is_allowed(principal, Action.SUBSCRIBE, name):
+        if query.contains not in name or not name.startswith(query.prefix):
+            continue
+        if not is_allowed(principal, Action.SUBSCRIBE, name):
             continue
         route = router.route_of_topic[identifier]
         if route not in subscribers:

@@ -9,6 +9,21 @@ from msgspec import Struct
 
 import penstock
 from penstock.core.access import Principal
+from penstock.server.http.acts import disconnect_client
+from penstock.server.http.console_schemas import (
+    ClientQuery,
+    Disconnected,
+    Levels,
+    LevelsQuery,
+    Limits,
+    Me,
+    MeQuery,
+    Messages,
+    MessagesQuery,
+    Refusals,
+    Verified,
+    VerifyQuery,
+)
 from penstock.server.http.context import HttpContext
 from penstock.server.http.deletion import delete_topic, delete_topics
 from penstock.server.http.group_changes import (
@@ -18,6 +33,7 @@ from penstock.server.http.group_changes import (
     show_group,
 )
 from penstock.server.http.log_queries import RateMeter, describe_log, list_groups
+from penstock.server.http.messages import read_messages, verify_log
 from penstock.server.http.publishing import publish
 from penstock.server.http.queries import list_clients, list_subscriptions, list_topics
 from penstock.server.http.schemas import (
@@ -46,6 +62,8 @@ from penstock.server.http.schemas import (
     Topics,
     TopicsQuery,
 )
+from penstock.server.http.standing import describe_caller, list_limits, list_refusals
+from penstock.server.http.topic_levels import list_levels
 
 __all__ = ["Access", "Operation", "operations"]
 
@@ -248,6 +266,74 @@ def operations(document: Callable[[], Document]) -> Sequence[Operation]:
             Deleted,
             body=TopicNames,
             run=delete_topics,
+        ),
+        Operation(
+            "GET",
+            "/api/me",
+            "describeCaller",
+            "The caller and its rights.",
+            Access.AUTHENTICATED,
+            Me,
+            MeQuery,
+            run=describe_caller,
+        ),
+        Operation(
+            "GET",
+            "/api/messages",
+            "readMessages",
+            "Stored messages of a topic or pattern.",
+            Access.BY_RULES,
+            Messages,
+            MessagesQuery,
+            run=read_messages,
+        ),
+        Operation(
+            "GET",
+            "/api/topic-levels",
+            "listTopicLevels",
+            "Levels of topic names below a prefix.",
+            Access.BY_RULES,
+            Levels,
+            LevelsQuery,
+            run=list_levels,
+        ),
+        Operation(
+            "GET",
+            "/api/refusals",
+            "listRefusals",
+            "The last refused acts and log-ins.",
+            Access.ADMINISTERS,
+            Refusals,
+            run=list_refusals,
+        ),
+        Operation(
+            "GET",
+            "/api/limits",
+            "listLimits",
+            "How much of each limit is used.",
+            Access.ADMINISTERS,
+            Limits,
+            run=list_limits,
+        ),
+        Operation(
+            "GET",
+            "/api/log/verify",
+            "verifyLog",
+            "Compare a part of the log with its checksums.",
+            Access.ADMINISTERS,
+            Verified,
+            VerifyQuery,
+            run=verify_log,
+        ),
+        Operation(
+            "DELETE",
+            "/api/clients/{connection}",
+            "disconnectClient",
+            "Disconnect a client.",
+            Access.ADMINISTERS,
+            Disconnected,
+            ClientQuery,
+            run=disconnect_client,
         ),
     )
     return table

@@ -126,9 +126,13 @@ class Document(Struct, frozen=True):
 
 
 class TopicsQuery(_Query, frozen=True):
-    """Topics whose names begin with `prefix`: a page of `limit`, from `after` on."""
+    """Topics whose names begin with `prefix` and contain `contains`.
+
+    A page of `limit`, from `after` on.
+    """
 
     prefix: str = ""
+    contains: str = ""
     after: Count = 0
     limit: _Limit = HTTP_PAGE_ENTRIES
 

@@ -52,3 +52,17 @@ def test_clients_are_listed_with_what_they_sent_and_got(
 def test_a_protocol_that_there_is_not_is_named(commands: Commands, broker: HttpBroker) -> None:
     line = commands.run("clients", "--url", broker.url, "--protocol", "kafka").error_line()
     assert "'kafka' is none of rheos1, rheos2, fleximq, herald, lamamq" in line
+
+
+def test_kick_disconnects_a_client(commands: Commands) -> None:
+    with HttpBroker() as live, lamamq_bytes.subscriber(live, b"t") as peer:
+        (client,) = live.get("/api/clients").json()["clients"]
+        number = str(client["connection"])
+        done = commands.run("clients", "kick", number, "--url", live.url)
+        assert (done.code, done.err) == (0, "")
+        assert done.out.startswith(f"{number} disconnected: {client['name']}, ")
+        peer.expect_close()
+        live.until(lambda: not len(live.server.broker.sessions))
+        again = commands.run("clients", "kick", number, "--url", live.url)
+        assert (again.code, again.out) == (2, "")
+        assert f"there is no client with connection {number}" in again.err

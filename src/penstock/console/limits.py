@@ -1,0 +1,50 @@
+"""Limits of the console's process."""
+
+from typing import Final
+
+__all__ = [
+    "ANSWER_BYTES_MAX",
+    "ANSWER_SECONDS_MAX",
+    "FRAME_BYTES_MAX",
+    "GROUPS_CHARTED_MAX",
+    "HISTORY_SECONDS",
+    "LOGIN_BYTES_MAX",
+    "MEASURE_SECONDS",
+    "PAGE_ROWS",
+    "SESSIONS_MAX",
+    "SESSION_SECONDS_MAX",
+    "SQL_CHARACTERS_MAX",
+    "SQL_ROWS_MAX",
+    "SQL_SECONDS_MAX",
+    "STATE_SECONDS",
+    "TAIL_MESSAGES_MAX",
+    "TOPIC_ROWS",
+]
+
+ANSWER_SECONDS_MAX: Final = 30.0
+ANSWER_BYTES_MAX: Final = 16 << 20
+"""How long an answer of the broker may take, and its size."""
+HISTORY_SECONDS: Final = 15 * 60
+MEASURE_SECONDS: Final = 2.0
+"""How far charts reach back, and the time between two of their points."""
+STATE_SECONDS: Final = 10.0
+"""How often the state of log, limits and refusals is read."""
+GROUPS_CHARTED_MAX: Final = 50
+"""Consumer groups whose lag is kept over time."""
+PAGE_ROWS: Final = 50
+"""Rows of a table; further ones are on the next page."""
+TOPIC_ROWS: Final = 25
+"""Topics on a page: the last value of each is read."""
+TAIL_MESSAGES_MAX: Final = 100
+"""Messages that a live tail shows."""
+FRAME_BYTES_MAX: Final = 64 << 10
+"""Values up to this size are shown as frames."""
+SESSIONS_MAX: Final = 1000
+SESSION_SECONDS_MAX: Final = 12 * 60 * 60
+"""Log-ins that are kept, and for how long; above the number, the oldest ends."""
+LOGIN_BYTES_MAX: Final = 16 << 10
+"""Body of a log-in."""
+SQL_CHARACTERS_MAX: Final = 20_000
+SQL_ROWS_MAX: Final = 1000
+SQL_SECONDS_MAX: Final = 20.0
+"""Length of a query, rows of its result, and how long it may run."""

@@ -1,0 +1,141 @@
+"""The log-in page: a form without scripts."""
+
+import html
+from typing import Final
+from urllib.parse import parse_qs
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from penstock.console.api import ApiRefused, BrokerApi, BrokerAway, basic, bearer
+from penstock.console.limits import LOGIN_BYTES_MAX, SESSION_SECONDS_MAX
+from penstock.console.sessions import COOKIE, LogIn, LogIns, login_of
+
+__all__ = ["LogInPage"]
+
+_PAGE: Final = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>Log in · Penstock</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<link rel="stylesheet" href="/console.css"><link rel="icon" href="/console.svg"></head>
+<body class="login {theme}"><main><form method="post" action="/login" autocomplete="on">
+<h1>Penstock</h1><p class="muted">Log in as a principal of the broker at {url}.</p>
+{problem}
+<label>User name<input name="username" autocomplete="username" autofocus></label>
+<label>Password<input name="password" type="password" autocomplete="current-password"></label>
+<p class="muted or">or</p>
+<label>Token or API key<input name="token" type="password" autocomplete="off"></label>
+<button type="submit">Log in</button>
+</form></main></body></html>
+"""
+_PROBLEM: Final = '<p class="problem" role="alert">{text}</p>'
+
+
+class LogInPage:
+    """Handles log-ins and log-outs.
+
+    `api` has no credentials: those of the console itself are not for its visitors. `open_to_all`
+    says whether visitors may be what the broker takes the console for without credentials: only
+    where all visitors are on this machine.
+    """
+
+    def __init__(self, api: BrokerApi, logins: LogIns, *, open_to_all: bool) -> None:
+        self._api = api
+        self._logins = logins
+        self._open_to_all = open_to_all
+        self._visitor: LogIn | None = None
+
+    async def show(self, request: Request) -> Response:
+        """Show the form."""
+        return self._page(request)
+
+    async def log_in(self, request: Request) -> Response:
+        """Check credentials with the broker; set the cookie, or show the form again."""
+        form = await _form(request)
+        if form is None:
+            return self._page(request, "that is too long", 413)
+        if form.get("token"):
+            authorization = bearer(form["token"])
+        else:
+            authorization = basic(form.get("username", ""), form.get("password", ""))
+        if not authorization.isascii():
+            return self._page(request, "a token consists of ASCII characters", 401)
+        api = self._api.with_credentials(authorization)
+        try:
+            login = login_of(api, await api.get("/api/me"))
+        except ApiRefused as error:
+            text = "These credentials are not valid." if error.status == 401 else str(error)
+            return self._page(request, text, 401)
+        except BrokerAway as error:
+            return self._page(request, str(error), 502)
+        answer = RedirectResponse("/", 303)
+        answer.set_cookie(
+            COOKIE,
+            self._logins.add(login),
+            max_age=SESSION_SECONDS_MAX,
+            httponly=True,
+            samesite="strict",
+            secure=request.url.scheme == "https",
+        )
+        return answer
+
+    async def log_out(self, request: Request) -> Response:
+        """Forget the credentials of a log-in."""
+        login = self._logins.remove(request.cookies.get(COOKIE))
+        if login is not None:
+            await login.api.close()
+        answer = RedirectResponse("/login", 303)
+        answer.delete_cookie(COOKIE)
+        return answer
+
+    async def find(self, cookie: str | None) -> LogIn | None:
+        """Return the log-in of a cookie, else that of a visitor without credentials.
+
+        Return None if credentials are wanted; raise BrokerAway.
+        """
+        login = self._logins.find(cookie)
+        if login is not None and await self._renew(login):
+            return login
+        if login is not None:
+            self._logins.remove(cookie)
+            await login.api.close()
+            return None
+        if not self._open_to_all:
+            return None
+        try:
+            found = login_of(self._api, await self._api.get("/api/me"))
+        except ApiRefused:
+            self._visitor = None
+            return None
+        if self._visitor is None or self._visitor.administers != found.administers:
+            self._visitor = found
+        return self._visitor
+
+    @staticmethod
+    async def _renew(login: LogIn) -> bool:
+        """Read the rights of a log-in again; return whether its credentials are still valid."""
+        try:
+            me = await login.api.get("/api/me")
+        except ApiRefused as error:
+            return error.status != 401
+        login.administers = frozenset(me["administers"])
+        return True
+
+    def _page(self, request: Request, problem: str = "", status: int = 200) -> Response:
+        shown = _PROBLEM.format(text=html.escape(problem)) if problem else ""
+        text = _PAGE.format(
+            url=html.escape(self._api.url),
+            problem=shown,
+            theme="dark" if request.cookies.get("theme") == "dark" else "",
+        )
+        return HTMLResponse(text, status)
+
+
+async def _form(request: Request) -> dict[str, str] | None:
+    """Return the fields of a form, None if its body is too large."""
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > LOGIN_BYTES_MAX:
+            return None
+    fields = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=10)
+    return {name: values[0] for name, values in fields.items()}

@@ -1,0 +1,138 @@
+"""Consumer groups: their lag over time and by topic; reset."""
+
+import time
+from typing import Any, Final
+from urllib.parse import quote
+
+from nicegui import ui
+
+from penstock.console.api import ApiRefused, BrokerAway
+from penstock.console.charts import LineChart
+from penstock.console.dialogs import attempt
+from penstock.console.history import Collector
+from penstock.console.sessions import LogIn
+from penstock.console.shell import show_empty
+from penstock.console.tables import Column, Table, message_link
+from penstock.console.text import ago_text, count_text
+
+__all__ = ["GroupsPage"]
+
+_REFRESH_SECONDS: Final = 3.0
+_GROUPS_MAX: Final = 200
+_LINES_MAX: Final = 7
+_COLUMNS: Final = (
+    Column("name", "Group", is_name=True, cut=True),
+    Column("lag", "Lag"),
+    Column("lost", "Lost", wide=True),
+    Column("offset", "Offset", wide=True),
+    Column("updated", "Reported"),
+)
+_TOPIC_COLUMNS: Final = (
+    Column("group", "Group", is_name=True, cut=True),
+    Column("topic", "Topic", link="link", is_name=True, cut=True),
+    Column("lag", "Lag"),
+)
+
+
+class GroupsPage:
+    """All groups that the principal has the right to, the highest lag first."""
+
+    def __init__(self, login: LogIn, collector: Collector) -> None:
+        self._login = login
+        self._collector = collector
+        self._offsets: dict[str, int] = {}
+        if login.may("rates"):
+            with ui.element("section").classes("card"):
+                ui.label("Lag over time").classes("heading")
+                self._chart: LineChart | None = LineChart("Chart: lag of groups")
+        else:
+            self._chart = None
+        with ui.element("section").classes("card"):
+            ui.label("Groups").classes("heading")
+            self._table = Table(_COLUMNS, "name", empty="No group has reported yet.")
+            if login.may("groups/#"):
+                self._table.add_actions({"Reset": self._open_reset})
+        with ui.element("section").classes("card"):
+            ui.label("Lag by topic").classes("heading")
+            self._topics = Table(_TOPIC_COLUMNS, "key", empty="No group lags.")
+        self._note = ui.label("").classes("muted")
+
+    async def start(self) -> None:
+        """Show the groups, then keep them up to date."""
+        await self._load()
+        ui.timer(_REFRESH_SECONDS, self._load)
+
+    async def _load(self) -> None:
+        try:
+            found = (await self._login.api.get("/api/groups", {"topics": 20}))["groups"]
+        except (ApiRefused, BrokerAway) as error:
+            self._note.set_text(str(error))
+            return
+        found.sort(key=lambda group: (-group["lag"], group["name"]))
+        more = len(found) - _GROUPS_MAX
+        self._note.set_text(f"and {more:,} groups with a lower lag" if more > 0 else "")
+        shown = found[:_GROUPS_MAX]
+        now = time.time()
+        self._table.show([_row(each, now) for each in shown])
+        self._topics.show([row for each in shown for row in _topic_rows(each)][:_GROUPS_MAX])
+        if self._chart is not None:
+            names = [each["name"] for each in shown[:_LINES_MAX]]
+            points = list(self._collector.points)
+            self._chart.show(
+                {name: [(each.time, each.lag.get(name)) for each in points] for name in names}, now
+            )
+
+    async def _open_reset(self, row: dict[str, Any]) -> None:
+        name = row["name"]
+        with ui.dialog() as dialog, ui.card().classes("card"):
+            ui.label(f"Reset {name}").classes("heading")
+            show_empty(
+                "Members, and readers that ask the broker for the group's offset, go on there. A "
+                "Spark query has a checkpoint of its own: it reports its offset again."
+            )
+            place = ui.input("Offset, time, earliest, latest or -15m", value=str(row["number"]))
+            place.props("outlined dense").classes("whole mono")
+            with ui.row():
+                ui.button("Reset", on_click=lambda: self._reset(name, place.value, dialog)).props(
+                    "no-caps"
+                )
+                ui.button("Cancel", on_click=dialog.close).props("flat no-caps")
+        dialog.on("hide", dialog.delete)
+        dialog.open()
+
+    async def _reset(self, name: str, text: str | None, dialog: ui.dialog) -> None:
+        wanted = (text or "").strip()
+
+        async def act() -> str:
+            path = f"/api/groups/{quote(name, safe='')}/reset?to={quote(wanted, safe='')}"
+            done = await self._login.api.post(path)
+            return f"{name} is at offset {done['offset']:,} now."
+
+        if await attempt(act):
+            dialog.close()
+        await self._load()
+
+
+def _row(group: dict[str, Any], now: float) -> dict[str, Any]:
+    offset = group["offsets"][0]["offset"] if group["offsets"] else 0
+    return {
+        "name": group["name"],
+        "lag": count_text(group["lag"]),
+        "lost": count_text(group["lost"]),
+        "offset": f"{offset:,}",
+        "number": offset,
+        "updated": ago_text(group["updated"], now),
+    }
+
+
+def _topic_rows(group: dict[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {
+            "key": f"{group['name']} {each['topic']}",
+            "group": group["name"],
+            "topic": each["topic"] or "(no topic)",
+            "link": message_link(each["topic"]) if each["topic"] else "",
+            "lag": count_text(each["lag"]),
+        }
+        for each in group["topics"]
+    ]

@@ -1,0 +1,151 @@
+"""The frame around every page: navigation, theme, log-in, shortcuts."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, Final
+
+from nicegui import ui
+from nicegui.events import KeyEventArguments
+
+from penstock.console.sessions import LogIn
+
+__all__ = ["PLACES", "Place", "Shell", "problem_card", "show_empty"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Place:
+    """A page in the navigation; `area` is the right that it needs, empty for none."""
+
+    path: str
+    title: str
+    key: str
+    area: str = ""
+    optional: bool = False
+    """Whether it is shown only if the console was started with what it needs."""
+
+
+PLACES: Final = (
+    Place("/", "Overview", "1"),
+    Place("/topics", "Topics", "2"),
+    Place("/messages", "Messages", "3"),
+    Place("/clients", "Clients", "4", area="clients"),
+    Place("/groups", "Groups", "5"),
+    Place("/refusals", "Refusals", "6", area="refusals"),
+    Place("/storage", "Storage", "7", area="log"),
+    Place("/pipeline", "Pipeline", "8", area="pipeline", optional=True),
+)
+_SHORTCUTS: Final = (
+    *((place.key, place.title) for place in PLACES),
+    ("/", "Search on this page"),
+    ("p", "Pause or continue what is live"),
+    ("t", "Light or dark"),
+    ("?", "This list"),
+)
+_ACCENT: Final = "#2b7fd4"
+_THEME_COOKIE: Final = (
+    "document.cookie = 'theme={theme}; path=/; max-age=31536000; SameSite=Strict'"
+)
+
+
+def places_of(login: LogIn, *, optional: Sequence[str]) -> list[Place]:
+    """Return the places that a principal may see."""
+    return [
+        place
+        for place in PLACES
+        if (not place.area or login.may(place.area))
+        and (not place.optional or place.path in optional)
+    ]
+
+
+class Shell:
+    """Builds the frame; the content of the page goes into `content`."""
+
+    def __init__(
+        self, login: LogIn, path: str, *, dark: bool, optional: Sequence[str] = ()
+    ) -> None:
+        self._login = login
+        self._places = places_of(login, optional=optional)
+        self._dark = ui.dark_mode(value=dark)
+        ui.colors(primary=_ACCENT)
+        self.search: ui.input | None = None
+        self.pause: ui.switch | None = None
+        title = next((place.title for place in PLACES if place.path == path), "Penstock")
+        ui.page_title(f"{title} · Penstock")
+        self._shortcuts = self._build_shortcuts()
+        with ui.element("header").classes("top"):
+            ui.link("Penstock", "/").classes("brand")
+            self._build_navigation(path)
+            self._build_tools()
+        self.content = ui.element("main").classes("content").props(f'aria-label="{title}"')
+        with self.content:
+            ui.element("h1").classes("title")._text = title  # noqa: SLF001
+        ui.keyboard(on_key=self._pressed)
+
+    def _build_navigation(self, path: str) -> None:
+        with ui.element("nav").classes("places").props('aria-label="Pages"'):
+            for place in self._places:
+                link = ui.link(place.title, place.path).classes("place")
+                if place.path == path:
+                    link.classes("here").props('aria-current="page"')
+
+    def _build_tools(self) -> None:
+        with ui.element("div").classes("tools"):
+            name = "anonymous" if self._login.anonymous else self._login.name
+            ui.label(name).classes("who").tooltip("The principal that you are for the broker")
+            if self._login.by_form:
+                ui.link("Log out", "/logout").classes("tool")
+            else:
+                ui.link("Log in", "/login").classes("tool")
+            _tool("contrast", "Light or dark", self.toggle_theme)
+            _tool("keyboard", "Shortcuts", self._shortcuts.open)
+
+    def _build_shortcuts(self) -> ui.dialog:
+        shown = {place.key for place in self._places}
+        hidden = {place.key for place in PLACES} - shown
+        with ui.dialog() as dialog, ui.card().classes("card"):
+            ui.label("Shortcuts").classes("heading")
+            with ui.element("dl").classes("keys"):
+                for key, text in _SHORTCUTS:
+                    if key not in hidden:
+                        ui.element("dt")._text = key  # noqa: SLF001
+                        ui.element("dd")._text = text  # noqa: SLF001
+            ui.button("Close", on_click=dialog.close).props("flat dense no-caps")
+        return dialog
+
+    def toggle_theme(self) -> None:
+        """Change between light and dark, and remember it in a cookie."""
+        self._dark.toggle()
+        theme = "dark" if self._dark.value else "light"
+        ui.run_javascript(_THEME_COOKIE.format(theme=theme))
+
+    def _pressed(self, event: KeyEventArguments) -> None:
+        if not event.action.keydown or event.modifiers.ctrl or event.modifiers.meta:
+            return
+        key = event.key.name
+        place = next((each for each in self._places if each.key == key), None)
+        if place is not None:
+            ui.navigate.to(place.path)
+        elif key == "?":
+            self._shortcuts.open()
+        elif key == "t":
+            self.toggle_theme()
+        elif key == "/" and self.search is not None:
+            self.search.run_method("focus")
+        elif key == "p" and self.pause is not None:
+            self.pause.set_value(not self.pause.value)
+
+
+def _tool(icon: str, label: str, clicked: Any) -> None:  # noqa: ANN401
+    button = ui.button(icon=icon, on_click=clicked)
+    button.props(f'flat dense round size=sm aria-label="{label}"').tooltip(label)
+
+
+def problem_card(text: str) -> None:
+    """Show why a page has no content."""
+    with ui.element("section").classes("card problem").props('role="alert"'):
+        ui.label(text)
+
+
+def show_empty(text: str) -> None:
+    """Show that there is nothing, and what that means."""
+    ui.label(text).classes("muted empty")

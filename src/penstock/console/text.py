@@ -1,0 +1,53 @@
+"""Numbers, sizes and times as the pages show them."""
+
+from datetime import UTC, datetime
+from typing import Final
+
+__all__ = ["ago_text", "bytes_text", "count_text", "duration_text", "rate_text", "time_text"]
+
+_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def count_text(number: float) -> str:
+    """Return a number with at most four digits and a unit: 12,345,678 is `12.3 M`."""
+    for size, unit in ((1e9, " G"), (1e6, " M"), (1e4, " k")):
+        if abs(number) >= size:
+            scaled = number / (size if unit != " k" else 1e3)
+            return f"{scaled:.1f}{unit}" if scaled < 100 else f"{scaled:.0f}{unit}"
+    return f"{number:,.0f}"
+
+
+def rate_text(number: float) -> str:
+    """Return a rate; small ones with a decimal."""
+    return f"{number:.1f}" if 0 < number < 10 else count_text(number)
+
+
+def bytes_text(number: float) -> str:
+    """Return a size: 4,096 is `4.0 KiB`."""
+    for unit in _UNITS[:-1]:
+        if abs(number) < 1024:
+            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1024
+    return f"{number:.1f} {_UNITS[-1]}"
+
+
+def duration_text(seconds: float) -> str:
+    """Return a duration in its largest unit."""
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(seconds, 0):.0f} s"
+
+
+def time_text(time: str | None) -> str:
+    """Return a time of the API as UTC with milliseconds; nothing for None."""
+    if not time:
+        return ""
+    return datetime.fromisoformat(time).astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+
+
+def ago_text(time: str | None, now: float) -> str:
+    """Return how long ago a time of the API is."""
+    if not time:
+        return ""
+    return f"{duration_text(now - datetime.fromisoformat(time).timestamp())} ago"

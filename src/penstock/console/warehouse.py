@@ -1,0 +1,153 @@
+"""The tables of a pipeline, read from their folder: row counts, freshness, dead letters, SQL.
+
+All functions may block and run in threads. Queries run in a DuckDB of their own, in memory: it sees
+the tables and nothing else, neither files nor the network.
+"""
+
+import dataclasses
+import threading
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import deltalake
+import duckdb
+import pyarrow as pa
+from deltalake.exceptions import DeltaError
+
+from penstock.console.limits import SQL_CHARACTERS_MAX, SQL_ROWS_MAX, SQL_SECONDS_MAX
+
+__all__ = ["QueryRefused", "QueryResult", "TableState", "Warehouse"]
+
+LETTERS: Final = "dead_letters"
+_NEWEST_LETTERS: Final = (
+    "SELECT topic, schema, error, value, message_id, timestamp "
+    "FROM dead_letters ORDER BY timestamp DESC, message_id"
+)
+_LETTERS_SHOWN: Final = 100
+_LIMITS: Final[dict[str, str | bool | int | float | list[str]]] = {
+    "memory_limit": "512MB",
+    "threads": 1,
+    "max_temp_directory_size": "0MB",
+    "python_enable_replacements": False,
+}
+"""Without replacements, a name in a query is never a variable of this program."""
+
+
+class QueryRefused(Exception):
+    """A query that is not run, or that failed."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TableState:
+    """A table: its name in queries, rows, bytes and the time of its last commit."""
+
+    name: str
+    rows: int
+    size: int
+    version: int
+    committed: datetime
+    problem: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class QueryResult:
+    """The first rows of a result; `cut` says whether there are more."""
+
+    columns: tuple[str, ...]
+    rows: list[tuple[Any, ...]]
+    cut: bool
+
+
+class Warehouse:
+    """The folder of a pipeline's tables."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def tables(self) -> dict[str, Path]:
+        """Return the folders of all tables by their names in queries."""
+        found = {}
+        for place in (
+            self.folder / "bronze",
+            *sorted(self.folder.glob("silver/*")),
+            *sorted(self.folder.glob("gold/*")),
+            self.folder / LETTERS,
+        ):
+            if (place / "_delta_log").is_dir():
+                found[place.name] = place
+        return found
+
+    def states(self) -> list[TableState]:
+        """Return the state of all tables."""
+        return [_state(name, place) for name, place in self.tables().items()]
+
+    def letters(self) -> list[dict[str, Any]]:
+        """Return the newest dead letters; none if there is no such table."""
+        if LETTERS not in self.tables():
+            return []
+        found = self.query(_NEWEST_LETTERS, rows_max=_LETTERS_SHOWN)
+        return [dict(zip(found.columns, row, strict=True)) for row in found.rows]
+
+    def query(self, text: str, *, rows_max: int = SQL_ROWS_MAX) -> QueryResult:
+        """Run one SELECT over the tables; raise QueryRefused."""
+        if len(text) > SQL_CHARACTERS_MAX:
+            raise QueryRefused(f"a query may have {SQL_CHARACTERS_MAX:,} characters")
+        tables = self.tables()
+        try:
+            with duckdb.connect(":memory:", config=_LIMITS) as connection:
+                _check(connection, text)
+                for name, place in tables.items():
+                    if name in text:
+                        data = deltalake.DeltaTable(str(place)).to_pyarrow_dataset()
+                        connection.register(name, data)
+                connection.execute("SET enable_external_access = false")
+                connection.execute("SET lock_configuration = true")
+                return _run(connection, text, rows_max)
+        except duckdb.InterruptException:
+            raise QueryRefused(f"it ran for {SQL_SECONDS_MAX:.0f} s and was stopped") from None
+        except (duckdb.Error, DeltaError, OSError, pa.ArrowException) as error:
+            raise QueryRefused(str(error)) from None
+
+
+def _check(connection: duckdb.DuckDBPyConnection, text: str) -> None:
+    """Raise QueryRefused unless a text is one query that only reads."""
+    statements = connection.extract_statements(text)
+    if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+        raise QueryRefused("expected one SELECT; tables cannot be changed here")
+
+
+def _run(connection: duckdb.DuckDBPyConnection, text: str, rows_max: int) -> QueryResult:
+    timer = threading.Timer(SQL_SECONDS_MAX, connection.interrupt)
+    timer.start()
+    try:
+        result = connection.execute(text)
+        rows = result.fetchmany(rows_max + 1)
+    finally:
+        timer.cancel()
+    columns = tuple(str(each[0]) for each in result.description or ())
+    return QueryResult(columns, rows[:rows_max], cut=len(rows) > rows_max)
+
+
+def _state(name: str, place: Path) -> TableState:
+    try:
+        table = deltalake.DeltaTable(str(place))
+        files = pa.table(table.get_add_actions(flatten=True))
+        last = table.history(1)[0]
+    except (DeltaError, OSError, IndexError) as error:
+        return TableState(name, 0, 0, 0, datetime.fromtimestamp(0, UTC), str(error))
+    return TableState(
+        name=name,
+        rows=_sum(files, "num_records"),
+        size=_sum(files, "size_bytes"),
+        version=table.version(),
+        committed=datetime.fromtimestamp(last.get("timestamp", 0) / 1000, UTC),
+    )
+
+
+def _sum(files: pa.Table, column: str) -> int:
+    if column not in files.schema.names:
+        return 0
+    numbers: Sequence[int | None] = files.column(column).to_pylist()
+    return sum(number or 0 for number in numbers)

@@ -1,0 +1,191 @@
+"""Reads of the log for HTTP, in threads: messages of a topic, forward and backward; verification.
+
+    backward:   ◀── windows that double ──┤ before      counts only, then values of the last rows
+    forward:    start ├── windows ──▶ end               values, until enough were found
+
+One read searches for HTTP_READ_SECONDS_MAX and returns where to go on, so that the thread is free
+for others. Memory for buffers is drawn from the budget before they are read.
+"""
+
+import dataclasses
+import time
+from collections import deque
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import pyarrow as pa
+
+from penstock.errors import LogDamaged, OffsetBelowHorizon
+from penstock.limits import (
+    HTTP_MESSAGES_BYTES_MAX,
+    HTTP_READ_OFFSETS_MAX,
+    HTTP_READ_SECONDS_MAX,
+    HTTP_VERIFY_BYTES_MAX,
+)
+from penstock.memory import Draw
+from penstock.ports import PartitionRange, Storage
+from penstock.ports.selection import Selection
+from penstock.server.http.console_schemas import (
+    Damage,
+    Header,
+    StoredMessage,
+    Verified,
+)
+
+__all__ = ["FoundMessages", "LogRead"]
+
+_COPIES: Final = 3
+"""A buffer, its decoded rows, and the answer."""
+_ROWS: Final = 256
+"""Rows that are decoded at once: the values of further ones may not be needed."""
+_COLUMNS: Final = (
+    "key", "value", "topic", "offset", "timestamp", "headers", "protocol", "kind", "sender",
+    "correlation", "status", "message_id",
+)  # fmt: skip
+
+
+@dataclasses.dataclass(slots=True)
+class FoundMessages:
+    """Messages by offset, and the range that was searched: from `start` up to `end`."""
+
+    messages: list[StoredMessage]
+    start: int
+    end: int
+    problem: str | None = None
+
+
+class LogRead:
+    """One read by a thread; `draw` is the memory of its buffers."""
+
+    def __init__(
+        self, storage: Storage, selection: Selection, draw: Draw, *, limit: int, value_bytes: int
+    ) -> None:
+        self._storage = storage
+        self._selection = selection
+        self._draw = draw
+        self._limit = limit
+        self._value_bytes = value_bytes
+        self._ends = time.monotonic() + HTTP_READ_SECONDS_MAX
+
+    def forward(self, start: int, end: int) -> FoundMessages:
+        """Return the first messages from `start` on, before `end`; raise MemoryExhausted."""
+        found = FoundMessages([], start, start)
+        size = 0
+        while found.end < end:
+            stop = min(found.end + HTTP_READ_OFFSETS_MAX, end)
+            parts = (
+                part.slice(first, _ROWS)
+                for part in self._batches(found, found.end, stop)
+                for first in range(0, len(part), _ROWS)
+            )
+            for message in (each for part in parts for each in self._decoded(part)):
+                found.messages.append(message)
+                size += len(message.value)
+                if len(found.messages) == self._limit or size >= HTTP_MESSAGES_BYTES_MAX:
+                    found.end = message.offset + 1
+                    return found
+            found.end = max(found.end, stop)
+            if time.monotonic() > self._ends:
+                break
+        return found
+
+    def backward(self, horizon: int, before: int) -> FoundMessages:
+        """Return the last messages before an offset; raise MemoryExhausted."""
+        partition = self._storage.partition
+        start, window, rows = before, 2 * self._limit, 0
+        while start > horizon and rows < self._limit:
+            lower = max(start - window, horizon)
+            span = PartitionRange(partition, lower, start)
+            rows += self._storage.match(span, self._selection).rows
+            start, window = lower, min(2 * window, HTTP_READ_OFFSETS_MAX)
+            if time.monotonic() > self._ends:
+                break
+        found = FoundMessages([], start, before)
+        last: deque[StoredMessage] = deque(maxlen=self._limit)
+        if rows:
+            for part in self._batches(found, start, before):
+                last.extend(self._decoded(part.slice(max(len(part) - self._limit, 0))))
+        size = 0
+        for message in reversed(last):
+            size += len(message.value)
+            if found.messages and size > HTTP_MESSAGES_BYTES_MAX:
+                break
+            found.messages.insert(0, message)
+        if found.messages and (len(found.messages) < len(last) or rows > len(last)):
+            found.start = found.messages[0].offset
+        return found
+
+    def verify(self, start: int, end: int) -> Verified:
+        """Read messages with all their columns, and return what was read and what is damaged."""
+        partition = self._storage.partition
+        position, rows, size = start, 0, 0
+        damage: dict[int, Damage] = {}
+        while position < end and size < HTTP_VERIFY_BYTES_MAX:
+            stop = min(position + HTTP_READ_OFFSETS_MAX, end)
+            span = PartitionRange(partition, position, stop)
+            try:
+                for batch in self._storage.scan(span, Selection(), reading=self._reading):
+                    rows += len(batch)
+                    size += batch.nbytes
+            except LogDamaged as error:
+                damage[error.offset] = Damage(error.offset, error.resumes_at, error.reason)
+                stop = max(min(error.resumes_at, end), position + 1)
+            except OffsetBelowHorizon as error:  # retention was faster
+                stop = max(min(error.horizon, end), position + 1)
+            position = stop
+            if time.monotonic() > self._ends:
+                break
+        for each in self._storage.damage(PartitionRange(partition, start, position)):
+            damage[each.first_offset] = Damage(each.first_offset, each.resumes_at, each.reason)
+        return Verified(
+            start=start,
+            end=position,
+            messages=rows,
+            bytes=size,
+            damage=[damage[first] for first in sorted(damage)],
+            next=position if position < end else None,
+        )
+
+    def _reading(self, size: int) -> None:
+        self._draw.resize(_COPIES * size)
+
+    def _batches(self, found: FoundMessages, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        """Yield the selected messages of a range; damage in it becomes the problem of `found`."""
+        while start < end:
+            span = PartitionRange(self._storage.partition, start, end)
+            try:
+                yield from self._storage.scan(
+                    span, self._selection, columns=_COLUMNS, reading=self._reading
+                )
+            except LogDamaged as error:
+                found.problem = str(error)
+                start = max(min(error.resumes_at, end), start + 1)
+            except OffsetBelowHorizon as error:  # retention was faster
+                found.problem = str(error)
+                start = max(min(error.horizon, end), start + 1)
+            else:
+                return
+
+    def _decoded(self, part: pa.RecordBatch) -> list[StoredMessage]:
+        return [self._message(row) for row in part.select(_COLUMNS).to_pylist()]
+
+    def _message(self, row: dict[str, Any]) -> StoredMessage:
+        value: bytes = row["value"] or b""
+        headers = [Header(each["key"], each["value"] or b"") for each in row["headers"] or ()]
+        taken: datetime = row["timestamp"]
+        return StoredMessage(
+            offset=row["offset"],
+            message_id=row["message_id"] or "",
+            time=taken.astimezone(UTC),
+            topic=row["topic"],
+            protocol=row["protocol"],
+            kind=row["kind"],
+            sender=row["sender"],
+            key=row["key"],
+            headers=headers,
+            value=value[: self._value_bytes],
+            bytes=len(value),
+            correlation=row["correlation"],
+            status=row["status"],
+        )

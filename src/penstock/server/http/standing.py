@@ -1,0 +1,90 @@
+"""API handlers for what a caller may do, what was refused, and which limits are near."""
+
+from datetime import UTC, datetime
+from typing import Final
+
+from penstock.core.access import EVERYTHING, Action, Principal, authorize, is_allowed
+from penstock.limits import METRICS_REASONS_MAX
+from penstock.memory.account import UNLIMITED
+from penstock.server.http.console_schemas import (
+    FailedConnections,
+    Limits,
+    LimitUse,
+    Me,
+    MeQuery,
+    Refusal,
+    Refusals,
+)
+from penstock.server.http.context import HttpContext
+from penstock.server.http.schemas import NoQuery
+
+__all__ = ["AREAS", "describe_caller", "list_limits", "list_refusals"]
+
+AREAS: Final = (
+    "clients", "clients/disconnect", "groups/#", "limits", "log", "pipeline", "rates", "refusals",
+    "subscriptions",
+)  # fmt: skip
+"""Areas of the API and of the console that the right `administer` is asked for."""
+
+
+async def describe_caller(_context: HttpContext, principal: Principal, query: MeQuery) -> Me:
+    """Return the caller and its rights."""
+    topic = EVERYTHING if query.topic is None else query.topic
+    return Me(
+        name=principal.name,
+        anonymous=principal.is_anonymous,
+        administers=[area for area in AREAS if is_allowed(principal, Action.ADMINISTER, area)],
+        publish=is_allowed(principal, Action.PUBLISH, topic),
+        subscribe=is_allowed(principal, Action.SUBSCRIBE, topic),
+    )
+
+
+async def list_refusals(context: HttpContext, principal: Principal, _query: NoQuery) -> Refusals:
+    """Return the last refusals, and the connections that failed; raise NotAllowed."""
+    authorize(principal, Action.ADMINISTER, "refusals")
+    failed = context.broker.counters.connections_failed.most_common(METRICS_REASONS_MAX)
+    return Refusals(
+        refusals=[
+            Refusal(
+                time=_utc(each.first),
+                last=_utc(each.last),
+                count=each.count,
+                principal=each.principal,
+                address=each.host,
+                protocol=each.protocol,
+                action=each.action,
+                name=each.name,
+            )
+            for each in context.refusals()
+        ],
+        connections_failed=[FailedConnections(reason, count) for reason, count in failed],
+    )
+
+
+async def list_limits(context: HttpContext, principal: Principal, _query: NoQuery) -> Limits:
+    """Return how much of each limit is used; raise NotAllowed."""
+    authorize(principal, Action.ADMINISTER, "limits")
+    broker = context.broker
+    topics, memory = broker.topics, broker.memory
+    found = [
+        LimitUse("topics", "limits.topics_max", topics.live, topics.capacity),
+        LimitUse(
+            "bytes of topic names",
+            "limits.topic_names_bytes_max",
+            topics.name_bytes,
+            topics.name_bytes_max,
+        ),
+        LimitUse("memory", "limits.memory_bytes_max", memory.used, memory.bytes_max),
+        LimitUse(
+            "connections",
+            "limits.connections_max",
+            context.connections(),
+            context.connections_max(),
+        ),
+    ]
+    bounded = [each for each in found if each.maximum < UNLIMITED]
+    return Limits(sorted(bounded, key=lambda each: each.used / max(each.maximum, 1), reverse=True))
+
+
+def _utc(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)

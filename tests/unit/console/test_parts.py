@@ -1,0 +1,289 @@
+"""The parts of the console that need no browser."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import msgspec
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("nicegui", reason="the extra console is not installed")
+
+from penstock.console.api import BrokerApi
+from penstock.console.frames import frames_of
+from penstock.console.history import Point, State, point_of
+from penstock.console.payloads import best_form, payload_text, short_text
+from penstock.console.problems import find_problems
+from penstock.console.security import PageSecurity
+from penstock.console.sessions import LogIn, LogIns
+from penstock.console.text import bytes_text, count_text, duration_text
+from penstock.console.warehouse import QueryRefused, Warehouse
+from penstock.protocols import PROTOCOLS
+
+# --- Payloads -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "form"),
+    [
+        (b'{"a": 1}', "json"),
+        (b"21.5", "json"),
+        (b"plain text", "text"),
+        (msgspec.msgpack.encode({"a": [1, b"\xff"]}), "messagepack"),
+        (b"\x93\xff", "hex"),
+        (b"\xff\x00", "hex"),
+        (b"a\x1b[31m", "hex"),  # text that could steer a terminal is no text
+        (b"", "text"),
+    ],
+)
+def test_a_payload_is_shown_in_the_form_that_fits(value: bytes, form: str) -> None:
+    assert best_form(value) == form
+    assert payload_text(value, form) is not None
+
+
+def test_messagepack_is_shown_as_json_and_hex_with_offsets() -> None:
+    packed = msgspec.msgpack.encode({"a": b"\xff", 1: None})
+    assert payload_text(packed, "messagepack") == '{\n  "a": "0xff",\n  "1": null\n}'
+    assert payload_text(bytes(range(65, 85)), "hex") == (
+        "000000  41 42 43 44 45 46 47 48 49 4a 4b 4c 4d 4e 4f 50  ABCDEFGHIJKLMNOP\n"
+        "000010  51 52 53 54                                      QRST"
+    )
+    assert payload_text(b"\x80\xff", "text") is None
+    assert payload_text(b"{", "json") is None
+
+
+def test_a_short_text_has_one_line() -> None:
+    assert short_text(b'{"a":\n 1}') == '{"a": 1}'
+    assert len(short_text(b"x" * 1000)) == 120
+
+
+# --- Frames ---------------------------------------------------------------------------------------
+
+
+def test_every_protocol_has_a_frame_whose_fields_cover_it() -> None:
+    frames = frames_of("plant/a", b"21.5", (("unit", b"C"),))
+    assert [frame.protocol for frame in frames] == list(PROTOCOLS.labels)
+    for frame in frames:
+        assert frame.data, frame
+        ends = {field.start + len(field.data) for field in frame.fields}
+        assert max(ends) == len(frame.data)
+        assert not any("left over" in field.name for field in frame.fields), frame
+        assert b"21.5" in frame.data
+
+
+def test_the_frame_of_a_channel_is_that_of_the_specification() -> None:
+    (frame,) = [each for each in frames_of("channel/9", b"hi") if each.protocol == "herald"]
+    assert frame.data == bytes.fromhex("feca 10 03000000 09 6869")
+    assert frame.note == ""
+
+
+# --- Problems -------------------------------------------------------------------------------------
+
+NOW = 1_794_852_643.0
+
+
+def rates(**more: Any) -> dict[str, Any]:
+    return {
+        "protocols": [], "groups": [], "clients": 0, "syncs": 0, "sync_seconds": 0.0, "seconds": 2.0,
+        "slow": [], "slow_count": 0, "problem": None, **more,
+    }  # fmt: skip
+
+
+def points(lag: list[int], sync_seconds: float = 0.001) -> list[Point]:
+    return [
+        point_of(
+            rates(groups=[{"name": "job", "lag": each}], syncs=1, sync_seconds=sync_seconds),
+            at=NOW,
+            answer_ms=1.0,
+        )
+        for each in lag
+    ]
+
+
+def texts(state: State, history: list[Point] | None = None) -> list[str]:
+    return [each.text for each in find_problems(state, history or [], NOW)]
+
+
+def test_a_healthy_broker_has_no_problems() -> None:
+    state = State(rates=rates(groups=[{"name": "job", "lag": 5000}]))
+    assert texts(state, points([5000] * 40)) == []
+
+
+def test_a_lag_that_rises_and_falls_is_no_problem() -> None:
+    state = State(rates=rates(groups=[{"name": "job", "lag": 3000}]))
+    assert texts(state, points([1500, 2000, 2500, 3000] * 10)) == []
+
+
+def test_problems_are_told_in_words_with_a_link() -> None:
+    state = State(
+        rates=rates(
+            problem="no space left on device",
+            slow_count=1,
+            slow=[{"name": "panel", "address": "10.0.0.1:5"}],
+            groups=[{"name": "job", "lag": 20_000}],
+        ),
+        log={"tier": {"problem": "timed out"}},
+        limits=[{"name": "topics", "used": 90, "maximum": 100}],
+        refusals=[
+            {
+                "last": datetime.fromtimestamp(NOW - 10, UTC).isoformat(),
+                "principal": "panel",
+                "address": "10.0.0.1",
+                "action": "publish",
+                "name": "secret",
+            }
+        ],
+    )
+    found = find_problems(state, points(list(range(5_000, 45_000, 1_000)), 0.5), NOW)
+    assert [each.text for each in found] == [
+        "Messages cannot be stored: no space left on device.",
+        "The object store fails: timed out.",
+        "1 client does not keep up: panel.",
+        "Group job falls behind: 20.0 k messages, and growing.",
+        "90 % of the limit of topics is used.",
+        "panel was refused: publish secret.",
+        "The disk is slow: 500 ms for each sync.",
+    ]
+    assert {each.link.partition("?")[0] for each in found} == {
+        "/storage", "/clients", "/groups", "/refusals",
+    }  # fmt: skip
+
+
+def test_a_broker_that_does_not_answer_is_the_only_problem() -> None:
+    assert texts(State(rates=rates(problem="x"), away_since=NOW - 90)) == [
+        "The broker has not answered for 2 min."
+    ]
+
+
+def test_an_old_refusal_is_no_problem() -> None:
+    old = datetime.fromtimestamp(NOW - 3600, UTC).isoformat()
+    refusal = {"last": old, "principal": "p", "address": "", "action": "a", "name": ""}
+    assert texts(State(rates=rates(), refusals=[refusal])) == []
+
+
+# --- Log-ins --------------------------------------------------------------------------------------
+
+
+def login(name: str) -> LogIn:
+    return LogIn(BrokerApi("http://127.0.0.1:1"), name, anonymous=False, administers=frozenset())
+
+
+def test_a_log_in_ends_after_its_time_and_the_oldest_gives_way() -> None:
+    now = [0.0]
+    logins = LogIns(kept_max=2, seconds_max=10, clock=lambda: now[0])
+    first, second, third = (logins.add(login(name)) for name in "abc")
+    assert logins.find(first) is None
+    found = logins.find(second)
+    assert found is not None
+    assert found.name == "b"
+    now[0] = 10.0
+    assert logins.find(third) is None
+    assert logins.find("") is None
+    assert logins.find(None) is None
+
+
+# --- Requests of other sites ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("hosts", "host", "origin", "allowed"),
+    [
+        ((), "127.0.0.1:7070", None, True),
+        ((), "localhost:7070", "http://localhost:7070", True),
+        ((), "[::1]:7070", None, True),
+        ((), "evil.example", None, False),
+        ((), "127.evil.example", None, False),
+        ((), "127.0.0.1:7070", "http://127.0.0.1:8080", False),
+        ((), "127.0.0.1:7070", "null", False),
+        (("console.example",), "console.example", "https://console.example", True),
+        (("console.example",), "127.0.0.1:7070", None, False),
+    ],
+)
+def test_only_the_consoles_own_pages_are_served(
+    hosts: tuple[str, ...], host: str, origin: str | None, allowed: bool
+) -> None:
+    headers = [(b"host", host.encode())]
+    if origin is not None:
+        headers.append((b"origin", origin.encode()))
+    scope = {"type": "http", "headers": headers}
+    assert (PageSecurity(None, hosts)._problem(scope) is None) is allowed  # type: ignore[arg-type]
+
+
+# --- Tables ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
+    folder = tmp_path_factory.mktemp("warehouse")
+    (folder / "gold" / "traffic").mkdir(parents=True)
+    rows = pa.table({"topic": ["a", "b"], "messages": [5, 7]})
+    deltalake.write_deltalake(str(folder / "gold" / "traffic"), rows)
+    (folder / "secret.csv").write_text("a\n1\n")
+    return Warehouse(folder)
+
+
+def test_tables_have_rows_and_a_time(warehouse: Warehouse) -> None:
+    (state,) = warehouse.states()
+    assert (state.name, state.rows, state.version, state.problem) == ("traffic", 2, 0, "")
+    assert abs(state.committed.timestamp() - datetime.now(UTC).timestamp()) < 600
+    assert warehouse.letters() == []
+
+
+def test_a_query_reads_tables(warehouse: Warehouse) -> None:
+    found = warehouse.query("SELECT topic, messages FROM traffic ORDER BY 1", rows_max=1)
+    assert (found.columns, found.rows, found.cut) == (("topic", "messages"), [("a", 5)], True)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "CREATE TABLE x AS SELECT 1",
+        "SELECT 1; SELECT 2",
+        "COPY (SELECT 1) TO '{folder}/out.csv'",
+        "ATTACH '{folder}/x.db'",
+        "SET enable_external_access = true",
+        "SELECT * FROM read_csv('{folder}/secret.csv')",
+        "SELECT * FROM '{folder}/secret.csv'",
+        "SELECT * FROM glob('/*')",
+        "SELECT * FROM data",  # a variable of the program
+        "SELECT * FROM missing",
+        "SELEC",
+        "SELECT 1 -- " + "x" * 20_000,
+    ],
+)
+def test_a_query_reads_nothing_else_and_changes_nothing(warehouse: Warehouse, query: str) -> None:
+    before = sorted(map(str, warehouse.folder.rglob("*")))
+    with pytest.raises(QueryRefused):
+        warehouse.query(query.replace("{folder}", str(warehouse.folder)))
+    assert sorted(map(str, warehouse.folder.rglob("*"))) == before
+
+
+def test_a_query_that_takes_too_long_is_stopped(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.console.warehouse.SQL_SECONDS_MAX", 0.2)
+    with pytest.raises(QueryRefused, match="was stopped"):
+        warehouse.query("SELECT sum(a.range * b.range) FROM range(1000000) a, range(10000000) b")
+
+
+def test_a_damaged_table_says_so(tmp_path: Path) -> None:
+    (tmp_path / "bronze" / "_delta_log").mkdir(parents=True)
+    (state,) = Warehouse(tmp_path).states()
+    assert state.problem
+
+
+# --- Text -----------------------------------------------------------------------------------------
+
+
+def test_numbers_are_short() -> None:
+    assert [count_text(each) for each in (0, 9999, 12_345, 123_456, 12_345_678, 3.2e9)] == [
+        "0", "9,999", "12.3 k", "123 k", "12.3 M", "3.2 G",
+    ]  # fmt: skip
+    assert [bytes_text(each) for each in (0, 1023, 4096, 5 << 30)] == [
+        "0 B", "1023 B", "4.0 KiB", "5.0 GiB",
+    ]  # fmt: skip
+    assert [duration_text(each) for each in (-1, 59, 61, 7200, 200_000)] == [
+        "0 s", "59 s", "1 min", "2 h", "2 d",
+    ]  # fmt: skip
