@@ -122,10 +122,11 @@ class SqlJob:
         except AnalysisException as error:
             reason = f"gold.table partition_by: {str(error).splitlines()[0]}"
             raise QueryFailed(str(self._file), reason) from None
-        problem = partition_problem(self.table.partition_by, frame.schema)
-        wrong = frame.where(problem.isNotNull()).select(problem).first()
-        if wrong is not None:
-            raise QueryFailed(str(self._file), str(wrong[0]))
+        if self.table.partition_by:
+            problem = partition_problem(self.table.partition_by, frame.schema)
+            wrong = frame.where(problem.isNotNull()).select(problem).first()
+            if wrong is not None:
+                raise QueryFailed(str(self._file), str(wrong[0]))
         self.table.evolve_schema(frame)
         files = self.table.write(frame)
         old = list(self.table.log.files())

@@ -18,7 +18,7 @@ __all__: list[str] = []
 
 def _import_worker_modules() -> None:
     """Import the worker module that Spark passes as an argument, and our own for tasks."""
-    for name in (*sys.argv[1:2], "penstock.spark.data_source"):
+    for name in (*sys.argv[1:2], "penstock.spark.data_source", "penstock.spark.file_rows"):
         if name.startswith(("pyspark.", "penstock.")):
             importlib.import_module(name)
 
