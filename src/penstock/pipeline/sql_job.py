@@ -97,12 +97,14 @@ class SqlJob:
         self._spark = spark
         self._warehouse = warehouse
         self._reflected: dict[Stream, int] = {}
+        self._tables: dict[str, Table] = {}
+        """Tables of the query. Opening one reads its whole log, a refresh only what is new."""
 
     def step(self, stage: StageProgress) -> bool:
         """Recompute the table if its input changed."""
         text = self._file.read_text(encoding="utf-8").strip().rstrip(";")
         words = frozenset(re.findall(r"\w+", text))
-        tables = self._warehouse.tables(words - self._later)
+        tables = self._inputs(words - self._later)
         if words & (self._planned - tables.keys()):
             return False
         version = sum(table.log.refresh() for table in tables.values())
@@ -140,6 +142,11 @@ class SqlJob:
     def offsets(self, streams: Iterable[Stream]) -> dict[Stream, int]:
         """See Job."""
         return self._reflected or table_offsets(self.table, streams)
+
+    def _inputs(self, names: frozenset[str]) -> dict[str, Table]:
+        """Return the tables with these names that exist."""
+        self._tables |= self._warehouse.tables(names - self._tables.keys())
+        return {name: table for name, table in self._tables.items() if name in names}
 
     def _input_offsets(self, tables: Mapping[str, Table]) -> dict[Stream, int]:
         """Return the offsets that all tables of the query reflect.
