@@ -834,6 +834,10 @@ PIPELINE_SMALL_BATCH_ROWS_MAX: Final = 10_000
 """Offsets of a batch that is written without a Spark job."""
 PIPELINE_SMALL_STEP_ROWS_MAX: Final = 50_000
 """Rows of a step that Spark processes without generated code, whose compilation takes longer."""
+PIPELINE_RECENT_ROWS_MAX: Final = 400_000
+"""Records of bronze that the driver keeps in memory for the small steps of all tables."""
+PIPELINE_RECENT_BYTES_MAX: Final = 64 * MIB
+"""Their size."""
 PIPELINE_BATCH_ROWS_MAX: Final = 1_000_000
 """Rows that a stage processes at a time."""
 PIPELINE_COMMIT_ROWS: Final = 100_000

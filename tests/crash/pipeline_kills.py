@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from penstock.flight.client import FlightClient
 from penstock.flight.protocol import ReadRange
+from penstock.storage.object_store import ObjectStore
 from tests.crash.loads import MARK, Publisher, segments
 from tests.support.served import Served, until
 
@@ -91,6 +92,7 @@ class Moments:
             "bronze": self._warehouse / "_checkpoints" / "bronze",
             "sink": folder / "sink",
         }
+        self._data = data
         self._sinks = data / "sinks"
         self.all: Mapping[str, Callable[[], bool]] = {
             "bronze": lambda: self._in_batch("bronze"),
@@ -100,6 +102,7 @@ class Moments:
             "sink": lambda: self._in_batch("sink"),
             "publication": lambda: self._unmarked() and self._epoch() > self._before_epoch,
         }
+        self.of_broker: Mapping[str, Callable[[], bool]] = {**self.all, "upload": self._uploading}
         self.begin()
 
     def begin(self) -> None:
@@ -141,6 +144,11 @@ class Moments:
         """Return the files of tables that are being computed again."""
         return set((self._warehouse / "_rebuild").glob("silver/*/**/*.parquet"))
 
+    def _uploading(self) -> bool:
+        """Tell whether the broker has closed a segment that its object store may lack."""
+        marked = {each.name[:20] for each in (self._data / "log" / "0").glob("*.tiered.json")}
+        return not marked >= {each.stem for each in segments(self._data)[:-1]}
+
     def _epoch(self) -> int:
         """Return the epoch of the gold table that the broker has."""
         for state in self._sinks.glob("pipeline-*/writer.json"):
@@ -173,6 +181,18 @@ def _modified(path: Path) -> int:
         return path.stat().st_mtime_ns
     except FileNotFoundError:
         return 0
+
+
+def fetch_segments(data: Path, store: ObjectStore) -> int:
+    """Copy the segments that a log has only in its object store; return their number."""
+    local = {each.name for each in segments(data)}
+    fetched = 0
+    for each in store.objects():
+        name = each.name.rpartition("/")[2]
+        if name.endswith(".arrows") and name not in local:
+            (data / "log" / "0" / name).write_bytes(store.read(each.name))
+            fetched += 1
+    return fetched
 
 
 def log_rows(data: Path) -> Iterator[tuple[str, bytes]]:
@@ -253,6 +273,6 @@ class Reach:
             if KILLS and time.monotonic() > more:
                 publish(self._served, self._publishers)
                 more = time.monotonic() + MORE_SECONDS
-            return self._moments.all[name]()
+            return self._moments.of_broker[name]()
 
         self._driver.wait(reached, f"{name} in a batch")

@@ -1,9 +1,9 @@
 """kill -9 of drivers and brokers: every message is in every table and topic once.
 
 For longer: `make crash-pipeline KILLS=100`. It kills drivers in every job in turn, and brokers under a
-driver, first with one log, then with another that replaces it, until so many processes were killed
-together with those of test_recipe_kill.py. A log whose sealed segments are in a bucket is one more
-entry of LOGS, with its own settings of the broker.
+driver, first with one log, then with another that replaces it, then with one whose closed segments
+are in a bucket alone, until so many processes were killed together with those of
+test_recipe_kill.py. The short run has the last one, with a folder in place of the bucket.
 """
 
 import contextlib
@@ -12,8 +12,12 @@ import random
 import shutil
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
+from penstock.storage.object_store import ObjectStore
 from tests.crash.loads import LamamqPublisher, Publisher, Rheos2Publisher
 from tests.crash.pipeline_kills import (
     KILLS,
@@ -22,6 +26,7 @@ from tests.crash.pipeline_kills import (
     Moments,
     Reach,
     copied,
+    fetch_segments,
     killed,
     latest,
     log_rows,
@@ -31,14 +36,21 @@ from tests.crash.pipeline_kills import (
     query,
     rows_in,
 )
+from tests.support.object_store import bucket, s3_endpoint
 from tests.support.served import Served, until
 
+__all__ = ["bucket", "s3_endpoint"]
+
 DONE_SECONDS_MAX = 120.0 + 10 * KILLS
-LOGS = ("first", "second") if KILLS else ("first",)
-DRIVERS = 22 * KILLS // 100 if KILLS else 1
+TIERED = "tiered"
+LOGS = ("first", "second", TIERED) if KILLS else (TIERED,)
+DRIVERS = 13 * KILLS // 100 if KILLS else 1
 """Drivers that are killed with each log."""
-BROKERS = ("sink", "bronze", "publication", "silver", "merge") * (-(-KILLS // 25))
+BROKERS = ("sink", "bronze", "publication", "silver", "merge") * (-(-KILLS // 34))
 """The moments of a driver at which its broker is killed, with each log."""
+UPLOADS = -(-KILLS // 20)
+"""Kills of the broker while it copies segments to its object store."""
+SEGMENT_BYTES = 1 << 20
 
 
 class BatchPublisher(LamamqPublisher):
@@ -79,10 +91,22 @@ def batch_rows(publishers: list[Publisher]) -> list[tuple[str, int, int, int]]:
     )
 
 
-def test_nothing_is_lost_or_doubled_when_drivers_and_brokers_are_killed(tmp_path: Path) -> None:
+def settings_of(log: str, store: ObjectStore) -> str:
+    """Return the broker's settings for a log."""
+    if log != TIERED:
+        return ""
+    tier = f'[storage.tier]\nurl = "{store.url}"\nlocal_bytes_max = 1'
+    return f"[log]\nsegment_bytes_max = {SEGMENT_BYTES}\n{tier}\n"
+
+
+def test_nothing_is_lost_or_doubled_when_drivers_and_brokers_are_killed(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    place = request.getfixturevalue("bucket") if KILLS else f"file://{tmp_path}/store"
+    store = ObjectStore(place)
     publishers = [
         LamamqPublisher("good-1", value_size=20),
-        Rheos2Publisher("good-2", value_size=20),
+        Rheos2Publisher("good-2", value_size=2_000),  # so that segments are closed
         LamamqPublisher("bad", value_size=20),
         BatchPublisher("batches", topic="batch"),
     ]
@@ -90,8 +114,9 @@ def test_nothing_is_lost_or_doubled_when_drivers_and_brokers_are_killed(tmp_path
     folder = tmp_path / "job"
     folder.mkdir()
     data = []
-    with Served(tmp_path / "broker") as served:
+    with Served(tmp_path / "broker", settings_of(LOGS[0], store)) as served:
         for name in LOGS:
+            served.config = settings_of(name, store)
             if data:
                 replace_log(served, folder, data[-1])
                 for each in publishers:
@@ -100,10 +125,12 @@ def test_nothing_is_lost_or_doubled_when_drivers_and_brokers_are_killed(tmp_path
             before = sum(each.next_number for each in marked(publishers))
             moments = Moments(folder, served.data)
             kill_drivers(served, folder, publishers, moments, chance)
-            finish(served, folder, publishers, moments, before=before)
+            brokers = (*BROKERS, *["upload"] * UPLOADS) if name == TIERED else BROKERS
+            finish(served, folder, publishers, moments, before=before, brokers=brokers)
             data.append(served.data.with_name(f"data-{name}"))
         served.kill()
         served.data.rename(data[-1])
+    assert fetch_segments(data[-1], store), "no segment was in the object store alone"
     print(f"{sum(killed.values())} killed: {dict(killed)}")  # noqa: T201
     check(data, folder, publishers)
 
@@ -170,7 +197,13 @@ def replace_log(served: Served, folder: Path, aside: Path) -> None:
 
 
 def finish(
-    served: Served, folder: Path, publishers: list[Publisher], moments: Moments, *, before: int
+    served: Served,
+    folder: Path,
+    publishers: list[Publisher],
+    moments: Moments,
+    *,
+    before: int,
+    brokers: Sequence[str],
 ) -> None:
     """Let a driver do all that is left, while brokers are killed; `before` are of earlier logs."""
     publish(served, publishers)
@@ -178,7 +211,7 @@ def finish(
     driver = pipeline_driver(served, folder, "gold" if KILLS else "plain")
     try:
         reach = Reach(served, driver, publishers, moments)
-        for name in BROKERS or ("sink",):
+        for name in brokers or ("sink",):
             reach(name)
             served.kill()
             killed[f"broker in {name}"] += 1

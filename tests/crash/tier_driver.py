@@ -80,6 +80,7 @@ def run(data: Path, url: str, point: str, bytes_max: int) -> None:
                 reached("the local segment is removed")
 
     tiering.ObjectStore = Store  # type: ignore[misc]
+    tiering.TIER_SECONDS = 0.05  # type: ignore[misc]
     retention = Retention(bytes_max=bytes_max or None)
     tier = TierOptions(url, local=Retention(bytes_max=1))
 

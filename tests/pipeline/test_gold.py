@@ -50,7 +50,7 @@ def test_traffic_counts_messages_and_bytes_in_each_window(spark: SparkSession) -
         gold.traffic(part, window_seconds=60, revision=n)
         for n, part in enumerate(in_parts(spark, given))
     )
-    merged = gold.merged_traffic(gold.merged_traffic(first, second), third)
+    merged = gold.merged_traffic(gold.merged_traffic(first.unionByName(second)).unionByName(third))
     assert rows(merged, *columns) == exact
     assert {row[0] for row in merged.select("revision").collect()} == {2}
     days = {row[0] for row in merged.select("day").collect()}
@@ -258,16 +258,17 @@ def test_requests_meet_their_replies_whichever_part_they_come_in(spark: SparkSes
     one, two, three = (
         gold.exchanges(part, revision=n) for n, part in enumerate(in_parts(spark, given, seed=5))
     )
-    merged = gold.merged_exchanges(gold.merged_exchanges(three, one), two)
+    merged = gold.merged_exchanges(gold.merged_exchanges(three.unionByName(one)).unionByName(two))
     assert found(merged) == exact
 
 
 def test_only_exchanges_that_change_have_a_new_revision(spark: SparkSession) -> None:
     old = [request(0, "1001", 1, 0), reply(1, "1001", 1, 5), request(2, "1001", 2, 7)]
     new = [request(3, "1001", 1, 20), reply(4, "1001", 2, 21)]
-    merged = gold.merged_exchanges(
-        gold.exchanges(frame(spark, old), revision=1), gold.exchanges(frame(spark, new), revision=2)
+    known, added = (
+        gold.exchanges(frame(spark, given), revision=n) for n, given in enumerate((old, new), 1)
     )
+    merged = gold.merged_exchanges(known.unionByName(added))
     assert rows(merged, *PAIR, "revision") == sorted(
         [
             (*pair("1001", 1, 0, 5), 1),
@@ -281,7 +282,7 @@ def test_only_exchanges_that_change_have_a_new_revision(spark: SparkSession) -> 
         frame(spark, [request(0, "1001", 1, 0), reply(2, "1001", 1, 5)]), revision=1
     )
     second = gold.exchanges(frame(spark, [request(1, "1001", 1, 1)]), revision=2)
-    assert rows(gold.merged_exchanges(first, second), *PAIR, "revision") == sorted(
+    assert rows(gold.merged_exchanges(first.unionByName(second)), *PAIR, "revision") == sorted(
         [(*pair("1001", 1, 0, None), 2), (*pair("1001", 1, 1, 5), 2)], key=str
     )
 
@@ -319,8 +320,8 @@ def test_sessions_end_where_a_sender_is_silent_for_longer_than_the_gap(
     one, two, three = (
         gold.sessions(part, gap_seconds=10) for part in in_parts(spark, given, seed=2)
     )
-    merged = gold.merged_sessions(three, one, gap_seconds=10)
-    merged = gold.merged_sessions(two, merged, gap_seconds=10)
+    merged = gold.merged_sessions(three.unionByName(one), gap_seconds=10)
+    merged = gold.merged_sessions(two.unionByName(merged), gap_seconds=10)
     assert rows(merged, *columns) == expected
 
 
@@ -330,4 +331,5 @@ def test_a_pause_of_just_the_gap_is_the_same_to_parts_and_to_the_whole(
     given = [record(0, timestamp=START), record(1, timestamp=START + dt.timedelta(seconds=10))]
     whole = gold.sessions(frame(spark, given), gap_seconds=10)
     parts = [gold.sessions(frame(spark, [each]), gap_seconds=10) for each in given]
-    assert whole.count() == gold.merged_sessions(parts[0], parts[1], gap_seconds=10).count()
+    both = parts[0].unionByName(parts[1])
+    assert whole.count() == gold.merged_sessions(both, gap_seconds=10).count()

@@ -35,11 +35,15 @@ def free_port() -> int:
 
 
 class Served:
-    """A broker with tables and a data folder; `start` and `kill` it as often as needed."""
+    """A broker with tables and a data folder; `start` and `kill` it as often as needed.
 
-    def __init__(self, folder: Path) -> None:
+    `config` is the text of its penstock.toml; another one applies from the next start.
+    """
+
+    def __init__(self, folder: Path, config: str = "") -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.data = folder / "data"
+        self.config = config
         self.address = HOST, free_port()
         self.endpoint = f"grpc://{HOST}:{free_port()}"
         self._output = folder / "output.txt"
@@ -61,6 +65,9 @@ class Served:
         command = [sys.executable, "-m", "penstock.cli", "serve"]
         command += ["--listen", f"tcp://{HOST}:{self.address[1]}", "--data", str(self.data)]
         command += ["--flight", self.endpoint.removeprefix("grpc://")]
+        file = self.data.with_name("penstock.toml")
+        file.write_text(self.config)
+        command += ["--config", str(file)] if self.config else []
         with self._output.open("wb") as out:
             self._process = process = subprocess.Popen(  # noqa: S603
                 command,

@@ -1,13 +1,13 @@
 """Bronze: every record as the broker stored it, partitioned by day."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from penstock.limits import PIPELINE_COMMIT_ROWS
+from penstock.limits import PIPELINE_COMMIT_ROWS, PIPELINE_SMALL_STEP_ROWS_MAX
 from penstock.pipeline.bronze_ingest import DailyParquetFiles
 from penstock.pipeline.data_files import DataFile, describe, read_parquet
 from penstock.pipeline.errors import WarehouseInUse
@@ -22,6 +22,7 @@ from penstock.pipeline.offsets import (
     next_slices,
     overlapping,
 )
+from penstock.pipeline.recent_records import RecentRecords
 from penstock.pipeline.step_session import session_for
 from penstock.pipeline.tables import Table
 from penstock.spark.schema import RECORD, arrow_schema
@@ -140,17 +141,35 @@ class BronzeWriter:
         return describe(store, name)
 
 
-class NewRecords(NamedTuple):
+class NewRecords:
     """Records of bronze that another table has not processed; `more` if others come after them."""
 
-    records: DataFrame
-    slices: list[Slice]
-    more: bool
+    def __init__(
+        self, table: Table, files: Sequence[DataFile], slices: list[Slice], *, more: bool
+    ) -> None:
+        self._table = table
+        self._files = overlapping(files, slices)
+        self.slices = slices
+        self.more = more
+
+    @property
+    def offsets(self) -> int:
+        """The number of offsets in the slices; there may be fewer records."""
+        return sum(each.end - each.start for each in self.slices)
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        """Return the records, in a session for about so many."""
+        session = session_for(spark, self.offsets)
+        return self._table.read(session, self._files).where(in_slices(self.slices))
+
+    def few_rows(self, recent: RecentRecords) -> pa.Table | None:
+        """Return the records if they are few, from memory; None if they are many."""
+        if self.offsets > PIPELINE_SMALL_STEP_ROWS_MAX:
+            return None
+        return recent.read(self._files, self.slices)
 
 
-def new_records(
-    spark: SparkSession, bronze_table: Table, table: Table, *, rows_max: int
-) -> NewRecords | None:
+def new_records(bronze_table: Table, table: Table, *, rows_max: int) -> NewRecords | None:
     """Return the next bronze records for `table`, about `rows_max`; None if there are none."""
     until = bronze_offsets(bronze_table)
     done = table_offsets(table, until)
@@ -158,10 +177,8 @@ def new_records(
     slices = next_slices(files, done=done, until=until, rows_max=rows_max)
     if not slices:
         return None
-    session = session_for(spark, sum(each.end - each.start for each in slices))
-    records = bronze_table.read(session, overlapping(files, slices)).where(in_slices(slices))
     ends = done | {each.stream: each.end for each in slices}
-    return NewRecords(records, slices, more=lag(ends, until) > 0)
+    return NewRecords(bronze_table, files, slices, more=lag(ends, until) > 0)
 
 
 def bronze_offsets(table: Table) -> dict[Stream, int]:

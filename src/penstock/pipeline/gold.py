@@ -1,6 +1,6 @@
 """Gold: tables computed from all messages, each as a function of records and of the old table.
 
-A table grows in parts: `merged_…(old, new)` of the table and of the result for new records equals
+A table grows in parts: `merged_…` of the rows of the table and of the result for new records equals
 the result for all records at once, in any order and for any split. So late messages are counted,
 and no message is counted twice.
 
@@ -57,15 +57,14 @@ def traffic(records: DataFrame, *, window_seconds: int, revision: int = 0) -> Da
     )
 
 
-def merged_traffic(old: DataFrame, new: DataFrame) -> DataFrame:
-    """Return the sum of two traffic tables."""
+def merged_traffic(rows: DataFrame) -> DataFrame:
+    """Return the sum of the traffic tables whose rows these are."""
     keys = ("window_start", "window_end", "topic", "protocol", "day")
     return (
-        old.unionByName(new)
-        .groupBy(*keys)
+        rows.groupBy(*keys)
         .agg(*(f.sum(each).alias(each) for each in ("messages", "bytes")),
              f.max("revision").alias("revision"))
-        .select(*new.columns)
+        .select(*rows.columns)
     )  # fmt: skip
 
 
@@ -99,9 +98,9 @@ def exchanges(records: DataFrame, *, revision: int = 0) -> DataFrame:
     )
 
 
-def merged_exchanges(old: DataFrame, new: DataFrame) -> DataFrame:
-    """Merge two tables of exchanges, pairing replies with requests across them."""
-    return _pair(_requests_and_replies(old).unionByName(_requests_and_replies(new)))
+def merged_exchanges(rows: DataFrame) -> DataFrame:
+    """Merge the tables of exchanges whose rows these are, pairing replies and requests of all."""
+    return _pair(_requests_and_replies(rows))
 
 
 def _header(key: str) -> Column:
@@ -113,8 +112,8 @@ def _header(key: str) -> Column:
 def _requests_and_replies(pairs: DataFrame) -> DataFrame:
     """Split exchanges into their requests and replies, one row each."""
 
-    def part(moment: str, identifier: str, columns: tuple[str, ...]) -> DataFrame:
-        return pairs.where(f.col(moment).isNotNull()).select(
+    def part(moment: str, identifier: str, columns: tuple[str, ...]) -> Column:
+        message = f.struct(
             "correlation",
             "requester",
             *(
@@ -126,10 +125,15 @@ def _requests_and_replies(pairs: DataFrame) -> DataFrame:
             f.col(identifier).alias("id"),
             "revision",
         )
+        return f.when(f.col(moment).isNotNull(), message)
 
-    return part("requested", "request_id", ("target", "path", "topic")).unionByName(
-        part("replied", "reply_id", ("replier", "status"))
+    # Not a union of two DataFrames, which would have two partitions; see KeptPlan.
+    both = f.array(
+        part("requested", "request_id", ("target", "path", "topic")),
+        part("replied", "reply_id", ("replier", "status")),
     )
+    found = pairs.select(f.explode(both).alias("message"))
+    return found.where(f.col("message").isNotNull()).select("message.*")
 
 
 def _pair(messages: DataFrame) -> DataFrame:
@@ -182,7 +186,7 @@ def latency(
     *,
     window_seconds: int,
     unanswered_seconds: float,
-    now: dt.datetime,
+    now: dt.datetime | Column,
     revision: int = 0,
 ) -> DataFrame:
     """Return reply latency by topic, path and window of the request time.
@@ -194,8 +198,8 @@ def latency(
     replied_by_broker = (f.col("replier") == _BROKER) & (f.col("target") != _BROKER)
     answered = f.col("replied").isNotNull() & ~f.coalesce(replied_by_broker, f.lit(False))  # noqa: FBT003
     duration_us = f.when(answered, f.unix_micros("replied") - f.unix_micros("requested"))
-    due = now - dt.timedelta(seconds=unanswered_seconds)
-    is_due = f.col("replied").isNotNull() | (f.col("requested") < f.lit(due))
+    due = f.lit(now) - f.lit(dt.timedelta(seconds=unanswered_seconds))
+    is_due = f.col("replied").isNotNull() | (f.col("requested") < due)
     shares = f.percentile(duration_us / 1000, f.array(f.lit(0.5), f.lit(0.95), f.lit(0.99)))
     window = f.window("requested", f"{window_seconds} seconds").alias("window")
     return (
@@ -251,13 +255,13 @@ def sessions(records: DataFrame, *, gap_seconds: int, revision: int = 0) -> Data
     )
 
 
-def merged_sessions(old: DataFrame, new: DataFrame, *, gap_seconds: int) -> DataFrame:
-    """Merge two tables of sessions; sessions at most `gap_seconds` apart become one."""
+def merged_sessions(rows: DataFrame, *, gap_seconds: int) -> DataFrame:
+    """Merge the tables whose rows these are; sessions at most `gap_seconds` apart become one."""
     by_sender = Window.partitionBy("sender", "protocol").orderBy("started", "ended")
     before = by_sender.rowsBetween(Window.unboundedPreceding, -1)
     apart = f.unix_micros("started") - f.unix_micros(f.max("ended").over(before))
     begins = f.when(apart <= gap_seconds * 1_000_000, 0).otherwise(1)
-    numbered = old.unionByName(new).withColumn("begins", begins)
+    numbered = rows.withColumn("begins", begins)
     numbered = numbered.withColumn("number", f.sum("begins").over(by_sender))
     return (
         numbered.groupBy("sender", "protocol", "number")
@@ -269,5 +273,5 @@ def merged_sessions(old: DataFrame, new: DataFrame, *, gap_seconds: int) -> Data
             f.max("revision").alias("revision"),
         )
         .withColumn("day", f.to_date("started"))
-        .select(*new.columns)
+        .select(*rows.columns)
     )

@@ -1,4 +1,4 @@
-"""Data files in a bucket: Spark's tasks read and write them by pyarrow.
+"""Data files that pyarrow reads and writes: those in a bucket, and small ones of the driver.
 
 Spark itself needs packages of Hadoop for each kind of store, which PySpark does not have. The tasks
 return the names of the files that they wrote, and the driver commits them, so files of tasks that
@@ -24,7 +24,7 @@ from penstock.limits import PIPELINE_READ_ROWS_MAX, PIPELINE_ROW_GROUP_ROWS_MAX
 from penstock.pipeline.data_files import NULL_PARTITION, DataFile, describe, partition_of
 from penstock.storage.object_store import ObjectStore
 
-__all__ = ["read_objects", "write_objects"]
+__all__ = ["read_objects", "read_rows", "write_objects", "write_rows"]
 
 _PATH: Final = StructType([StructField("path", StringType())])
 
@@ -38,7 +38,15 @@ def read_objects(
     numbers = spark.range(0, share * len(files), 1, len(files)).where(f"id % {share} = 0")
     sized = numbers.select("id", f.lit(None).cast(schema).alias("row"))
     paths = [each.path for each in files]
-    return sized.mapInArrow(_Reading(store, paths, share, schema), schema)
+    arrow = to_arrow_schema(schema, timezone="UTC")
+    return sized.mapInArrow(_Reading(store, paths, share, arrow), schema)
+
+
+def read_rows(store: ObjectStore, files: Sequence[DataFile], schema: pa.Schema) -> pa.Table:
+    """Return the rows of data files; a column that a file does not have is null."""
+    reading = _Reading(store, [], 1, schema)
+    batches = [batch for each in files for batch in reading.read(each.path)]
+    return pa.Table.from_batches(batches, schema)
 
 
 def write_objects(
@@ -50,27 +58,33 @@ def write_objects(
     return [describe(store, path) for path in paths]
 
 
+def write_rows(store: ObjectStore, rows: pa.Table, *, partition_by: Sequence[str]) -> list[str]:
+    """Write rows to new data files, one for each partition; return their paths."""
+    (paths,) = _Writing(store, partition_by)(rows.combine_chunks().to_batches())
+    return sorted(paths.column(0).to_pylist())
+
+
 class _Reading:
     """The function of `mapInArrow` that reads the files whose numbers it gets."""
 
-    def __init__(
-        self, store: ObjectStore, paths: list[str], share: int, schema: StructType
-    ) -> None:
+    def __init__(self, store: ObjectStore, paths: list[str], share: int, schema: pa.Schema) -> None:
         self._store = store
         self._paths = paths
         self._share = share
-        self._schema = to_arrow_schema(schema, timezone="UTC")
+        self._schema = schema
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from self._read(self._paths[number // self._share])
+                yield from self.read(self._paths[number // self._share])
 
-    def _read(self, path: str) -> Iterator[pa.RecordBatch]:
+    def read(self, path: str) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a file."""
         store = self._store
         partition = dict(partition_of(path))
         with pq.ParquetFile(store.path(path), filesystem=store.file_system) as file:
-            for batch in file.iter_batches(PIPELINE_READ_ROWS_MAX):
+            names = [name for name in self._schema.names if name in file.schema_arrow.names]
+            for batch in file.iter_batches(PIPELINE_READ_ROWS_MAX, columns=names):
                 columns = [self._column(batch, field, partition) for field in self._schema]
                 yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
@@ -100,6 +114,8 @@ class _Writing:
             for batch in batches:
                 for path, rows in self._parts(batch, name):
                     if path not in writers:
+                        if self._store.folder is not None:
+                            (self._store.folder / path).parent.mkdir(parents=True, exist_ok=True)
                         writers[path] = opened.enter_context(
                             pq.ParquetWriter(
                                 self._store.path(path),

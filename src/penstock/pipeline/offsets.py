@@ -30,6 +30,7 @@ __all__ = [
     "least",
     "next_slices",
     "overlapping",
+    "rows_of_slices",
     "to_transactions",
 ]
 
@@ -124,6 +125,18 @@ def drop_before(records: pa.Table, offsets: Mapping[Stream, int]) -> pa.Table:
         before = pc.and_(pc.and_(log, partition), pc.less(records.column("offset"), offset))
         records = records.filter(pc.invert(before))
     return records
+
+
+def rows_of_slices(records: pa.Table, slices: Sequence[Slice]) -> pa.Table:
+    """Return the records of the slices."""
+    chosen = pa.scalar(value=False)
+    for each in slices:
+        offset = records.column("offset")
+        inside = pc.and_(pc.greater_equal(offset, each.start), pc.less(offset, each.end))
+        log = pc.starts_with(records.column("message_id"), each.stream.log)
+        partition = pc.equal(records.column("partition"), each.stream.partition)
+        chosen = pc.or_(chosen, pc.and_(inside, pc.and_(log, partition)))
+    return records.filter(chosen) if slices else records.slice(0, 0)
 
 
 def in_slices(slices: Sequence[Slice]) -> Column:

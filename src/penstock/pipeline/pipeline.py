@@ -25,7 +25,8 @@ from penstock.pipeline.bronze_ingest import (
 )
 from penstock.pipeline.config import BUILT_IN_GOLD, PipelineConfig
 from penstock.pipeline.errors import CannotRebuild, JobFailed, NoSuchTable, reason_of
-from penstock.pipeline.gold_jobs import ExchangesJob, LatencyJob, SessionsJob, TrafficJob
+from penstock.pipeline.gold_jobs import ExchangesJob, SessionsJob, TrafficJob
+from penstock.pipeline.latency_job import LatencyJob
 from penstock.pipeline.maintenance import Maintenance
 from penstock.pipeline.offsets import Stream, lag
 from penstock.pipeline.progress import Progress

@@ -24,6 +24,7 @@ __all__ = [
     "DEAD_LETTER_COLUMNS",
     "ERROR",
     "PAYLOAD",
+    "RECORD_COLUMNS",
     "dead_letters",
     "deduplicated",
     "mark_late",
@@ -46,25 +47,33 @@ _NO_REGISTRY: Final = RegistryConfig()
 _CARRIED: Final = tuple(
     name for name in METADATA_COLUMNS if name not in {"event_time", "day"}
 )  # fmt: skip
+RECORD_COLUMNS: Final = ("value", *_CARRIED)
+"""The columns of records that a schema needs."""
 
 
 def silver(
-    records: DataFrame, schema: SilverConfig, registry: RegistryConfig = _NO_REGISTRY
+    records: DataFrame,
+    schema: SilverConfig,
+    registry: RegistryConfig = _NO_REGISTRY,
+    *,
+    carried: Sequence[str] = (),
 ) -> DataFrame:
     """Return decoded rows of a schema's topics: fields, metadata columns, PAYLOAD and ERROR.
 
     ERROR is null for valid rows. `event_time` is the declared field, or the broker's timestamp
-    where the field is null or none is declared.
+    where the field is null or none is declared. `carried` are further columns of the records that
+    the rows have.
     """
-    return _convert(parse(_select(records, schema), schema, registry), schema)
+    found = _select(records, schema).select(*RECORD_COLUMNS, *carried)
+    return _convert(parse(found, schema, registry), schema, carried)
 
 
 def _select(records: DataFrame, schema: SilverConfig) -> DataFrame:
-    """Return the records of the schema's topics and kinds, with the columns that it needs."""
+    """Return the records of the schema's topics and kinds."""
     found = records.where(topic_condition(schema.topics))
     if schema.kinds:
         found = found.where(f.col("kind").isin(*schema.kinds))
-    return found.select("value", *_CARRIED)
+    return found
 
 
 def topic_condition(patterns: Sequence[str]) -> Column:
@@ -80,7 +89,7 @@ def topic_condition(patterns: Sequence[str]) -> Column:
     return condition
 
 
-def _convert(rows: DataFrame, schema: SilverConfig) -> DataFrame:
+def _convert(rows: DataFrame, schema: SilverConfig, carried: Sequence[str]) -> DataFrame:
     """Return rows with the schema's columns in their types, and ERROR."""
     columns = []
     errors = [f.col("problem")]
@@ -98,9 +107,8 @@ def _convert(rows: DataFrame, schema: SilverConfig) -> DataFrame:
         where = f.concat_ws(", ", *shown)
         placed = f.when(where != "", f.concat(where, f.lit(": "), error)).otherwise(error)
         error = f.coalesce(f.col("message_problem"), placed)
-    decoded = rows.select(
-        *columns, *_CARRIED, *positions, f.col("value").alias(PAYLOAD), error.alias(ERROR)
-    )
+    payload = f.col("value").alias(PAYLOAD)
+    decoded = rows.select(*columns, *_CARRIED, *positions, *carried, payload, error.alias(ERROR))
     moment = f.coalesce(f.col(schema.event_time), f.col("timestamp"))
     decoded = decoded.withColumn("event_time", moment).withColumn("day", f.to_date("timestamp"))
     decoded = with_partitions(decoded, schema.partitions)
@@ -111,19 +119,23 @@ def _convert(rows: DataFrame, schema: SilverConfig) -> DataFrame:
 # --- Late and repeated rows -----------------------------------------------------------------------
 
 
-def mark_late(rows: DataFrame, schema: SilverConfig, watermark: dt.datetime | None) -> DataFrame:
+def mark_late(
+    rows: DataFrame, schema: SilverConfig, watermark: dt.datetime | Column | None
+) -> DataFrame:
     """Apply the schema's rule for late rows, those with an event time before the watermark.
 
-    "dead-letter" sets ERROR, "drop" removes the rows, "keep" changes nothing.
+    "dead-letter" sets ERROR, "drop" removes the rows, "keep" changes nothing. Without a watermark,
+    or where it is null, no row is late.
     """
     if watermark is None or schema.late == "keep":
         return rows
-    late = f.col(ERROR).isNull() & (f.col("event_time") < f.lit(watermark))
+    limit = f.lit(watermark)
+    late = f.col(ERROR).isNull() & (f.col("event_time") < limit) & limit.isNotNull()
     if schema.late == "drop":
         return rows.where(~late)
     message = f.concat(
         f.lit("late: "), f.col("event_time").cast("string"),
-        f.lit(f" is before the watermark {watermark:%Y-%m-%d %H:%M:%S}"),
+        f.lit(" is before the watermark "), f.date_format(limit, "yyyy-MM-dd HH:mm:ss"),
     )  # fmt: skip
     return rows.withColumn(ERROR, f.when(late, message).otherwise(f.col(ERROR)))
 

@@ -97,12 +97,14 @@ class SqlJob:
         self._spark = spark
         self._warehouse = warehouse
         self._reflected: dict[Stream, int] = {}
+        self._tables: dict[str, Table] = {}
+        """Tables of the query. Opening one reads its whole log, a refresh only what is new."""
 
     def step(self, stage: StageProgress) -> bool:
         """Recompute the table if its input changed."""
         text = self._file.read_text(encoding="utf-8").strip().rstrip(";")
         words = frozenset(re.findall(r"\w+", text))
-        tables = self._warehouse.tables(words - self._later)
+        tables = self._inputs(words - self._later)
         if words & (self._planned - tables.keys()):
             return False
         version = sum(table.log.refresh() for table in tables.values())
@@ -122,10 +124,11 @@ class SqlJob:
         except AnalysisException as error:
             reason = f"gold.table partition_by: {str(error).splitlines()[0]}"
             raise QueryFailed(str(self._file), reason) from None
-        problem = partition_problem(self.table.partition_by, frame.schema)
-        wrong = frame.where(problem.isNotNull()).select(problem).first()
-        if wrong is not None:
-            raise QueryFailed(str(self._file), str(wrong[0]))
+        if self.table.partition_by:
+            problem = partition_problem(self.table.partition_by, frame.schema)
+            wrong = frame.where(problem.isNotNull()).select(problem).first()
+            if wrong is not None:
+                raise QueryFailed(str(self._file), str(wrong[0]))
         self.table.evolve_schema(frame)
         files = self.table.write(frame)
         old = list(self.table.log.files())
@@ -139,6 +142,11 @@ class SqlJob:
     def offsets(self, streams: Iterable[Stream]) -> dict[Stream, int]:
         """See Job."""
         return self._reflected or table_offsets(self.table, streams)
+
+    def _inputs(self, names: frozenset[str]) -> dict[str, Table]:
+        """Return the tables with these names that exist."""
+        self._tables |= self._warehouse.tables(names - self._tables.keys())
+        return {name: table for name, table in self._tables.items() if name in names}
 
     def _input_offsets(self, tables: Mapping[str, Table]) -> dict[Stream, int]:
         """Return the offsets that all tables of the query reflect.

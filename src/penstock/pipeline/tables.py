@@ -13,10 +13,10 @@ from pyspark.sql import DataFrame, SparkSession, functions
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StringType, StructType
 
-from penstock.pipeline.data_files import DataFile, move_data_files
+from penstock.pipeline.data_files import DataFile, describe, move_data_files
 from penstock.pipeline.delta_log import DeltaLog
 from penstock.pipeline.errors import ColumnChanged, PartitionsChanged
-from penstock.pipeline.object_tables import read_objects, write_objects
+from penstock.pipeline.object_tables import read_objects, read_rows, write_objects, write_rows
 from penstock.pipeline.widening import widened
 from penstock.storage.object_store import ObjectStore
 
@@ -164,6 +164,22 @@ class Table:
         finally:
             shutil.rmtree(staging, ignore_errors=True)
 
+    def write_rows(self, rows: pa.Table) -> list[DataFile]:
+        """Write a few rows to data files, without Spark; see `write`."""
+        if not len(rows):
+            return []
+        folder = self.store.folder
+        if folder is None:
+            paths = write_rows(self.store, rows, partition_by=self.partition_by)
+            return [describe(self.store, path) for path in paths]
+        name = uuid4().hex
+        staging = folder / STAGING / name
+        try:
+            write_rows(ObjectStore.at(staging), rows, partition_by=self.partition_by)
+            return move_data_files(staging, folder, prefix=f"part-{name}")
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+
     def commit(
         self,
         *,
@@ -207,6 +223,15 @@ class Table:
     ) -> DataFrame:
         paths = [self.store.path(each.path) for each in files]
         return spark.read.schema(kinds).option("basePath", self.store.path()).parquet(*paths)
+
+    def read_rows(
+        self, files: Sequence[DataFile], columns: Sequence[str] | None = None
+    ) -> pa.Table:
+        """Return the rows of a few data files, by default with all columns, without Spark."""
+        schema = _nullable(self.log.schema())
+        if columns is not None:
+            schema = pa.schema([schema.field(name) for name in columns])
+        return read_rows(self.store, files, schema)
 
     def rows(self) -> int:
         """Return the number of rows of the table."""

@@ -27,6 +27,7 @@ import msgspec
 from penstock.pipeline.config import SilverConfig, WarehouseConfig
 from penstock.pipeline.errors import CannotKeep, WarehouseInUse
 from penstock.pipeline.rebuild_recovery import read_plan, recover_letters
+from penstock.pipeline.recent_records import RecentRecords
 from penstock.pipeline.tables import Table
 from penstock.storage.object_store import ObjectStore
 
@@ -50,6 +51,7 @@ class Warehouse:
         self._lock = -1
         self._read_offsets: dict[str, dict[str, int]] = {}
         self._rewriting: dict[str, threading.Lock] = {}
+        self.recent_records = RecentRecords(self.store.below("bronze"))
 
     def __enter__(self) -> Self:
         """Lock the folder and recover its tables; raise WarehouseInUse or CannotKeep."""
