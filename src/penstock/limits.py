@@ -422,6 +422,8 @@ BUSY_TURN_SECONDS_MAX: Final = 0.002
 SOURCE_SECONDS: Final = 0.5
 """Time over which the use of the event loop by the clients of one address is summed up: what lies
 further back counts half as much for each such time."""
+SOURCE_SECONDS_MIN: Final = 0.001
+"""An address that used less of it lately does not share the loop with the others."""
 LOOP_BEHIND_SECONDS: Final = 0.05
 """Time in which the event loop counts as behind after a read was deferred while others waited."""
 BEHIND_TURN_DIVISOR: Final = 4

@@ -5,6 +5,7 @@ import itertools
 import math
 from collections import deque
 from collections.abc import Callable
+from typing import Final
 from weakref import WeakValueDictionary
 
 from penstock.limits import (
@@ -14,9 +15,13 @@ from penstock.limits import (
     LOOP_BEHIND_SECONDS,
     LOOP_TURN_SECONDS_MAX,
     SOURCE_SECONDS,
+    SOURCE_SECONDS_MIN,
 )
 
 __all__ = ["DeferredInput", "LoopTurn", "Source"]
+
+_WHOLE_SECONDS: Final = SOURCE_SECONDS / math.log(2)
+"""What a source has used lately that uses the loop all the time."""
 
 
 class Source:
@@ -102,7 +107,7 @@ class LoopTurn:
         self.number = 0
         """Number of the turn."""
         self._sources: WeakValueDictionary[str, Source] = WeakValueDictionary()
-        self._fair_seconds = math.inf  # mean of what the sources used lately
+        self._fair_seconds = math.inf  # the part of each source
         self._fair_at = 0.0
 
     def source(self, host: str) -> Source:
@@ -113,14 +118,17 @@ class LoopTurn:
         return source
 
     def is_heavy(self, source: Source, now: float) -> bool:
-        """Return whether clients of a source used more of the loop than the mean of all sources.
+        """Return whether clients of a source used more than its part of the loop.
 
-        Then they wait first, so that many connections of a few addresses do not delay others.
+        Then they wait first, so that many connections of a few addresses do not delay others. The
+        parts of all sources that use the loop are equal, and of its whole time: not of the time
+        that was used. Otherwise a crowd that has just come would go before all clients that are at
+        work already.
         """
         if now - self._fair_at > SOURCE_SECONDS / 4:
             self._fair_at = now
-            used = [seconds for each in self._sources.values() if (seconds := each.used(now)) > 0]
-            self._fair_seconds = sum(used) / len(used) if len(used) > 1 else math.inf
+            count = sum(each.used(now) > SOURCE_SECONDS_MIN for each in self._sources.values())
+            self._fair_seconds = _WHOLE_SECONDS / count if count > 1 else math.inf
         return source.used(now) > self._fair_seconds
 
     def defers(

@@ -53,8 +53,8 @@ def test_clients_of_a_heavy_source_wait_earlier_than_others() -> None:
     turn = LoopTurn(seconds_max=0.1, busy_seconds_max=0.01)
     turn.schedule = lambda _end: None
     heavy, light = turn.source("10.0.0.1"), turn.source("10.0.0.2")
-    heavy.add(1.0, 0.02)
-    light.add(1.0, 0.001)
+    heavy.add(1.0, 0.5)
+    light.add(1.0, 0.002)
     assert not turn.defers(1.0, 10, source=heavy)
     assert not turn.defers(1.005, 10, source=heavy)
     assert turn.defers(1.02, 10, source=heavy)
@@ -70,17 +70,44 @@ def test_the_use_of_a_source_is_forgotten_by_and_by() -> None:
     assert source.used(1.0 + 20 * SOURCE_SECONDS) < 1e-6
 
 
-def test_a_source_that_used_more_than_the_mean_is_heavy() -> None:
+def test_a_source_that_used_more_than_its_part_is_heavy() -> None:
     turn = LoopTurn()
     heavy, light = turn.source("10.0.0.1"), turn.source("10.0.0.2")
-    heavy.add(5.0, 0.02)
+    heavy.add(5.0, 0.6)
     assert not turn.is_heavy(heavy, 5.0), "there is no other that uses the loop"
-    light.add(5.2, 0.001)
+    light.add(5.2, 0.002)
     assert turn.is_heavy(heavy, 5.2)
     assert not turn.is_heavy(light, 5.2)
     assert turn.source("10.0.0.1") is heavy
     del heavy
     assert turn.source("10.0.0.1").used(5.3) == 0.0, "nothing is kept of those that left"
+
+
+def test_clients_at_work_do_not_wait_for_a_crowd_that_has_just_come() -> None:
+    """Those at work use a tenth of the loop, and used more of it lately than the new ones."""
+    turn = LoopTurn()
+    at_work = turn.source("10.0.0.1")
+    for step in range(100):
+        at_work.add(step / 20, 0.005)
+    crowd = [turn.source(f"10.0.1.{number}") for number in range(5)]
+    for each in crowd:
+        each.add(5.0, 0.01)
+    assert all(each.used(5.0) < at_work.used(5.0) for each in crowd)
+    assert not turn.is_heavy(at_work, 5.0)
+    for each in crowd:
+        each.add(5.2, 0.19)
+    assert turn.is_heavy(crowd[0], 5.2), "soon they have used more than their part"
+    assert not turn.is_heavy(at_work, 5.2)
+
+
+def test_addresses_that_use_next_to_nothing_do_not_share_the_loop() -> None:
+    turn = LoopTurn()
+    sources = [turn.source(f"10.0.{number // 250}.{number % 250}") for number in range(1000)]
+    for each in sources:
+        each.add(5.0, 0.0001)
+    sources[0].add(5.0, 0.05)
+    sources[1].add(5.0, 0.05)
+    assert not turn.is_heavy(sources[0], 5.0)
 
 
 def test_deferred_input_is_taken_from_the_source_that_used_least() -> None:
