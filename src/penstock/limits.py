@@ -150,6 +150,8 @@ KAFKA_FOLLOW_RETRY_SECONDS: Final = 1.0
 """Delay before the partitions of other nodes are read again, after Kafka refused it."""
 KAFKA_PARTITIONS_SECONDS: Final = 1.0
 """How often a node looks for partitions of new nodes."""
+KAFKA_STILL_SECONDS: Final = 5.0
+"""A consumer that gets nothing for so long, though there is something to read, is replaced."""
 KAFKA_TOPIC_SECONDS_MAX: Final = 1.0
 """How long messages of a new topic wait for the record of the topic, of the same transaction."""
 KAFKA_ROW_BYTES: Final = 256

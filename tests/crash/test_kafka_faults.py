@@ -88,6 +88,9 @@ class Listener:
             assert opcode == 0x20
             self._peer.send(herald.frame(0x21))
 
+    def close(self) -> None:
+        self._peer.socket.close()
+
     def move(self) -> None:
         """Leave without a word, and resume on the next node."""
         self._peer.socket.close()
@@ -210,6 +213,7 @@ def test_what_was_acknowledged_is_in_kafka_once_and_in_order(tmp_path: Path) -> 
                 assert len(campaign.acknowledged) > before, "it does not recover by itself"
                 campaign.observe()
             finally:
+                campaign.listener.close()
                 for node in (campaign.node, *campaign.observers):
                     campaign.end(node)
             check(campaign)

@@ -196,8 +196,9 @@ def test_a_client_resumes_on_another_node_where_it_stood(
         assert first.message()[2] == b"b0"
         here.until(lambda: all_acknowledged(here, first), seconds_max=20)
         if leaves:
+            others = here.call(lambda: len(here.server.broker.resumption))
             first.socket.close()
-            here.until(lambda: len(here.server.broker.resumption) == 1, seconds_max=20)
+            here.until(lambda: len(here.server.broker.resumption) > others, seconds_max=20)
             for number in range(1, 20):
                 publisher.send(herald.publish(7, b"a%d" % number))
                 other.send(herald.publish(7, b"b%d" % number))

@@ -310,7 +310,10 @@ class KafkaCommitter:
                 return False
             producer = self._connection.transactional(self._record_bytes_max)
             self._initialize(producer, self._options.commit_seconds_max)
+            end = self._partition.bounds.end
             self._partition.load_bounds()  # a commit without an answer may have succeeded
+            for record in self._partition.walk(end, self._partition.bounds.end):
+                self._written(record)
         except OSError as error:
             self._broken = error
             return False

@@ -5,6 +5,7 @@ waits while KAFKA_FOLLOW_BYTES_MAX wait for the event loop, so a node that is bu
 what it has not read stays in Kafka. The event loop takes records for a few milliseconds at a time.
 """
 
+import errno
 import threading
 import time
 from collections import deque
@@ -20,6 +21,7 @@ from penstock.limits import (
     KAFKA_FOLLOW_BYTES_MAX,
     KAFKA_FOLLOW_RETRY_SECONDS,
     KAFKA_PARTITIONS_SECONDS,
+    KAFKA_STILL_SECONDS,
     KAFKA_TOPIC_SECONDS_MAX,
     TURN_SECONDS_MAX,
 )
@@ -77,6 +79,7 @@ class PartitionFollower:
         self._post = post
         self._partitions: dict[int, KafkaPartition] = {}
         self._places: dict[int, int] = {}  # the next place to read, by partition
+        self._behind: dict[int, int] = {}  # places with more behind them, when that was checked
         self._topics: set[str] = set()
         self._target: Follower | None = None
         self._thread = threading.Thread(target=self._run, name="penstock-follow", daemon=True)
@@ -161,6 +164,7 @@ class PartitionFollower:
         with self._connection.tail() as tail:
             self._assign(tail)
             looks_at = time.monotonic() + KAFKA_PARTITIONS_SECONDS
+            checks_at = time.monotonic() + KAFKA_STILL_SECONDS
             while not self._stopping:
                 try:
                     messages = tail.next()
@@ -172,6 +176,9 @@ class PartitionFollower:
                 if time.monotonic() > looks_at:
                     self._look(tail)
                     looks_at = time.monotonic() + KAFKA_PARTITIONS_SECONDS
+                if time.monotonic() > checks_at:
+                    self._check_progress()
+                    checks_at = time.monotonic() + KAFKA_STILL_SECONDS
 
     def _is_message(self, message: Message) -> bool:
         return message.topic() != self._options.state_topic
@@ -213,6 +220,7 @@ class PartitionFollower:
         is_state = not self._is_message(message)
         if error is not None:
             if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
+                self._reached_end(_STATE if is_state else number, place)
                 return
             if tail.is_removed(error) and number is not None:
                 self._overtaken(_STATE if is_state else number)
@@ -230,6 +238,26 @@ class PartitionFollower:
         elif number in self._partitions:
             self._take_group(self._partitions[number], message)
         self._places[key] = place + 1
+
+    def _reached_end(self, number: int | None, place: int | None) -> None:
+        """Note the end of a partition: markers of transactions may be behind the last record."""
+        if number is not None and place is not None and number in self._places:
+            self._places[number] = max(self._places[number], place)
+
+    def _check_progress(self) -> None:
+        """Raise OSError if there are records that the consumer does not get.
+
+        A consumer may stop to fetch a partition whose leader moved; a new one goes on.
+        """
+        behind = {
+            number: place
+            for number, place in self._places.items()
+            if number != _STATE and self._partitions[number].end_place() > place
+        }
+        still = [number for number, place in behind.items() if self._behind.get(number) == place]
+        self._behind = {} if still else behind
+        if still:
+            raise OSError(errno.EIO, f"Kafka: no records of partitions {still}, though it has some")
 
     def _overtaken(self, number: int) -> None:
         """Go on with the first record that Kafka still has: retention was faster."""

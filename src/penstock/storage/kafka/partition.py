@@ -142,6 +142,11 @@ class KafkaPartition:
             self._anchors = [each for each in self._anchors if each.place >= first]
         return first
 
+    def end_place(self) -> int:
+        """Ask Kafka for the place behind the last committed record."""
+        with self._consumers.take() as reader:
+            return reader.bounds(self._topic, self.number)[1]
+
     @property
     def first_place(self) -> int:
         """The place of the first record, as far as it is known."""

@@ -38,6 +38,8 @@ class KafkaSessions:
                 self._state.refresh()
             except OSError as error:
                 log.warning("sessions not read", error=str(error))
+            except Exception:  # the client waits for an answer
+                log.exception("sessions not read")
             found = self._state.load(SESSION + key, KeptSession)
             self._post(lambda: then(found))
 
