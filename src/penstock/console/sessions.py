@@ -31,7 +31,7 @@ class LogIn:
         """Whether somebody entered credentials."""
         return self.ends != float("inf")
 
-    def may(self, area: str) -> bool:
+    def has_area(self, area: str) -> bool:
         """Return whether the principal administers an area; the broker has the last word."""
         return area in self.administers
 

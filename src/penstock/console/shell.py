@@ -52,7 +52,7 @@ def places_of(login: LogIn, *, optional: Sequence[str]) -> list[Place]:
     return [
         place
         for place in PLACES
-        if (not place.area or login.may(place.area))
+        if (not place.area or login.has_area(place.area))
         and (not place.optional or place.path in optional)
     ]
 

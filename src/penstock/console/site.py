@@ -69,7 +69,7 @@ class _Site:
             with shell.content:
                 if away:
                     problem_card(away)
-                elif area and not visitor.may(area):
+                elif area and not visitor.has_area(area):
                     problem_card(
                         f"You may not see this page: it needs the right to administer {area}."
                     )

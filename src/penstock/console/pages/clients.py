@@ -24,10 +24,10 @@ _COLUMNS: Final = (
     Column("address", "Address", is_name=True, wide=True),
     Column("principal", "Principal", is_name=True, wide=True),
     Column("in", "In/s"),
-    Column("out", "Out/s"),
+    Column("out", "Out/s", wide=True),
     Column("waiting", "Waiting", wide=True),
     Column("behind", "Behind", wide=True),
-    Column("state", "State"),
+    Column("state", "State", wide=True),
     Column("since", "Connected", wide=True),
 )
 
@@ -47,9 +47,9 @@ class ClientsPage:
         with ui.element("section").classes("card"):
             self._table = Table(_COLUMNS, "connection", empty="No client is connected.")
             actions: dict[str, Any] = {}
-            if login.may("subscriptions"):
+            if login.has_area("subscriptions"):
                 actions["Topics"] = self._open_subscriptions
-            if login.may("clients/disconnect"):
+            if login.has_area("clients/disconnect"):
                 actions["Disconnect"] = self._disconnect
             self._table.add_actions(actions)
             self._pager = Pager(self._load)

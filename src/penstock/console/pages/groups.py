@@ -41,7 +41,7 @@ class GroupsPage:
         self._login = login
         self._collector = collector
         self._offsets: dict[str, int] = {}
-        if login.may("rates"):
+        if login.has_area("rates"):
             with ui.element("section").classes("card"):
                 ui.label("Lag over time").classes("heading")
                 self._chart: LineChart | None = LineChart("Chart: lag of groups")
@@ -50,7 +50,7 @@ class GroupsPage:
         with ui.element("section").classes("card"):
             ui.label("Groups").classes("heading")
             self._table = Table(_COLUMNS, "name", empty="No group has reported yet.")
-            if login.may("groups/#"):
+            if login.has_area("groups/#"):
                 self._table.add_actions({"Reset": self._open_reset})
         with ui.element("section").classes("card"):
             ui.label("Lag by topic").classes("heading")

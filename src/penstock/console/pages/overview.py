@@ -38,7 +38,7 @@ class Overview:
 
     def __init__(self, collector: Collector, login: LogIn) -> None:
         self._collector = collector
-        if not login.may("rates"):
+        if not login.has_area("rates"):
             problem_card(
                 "You may not see the rates of this broker: that needs the right to administer "
                 "rates. Topics and groups show what you may read."

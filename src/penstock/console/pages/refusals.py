@@ -58,7 +58,7 @@ class RefusalsPage:
         self._failed.show(
             [{**each, "count": count_text(each["count"])} for each in found["connections_failed"]]
         )
-        if self._login.may("limits"):
+        if self._login.has_area("limits"):
             self._show_limits((await self._login.api.get("/api/limits"))["limits"])
 
     def _show_limits(self, limits: list[dict[str, Any]]) -> None:
