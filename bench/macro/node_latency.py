@@ -22,7 +22,7 @@ from bench.results import save
 from tools.kafka import free_ports, start_brokers
 
 PER_SECOND = 1_000
-PROTOCOLS = ("herald", "rheos2")
+PROTOCOLS = ("herald",)
 
 
 @contextlib.contextmanager
