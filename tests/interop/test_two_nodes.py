@@ -3,6 +3,7 @@
 import contextlib
 import random
 import secrets
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -10,9 +11,11 @@ import pytest
 from penstock.client.errors import Refused
 from penstock.client.sync import SyncClient, connect_sync
 from penstock.core.broker import BrokerSettings
+from penstock.limits import KAFKA_TOPIC_SECONDS_MAX
 from penstock.model import ByteOrder
 from penstock.protocols import Protocol
 from penstock.protocols.fleximq import FLEXIMQ
+from penstock.protocols.herald import HERALD
 from penstock.protocols.lamamq import LAMAMQ
 from penstock.protocols.rheos2 import RHEOS2
 from penstock.storage.kafka.log import KafkaLog
@@ -96,6 +99,24 @@ def test_wildcards_and_every_audience_on_both_nodes(
             assert receive(subscriber, len(sent)) == named(subscriber.protocol, sent)
     for broker in nodes:
         settle(broker, 0)
+
+
+def test_a_channel_that_nobody_created_is_waited_for_once(
+    nodes: tuple[LiveBroker, LiveBroker],
+) -> None:
+    """A channel has a name on every node, and no record of its own in the state topic."""
+    here, there = nodes
+    with joined(there, HERALD, "big") as subscriber, joined(here, HERALD, "big") as publisher:
+        subscriber.subscribe(200)
+        settle(there, 1)
+        publisher.publish(200, b"first")
+        receive(subscriber, 1)
+        began = time.monotonic()
+        for number in range(10):
+            publisher.publish(200, b"%d" % number)
+            receive(subscriber, 2 + number)
+        assert time.monotonic() - began < 5 * KAFKA_TOPIC_SECONDS_MAX
+    settle(there, 0)
 
 
 # --- Replay and positions -------------------------------------------------------------------------

@@ -292,6 +292,7 @@ class PartitionFollower:
         """Pass the topics of messages first, if they are new.
 
         Their records in the state topic are of the same transaction, but may come a little later.
+        Channels of herald may have none: each name is waited for once.
         """
         names = row_group_topics(record.group.data, record.group.row_group)
         missing = [name for name in names if name and name not in self._topics]
@@ -304,7 +305,8 @@ class PartitionFollower:
                     self._create(name, topic)
             missing = [name for name in missing if name not in self._topics]
             if time.monotonic() > ends:
-                return  # the messages themselves create it
+                self._topics.update(missing)  # the messages themselves create them
+                return
             if missing:
                 time.sleep(0.005)
 
