@@ -95,7 +95,7 @@ class Jetstream(Nats):
     name = "jetstream"
 
     def open_publisher(self, peer: socket.socket) -> Callable[[bytes], bytes]:
-        self._connect(peer)
+        self.connect(peer)
         make = b'{"name":"BENCH","subjects":["%b"],"storage":"file"}' % self.subject
         peer.sendall(
             b"SUB made 1\r\nPUB $JS.API.STREAM.CREATE.BENCH made %d\r\n%b\r\n" % (len(make), make)
