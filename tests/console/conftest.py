@@ -108,7 +108,7 @@ def fill_warehouse(folder: Path) -> None:
         deltalake.write_deltalake(str(folder / name), pa.table(columns))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # an open browser has an event loop: other modules have theirs
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpBroker]:
     authenticator = Authenticator(CONFIG)
     options = GatewayOptions(anonymous=None, authenticator=authenticator)
@@ -118,7 +118,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpBroker]:
     authenticator.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # an open browser has an event loop: other modules have theirs
 def console(broker: HttpBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
     folder = tmp_path_factory.mktemp("console")
     fill_warehouse(folder / "warehouse")
@@ -127,7 +127,7 @@ def console(broker: HttpBroker, tmp_path_factory: pytest.TempPathFactory) -> Ite
     assert running.stop() == 0, running.output
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # an open browser has an event loop: other modules have theirs
 def browser() -> Iterator["playwright.Browser"]:
     found = next(filter(None, map(shutil.which, BROWSERS)), None)
     if found is None:

@@ -317,7 +317,7 @@ def test_a_group_is_reset(operator: Visitor, traffic: HttpBroker) -> None:
     page = operator.open("/groups")
     expect(page.get_by_role("row", name="dashboard").first).to_be_visible()
     page.get_by_role("button", name="Reset dashboard").click()
-    page.get_by_label("Offset, or time in UTC").fill("7")
+    page.get_by_label("Offset, time, earliest, latest or -15m").fill("7")
     page.get_by_role("dialog").get_by_role("button", name="Reset").click()
     expect(page.get_by_text("dashboard is at offset 7 now.")).to_be_visible()
     assert traffic.server.storage.groups.load("dashboard").offsets == {0: 7}
