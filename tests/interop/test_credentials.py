@@ -19,6 +19,7 @@ from penstock.server.config import (
     RuleConfig,
 )
 from penstock.server.credentials import Authenticator, hash_key, hash_password
+from penstock.server.verified_passwords import VerifiedPasswords
 from tests.support import fleximq_bytes as fleximq
 from tests.support.http_live import HttpBroker
 from tests.support.live import LiveBroker
@@ -155,6 +156,7 @@ def test_a_client_that_leaves_while_its_password_is_verified_gets_no_session(sch
     with HttpBroker(options=options, web_options=options) as broker:
         sessions = broker.server.broker.sessions
         for _ in range(5):
+            authenticator._verified = VerifiedPasswords()  # it is verified again each time
             if scheme == "tcp":
                 leaving: Any = socket.create_connection(broker.address, 5)
                 leaving.sendall(join)

@@ -89,7 +89,7 @@ def test_wrong_changes_are_refused(tmp_path: Path) -> None:
         assert answer.error()[:2] == (404, "no-such-group")
         assert broker.get("/api/groups/none").error()[:2] == (404, "no-such-group")
         GroupOffsets(tmp_path).commit("spark", {0: 0}, subscription=Subscription(patterns=("#",)))
-        answer = broker.ask("POST", reset.format("spark", "earliest"))
+        answer = broker.ask("POST", "/api/groups/spark/redrive")
         assert answer.error()[:2] == (409, "group-differs")
         with lm.subscriber(broker, GROUP):
             answer = broker.ask("POST", reset.format("billing", "yesterday"))
