@@ -108,7 +108,7 @@ def test_the_archive_has_compiled_kernels_and_dependencies_but_not_pyspark(tmp_p
     assert not [name for name in names if name.startswith(("pyspark/", "py4j/", "pyarrow/", "/"))]
     assert not [name for name in names if ".." in name or name.endswith((".pyx", ".pyc"))]
     assert about["packages"] == made.packages
-    assert made.packages["penstock"] == penstock.__version__
+    assert made.packages["penstock-broker"] == penstock.__version__
     assert {"msgspec", "structlog", "confluent-kafka"} <= made.packages.keys()
     assert not made.packages.keys() & {*BIG, "pyspark", "py4j", "pytest"}
     same = [tmp_path / name for name in ("one.tar", "two.tar")]

@@ -31,6 +31,7 @@ __all__ = ["ENDINGS", "Packaged", "make_package"]
 
 ENDINGS: Final = (".tar.gz", ".tgz", ".tar", ".zip")
 """Endings of the archives that Spark unpacks."""
+_DISTRIBUTION: Final = "penstock-broker"
 _OWN: Final = ("penstock", "pyspark_penstock")
 _EXTRAS: Final = ("spark", "kafka", "formats")
 """Extras of which the packages are taken if they are installed."""
@@ -66,7 +67,7 @@ def make_package(out: Path, *, without: Collection[str] = ()) -> Packaged:
         name: importlib.metadata.version(name)
         for name in sorted(_dependencies() - {_normal(each) for each in without})
     }
-    packages["penstock"] = penstock.__version__
+    packages[_DISTRIBUTION] = penstock.__version__
     python = ".".join(platform.python_version_tuple()[:2])
     about = {"python": python, "machine": platform.machine(), "packages": packages}
     temporary = out.with_name(out.name + TEMPORARY)
@@ -91,7 +92,7 @@ def _normal(name: str) -> str:
 def _dependencies() -> set[str]:
     """Return the installed packages that Penstock needs, with those that they need."""
     found: set[str] = set()
-    waiting = list(_required("penstock", _EXTRAS))
+    waiting = list(_required(_DISTRIBUTION, _EXTRAS))
     while waiting:
         name = waiting.pop()
         if name in found or name in _OF_THE_CLUSTER:
@@ -127,7 +128,7 @@ def _files(packages: Collection[str]) -> Iterator[tuple[str, Path]]:
                 if path.is_file() and _is_needed(relative):
                     yield str(relative), path
     for name in packages:
-        if name in _OWN:
+        if name == _DISTRIBUTION:
             continue
         for listed in sorted(importlib.metadata.files(name) or ()):
             path = Path(str(listed.locate()))
