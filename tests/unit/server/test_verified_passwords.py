@@ -5,7 +5,6 @@ import asyncio
 import pytest
 
 from penstock.errors import AuthenticationFailed
-from penstock.server import credentials
 from penstock.server.config import BasicConfig, Config, PrincipalConfig
 from penstock.server.credentials import Authenticator, hash_password
 from penstock.server.verified_passwords import VerifiedPasswords
@@ -51,14 +50,14 @@ def test_a_second_request_hashes_nothing_and_a_changed_password_counts_at_once()
 
     authenticator = Authenticator(config("old"))
     hashed: list[bytes] = []
-    real = credentials._is_password
+    real = authenticator._workers.verify
 
     def counted(encoded: str, password: bytes) -> bool:
         hashed.append(password)
         return real(encoded, password)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(credentials, "_is_password", counted)
+        patch.setattr(authenticator._workers, "verify", counted)
 
         async def run() -> None:
             for _ in range(3):
