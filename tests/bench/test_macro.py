@@ -5,7 +5,7 @@ from unittest import SkipTest
 
 import pytest
 
-from bench.macro import crowd, latency, pubsub
+from bench.macro import crowd, latency, many, pubsub
 from bench.macro.peers import bare_relay, nats_server, penstock
 from bench.macro.wires import WIRES, Relay
 
@@ -45,3 +45,12 @@ def test_the_bare_relay_is_loaded_in_the_same_way() -> None:
     with bare_relay() as port:
         for value in (b"x" * 16, b"y" * 10_000):
             assert pubsub.run(Relay(), port, count=2_000, subscribers=1, value=value) > 1000
+
+
+def test_many_connections_topics_and_patterns_are_loaded() -> None:
+    with penstock() as port:
+        load = many.from_connections("herald", 10, 200)
+        assert many.run(load, port, count=200) > 100
+        for own_patterns in (False, True):
+            load = many.to_topics("rheos2", 100, many.CYCLE, own_patterns=own_patterns)
+            assert many.run(load, port, count=many.CYCLE) > 1000

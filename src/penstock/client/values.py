@@ -141,7 +141,7 @@ class Delivery:
     headers: tuple[tuple[str, bytes], ...] = ()
     status: int | None = None
     origin: Any = dataclasses.field(default=None, repr=False, compare=False)
-    """What the session needs to acknowledge it; not for callers."""
+    """Identifies the message in its acknowledgment. Internal to the client library."""
 
     @property
     def payload(self) -> Any:  # noqa: ANN401

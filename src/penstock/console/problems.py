@@ -1,4 +1,4 @@
-"""What is wrong with a broker right now, in words, with a link to where to look."""
+"""The current problems of a broker: a sentence for each, with a link to its page."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime

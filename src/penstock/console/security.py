@@ -1,4 +1,4 @@
-"""What every request to the console passes: its origin, and the policy of the pages it gets.
+"""Checks of every request to the console: its origin; and the content security policy of pages.
 
 The content security policy allows scripts of the console itself, and inline ones with the nonce of
 their answer. Nothing is loaded from another host. NiceGUI compiles the templates of its components

@@ -21,7 +21,7 @@ from penstock.limits import (
 __all__ = ["DeferredInput", "LoopTurn", "Source"]
 
 _WHOLE_SECONDS: Final = SOURCE_SECONDS / math.log(2)
-"""What a source has used lately that uses the loop all the time."""
+"""The value of `Source.used` for an address that uses the loop all the time."""
 
 
 class Source:

@@ -1,4 +1,4 @@
-"""Clients: who is connected, how fast, how far behind; disconnect."""
+"""The connected clients with their rates and lag, and a button to disconnect each."""
 
 import time
 from typing import Any, Final

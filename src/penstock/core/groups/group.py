@@ -17,7 +17,7 @@ from penstock.ports import AcknowledgedLink, Fetched, new_topic_filter
 __all__ = ["DEAD_LETTERS", "Group", "Member"]
 
 DEAD_LETTERS: Final = "dead/"
-"""What the topics of dead letters start with; the group's name follows."""
+"""Prefix of the topics of dead letters; the name of the group follows."""
 _IDS: Final = 0x7FFF_FFFF
 """Ids on the wire wrap around behind this one."""
 _LEASES_TRIMMED: Final = 64
