@@ -3,7 +3,7 @@
 import heapq
 import itertools
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Final
 from weakref import WeakValueDictionary
@@ -18,20 +18,22 @@ from penstock.limits import (
     SOURCE_SECONDS_MIN,
 )
 
-__all__ = ["DeferredInput", "LoopTurn", "Source"]
+__all__ = ["DeferredInput", "LoopTurn", "LoopUse", "Source"]
 
 _WHOLE_SECONDS: Final = SOURCE_SECONDS / math.log(2)
-"""The value of `Source.used` for an address that uses the loop all the time."""
+"""The value of `LoopUse.used` for clients that use the loop all the time."""
 
 
-class Source:
-    """The clients of one address, and the time of the event loop that they used lately."""
+class LoopUse:
+    """The time of the event loop that some clients used lately."""
 
-    __slots__ = ("__weakref__", "_at", "_seconds")
+    __slots__ = ("__weakref__", "_at", "_seconds", "part")
 
     def __init__(self) -> None:
         self._seconds = 0.0
         self._at = 0.0
+        self.part = math.inf
+        """What they may use before they wait for others."""
 
     def used(self, now: float) -> float:
         """Return the seconds that were used lately; earlier ones count less."""
@@ -43,15 +45,32 @@ class Source:
         self._at = now
 
 
+class Source(LoopUse):
+    """The clients of one principal at one address."""
+
+    __slots__ = ("principal",)
+
+    def __init__(self, principal: LoopUse | None = None) -> None:
+        super().__init__()
+        self.principal = LoopUse() if principal is None else principal
+        """All clients of the principal, at any address."""
+
+    def add(self, now: float, seconds: float) -> None:
+        """Count a use."""
+        super().add(now, seconds)
+        self.principal.add(now, seconds)
+
+
 class DeferredInput:
     """Connections whose input waits for a later turn.
 
-    The address that used the event loop least comes first; connections of one address take turns.
+    The principal that used the event loop least comes first, and of its addresses the one that used
+    it least; connections of one address take turns.
     """
 
     def __init__(self) -> None:
         self._queues: dict[Source, deque[Callable[[], None]]] = {}
-        self._order: list[tuple[float, int, Source]] = []
+        self._order: list[tuple[float, float, int, Source]] = []
         self._entries = itertools.count()
 
     def __len__(self) -> int:
@@ -69,7 +88,7 @@ class DeferredInput:
         """Remove and return the next one; None if there is none."""
         if not self._order:
             return None
-        _, _, source = heapq.heappop(self._order)
+        *_, source = heapq.heappop(self._order)
         queue = self._queues[source]
         take = queue.popleft()
         if queue:
@@ -79,7 +98,8 @@ class DeferredInput:
         return take
 
     def _push(self, source: Source, now: float) -> None:
-        heapq.heappush(self._order, (source.used(now), next(self._entries), source))
+        used = source.principal.used(now), source.used(now)
+        heapq.heappush(self._order, (*used, next(self._entries), source))
 
 
 class LoopTurn:
@@ -106,30 +126,52 @@ class LoopTurn:
         self._deferred_at = 0.0
         self.number = 0
         """Number of the turn."""
-        self._sources: WeakValueDictionary[str, Source] = WeakValueDictionary()
-        self._fair_seconds = math.inf  # the part of each source
-        self._fair_at = 0.0
+        self._principals: WeakValueDictionary[str, LoopUse] = WeakValueDictionary()
+        self._sources: WeakValueDictionary[tuple[str, str], Source] = WeakValueDictionary()
+        self._divided_at = 0.0
 
-    def source(self, host: str) -> Source:
-        """Return the source of clients at an address."""
-        source = self._sources.get(host)
+    def source(self, host: str, principal: str = "") -> Source:
+        """Return the source of a principal's clients at an address.
+
+        Clients that have not logged in, and anonymous ones, have no principal: together they have
+        one part of the loop.
+        """
+        source = self._sources.get((principal, host))
         if source is None:
-            source = self._sources[host] = Source()
+            whole = self._principals.get(principal)
+            if whole is None:
+                whole = self._principals[principal] = LoopUse()
+            source = self._sources[principal, host] = Source(whole)
         return source
 
     def is_heavy(self, source: Source, now: float) -> bool:
         """Return whether clients of a source used more than its part of the loop.
 
-        Then they wait first, so that many connections of a few addresses do not delay others. The
-        parts of all sources that use the loop are equal, and of its whole time: not of the time
-        that was used. Otherwise a crowd that has just come would go before all clients that are at
-        work already.
+        Then they wait first, so that many connections of a few addresses do not delay others, nor
+        many addresses of clients without credentials those that have some. The parts of all
+        principals that use the loop are equal, within each those of its addresses, and they are
+        parts of the whole time: not of the time that was used. Otherwise a crowd that has just come
+        would go before all clients that are at work already.
         """
-        if now - self._fair_at > SOURCE_SECONDS / 4:
-            self._fair_at = now
-            count = sum(each.used(now) > SOURCE_SECONDS_MIN for each in self._sources.values())
-            self._fair_seconds = _WHOLE_SECONDS / count if count > 1 else math.inf
-        return source.used(now) > self._fair_seconds
+        if now - self._divided_at > SOURCE_SECONDS / 4:
+            self._divided_at = now
+            self._divide(now)
+        whole = source.principal
+        return whole.used(now) > whole.part and source.used(now) > source.part
+
+    def _divide(self, now: float) -> None:
+        """Divide the whole time between those who use it."""
+        counts = Counter(
+            each.principal for each in self._sources.values() if each.used(now) > SOURCE_SECONDS_MIN
+        )
+        part = _WHOLE_SECONDS / max(1, len(counts))
+        alone = len(counts) <= 1
+        for principal in self._principals.values():
+            # A principal alone may have all of the loop; its addresses share it.
+            principal.part = 0.0 if alone else part
+        for source in self._sources.values():
+            count = counts[source.principal]
+            source.part = math.inf if alone and count <= 1 else part / max(1, count)
 
     def defers(
         self, now: float, size: int, *, is_busy: bool = False, source: Source | None = None

@@ -634,6 +634,8 @@ class Gateway(ABC):
         The connection closes after `seconds_max`, when the client's token expires.
         """
         self._principal_version = principal.credentials_version
+        if not principal.is_anonymous:
+            self._source = self.broker.turn.source(self.link.host, principal.name)
         if self.method == "anonymous" and not principal.is_anonymous:
             self.method = "certificate" if self.link.certificate_names else "network"
         if seconds_max is not None:

@@ -373,3 +373,37 @@ def test_timers_that_are_due_together_are_run_in_several_calls() -> None:
     while timers.run_due(seconds_max=0.025) == 0.0:
         pass
     assert done == list(range(10))
+
+
+def test_many_addresses_without_credentials_do_not_delay_a_principal() -> None:
+    """All clients of a principal have one address, and use a twentieth of the loop."""
+    turn = LoopTurn()
+    known = turn.source("10.0.0.1", "plant")
+    crowd = [turn.source(f"10.0.1.{number}") for number in range(50)]
+    for step in range(100):
+        known.add(step / 20, 0.0025)
+        for each in crowd:
+            each.add(step / 20, 0.0009)
+    assert known.used(5.0) > crowd[0].used(5.0)
+    assert not turn.is_heavy(known, 5.0)
+    assert turn.is_heavy(crowd[0], 5.0)
+
+    taken: list[str] = []
+    deferred = DeferredInput()
+    deferred.add(crowd[0], lambda: taken.append("crowd"), 5.0)
+    deferred.add(known, lambda: taken.append("known"), 5.0)
+    while (take := deferred.next(5.0)) is not None:
+        take()
+    assert taken == ["known", "crowd"]
+
+
+def test_addresses_of_one_principal_have_equal_parts() -> None:
+    turn = LoopTurn()
+    other = turn.source("10.0.0.9")
+    greedy, modest = turn.source("10.0.0.1", "plant"), turn.source("10.0.0.2", "plant")
+    greedy.add(5.0, 0.5)
+    modest.add(5.0, 0.01)
+    other.add(5.0, 0.01)
+    assert turn.is_heavy(greedy, 5.0)
+    assert not turn.is_heavy(modest, 5.0)
+    assert not turn.is_heavy(other, 5.0)
