@@ -756,6 +756,10 @@ FLIGHT_HEADERS_BYTES_MAX: Final = 64 * KIB
 """Headers of a call, compressed."""
 FLIGHT_STREAMS_MAX: Final = 128
 """Calls at the same time on one connection; further ones wait."""
+FLIGHT_CALLS_PER_SECOND_MAX: Final = 400
+FLIGHT_CALLS_PER_SECOND_PER_ADDRESS_MAX: Final = 100
+"""Calls that begin, in all and from one address; after a pause twice as many in the first second.
+Further ones wait."""
 FLIGHT_CONNECTIONS_MAX: Final = 1024
 FLIGHT_CONNECTIONS_PER_ADDRESS_MAX: Final = 512
 """Connections of Flight clients, in all and of one address; further ones are closed."""

@@ -222,3 +222,14 @@ def test_a_failure_is_answered_with_a_status_and_the_end(size: int, length: byte
     expected = frame(1, block, stream=3, flags=5) + frame(3, bytes(4), stream=3)
     expected += frame(7, bytes.fromhex("00000003 0000000b"), stream=0)
     assert failure_frames(3, status=8, text="x" * size) == expected
+
+
+def test_a_call_that_may_not_begin_waits_with_all_that_follows() -> None:
+    allowed = iter((True, False, False, True))
+    found = RequestGate(lambda: next(allowed))
+    second = frame(1, b"\x88", stream=3, flags=4) + frame(0, message(40), stream=3)
+    assert found.feed(memoryview(CALL + second), ROOM) == len(CALL)
+    assert found.feed(memoryview(second), ROOM) == 0
+    assert found.streams == 1
+    assert found.feed(memoryview(second), ROOM) == len(second)
+    assert found.streams == 2

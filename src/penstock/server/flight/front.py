@@ -35,6 +35,7 @@ from penstock.limits import (
     FLIGHT_STALL_SECONDS_MAX,
 )
 from penstock.server.credentials import KnownPeer
+from penstock.server.flight.call_rate import CallRate
 from penstock.server.flight.http2 import (
     FrameCounter,
     NotHttp2,
@@ -92,6 +93,7 @@ class FlightFront:
         self._handshakes: set[TlsHandshake] = set()
         self._context = context
         self._loop = uvloop.new_event_loop()
+        self.calls = CallRate(time.monotonic, self._loop.call_later)
         self._server: asyncio.AbstractServer | None = None
         self._thread = threading.Thread(target=self._run, name="penstock-flight", daemon=True)
 
@@ -202,6 +204,7 @@ class FlightFront:
         now = time.monotonic()
         for connection in list(self.connections.values()):
             connection.check(now)
+        self.calls.forget()
         self._loop.call_later(_TICK_SECONDS, self._tick)
 
     def room_changed(self) -> None:
@@ -225,7 +228,7 @@ class _Connection(asyncio.Protocol):
 
     def __init__(self, front: FlightFront) -> None:
         self.front = front
-        self.gate = RequestGate()
+        self.gate = RequestGate(self._may_call)
         self.address = ""
         self.name = ""
         self.connection = next_connection_number()
@@ -245,6 +248,7 @@ class _Connection(asyncio.Protocol):
         self._drained_at = self._since
         """When the client last read bytes, or there were none."""
         self._waiting = 0
+        self._waits_for_call = False
         self._refused = False
         self._opening: asyncio.Task[None] | None = None
 
@@ -312,6 +316,7 @@ class _Connection(asyncio.Protocol):
         if front.connections.get(self.peer) is self:
             del front.connections[self.peer]
         self._settle(0)
+        front.calls.leave(self.address, self._call_again)
         self.client = None
         if self.server is not None:
             self.server.abort()
@@ -391,6 +396,20 @@ class _Connection(asyncio.Protocol):
         else:
             self._resume_client()
 
+    def _may_call(self) -> bool:
+        """Return whether a call may begin now; if not, go on when it may."""
+        calls = self.front.calls
+        if self._waits_for_call or not calls.begin(self.address):
+            if not self._waits_for_call:
+                self._waits_for_call = True
+                calls.wait(self.address, self._call_again)
+            return False
+        return True
+
+    def _call_again(self) -> None:
+        self._waits_for_call = False
+        self.go_on()
+
     def _settle(self, unfinished: int) -> None:
         """Account for the unfinished messages of this connection."""
         arriving = self.front.arriving
@@ -444,6 +463,8 @@ class _Connection(asyncio.Protocol):
         """Cut a connection that has taken too long."""
         if self.client is None:
             return
+        if self._waits_for_call:
+            self._since = self._moved = now  # it is not the one that takes long
         if not self.gate.trusted and now - self._since > FLIGHT_FIRST_SECONDS_MAX:
             if self.held and not self._refused:
                 problem = f"it has more than {FLIGHT_FIRST_BYTES_MAX} bytes before any other call"

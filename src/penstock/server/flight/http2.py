@@ -13,6 +13,7 @@ Header blocks are not decoded. gRPC itself parses everything that passes.
 """
 
 import struct
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from penstock.limits import (
@@ -84,11 +85,13 @@ class RequestGate:
     """Checks the bytes of a client. One thread may use it.
 
     Until `trusted` is set, messages are limited to FLIGHT_FIRST_BYTES_MAX, and a larger one waits:
-    its call may be authenticated by its headers.
+    its call may be authenticated by its headers. `may_call` is asked before a call begins; one that
+    may not waits.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, may_call: Callable[[], bool] = lambda: True) -> None:
         self.trusted = False
+        self._may_call = may_call
         self.greeted = False
         """Whether the client has sent a call."""
         self.unfinished = 0
@@ -173,7 +176,7 @@ class RequestGate:
                 raise NotHttp2(f"more than {FLIGHT_HEADERS_BYTES_MAX} bytes of headers")
             if frame.kind == _HEADERS and frame.stream > self.last_stream:
                 streams_max = FLIGHT_STREAMS_MAX if self.trusted else FLIGHT_FIRST_STREAMS_MAX
-                if len(self._streams) >= streams_max:
+                if len(self._streams) >= streams_max or not self._may_call():
                     return False
                 self._streams[frame.stream] = _Stream()
                 self.last_stream = frame.stream
