@@ -27,6 +27,26 @@ from penstock.topic_names import check_topic_name
 __all__ = ["RowCheck", "check_columns", "whole"]
 
 _NEEDED = ("topic", "value")
+_ACCEPTED = (
+    pa.types.is_null,
+    pa.types.is_boolean,
+    pa.types.is_integer,
+    pa.types.is_floating,
+    pa.types.is_decimal,
+    pa.types.is_date,
+    pa.types.is_time,
+    pa.types.is_timestamp,
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_fixed_size_binary,
+    pa.types.is_list,
+    pa.types.is_large_list,
+    pa.types.is_fixed_size_list,
+    pa.types.is_struct,
+    pa.types.is_map,
+)
 
 
 def check_columns(schema: pa.Schema) -> None:
@@ -159,24 +179,16 @@ def _cast(batch: pa.RecordBatch, name: str) -> pa.Array:
 
 
 def _is_refused(kind: pa.DataType) -> bool:
-    """Tell whether a type has run-end encoding, views or what pyarrow does not know, at any level.
+    """Tell whether a type is none of those that a sink may send, at any level.
 
-    A few bytes of the first two can have any number of rows, and Arrow casts views of null values
-    without a check of where they point.
+    A few bytes of run-end encoding and of views can have any number of rows, Arrow casts views of
+    null values without a check of where they point, and it crashes on a union without fields.
     """
-    try:
-        pa.nulls(0, kind)
-    except (KeyError, pa.ArrowException):
-        return True
     if pa.types.is_dictionary(kind):
         return _is_refused(kind.value_type)
-    return bool(
-        pa.types.is_run_end_encoded(kind)
-        or pa.types.is_list_view(kind)
-        or pa.types.is_large_list_view(kind)
-        or pa.types.is_string_view(kind)
-        or pa.types.is_binary_view(kind)
-    ) or any(_is_refused(kind.field(each).type) for each in range(kind.num_fields))
+    return not any(is_one(kind) for is_one in _ACCEPTED) or any(
+        _is_refused(kind.field(each).type) for each in range(kind.num_fields)
+    )
 
 
 def _check_expansion(name: str, column: pa.Array, count: int) -> None:
