@@ -21,11 +21,8 @@ from penstock.storage.arrow.format.segment import FORMAT
 from penstock.storage.options import LogOptions, TierOptions
 from tests.support.commands import Commands
 from tests.support.live import LiveBroker
-from tests.support.object_store import bucket, s3_endpoint
 from tests.support.running import environment
 from tests.support.served import until
-
-__all__ = ["bucket", "s3_endpoint"]
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -115,11 +112,9 @@ def test_a_copy_under_load_verifies_and_has_what_was_acknowledged(tmp_path: Path
     assert before <= len(found) <= load.acknowledged
 
 
-def test_a_folder_is_restored_from_the_object_store(
-    tmp_path: Path, bucket: str, commands: Commands
-) -> None:
+def test_a_folder_is_restored_from_the_object_store(tmp_path: Path, commands: Commands) -> None:
     lines = console("backup.md")[2]
-    url = f"{bucket}/penstock"
+    url = f"file://{tmp_path}/store"
     options = LogOptions(segment_bytes_max=1, tier=TierOptions(url))
     with LiveBroker(data=tmp_path / "penstock-data", log_options=options) as broker:
         with penstock.connect_sync("tcp://{}:{}".format(*broker.address), protocol="lamamq") as one:

@@ -199,7 +199,7 @@ def import_(
 
     Offsets, ids, times and senders stay the same.
     """
-    if is_url(source):
+    if is_url(source) and not is_kafka_url(source):
         if kafka:
             raise typer.BadParameter("is for --from kafka://…", param_hint="--kafka")
         from penstock.cli.log.moving import import_from_store  # noqa: PLC0415
