@@ -867,6 +867,8 @@ PIPELINE_MAINTAIN_SECONDS: Final = 15.0
 """Interval of the search for files to compact and to delete."""
 PIPELINE_HISTORY_SECONDS: Final = 3600.0
 """Time that replaced files are kept for readers of an earlier version: longer than most queries."""
+PIPELINE_HISTORY_PASSES: Final = 60
+"""Searches for replaced files and old commits in that time: each reads the names of all commits."""
 PIPELINE_COMMITS_FACTOR: Final = 10
 """How much longer commits are kept: a writer needs all commits after its snapshot."""
 PIPELINE_CHECKPOINT_COMMITS: Final = 20

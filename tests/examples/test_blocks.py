@@ -25,7 +25,7 @@ CLAIMS: dict[str, Claims] = {
         "": [(2, f"{EXAMPLES}test_readme.py"), (1, DRAWING)],
     },
     "docs/architecture.md": {"": [(1, f"{EXAMPLES}test_architecture.py"), (3, DRAWING)]},
-    "docs/backup.md": {"console": [(2, f"{EXAMPLES}test_kit_pages.py")]},
+    "docs/backup.md": {"console": [(3, f"{EXAMPLES}test_kit_pages.py")]},
     "docs/clients.md": {"python": [(2, "tests/unit/client/test_page.py")]},
     "docs/command-line.md": {
         "console": [(9, f"{EXAMPLES}test_command_line.py")],

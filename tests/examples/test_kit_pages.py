@@ -18,7 +18,7 @@ import penstock
 from penstock.cli.main import command_line
 from penstock.storage.arrow.format.index_file import INDEX_FORMAT
 from penstock.storage.arrow.format.segment import FORMAT
-from penstock.storage.options import LogOptions
+from penstock.storage.options import LogOptions, TierOptions
 from tests.support.commands import Commands
 from tests.support.live import LiveBroker
 from tests.support.running import environment
@@ -93,7 +93,7 @@ def values_in(folder: Path) -> list[int]:
 
 
 def test_a_copy_under_load_verifies_and_has_what_was_acknowledged(tmp_path: Path) -> None:
-    backup, restore = console("backup.md")
+    backup, restore, _ = console("backup.md")
     assert backup[0].startswith("cp ")
     assert restore.pop() == "penstock serve"
     data = tmp_path / "penstock-data"
@@ -110,6 +110,24 @@ def test_a_copy_under_load_verifies_and_has_what_was_acknowledged(tmp_path: Path
     found = values_in(data)
     assert found == list(range(len(found)))
     assert before <= len(found) <= load.acknowledged
+
+
+def test_a_folder_is_restored_from_the_object_store(tmp_path: Path, commands: Commands) -> None:
+    lines = console("backup.md")[2]
+    url = f"file://{tmp_path}/store"
+    options = LogOptions(segment_bytes_max=1, tier=TierOptions(url))
+    with LiveBroker(data=tmp_path / "penstock-data", log_options=options) as broker:
+        with penstock.connect_sync("tcp://{}:{}".format(*broker.address), protocol="lamamq") as one:
+            for number in range(4):
+                one.publish("backup/t", b"%d" % number)
+        status = broker.server.broker.reader.status
+        until(lambda: status().tier.segments == 3, "uploads", seconds_max=60)
+    shutil.rmtree(tmp_path / "penstock-data")
+    for line in lines:
+        said = line.replace("s3://bucket/penstock", url).replace("restored", f"{tmp_path}/new")
+        done = commands.run(*shlex.split(said)[1:])
+        assert done.code == 0, done
+    assert values_in(tmp_path / "new") == [0, 1, 2]
 
 
 def test_a_segment_is_restored_from_a_backup(tmp_path: Path, commands: Commands) -> None:

@@ -20,6 +20,7 @@ from penstock.spark import options
 from penstock.spark.errors import InvalidOption
 from penstock.spark.schema import RECORD
 from tests.support import herald_bytes
+from tests.support.commands import Commands
 
 ROOT = Path(__file__).parents[2]
 TLS = ROOT / "tests" / "support" / "tls"
@@ -181,20 +182,14 @@ def test_the_token_opens_what_its_rules_say_and_nothing_else(
         reader.option("token", "guessed").load().count()
 
 
-@pytest.mark.spark
-def test_the_commands_run(place: Place) -> None:
+def test_the_commands_run(place: Place, spark: SparkSession, commands: Commands) -> None:
+    assert spark is not None  # the commands use the session of this process
     (place.folder / "pipeline.toml").write_text(place.put(PIPELINE_FILE))
     answers = []
     for line in COMMANDS[1:]:
-        done = subprocess.run(  # noqa: S603
-            command(place.put(line)),
-            capture_output=True,
-            text=True,
-            timeout=SECONDS_MAX,
-            check=False,
-        )
-        assert done.returncode == 0, (line, done.stderr)
-        answers.append(done.stdout)
+        done = commands.run(*shlex.split(place.put(line))[1:])
+        assert done.code == 0, (line, done.err)
+        answers.append(done.out)
     _, status, query, by_flight = answers
     assert sorted(by_flight.splitlines()) == sorted(query.splitlines())
     assert re.search(rf"^temperature\s+{READINGS}\s", status, re.MULTILINE), status

@@ -22,6 +22,8 @@ CONFIG = """
 path = "data"
 [warehouse]
 folder = "{url}"
+[bronze]
+rows_max = 20
 [[silver]]
 name = "readings"
 topics = ["a/#"]
@@ -32,6 +34,8 @@ topics = ["a/#"]
 field = [{{ name = "number", type = "long", required = true }}, {{ name = "key" }}]
 merge = {{ key = ["key"], order_by = "number" }}
 """
+
+FEW_ROWS = {"spark.sql.shuffle.partitions": "1", "spark.sql.codegen.wholeStage": "false"}
 
 
 def put(log: WrittenLog, count: int) -> None:
@@ -61,12 +65,11 @@ def numbers(url: str) -> list[int]:
 
 def main(folder: Path, url: str) -> None:
     config = load(configured(folder, url, "int"))
-    spark: SparkSession = session("bucket", master="local[2]")
+    spark: SparkSession = session("bucket", master="local[2]", short=True, **FEW_ROWS)
     good = [n for n in range(40) if n % 10 != 7]
     with WrittenLog(folder / "data") as log, Warehouse(config.warehouse) as warehouse:
-        for _ in range(2):
-            put(log, 20)
-            Pipeline(spark, warehouse, config).run_once()
+        put(log, 40)  # two batches of bronze
+        Pipeline(spark, warehouse, config).run_once()
         assert numbers(url) == good
         tables = warehouse.tables()
         assert {"bronze", "dead_letters", "readings", "newest", "traffic"} <= set(tables), tables

@@ -1,8 +1,10 @@
 """`penstock pipeline` and `penstock sql`, as they are typed."""
 
+import io
 import json
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -11,6 +13,7 @@ from penstock.pipeline.errors import NotAQuery
 from penstock.pipeline.query import run_query
 from penstock.server.config import Config, PrincipalConfig, RuleConfig
 from penstock.server.credentials import Authenticator
+from penstock.storage.object_store import ObjectStore
 from tests.support.commands import Commands
 from tests.support.flight import rows, serve_tables
 from tests.support.live import LiveBroker
@@ -72,6 +75,14 @@ def test_a_log_is_run_looked_at_mended_and_asked(
     assert out.read_text() == '"number","topic"\n1,"a/b"\n3,"a/b"\n'
     run("sql", "select * from numbers", "--out", str(tmp_path / "out.parquet"))
     assert spark.read.parquet(str(tmp_path / "out.parquet")).count() == 2
+    url = f"file://{tmp_path}/store"
+    run("sql", "select number from numbers order by number", "--out", f"{url}/out.csv")
+    assert ObjectStore(url).read("out.csv") == b'"number"\n1\n3\n'
+    run("sql", "select number from numbers", "--out", f"{url}/out.parquet")
+    found = pq.read_table(io.BytesIO(ObjectStore(url).read("out.parquet")))
+    assert sorted(found.column("number").to_pylist()) == [1, 3]
+    done = commands.run("sql", "select 1", "--out", "ftp://host/out.csv")
+    assert "cannot export to ftp://host/out.csv" in done.error_line()
 
 
 def test_a_wrong_configuration_and_a_wrong_schema_are_named(

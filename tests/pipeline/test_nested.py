@@ -214,7 +214,7 @@ def test_each_row_of_a_message_is_in_the_table_once(
     config = PipelineConfig(
         source=SourceConfig(path=str(tmp_path / "data")),
         silver=(schema, latest),
-        silver_rows_max=3,
+        silver_rows_max=2,
         gold=GoldConfig(enabled=False),
     )
     table = warehouse.silver("orders")
@@ -242,8 +242,9 @@ def test_each_row_of_a_message_is_in_the_table_once(
         ]
 
     with WrittenLog(tmp_path / "data") as log:
-        for n in range(0, 8, 2):
-            put([order(n, "a", "b"), order(n + 1, "c")], [order(n, None, "d")])
+        for first in (0, 4):  # two processes with two steps each
+            for n in (first, first + 2):
+                put([order(n, "a", "b"), order(n + 1, "c")], [order(n, None, "d")])
             Pipeline(spark, warehouse, config).run_once()
         rows_now = found("orders")
         wanted = []

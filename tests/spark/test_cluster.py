@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shlex
 import socket
 import subprocess
 import sys
@@ -29,28 +28,33 @@ SMALL = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 PROGRAM = """
 import os
+import shlex
 import sys
+from penstock.cli.main import main
 from penstock.spark import scan, session
 from penstock.spark.parallelism import cores_in_environment
 
-rows = int(sys.argv[3])
-small = {
-    "spark.executor.memory": "512m",
-    "spark.executor.cores": "1",
-    "spark.cores.max": "2",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.shuffle.partitions": "2",
-}
-spark = session("cluster", master=sys.argv[4], short=True, **small)
+rows, (endpoint, checkpoint, master, driver, *lines) = int(sys.argv[1]), sys.argv[2:]
+for line in lines:
+    sys.argv = ["penstock", *shlex.split(line)]
+    try:
+        main()
+    except SystemExit as ended:
+        assert not ended.code, (line, ended.code)
+    print("end of the command", flush=True)
+
+# The session of the commands, which the pipeline's file describes.
+spark = session("cluster", master=master)
+assert spark.sparkContext.master == master
 host = spark.sparkContext.getConf().get("spark.driver.host")
-assert host == sys.argv[5], host
+assert host == driver, host
 assert cores_in_environment() == 2
-where = {"endpoint": sys.argv[1]}
+where = {"endpoint": endpoint}
 frame = spark.range(0, rows, 1, 4).selectExpr(
     "concat('plant/', id % 7) as topic", "cast(id as string) as value"
 )
 frame.write.format("penstock").options(**where).mode("append").save()
-read = spark.read.format("penstock").options(**where, minPartitions="4").load()
+read = spark.read.format("penstock").options(**where, minPartitions="4", subscribe="plant/#").load()
 assert sorted(int(row.value) for row in read.collect()) == list(range(rows))
 query = (
     spark.readStream.format("penstock")
@@ -58,7 +62,7 @@ query = (
     .load()
     .selectExpr("'copy' as topic", "value")
     .writeStream.format("penstock")
-    .options(**where, checkpointLocation=sys.argv[2])
+    .options(**where, checkpointLocation=checkpoint)
     .trigger(availableNow=True)
     .start()
 )
@@ -118,21 +122,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             process.wait(SECONDS_MAX)
 
 
-@pytest.mark.spark
-def test_executors_of_a_cluster_work_over_flight(tmp_path: Path, cluster: str) -> None:
-    data = tmp_path / "data"
-    with LiveBroker(data=data) as broker:
-        endpoint = serve_tables(broker, data)
-        checkpoint = str(tmp_path / "checkpoint")
-        done = subprocess.run(  # noqa: S603
-            [sys.executable, "-c", PROGRAM, endpoint, checkpoint, str(ROWS), cluster, DRIVER],
-            capture_output=True, text=True, timeout=SECONDS_MAX, check=False, cwd=tmp_path,
-            env={**os.environ, "SPARK_LOCAL_IP": DRIVER},
-        )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-5000:]
-    assert "all is there" in done.stdout
-
-
 PIPELINE = """
 [source]
 endpoint = "{endpoint}"
@@ -161,13 +150,28 @@ master = "{master}"
 
 [spark.conf]
 "spark.executor.memory" = "512m"
+"spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1"
+"spark.executor.extraJavaOptions" = "-XX:TieredStopAtLevel=1"
+"spark.executor.cores" = "1"
 "spark.cores.max" = "2"
+"spark.sql.codegen.wholeStage" = "false"
 "spark.sql.shuffle.partitions" = "2"
 """
 
 
+COMMANDS = {
+    "run": "pipeline run --once",
+    "status": "pipeline status",
+    "rebuild": "pipeline rebuild temperature",
+    "sql": "sql --config pipeline.toml --json 'select count(*) as n from temperature'",
+}
+
+
 @pytest.mark.spark
-def test_the_pipeline_runs_on_a_cluster(tmp_path: Path, cluster: str) -> None:
+def test_executors_of_a_cluster_work_over_flight_and_for_the_pipeline(
+    tmp_path: Path, cluster: str
+) -> None:
+    """In one process: each session of a cluster starts a JVM for the driver and each executor."""
     data = tmp_path / "data"
     with LiveBroker(data=data) as broker:
         endpoint = serve_tables(broker, data)
@@ -179,20 +183,16 @@ def test_the_pipeline_runs_on_a_cluster(tmp_path: Path, cluster: str) -> None:
                 client.publish(f"sensors/{number % 3}/temp", b"%d.5" % number)
             client.publish("sensors/0/temp", b"broken")
             client.publish("packed", msgspec.msgpack.encode({"celsius": 7.5}))
-        answers = {}
-        for name, line in {
-            "run": "pipeline run --once",
-            "status": "pipeline status",
-            "rebuild": "pipeline rebuild temperature",
-            "sql": "sql --config pipeline.toml --json 'select count(*) as n from temperature'",
-        }.items():
-            done = subprocess.run(  # noqa: S603
-                [sys.executable, "-m", "penstock.cli", *shlex.split(line)],
-                capture_output=True, text=True, timeout=SECONDS_MAX, check=False, cwd=tmp_path,
-                env={**os.environ, "SPARK_LOCAL_IP": DRIVER},
-            )  # fmt: skip
-            assert done.returncode == 0, (line, done.stderr[-5000:])
-            answers[name] = done.stdout
+        arguments = [str(ROWS), endpoint, str(tmp_path / "checkpoint"), cluster, DRIVER]
+        done = subprocess.run(  # noqa: S603
+            [sys.executable, "-c", PROGRAM, *arguments, *COMMANDS.values()],
+            capture_output=True, text=True, timeout=SECONDS_MAX, check=False, cwd=tmp_path,
+            env={**os.environ, "SPARK_LOCAL_IP": DRIVER},
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-5000:]
+    *printed, rest = done.stdout.split("end of the command\n")
+    assert "all is there" in rest
+    answers = dict(zip(COMMANDS, printed, strict=True))
     assert re.search(rf"^temperature\s+{ROWS}\s", answers["status"], re.MULTILINE)
     assert re.search(r"^dead_letters\s+1\s", answers["status"], re.MULTILINE)
     assert re.search(r"^packed\s+1\s", answers["status"], re.MULTILINE)

@@ -13,6 +13,7 @@ __all__ = [
     "CannotListen",
     "CannotRead",
     "CannotReadKafka",
+    "CannotReadStore",
     "CertificateUnusable",
     "ConfigError",
     "InvalidConfig",
@@ -118,6 +119,12 @@ class CannotRead(OperatorError):
 
 class CannotReadKafka(CannotRead):
     """A topic of Kafka has no readable log; `path` is its URL."""
+
+    template = "cannot read the log {path}: {reason}"
+
+
+class CannotReadStore(CannotRead):
+    """An object store has no readable log; `path` is its URL."""
 
     template = "cannot read the log {path}: {reason}"
 

@@ -7,7 +7,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from penstock.limits import PIPELINE_COMMIT_ROWS, PIPELINE_SMALL_STEP_ROWS_MAX
+from penstock.limits import (
+    PIPELINE_COMMIT_ROWS,
+    PIPELINE_RECENT_ROWS_MAX,
+    PIPELINE_SMALL_STEP_ROWS_MAX,
+)
 from penstock.pipeline.bronze_ingest import DailyParquetFiles
 from penstock.pipeline.data_files import DataFile, describe, read_parquet
 from penstock.pipeline.errors import WarehouseInUse
@@ -22,7 +26,7 @@ from penstock.pipeline.offsets import (
     next_slices,
     overlapping,
 )
-from penstock.pipeline.recent_records import RecentRecords
+from penstock.pipeline.recent_records import RecentRecords, Selection
 from penstock.pipeline.step_session import session_for
 from penstock.pipeline.tables import Table
 from penstock.spark.schema import RECORD, arrow_schema
@@ -162,11 +166,16 @@ class NewRecords:
         session = session_for(spark, self.offsets)
         return self._table.read(session, self._files).where(in_slices(self.slices))
 
-    def few_rows(self, recent: RecentRecords) -> pa.Table | None:
-        """Return the records if they are few, from memory; None if they are many."""
-        if self.offsets > PIPELINE_SMALL_STEP_ROWS_MAX:
+    def few_rows(self, recent: RecentRecords, selection: Selection) -> pa.Table | None:
+        """Return the selected records if they are few, from memory; None if they are many.
+
+        Of a table that is some steps behind, the records between do not count: a large step takes
+        longer, so that a table among many would not catch up again.
+        """
+        if self.offsets > PIPELINE_RECENT_ROWS_MAX:
             return None
-        return recent.read(self._files, self.slices)
+        found = recent.read(self._files, self.slices, selection)
+        return None if found is None or len(found) > PIPELINE_SMALL_STEP_ROWS_MAX else found
 
 
 def new_records(bronze_table: Table, table: Table, *, rows_max: int) -> NewRecords | None:

@@ -46,12 +46,25 @@ class DeltaLog:
     def refresh(self) -> int:
         """Load the newest snapshot; return its version, -1 if there is no table yet."""
         if self._table is not None:
-            self._table.update_incremental()
+            if not self._is_newest(self._table.version()):
+                self._table.update_incremental()
         elif DeltaTable.is_deltatable(self._place):
             self._table = DeltaTable(self._place)
         else:
             return -1
         return self._table.version()
+
+    def _is_newest(self, version: int) -> bool:
+        """Return whether there is no newer version, from the names of two files.
+
+        A list of all commits takes much longer, and steps ask often. Old commits are deleted in the
+        order of their versions, so after a commit that exists none was deleted.
+        """
+        folder = self._store.folder
+        if folder is None:
+            return False
+        here, after = (folder / _LOG / f"{each:020}.json" for each in (version, version + 1))
+        return here.exists() and not after.exists()
 
     def create(self, schema: pa.Schema, *, partition_by: Sequence[str]) -> None:
         """Create the table unless it exists."""

@@ -23,6 +23,12 @@ from penstock.pipeline.data_files import DataFile
 from penstock.pipeline.kept_plan import KeptPlan
 from penstock.pipeline.offsets import Slice, Stream
 from penstock.pipeline.progress import StageProgress
+from penstock.pipeline.small_gold import (
+    merged_session_rows,
+    merged_traffic_rows,
+    session_rows,
+    traffic_rows,
+)
 from penstock.pipeline.step_session import session_for
 from penstock.pipeline.tables import STAGING, Table
 from penstock.pipeline.warehouse import Warehouse
@@ -122,15 +128,14 @@ class GoldJob(ABC):
         """Do what `_update` does for a few records, and return None if they are many."""
         if self._plans is None:
             return None
-        records = found.few_rows(self._recent)
+        records = found.few_rows(self._recent, self._selects)
         if records is None:
             return None
-        records = self._needed(records)
-        computing, merging = self._plans
+        records = records.select(self.columns)
         if not self._schema_evolved:
-            self.table.evolve_schema(computing.frame(records.schema))
+            self.table.evolve_schema(self._plans[0].frame(records.schema))
             self._schema_evolved = True
-        new = with_revision(computing(records), revision) if len(records) else None
+        new = with_revision(self.compute_few(records), revision) if len(records) else None
         if new is None or not len(new):
             skip_slices(self.table, found.slices)
             return 0
@@ -142,19 +147,20 @@ class GoldJob(ABC):
         merged = new
         if old:
             known = self.table.read_rows(old).select(new.schema.names).cast(new.schema)
-            merged = merging(pa.concat_tables([known, new]))
+            merged = self.merge_few(pa.concat_tables([known, new]))
         self._commit(self.table.write_rows(merged), old, found.slices, revision)
         return len(new)
 
-    def _needed(self, records: pa.Table) -> pa.Table:
-        """Return what `compute` needs of records."""
+    def _selects(self, records: pa.Table) -> pa.ChunkedArray | None:
+        """Return which records `compute` needs; see Selection."""
+        chosen = None
         if self._excluded:
             excluded = pa.array(self._excluded, pa.string())
-            records = records.filter(pc.invert(pc.is_in(records.column("topic"), excluded)))
+            chosen = pc.invert(pc.is_in(records.column("topic"), excluded))
         if self.kinds:
-            kinds = pa.array(self.kinds, pa.string())
-            records = records.filter(pc.is_in(records.column("kind"), kinds))
-        return records.select(self.columns)
+            fits = pc.is_in(records.column("kind"), pa.array(self.kinds, pa.string()))
+            chosen = fits if chosen is None else pc.and_(chosen, fits)
+        return chosen
 
     def _commit(
         self,
@@ -173,6 +179,16 @@ class GoldJob(ABC):
     @abstractmethod
     def merge(self, rows: DataFrame) -> DataFrame:
         """Return the merge of the rows of the table and of those for new records."""
+
+    def compute_few(self, records: pa.Table) -> pa.Table:
+        """Do what `compute` does, for a few records; by a kept plan."""
+        assert self._plans is not None  # noqa: S101
+        return self._plans[0](records)
+
+    def merge_few(self, rows: pa.Table) -> pa.Table:
+        """Do what `merge` does, for a few rows; by a kept plan."""
+        assert self._plans is not None  # noqa: S101
+        return self._plans[1](rows)
 
     def affected(self, span: "_Span") -> list[DataFile]:
         """Return the files with rows that new rows may change: those of the same days."""
@@ -193,6 +209,14 @@ class TrafficJob(GoldJob):
     def merge(self, rows: DataFrame) -> DataFrame:
         """See GoldJob."""
         return gold.merged_traffic(rows)
+
+    def compute_few(self, records: pa.Table) -> pa.Table:
+        """See GoldJob."""
+        return traffic_rows(records, window_seconds=self._config.traffic_window_seconds)
+
+    def merge_few(self, rows: pa.Table) -> pa.Table:
+        """See GoldJob."""
+        return merged_traffic_rows(rows)
 
 
 class ExchangesJob(GoldJob):
@@ -236,6 +260,14 @@ class SessionsJob(GoldJob):
     def merge(self, rows: DataFrame) -> DataFrame:
         """See GoldJob."""
         return gold.merged_sessions(rows, gap_seconds=self._config.session_gap_seconds)
+
+    def compute_few(self, records: pa.Table) -> pa.Table:
+        """See GoldJob."""
+        return session_rows(records, gap_seconds=self._config.session_gap_seconds)
+
+    def merge_few(self, rows: pa.Table) -> pa.Table:
+        """See GoldJob."""
+        return merged_session_rows(rows, gap_seconds=self._config.session_gap_seconds)
 
     def affected(self, span: "_Span") -> list[DataFile]:
         """Return the files with sessions that ended within the gap before the new records."""

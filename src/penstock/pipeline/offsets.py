@@ -25,12 +25,12 @@ __all__ = [
     "at_or_after",
     "drop_before",
     "end_offsets",
+    "in_any_slice",
     "in_slices",
     "lag",
     "least",
     "next_slices",
     "overlapping",
-    "rows_of_slices",
     "to_transactions",
 ]
 
@@ -127,16 +127,16 @@ def drop_before(records: pa.Table, offsets: Mapping[Stream, int]) -> pa.Table:
     return records
 
 
-def rows_of_slices(records: pa.Table, slices: Sequence[Slice]) -> pa.Table:
-    """Return the records of the slices."""
-    chosen = pa.scalar(value=False)
+def in_any_slice(records: pa.Table, slices: Sequence[Slice]) -> pa.ChunkedArray:
+    """Return which records are in a slice."""
+    chosen = pa.chunked_array([pa.repeat(pa.scalar(value=False), len(records))])
     for each in slices:
         offset = records.column("offset")
         inside = pc.and_(pc.greater_equal(offset, each.start), pc.less(offset, each.end))
         log = pc.starts_with(records.column("message_id"), each.stream.log)
         partition = pc.equal(records.column("partition"), each.stream.partition)
         chosen = pc.or_(chosen, pc.and_(inside, pc.and_(log, partition)))
-    return records.filter(chosen) if slices else records.slice(0, 0)
+    return chosen
 
 
 def in_slices(slices: Sequence[Slice]) -> Column:

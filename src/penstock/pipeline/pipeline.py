@@ -1,5 +1,6 @@
 """The pipeline as a process: bronze as a stream, silver and gold as jobs that follow it."""
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.errors import OperatorError, PenstockError
-from penstock.limits import PIPELINE_STOP_SECONDS_MAX
+from penstock.limits import PIPELINE_HISTORY_PASSES, PIPELINE_STOP_SECONDS_MAX
 from penstock.pipeline.bronze import BronzeWriter
 from penstock.pipeline.bronze_ingest import (
     INGEST_FORMAT,
@@ -34,7 +35,7 @@ from penstock.pipeline.publication import AfterPublishing, Job, PublishJob, Tabl
 from penstock.pipeline.rebuild import RebuildWarehouse, Rebuilt, rebuild_gold, rebuild_silver
 from penstock.pipeline.silver_job import SilverJob
 from penstock.pipeline.sql_job import sql_jobs
-from penstock.pipeline.tables import prepare
+from penstock.pipeline.tables import Table, prepare
 from penstock.pipeline.warehouse import Warehouse
 
 __all__ = ["Pipeline", "rebuild"]
@@ -61,6 +62,8 @@ class Pipeline:
         self._warehouse = warehouse
         self._config = config
         self._maintenance = Maintenance(warehouse, config.silver)
+        self._maintained: dict[str, Table] = {}
+        self._history_deleted = -math.inf
         self._stop = threading.Event()
         self._new_rows = {name: threading.Event() for name in ("silver", "gold")}
         """Set by a commit of bronze, and of silver for gold, for the thread of each name."""
@@ -287,16 +290,24 @@ class Pipeline:
 
         With `vacuum`, delete files that no commit names too.
         """
-        for name, table in self._warehouse.tables().items():
+        # Each pass reads the names of all commits.
+        seconds = self._config.warehouse.history_seconds / PIPELINE_HISTORY_PASSES
+        deletes = vacuum or time.monotonic() - self._history_deleted >= seconds
+        if deletes:
+            self._history_deleted = time.monotonic()
+        self._maintained = self._warehouse.tables(opened=self._maintained)
+        for name, table in list(self._maintained.items()):
             try:
                 self._maintenance.compact(table)
                 now = min([time.time(), *self._steps.copy().values()])
-                self._maintenance.delete_history(table, now=now)
+                if deletes:
+                    self._maintenance.delete_history(table, now=now)
                 if vacuum:
                     self._maintenance.vacuum(table)
             except OperatorError:
                 raise
             except Exception:  # noqa: BLE001  (retried at the next interval)
+                del self._maintained[name]
                 _log.warning("maintenance failed", table=name, exc_info=True)
 
     def _maintain_loop(self) -> None:

@@ -2,8 +2,8 @@
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,14 +18,15 @@ from penstock.limits import (
 )
 from penstock.patterns import compile_pattern
 from penstock.pipeline.data_files import DataFile
-from penstock.pipeline.offsets import Slice, rows_of_slices
+from penstock.pipeline.offsets import Slice, in_any_slice
 from penstock.ports.selection import EVERYTHING
 from penstock.spark.schema import RECORD, arrow_schema
 from penstock.storage.object_store import ObjectStore
 
-__all__ = ["RecentRecords", "of_topics"]
+__all__ = ["RecentRecords", "Selection", "of_topics"]
 
-
+Selection: TypeAlias = Callable[[pa.Table], pa.ChunkedArray | None]
+"""Returns for each record whether it is selected; None selects all."""
 _SCHEMA: Final = arrow_schema(RECORD)
 
 
@@ -44,15 +45,21 @@ class RecentRecords:
         self._lock = threading.Lock()
         self._parts: OrderedDict[str, _Part] = OrderedDict()
 
-    def read(self, files: Sequence[DataFile], slices: Sequence[Slice]) -> pa.Table | None:
-        """Return the records of slices, which the files hold; None if the files are large."""
+    def read(
+        self, files: Sequence[DataFile], slices: Sequence[Slice], selection: Selection
+    ) -> pa.Table | None:
+        """Return selected records of slices, which the files hold; None if the files are large.
+
+        Most tables need few of the records, so others are not copied.
+        """
         first = min((each.start for each in slices), default=0)
         found = []
         for each in files:
             rows = self._rows(each, first)
             if rows is None:
                 return None
-            found.append(rows_of_slices(rows, slices))
+            inside, selected = in_any_slice(rows, slices), selection(rows)
+            found.append(rows.filter(inside if selected is None else pc.and_(inside, selected)))
         return pa.concat_tables(found).combine_chunks() if found else None
 
     def _rows(self, file: DataFile, first: int) -> pa.Table | None:
@@ -104,10 +111,10 @@ def _uniform(rows: pa.RecordBatch) -> pa.Table:
     return pa.table(columns, schema=_SCHEMA)
 
 
-def of_topics(records: pa.Table, patterns: Sequence[str]) -> pa.Table:
-    """Return the records whose topic matches any pattern; `#` matches every record."""
+def of_topics(records: pa.Table, patterns: Sequence[str]) -> pa.ChunkedArray | None:
+    """Return which records have a topic that matches any pattern; `#` matches every record."""
     if not EVERYTHING.isdisjoint(patterns):
-        return records
+        return None
     names = {pattern for pattern in patterns if compile_pattern(pattern) is None}
     expressions = [found for found in map(compile_pattern, patterns) if found is not None]
     topics = pc.unique(records.column("topic")).to_pylist()
@@ -117,4 +124,4 @@ def of_topics(records: pa.Table, patterns: Sequence[str]) -> pa.Table:
         if topic is not None
         and (topic in names or (topic and any(each.fullmatch(topic) for each in expressions)))
     ]
-    return records.filter(pc.is_in(records.column("topic"), pa.array(chosen, pa.string())))
+    return pc.is_in(records.column("topic"), pa.array(chosen, pa.string()))

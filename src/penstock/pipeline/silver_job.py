@@ -85,9 +85,10 @@ class SilverJob:
         if found is None:
             return False
         written = None
-        few = None if self._small is None else found.few_rows(self._recent)
-        if self._small is not None and few is not None:
-            written = self._update_few(self._small, few, found.slices, stage)
+        small = self._small
+        few = None if small is None else found.few_rows(self._recent, small.selects)
+        if small is not None and few is not None:
+            written = self._update_few(small, few, found.slices, stage)
         if written is None:
             written = self._update(found.frame(self._spark), found.slices, stage)
         stage.batch_rows = written

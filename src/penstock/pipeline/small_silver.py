@@ -74,12 +74,15 @@ class SmallSilver:
         """Return the decoded rows as a query that is not run, for its schema."""
         return self._decoded.frame(_with_watermark(records.slice(0, 0), None).schema)
 
+    def selects(self, records: pa.Table) -> pa.ChunkedArray | None:
+        """Return which records have a topic of the schema; see Selection."""
+        return of_topics(records, self._schema.topics)
+
     def decode(self, records: pa.Table, watermark: dt.datetime | None) -> DecodedRows | None:
-        """Return the rows of records; None if no record has a topic of the schema."""
-        chosen = of_topics(records, self._schema.topics)
-        if not len(chosen):
+        """Return the rows of records that `selects` selected; None if there are none."""
+        if not len(records):
             return None
-        chosen = _with_watermark(chosen, watermark)
+        chosen = _with_watermark(records, watermark)
         decoded = self._decoded(chosen)
         wrong = pc.is_valid(decoded.column(ERROR))
         rows = decoded.filter(pc.invert(wrong)).drop_columns([ERROR, PAYLOAD])

@@ -20,6 +20,7 @@ import shutil
 import threading
 from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, Self
 
 import msgspec
@@ -38,6 +39,7 @@ REBUILD: Final = "_rebuild"
 BY_DAY: Final = ("day",)
 """The partition columns of most tables."""
 _STATUS: Final = "_status.json"
+_NONE: Final[Mapping[str, Table]] = MappingProxyType({})
 
 
 class Warehouse:
@@ -127,16 +129,21 @@ class Warehouse:
         """Return whether a table is a gold table."""
         return table.store == self.store.below(f"gold/{table.name}")
 
-    def tables(self, names: Container[str] | None = None) -> dict[str, Table]:
-        """Return the existing tables by name; with `names` only those, without opening others."""
+    def tables(
+        self, names: Container[str] | None = None, *, opened: Mapping[str, Table] = _NONE
+    ) -> dict[str, Table]:
+        """Return the existing tables by name; with `names` only those, without opening others.
+
+        Tables in `opened` are refreshed in place of opened again, which reads their whole logs.
+        """
         with self._errors():
-            return {table.name: table for table in self._found(names)}
+            return {table.name: table for table in self._found(names, opened)}
 
     def checkpoint(self, name: str) -> str:
         """Return the checkpoint folder of a stream."""
         return str(self.folder / "_checkpoints" / name)
 
-    def _found(self, names: Container[str] | None) -> Iterator[Table]:
+    def _found(self, names: Container[str] | None, opened: Mapping[str, Table]) -> Iterator[Table]:
         below = ["bronze", "dead_letters"]
         for layer in ("silver", "gold"):
             found = self.store.folders(layer)
@@ -144,7 +151,7 @@ class Warehouse:
         for path in below:
             if names is not None and path.rpartition("/")[2] not in names:
                 continue
-            table = self._table(path)
+            table = opened.get(path.rpartition("/")[2]) or self._table(path)
             if table.exists():
                 table.partition_by = table.log.partition_by()
                 yield table

@@ -101,5 +101,8 @@ def test_what_cannot_be_moved_is_one_line(commands: Commands, tmp_path: Path) ->
         line = commands.run(*given, "kafka://h:1", "--kafka", setting).error_line()
         assert "hush" not in line
         assert "--kafka" in line
-    line = commands.run("log", "import", "--from", "s3://b", "--data", tmp_path).error_line()
+    line = commands.run("log", "import", "--from", "b", "--data", tmp_path).error_line()
     assert "it is not of the form kafka://host:port/topic" in line
+    given = ["log", "import", "--data", tmp_path / "new", "--from", "ftp://b"]
+    assert "cannot read the log ftp://b" in commands.run(*given).error_line()
+    assert "is for --from kafka://" in commands.run(*given, "--kafka", "a=b").error_line()

@@ -47,7 +47,8 @@ EXPORT_EXAMPLES: Final = examples(
     "penstock log export --data /var/lib/penstock --to kafka://host:9092/penstock",
 )
 IMPORT_EXAMPLES: Final = examples(
-    "penstock log import --from kafka://host:9092/penstock --data restored"
+    "penstock log import --from kafka://host:9092/penstock --data restored",
+    "penstock log import --from s3://bucket/penstock --data restored",
 )
 
 
@@ -183,7 +184,10 @@ def import_(
     source: Annotated[
         str,
         typer.Option(
-            "--from", metavar="URL", help="The log: kafka://HOST:PORT/TOPIC.", show_default=False
+            "--from",
+            metavar="URL",
+            help="The log: kafka://HOST:PORT/TOPIC, or the url of [storage.tier].",
+            show_default=False,
         ),
     ],
     data: Data = DATA_DEFAULT,
@@ -191,10 +195,17 @@ def import_(
     kafka: KafkaSettings = None,
     json: Json = False,
 ) -> None:
-    """Copy a partition of a log on Kafka to a data folder.
+    """Copy a partition of a log on Kafka, or in an object store, to a data folder.
 
     Offsets, ids, times and senders stay the same.
     """
+    if is_url(source) and not is_kafka_url(source):
+        if kafka:
+            raise typer.BadParameter("is for --from kafka://…", param_hint="--kafka")
+        from penstock.cli.log.moving import import_from_store  # noqa: PLC0415
+
+        import_from_store(source, data, partition, json=json)
+        return
     from penstock.cli.log.moving import import_from_kafka  # noqa: PLC0415
 
     import_from_kafka(source, data, partition, kafka or (), json=json)

@@ -1,4 +1,4 @@
-"""Copy a log from a data folder to Kafka, and back."""
+"""Copy a log from a data folder to Kafka, and back; or back from an object store."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -10,10 +10,11 @@ import typer
 from penstock.cli.common.progress import progress_bar
 from penstock.cli.log.opening import Losses, open_view
 from penstock.errors import CannotExport, CannotReadKafka
+from penstock.storage.arrow.recover.tier_import import import_tier
 from penstock.storage.kafka.options import KafkaOptions, KafkaReadOptions
 from penstock.storage.kafka.urls import parse_kafka_url, setting_problem
 
-__all__ = ["export_to_kafka", "import_from_kafka"]
+__all__ = ["export_to_kafka", "import_from_kafka", "import_from_store"]
 
 
 def export_to_kafka(
@@ -59,6 +60,13 @@ def import_from_kafka(
         )
     _report(str(data), partition, moved._asdict(), json=json)
     losses.exit()
+
+
+def import_from_store(url: str, data: Path, partition: int, *, json: bool) -> None:
+    """Copy a partition from an object store, and print a summary."""
+    with progress_bar("importing", None, unit="bytes") as progress:
+        imported = import_tier(url, data, partition=partition, progress=progress)
+    _report(str(data), partition, imported._asdict(), json=json)
 
 
 _INSTALL = "install penstock-broker[kafka]"

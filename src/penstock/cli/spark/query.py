@@ -3,9 +3,10 @@
 import contextlib
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
@@ -26,6 +27,8 @@ from penstock.pipeline.warehouse import Warehouse
 from penstock.spark.errors import InvalidOption
 from penstock.spark.options import Broker, read_options
 from penstock.spark.session import session
+from penstock.storage.object_store import ObjectStore
+from penstock.storage.urls import is_url
 
 __all__ = ["print_query", "write_query"]
 
@@ -51,11 +54,12 @@ def print_query(
 
 
 def write_query(
-    query: str, source: Mapping[str, str], settings: PipelineConfig | None, out: Path
+    query: str, source: Mapping[str, str], settings: PipelineConfig | None, out: str
 ) -> None:
-    """Write all rows of a query to a file; raise CannotExport."""
+    """Write all rows of a query to a file, at a path or a URL; raise CannotExport."""
+    opened = _opening(out)  # refuse a URL before the query, which may take long
     found = _run(query, source, settings, rows_max=None)
-    _write(found, out)
+    _write(found, opened, out)
     typer.echo(f"{plural(found.num_rows, 'row')} in {out}", err=True)
 
 
@@ -93,9 +97,21 @@ def _source_errors(source: Mapping[str, str]) -> Iterator[None]:
         raise CommandFailed(str(error)) from error
 
 
-def _write(table: pa.Table, out: Path) -> None:
+def _opening(out: str) -> Callable[[], AbstractContextManager[Any]]:
+    """Return what opens a file, or an object of a URL, to write it."""
+    if not is_url(out):
+        return lambda: Path(out).open("wb")
+    folder, _, name = out.rpartition("/")
     try:
-        if out.suffix == OutFormat.CSV:
+        store = ObjectStore(folder)
+    except ValueError as error:
+        raise CannotExport(out, str(error)) from error
+    return lambda: store.writing(name)
+
+
+def _write(table: pa.Table, opened: Callable[[], AbstractContextManager[Any]], out: str) -> None:
+    try:
+        if Path(out).suffix == OutFormat.CSV:
             nested = [
                 field.name
                 for field in table.schema
@@ -105,11 +121,13 @@ def _write(table: pa.Table, out: Path) -> None:
                 place = table.schema.get_field_index(name)
                 text = _texts(table.column(name))
                 table = table.set_column(place, name, pa.array(text, pa.utf8()))
-            csv.write_csv(table, out)
-        else:
-            parquet.write_table(table, out)
+        with opened() as stream:
+            if Path(out).suffix == OutFormat.CSV:
+                csv.write_csv(table, stream)
+            else:
+                parquet.write_table(table, stream)
     except OSError as error:
-        raise CannotExport(str(out), error.strerror or str(error)) from error
+        raise CannotExport(out, error.strerror or str(error)) from error
 
 
 def _json(table: pa.Table) -> bytes:

@@ -18,6 +18,7 @@ SQL_EXAMPLES: Final = examples(
     "penstock sql 'select topic, count(*) from `sensors/+/temp` group by topic'",
     "penstock sql 'select * from `#`' --data penstock-data --out all.parquet",
     "penstock sql 'select * from `alarms`' --endpoint grpc://127.0.0.1:7090 --json",
+    "penstock sql 'select * from traffic' --config pipeline.toml --out s3://bucket/traffic.csv",
     "penstock sql 'select * from traffic' --config pipeline.toml --json",
 )
 
@@ -62,8 +63,13 @@ def sql(
         ),
     ] = None,
     out: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write a .csv or .parquet file.", show_default=False),
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write a .csv or .parquet file, or one in an object store: s3://, gs:// or "
+            "abfss://.",
+            show_default=False,
+        ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one object per line.")] = False,
     rows: Annotated[int, typer.Option(min=1, help="Print at most so many rows.")] = 1000,
@@ -74,7 +80,7 @@ def sql(
     --config. In a shell, put the query in single quotes. With --endpoint, the variable
     PENSTOCK_TOKEN or PENSTOCK_API_KEY has the credentials.
     """
-    if out is not None and out.suffix not in set(OutFormat):
+    if out is not None and Path(out).suffix not in set(OutFormat):
         raise typer.BadParameter("its name must end in .csv or .parquet.", param_hint="--out")
     settings = None if config is None else load(config, environment=os.environ)
     source = _source(data, endpoint, ca)
