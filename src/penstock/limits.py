@@ -378,6 +378,10 @@ HOLD_SECONDS_MAX: Final = 1.0
 only without a log."""
 ANSWERS_WAITING_BYTES_MAX: Final = 4 * MIB
 """Answers of one client that wait for the disk; above it the client is not read."""
+LAST_TOPICS_MAX: Final = TOPICS_MAX
+"""Topics whose last messages one subscription gets. Each takes 8 bytes until it is sent."""
+LAST_RUN_TOPICS: Final = 512
+"""Topics looked up in one step, for subscriptions to the last messages."""
 CATCH_UP_PIECE_BYTES: Final = 1 * MIB
 """Messages from the log encoded for one client at a time."""
 CATCH_UP_READ_BYTES: Final = 256 * KIB

@@ -6,6 +6,7 @@ commit numbers and lets the broker settle.
 """
 
 import asyncio
+from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -75,6 +76,7 @@ class ArrowLog:
     """
 
     keeps_history = True
+    finds_last = True
     sessions: SessionStore | None = None
 
     def __init__(
@@ -536,6 +538,12 @@ class ArrowLog:
     def find_time(self, timestamp_us: int, then: Callable[[int | LogError], None]) -> None:
         """See ports.LogReader."""
         self._row_group_reader.find_time(timestamp_us, self._end, then)
+
+    def find_last(self, then: "Callable[[array[int] | LogError], None]") -> None:
+        """See ports.LogReader."""
+        if self._table is None:
+            raise AssertionError("the log is not attached")
+        self._row_group_reader.find_last(self._table, self._end, then)
 
     @property
     def _row_group_reader(self) -> RowGroupReader:
