@@ -119,7 +119,7 @@ class Committer:
         watermark: Watermark | None = None,
         rolled: Callable[[], None] | None = None,
     ) -> None:
-        """Keep the parts; `rolled` is called in the thread after each commit that sealed a segment."""
+        """Call `rolled` in the thread after each commit that sealed a segment."""
         self._files = files
         self._folder = folder
         self._log_id = log_id
