@@ -94,7 +94,13 @@ LOG_FREE_BYTES_MIN: Final = 16 * MIB
 LOG_RETRY_SECONDS: Final = 1.0
 """Interval of retries after the log failed."""
 LOG_RETENTION_SECONDS: Final = 10.0
-"""Interval of the search for expired segments."""
+LOG_RETENTION_SECONDS_MIN: Final = 0.25
+"""Longest and shortest interval of the search for expired segments."""
+RETENTION_SEGMENTS: Final = 8
+"""Segments into which the bounds of retention divide a log, so that whole segments can be removed
+in time."""
+RETENTION_SEGMENT_BYTES_MIN: Final = 64 * KIB
+"""Smallest segments that a bound of bytes asks for."""
 LOG_READERS: Final = 2
 """Threads that read the log for replay and catch-up."""
 INDEX_TOPICS_MAX: Final = 1024
@@ -378,6 +384,10 @@ HOLD_SECONDS_MAX: Final = 1.0
 only without a log."""
 ANSWERS_WAITING_BYTES_MAX: Final = 4 * MIB
 """Answers of one client that wait for the disk; above it the client is not read."""
+LAST_TOPICS_MAX: Final = TOPICS_MAX
+"""Topics whose last messages one subscription gets. Each takes 8 bytes until it is sent."""
+LAST_RUN_TOPICS: Final = 512
+"""Topics looked up in one step, for subscriptions to the last messages."""
 CATCH_UP_PIECE_BYTES: Final = 1 * MIB
 """Messages from the log encoded for one client at a time."""
 CATCH_UP_READ_BYTES: Final = 256 * KIB

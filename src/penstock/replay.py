@@ -7,15 +7,15 @@
 | `@2026-11-01T00:00:00Z` | messages received at or after a time; UTC without a zone offset |
 | `@#1234` | the message with that offset; of several nodes, in the partition of the node asked |
 | `@#0:1234,1:99` | that offset of each partition; the first message of partitions left out |
+| `@last` | the last message of each topic |
 | `@group=NAME` | where the consumer group NAME is; a new group begins with the next message |
 
-`@group=NAME` may be followed by a start position, at which a new group begins, and by
-`ordered=topic`, in any order and with commas: `@group=billing,earliest,ordered=topic`.
+`@group=NAME` may be followed by a start position other than `last`, at which a new group begins,
+and by `ordered=topic`, in any order and with commas: `@group=billing,earliest,ordered=topic`.
 
-An `@` followed by any other text is part of the name, with two exceptions. A text that is almost a
-start position (`@ealiest`, `@-15min`) is refused with a hint. `@last`, alone or in a list with
-commas, is reserved for later versions. No topic can be created whose name ends in one of all these:
-a subscription could not name it.
+An `@` followed by any other text is part of the name, except that a text which is almost a start
+position (`@ealiest`, `@-15min`) is refused with a hint. No topic can be created whose name ends in
+one of all these: a subscription could not name it.
 """
 
 import re
@@ -35,6 +35,7 @@ __all__ = [
     "AtTime",
     "Earliest",
     "GroupPlace",
+    "Last",
     "Start",
     "check_replay",
     "ends_in_replay",
@@ -77,7 +78,12 @@ class AtOffsets:
     offsets: Mapping[int, int]
 
 
-Start: TypeAlias = Earliest | Ago | AtTime | AtOffset | AtOffsets
+@dataclass(frozen=True, slots=True)
+class Last:
+    """The last message of each topic, then all later ones."""
+
+
+Start: TypeAlias = Earliest | Ago | AtTime | AtOffset | AtOffsets | Last
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +137,7 @@ _ALMOST_OFFSET: Final = re.compile(r"# ?[+-]?\d[\d_,. ]*", re.ASCII)
 _ALMOST_TIME: Final = re.compile(
     r"\d{4}-\d{1,2}-\d{1,2}(?:[t ]?[\d:.]* ?(?:z|[+-][\d:]*)?)?", re.ASCII
 )
-_RESERVED: Final = "last"
+_LAST: Final = "last"
 _GROUP: Final = "group="
 _ORDERED: Final = "ordered=topic"
 GROUP_HINT: Final = (
@@ -177,7 +183,7 @@ def _group(place: str) -> GroupPlace | None:
     starts = [_start(part) for part in rest if part != _ORDERED]
     if len(names) != 1 or not _GROUP_NAME.fullmatch(names[0]):
         return None
-    if len(starts) > 1 or None in starts or rest.count(_ORDERED) > 1:
+    if len(starts) > 1 or starts[:1] in ([None], [Last()]) or rest.count(_ORDERED) > 1:
         return None
     return GroupPlace(names[0], starts[0] if starts else None, is_ordered=_ORDERED in rest)
 
@@ -185,6 +191,8 @@ def _group(place: str) -> GroupPlace | None:
 def _start(place: str) -> Start | None:
     if place == "earliest":
         return Earliest()
+    if place == _LAST:
+        return Last()
     if match := _AGO.fullmatch(place):
         whole, fraction, unit = match[1], match[2] or "0", _UNITS_US[match[3]]
         return Ago(int(whole) * unit + int(fraction) * unit // 10 ** len(fraction))
@@ -227,28 +235,21 @@ def ends_in_replay(name: str) -> bool:
 
 def _hint(place: str) -> str | None:
     """Return what to write instead of a text that is no start position; None if it is a name."""
-    if place.startswith(_GROUP) and len(place) <= _GROUP_CHARACTERS_MAX:
+    has_group = place.startswith((_GROUP, f"{_LAST},{_GROUP}"))
+    if has_group and len(place) <= _GROUP_CHARACTERS_MAX:
         return GROUP_HINT
     if len(place) > _PLACE_CHARACTERS_MAX:
         return None
     place = place.strip().lower()
-    if _is_reserved(place):
-        return "it is reserved for later versions"
     meant = _meant(place)
     return None if meant is None else f"did you mean {meant}?"
-
-
-def _is_reserved(place: str) -> bool:
-    """Return whether a list of start positions has one that later versions add."""
-    parts = place.split(",")
-    return _RESERVED in parts and all(
-        part == _RESERVED or part.startswith(_GROUP) or _start(part) for part in parts
-    )
 
 
 def _meant(place: str) -> str | None:
     if place == "latest":
         return "the name alone, which starts with the next message"
+    if place == _LAST:
+        return "@last"
     if place.isalpha() and _edits(place, "earliest") <= _EARLIEST_EDITS_MAX:
         return "@earliest"
     if match := _ALMOST_AGO.fullmatch(place):

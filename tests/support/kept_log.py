@@ -4,6 +4,7 @@ It keeps the publish frames of each append and scans them again to read them bac
 read needs no code of the real log.
 """
 
+from array import array
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -96,6 +97,7 @@ class KeptLog:
 
     log_id = 7
     partition = 0
+    finds_last = True
 
     def __init__(
         self, topics: TopicTable | None = None, *, durability: Durability = Durability.FSYNC
@@ -119,6 +121,8 @@ class KeptLog:
         self.groups_max = 1
         """Rows of so many appends are read together."""
         self.groups_read = 0
+        self.last_reads = 0
+        """How often the last message of each topic was asked for."""
         self._commit_number = 1
         self._pending: list[KeptRows] = []
 
@@ -204,6 +208,21 @@ class KeptLog:
     ) -> None:
         self.reads.append(lambda: then(self._find(offset, topics)))
         self.fetches_most = max(self.fetches_most, len(self.reads))
+
+    def find_last(self, then: "Callable[[array[int] | LogError], None]") -> None:
+        def find() -> "array[int]":
+            assert self.topics is not None
+            found = array("q", [-1]) * len(self.topics)
+            batch = Batch()
+            for rows in self.kept:
+                rows.load(batch, self.topics)
+                for row in range(rows.count):
+                    found[batch.topic_id(row)] = rows.base_offset + row
+                batch.clear()
+            return found
+
+        self.last_reads += 1
+        self.reads.append(lambda: then(find()))
 
     def find_time(self, timestamp_us: int, then: Callable[[int | LogError], None]) -> None:
         self.reads.append(partial(then, self.offset_at(timestamp_us)))

@@ -21,6 +21,7 @@ from penstock.core.following import Following
 from penstock.core.groups import Groups, GroupSettings
 from penstock.core.history import HistoryWriter
 from penstock.core.hooks import EventKind, Hooks
+from penstock.core.last_values import LastValues
 from penstock.core.partitions import OwnPartition, Partition, Position, StoredPartition
 from penstock.core.requests import Requests
 from penstock.core.resumption import Resumption
@@ -42,6 +43,7 @@ from penstock.errors import (
 )
 from penstock.limits import (
     HOLD_SECONDS_MAX,
+    LAST_TOPICS_MAX,
     MEMORY_BLOCK_BYTES,
     OUT_BUFFER_BYTES_MAX,
     RESUME_SECONDS_MAX,
@@ -103,6 +105,7 @@ class BrokerSettings:
     topic_names_bytes_max: int = TOPIC_NAMES_BYTES_MAX
     topics_per_principal_max: int = TOPICS_PER_PRINCIPAL_MAX
     topic_names_bytes_per_principal_max: int = TOPIC_NAMES_BYTES_PER_PRINCIPAL_MAX
+    last_topics_max: int = LAST_TOPICS_MAX
     groups: GroupSettings = _GROUPS
     groups_by_name: Mapping[str, GroupSettings] = dataclasses.field(default_factory=dict)
 
@@ -159,6 +162,7 @@ class Broker:
         self._awaiting_answers: dict[Session, None] = {}
         self._awaiting_commits: deque[tuple[Receipt, Callable[[bool], None]]] = deque()
         self._prepared_batch = Batch()
+        self._failed_commit = log.failed_commit  # the last that is noted
         self._paused_publishers: dict[Session, None] = {}  # until the log's backlog shrinks
         self.catch_up: CatchUp | None = None
         self.following: Following | None = None
@@ -179,6 +183,15 @@ class Broker:
                     encoders=self.encoders,
                     counters=self.counters,
                     clock=clock,
+                ),
+                last_values=LastValues(
+                    reader,
+                    counts=self.topic_counts,
+                    topics=self.topics,
+                    router=self.router,
+                    slices=self.slices,
+                    timers=self.timers,
+                    topics_max=self.settings.last_topics_max,
                 ),
                 counters=self.counters,
                 clock=clock,
@@ -372,8 +385,8 @@ class Broker:
         the other members. `groups.open` must have been called for the group.
 
         Raise InvalidPattern, InvalidStart, NotAllowed, TooManySubscriptions, TooManyPatternShapes,
-        GroupDiffers, NoHistory, OffsetBelowHorizon, OffsetPastEnd or LogUnavailable, and change
-        nothing.
+        GroupDiffers, NoHistory, NoLastValues, OffsetBelowHorizon, OffsetPastEnd or LogUnavailable,
+        and change nothing.
         """
         check_replay(text)
         pattern, place = split_group(text)
@@ -616,9 +629,15 @@ class Broker:
 
         Subscribers get it from the log. Raise LogUnavailable or TopicTableFull.
         """
-        self.topics.intern_for(record.topic, "")
+        identifier = self.topics.intern_for(record.topic, "")
         receipt = self.log.append_record(record)
         self._note_commit(receipt)
+        self.topic_counts.add_record(
+            identifier,
+            size=len(record.value),
+            offset=receipt.first_offset,
+            timestamp_us=record.timestamp_us,
+        )
         if self.catch_up is not None and not self._delivers_committed:
             for session in self.router.subscribers(record.topic):
                 self.catch_up.read_from(session, receipt.first_offset)
@@ -809,6 +828,7 @@ class Broker:
 
         The log's owner calls this when the log's commit numbers have moved.
         """
+        self._note_failure()
         self._settle_commits()
         self.acknowledge_times.settled(self.log, self.clock.now_us())
         for session in list(self._awaiting_answers):
@@ -833,6 +853,14 @@ class Broker:
             self.catch_up.settled()
         if self.groups is not None:
             self.groups.settled()
+
+    def _note_failure(self) -> None:
+        """Let the last messages of topics be found in the log after a commit has failed."""
+        if self.log.failed_commit == self._failed_commit:
+            return
+        self._failed_commit = self.log.failed_commit
+        if self.catch_up is not None and self.reader is not None:
+            self.catch_up.failed(start=self.reader.end, end=self.log.next_offset)
 
 
 def _copied(frames: bytes | Gathered) -> bytes:

@@ -18,6 +18,7 @@ import structlog
 from penstock.core.counters import Counters
 from penstock.core.feeds import Cursor, Feed
 from penstock.core.history import HistoryWriter, log_fields
+from penstock.core.last_values import LastRows, LastValues, Sent
 from penstock.core.partitions import OwnPartition, Partition, Position
 from penstock.core.sessions import Session
 from penstock.core.slices import Slices
@@ -36,8 +37,9 @@ from penstock.limits import (
     TIER_RETRY_SECONDS,
 )
 from penstock.memory import Purpose
+from penstock.patterns import compile_pattern
 from penstock.ports import Clock, Fetched, TopicFilter, new_topic_filter
-from penstock.replay import Ago, AtOffset, AtOffsets, AtTime, Earliest, Start
+from penstock.replay import Ago, AtOffset, AtOffsets, AtTime, Earliest, Last, Start
 
 __all__ = ["CatchUp"]
 
@@ -58,6 +60,7 @@ class CatchUp:
         *,
         own: Partition,
         history: HistoryWriter,
+        last_values: LastValues,
         counters: Counters,
         clock: Clock,
         timers: Timers,
@@ -66,6 +69,7 @@ class CatchUp:
         self.own = own
         self.partitions: dict[int, Partition] = {own.number: own}
         self._history = history
+        self._last_values = last_values
         self._counters = counters
         self._clock = clock
         self._timers = timers
@@ -79,8 +83,13 @@ class CatchUp:
     # --- Start positions --------------------------------------------------------------------------
 
     def check(self, start: Start) -> None:
-        """Raise OffsetBelowHorizon or OffsetPastEnd if a start offset is out of range."""
+        """Raise OffsetBelowHorizon or OffsetPastEnd if a start offset is out of range.
+
+        Raise NoLastValues if the log cannot find the last messages of topics.
+        """
         match start:
+            case Last():
+                self._last_values.check()
             case AtOffset(offset):
                 _check(self.own, offset)
             case AtOffsets(offsets):
@@ -124,6 +133,8 @@ class CatchUp:
             case AtOffsets(offsets):
                 offset = max(offsets.get(partition.number, horizon), horizon)
                 self._place(session, pattern, partition, offset)
+            case Last() if partition is self.own:
+                self._start_last(session, pattern, partition)
             case Ago(us):
                 self._look_up(session, pattern, partition, self._clock.now_us() - us)
             case AtTime(us):
@@ -133,6 +144,30 @@ class CatchUp:
                 if feed is not None:
                     next_offset = partition.next_offset
                     feed.place(pattern, next_offset, subscribed_at=next_offset)
+
+    def _start_last(self, session: Session, pattern: str, partition: Partition) -> None:
+        """Send the last message of each topic first, and all from now on afterwards."""
+        now = partition.next_offset
+        feed = session.feeds.get(partition.number)
+        sent = None if feed is None else _sent_by_others(feed, pattern, now)
+        if feed is None:
+            feed = session.feeds[partition.number] = Feed(now, session.subscriptions)
+        else:
+            feed.place(pattern, now, subscribed_at=now)
+        last = LastRows(pattern)
+        feed.lasts.append(last)
+
+        def found(dropped: int) -> None:
+            if dropped:
+                self._counters.messages_dropped[session.encoding.protocol] += dropped
+                log.warning("last messages dropped", **log_fields(session), messages=dropped)
+            self.wake(session)
+
+        self._last_values.collect(last, below=now, sent=sent, then=found)
+
+    def failed(self, *, start: int, end: int) -> None:
+        """Note that the commits of some offsets of the own partition have failed."""
+        self._last_values.failed(start=start, end=end)
 
     def _place(self, session: Session, pattern: str, partition: Partition, offset: int) -> None:
         next_offset = partition.next_offset
@@ -275,6 +310,11 @@ class CatchUp:
             if feed.lookups:
                 continue
             partition = self.partitions[number]
+            if feed.lasts:
+                if self._take_last_turn(session, partition, feed):
+                    return
+                if feed.lasts:
+                    continue
             while feed.idle and feed.limit is not None and feed.limit > feed.position:
                 feed.advance(feed.limit)
             if _is_ahead(partition, feed):
@@ -287,6 +327,22 @@ class CatchUp:
                 return
             else:
                 self._join(session, partition, feed)
+
+    def _take_last_turn(self, session: Session, partition: Partition, feed: Feed) -> bool:
+        """Fetch the next last messages of a session; return whether it fetches."""
+        while feed.lasts and feed.lasts[0].ready:
+            last = feed.lasts[0]
+            while last.next is not None and self._last_values.is_failed(last.next):
+                last.take()
+            if last.next is None:
+                feed.lasts.pop(0)
+            elif last.next < partition.reader.end:
+                self._fetch_with_memory(session, partition, feed)
+                return True
+            else:
+                self._awaiting_log[session] = None
+                return False
+        return False
 
     def _join(self, session: Session, partition: Partition, feed: Feed) -> None:
         """Queue live messages until all earlier ones can be read from the log."""
@@ -323,20 +379,28 @@ class CatchUp:
         self.wake(session)
 
     def _fetch(self, session: Session, partition: Partition, feed: Feed) -> None:
-        feed.fetching = feed.position
+        last = feed.lasts[0] if feed.lasts else None
+        if last is not None and last.next is None:
+            self.wake(session)  # its subscription has ended while it waited for memory
+            return
+        feed.fetching = feed.position if last is None else last.next
         self._fetches += 1
         fetching = True
         patterns = feed.patterns
 
         def then(result: Fetched | LogError) -> None:
             if fetching:  # deliver only after the caller of `wake` has returned
-                self._timers.after(
-                    0.0, lambda: self._fetched(session, partition, feed, patterns, result)
-                )
+                self._timers.after(0.0, lambda: self._fetched(delivery(result)))
             else:
-                self._fetched(session, partition, feed, patterns, result)
+                self._fetched(delivery(result))
 
-        partition.reader.fetch(feed.fetching, then, self._filter(feed))
+        def delivery(result: Fetched | LogError) -> Iterator[None]:
+            if last is None:
+                return self._delivery(session, partition, feed, patterns, result)
+            return self._last_delivery(session, partition, feed, last, result)
+
+        topics = self._filter(feed) if last is None else last.topics
+        partition.reader.fetch(feed.fetching or 0, then, topics)
         fetching = False
 
     def _filter(self, feed: Feed) -> TopicFilter | None:
@@ -351,19 +415,8 @@ class CatchUp:
             feed.topics = (patterns, found)
         return feed.topics[1]
 
-    def _fetched(
-        self,
-        session: Session,
-        partition: Partition,
-        feed: Feed,
-        patterns: frozenset[str],
-        result: Fetched | LogError,
-    ) -> None:
-        """Serve fetched messages to a session, then run the next turns.
-
-        `patterns` were those of the feed when it asked: messages of others may be left out.
-        """
-        work = self._delivery(session, partition, feed, patterns, result)
+    def _fetched(self, work: Iterator[None]) -> None:
+        """Serve fetched messages to a session, then run the next turns."""
         ends = self._clock.monotonic() + SLICE_SECONDS_MAX
         for _ in work:
             if self._clock.monotonic() >= ends:
@@ -378,11 +431,16 @@ class CatchUp:
         patterns: frozenset[str],
         result: Fetched | LogError,
     ) -> Iterator[None]:
+        """Write fetched messages in steps.
+
+        `patterns` were those of the feed when it asked: messages of others may be left out.
+        """
         current = (
             session.feeds.get(partition.number) is feed
             and feed.position == feed.fetching
             and feed.patterns is patterns
             and not feed.lookups
+            and not feed.lasts
         )
         if current and not session.link.congested:
             try:
@@ -395,6 +453,40 @@ class CatchUp:
                 log.exception("connection failed", **log_fields(session))
                 feed.broken = True
                 session.link.abort()
+        self._end_delivery(session, feed, result, current=current)
+
+    def _last_delivery(
+        self,
+        session: Session,
+        partition: Partition,
+        feed: Feed,
+        last: LastRows,
+        result: Fetched | LogError,
+    ) -> Iterator[None]:
+        """Write the last messages among those that were fetched, in steps."""
+        current = session.feeds.get(partition.number) is feed and feed.lasts[:1] == [last]
+        if current and not session.link.congested:
+            try:
+                match result:
+                    case Fetched():
+                        yield from self._history.write_last(session, partition, feed, last, result)
+                    case OffsetBelowHorizon(horizon=horizon):
+                        last.skip(horizon)
+                    case LogDamaged(resumes_at=resumes_at):
+                        self._history.skip_last(session, last, resumes_at, str(result))
+                    case _:
+                        self._process(session, feed, result)
+            except Exception:  # a failing session ends its own connection only
+                self._counters.connections_failed["internal error"] += 1
+                log.exception("connection failed", **log_fields(session))
+                feed.broken = True
+                session.link.abort()
+        self._end_delivery(session, feed, result, current=current)
+
+    def _end_delivery(
+        self, session: Session, feed: Feed, result: Fetched | LogError, *, current: bool
+    ) -> None:
+        """Queue a session again after a fetch, and run the next turns."""
         self._fetches -= 1
         feed.fetching = None
         if session.feeds:
@@ -444,7 +536,23 @@ def _is_ahead(partition: Partition, feed: Feed) -> bool:
 
 
 def _queue_bytes(feeds: Iterable[Feed]) -> int:
-    return sum(feed.queue_bytes for feed in feeds)
+    return sum(feed.held_bytes for feed in feeds)
+
+
+def _sent_by_others(feed: Feed, pattern: str, now: int) -> Sent | None:
+    """Return what tells the messages before `now` that other subscriptions of a feed will send."""
+    others = []
+    for text in feed.subscriptions:
+        position = feed.position_of(text)
+        if text != pattern and position < now:
+            others.append((text, compile_pattern(text), position))
+    if not others:
+        return None
+    return lambda name, offset: any(
+        offset >= position
+        and (name == text if expression is None else expression.fullmatch(name) is not None)
+        for text, expression, position in others
+    )
 
 
 def _check(partition: Partition, offset: int) -> None:

@@ -78,16 +78,35 @@ class TopicCounts:
 
     def add(self, batch: Batch, first_offset: int) -> None:
         """Count the rows of a batch whose first row has `first_offset`."""
+        self._grow()
+        tally(batch, self._counts, first_offset)
+
+    def _grow(self) -> None:
         missing = _WIDTH * len(self._topics) - len(self._counts)
         if missing > 0:
             # Grow by half, so that adding topics one by one does not copy the array each time.
             self._counts.frombytes(bytes(8 * (missing + len(self._counts) // 2 // _WIDTH * _WIDTH)))
-        tally(batch, self._counts, first_offset)
 
     def of(self, identifier: int) -> TopicCount:
         """Return the counters of a topic."""
         found = self._counts[_WIDTH * identifier : _WIDTH * (identifier + 1)]
         return TopicCount(*found) if found else TopicCount(0, 0, 0, 0)
+
+    def last_offset(self, identifier: int) -> int:
+        """Return the offset of the last message of a topic since the start, -1 if it has none."""
+        start = _WIDTH * identifier
+        if start >= len(self._counts) or not self._counts[start]:
+            return -1
+        return self._counts[start + 2]
+
+    def add_record(self, identifier: int, *, size: int, offset: int, timestamp_us: int) -> None:
+        """Count one message that is not in a batch, with the bytes of its value."""
+        self._grow()
+        start = _WIDTH * identifier
+        self._counts[start] += 1
+        self._counts[start + 1] += size
+        self._counts[start + 2] = offset
+        self._counts[start + 3] = timestamp_us
 
     def snapshot(self) -> "array[int]":
         """Return a copy of all counters for `busiest_since`."""

@@ -1,5 +1,6 @@
 """Writes messages from the log to the link of a session, a little in each turn of the loop."""
 
+from array import array
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
@@ -11,6 +12,7 @@ from penstock._kernels.topics import TopicTable
 from penstock.core.counters import Counters
 from penstock.core.encoders import Encoders
 from penstock.core.feeds import Feed
+from penstock.core.last_values import LastRows
 from penstock.core.partitions import Partition
 from penstock.core.routing import Encoding, Router
 from penstock.core.sessions import Session
@@ -19,6 +21,7 @@ from penstock.limits import (
     CATCH_UP_PIECE_BYTES,
     CATCH_UP_SHARED_BYTES_MIN,
     CATCH_UP_SHARED_ROWS_MAX,
+    LAST_RUN_TOPICS,
     SLICE_SECONDS_MAX,
 )
 from penstock.ports import Clock, Fetched, Stored
@@ -117,6 +120,80 @@ class HistoryWriter:
         end = fetched.end if feed.limit is None else min(fetched.end, feed.limit)
         if feed.position < end:
             feed.advance(end)
+
+    # --- Last messages of topics ------------------------------------------------------------------
+
+    def write_last(
+        self, session: Session, partition: Partition, feed: Feed, last: LastRows, fetched: Fetched
+    ) -> Iterator[None]:
+        """Write the messages at the offsets of `last`, until the link is congested; see `write`."""
+        batch = self._batches.pop() if self._batches else Batch()
+
+        def goes_on() -> bool:
+            alive = session.feeds.get(partition.number) is feed and feed.lasts[:1] == [last]
+            return alive and not feed.broken and not session.link.congested
+
+        ends = self._clock.monotonic() + SLICE_SECONDS_MAX
+        try:
+            for stored in fetched.groups:
+                end = stored.base_offset + stored.count
+                if last.next is None or last.next >= end:
+                    continue
+                last.skip(stored.base_offset)
+                try:
+                    stored.load(batch, self._topics)
+                except (ValueError, CallerError) as error:
+                    self.skip_last(session, last, end, str(error))
+                while last.is_before(end) and goes_on():
+                    self._write_last_rows(session, partition.number, last, stored, batch)
+                    if self._clock.monotonic() >= ends and goes_on():
+                        yield
+                        ends = self._clock.monotonic() + SLICE_SECONDS_MAX
+                batch.clear()
+                if not goes_on():
+                    return
+        finally:
+            batch.clear()
+            self._batches.append(batch)
+        last.skip(fetched.end)
+
+    def _write_last_rows(
+        self, session: Session, partition: int, last: LastRows, stored: Stored, batch: Batch
+    ) -> None:
+        """Write the next messages of a row group, up to a piece of them."""
+        base, end = stored.base_offset, stored.base_offset + stored.count
+        wanted = self._router.wanted(batch, session, lambda text: text == last.pattern)
+        may_be_sender = partition == self._own and not session.echo
+        rows = array("I")
+        size = 0
+        while last.next is not None and last.next < end:
+            row = last.next - base
+            last.take()
+            found, _ = batch.select_piece(
+                self._router.route_of_topic,
+                wanted,
+                first_row=row,
+                last_row=row + 1,
+                without_sender=session.number if may_be_sender else 0,
+                own_from_row=max(session.opened_at - base, 0),
+            )
+            if len(found):
+                rows.append(row)
+                size += len(batch.value(row))
+            if size >= CATCH_UP_PIECE_BYTES or len(rows) >= LAST_RUN_TOPICS:
+                break
+        if rows:
+            frames = self._encode(session, batch, memoryview(rows), wanted, place=(partition, base))
+            session.link.write(frames)
+            self._counters.sent(session, len(rows), len(frames))
+
+    def skip_last(self, session: Session, last: LastRows, offset: int, reason: str) -> None:
+        """Continue at `offset`; count and log the last messages before it that cannot be read."""
+        lost = last.skip(offset)
+        self._counters.messages_unreadable[session.encoding.protocol] += lost
+        log.warning("history unreadable", **log_fields(session), messages=lost, reason=reason)
+
+    # --- Rows -------------------------------------------------------------------------------------
 
     def _load(self, session: Session, feed: Feed, stored: Stored, batch: Batch) -> None:
         """Load a row group into `batch`; one that cannot be loaded is skipped."""

@@ -424,6 +424,24 @@ class Router:
             )
         )
 
+    def topics_of(self, text: str) -> Iterator[int | None]:
+        """Yield the topics that a valid pattern matches; None is a step that found none.
+
+        The caller may interrupt it at each value. Topics that are added meanwhile are left out.
+        """
+        canonical = canonical_pattern(text)
+        if canonical.levels is None:
+            yield self._topics.find(canonical.text)
+            return
+        known = len(self._topics)
+        while self._index.count < known:
+            self._index.add_next()
+            yield None
+        tree: PatternTree[int] = PatternTree()
+        tree.add(canonical, 1)
+        for identifier, found in self._index.walk(tree, below=known):
+            yield identifier if found else None
+
     def subscriber_count(self, identifier: int) -> int:
         """Return the number of subscribers of a topic."""
         return len(self.subscribers(self._topics.name(identifier)))

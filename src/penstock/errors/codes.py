@@ -46,6 +46,7 @@ class ErrorCode(enum.StrEnum):
     LOG_DAMAGED = "log-damaged"
     TIER_UNAVAILABLE = "tier-unavailable"
     NO_HISTORY = "no-history"
+    NO_LAST_VALUES = "no-last-values"
     LOG_FORMAT_TOO_NEW = "log-format-too-new"
     LOG_IN_USE = "log-in-use"
     CANNOT_KEEP = "cannot-keep"

@@ -23,6 +23,7 @@ __all__ = [
     "MessageTooLarge",
     "MiddlewareMissing",
     "NoHistory",
+    "NoLastValues",
     "NoSuchGroup",
     "NotAllowed",
     "NotSubscribed",
@@ -269,6 +270,13 @@ class NoHistory(LogError):
 
     code = ErrorCode.NO_HISTORY
     template = "this broker keeps no log: subscribe without @"
+
+
+class NoLastValues(LogError):
+    """A subscription asks for the last message of each topic, which the storage cannot find."""
+
+    code = ErrorCode.NO_LAST_VALUES
+    template = "the log of this broker has no index of topics: subscribe without @last"
 
 
 class GroupDiffers(PeerError):

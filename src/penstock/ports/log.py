@@ -1,5 +1,6 @@
 """The part of a storage that `core` uses: append messages, settle commits, read history."""
 
+from array import array
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 from typing import Protocol as Port
@@ -186,6 +187,10 @@ class LogReader(Port):
     """Reads one partition without blocking. The event loop's thread calls it and is called back."""
 
     @property
+    def finds_last(self) -> bool:
+        """Whether `find_last` finds anything."""
+
+    @property
     def horizon(self) -> int:
         """The first offset that can be read."""
 
@@ -210,6 +215,13 @@ class LogReader(Port):
 
     def find_time(self, timestamp_us: int, then: Callable[[int | LogError], None]) -> None:
         """Call `then` with the first offset taken at or after a time, or with `end`."""
+
+    def find_last(self, then: "Callable[[array[int] | LogError], None]") -> None:
+        """Call `then` with the offset of the last message of each topic, by the topic's number.
+
+        It is -1 for a topic without a message that can be delivered and read. The table may lack
+        topics that were created meanwhile.
+        """
 
 
 class Follower(Port):

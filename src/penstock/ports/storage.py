@@ -165,6 +165,8 @@ class StorageStatus:
     """Commits that failed."""
     segments_removed: int = 0
     """Segments that retention has removed."""
+    excess_bytes: int = 0
+    """Bytes by which the storage is larger than its retention allows."""
     sync_times: SyncTimes = SyncTimes()
     tier: TierStatus | None = None
 

@@ -109,6 +109,7 @@ class BrokerConfig(_Table, frozen=True):
     durability: Durability = "fsync"
     topics_max: Annotated[int, Meta(ge=1, le=bounds.TOPICS_MAX)] = bounds.TOPICS_MAX
     topic_names_bytes_max: _Count = bounds.TOPIC_NAMES_BYTES_MAX
+    last_topics_max: Annotated[int, Meta(ge=1, le=bounds.TOPICS_MAX)] = bounds.LAST_TOPICS_MAX
     topics_per_principal_max: Annotated[int, Meta(ge=1, le=bounds.TOPICS_MAX)] = (
         bounds.TOPICS_PER_PRINCIPAL_MAX
     )
@@ -493,6 +494,7 @@ class Config(_Table, frozen=True):
             topic_names_bytes_max=min(
                 self.broker.topic_names_bytes_max, self._topics_room // bounds.TOPIC_NAME_COPIES
             ),
+            last_topics_max=self.broker.last_topics_max,
             topics_per_principal_max=self.broker.topics_per_principal_max,
             topic_names_bytes_per_principal_max=self.broker.topic_names_bytes_per_principal_max,
             groups=_group_settings(self.groups),

@@ -2,6 +2,7 @@
 
 import secrets
 import time
+from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -92,6 +93,7 @@ class MemoryLog:
     """A `ports.Storage` for a broker whose messages live until they are delivered."""
 
     keeps_history = False
+    finds_last = False
     sessions: SessionStore | None = None
     known_topics: Sequence[KnownTopic] = ()
     deleted_topics: Sequence[str] = ()
@@ -207,6 +209,10 @@ class MemoryLog:
     def find_time(self, timestamp_us: int, then: Callable[[int | LogError], None]) -> None:  # noqa: ARG002
         """See ports.LogReader."""
         then(self.next_offset)
+
+    def find_last(self, then: "Callable[[array[int] | LogError], None]") -> None:
+        """See ports.LogReader."""
+        then(array("q"))
 
     def bounds(self) -> Mapping[int, Bounds]:
         """See ports.Storage."""

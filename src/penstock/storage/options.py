@@ -7,7 +7,11 @@ from penstock._kernels.topics import TopicTable
 from penstock.limits import (
     INDEX_CACHE_BYTES_MAX,
     LOG_CACHE_BYTES_MAX,
+    LOG_RETENTION_SECONDS,
+    LOG_RETENTION_SECONDS_MIN,
     LOG_WAITING_BYTES_MAX,
+    RETENTION_SEGMENT_BYTES_MIN,
+    RETENTION_SEGMENTS,
     SEGMENT_BYTES_MAX,
     TIER_CACHE_BYTES_MAX,
 )
@@ -65,6 +69,28 @@ class Retention:
     def bounded(self) -> bool:
         """Whether any bound is set."""
         return self.age_seconds_max is not None or self.bytes_max is not None
+
+    def segment_bytes(self, segment_bytes_max: int) -> int:
+        """Return the size at which a segment ends, so that the log keeps `bytes_max`."""
+        if self.bytes_max is None:
+            return segment_bytes_max
+        share = max(self.bytes_max // RETENTION_SEGMENTS, RETENTION_SEGMENT_BYTES_MIN)
+        return min(segment_bytes_max, share)
+
+    @property
+    def segment_us(self) -> int | None:
+        """The age at which a segment ends, in microseconds; None if it may have any."""
+        if self.age_seconds_max is None:
+            return None
+        return int(self.age_seconds_max * 1_000_000) // RETENTION_SEGMENTS
+
+    @property
+    def interval_seconds(self) -> float:
+        """Time between two searches for expired segments."""
+        if self.age_seconds_max is None:
+            return LOG_RETENTION_SECONDS
+        share = self.age_seconds_max / RETENTION_SEGMENTS
+        return min(max(share, LOG_RETENTION_SECONDS_MIN), LOG_RETENTION_SECONDS)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

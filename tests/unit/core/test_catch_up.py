@@ -67,8 +67,10 @@ class Client:
 class Desk:
     """A broker on a log that a test commits and reads."""
 
-    def __init__(self, *, clock: FakeClock | None = None, **settings: object) -> None:
-        self.log = KeptLog()
+    def __init__(
+        self, *, clock: FakeClock | None = None, log: KeptLog | None = None, **settings: object
+    ) -> None:
+        self.log = log or KeptLog()
         self.clock = clock or FakeClock()
         self.turns: list[Callable[[], None]] = []
         self.broker = Broker(
@@ -82,6 +84,10 @@ class Desk:
         for channel in range(256):
             self.broker.topics.bind_channel(channel, f"channel/{channel}")
         self.publisher = self.join()
+
+    def restarted(self) -> "Desk":
+        """Another broker on the same log."""
+        return Desk(clock=self.clock, log=self.log)
 
     def join(self, *texts: str, echo: bool = True, name: str = "") -> Client:
         session = self.broker.open(HERALD, RecordingLink(), principal=ANYONE, echo=echo, name=name)

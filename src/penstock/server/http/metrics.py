@@ -222,6 +222,7 @@ class _BrokerCollector(Collector):
             ("log_horizon_offset", "The first offset that is kept.", status.horizon),
             ("log_bytes", "Bytes of all segments.", status.size),
             ("log_segments", "Segments.", len(status.segments)),
+            ("log_excess_bytes", "Bytes above the bound of retention.", status.excess_bytes),
             ("log_waiting_bytes", "Values that wait for the disk.", status.waiting_bytes),
             ("log_failing", "1 while messages cannot be kept.", int(status.problem is not None)),
         ):

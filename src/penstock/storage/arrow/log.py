@@ -6,6 +6,8 @@ commit numbers and lets the broker settle.
 """
 
 import asyncio
+import time
+from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -18,7 +20,6 @@ from penstock._kernels.block import Block, TopicSlots
 from penstock._kernels.topics import TopicTable
 from penstock.errors import LogError, LogUnavailable
 from penstock.limits import (
-    LOG_RETENTION_SECONDS,
     LOG_RETRY_SECONDS,
     SPARE_BLOCK_BYTES_MAX,
     SPARE_BLOCKS_MAX,
@@ -75,6 +76,7 @@ class ArrowLog:
     """
 
     keeps_history = True
+    finds_last = True
     sessions: SessionStore | None = None
 
     def __init__(
@@ -134,7 +136,10 @@ class ArrowLog:
             observer=self._catalog,
             journal=self._journal,
             done=self._done,
-            segment_bytes_max=self._options.segment_bytes_max,
+            segment_bytes_max=self._options.retention.segment_bytes(
+                self._options.segment_bytes_max
+            ),
+            rolled=self._retain if self._options.retention.bounded else None,
             cache_bytes_max=self._options.cache_bytes_max,
             watermark=self._watermark,
         )
@@ -273,6 +278,7 @@ class ArrowLog:
             commits=self._committer.commits,
             failures=self.failures,
             segments_removed=self._retention.removed,
+            excess_bytes=self._retention.excess_bytes,
             sync_times=self._committer.syncs.times(),
             tier=None if self._tiering is None else self._tiering.status(),
         )
@@ -537,6 +543,12 @@ class ArrowLog:
         """See ports.LogReader."""
         self._row_group_reader.find_time(timestamp_us, self._end, then)
 
+    def find_last(self, then: "Callable[[array[int] | LogError], None]") -> None:
+        """See ports.LogReader."""
+        if self._table is None:
+            raise AssertionError("the log is not attached")
+        self._row_group_reader.find_last(self._table, self._end, then)
+
     @property
     def _row_group_reader(self) -> RowGroupReader:
         if self._reader is None:
@@ -600,18 +612,43 @@ class ArrowLog:
     # --- Retention --------------------------------------------------------------------------------
 
     def _retain(self) -> None:
-        """Remove expired segments, in the writer thread."""
+        """Remove expired segments, and hide expired messages of others, in the writer thread."""
+        settings = self._options.retention
+        now_us = time.time_ns() // 1000
+        if settings.segment_us is not None:
+            try:
+                self._committer.roll_older(now_us - settings.segment_us)
+            except OSError as error:
+                log.warning("old segments not removed", error=str(error))
         segments = self._catalog.segments()
         closed = [each for each in segments if isinstance(each, Segment)]
         total = sum(each.size for each in segments)
         self._retention.apply(closed, active_bytes=total - sum(each.size for each in closed))
+        if settings.age_seconds_max is not None:
+            self._hide_older(now_us - int(settings.age_seconds_max * 1_000_000))
+        self._retention.check(self._catalog.size)
+
+    def _hide_older(self, timestamp_us: int) -> None:
+        """Move the horizon of readers behind row groups that are older than a time.
+
+        The newest segments cannot be removed, and a segment goes as a whole. The horizon that is
+        stored is that of removed segments: recovery removes all segments before it.
+        """
+        try:
+            place = self._catalog.place_of_time(timestamp_us)
+        except OSError as error:
+            log.warning("old segments not removed", error=str(error))
+            return
+        segments = self._catalog.segments()
+        end = segments[-1].end_offset if segments else self._catalog.horizon
+        self._catalog.forget([], end if place is None else place.entry.base_offset)
 
     def _advance_horizon(self, gone: list[int], horizon: int) -> None:
         self._save_state(horizon=horizon)
         self._catalog.forget(gone, horizon)
 
     def _retain_later(self) -> None:
-        """Apply retention now and again after LOG_RETENTION_SECONDS."""
+        """Apply retention now and again after an interval."""
         if self._loop is not None and self._options.retention.bounded:
             self._committer.later(self._retain)
-            self._loop.call_later(LOG_RETENTION_SECONDS, self._retain_later)
+            self._loop.call_later(self._options.retention.interval_seconds, self._retain_later)

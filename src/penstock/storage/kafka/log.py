@@ -4,6 +4,7 @@ The event loop's thread owns a KafkaLog. Messages are collected as for a log on 
 transaction of Kafka, and a row group is a record. See docs/kafka.md.
 """
 
+from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -67,6 +68,7 @@ class KafkaLog:
     """
 
     keeps_history = True
+    finds_last = False
 
     def __init__(
         self, options: KafkaOptions, *, lost: Callable[[NodeTakenOver], None] | None = None
@@ -375,6 +377,10 @@ class KafkaLog:
     def find_time(self, timestamp_us: int, then: Callable[[int | LogError], None]) -> None:
         """See ports.LogReader."""
         self._reader.find_time(timestamp_us, then)
+
+    def find_last(self, then: "Callable[[array[int] | LogError], None]") -> None:
+        """See ports.LogReader."""
+        self._reader.find_last(then)
 
     @property
     def partitions(self) -> Sequence[int]:

@@ -1,5 +1,6 @@
 """Reads of one partition in threads, for sessions that are behind."""
 
+from array import array
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -29,6 +30,8 @@ class KafkaReader:
         self._threads = threads
         self._post = post
         self._location = location
+
+    finds_last = False
 
     @property
     def horizon(self) -> int:
@@ -64,6 +67,10 @@ class KafkaReader:
             self._post(lambda: then(result))
 
         self._threads.submit(work)
+
+    def find_last(self, then: "Callable[[array[int] | LogError], None]") -> None:
+        """See ports.LogReader: Kafka has no index of topics."""
+        then(array("q"))
 
     def find_time(self, timestamp_us: int, then: Callable[[int | LogError], None]) -> None:
         """See ports.LogReader."""

@@ -10,7 +10,7 @@ import itertools
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -207,6 +207,31 @@ class Index:
         if not any(hits) or first >= last:
             return sorted(each for each in self._any_topic if first <= each < last)
         return self._with_hits(pa.array(hits), first, last)
+
+    def last_row_groups(self) -> Iterator[tuple[int, Sequence[str] | None]]:
+        """Yield row groups, the last first, with the topics of which none is in a later one.
+
+        Row groups without such a topic are left out. The topics are None where the index does not
+        have them.
+        """
+        length = self._length
+        ids = _column(self._topic_ids[: self._topic_starts[length]], pa.int32())
+        starts = _column(self._topic_starts[: length + 1], pa.int64())
+        parents = pc.list_parent_indices(pa.LargeListArray.from_arrays(starts, ids))
+        last = pa.table({"id": ids, "number": parents}).group_by("id")
+        last = last.aggregate([("number", "max")])
+        names = self._names
+        found: dict[int, list[str] | None] = dict.fromkeys(
+            number for number in self._any_topic if number < length
+        )
+        for identifier, number in zip(
+            last.column("id").to_pylist(), last.column("number_max").to_pylist(), strict=True
+        ):
+            listed = found.setdefault(number, [])
+            if listed is not None:
+                listed.append(names[identifier])
+        for number in sorted(found, reverse=True):
+            yield number, found[number]
 
     @property
     def missing(self) -> int:

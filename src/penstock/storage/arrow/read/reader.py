@@ -25,6 +25,7 @@ from penstock.storage.arrow.format.segment import (
     parse_row_group,
 )
 from penstock.storage.arrow.read.catalog import Catalog, Place
+from penstock.storage.arrow.read.last_offsets import LastOffsets
 from penstock.storage.arrow.read.runs import Run, RunFinder
 from penstock.storage.files import Files
 from penstock.storage.schema import KINDS, PROTOCOLS
@@ -182,6 +183,12 @@ class RowGroupReader:
         """Find the first offset at or after a time; see ports.LogReader."""
         self._threads.submit(self._find_time, timestamp_us, end, then)
 
+    def find_last(
+        self, topics: TopicTable, end: int, then: "Callable[[array[int] | LogError], None]"
+    ) -> None:
+        """Find the last message of each topic; see ports.LogReader."""
+        self._tier_threads.submit(self._find_last, topics, end, then)
+
     def close(self) -> None:
         """End the threads."""
         self._threads.shutdown(wait=True, cancel_futures=True)
@@ -244,6 +251,19 @@ class RowGroupReader:
                             raise
                         return Fetched(found, found[-1].base_offset + found[-1].count)
         return Fetched(found, run.end)
+
+    def _find_last(
+        self, topics: TopicTable, end: int, then: "Callable[[array[int] | LogError], None]"
+    ) -> None:
+        result: array[int] | LogError
+        try:
+            result = LastOffsets(self._catalog, topics, end).find()
+        except LogError as error:
+            result = error
+        except Exception as error:
+            log.exception("search for last messages failed")
+            result = LogDamaged(self._catalog.horizon, end, str(error))
+        self._post(lambda: then(result))
 
     def _find_time(
         self,

@@ -117,7 +117,9 @@ class Committer:
         segment_bytes_max: int = SEGMENT_BYTES_MAX,
         cache_bytes_max: int = LOG_CACHE_BYTES_MAX,
         watermark: Watermark | None = None,
+        rolled: Callable[[], None] | None = None,
     ) -> None:
+        """Call `rolled` in the thread after each commit that sealed a segment."""
         self._files = files
         self._folder = folder
         self._log_id = log_id
@@ -127,6 +129,7 @@ class Committer:
         self._journal = journal
         self._done = done
         self._watermark = watermark
+        self._rolled = rolled
         self._cache = PageCache(files, cache_bytes_max)
         self._segment_bytes_max = segment_bytes_max
         self._segment: SegmentWriter | None = None
@@ -172,6 +175,7 @@ class Committer:
     def commit(self, commit: Commit) -> None:
         """Write a commit and report its outcome."""
         error = self._broken
+        before = self._segment
         if error is None:
             try:
                 self._roll()
@@ -186,11 +190,26 @@ class Committer:
         if error is None and commit.blocks and self._watermark is not None:
             self._watermark.advance(self._tail.end_offset)
         self._done(Outcome(commit, self._tail.end_offset, durable, error))
+        has_rolled = error is None and before is not None and self._segment is not before
+        if has_rolled and self._rolled is not None:
+            self._rolled()
 
     def _roll(self) -> None:
         """Seal a full segment: between commits, so that each commit is in one file."""
         segment = self._segment
         if segment is not None and len(segment.index) and segment.size >= self._segment_bytes_max:
+            self.seal()
+
+    def roll_older(self, timestamp_us: int) -> None:
+        """Seal the segment if its first message is older than a time; raise OSError.
+
+        What was committed stays readable if this fails.
+        """
+        segment = self._segment
+        if segment is None or self._broken is not None or not len(segment.index):
+            return
+        first_us = segment.index.first_us
+        if first_us is not None and first_us < timestamp_us:
             self.seal()
 
     def _write(self, commit: Commit) -> None:

@@ -91,6 +91,8 @@ class SegmentRetention:
         self._settings = settings
         self._advance = advance
         self._expired: list[int] = []  # segments whose files may still be there
+        self.excess_bytes = 0
+        """Bytes by which the log is larger than its bound: the newest segments always stay."""
         self.removed = 0
         """Segments that were removed since the start."""
 
@@ -122,3 +124,11 @@ class SegmentRetention:
             horizon=closed[count].base_offset,
         )
         self._expired.clear()
+
+    def check(self, size: int) -> None:
+        """Note by how much the log exceeds its bound after retention; log when that begins."""
+        bound = self._settings.bytes_max
+        excess = 0 if bound is None else max(size - bound, 0)
+        if excess and not self.excess_bytes:
+            log.warning("retention bound not held", bytes=size, bytes_max=bound)
+        self.excess_bytes = excess

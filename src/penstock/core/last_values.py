@@ -1,0 +1,200 @@
+"""The last message of each topic, by its offset: for subscriptions that end in `@last`.
+
+The offset of a topic's last message since the start is among the topic's counters. Those of earlier
+runs are found in the log when the first such subscription asks for them, in a thread of the log.
+"""
+
+import heapq
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import structlog
+
+from penstock._kernels.topics import TopicTable
+from penstock.core.counters import TopicCounts
+from penstock.core.routing import Router
+from penstock.core.slices import Slices
+from penstock.core.timers import Timers
+from penstock.errors import LogError, NoLastValues
+from penstock.limits import LAST_RUN_TOPICS, LAST_TOPICS_MAX, TIER_RETRY_SECONDS
+from penstock.ports import LogReader, TopicFilter, new_topic_filter
+
+__all__ = ["LastRows", "LastValues", "Sent"]
+
+log = structlog.get_logger("penstock.catch_up")
+
+Sent = Callable[[str, int], bool]
+"""Tells whether another subscription of the session gets the message of a topic at an offset."""
+
+
+class LastRows:
+    """The offsets of one subscription that are not sent yet, in order."""
+
+    def __init__(self, pattern: str) -> None:
+        self.pattern = pattern
+        self.topics: TopicFilter | None = new_topic_filter([pattern])
+        self.ready = False
+        """Whether the offsets are known."""
+        self.left = 0
+        self.next: int | None = None
+        """The next offset to send; None if there is none, or they are not known yet."""
+        self._offsets: Iterator[int] = iter(())
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory of the offsets."""
+        return self.left * array("q").itemsize
+
+    def fill(self, runs: Sequence["array[int]"]) -> None:
+        """Take the offsets, as sorted runs."""
+        self.ready = True
+        self.left = sum(map(len, runs))
+        self._offsets = heapq.merge(*runs)
+        self.next = next(self._offsets, None)
+
+    def is_before(self, offset: int) -> bool:
+        """Return whether there is a next offset before `offset`."""
+        return self.next is not None and self.next < offset
+
+    def take(self) -> None:
+        """Go on to the next offset."""
+        self.left -= 1
+        self.next = next(self._offsets, None)
+
+    def skip(self, offset: int) -> int:
+        """Go on to the first offset that is not before `offset`; return how many were skipped."""
+        left = self.left
+        while self.next is not None and self.next < offset:
+            self.take()
+        return left - self.left
+
+
+class LastValues:
+    """Finds the last messages of topics. One thread owns it."""
+
+    def __init__(
+        self,
+        reader: LogReader,
+        *,
+        counts: TopicCounts,
+        topics: TopicTable,
+        router: Router,
+        slices: Slices,
+        timers: Timers,
+        topics_max: int = LAST_TOPICS_MAX,
+    ) -> None:
+        self._reader = reader
+        self._counts = counts
+        self._topics = topics
+        self._router = router
+        self._slices = slices
+        self._timers = timers
+        self._topics_max = topics_max
+        self._stored: array[int] | None = None  # by topic, those that the log had when it was read
+        self._reads = 0
+        self._waiting: list[Callable[[], None]] = []
+        self._failed: list[tuple[int, int]] = []  # ranges of offsets whose commits failed
+
+    def check(self) -> None:
+        """Raise NoLastValues if the log cannot find the last messages."""
+        if not self._reader.finds_last:
+            raise NoLastValues
+
+    def collect(
+        self, rows: LastRows, *, below: int, sent: Sent | None, then: Callable[[int], None]
+    ) -> None:
+        """Fill `rows` with the last offset of each topic below `below`; call `then` afterwards.
+
+        A topic whose last message is at `below` or later is left out: that message is delivered
+        anyway. At the limit of topics the messages with the lowest offsets are left out; `then`
+        gets their number. Nothing is called if `rows` was dropped meanwhile.
+        """
+
+        def start() -> None:
+            self._slices.start(self._collect(rows, below, sent, then))
+
+        if self._stored is not None:
+            start()
+            return
+        self._waiting.append(start)
+        if len(self._waiting) == 1:
+            self._read()
+
+    def failed(self, *, start: int, end: int) -> None:
+        """Note that the commits of some offsets have failed: other messages are the last ones."""
+        if start < end:
+            self._failed.append((start, end))
+            self._stored = None
+            self._reads += 1  # what is being read may lack them
+            if self._waiting:
+                self._read()
+
+    def is_failed(self, offset: int) -> bool:
+        """Return whether the commit of an offset has failed."""
+        return any(start <= offset < end for start, end in self._failed)
+
+    def _read(self) -> None:
+        number = self._reads
+
+        def found(result: "array[int] | LogError") -> None:
+            if number != self._reads:
+                return
+            if isinstance(result, LogError):
+                log.warning("last messages not found", error=str(result))
+                self._timers.after(TIER_RETRY_SECONDS, self._read)
+                return
+            self._stored = result
+            waiting, self._waiting = self._waiting, []
+            for start in waiting:
+                start()
+
+        self._reader.find_last(found)
+
+    def _of(self, identifier: int) -> int:
+        """Return the offset of the last message of a topic, -1 if it has none."""
+        offset = self._counts.last_offset(identifier)
+        if offset >= 0 and not (self._failed and self.is_failed(offset)):
+            return offset
+        stored = self._stored
+        return stored[identifier] if stored is not None and identifier < len(stored) else -1
+
+    def _collect(
+        self, rows: LastRows, below: int, sent: Sent | None, then: Callable[[int], None]
+    ) -> Iterator[None]:
+        runs: list[array[int]] = []
+        run: array[int] = array("q")
+        dropped = 0
+        horizon = self._reader.horizon
+        for steps, identifier in enumerate(self._router.topics_of(rows.pattern), 1):
+            if not steps % LAST_RUN_TOPICS:
+                yield
+            if identifier is None or not self._topics.is_live(identifier):
+                continue
+            offset = self._of(identifier)
+            if not horizon <= offset < below:
+                continue
+            if sent is not None and sent(self._topics.name(identifier), offset):
+                continue
+            run.append(offset)
+            if len(run) == LAST_RUN_TOPICS:
+                runs.append(_sorted(run))
+                run = array("q")
+                if sum(map(len, runs)) >= 2 * self._topics_max:
+                    runs, count = _newest(runs, self._topics_max)
+                    dropped += count
+        runs.append(_sorted(run))
+        runs, count = _newest(runs, self._topics_max)
+        rows.fill(runs)
+        then(dropped + count)
+
+
+def _sorted(values: Iterable[int]) -> "array[int]":
+    return array("q", sorted(values))
+
+
+def _newest(runs: list["array[int]"], count_max: int) -> tuple[list["array[int]"], int]:
+    """Return the highest `count_max` offsets, and the number of the others."""
+    count = sum(map(len, runs))
+    if count <= count_max:
+        return runs, 0
+    return [array("q", list(heapq.merge(*runs))[-count_max:])], count - count_max

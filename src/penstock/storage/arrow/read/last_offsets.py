@@ -1,0 +1,111 @@
+"""Finds the last message of each topic, from the end of the log on, without reading values.
+
+The index of a segment names the topics of each row group. So only row groups with a topic that is
+not found yet are read, and of these only the columns that tell the topic.
+"""
+
+from array import array
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock._kernels.topics import TopicTable
+from penstock.errors import LogDamaged
+from penstock.model import Kind
+from penstock.storage.arrow.format.index import Index
+from penstock.storage.arrow.read.catalog import ActiveSegment, Catalog
+from penstock.storage.arrow.read.pieces import Span, read_pieces
+from penstock.storage.arrow.recover.recovery import Segment
+
+__all__ = ["LastOffsets"]
+
+_COLUMNS = ("topic", "offset", "kind", "form")
+_PRIVATE = 0x80
+"""In `form`: a message that is not for every subscriber."""
+
+
+class LastOffsets:
+    """One search. `offsets` has the last offset of each topic by its number, -1 if there is none.
+
+    Another thread may add topics and messages meanwhile.
+    """
+
+    def __init__(self, catalog: Catalog, topics: TopicTable, end: int) -> None:
+        self._catalog = catalog
+        self._topics = topics
+        self._end = end
+        self.offsets = array("q", [-1]) * len(topics)
+        self._left = sum(map(topics.is_live, range(len(topics))))
+        self.row_groups_read = 0
+
+    def find(self) -> "array[int]":
+        """Search until every topic is found, or the log is over; raise OSError."""
+        for segment in reversed(self._catalog.segments()):
+            if not self._left:
+                break
+            try:
+                self._search(segment)
+            except FileNotFoundError:  # retention has removed it meanwhile
+                continue
+        return self.offsets
+
+    def _search(self, segment: Segment | ActiveSegment) -> None:
+        index = self._catalog.index(segment)
+        missing = self._missing(index.topics)
+        for number, names in index.last_row_groups():
+            is_needed = names is None or any(name in missing for name in names)
+            if self._left and is_needed:
+                missing -= set(self._read(segment, index, number))
+        # The last messages of some topics in a row group may be requests, which are not delivered.
+        if missing:
+            for number in reversed(index.with_topics(missing.__contains__)):
+                if not missing:
+                    break
+                missing -= set(self._read(segment, index, number))
+
+    def _missing(self, names: Iterable[str]) -> set[str]:
+        return {name for name in names if self._number(name) is not None}
+
+    def _number(self, name: str) -> int | None:
+        """Return the number of a topic that is not found yet."""
+        number = self._topics.find(name)
+        if number is None or number >= len(self.offsets) or self.offsets[number] >= 0:
+            return None
+        return number
+
+    def _read(self, segment: Segment | ActiveSegment, index: Index, number: int) -> Iterator[str]:
+        """Read a row group; yield the topics whose last messages it has."""
+        piece = Span(segment.base_offset, index, number, number + 1).part(number, number + 1)
+        self.row_groups_read += 1
+        try:
+            for batch in read_pieces(
+                self._catalog.folder,
+                [piece],
+                first=self._catalog.horizon,
+                last=self._end,
+                columns=_COLUMNS,
+            ):
+                yield from self._note(batch)
+        except LogDamaged:
+            return
+
+    def _note(self, batch: pa.RecordBatch) -> Iterator[str]:
+        column = batch.column("topic")
+        names, ids = column.dictionary, column.indices
+        delivered = pc.and_(
+            pc.equal(pc.cast(batch.column("kind"), pa.utf8()), Kind.PUBLISH.label),
+            pc.less(batch.column("form"), _PRIVATE),
+        )
+        rows = pa.table({"id": ids, "offset": batch.column("offset")}).filter(delivered)
+        last = rows.group_by("id").aggregate([("offset", "max")])
+        for name, offset in zip(
+            pc.take(names, last.column("id")).to_pylist(),
+            last.column("offset_max").to_pylist(),
+            strict=True,
+        ):
+            number = self._number(name)
+            if number is not None:
+                self.offsets[number] = offset
+                self._left -= 1
+                yield name

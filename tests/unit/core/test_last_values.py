@@ -1,0 +1,171 @@
+"""A subscription to `@last` gets the last message of each topic, then all later ones."""
+
+import pytest
+
+from penstock.core.access import ANYONE
+from penstock.core.broker import Broker
+from penstock.errors import NoHistory, NoLastValues
+from penstock.storage.memory import MemoryLog
+from tests.support.fakes import FakeClock, RecordingLink
+from tests.unit.core.test_catch_up import HERALD, Client, Desk
+
+
+def desk_with(*messages: tuple[int, bytes], **settings: object) -> Desk:
+    """A broker with some committed messages of channels."""
+    desk = Desk(**settings)
+    for channel, value in messages:
+        desk.send_values(value, channel=channel)
+    desk.log.commit()
+    return desk
+
+
+def settle(desk: Desk) -> None:
+    """Let all reads end, and what follows from them."""
+    for _ in range(20):
+        desk.log.answer_all()
+        desk.broker.slices.run()
+        desk.broker.timers.run_due()
+
+
+def last_client(desk: Desk, *texts: str) -> Client:
+    client = desk.join()
+    client.subscribe(*texts)
+    return client
+
+
+def test_the_last_message_of_each_topic_comes_first_then_all_later_ones() -> None:
+    desk = desk_with((1, b"a1"), (2, b"b1"), (1, b"a2"), (3, b"c1"), (2, b"b2"))
+    client = last_client(desk, "#@last")
+    settle(desk)
+    assert client.read() == [b"a2", b"c1", b"b2"]
+    assert client.live
+    desk.send("a3", channel=1)
+    assert client.read() == [b"a3"]
+
+
+def test_only_topics_of_the_subscription_are_sent() -> None:
+    desk = desk_with((1, b"a1"), (2, b"b1"), (1, b"a2"))
+    client = last_client(desk, "channel/2@last")
+    settle(desk)
+    assert client.read() == [b"b1"]
+
+
+def test_messages_published_meanwhile_come_once_and_in_order() -> None:
+    desk = desk_with((1, b"a1"), (2, b"b1"))
+    client = last_client(desk, "#@last")
+    desk.send("a2", channel=1)
+    desk.send("a3", channel=1)
+    desk.log.commit()
+    settle(desk)
+    received = client.read()
+    assert received in ([b"a1", b"b1", b"a2", b"a3"], [b"b1", b"a2", b"a3"])
+    assert client.live
+
+
+def test_a_last_message_that_is_not_written_yet_is_awaited() -> None:
+    desk = desk_with((1, b"a1"))
+    desk.send("a2", channel=1)
+    client = last_client(desk, "#@last")
+    settle(desk)
+    assert client.read() == []
+    desk.log.commit()
+    settle(desk)
+    assert client.read() == [b"a2"]
+
+
+def test_a_message_whose_commit_failed_is_not_the_last_one() -> None:
+    desk = desk_with((1, b"a1"))
+    desk.send("a2", channel=1)
+    desk.log.fail()
+    client = last_client(desk, "#@last")
+    settle(desk)
+    assert client.read() == [b"a1"]
+    assert client.live
+
+
+def test_messages_of_earlier_runs_are_found_in_the_log_once() -> None:
+    desk = desk_with((1, b"a1"), (2, b"b1"))
+    desk = desk.restarted()
+    desk.send("b2", channel=2)
+    desk.log.commit()
+    clients = [last_client(desk, "#@last") for _ in range(3)]
+    settle(desk)
+    assert [client.read() for client in clients] == [[b"a1", b"b2"]] * 3
+    assert desk.log.last_reads == 1
+
+
+def test_a_congested_client_gets_the_rest_later() -> None:
+    desk = desk_with(*((channel, b"%d" % channel) for channel in range(200)))
+    client = last_client(desk, "#@last")
+    client.congest()
+    settle(desk)
+    assert client.read() == []
+    desk.send("later", channel=7)
+    desk.log.commit()
+    client.drain()
+    settle(desk)
+    assert client.read() == [b"%d" % channel for channel in range(200)] + [b"later"]
+    assert client.live
+
+
+def test_a_message_that_another_subscription_will_send_comes_once() -> None:
+    desk = desk_with((1, b"a1"), (1, b"a2"), (2, b"b1"))
+    client = last_client(desk, "channel/1@earliest", "#@last")
+    settle(desk)
+    assert sorted(client.read()) == [b"a1", b"a2", b"b1"]
+
+
+def test_two_subscriptions_to_last_messages_are_served_one_after_the_other() -> None:
+    desk = desk_with((1, b"a1"), (2, b"b1"))
+    client = last_client(desk, "channel/2@last", "channel/1@last")
+    settle(desk)
+    assert client.read() == [b"b1", b"a1"]
+    assert client.live
+
+
+def test_unsubscribing_drops_what_was_not_sent() -> None:
+    desk = desk_with((1, b"a1"), (2, b"b1"))
+    client = last_client(desk, "#@last")
+    desk.broker.unsubscribe(client.session, "#@last")
+    settle(desk)
+    assert client.read() == []
+    assert client.live
+
+
+def test_at_the_limit_the_oldest_messages_are_dropped_and_counted() -> None:
+    desk = desk_with(*((channel, b"%d" % channel) for channel in range(5)), last_topics_max=2)
+    client = last_client(desk, "#@last")
+    settle(desk)
+    assert client.read() == [b"3", b"4"]
+    assert desk.broker.counters.messages_dropped[client.session.encoding.protocol] == 3
+
+
+def test_messages_that_retention_took_are_left_out() -> None:
+    desk = desk_with((1, b"a1"), (2, b"b1"))
+    desk.log.forget(1)
+    client = last_client(desk, "#@last")
+    settle(desk)
+    assert client.read() == [b"b1"]
+
+
+def test_a_client_that_resumes_before_all_is_sent_misses_nothing() -> None:
+    desk = desk_with((1, b"a1"), (2, b"b1"))
+    client = last_client(desk, "#@last")
+    assert desk.broker.positions(client.session) == {"#": {0: 0}}
+
+
+def test_a_broker_without_a_log_refuses_it() -> None:
+    log = MemoryLog()
+    broker = Broker(log=log, clock=FakeClock())
+    session = broker.open(HERALD, RecordingLink(), principal=ANYONE)
+    with pytest.raises(NoHistory):
+        broker.subscribe(session, "#@last")
+
+
+def test_a_log_without_an_index_of_topics_refuses_it() -> None:
+    desk = Desk()
+    desk.log.finds_last = False
+    client = desk.join()
+    with pytest.raises(NoLastValues):
+        client.subscribe("#@last")
+    assert not client.session.subscriptions
