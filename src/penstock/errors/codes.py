@@ -77,6 +77,7 @@ class ErrorCode(enum.StrEnum):
     BAD_OPTION = "bad-option"
     INVALID_VALUE = "invalid-value"
     NOT_A_CHANNEL = "not-a-channel"
+    NOT_RESUMED = "not-resumed"
     REFUSED = "refused"
     PARTLY_REFUSED = "partly-refused"
     REQUEST_FAILED = "request-failed"
