@@ -19,6 +19,7 @@ class ErrorCode(enum.StrEnum):
     NO_SUCH_TOPIC = "no-such-topic"
     TOPIC_HAS_CHANNEL = "topic-has-channel"
     VALUE_NOT_DELIVERABLE = "value-not-deliverable"
+    INVALID_POSITIONS = "invalid-positions"
     # Refused by the broker
     INVALID_PATTERN = "invalid-pattern"
     INVALID_START = "invalid-start"

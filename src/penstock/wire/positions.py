@@ -20,7 +20,7 @@ from array import array
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from penstock.errors import WireError
+from penstock.errors import ErrorCode, WireError
 
 __all__ = [
     "ASK_HEADER",
@@ -60,7 +60,7 @@ _HISTORY: Final = 1
 class InvalidPositions(WireError):
     """A frame with positions cannot be read."""
 
-    code = "invalid-positions"
+    code = ErrorCode.INVALID_POSITIONS
     template = "positions of {size} bytes cannot be read"
 
     size: int
