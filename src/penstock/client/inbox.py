@@ -69,7 +69,7 @@ class Inbox:
         """Take note of a new connection: subscriptions wait until they are in effect there."""
         self._says_positions = False
         for subscription in self._queues.values():
-            subscription.is_open = False
+            subscription.connecting()
 
     def anchored(self, anchor: Anchor) -> list[tuple[str, str]]:
         """Open the subscriptions of an anchor's pattern.

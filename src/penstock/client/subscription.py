@@ -32,6 +32,7 @@ class Subscription:
 
     __slots__ = (
         "_anchored",
+        "_in_group",
         "_partitions",
         "_positions",
         "_starts",
@@ -40,7 +41,7 @@ class Subscription:
         "name",
         "pattern",
         "resumes",
-    )  # fmt: skip
+    )
 
     def __init__(self, pattern: str, *, resumes: bool = True) -> None:
         self.pattern = pattern
@@ -49,15 +50,23 @@ class Subscription:
         self.matches = TopicMatcher(pattern)
         in_group = split_group(pattern)[1] is not None
         self.resumes = resumes and not in_group
-        self.is_open = False
+        self._in_group = in_group
+        self.is_open = in_group
         self._starts = in_group or split_replay(pattern)[1] is not None
         self._anchored = False
         self._positions: dict[int, _Position] = {}
         self._partitions: frozenset[int] = frozenset()
 
+    def connecting(self) -> None:
+        """Wait until it is in effect on a new connection.
+
+        Members of groups take everything: the group knows its place, and may deliver again.
+        """
+        self.is_open = self._in_group
+
     def takes(self, place: Place | None) -> bool:
         """Take note of a message; return False if it was taken before."""
-        if place is None:
+        if place is None or self._in_group:
             return True
         time_us = place.time_us
         last = self._positions.get(place.partition)
@@ -77,7 +86,8 @@ class Subscription:
         self.is_open = True
         self._partitions = frozenset(anchor.partitions)
         is_first, self._anchored = not self._anchored, True
-        if is_first and self._starts:
+        if is_first and (self._starts or anchor.is_replay):
+            self._starts = True
             return None  # it begins with whatever comes
         if is_first or not self.resumes:
             self._begin_at(anchor)

@@ -48,8 +48,18 @@ class PositionMarks:
             )
         )
 
-    def anchor(self, session: Session, pattern: str, partitions: dict[int, Partition]) -> None:
-        """Tell a client that asked for positions where a subscription takes effect."""
+    def anchor(
+        self,
+        session: Session,
+        pattern: str,
+        partitions: dict[int, Partition],
+        *,
+        is_replay: bool,
+    ) -> None:
+        """Tell a client that asked for positions where a subscription takes effect.
+
+        With `is_replay` it gets earlier messages, too.
+        """
         if session.mark is None:
             return
         log = self._log
@@ -68,7 +78,14 @@ class PositionMarks:
             found[log.partition] = AnchoredPartition(
                 log.next_offset, log.next_offset, is_final=False
             )
-        anchor = Anchor(pattern, log.log_id, time_us, found, has_history=bool(partitions))
+        anchor = Anchor(
+            pattern,
+            log.log_id,
+            time_us,
+            found,
+            has_history=bool(partitions),
+            is_replay=is_replay,
+        )
         session.link.write(session.mark(encode_anchor(anchor)))
 
 

@@ -465,7 +465,9 @@ class Gateway(ABC):
 
         def taken_effect() -> None:
             if session.mark is not None:
-                self.broker.anchor(session, self.pattern_name(pattern))
+                is_replay = start_at is not None or resume_at is not None
+                is_replay |= is_known and bool(session.feeds)
+                self.broker.anchor(session, self.pattern_name(pattern), is_replay=is_replay)
             then(None)
 
         def subscribe(done: Callable[[], None]) -> None:
@@ -474,7 +476,7 @@ class Gateway(ABC):
             else:
                 self.broker.resume(session, text, resume_at, done)
 
-        pattern, _ = (text, None) if resume_at is not None else split_replay(text)
+        pattern, start_at = (text, None) if resume_at is not None else split_replay(text)
         _, place = (text, None) if resume_at is not None else split_group(text)
         hooks = self.broker.hooks
         is_known = pattern in session.subscriptions and place is None

@@ -40,7 +40,7 @@ from penstock.limits import (
 from penstock.ports import AcknowledgedLink, Receipt, UnprovenLink
 from penstock.protocols import Protocol
 from penstock.protocols.herald import HERALD, HERALD_PAYLOAD_BYTES_MAX
-from penstock.replay import parse_start
+from penstock.replay import parse_start, split_group
 from penstock.wire import herald
 from penstock.wire.herald import BrokerState, ErrorCode
 from penstock.wire.herald.packets import HEADER_BYTES
@@ -509,14 +509,20 @@ class HeraldGateway(Gateway):
                 return
 
     def _subscribe_to(self, session: Session, channel: int, topic: str) -> None:
-        """Subscribe from the client's resume offset, else from the listener's `herald_replay`."""
+        """Subscribe from the client's resume offset, else from the listener's `herald_replay`.
+
+        What the handshake says comes first, but a group knows its place itself. Without a log, the
+        channel begins with new messages.
+        """
         resume_at = self._resume_positions.pop(topic, None) if self._resume_positions else None
         start = self._starts.pop(channel, "") if self._starts else ""
-        if start:
+        configured = self.options.herald_replay.get(channel, "")
+        in_group = split_group(topic + configured)[1] is not None
+        if start and self.broker.catch_up is not None and not in_group:
             resume_at = None
             topic += start
         elif resume_at is None:
-            topic += self.options.herald_replay.get(channel, "")
+            topic += configured
         self.subscribe(session, topic, self._subscribed, resume_at=resume_at)
 
     def _subscribed(self, error: PeerError | None) -> None:

@@ -55,6 +55,7 @@ _FINAL: Final = 1
 _ROWS: Final = 2
 _COLUMNS: Final = 4
 _HISTORY: Final = 1
+_REPLAY: Final = 2
 
 
 class InvalidPositions(WireError):
@@ -128,7 +129,7 @@ class Anchor:
     """Where a subscription to `pattern` takes effect; an empty pattern answers the client's asking.
 
     Messages from the next offsets on were received at `time_us` or later. Without `has_history` the
-    broker cannot deliver earlier messages.
+    broker cannot deliver earlier messages; with `is_replay` some follow.
     """
 
     pattern: str
@@ -136,6 +137,7 @@ class Anchor:
     time_us: int
     partitions: Mapping[int, AnchoredPartition]
     has_history: bool = False
+    is_replay: bool = False
 
 
 def encode_places(places: Places) -> bytes:
@@ -156,7 +158,7 @@ def encode_places(places: Places) -> bytes:
 
 def encode_anchor(anchor: Anchor) -> bytes:
     """Return the payload of a frame."""
-    flags = anchor.has_history * _HISTORY
+    flags = anchor.has_history * _HISTORY | anchor.is_replay * _REPLAY
     count = len(anchor.partitions)
     parts = [_ANCHOR.pack(_KIND_ANCHOR, flags, count, anchor.log_id, anchor.time_us)]
     parts += (
@@ -207,7 +209,14 @@ def _decode_anchor(payload: bytes) -> Anchor:
         partitions[number] = AnchoredPartition(next_offset, horizon, bool(final))
         position += _PARTITION.size
     pattern = payload[position:].decode()
-    return Anchor(pattern, log_id, time_us, partitions, has_history=bool(flags & _HISTORY))
+    return Anchor(
+        pattern,
+        log_id,
+        time_us,
+        partitions,
+        has_history=bool(flags & _HISTORY),
+        is_replay=bool(flags & _REPLAY),
+    )
 
 
 def _numbers(kind: str, data: bytes) -> "array[int]":

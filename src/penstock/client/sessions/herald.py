@@ -24,7 +24,7 @@ from penstock.wire.herald.packets import MAGIC
 
 __all__ = ["HeraldSession"]
 
-HERALD_CLIENT_ID_BYTES_MAX: Final = 255
+_CLIENT_ID_BYTES_MAX: Final = 255
 _HEADER: Final = HEADER["little"]
 _TOPICS: Final = tuple(channel_topic(channel) for channel in range(256))
 
@@ -57,7 +57,7 @@ class HeraldSession(Session):
         """See the base class; ask for positions."""
         self._roles.append(None)
         asking = f"{self._name}@{positions.ASK_NAME}{self._start}"
-        if len(asking.encode()) > HERALD_CLIENT_ID_BYTES_MAX:
+        if len(asking.encode()) > _CLIENT_ID_BYTES_MAX:
             self._send(herald.HandshakeSub(b"", self._name))
         else:
             self._send(herald.HandshakeSub(self._channels, asking))

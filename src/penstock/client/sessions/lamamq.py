@@ -178,12 +178,12 @@ class LamamqSession(Session):
                 return None
 
     def _forwarded(self, packet: lamamq.Forward, message: lamamq.Message) -> Event | None:
-        if not message.routing_key:
-            return self._positions(message.payload)
         if self._strategies and tuple(key for key, _ in message.headers[:4]) == CALL_HEADERS:
             name = message.headers[0][1].decode("utf-8", "replace")
             if name in self._strategies:
                 return HookCalled(HookCall(name, packet))
+        if self._asking and not message.routing_key:
+            return self._positions(message.payload)
         place = next(self._places, None)
         return Delivered(
             Delivery(
