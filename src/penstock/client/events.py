@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 from penstock.client.errors import Refused
 from penstock.client.values import Delivery, HookCall, Notification, Reply, Request
-from penstock.wire.positions import Anchor
+from penstock.positions import Anchor
 
 __all__ = [
     "Acknowledged",
@@ -66,7 +66,7 @@ class Delivered:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Anchored:
-    """The broker said where a subscription takes effect; see `penstock.wire.positions`."""
+    """The broker said where a subscription takes effect; see `penstock.positions`."""
 
     anchor: Anchor
 

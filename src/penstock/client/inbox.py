@@ -6,7 +6,7 @@ from typing import Any, Final
 from penstock.client.streams import Queue
 from penstock.client.subscription import Subscription
 from penstock.client.values import Delivery, Notification
-from penstock.wire.positions import Anchor, Place
+from penstock.positions import Anchor, Place
 
 __all__ = ["Inbox"]
 

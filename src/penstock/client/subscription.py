@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
 from penstock.client.topics import TopicMatcher, resumed, without_replay
+from penstock.positions import Anchor, Place
 from penstock.replay import split_group, split_replay
-from penstock.wire.positions import Anchor, Place
 
 __all__ = ["Subscription", "text_to_restore"]
 

@@ -10,12 +10,12 @@ from typing import Any, Final, TypeAlias
 from penstock.client.errors import BadOption, InvalidValue
 from penstock.limits import MIB
 from penstock.model import message_id
+from penstock.positions import Place
 from penstock.protocols.fleximq import (
     FLEXIMQ_PAYLOAD_DEPTH_CEILING,
 )
 from penstock.wire import fleximq, messagepack
 from penstock.wire.fleximq import InvalidMessage
-from penstock.wire.positions import Place
 
 __all__ = [
     "Delivery",

@@ -1,4 +1,4 @@
-"""Frames with positions for clients that have asked for them, see `penstock.wire.positions`."""
+"""Frames with positions for clients that have asked for them, see `penstock.positions`."""
 
 import sys
 from array import array
@@ -9,7 +9,7 @@ from penstock.core.encoders.encoder import Rows
 from penstock.core.partitions import OwnPartition, Partition
 from penstock.core.sessions import Session
 from penstock.ports import Clock, LogWriter
-from penstock.wire.positions import Anchor, AnchoredPartition, Places, encode_anchor, encode_places
+from penstock.positions import Anchor, AnchoredPartition, Places, encode_anchor, encode_places
 
 __all__ = ["PositionMarks"]
 

@@ -38,13 +38,13 @@ from penstock.limits import (
     UDP_DATAGRAM_BYTES_MAX,
 )
 from penstock.ports import AcknowledgedLink, Receipt, UnprovenLink
+from penstock.positions import ASK_NAME, TIMESTAMP
 from penstock.protocols import Protocol
 from penstock.protocols.herald import HERALD, HERALD_PAYLOAD_BYTES_MAX
 from penstock.replay import parse_start, split_group
 from penstock.wire import herald
 from penstock.wire.herald import BrokerState, ErrorCode
 from penstock.wire.herald.packets import HEADER_BYTES
-from penstock.wire.positions import ASK_NAME, TIMESTAMP
 
 __all__ = ["HeraldGateway", "HeraldSubscribers"]
 

@@ -27,6 +27,7 @@ from penstock.gateway.lamamq_middleware import LamaMiddleware, hook_of
 from penstock.gateway.options import NO_CREDENTIALS
 from penstock.model import is_reserved_header
 from penstock.ports import Receipt
+from penstock.positions import ASK_HEADER
 from penstock.protocols import Protocol
 from penstock.protocols.lamamq import LAMAMQ, LAMAMQ_ERROR_MESSAGE_BYTES_MAX
 from penstock.wire import lamamq
@@ -37,7 +38,6 @@ from penstock.wire.lamamq import (
     MessageType,
     PayloadType,
 )
-from penstock.wire.positions import ASK_HEADER
 
 __all__ = ["LamamqGateway"]
 

@@ -25,10 +25,10 @@ from penstock.model import (
     topic_name_from_binary,
 )
 from penstock.ports import Receipt
+from penstock.positions import ASK_NAME
 from penstock.replay import check_replay, split_replay
 from penstock.wire import rheos1, rheos2
 from penstock.wire.decoder import Rejected
-from penstock.wire.positions import ASK_NAME
 from penstock.wire.rheos import (
     HEADER_BYTES,
     IDENTIFIER_BYTES,

@@ -1,7 +1,7 @@
 """Where subscriptions of the client library are, and where they resume."""
 
 from penstock.client.subscription import Subscription, text_to_restore
-from penstock.wire.positions import Anchor, AnchoredPartition, Place
+from penstock.positions import Anchor, AnchoredPartition, Place
 
 SECOND = 1_000_000
 

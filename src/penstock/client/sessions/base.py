@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
+from penstock import positions
 from penstock.client.errors import BadOption, Unsupported
 from penstock.client.events import Anchored, Event, Ready
 from penstock.client.options import Credentials
@@ -18,11 +19,10 @@ from penstock.client.topics import Topic
 from penstock.client.values import Delivery, HookCall, Request
 from penstock.errors import FieldOutOfRange
 from penstock.middleware import Condition, HookStrategy, HookType
+from penstock.positions import Place
 from penstock.protocols import Protocol
 from penstock.topic_names import check_topic_name
-from penstock.wire import positions
 from penstock.wire.decoder import Buffer, Decoder, Rejected
-from penstock.wire.positions import Place
 
 __all__ = ["NO_EXTRAS", "Extras", "Hook", "Session", "check_sizes", "session_name"]
 

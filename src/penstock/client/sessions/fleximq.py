@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Final
 
+from penstock import positions
 from penstock.client.errors import Refused
 from penstock.client.events import (
     Delivered,
@@ -23,6 +24,7 @@ from penstock.client.sessions.base import NO_EXTRAS, Extras, Session, check_size
 from penstock.client.sessions.pongs import Pongs
 from penstock.client.values import Delivery, Notification, Reply, Request, unpacked
 from penstock.errors import WireError
+from penstock.positions import Place
 from penstock.protocols import Protocol
 from penstock.protocols.fleximq import (
     FLEXIMQ,
@@ -30,7 +32,7 @@ from penstock.protocols.fleximq import (
     FLEXIMQ_MESSAGE_BYTES_CEILING,
     FLEXIMQ_PAYLOAD_DEPTH_CEILING,
 )
-from penstock.wire import fleximq, messagepack, positions
+from penstock.wire import fleximq, messagepack
 from penstock.wire.fleximq import (
     ClientId,
     Header,
@@ -42,7 +44,6 @@ from penstock.wire.fleximq import (
 )
 from penstock.wire.fleximq.packets import PAYLOAD_LENGTH
 from penstock.wire.fleximq.payloads import check_payload
-from penstock.wire.positions import Place
 
 __all__ = ["FleximqSession"]
 

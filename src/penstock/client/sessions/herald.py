@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, Final
 
+from penstock import positions
 from penstock.client.errors import Refused
 from penstock.client.events import Acknowledged, Delivered, Ended, Event, Failed, Ready
 from penstock.client.options import Credentials
@@ -18,7 +19,7 @@ from penstock.client.topics import Topic, channel_of, channel_topic, without_rep
 from penstock.client.values import Delivery
 from penstock.protocols import Protocol
 from penstock.protocols.herald import HERALD, HERALD_PAYLOAD_BYTES_MAX
-from penstock.wire import herald, positions
+from penstock.wire import herald
 from penstock.wire.herald.encoder import HEADER
 from penstock.wire.herald.packets import MAGIC
 

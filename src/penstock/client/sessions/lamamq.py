@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Final
 
+from penstock import positions
 from penstock.client.errors import Refused
 from penstock.client.events import Acknowledged, Delivered, Event, Failed, HookCalled, Ready
 from penstock.client.options import Credentials
@@ -27,7 +28,7 @@ from penstock.protocols.lamamq import (
     LAMAMQ_ERROR_MESSAGE_BYTES_MAX,
     LAMAMQ_PAYLOAD_BYTES_MAX,
 )
-from penstock.wire import lamamq, positions
+from penstock.wire import lamamq
 from penstock.wire.lamamq.layouts import LAYOUTS
 
 __all__ = ["CALL_HEADERS", "LamamqSession"]

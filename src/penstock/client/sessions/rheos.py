@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final
 from zlib import crc32
 
+from penstock import positions
 from penstock.client.errors import Refused
 from penstock.client.events import Acknowledged, Delivered, Event, Failed, Ready
 from penstock.client.options import Credentials
@@ -24,7 +25,7 @@ from penstock.protocols import Protocol
 from penstock.protocols.rheos1 import RHEOS1
 from penstock.protocols.rheos2 import RHEOS2, RHEOS_BODY_BYTES_MAX
 from penstock.topic_names import check_topic_name
-from penstock.wire import positions, rheos1, rheos2
+from penstock.wire import rheos1, rheos2
 from penstock.wire.rheos import (
     HEADER,
     IDENTIFIER_BYTES,

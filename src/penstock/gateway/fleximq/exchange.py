@@ -35,10 +35,10 @@ from penstock.gateway.fleximq.replies import Replies
 from penstock.gateway.fleximq.services import ADMINISTRATIVE, SERVICES, Listings
 from penstock.limits import SHARED_PAYLOAD_BYTES_MIN
 from penstock.ports import EVERY_NODE
+from penstock.positions import ASK_PATH
 from penstock.protocols.fleximq import FLEXIMQ
 from penstock.wire import messagepack
 from penstock.wire.fleximq import ClientId, Message, MessageType, Routing, StatusCode
-from penstock.wire.positions import ASK_PATH
 
 __all__ = ["Exchange"]
 

@@ -6,6 +6,7 @@ validation. The receivers of a NOTIF share its payload.
 
 from typing import Final
 
+from penstock.positions import ASK_PATH
 from penstock.wire import fleximq, messagepack
 from penstock.wire.fleximq import (
     ClientId,
@@ -19,7 +20,6 @@ from penstock.wire.fleximq import (
     StatusCode,
 )
 from penstock.wire.fleximq.packets import BASE, PAYLOAD_LENGTH, VERSION
-from penstock.wire.positions import ASK_PATH
 
 __all__ = [
     "answer",
@@ -90,7 +90,7 @@ def error_reply(status: StatusCode, text: str, *, client_id: int, identifier: st
 
 
 def positions(client_id: int, payload: bytes) -> bytes:
-    """Return a frame with positions, see `penstock.wire.positions`."""
+    """Return a frame with positions, see `penstock.positions`."""
     header = Header(routing=(Routing(client_id, ASK_PATH),))
     content = messagepack.encode(payload)
     return fleximq.encode(Message(MessageType.NOTIF, ClientId.BROKER, header, content))

@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from penstock.wire.positions import (
+from penstock.positions import (
     Anchor,
     AnchoredPartition,
     InvalidPositions,
