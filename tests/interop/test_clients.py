@@ -27,6 +27,7 @@ from penstock.client import (
     Request,
     RequestFailed,
     State,
+    StateChanged,
     TimedOut,
     TopicIs,
     Unsupported,
@@ -526,7 +527,9 @@ def test_subscriptions_go_on_when_the_broker_comes_back(protocol: Protocol) -> N
                         url,
                         protocol=protocol,
                         backoff=QUICK,
-                        on_event=lambda event: states.append(getattr(event, "state", State.NEW)),
+                        on_event=lambda event: states.extend(
+                            [event.state] if isinstance(event, StateChanged) else []
+                        ),
                     )
                 )
                 publisher = await stack.enter_async_context(

@@ -15,7 +15,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "penstock"
 LAYERS = [
     {"model", "limits"},
     {"errors", "middleware", "protocols"},
-    {"memory", "patterns", "replay", "settings"},
+    {"memory", "patterns", "positions", "replay", "settings"},
     {"topic_names"},
     {"_kernels"},
     {"ports"},

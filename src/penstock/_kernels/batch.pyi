@@ -92,6 +92,12 @@ class Batch:
     def row_timestamp_us(self, row: int) -> int:
         """Return when the broker received a message: microseconds since the epoch."""
 
+    def times_and_senders(self, rows: memoryview[int]) -> bytes:
+        """Return when the broker received messages, then their senders' numbers.
+
+        Times are 8 bytes each, as in `row_timestamp_us`, numbers 4 bytes, little-endian.
+        """
+
     def form(self, row: int) -> int | None:
         """Return the `Form` of a stored message; None for one that was scanned."""
 

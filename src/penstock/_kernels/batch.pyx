@@ -229,6 +229,31 @@ cdef class Batch:
             return self.timestamp_us
         return <int64_t>load64(self.stored.timestamp + 8 * <size_t>row, False)
 
+    def times_and_senders(self, const uint32_t[::1] rows not None):
+        cdef size_t count = <size_t>rows.shape[0]
+        cdef bytes result = PyBytes_FromStringAndSize(NULL, 12 * count)
+        cdef uint8_t *times = <uint8_t *>PyBytes_AS_STRING(result)
+        cdef uint8_t *senders = times + 8 * count
+        cdef uint64_t time
+        cdef uint32_t sender
+        cdef size_t index
+        cdef int byte
+        self.read()
+        try:
+            for index in range(count):
+                self.check_row(rows[index])
+                time = <uint64_t>self.timestamp_us
+                if self.source == STORED:
+                    time = load64(self.stored.timestamp + 8 * <size_t>rows[index], False)
+                sender = sender_number(self, rows[index])
+                for byte in range(8):
+                    times[8 * index + byte] = <uint8_t>(time >> (8 * byte))
+                for byte in range(4):
+                    senders[4 * index + byte] = <uint8_t>(sender >> (8 * byte))
+        finally:
+            self.unread()
+        return result
+
     def form(self, uint32_t row):
         self.check_row(row)
         return self.columns.flags[row] & FORM if self.source == STORED else None

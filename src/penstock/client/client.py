@@ -5,6 +5,7 @@ import ssl
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
@@ -247,16 +248,21 @@ class Client:
             raise PartlyRefused(tuple(refusals), count)
         return count
 
-    def subscribe(self, topic: Topic, *, queue_max: int | None = None) -> Stream[Delivery]:
+    def subscribe(
+        self, topic: Topic, *, resume: bool = True, queue_max: int | None = None
+    ) -> Stream[Delivery]:
         """Return an asynchronous iterator over the messages of a topic.
 
         The subscription starts with `async with`, `await` or the first item, which raise Refused,
-        ConnectionLost or TimedOut. Messages from then on are delivered. Raise InvalidStart if the
-        topic ends in what is almost a start position.
+        ConnectionLost or TimedOut. Messages from then on are delivered. After a reconnect the
+        iterator goes on behind the last message that it has got, from the broker's log; without
+        `resume`, with the next message. Raise InvalidStart if the topic ends in what is almost a
+        start position.
         """
         name = self._names.canonical(topic)
         check_replay(name)
-        return self._stream(name, self._begin, self._finish_stream, queue_max)
+        begin = partial(self._begin, resume=resume)
+        return self._stream(name, begin, self._finish_stream, queue_max)
 
     def consume(
         self,
@@ -439,10 +445,10 @@ class Client:
         queue: Queue[Item] = Queue(items_max=items_max, low=self._inbox.low)
         return Stream(topic, queue, begin=begin, finish=finish, drop=self._inbox.drop)
 
-    async def _begin(self, stream: Stream[Delivery]) -> None:
+    async def _begin(self, stream: Stream[Delivery], *, resume: bool) -> None:
         connection = await self._supervisor.connected("subscribe")
         # Add the queue first: messages may arrive together with the answer.
-        self._inbox.add(stream.topic, stream.queue)
+        self._inbox.add(stream.topic, stream.queue, resumes=resume)
         try:
             ticket = connection.session.subscribe(stream.topic)
             await connection.exchange(ticket, "subscribe", self._options.timeout)

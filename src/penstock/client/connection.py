@@ -4,9 +4,17 @@ import asyncio
 from typing import Any, Protocol
 
 from penstock.client.address import Address
-from penstock.client.errors import ConnectFailed, ConnectionLost, PartlyRefused, Refused, TimedOut
+from penstock.client.errors import (
+    ConnectFailed,
+    ConnectionLost,
+    NotResumed,
+    PartlyRefused,
+    Refused,
+    TimedOut,
+)
 from penstock.client.events import (
     Acknowledged,
+    Anchored,
     Delivered,
     Ended,
     Event,
@@ -273,6 +281,9 @@ class Connection:
                 waiter = self._waiting.pop(ticket, None)
                 if waiter is not None:
                     waiter.answered(reply)
+            case Anchored(anchor):
+                for pattern, reason in self._inbox.anchored(anchor):
+                    self._responder.reported(NotResumed(pattern, reason))
             case Requested(request):
                 self._responder.requested(self, request)
             case Notified(notification):

@@ -11,6 +11,7 @@ __all__ = [
     "InvalidAddress",
     "InvalidValue",
     "NotAChannel",
+    "NotResumed",
     "PartlyRefused",
     "Refused",
     "RequestFailed",
@@ -70,6 +71,16 @@ class NotAChannel(CallerError):
     template = "{topic!r} is no herald channel; those are 0 to 255, or 'channel/0' and so on"
 
     topic: str
+
+
+class NotResumed(PeerError):
+    """A subscription goes on after a reconnect, but messages before may be missing."""
+
+    code = ErrorCode.NOT_RESUMED
+    template = "{topic!r} goes on, but messages may be missing: {reason}"
+
+    topic: str
+    reason: str
 
 
 class Refused(CallerError):

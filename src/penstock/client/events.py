@@ -5,9 +5,11 @@ from typing import TypeAlias
 
 from penstock.client.errors import Refused
 from penstock.client.values import Delivery, HookCall, Notification, Reply, Request
+from penstock.positions import Anchor
 
 __all__ = [
     "Acknowledged",
+    "Anchored",
     "Delivered",
     "Ended",
     "Event",
@@ -63,6 +65,13 @@ class Delivered:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Anchored:
+    """The broker said where a subscription takes effect; see `penstock.positions`."""
+
+    anchor: Anchor
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Requested:
     """A request of another client arrived."""
 
@@ -89,5 +98,14 @@ class Ended:
 
 
 Event: TypeAlias = (
-    Ready | Acknowledged | Failed | Replied | Delivered | Requested | Notified | HookCalled | Ended
+    Ready
+    | Acknowledged
+    | Anchored
+    | Failed
+    | Replied
+    | Delivered
+    | Requested
+    | Notified
+    | HookCalled
+    | Ended
 )

@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from penstock.client.streams import Queue
-from penstock.client.topics import TopicMatcher
+from penstock.client.subscription import Subscription
 from penstock.client.values import Delivery, Notification
+from penstock.positions import Anchor, Place
 
 __all__ = ["Inbox"]
 
@@ -21,16 +22,19 @@ class Inbox:
 
     def __init__(self, resume_reading: Callable[[], None]) -> None:
         self._resume_reading = resume_reading
-        self._queues: dict[Queue[Delivery], tuple[str, TopicMatcher]] = {}
+        self._queues: dict[Queue[Delivery], Subscription] = {}
         self._notices: set[Queue[Notification]] = set()
-        self._by_topic: dict[str, tuple[Queue[Delivery], ...]] = {}
+        self._by_topic: dict[str, tuple[tuple[Queue[Delivery], Subscription], ...]] = {}
+        self._says_positions = False  # whether the broker of this connection does
+        self.has_history = False
+        """Whether it can deliver earlier messages, if it says positions."""
         self._full: set[Queue[Any]] = set()
 
     # --- Subscriptions ----------------------------------------------------------------------------
 
-    def add(self, pattern: str, queue: Queue[Delivery]) -> None:
-        """Deliver the messages of a pattern to a queue."""
-        self._queues[queue] = (pattern, TopicMatcher(pattern))
+    def add(self, pattern: str, queue: Queue[Delivery], *, resumes: bool = True) -> None:
+        """Deliver the messages of a pattern to a queue; see Subscription for `resumes`."""
+        self._queues[queue] = Subscription(pattern, resumes=resumes)
         self._by_topic.clear()
 
     def add_notices(self, queue: Queue[Notification]) -> None:
@@ -48,11 +52,39 @@ class Inbox:
 
     def of(self, pattern: str) -> list[Queue[Delivery]]:
         """Return the queues subscribed to exactly this pattern."""
-        return [queue for queue, (known, _) in self._queues.items() if known == pattern]
+        return [queue for queue, known in self._queues.items() if known.pattern == pattern]
 
-    def patterns(self) -> Iterator[str]:
-        """Iterate over the distinct patterns."""
-        return iter(dict.fromkeys(pattern for pattern, _ in self._queues.values()))
+    def named(self, name: str) -> list[Queue[Delivery]]:
+        """Return the queues whose patterns have this name."""
+        return [queue for queue, known in self._queues.items() if known.name == name]
+
+    def subscriptions(self) -> Iterator[list[Subscription]]:
+        """Iterate over the subscriptions, those with the same name together."""
+        by_name: dict[str, list[Subscription]] = {}
+        for subscription in self._queues.values():
+            by_name.setdefault(subscription.name, []).append(subscription)
+        return iter(by_name.values())
+
+    def connecting(self) -> None:
+        """Take note of a new connection: subscriptions wait until they are in effect there."""
+        self._says_positions = False
+        for subscription in self._queues.values():
+            subscription.connecting()
+
+    def anchored(self, anchor: Anchor) -> list[tuple[str, str]]:
+        """Open the subscriptions of an anchor's pattern.
+
+        Return the pattern and the reason for each that may have missed messages.
+        """
+        self._says_positions = True
+        self.has_history = anchor.has_history
+        missed = []
+        for subscription in self._queues.values():
+            if subscription.name == anchor.pattern:
+                reason = subscription.opened(anchor)
+                if reason is not None:
+                    missed.append((subscription.pattern, reason))
+        return missed
 
     def end(self, error: Exception | None) -> None:
         """End all queues."""
@@ -67,11 +99,14 @@ class Inbox:
         """Put a delivery into all matching queues; into all queues if it has no topic."""
         topic = delivery.topic
         if topic is None:
-            queues = tuple(self._queues)
+            queues = tuple(self._queues.items())
         else:
             found = self._by_topic.get(topic)
             queues = found if found is not None else self._find(topic)
-        for queue in queues:
+        place = delivery.place
+        for queue, subscription in queues:
+            if not self._is_wanted(subscription, place):
+                continue
             queue.put(delivery)
             if queue.full:
                 self._full.add(queue)
@@ -83,10 +118,14 @@ class Inbox:
             if queue.full:
                 self._full.add(queue)
 
-    def _find(self, topic: str) -> tuple[Queue[Delivery], ...]:
+    def _is_wanted(self, subscription: Subscription, place: Place | None) -> bool:
+        is_open = subscription.is_open or not self._says_positions
+        return is_open and subscription.takes(place)
+
+    def _find(self, topic: str) -> tuple[tuple[Queue[Delivery], Subscription], ...]:
         if len(self._by_topic) >= TOPICS_CACHED_MAX:
             self._by_topic.clear()
-        queues = tuple(queue for queue, (_, matches) in self._queues.items() if matches(topic))
+        queues = tuple(each for each in self._queues.items() if each[1].matches(topic))
         self._by_topic[topic] = queues
         return queues
 

@@ -12,6 +12,7 @@ from penstock.client.errors import (
     ClientClosed,
     ConnectFailed,
     ConnectionLost,
+    NotResumed,
     Refused,
     TimedOut,
 )
@@ -20,6 +21,7 @@ from penstock.client.inbox import Inbox
 from penstock.client.options import ClientEvent, ErrorReported, Options, State, StateChanged
 from penstock.client.sessions import Session
 from penstock.client.state import may_move
+from penstock.client.subscription import text_to_restore
 from penstock.client.topics import resumed
 
 __all__ = ["Supervisor"]
@@ -101,9 +103,12 @@ class Supervisor:
 
     async def _establish(self) -> Connection:
         """Connect and restore; raise ConnectFailed, Refused, ConnectionLost or TimedOut."""
+        session = self._new_session()
+        self.inbox.connecting()
+        session.restoring(text_to_restore(same) for same in self.inbox.subscriptions())
         connection = Connection(
             self._addresses[0],
-            self._new_session(),
+            session,
             inbox=self.inbox,
             responder=self.handlers,
             options=self._options,
@@ -124,12 +129,17 @@ class Supervisor:
     async def _restore(self, connection: Connection) -> None:
         """Subscribe and register again. A refused subscription ends its iterators with the refusal.
 
-        History is not requested again: a replay would repeat delivered messages.
+        Subscriptions begin behind the last message that they have got, or go on with new messages
+        if the broker cannot deliver earlier ones.
         """
         asked: list[tuple[str | None, Waiter | None]] = []
-        for pattern in self.inbox.patterns():
-            ticket = connection.session.subscribe(resumed(pattern))
-            asked.append((pattern, connection.expect(range(ticket, ticket + 1))))
+        for same in self.inbox.subscriptions():
+            text = text_to_restore(same)
+            ticket = connection.session.subscribe(text)
+            waiter = connection.expect(range(ticket, ticket + 1))
+            if text != resumed(text) and waiter is not None:
+                waiter = await self._resumed(connection, waiter, same[0].name)
+            asked.append((same[0].name, waiter))
         for hook in self.handlers.hooks():
             ticket = connection.session.register(hook)
             asked.append((None, connection.expect(range(ticket, ticket + 1))))
@@ -140,9 +150,21 @@ class Supervisor:
                 await connection.wait(waiter, "restore", self._options.timeout)
             except Refused as refused:
                 self.report(refused)
-                for queue in self.inbox.of(name) if name is not None else ():
+                for queue in self.inbox.named(name) if name is not None else ():
                     queue.end(refused)
                     self.inbox.drop(queue)
+
+    async def _resumed(self, connection: Connection, waiter: Waiter, name: str) -> Waiter | None:
+        """Wait for a subscription with a start; if it is refused, subscribe without one."""
+        try:
+            await connection.wait(waiter, "restore", self._options.timeout)
+        except Refused as refused:
+            ticket = connection.session.subscribe(name)
+            waiter = connection.expect(range(ticket, ticket + 1)) or waiter
+            if self.inbox.has_history:
+                self.report(NotResumed(name, refused.text))
+            return waiter
+        return None
 
     async def _supervise(self, connection: Connection) -> None:
         """Reconnect after each loss until an attempt fails for good or attempts run out."""

@@ -177,7 +177,12 @@ class SyncClient:
         )
 
     def subscribe(
-        self, topic: Topic, *, queue_max: int | None = None, timeout: float | None = None
+        self,
+        topic: Topic,
+        *,
+        resume: bool = True,
+        queue_max: int | None = None,
+        timeout: float | None = None,
     ) -> "SyncStream[Delivery]":
         """Subscribe to a topic and return an iterator over its messages.
 
@@ -185,7 +190,7 @@ class SyncClient:
         """
 
         async def begin() -> Stream[Delivery]:
-            return await self._client.subscribe(topic, queue_max=queue_max)
+            return await self._client.subscribe(topic, resume=resume, queue_max=queue_max)
 
         return SyncStream(self._loop.run(begin()), self._loop.run, timeout)
 

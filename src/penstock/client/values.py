@@ -3,11 +3,14 @@
 import dataclasses
 import itertools
 import sys
+import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from penstock.client.errors import BadOption, InvalidValue
 from penstock.limits import MIB
+from penstock.model import message_id
+from penstock.positions import Place
 from penstock.protocols.fleximq import (
     FLEXIMQ_PAYLOAD_DEPTH_CEILING,
 )
@@ -127,8 +130,8 @@ class Delivery:
     """One message of a subscription.
 
     `topic` is None if the protocol does not send it (Rheos v1 with several subscriptions). `value`
-    is the payload's bytes, the same in every protocol. `sender` is 16 bytes in Rheos, a client id
-    in fleximq, else None. `timestamp_us` is in microseconds since the epoch: set by the broker in
+    is the payload's bytes, the same in every protocol. `sender` is 16 bytes in Rheos, else the
+    client id of the sender. `timestamp_us` is in microseconds since the epoch: set by the broker in
     herald, by the publisher in whole seconds in LamaMQ, else None. `headers` is for LamaMQ only,
     `status` for fleximq only. `packet` is the decoded packet.
     """
@@ -142,6 +145,32 @@ class Delivery:
     status: int | None = None
     origin: Any = dataclasses.field(default=None, repr=False, compare=False)
     """Identifies the message in its acknowledgment. Internal to the client library."""
+    place: Place | None = None
+    """Where the message is in the log; None if the broker did not say."""
+
+    @property
+    def offset(self) -> int | None:
+        """Offset in its partition of the log."""
+        return None if self.place is None else self.place.offset
+
+    @property
+    def partition(self) -> int | None:
+        """Partition of the log."""
+        return None if self.place is None else self.place.partition
+
+    @property
+    def broker_time_us(self) -> int | None:
+        """When the broker received the message: microseconds since the epoch."""
+        return None if self.place is None else self.place.time_us
+
+    @property
+    def message_id(self) -> uuid.UUID | None:
+        """Id of the message: the same in acknowledgments, in the log and in Spark."""
+        place = self.place
+        if place is None:
+            return None
+        number = message_id(place.log_id, partition=place.partition, offset=place.offset)
+        return uuid.UUID(bytes=number)
 
     @property
     def payload(self) -> Any:  # noqa: ANN401

@@ -17,12 +17,14 @@ from penstock.core.answers import FailureEncoder, is_safe
 from penstock.core.catch_up import CatchUp
 from penstock.core.counters import Counters, TopicCounts
 from penstock.core.encoders import Encoders
+from penstock.core.encoders.encoder import Rows
 from penstock.core.following import Following
 from penstock.core.groups import Groups, GroupSettings
 from penstock.core.history import HistoryWriter
 from penstock.core.hooks import EventKind, Hooks
 from penstock.core.last_values import LastValues
 from penstock.core.partitions import OwnPartition, Partition, Position, StoredPartition
+from penstock.core.position_marks import PositionMarks
 from penstock.core.requests import Requests
 from penstock.core.resumption import Resumption
 from penstock.core.roaming import Roaming
@@ -158,6 +160,8 @@ class Broker:
         self.requests = Requests(self.timers, self.slices, clock)
         self.encoders = Encoders(self.topics, self.router, self.counters)
         self.hooks = Hooks(self.timers, clock, self.encoders.forward_ids.take)
+        self.marks = PositionMarks(log, clock)
+        self._encoded: Rows = None  # the rows of a batch that were encoded last
         self._shared: dict[type[Any], Any] = {}
         self._awaiting_answers: dict[Session, None] = {}
         self._awaiting_commits: deque[tuple[Receipt, Callable[[bool], None]]] = deque()
@@ -183,6 +187,7 @@ class Broker:
                     encoders=self.encoders,
                     counters=self.counters,
                     clock=clock,
+                    marks=self.marks,
                 ),
                 last_values=LastValues(
                     reader,
@@ -206,6 +211,7 @@ class Broker:
                 counters=self.counters,
                 timers=self.timers,
                 write=self._write,
+                marks=self.marks,
                 leaves_slow=not self.settings.disconnect_slow_consumers,
             )
         self.groups: Groups | None = None
@@ -465,6 +471,19 @@ class Broker:
         """
         self.resumption.keep(session, self.positions(session) if positions is None else positions)
 
+    def give_positions(self, session: Session, mark: Callable[[bytes], bytes]) -> None:
+        """Tell a client from now on where its messages are; `mark` frames what it is told."""
+        session.mark = mark
+        self.anchor(session, "")
+
+    def anchor(self, session: Session, pattern: str, *, is_replay: bool = False) -> None:
+        """Tell a client that wants positions where a subscription takes effect: here.
+
+        With `is_replay` it gets earlier messages, too.
+        """
+        partitions = {} if self.catch_up is None else self.catch_up.partitions
+        self.marks.anchor(session, pattern, partitions, is_replay=is_replay)
+
     def _subscribe(
         self,
         session: Session,
@@ -677,7 +696,7 @@ class Broker:
         """Deliver an audience its rows of `batch`, whose first offset is `first`."""
         catch_up = None if self.settings.disconnect_slow_consumers else self.catch_up
         number = self.log.partition
-        frames, count, reached = None, 0, 0
+        frames, count, reached, places = None, 0, 0, b""
         for receiver in audience.sessions:
             if receiver is sender and not receiver.echo:
                 continue
@@ -690,6 +709,10 @@ class Broker:
                 continue
             if frames is None:
                 frames, count = self._encode(audience, batch)
+            if receiver.mark is not None and not places:
+                places = self.marks.places(
+                    batch, self._encoded, partition=number, first=first, final=False
+                )
             if (
                 len(frames) > MEMORY_BLOCK_BYTES
                 and feed is None
@@ -700,9 +723,10 @@ class Broker:
                 self.timers.after(0.0, partial(catch_up.wake, receiver))
                 continue
             if feed is not None:
-                feed.enqueue(_copied(frames), count, receiver.link.account)
+                mark = receiver.mark(places) if receiver.mark is not None else b""
+                feed.enqueue(mark + _copied(frames), count, receiver.link.account)
                 continue
-            if self._write(receiver, frames, count):
+            if self._write(receiver, frames, count, places):
                 reached += 1
             if self.reader is None and receiver.link.congested and not receiver.slow and sender:
                 self._hold(sender, receiver)
@@ -717,6 +741,7 @@ class Broker:
         if audience.wanted is not None:
             rows = batch.select(self.router.route_of_topic, audience.wanted)
         frames = self.encoders.encode(audience.encoding, batch, rows, audience.wanted)
+        self._encoded = self.encoders.encoded
         return frames, len(batch) if rows is None else len(rows)
 
     def send(self, session: Session, frames: bytes, count: int, *, payload: bytes = b"") -> None:
@@ -724,15 +749,24 @@ class Broker:
 
         `payload` is the end of the last message: clients that get the same object share it.
         """
-        if self._write(session, frames, count, payload):
+        if self._write(session, frames, count, payload=payload):
             protocol = session.encoding.protocol
             self.counters.messages_sent[protocol] += count
             self.counters.bytes_sent[protocol] += len(frames) + len(payload)
 
     def _write(
-        self, session: Session, frames: bytes | Gathered, count: int, payload: bytes = b""
+        self,
+        session: Session,
+        frames: bytes | Gathered,
+        count: int,
+        places: bytes = b"",
+        *,
+        payload: bytes = b"",
     ) -> bool:
-        """Write `count` messages to one client; drop them and return False if it is too slow."""
+        """Write `count` messages to one client; drop them and return False if it is too slow.
+
+        A client that asked for positions gets `places` before them.
+        """
         link = session.link
         if link.buffered > self.settings.out_buffer_bytes_max or link.account.overdrawn:
             protocol = session.encoding.protocol
@@ -743,6 +777,8 @@ class Broker:
             session.dropped += count
             self.counters.messages_dropped[protocol] += count
             return False
+        if places and session.mark is not None:
+            link.write(session.mark(places))
         if isinstance(frames, Gathered):
             link.write_gathered(frames)
         else:

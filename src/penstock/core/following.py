@@ -17,6 +17,7 @@ from penstock.core.catch_up import CatchUp
 from penstock.core.counters import Counters
 from penstock.core.encoders import Encoders
 from penstock.core.partitions import StoredPartition
+from penstock.core.position_marks import PositionMarks
 from penstock.core.roaming import Roaming
 from penstock.core.routing import Audience, Router
 from penstock.core.timers import Timers
@@ -37,6 +38,7 @@ class _Piece(NamedTuple):
     """Frames for a session or many, and the offsets from which their rows were selected."""
 
     frames: bytes
+    places: bytes
     messages: int
     start: int
     end: int
@@ -45,7 +47,8 @@ class _Piece(NamedTuple):
 class Following:
     """Delivers row groups of partitions: a `ports.Follower`.
 
-    `write` sends messages to one client and returns False if they were dropped. With
+    `write` sends messages, after their positions, to one client and returns False if they were
+    dropped. With
     `leaves_slow`, congested sessions are served from the log.
     """
 
@@ -58,7 +61,8 @@ class Following:
         encoders: Encoders,
         counters: Counters,
         timers: Timers,
-        write: Callable[["Session", bytes, int], bool],
+        write: Callable[["Session", bytes, int, bytes], bool],
+        marks: PositionMarks,
         leaves_slow: bool,
     ) -> None:
         self._catch_up = catch_up
@@ -68,6 +72,7 @@ class Following:
         self._counters = counters
         self._timers = timers
         self._write = write
+        self._marks = marks
         self._leaves_slow = leaves_slow
         self._batch = Batch()
         self.receivers: dict[Protocol, Callable[[Record], None]] = {}
@@ -158,18 +163,28 @@ class Following:
                 self._catch_up.fall_behind(session, partition, first + row)
             elif own and not session.echo:
                 # It must not get its own messages: it has frames of its own.
-                pieces = self._pieces(batch, audience, first=first, row=row, but=session.number)
+                pieces = self._pieces(
+                    number, batch, audience, first=first, row=row, but=session.number
+                )
                 self._send(partition, [session], pieces)
             else:
                 live.append(session)
         if live:
-            self._send(partition, live, self._pieces(batch, audience, first=first, row=row))
+            self._send(partition, live, self._pieces(number, batch, audience, first=first, row=row))
 
     def _pieces(
-        self, batch: Batch, audience: Audience, *, first: int, row: int, but: int = 0
+        self,
+        number: int,
+        batch: Batch,
+        audience: Audience,
+        *,
+        first: int,
+        row: int,
+        but: int = 0,
     ) -> Iterator[_Piece]:
         """Yield the frames of an audience, leaving out those of the sender `but`."""
         wanted = audience.wanted or self._router.every_route
+        marked = any(session.mark is not None for session in audience.sessions)
         while row < len(batch):
             start = row
             rows, row = batch.select_piece(
@@ -181,13 +196,19 @@ class Following:
             )
             if len(rows):
                 frames = self._encoders.encode(audience.encoding, batch, rows, audience.wanted)
-                yield _Piece(frames, len(rows), first + start, first + row)
+                places = b""
+                if marked:
+                    encoded = self._encoders.encoded
+                    places = self._marks.places(
+                        batch, encoded, partition=number, first=first, final=True
+                    )
+                yield _Piece(frames, places, len(rows), first + start, first + row)
 
     def _send(
         self, partition: StoredPartition, sessions: "list[Session]", pieces: Iterator[_Piece]
     ) -> None:
         """Send pieces to sessions; those that become congested are served from the log."""
-        for frames, count, start, end in pieces:
+        for frames, places, count, start, end in pieces:
             still: list[Session] = []
             for session in sessions:
                 if (
@@ -198,7 +219,7 @@ class Following:
                     self._catch_up.fall_behind(session, partition, start)
                     self._timers.after(0.0, partial(self._catch_up.wake, session))
                     continue
-                if self._write(session, frames, count):
+                if self._write(session, frames, count, places):
                     protocol = session.encoding.protocol
                     self._counters.messages_sent[protocol] += count
                     self._counters.bytes_sent[protocol] += len(frames)

@@ -11,9 +11,11 @@ from penstock._kernels.batch import Batch
 from penstock._kernels.topics import TopicTable
 from penstock.core.counters import Counters
 from penstock.core.encoders import Encoders
+from penstock.core.encoders.encoder import Rows
 from penstock.core.feeds import Feed
 from penstock.core.last_values import LastRows
-from penstock.core.partitions import Partition
+from penstock.core.partitions import OwnPartition, Partition
+from penstock.core.position_marks import PositionMarks
 from penstock.core.routing import Encoding, Router
 from penstock.core.sessions import Session
 from penstock.errors import CallerError
@@ -33,6 +35,9 @@ log = structlog.get_logger("penstock.catch_up")
 
 class _SharedFrames(bytearray):
     """Encoded frames that several links hold; removed when the last of them has sent them."""
+
+    rows: "memoryview[int]"
+    """The rows that are encoded in them."""
 
 
 _SharedKey: TypeAlias = tuple[Encoding, int, int, bytes]
@@ -55,8 +60,10 @@ class HistoryWriter:
         encoders: Encoders,
         counters: Counters,
         clock: Clock,
+        marks: PositionMarks,
     ) -> None:
         self._own = own
+        self._marks = marks
         self._topics = topics
         self._router = router
         self._encoders = encoders
@@ -104,7 +111,7 @@ class HistoryWriter:
                 end = stored.base_offset + stored.count
                 self._load(session, feed, stored, batch)
                 while feed.position < end and goes_on():
-                    self._write_rows(session, number, feed, stored, batch, ends=ends)
+                    self._write_rows(session, partition, feed, stored, batch, ends=ends)
                     if self._clock.monotonic() >= ends and goes_on():
                         position = feed.position
                         yield
@@ -145,7 +152,7 @@ class HistoryWriter:
                 except (ValueError, CallerError) as error:
                     self.skip_last(session, last, end, str(error))
                 while last.is_before(end) and goes_on():
-                    self._write_last_rows(session, partition.number, last, stored, batch)
+                    self._write_last_rows(session, partition, last, stored, batch)
                     if self._clock.monotonic() >= ends and goes_on():
                         yield
                         ends = self._clock.monotonic() + SLICE_SECONDS_MAX
@@ -158,12 +165,12 @@ class HistoryWriter:
         last.skip(fetched.end)
 
     def _write_last_rows(
-        self, session: Session, partition: int, last: LastRows, stored: Stored, batch: Batch
+        self, session: Session, partition: Partition, last: LastRows, stored: Stored, batch: Batch
     ) -> None:
         """Write the next messages of a row group, up to a piece of them."""
         base, end = stored.base_offset, stored.base_offset + stored.count
         wanted = self._router.wanted(batch, session, lambda text: text == last.pattern)
-        may_be_sender = partition == self._own and not session.echo
+        may_be_sender = partition.number == self._own and not session.echo
         rows = array("I")
         size = 0
         while last.next is not None and last.next < end:
@@ -183,9 +190,7 @@ class HistoryWriter:
             if size >= CATCH_UP_PIECE_BYTES or len(rows) >= LAST_RUN_TOPICS:
                 break
         if rows:
-            frames = self._encode(session, batch, memoryview(rows), wanted, place=(partition, base))
-            session.link.write(frames)
-            self._counters.sent(session, len(rows), len(frames))
+            self._send(session, batch, memoryview(rows), wanted, place=(partition, base))
 
     def skip_last(self, session: Session, last: LastRows, offset: int, reason: str) -> None:
         """Continue at `offset`; count and log the last messages before it that cannot be read."""
@@ -208,7 +213,7 @@ class HistoryWriter:
     def _write_rows(
         self,
         session: Session,
-        partition: int,
+        partition: Partition,
         feed: Feed,
         stored: Stored,
         batch: Batch,
@@ -238,7 +243,7 @@ class HistoryWriter:
         batch: Batch,
         wanted: bytes,
         *,
-        place: tuple[int, int],
+        place: tuple[Partition, int],
         row: int,
         end: int,
     ) -> int:
@@ -247,7 +252,7 @@ class HistoryWriter:
         `place` is the partition and the first offset of the batch.
         """
         partition, base = place
-        may_be_sender = partition == self._own and not session.echo
+        may_be_sender = partition.number == self._own and not session.echo
         rows, next_row = batch.select_piece(
             self._router.route_of_topic,
             wanted,
@@ -260,10 +265,31 @@ class HistoryWriter:
         if next_row <= row:
             raise AssertionError(f"row {row} of {len(batch)} is not advanced")
         if len(rows):
-            frames = self._encode(session, batch, rows, wanted, place=place)
-            session.link.write(frames)
-            self._counters.sent(session, len(rows), len(frames))
+            self._send(session, batch, rows, wanted, place=place)
         return next_row
+
+    def _send(
+        self,
+        session: Session,
+        batch: Batch,
+        rows: "memoryview[int]",
+        wanted: bytes,
+        *,
+        place: tuple[Partition, int],
+    ) -> None:
+        """Write some rows, behind their positions if the client has asked for them."""
+        partition, base = place
+        frames, rows_sent = self._encode(
+            session, batch, rows, wanted, place=(partition.number, base)
+        )
+        if session.mark is not None:
+            final = not isinstance(partition, OwnPartition)
+            places = self._marks.places(
+                batch, rows_sent, partition=partition.number, first=base, final=final
+            )
+            session.link.write(session.mark(places))
+        session.link.write(frames)
+        self._counters.sent(session, len(rows), len(frames))
 
     def _encode(
         self,
@@ -273,19 +299,25 @@ class HistoryWriter:
         wanted: bytes,
         *,
         place: tuple[int, int],
-    ) -> bytes | memoryview:
-        """Return the frames of some rows; of few large rows those that other sessions have too."""
+    ) -> tuple[bytes | memoryview, Rows]:
+        """Return the frames of some rows, and these rows without those that were left out.
+
+        Frames of few large rows are those that other sessions have too.
+        """
         encoding = session.encoding
         if len(rows) > CATCH_UP_SHARED_ROWS_MAX:
-            return self._encoders.encode(encoding, batch, rows, wanted)
+            frames = self._encoders.encode(encoding, batch, rows, wanted)
+            return frames, self._encoders.encoded
         key = (encoding, *place, rows.tobytes())
         shared = self._shared.get(key)
         if shared is None:
             frames = self._encoders.encode(encoding, batch, rows, wanted)
             if len(frames) < CATCH_UP_SHARED_BYTES_MIN:
-                return frames
+                return frames, self._encoders.encoded
             shared = self._shared[key] = _SharedFrames(frames)
-        return memoryview(shared)
+            encoded = self._encoders.encoded
+            shared.rows = rows if encoded is None else encoded
+        return memoryview(shared), shared.rows
 
 
 def _goes_on(session: Session, feed: Feed, patterns: frozenset[str]) -> bool:

@@ -45,6 +45,7 @@ class Session:
         "held_publishers",
         "hold_timer",
         "link",
+        "mark",
         "memberships",
         "messages_received",
         "messages_sent",
@@ -95,6 +96,8 @@ class Session:
         self.hold_timer: Timer | None = None  # when they are resumed at the latest
         self.slow = False  # the hold timed out: no publisher is paused for it any more
         self.answers = Answers(link)
+        self.mark: Callable[[bytes], bytes] | None = None
+        """Frames positions for a client that asked for them, see `core.position_marks`."""
         self.farewell = b""  # tells the client that the broker ends the connection
 
     @property

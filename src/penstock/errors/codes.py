@@ -19,6 +19,7 @@ class ErrorCode(enum.StrEnum):
     NO_SUCH_TOPIC = "no-such-topic"
     TOPIC_HAS_CHANNEL = "topic-has-channel"
     VALUE_NOT_DELIVERABLE = "value-not-deliverable"
+    INVALID_POSITIONS = "invalid-positions"
     # Refused by the broker
     INVALID_PATTERN = "invalid-pattern"
     INVALID_START = "invalid-start"
@@ -78,6 +79,7 @@ class ErrorCode(enum.StrEnum):
     BAD_OPTION = "bad-option"
     INVALID_VALUE = "invalid-value"
     NOT_A_CHANNEL = "not-a-channel"
+    NOT_RESUMED = "not-resumed"
     REFUSED = "refused"
     PARTLY_REFUSED = "partly-refused"
     REQUEST_FAILED = "request-failed"

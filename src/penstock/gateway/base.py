@@ -190,6 +190,10 @@ class Gateway(ABC):
         """Return the event that hooks get for a publish; a protocol may add headers."""
         return Event(EventKind.PUSH, topic, session.name, self.protocol, session, value=value)
 
+    def pattern_name(self, pattern: str) -> str:
+        """Return how the client calls what it has subscribed to."""
+        return pattern
+
     def refuse_connection(self, error: PeerError) -> None:  # noqa: ARG002
         """Answer a client that a hook refuses, if the protocol can, and close."""
         self.close()
@@ -455,9 +459,16 @@ class Gateway(ABC):
 
         def start() -> None:
             try:
-                self.await_work(subscribe, lambda: then(None))
+                self.await_work(subscribe, taken_effect)
             except PeerError as raised:
                 then(raised)
+
+        def taken_effect() -> None:
+            if session.mark is not None:
+                is_replay = start_at is not None or resume_at is not None
+                is_replay |= is_known and bool(session.feeds)
+                self.broker.anchor(session, self.pattern_name(pattern), is_replay=is_replay)
+            then(None)
 
         def subscribe(done: Callable[[], None]) -> None:
             if resume_at is None:
@@ -465,7 +476,7 @@ class Gateway(ABC):
             else:
                 self.broker.resume(session, text, resume_at, done)
 
-        pattern, _ = (text, None) if resume_at is not None else split_replay(text)
+        pattern, start_at = (text, None) if resume_at is not None else split_replay(text)
         _, place = (text, None) if resume_at is not None else split_group(text)
         hooks = self.broker.hooks
         is_known = pattern in session.subscriptions and place is None

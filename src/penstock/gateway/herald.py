@@ -38,8 +38,10 @@ from penstock.limits import (
     UDP_DATAGRAM_BYTES_MAX,
 )
 from penstock.ports import AcknowledgedLink, Receipt, UnprovenLink
+from penstock.positions import ASK_NAME, TIMESTAMP
 from penstock.protocols import Protocol
 from penstock.protocols.herald import HERALD, HERALD_PAYLOAD_BYTES_MAX
+from penstock.replay import parse_start, split_group
 from penstock.wire import herald
 from penstock.wire.herald import BrokerState, ErrorCode
 from penstock.wire.herald.packets import HEADER_BYTES
@@ -76,6 +78,7 @@ class HeraldGateway(Gateway):
     _key: ClientKey | None = None  # of a subscriber that may resume
     _sent: SentPositions | None = None
     _note_timer: Timer | None = None
+    _starts: dict[int, str] | None = None  # where channels of the handshake begin, if it says so
 
     def new_decoder(self) -> herald.Decoder:
         """See the base class."""
@@ -197,6 +200,7 @@ class HeraldGateway(Gateway):
 
     def _open(self, client_id: str, channels: bytes, *, subscribe: bool) -> None:
         """Process a handshake: all channels must exist and be allowed."""
+        client_id, wants_positions = self._read_client_id(client_id, channels)
         error = self._channels_error(channels, subscribe=subscribe)
         if error is not None:
             self._refuse_handshake(error)
@@ -206,8 +210,37 @@ class HeraldGateway(Gateway):
             self.run_connect_hooks(
                 client_id,
                 self._identify(),
-                lambda: self._new_session(client_id, channels if subscribe else b""),
+                lambda: self._new_session(
+                    client_id, channels if subscribe else b"", wants_positions=wants_positions
+                ),
             )
+
+    def _read_client_id(self, text: str, channels: bytes) -> tuple[str, bool]:
+        """Return a client id without what may end it, and whether the client wants positions.
+
+        `name@positions` asks for positions. `name@positions,2026-11-01T00:00:00Z` also says where
+        the channels of the handshake begin; the broker's own memory of the client does not count.
+        """
+        name, at, asked = text.rpartition("@")
+        word, _, start = asked.partition(",")
+        if not at or word != ASK_NAME or (start and parse_start(start) is None):
+            return text, False
+        if start:
+            self._starts = dict.fromkeys(channels, f"@{start}")
+        return name, True
+
+    def _positions(self, payload: bytes) -> bytes:
+        """Return a frame with positions: a MESSAGE with a time that no message has."""
+        return herald.encode(herald.Message(0, TIMESTAMP, payload), order=self.order)
+
+    def pattern_name(self, pattern: str) -> str:
+        """See the base class: clients know channels."""
+        topics = self.broker.topics
+        identifier = topics.find(pattern)
+        for channel in range(256):
+            if identifier is not None and topics.channel_topic(channel) == identifier:
+                return f"channel/{channel}"
+        return pattern
 
     def _channels_error(self, channels: bytes, *, subscribe: bool) -> ErrorCode | None:
         try:
@@ -248,7 +281,7 @@ class HeraldGateway(Gateway):
         self._send(herald.HandshakeAck(0, error))
         self.close()
 
-    def _new_session(self, client_id: str, channels: bytes) -> None:
+    def _new_session(self, client_id: str, channels: bytes, *, wants_positions: bool) -> None:
         """Open a session with subscriptions to `channels`."""
         if self._principal is None:
             raise AssertionError("a handshake without a principal")
@@ -262,12 +295,16 @@ class HeraldGateway(Gateway):
         else:
             if not self._has_datagrams:  # the UDP transport sends it itself
                 session.farewell = herald.encode(herald.Disconnect(), order=self.order)
-            self._acknowledge_handshake(session, channels)
+            self._acknowledge_handshake(session, channels, wants_positions=wants_positions)
             if self.options.herald_ping_seconds:
                 self._check_silence()
 
-    def _acknowledge_handshake(self, session: Session, channels: bytes) -> None:
+    def _acknowledge_handshake(
+        self, session: Session, channels: bytes, *, wants_positions: bool = False
+    ) -> None:
         self._send(herald.HandshakeAck(session.number))
+        if wants_positions and not self._has_datagrams:
+            self.broker.give_positions(session, self._positions)
         if self.state is not BrokerState.PUBLISHER:
             self._when_proven(lambda: self._resume(session, channels))
 
@@ -472,10 +509,20 @@ class HeraldGateway(Gateway):
                 return
 
     def _subscribe_to(self, session: Session, channel: int, topic: str) -> None:
-        """Subscribe from the client's resume offset, else from the listener's `herald_replay`."""
+        """Subscribe from the client's resume offset, else from the listener's `herald_replay`.
+
+        What the handshake says comes first, but a group knows its place itself. Without a log, the
+        channel begins with new messages.
+        """
         resume_at = self._resume_positions.pop(topic, None) if self._resume_positions else None
-        if resume_at is None:
-            topic += self.options.herald_replay.get(channel, "")
+        start = self._starts.pop(channel, "") if self._starts else ""
+        configured = self.options.herald_replay.get(channel, "")
+        in_group = split_group(topic + configured)[1] is not None
+        if start and self.broker.catch_up is not None and not in_group:
+            resume_at = None
+            topic += start
+        elif resume_at is None:
+            topic += configured
         self.subscribe(session, topic, self._subscribed, resume_at=resume_at)
 
     def _subscribed(self, error: PeerError | None) -> None:

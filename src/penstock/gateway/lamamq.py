@@ -27,6 +27,7 @@ from penstock.gateway.lamamq_middleware import LamaMiddleware, hook_of
 from penstock.gateway.options import NO_CREDENTIALS
 from penstock.model import is_reserved_header
 from penstock.ports import Receipt
+from penstock.positions import ASK_HEADER
 from penstock.protocols import Protocol
 from penstock.protocols.lamamq import LAMAMQ, LAMAMQ_ERROR_MESSAGE_BYTES_MAX
 from penstock.wire import lamamq
@@ -227,6 +228,9 @@ class LamamqGateway(Gateway):
                 self._register(session, packet)
             case lamamq.Unregister(message_id, hook_name):
                 self._unregister(session, message_id, hook_name)
+            case lamamq.Push(message_id, message) if _asks_for_positions(message):
+                self.broker.give_positions(session, self._positions)
+                self._answer(message_id, None)
             case lamamq.Push(message_id, message) | lamamq.Forward(message_id, message):
                 self.broker.counters.messages_refused[self.protocol] += 1
                 self._answer(message_id, ReservedHeader(_reserved(message) or ""))
@@ -234,6 +238,12 @@ class LamamqGateway(Gateway):
                 self._answered(session, message_id, None if error is None else text)
             case _:
                 raise AssertionError(f"a {type(packet).__name__} is not handled")
+
+    def _positions(self, payload: bytes) -> bytes:
+        """Return a frame with positions: a Forward without a routing key."""
+        message = lamamq.Message(0, "", (), PayloadType.BUFFER, payload)
+        number = self.broker.encoders.forward_ids.take() | BROKER_ID_BIT
+        return lamamq.encode(lamamq.Forward(number, message), order=self.order)
 
     def _answered(self, session: Session, message_id: int, refusal: str | None) -> None:
         """Process the answer to a hook call, or to a message of a consumer group."""
@@ -365,6 +375,10 @@ class LamamqGateway(Gateway):
             self.link.write(data)
         else:
             self.session.reply(data)
+
+
+def _asks_for_positions(message: lamamq.Message) -> bool:
+    return not message.routing_key and any(key == ASK_HEADER for key, _ in message.headers)
 
 
 def _reserved(message: lamamq.Message) -> str | None:

@@ -2,6 +2,7 @@
 
 import uuid
 from abc import abstractmethod
+from functools import partial
 from typing import TypeAlias
 
 from penstock._kernels.batch import Sender
@@ -24,11 +25,13 @@ from penstock.model import (
     topic_name_from_binary,
 )
 from penstock.ports import Receipt
+from penstock.positions import ASK_NAME
 from penstock.replay import check_replay, split_replay
 from penstock.wire import rheos1, rheos2
 from penstock.wire.decoder import Rejected
 from penstock.wire.rheos import (
     HEADER_BYTES,
+    IDENTIFIER_BYTES,
     AckCode,
     DuplicateTopic,
     OpCode,
@@ -65,6 +68,14 @@ class RheosGateway(Gateway):
     @abstractmethod
     def acknowledgment(self, code: AckCode, identifier: bytes) -> bytes:
         """Return one acknowledgment."""
+
+    @abstractmethod
+    def positions(self, key: bytes, payload: bytes) -> bytes:
+        """Return a frame with positions for the client that has asked with `key`."""
+
+    @abstractmethod
+    def data_of(self, packet: RheosRequest) -> bytes:
+        """Return the payload of a request."""
 
     @abstractmethod
     def acknowledgments(self, count: int, *, first_offset: int) -> bytes:
@@ -171,6 +182,8 @@ class RheosGateway(Gateway):
         try:
             if packet.opcode is OpCode.CREATE:
                 self._create(session, topic, packet.client_id)
+            elif not topic and self._give_positions(session, self.data_of(packet)):
+                self._settle(None)
             else:
                 check_replay(topic)
                 plain, _ = split_replay(topic)
@@ -179,6 +192,14 @@ class RheosGateway(Gateway):
                 self.subscribe(session, topic, self._settle)
         except (PeerError, CallerError) as error:
             self._settle(error)
+
+    def _give_positions(self, session: Session, asked: bytes) -> bool:
+        """Give a client the positions of its messages if it asks: a word and a key of its own."""
+        word, key = asked[:-IDENTIFIER_BYTES], asked[-IDENTIFIER_BYTES:]
+        if word != ASK_NAME.encode():
+            return False
+        self.broker.give_positions(session, partial(self.positions, key))
+        return True
 
     def _create(self, session: Session, topic: str, client_id: bytes) -> None:
         """Create a topic, with the client as its parent, if the client may publish to it.

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from penstock._kernels import rheos1 as kernel
 from penstock.core.sessions import Session
-from penstock.gateway.rheos import RheosGateway
+from penstock.gateway.rheos import RheosGateway, RheosRequest
 from penstock.protocols import Protocol
 from penstock.protocols.rheos1 import RHEOS1
 from penstock.wire import rheos1
@@ -41,6 +41,14 @@ class Rheos1Gateway(RheosGateway):
     def acknowledgment(self, code: AckCode, identifier: bytes) -> bytes:
         """See the base class."""
         return rheos1.encode(rheos1.Acknowledgment(identifier, code))
+
+    def positions(self, key: bytes, payload: bytes) -> bytes:
+        """See the base class: a Response whose sender is the key."""
+        return rheos1.encode(rheos1.Response(key, payload))
+
+    def data_of(self, packet: RheosRequest) -> bytes:
+        """See the base class."""
+        return packet.payload if isinstance(packet, rheos1.Request) else b""
 
     def acknowledgments(self, count: int, *, first_offset: int) -> bytes:
         """See the base class."""

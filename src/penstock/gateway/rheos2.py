@@ -4,11 +4,11 @@ from typing import ClassVar
 
 from penstock._kernels import rheos2 as kernel
 from penstock.core.sessions import Session
-from penstock.gateway.rheos import RheosGateway
+from penstock.gateway.rheos import RheosGateway, RheosRequest
 from penstock.protocols import Protocol
 from penstock.protocols.rheos2 import RHEOS2
 from penstock.wire import rheos2
-from penstock.wire.rheos import AckCode
+from penstock.wire.rheos import AckCode, OpCode
 
 __all__ = ["Rheos2Gateway"]
 
@@ -41,6 +41,14 @@ class Rheos2Gateway(RheosGateway):
     def acknowledgment(self, code: AckCode, identifier: bytes) -> bytes:
         """See the base class."""
         return rheos2.encode(rheos2.Acknowledgment(code, identifier))
+
+    def positions(self, key: bytes, payload: bytes) -> bytes:
+        """See the base class: an event without a name, whose client is the key."""
+        return rheos2.encode(rheos2.Event(key, OpCode.PUBLISH, b"", payload))
+
+    def data_of(self, packet: RheosRequest) -> bytes:
+        """See the base class."""
+        return packet.data if isinstance(packet, rheos2.Event) else b""
 
     def acknowledgments(self, count: int, *, first_offset: int) -> bytes:
         """See the base class."""

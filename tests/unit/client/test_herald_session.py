@@ -34,8 +34,24 @@ def message(channel: int, timestamp: int, value: bytes) -> bytes:
 def test_it_starts_as_a_subscriber_without_channels() -> None:
     session = HeraldSession("me")
     assert session.start() is None
-    assert session.data_to_send() == herald.handshake_sub(b"", b"me")
+    assert session.data_to_send() == herald.handshake_sub(b"", b"me@positions")
     assert session.data_to_send() == b""
+
+
+def test_a_name_that_is_too_long_to_ask_for_positions_is_sent_alone() -> None:
+    session = HeraldSession("m" * 250)
+    session.start()
+    assert session.data_to_send() == herald.handshake_sub(b"", b"m" * 250)
+
+
+def test_the_handshake_says_where_restored_channels_begin() -> None:
+    session = HeraldSession("me")
+    session.restoring(["channel/9@2026-11-02T00:00:00Z", "channel/7@2026-11-01T00:00:00Z"])
+    session.start()
+    asking = b"me@positions,2026-11-01T00:00:00Z"
+    assert session.data_to_send() == herald.handshake_sub(b"\x07\x09", asking)
+    session.subscribe("channel/7@2026-11-01T00:00:00Z")
+    assert session.data_to_send() == herald.PING + herald.subscribe(7) + herald.PING
 
 
 def test_a_refused_handshake_is_a_failure_that_belongs_to_no_ticket() -> None:

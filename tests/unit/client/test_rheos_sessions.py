@@ -10,6 +10,7 @@ from penstock.client.errors import Unsupported
 from penstock.client.events import Acknowledged, Delivered, Event, Failed, Ready
 from penstock.client.sessions.rheos import Rheos1Session, Rheos2Session, rheos_client_id
 from penstock.errors import FieldOutOfRange, InvalidTopicName, WireError
+from penstock.model import message_id
 from tests.support.rheos_bytes import (
     ALICE,
     BOB,
@@ -36,10 +37,10 @@ def ack(rheos: Rheos, code: int, identifier: bytes = MESSAGE_ID) -> bytes:
     return head + struct.pack("<I", zlib.crc32(head))
 
 
-def delivery(rheos: Rheos, name: bytes, payload: bytes) -> bytes:
+def delivery(rheos: Rheos, name: bytes, payload: bytes, sender: bytes = BOB) -> bytes:
     if rheos.version == 1:
-        return struct.pack("<BI16s", 21, len(payload), BOB) + payload
-    return rheos.request(PUBLISH, name, payload, client=BOB)
+        return struct.pack("<BI16s", 21, len(payload), sender) + payload
+    return rheos.request(PUBLISH, name, payload, client=sender)
 
 
 def fed(session: Session, data: bytes) -> list[Event]:
@@ -79,8 +80,15 @@ def test_many_publishes_are_the_bytes_of_each(rheos: Rheos, kind: type[Session])
 def test_answers_come_in_the_order_of_requests(rheos: Rheos, kind: type[Session]) -> None:
     session = opened(rheos, kind)
     created, subscribed = session.create_topic("t"), session.subscribe("t")
-    assert session.data_to_send() == rheos.request(CREATE, b"t") + rheos.request(SUBSCRIBE, b"t")
-    first, second = fed(session, ack(rheos, FAILED) + ack(rheos, SUCCESS))
+    sent = session.data_to_send()
+    created_size, subscribed_bytes = (
+        len(rheos.request(CREATE, b"t")),
+        rheos.request(SUBSCRIBE, b"t"),
+    )
+    asking = sent[created_size : -len(subscribed_bytes)]
+    assert sent == rheos.request(CREATE, b"t") + asking + subscribed_bytes
+    assert b"positions" in asking
+    first, second = fed(session, ack(rheos, FAILED) + ack(rheos, SUCCESS) * 2)
     assert isinstance(first, Failed)
     assert first.ticket == created
     assert first.error.answer == 1
@@ -92,7 +100,7 @@ def test_answers_come_in_the_order_of_requests(rheos: Rheos, kind: type[Session]
 def test_deliveries_among_acknowledgments_do_not_depend_on_the_cut(
     rheos: Rheos, kind: type[Session]
 ) -> None:
-    stream = ack(rheos, SUCCESS) + delivery(rheos, b"t", b"\xac\xfa\x15") + ack(rheos, SUCCESS)
+    stream = ack(rheos, SUCCESS) * 2 + delivery(rheos, b"t", b"\xac\xfa\x15") + ack(rheos, SUCCESS)
     for size in (1, 7, len(stream)):
         session = opened(rheos, kind)
         subscribed = session.subscribe("t")
@@ -107,6 +115,27 @@ def test_deliveries_among_acknowledgments_do_not_depend_on_the_cut(
         assert isinstance(events[1], Delivered)
         found = events[1].delivery
         assert (found.topic, found.value, found.sender) == ("t", b"\xac\xfa\x15", BOB)
+
+
+@both
+def test_positions_are_frames_with_the_key_that_the_session_chose(
+    rheos: Rheos, kind: type[Session]
+) -> None:
+    session = opened(rheos, kind)
+    session.subscribe("t")
+    word = b"positions"
+    sent = session.data_to_send()
+    key = sent[sent.index(word) + len(word) :][:16]
+    assert fed(session, ack(rheos, SUCCESS)) == []
+    payload = struct.pack("<BBHIQQqI", 1, 0, 3, 1, 7, 40, 5_000, 1000)
+    marked = delivery(rheos, b"", payload, sender=key) + delivery(rheos, b"t", b"v") * 2
+    first, second = fed(session, marked)
+    assert isinstance(first, Delivered)
+    assert isinstance(second, Delivered)
+    assert (first.delivery.partition, first.delivery.offset) == (3, 40)
+    assert first.delivery.broker_time_us == 5_000
+    assert first.delivery.message_id == uuid.UUID(bytes=message_id(7, partition=3, offset=40))
+    assert second.delivery.offset is None
 
 
 @both
@@ -125,18 +154,18 @@ def test_v1_knows_the_topic_of_its_only_subscription_and_of_no_other() -> None:
     session = opened(RHEOS1, Rheos1Session)
     session.subscribe("t")
     session.subscribe("t")
-    fed(session, ack(RHEOS1, SUCCESS) * 2)
+    fed(session, ack(RHEOS1, SUCCESS) * 3)
     assert topic(session) == "t"
     session.subscribe("u")
     fed(session, ack(RHEOS1, SUCCESS))
     assert topic(session) is None
     wild = opened(RHEOS1, Rheos1Session)
     wild.subscribe("t/#")
-    fed(wild, ack(RHEOS1, SUCCESS))
+    fed(wild, ack(RHEOS1, SUCCESS) * 2)
     assert topic(wild) is None
     replayed = opened(RHEOS1, Rheos1Session)
     replayed.subscribe("t@earliest")
-    fed(replayed, ack(RHEOS1, SUCCESS))
+    fed(replayed, ack(RHEOS1, SUCCESS) * 2)
     assert topic(replayed) == "t"
 
 

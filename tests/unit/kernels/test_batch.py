@@ -3,6 +3,7 @@
 import array
 import os
 import resource
+import struct
 from typing import Any
 
 import pytest
@@ -98,6 +99,18 @@ def test_rows_beyond_the_batch_do_not_exist() -> None:
             reader(1)
     with pytest.raises(IndexError):
         rheos1.encode(batch, topics, rows=memoryview(array.array("I", [0, 1])))
+
+
+def test_times_and_senders_are_columns_of_the_chosen_rows() -> None:
+    batch, _, _ = kernel_scan(PROTOCOLS["herald"], HERALD * 3, "little")
+    batch.timestamp_us = 0x0102030405
+    number = batch.sender(0).number
+    rows = memoryview(array.array("I", [0, 2]))
+    expected = struct.pack("<2q2I", *(2 * [0x0102030405]), number, number)
+    assert batch.times_and_senders(rows) == expected
+    assert batch.times_and_senders(rows[:0]) == b""
+    with pytest.raises(IndexError):
+        batch.times_and_senders(memoryview(array.array("I", [0, 3])))
 
 
 def test_rows_must_be_32_bit_numbers() -> None:

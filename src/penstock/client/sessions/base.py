@@ -11,13 +11,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
+from penstock import positions
 from penstock.client.errors import BadOption, Unsupported
-from penstock.client.events import Event, Ready
+from penstock.client.events import Anchored, Event, Ready
 from penstock.client.options import Credentials
 from penstock.client.topics import Topic
 from penstock.client.values import Delivery, HookCall, Request
 from penstock.errors import FieldOutOfRange
 from penstock.middleware import Condition, HookStrategy, HookType
+from penstock.positions import Place
 from penstock.protocols import Protocol
 from penstock.topic_names import check_topic_name
 from penstock.wire.decoder import Buffer, Decoder, Rejected
@@ -74,6 +76,7 @@ class Session(ABC):
     def __init__(self) -> None:
         self._out: list[bytes] = []
         self._next_ticket = 1
+        self._places: Iterator[Place] = iter(())  # of the next deliveries
 
     # --- Bytes ------------------------------------------------------------------------------------
 
@@ -183,11 +186,22 @@ class Session(ABC):
             raise self.unsupported("nack")
         return True
 
+    def restoring(self, subscriptions: Iterable[str]) -> None:  # noqa: B027
+        """Take note, before `start`, of subscriptions that follow: of a client that reconnects."""
+
     # --- For subclasses ---------------------------------------------------------------------------
 
     def unsupported(self, operation: str) -> Unsupported:
         """Return the error for an operation that the protocol lacks."""
         return Unsupported(self.protocol.label, operation)
+
+    def _positions(self, payload: bytes) -> Event | None:
+        """Take the positions of the next deliveries, or return where a subscription starts."""
+        found = positions.decode(payload)
+        if isinstance(found, positions.Anchor):
+            return Anchored(found)
+        self._places = iter(found)
+        return None
 
     def _tickets(self, count: int) -> range:
         first = self._next_ticket

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Final
 
+from penstock import positions
 from penstock.client.errors import Refused
 from penstock.client.events import (
     Delivered,
@@ -23,6 +24,7 @@ from penstock.client.sessions.base import NO_EXTRAS, Extras, Session, check_size
 from penstock.client.sessions.pongs import Pongs
 from penstock.client.values import Delivery, Notification, Reply, Request, unpacked
 from penstock.errors import WireError
+from penstock.positions import Place
 from penstock.protocols import Protocol
 from penstock.protocols.fleximq import (
     FLEXIMQ,
@@ -87,6 +89,7 @@ class FleximqSession(Session):
         self._pinged_ms = 0
         self._requests: dict[str, int] = {}
         self._delivered = 0  # messages of subscriptions
+        self._asked = False
 
     def start(self) -> None:
         """See the base class."""
@@ -112,7 +115,17 @@ class FleximqSession(Session):
         return range(0)
 
     def subscribe(self, topic: str) -> int:
-        """See the base class."""
+        """See the base class; before the first subscription, ask for positions."""
+        fleximq.encode(Message(MessageType.SUB, self._client_id, Header(topic=topic)))  # checks it
+        if not self._asked:
+            self._asked = True
+            self._send(
+                MessageType.REQ,
+                Header(
+                    routing=(Routing(ClientId.BROKER, positions.ASK_PATH),),
+                    reqrep=ReqRep(ReqRepType.REQUEST, positions.ASK_NAME),
+                ),
+            )
         return self._bracketed(MessageType.SUB, topic)
 
     def unsubscribe(self, topic: str) -> int:
@@ -204,7 +217,7 @@ class FleximqSession(Session):
         match packet.type:
             case MessageType.PUB:
                 self._delivered += 1
-                return _delivered(packet, (self, self._delivered))
+                return _delivered(packet, (self, self._delivered), next(self._places, None))
             case MessageType.PONG:
                 keepalive = packet.header.keepalive
                 return self._pongs.received(keepalive.timestamp) if keepalive else None
@@ -248,6 +261,8 @@ class FleximqSession(Session):
 
     def _notified(self, packet: Message) -> Event | None:
         from_broker = packet.client_id == ClientId.BROKER
+        if from_broker and self._asked and _path(packet) == positions.ASK_PATH:
+            return self._positions(fleximq.raw_value(packet.payload))
         if not from_broker or fleximq.is_success(packet.header.status):
             return Notified(Notification(packet, _path(packet)))
         return self._pongs.failed(_refused(packet))
@@ -273,7 +288,7 @@ def _path(packet: Message) -> str | None:
     return packet.header.routing[0].path if packet.header.routing else None
 
 
-def _delivered(packet: Message, origin: tuple["FleximqSession", int]) -> Event:
+def _delivered(packet: Message, origin: tuple["FleximqSession", int], place: Place | None) -> Event:
     return Delivered(
         Delivery(
             packet.header.topic,
@@ -282,6 +297,7 @@ def _delivered(packet: Message, origin: tuple["FleximqSession", int]) -> Event:
             sender=packet.client_id,
             status=packet.header.status,
             origin=origin,
+            place=place,
         )
     )
 

@@ -6,15 +6,16 @@ Each is sent between two PINGs; an ERROR between the two PONGs is its answer (se
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, Final
 
+from penstock import positions
 from penstock.client.errors import Refused
 from penstock.client.events import Acknowledged, Delivered, Ended, Event, Failed, Ready
 from penstock.client.options import Credentials
 from penstock.client.sessions.base import NO_EXTRAS, Extras, Session, check_sizes, session_name
 from penstock.client.sessions.pongs import Pongs
-from penstock.client.topics import Topic, channel_of, channel_topic
+from penstock.client.topics import Topic, channel_of, channel_topic, without_replay
 from penstock.client.values import Delivery
 from penstock.protocols import Protocol
 from penstock.protocols.herald import HERALD, HERALD_PAYLOAD_BYTES_MAX
@@ -24,6 +25,7 @@ from penstock.wire.herald.packets import MAGIC
 
 __all__ = ["HeraldSession"]
 
+_CLIENT_ID_BYTES_MAX: Final = 255
 _HEADER: Final = HEADER["little"]
 _TOPICS: Final = tuple(channel_topic(channel) for channel in range(256))
 
@@ -42,11 +44,24 @@ class HeraldSession(Session):
         self._publishes = False
         self._roles: deque[int | None] = deque()  # tickets of the awaited HANDSHAKE_ACKs
         self._pongs = Pongs()
+        self._channels = b""
+        self._start = ""
+
+    def restoring(self, subscriptions: Iterable[str]) -> None:
+        """See the base class: the handshake says where channels begin, SUBSCRIBE cannot."""
+        starts = [split for text in subscriptions if (split := text.rpartition("@"))[1]]
+        if starts:
+            self._channels = bytes(sorted({channel_of(name) for name, _, _ in starts}))
+            self._start = "," + min(start for _, _, start in starts)
 
     def start(self) -> None:
-        """See the base class."""
+        """See the base class; ask for positions."""
         self._roles.append(None)
-        self._send(herald.HandshakeSub(b"", self._name))
+        asking = f"{self._name}@{positions.ASK_NAME}{self._start}"
+        if len(asking.encode()) > _CLIENT_ID_BYTES_MAX:
+            self._send(herald.HandshakeSub(b"", self._name))
+        else:
+            self._send(herald.HandshakeSub(self._channels, asking))
 
     def canonical(self, topic: Topic) -> str:
         """See the base class."""
@@ -72,7 +87,7 @@ class HeraldSession(Session):
 
     def subscribe(self, topic: str) -> int:
         """See the base class."""
-        return self._bracketed(herald.Subscribe(channel_of(topic)))
+        return self._bracketed(herald.Subscribe(channel_of(without_replay(topic))))
 
     def unsubscribe(self, topic: str) -> int:
         """See the base class."""
@@ -103,9 +118,19 @@ class HeraldSession(Session):
         if type(packet) is not herald.Message or self._state is not herald.ClientState.OPEN:
             self._state = herald.CLIENT.advance(self._state, packet)
         match packet:
+            case herald.Message(_, positions.TIMESTAMP, message):
+                return self._positions(message)
             case herald.Message(channel, timestamp, message):
+                place = next(self._places, None)
                 return Delivered(
-                    Delivery(_TOPICS[channel], message, packet, timestamp_us=timestamp)
+                    Delivery(
+                        _TOPICS[channel],
+                        message,
+                        packet,
+                        sender=None if place is None else place.sender,
+                        timestamp_us=timestamp,
+                        place=place,
+                    )
                 )
             case herald.Pong():
                 return self._pongs.received()

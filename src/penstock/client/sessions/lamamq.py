@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Final
 
+from penstock import positions
 from penstock.client.errors import Refused
 from penstock.client.events import Acknowledged, Delivered, Event, Failed, HookCalled, Ready
 from penstock.client.options import Credentials
@@ -52,6 +53,7 @@ class LamamqSession(Session):
         self._now = now
         self._state = lamamq.ClientState.AWAITING_OFFER
         self._greeting = 0
+        self._asking = 0  # the id of the request for positions
         self._strategies: dict[str, lamamq.HookStrategy] = {}  # includes unregistered hooks
 
     def start(self) -> None:
@@ -81,8 +83,18 @@ class LamamqSession(Session):
         return tickets
 
     def subscribe(self, topic: str) -> int:
-        """See the base class."""
-        return self._ask(lamamq.Subscribe(self._ticket(), topic))
+        """See the base class; before the first subscription, ask for positions."""
+        request = lamamq.Subscribe(self._ticket(), topic)
+        encoded = lamamq.encode(request)
+        if not self._asking:
+            self._asking = self._ticket()
+            headers = ((positions.ASK_HEADER, b""),)
+            message = lamamq.Message(self._now(), "", headers, lamamq.PayloadType.EMPTY, b"")
+            self._send(lamamq.Push(self._asking, message))
+            self.decoder.awaited.add(self._asking)
+        self._out.append(encoded)
+        self.decoder.awaited.add(request.message_id)
+        return request.message_id
 
     def unsubscribe(self, topic: str) -> int:
         """See the base class."""
@@ -150,6 +162,8 @@ class LamamqSession(Session):
                 if message_id == self._greeting != 0:
                     self._greeting = 0
                     return Ready(None)
+                if message_id == self._asking != 0:
+                    return None
                 ticket = message_id or None
                 if error is not None:
                     return Failed(ticket, Refused(self.protocol, error, text or error.name))
@@ -164,19 +178,24 @@ class LamamqSession(Session):
                 self._greeting = self._ask(lamamq.Unsubscribe(self._ticket(), ""))
                 return None
 
-    def _forwarded(self, packet: lamamq.Forward, message: lamamq.Message) -> Event:
+    def _forwarded(self, packet: lamamq.Forward, message: lamamq.Message) -> Event | None:
         if self._strategies and tuple(key for key, _ in message.headers[:4]) == CALL_HEADERS:
             name = message.headers[0][1].decode("utf-8", "replace")
             if name in self._strategies:
                 return HookCalled(HookCall(name, packet))
+        if self._asking and not message.routing_key:
+            return self._positions(message.payload)
+        place = next(self._places, None)
         return Delivered(
             Delivery(
                 message.routing_key,
                 message.payload,
                 packet,
+                sender=None if place is None else place.sender,
                 timestamp_us=message.created_at * 1_000_000,
                 headers=message.headers,
                 origin=self,
+                place=place,
             )
         )
 

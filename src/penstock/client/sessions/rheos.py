@@ -5,6 +5,7 @@ without requests is not disconnected, the session starts with a SUBSCRIBE to the
 no topic has. Any answer to it completes the start.
 """
 
+import secrets
 import uuid
 from abc import abstractmethod
 from collections import deque
@@ -12,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final
 from zlib import crc32
 
+from penstock import positions
 from penstock.client.errors import Refused
 from penstock.client.events import Acknowledged, Delivered, Event, Failed, Ready
 from penstock.client.options import Credentials
@@ -24,12 +26,21 @@ from penstock.protocols.rheos1 import RHEOS1
 from penstock.protocols.rheos2 import RHEOS2, RHEOS_BODY_BYTES_MAX
 from penstock.topic_names import check_topic_name
 from penstock.wire import rheos1, rheos2
-from penstock.wire.rheos import HEADER, MAGIC, U16_MAX, AckCode, OpCode, check
+from penstock.wire.rheos import (
+    HEADER,
+    IDENTIFIER_BYTES,
+    MAGIC,
+    U16_MAX,
+    AckCode,
+    OpCode,
+    check,
+)
 from penstock.wire.rheos2.encoder import BODY_LENGTHS, BODY_LENGTHS_BYTES, CHECKSUM
 
 __all__ = ["Rheos1Session", "Rheos2Session", "rheos_client_id"]
 
 _GREETING: Final = 0  # tickets start at 1
+_ASKING: Final = -1
 _TEXTS: Final = {
     OpCode.CREATE: "FAILED: the topic exists already, or the broker refuses it",
     OpCode.SUBSCRIBE: "FAILED: the topic does not exist, or the broker refuses the subscription",
@@ -57,6 +68,8 @@ class _RheosSession(Session):
         super().__init__()
         self._client_id = client_id
         self._awaited: deque[tuple[int, OpCode]] = deque()
+        self._key = secrets.token_bytes(IDENTIFIER_BYTES)  # marks positions: no client can know it
+        self._asked = False
 
     @abstractmethod
     def _encode(self, opcode: OpCode, name: bytes, payload: bytes) -> bytes:
@@ -81,8 +94,18 @@ class _RheosSession(Session):
         return tickets
 
     def subscribe(self, topic: str) -> int:
-        """See the base class."""
-        return self._ask(OpCode.SUBSCRIBE, binary_topic_name(topic), self._ticket())
+        """See the base class; before the first subscription, ask for positions."""
+        name = binary_topic_name(topic)
+        request = self._encode(OpCode.SUBSCRIBE, name, b"")
+        if not self._asked:
+            self._asked = True
+            asking = positions.ASK_NAME.encode() + self._key
+            self._out.append(self._encode(OpCode.SUBSCRIBE, b"", asking))
+            self._awaited.append((_ASKING, OpCode.SUBSCRIBE))
+        ticket = self._ticket()
+        self._out.append(request)
+        self._awaited.append((ticket, OpCode.SUBSCRIBE))
+        return ticket
 
     def create_topic(self, topic: str) -> int:
         """See the base class."""
@@ -100,6 +123,8 @@ class _RheosSession(Session):
         ticket, opcode = self._awaited.popleft()
         if ticket == _GREETING:
             return Ready(None)
+        if ticket == _ASKING:
+            return None
         if code is AckCode.SUCCESS:
             return Acknowledged(ticket, message_id if opcode is OpCode.PUBLISH else None)
         return Failed(ticket, Refused(self.protocol, code, _TEXTS[opcode]))
@@ -145,8 +170,11 @@ class Rheos1Session(_RheosSession):
     def _received(self, packet: Any) -> Event | None:  # noqa: ANN401
         if isinstance(packet, rheos1.Acknowledgment):
             return self._acknowledged(packet.code, packet.message_id)
+        if packet.sender_id == self._key:
+            return self._positions(packet.payload)
+        place = next(self._places, None)
         return Delivered(
-            Delivery(self._only_topic, packet.payload, packet, sender=packet.sender_id)
+            Delivery(self._only_topic, packet.payload, packet, sender=packet.sender_id, place=place)
         )
 
 
@@ -178,9 +206,12 @@ class Rheos2Session(_RheosSession):
     def _received(self, packet: Any) -> Event | None:  # noqa: ANN401
         if isinstance(packet, rheos2.Acknowledgment):
             return self._acknowledged(packet.code, packet.message_id)
+        if not packet.name and packet.client_id == self._key:
+            return self._positions(packet.data)
         if packet.name != self._last_name[0]:
             self._last_name = (packet.name, topic_name_from_binary(packet.name))
-        return Delivered(Delivery(self._last_name[1], packet.data, packet, sender=packet.client_id))
+        topic, place = self._last_name[1], next(self._places, None)
+        return Delivered(Delivery(topic, packet.data, packet, sender=packet.client_id, place=place))
 
 
 def rheos1_sessions(credentials: Credentials) -> Callable[[], Session]:

@@ -63,6 +63,8 @@ class Encoder(ABC):
 
     def __init__(self, context: EncoderContext) -> None:
         self.context = context
+        self.fitting: Rows = None
+        """The rows that are encoded: an encoder that leaves some out sets it."""
 
     @abstractmethod
     def encode(self, batch: Batch, rows: Rows, *, order: ByteOrder, wanted: bytes | None) -> bytes:

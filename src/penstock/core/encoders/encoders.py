@@ -17,6 +17,8 @@ class Encoders:
         self.forward_ids = ForwardIds()
         self._context = EncoderContext(topics, router, counters, self.forward_ids)
         self._encoders: dict[Protocol, Encoder] = {}
+        self.encoded: Rows = None
+        """The rows that were encoded last, without those that the protocol cannot carry."""
 
     def encode(self, encoding: Encoding, batch: Batch, rows: Rows, wanted: bytes | None) -> bytes:
         """Return the frames of `rows`; `wanted` marks the routes they are on, None all routes."""
@@ -24,4 +26,7 @@ class Encoders:
         if encoder is None:
             kind: type[Encoder] = load(encoding.protocol.encoder)
             encoder = self._encoders[encoding.protocol] = kind(self._context)
-        return encoder.encode(batch, rows, order=encoding.order, wanted=wanted)
+        encoder.fitting = rows
+        frames = encoder.encode(batch, rows, order=encoding.order, wanted=wanted)
+        self.encoded = encoder.fitting
+        return frames

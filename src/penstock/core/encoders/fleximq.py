@@ -31,7 +31,7 @@ class FleximqEncoder(Encoder):
         try:
             return fleximq.encode(batch, self.context.topics, rows=rows)
         except ValueNotDeliverable:
-            fitting = self._fitting_rows(batch, rows)
+            fitting = self.fitting = self._fitting_rows(batch, rows)
             return fleximq.encode(batch, self.context.topics, rows=fitting)
 
     def _fitting_rows(self, batch: Batch, rows: Rows) -> "memoryview[int]":

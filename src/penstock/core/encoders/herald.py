@@ -24,7 +24,7 @@ class HeraldEncoder(Encoder):
         try:
             return herald.encode(batch, topics, order=order, rows=rows)
         except ValueNotDeliverable:
-            fitting = self._fitting_rows(batch, rows, wanted)
+            fitting = self.fitting = self._fitting_rows(batch, rows, wanted)
             return herald.encode(batch, topics, order=order, rows=fitting)
 
     def _fitting_rows(self, batch: Batch, rows: Rows, wanted: bytes | None) -> "memoryview[int]":

@@ -15,6 +15,7 @@ mistaken for the answer.
 
 import contextlib
 from collections.abc import Callable, Iterable
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
@@ -34,6 +35,7 @@ from penstock.gateway.fleximq.replies import Replies
 from penstock.gateway.fleximq.services import ADMINISTRATIVE, SERVICES, Listings
 from penstock.limits import SHARED_PAYLOAD_BYTES_MIN
 from penstock.ports import EVERY_NODE
+from penstock.positions import ASK_PATH
 from penstock.protocols.fleximq import FLEXIMQ
 from penstock.wire import messagepack
 from penstock.wire.fleximq import ClientId, Message, MessageType, Routing, StatusCode
@@ -80,6 +82,12 @@ class Exchange:
         identifier, entry = _correlated(message)
         if entry.client_id == ClientId.BROKER and entry.path in ACKNOWLEDGMENTS:
             self._acknowledge(session, message, entry.path)
+            return
+        if entry.client_id == ClientId.BROKER and entry.path == ASK_PATH:
+            number = session.number
+            self._broker.give_positions(session, partial(frames.positions, number))
+            done = frames.answer(StatusCode.OK, b"", client_id=number, identifier=identifier)
+            self._broker.send(session, done, 0)
             return
         if entry.client_id == ClientId.BROKER:
             if self._may_ask_broker(session, message, entry.path) and self._append(

@@ -6,6 +6,7 @@ validation. The receivers of a NOTIF share its payload.
 
 from typing import Final
 
+from penstock.positions import ASK_PATH
 from penstock.wire import fleximq, messagepack
 from penstock.wire.fleximq import (
     ClientId,
@@ -27,6 +28,7 @@ __all__ = [
     "join_reply",
     "ping",
     "pong",
+    "positions",
     "reqrep_id",
     "routed_head",
 ]
@@ -85,6 +87,13 @@ def error_reply(status: StatusCode, text: str, *, client_id: int, identifier: st
         return answer(status, payload, client_id=client_id, identifier=identifier)
     header = Header(routing=(Routing(client_id, ERRORS_PATH),), status=status)
     return fleximq.encode(Message(MessageType.NOTIF, ClientId.BROKER, header, payload))
+
+
+def positions(client_id: int, payload: bytes) -> bytes:
+    """Return a frame with positions, see `penstock.positions`."""
+    header = Header(routing=(Routing(client_id, ASK_PATH),))
+    content = messagepack.encode(payload)
+    return fleximq.encode(Message(MessageType.NOTIF, ClientId.BROKER, header, content))
 
 
 def ping(*, timestamp_ms: int, interval_seconds: int) -> bytes:

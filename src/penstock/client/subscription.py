@@ -1,0 +1,134 @@
+"""Where a subscription is in the log, and where it goes on after a reconnect."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple
+
+from penstock.client.topics import TopicMatcher, resumed, without_replay
+from penstock.positions import Anchor, Place
+from penstock.replay import split_group, split_replay
+
+__all__ = ["Subscription", "text_to_restore"]
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class _Position(NamedTuple):
+    """The offset behind the last message of a partition, and the latest time of a message."""
+
+    log_id: int
+    next_offset: int
+    time_us: int
+    is_final: bool
+
+
+class Subscription:
+    """A subscription of one iterator.
+
+    It takes messages when the broker has said that it is in effect (`opened`), and each message
+    once. It resumes by the time of its last message, not by its offset: a message that was
+    delivered when the broker was killed may not be in the log, and another one then has its offset.
+    """
+
+    __slots__ = (
+        "_anchored",
+        "_in_group",
+        "_partitions",
+        "_positions",
+        "_starts",
+        "is_open",
+        "matches",
+        "name",
+        "pattern",
+        "resumes",
+    )
+
+    def __init__(self, pattern: str, *, resumes: bool = True) -> None:
+        self.pattern = pattern
+        self.name = without_replay(pattern)
+        """The pattern without its start position, by which the broker knows it."""
+        self.matches = TopicMatcher(pattern)
+        in_group = split_group(pattern)[1] is not None
+        self.resumes = resumes and not in_group
+        self._in_group = in_group
+        self.is_open = in_group
+        self._starts = in_group or split_replay(pattern)[1] is not None
+        self._anchored = False
+        self._positions: dict[int, _Position] = {}
+        self._partitions: frozenset[int] = frozenset()
+
+    def connecting(self) -> None:
+        """Wait until it is in effect on a new connection.
+
+        Members of groups take everything: the group knows its place, and may deliver again.
+        """
+        self.is_open = self._in_group
+
+    def takes(self, place: Place | None) -> bool:
+        """Take note of a message; return False if it was taken before."""
+        if place is None or self._in_group:
+            return True
+        time_us = place.time_us
+        last = self._positions.get(place.partition)
+        if last is not None and last.log_id == place.log_id:
+            if place.offset < last.next_offset and (last.is_final or time_us <= last.time_us):
+                return False
+            time_us = max(time_us, last.time_us)
+        self._positions[place.partition] = _Position(
+            place.log_id, place.offset + 1, time_us, place.is_final
+        )
+        return True
+
+    def opened(self, anchor: Anchor) -> str | None:
+        """Take messages from now on; return why some may be missing, None if none is."""
+        if self.is_open:
+            return None
+        self.is_open = True
+        self._partitions = frozenset(anchor.partitions)
+        is_first, self._anchored = not self._anchored, True
+        if is_first and (self._starts or anchor.is_replay):
+            self._starts = True
+            return None  # it begins with whatever comes
+        if is_first or not self.resumes:
+            self._begin_at(anchor)
+            return None
+        if not anchor.has_history:
+            self._begin_at(anchor)
+            return "the broker keeps no log"
+        for number, known in self._positions.items():
+            horizon = anchor.partitions[number].horizon if number in anchor.partitions else 0
+            if known.log_id == anchor.log_id and horizon > known.next_offset:
+                return f"the log begins at offset {horizon}, behind {known.next_offset}"
+        return None
+
+    def _begin_at(self, anchor: Anchor) -> None:
+        self._positions = {
+            number: _Position(anchor.log_id, each.next_offset, anchor.time_us, each.is_final)
+            for number, each in anchor.partitions.items()
+        }
+
+    @property
+    def resume_us(self) -> int | None:
+        """The time at which it goes on; None if it is not known for every partition."""
+        known = self._positions
+        if not self.resumes or not known or not self._partitions <= known.keys():
+            return None
+        return min(position.time_us for position in known.values())
+
+    @property
+    def text(self) -> str:
+        """What to subscribe to without a time to resume at."""
+        began = self._anchored and self.resumes and self._starts
+        return self.pattern if began else resumed(self.pattern)
+
+
+def text_to_restore(subscriptions: Iterable[Subscription]) -> str:
+    """Return what to subscribe to after a reconnect, for subscriptions with the same name."""
+    subscriptions = list(subscriptions)
+    times = [each.resume_us for each in subscriptions if each.resumes]
+    known = [time_us for time_us in times if time_us is not None]
+    if known and len(known) == len(times):
+        moment = _EPOCH + timedelta(microseconds=min(known))
+        return f"{subscriptions[0].name}@{moment:%Y-%m-%dT%H:%M:%S.%fZ}"
+    unknown = [each for each in subscriptions if each.resumes and each.resume_us is None]
+    return (unknown or subscriptions)[0].text
