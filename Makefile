@@ -22,7 +22,7 @@ SEEDS ?= 1000
 .PHONY: help setup demo serve kafka test test-fast check format figures bench bench-broker bench-peers \
 	bench-log bench-spark fuzz fuzz-rights fuzz-arrow sanitize attack crash crash-kafka crash-pipeline \
 	soak-pipeline story mutate lock cluster audit sbom clean bench-nodes crash-groups wheel image-steps \
-	dissector screenshots docs
+	dissector screenshots docs bench-console
 
 help:
 	@echo "make demo            run clients of all five protocols, their Spark tables, and a broker to try"
@@ -49,6 +49,7 @@ help:
 	@echo "make bench-peers     measure messages of 16 to 10,000 bytes, compared with the newest nats-server"
 	@echo "make bench-log       measure the log, compared with JetStream"
 	@echo "make bench-nodes     measure the way of a message from one node to another, through Kafka"
+	@echo "make bench-console   measure the pages of the console, its cost to the broker, the demo's first chart"
 	@echo "make bench-spark     measure the data source, compared with Spark's Parquet reader"
 	@echo "make figures         write the stored results into README.md and docs/"
 	@echo "make docs            write the pages as a site to site/, with search and a reference"
@@ -136,6 +137,10 @@ bench-log: setup
 
 bench-nodes: setup
 	$(BIN)/python -m bench.macro.node_latency $(ARGS)
+
+bench-console: setup
+	$(BIN)/python -m bench.macro.console $(ARGS)
+	$(BIN)/python -m bench.macro.first_chart $(ARGS)
 
 screenshots: setup
 	mkdir -p docs/images

@@ -22,8 +22,8 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
-from typing import Any, Final, Self
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from bench.macro.crowd import PROTOCOLS, connect
 from bench.macro.intake import COUNTERS, WINDOW, load
@@ -33,6 +33,9 @@ from bench.macro.topics import frames, pieces
 from bench.macro.wires import WIRES
 from bench.results import save
 from penstock.wire.rheos import OpCode
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 TOPICS: Final = 100_000
 CLIENTS: Final = 1_000
@@ -164,8 +167,8 @@ def page_seconds(base: str, path: str, times: int) -> float:
 
 
 @contextlib.contextmanager
-def browser() -> Iterator[Callable[[str], None]]:
-    """Start chromium; yield a function that opens a page in it."""
+def browser_page() -> Iterator["Page"]:
+    """Start chromium; yield a page of it."""
     from playwright.sync_api import sync_playwright  # noqa: PLC0415 -- not needed for tests
 
     path = shutil.which("chromium")
@@ -175,8 +178,7 @@ def browser() -> Iterator[Callable[[str], None]]:
         launched = started.chromium.launch(
             executable_path=path, args=["--no-sandbox", "--disable-gpu"]
         )
-        page = launched.new_page(viewport={"width": 1280, "height": 900})
-        yield lambda address: page.goto(address) and None
+        yield launched.new_page(viewport={"width": 1280, "height": 900})
         launched.close()
 
 
@@ -185,9 +187,9 @@ def costs(store: Store, publisher: Publisher, *, rounds: int, seconds: float) ->
     taken: dict[str, list[float]] = {"no console": [], **{name: [] for name in OPEN}}
     for _ in range(rounds):
         taken["no console"].append(microseconds_each(store, publisher, seconds))
-        with console(store) as base, browser() as show:
+        with console(store) as base, browser_page() as page:
             for name, path in OPEN.items():
-                show(base + path)
+                page.goto(base + path)
                 time.sleep(1)
                 taken[name].append(microseconds_each(store, publisher, seconds))
     return {name: statistics.median(each) for name, each in taken.items()}
