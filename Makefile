@@ -49,7 +49,7 @@ help:
 	@echo "make bench-peers     measure messages of 16 to 10,000 bytes, compared with the newest nats-server"
 	@echo "make bench-log       measure the log, compared with JetStream"
 	@echo "make bench-nodes     measure the way of a message from one node to another, through Kafka"
-	@echo "make bench-console   measure the pages of the console, its cost to the broker, the demo's first chart"
+	@echo "make bench-console   measure the pages of the console, and its cost to the broker"
 	@echo "make bench-spark     measure the data source, compared with Spark's Parquet reader"
 	@echo "make figures         write the stored results into README.md and docs/"
 	@echo "make docs            write the pages as a site to site/, with search and a reference"
@@ -140,7 +140,6 @@ bench-nodes: setup
 
 bench-console: setup
 	$(BIN)/python -m bench.macro.console $(ARGS)
-	$(BIN)/python -m bench.macro.first_chart $(ARGS)
 
 screenshots: setup
 	mkdir -p docs/images

@@ -213,7 +213,7 @@ def measure(*, quick: bool) -> list[dict[str, Any]]:
                 seconds = page_seconds(base, path, 1 if quick else 5)
                 rows.append({"measure": "page", "name": name, "seconds": seconds})
         if not quick:
-            found = costs(store, publisher, rounds=3, seconds=8)
+            found = costs(store, publisher, rounds=3, seconds=6)
             alone = found["no console"]
             rows += [
                 {
