@@ -1,4 +1,4 @@
-# Every command of the project; CONTRIBUTING.md says when to use which. All of them run `make setup` first.
+# Every command of the project; CONTRIBUTING.md says when to use which. All but `make docs` and `make lock` run `make setup` first.
 
 PYTHON ?= python3
 VENV := .venv
@@ -22,7 +22,7 @@ SEEDS ?= 1000
 .PHONY: help setup demo serve kafka test test-fast check format figures bench bench-broker bench-peers \
 	bench-log bench-spark fuzz fuzz-rights fuzz-arrow sanitize attack crash crash-kafka crash-pipeline \
 	soak-pipeline story mutate lock cluster audit sbom clean bench-nodes crash-groups wheel image-steps \
-	dissector screenshots
+	dissector screenshots docs bench-console
 
 help:
 	@echo "make demo            run clients of all five protocols, their Spark tables, and a broker to try"
@@ -49,8 +49,10 @@ help:
 	@echo "make bench-peers     measure messages of 16 to 10,000 bytes, compared with the newest nats-server"
 	@echo "make bench-log       measure the log, compared with JetStream"
 	@echo "make bench-nodes     measure the way of a message from one node to another, through Kafka"
+	@echo "make bench-console   measure the pages of the console, and its cost to the broker"
 	@echo "make bench-spark     measure the data source, compared with Spark's Parquet reader"
 	@echo "make figures         write the stored results into README.md and docs/"
+	@echo "make docs            write the pages as a site to site/, with search and a reference"
 	@echo "make screenshots     take the pictures of the console for docs/images"
 	@echo "make mutate          put N=200 small faults into the code (SEED=1) and print those that no test notices"
 	@echo "make lock            write requirements/ from pyproject.toml (ARGS=--upgrade for newer versions)"
@@ -76,6 +78,12 @@ $(VENV)/installed: pyproject.toml setup.py $(LOCKS) $(KERNELS)
 
 $(VENV)/fuzz-installed: $(VENV)/installed requirements/fuzz.txt
 	$(PIP_INSTALL) --require-hashes --no-build-isolation --requirement requirements/fuzz.txt
+	touch $@
+
+# An environment of its own: the site needs neither Penstock's packages nor its kernels.
+$(VENV)/docs/installed: requirements/docs.txt
+	@$(PYTHON) -m venv $(VENV)/docs
+	@$(VENV)/docs/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement $<
 	touch $@
 
 demo: setup
@@ -130,9 +138,15 @@ bench-log: setup
 bench-nodes: setup
 	$(BIN)/python -m bench.macro.node_latency $(ARGS)
 
+bench-console: setup
+	$(BIN)/python -m bench.macro.console $(ARGS)
+
 screenshots: setup
 	mkdir -p docs/images
 	PENSTOCK_SCREENSHOTS=docs/images $(BIN)/python -m pytest -q -n 0 tests/console -k "two_widths" $(ARGS)
+
+docs: $(VENV)/docs/installed
+	NO_MKDOCS_2_WARNING=1 $(VENV)/docs/bin/mkdocs build --strict $(ARGS)
 
 fuzz-rights: setup
 	$(BIN)/python -m tests.fuzz.rights_run --sequences $(SEQUENCES) $(ARGS)
@@ -206,4 +220,4 @@ dissector: setup
 	$(BIN)/python -m tools.dissector
 
 clean:
-	rm -rf $(VENV) build dist src/*.egg-info src/penstock/_kernels/*.c src/penstock/_kernels/*.so
+	rm -rf $(VENV) build dist site src/*.egg-info src/penstock/_kernels/*.c src/penstock/_kernels/*.so

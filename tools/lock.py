@@ -5,6 +5,7 @@
                            requirements/image.txt        the above, Kafka and JSON Web Tokens
                            requirements/development.txt  the above, Spark, tests and checks
                            requirements/fuzz.txt         for `make fuzz`
+                           requirements/docs.txt         for `make docs`, without the above
 
 `make lock` runs it. Versions that are locked stay, unless pyproject.toml excludes them; with
 `--upgrade` they become the newest ones.
@@ -24,6 +25,7 @@ DEVELOPMENT_EXTRAS: Final = (
 )  # fmt: skip
 IMAGE_EXTRAS: Final = ("jwt", "kafka")
 FUZZ_EXTRAS: Final = ("fuzz",)
+DOCS_EXTRA: Final = "docs"
 
 _UV: Final = Path(sys.executable).parent / "uv"
 _OPTIONS: Final = (
@@ -55,12 +57,15 @@ def lock(
 def main(arguments: list[str]) -> None:
     """Write all lock files. Packages that several of them have are of one version."""
     FOLDER.mkdir(exist_ok=True)
-    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    build = project["build-system"]["requires"]
+    docs = project["project"]["optional-dependencies"][DOCS_EXTRA]
     lock("development.txt", *arguments, extras=DEVELOPMENT_EXTRAS)
     same = f"--constraint={FOLDER / 'development.txt'}"
     lock("runtime.txt", *arguments, same)
     lock("image.txt", *arguments, same, extras=IMAGE_EXTRAS)
     lock("fuzz.txt", *arguments, same, extras=FUZZ_EXTRAS)
+    lock("docs.txt", *arguments, same, given="\n".join(docs))
     lock("build.txt", *arguments, given="\n".join(build))
 
 

@@ -21,6 +21,8 @@ class Store:
 
     def __init__(self, command: list[str], port: int, folder: Path) -> None:
         self.port = port
+        self.http_port = 0
+        """The port of its HTTP API, if it has one."""
         self.folder = folder
         self._output = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the process)
         self.started = time.monotonic()
@@ -70,15 +72,16 @@ def penstock_store(
     """
     with contextlib.ExitStack() as stack:
         folder = folder or stack.enter_context(data_folder())
-        port = free_port()
+        port, http_port = free_port(), free_port()
         command = [sys.executable, "-m", "penstock.cli", "serve"]
-        command += ["--listen", f"tcp://{HOST}:{port}", "--http", f"{HOST}:{free_port()}"]
+        command += ["--listen", f"tcp://{HOST}:{port}", "--http", f"{HOST}:{http_port}"]
         command += ["--data", str(folder / "data"), "--durability", durability]
         if config:
             path = folder / "penstock.toml"
             path.write_text(config)
             command += ["--config", str(path)]
         store = Store(command, port, folder / "data")
+        store.http_port = http_port
         stack.callback(store.end)
         yield store
 

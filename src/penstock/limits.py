@@ -692,7 +692,7 @@ HTTP_MESSAGES_BYTES_MAX: Final = 4 * MIB
 """Bytes of all values in an answer; it has fewer messages instead of more bytes."""
 HTTP_READS_MAX: Final = 4
 """Requests that read the log at the same time; others wait."""
-HTTP_READ_SECONDS_MAX: Final = 1.0
+HTTP_READ_SECONDS_MAX: Final = 0.5
 """How long one request searches the log; the answer says where to go on."""
 HTTP_READ_OFFSETS_MAX: Final = 65_536
 """Offsets that are searched between two looks at the clock."""

@@ -5,7 +5,7 @@ from unittest import SkipTest
 
 import pytest
 
-from bench.macro import crowd, latency, many, pubsub
+from bench.macro import console, crowd, latency, many, pubsub
 from bench.macro.peers import bare_relay, nats_server, penstock
 from bench.macro.wires import WIRES, Relay
 
@@ -30,6 +30,13 @@ def test_latency_is_measured_in_every_protocol(name: str) -> None:
 def test_idle_clients_are_cheap_and_restless_ones_leave_nothing() -> None:
     assert crowd.idle(500)["kib_each"] < crowd.IDLE_KIB_MAX
     assert crowd.restless(40, 3.0)["growth_kib"] < crowd.GROWTH_KIB_MAX
+
+
+def test_every_page_of_the_console_is_timed_under_load() -> None:
+    pytest.importorskip("nicegui", reason="the extra console is not installed")
+    rows = {row["name"]: row["seconds"] for row in console.measure(quick=True)}
+    assert rows.keys() == console.PAGES.keys()
+    assert all(seconds > 0 for seconds in rows.values())
 
 
 def test_the_peer_is_loaded_in_the_same_way() -> None:

@@ -11,7 +11,8 @@ import pytest
 
 from penstock.core.access import Action, Principal, Rule
 from penstock.gateway.options import GatewayOptions
-from penstock.ports import AuditEvent
+from penstock.ports import AuditEvent, PartitionRange
+from penstock.storage.arrow.log import ArrowLog
 from tests.support import lamamq_bytes
 from tests.support.http_live import JSON, Answer, HttpBroker
 
@@ -103,6 +104,30 @@ def test_a_topic_that_was_quiet_for_long_is_found(broker: HttpBroker) -> None:
         broker.publish(topic="noise", text=str(number))
     assert values(broker.get("/api/messages?topic=quiet&limit=2")) == [b"once"]
     assert values(broker.get("/api/messages?topic=no/such/topic")) == []
+
+
+def test_values_are_read_only_where_a_pattern_has_messages(
+    broker: HttpBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for topic in ("rare/1", *["busy"] * 60, "rare/2", *["busy"] * 40, "rare/3"):
+        broker.publish(topic=topic, text=topic)
+    spans: list[PartitionRange] = []
+    scan = ArrowLog.scan
+
+    def recording(self: ArrowLog, span: PartitionRange, *others: Any, **named: Any) -> Any:
+        spans.append(span)
+        return scan(self, span, *others, **named)
+
+    monkeypatch.setattr(ArrowLog, "scan", recording)
+    answer = broker.get("/api/messages?topic=rare/%23&limit=3")
+    assert values(answer) == [b"rare/1", b"rare/2", b"rare/3"]
+    assert [each["topic"] for each in answer.json()["messages"]] == ["rare/1", "rare/2", "rare/3"]
+    windows = [span.end - span.start for span in spans]
+    assert len(windows) == 3
+    assert windows[:2] == [6, 24]  # those of 12 and 48 offsets have only other topics
+    first = answer.json()["messages"][0]["offset"]
+    older = broker.get(f"/api/messages?topic=rare/%23&limit=3&before={first}")
+    assert values(older) == []
 
 
 def test_messages_from_an_offset_and_from_a_time(broker: HttpBroker) -> None:

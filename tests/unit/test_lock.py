@@ -12,7 +12,14 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from tools.lock import DEVELOPMENT_EXTRAS, FOLDER, FUZZ_EXTRAS, IMAGE_EXTRAS, ROOT
+from tools.lock import (
+    DEVELOPMENT_EXTRAS,
+    DOCS_EXTRA,
+    FOLDER,
+    FUZZ_EXTRAS,
+    IMAGE_EXTRAS,
+    ROOT,
+)
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
@@ -23,6 +30,7 @@ ASKED = {
     "image.txt": RUNTIME + [each for extra in IMAGE_EXTRAS for each in EXTRAS[extra]],
     "development.txt": RUNTIME + [each for extra in DEVELOPMENT_EXTRAS for each in EXTRAS[extra]],
     "fuzz.txt": RUNTIME + [each for extra in FUZZ_EXTRAS for each in EXTRAS[extra]],
+    "docs.txt": EXTRAS[DOCS_EXTRA],
 }
 PIN = re.compile(r"([A-Za-z0-9._-]+)==([^\s;]+)(?: ; (.+?))? \\")
 HASH = re.compile(r"    --hash=sha256:[0-9a-f]{64}( \\)?")
@@ -74,7 +82,7 @@ def test_every_line_of_a_lock_is_a_version_or_a_hash(name: str) -> None:
 
 def test_a_package_has_one_version_in_all_locks() -> None:
     development = pins("development.txt")
-    for name in ("runtime.txt", "image.txt", "fuzz.txt"):
+    for name in ("runtime.txt", "image.txt", "fuzz.txt", "docs.txt"):
         for package, versions in pins(name).items():
             if package in development:
                 known = {version for version, _ in development[package]}
@@ -95,7 +103,7 @@ def test_versions_for_different_pythons_do_not_overlap() -> None:
 
 
 def test_every_extra_is_locked() -> None:
-    assert set(EXTRAS) == {*DEVELOPMENT_EXTRAS, *FUZZ_EXTRAS}
+    assert set(EXTRAS) == {*DEVELOPMENT_EXTRAS, *FUZZ_EXTRAS, DOCS_EXTRA}
 
 
 def test_an_audit_that_cannot_run_fails_unless_the_service_is_out_of_reach(tmp_path: Path) -> None:

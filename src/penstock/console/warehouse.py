@@ -1,10 +1,11 @@
-"""The tables of a pipeline, read from their folder: row counts, freshness, dead letters, SQL.
+"""The tables of a pipeline, read from their folder: rows, freshness, commits, dead letters, SQL.
 
 All functions may block and run in threads. Queries run in a DuckDB of their own, in memory: it sees
 the tables and nothing else, neither files nor the network.
 """
 
 import dataclasses
+import json
 import threading
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -18,7 +19,7 @@ from deltalake.exceptions import DeltaError
 
 from penstock.console.limits import SQL_CHARACTERS_MAX, SQL_ROWS_MAX, SQL_SECONDS_MAX
 
-__all__ = ["QueryRefused", "QueryResult", "TableState", "Warehouse"]
+__all__ = ["Commit", "QueryRefused", "QueryResult", "TableState", "Warehouse"]
 
 LETTERS: Final = "dead_letters"
 _NEWEST_LETTERS: Final = (
@@ -26,6 +27,9 @@ _NEWEST_LETTERS: Final = (
     "FROM dead_letters ORDER BY timestamp DESC, message_id"
 )
 _LETTERS_SHOWN: Final = 100
+_COMMITS_SHOWN: Final = 15
+_COMMIT_BYTES_MAX: Final = 4 << 20
+"""A commit that is described by more bytes, one of very many files, is left out."""
 _LIMITS: Final[dict[str, str | bool | int | float | list[str]]] = {
     "memory_limit": "512MB",
     "threads": 1,
@@ -49,6 +53,19 @@ class TableState:
     version: int
     committed: datetime
     problem: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Commit:
+    """One commit to a table: its batch of rows and files. A rewrite adds and removes files."""
+
+    table: str
+    version: int
+    committed: datetime
+    operation: str
+    rows: int
+    added: int
+    removed: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -82,6 +99,12 @@ class Warehouse:
     def states(self) -> list[TableState]:
         """Return the state of all tables."""
         return [_state(name, place) for name, place in self.tables().items()]
+
+    def commits(self) -> list[Commit]:
+        """Return the last commits to all tables, the newest first."""
+        found = [each for item in self.tables().items() for each in _commits(*item)]
+        found.sort(key=lambda each: each.committed, reverse=True)
+        return found[:_COMMITS_SHOWN]
 
     def letters(self) -> list[dict[str, Any]]:
         """Return the newest dead letters; none if there is no such table."""
@@ -143,6 +166,35 @@ def _state(name: str, place: Path) -> TableState:
         size=_sum(files, "size_bytes"),
         version=table.version(),
         committed=datetime.fromtimestamp(last.get("timestamp", 0) / 1000, UTC),
+    )
+
+
+def _commits(name: str, place: Path) -> list[Commit]:
+    """Return the last commits to a table that are still in its log."""
+    paths = sorted((place / "_delta_log").glob("[0-9]*.json"))[-_COMMITS_SHOWN:]
+    return [commit for path in paths if (commit := _commit(name, path)) is not None]
+
+
+def _commit(name: str, path: Path) -> Commit | None:
+    """Return a commit, None if it was removed meanwhile or is not described."""
+    try:
+        if path.stat().st_size > _COMMIT_BYTES_MAX:
+            return None
+        actions = [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
+    except (OSError, ValueError):
+        return None
+    info = next((each["commitInfo"] for each in actions if "commitInfo" in each), None)
+    if info is None or "timestamp" not in info:
+        return None
+    added = [each["add"] for each in actions if "add" in each]
+    return Commit(
+        table=name,
+        version=int(path.stem),
+        committed=datetime.fromtimestamp(info["timestamp"] / 1000, UTC),
+        operation=str(info.get("operation", "")),
+        rows=sum(json.loads(each.get("stats") or "{}").get("numRecords", 0) for each in added),
+        added=len(added),
+        removed=sum("remove" in each for each in actions),
     )
 
 

@@ -14,6 +14,7 @@ pytest.importorskip("nicegui", reason="the extra console is not installed")
 from penstock.console.api import BrokerApi
 from penstock.console.frames import frames_of
 from penstock.console.history import Point, State, point_of
+from penstock.console.pages.messages import note_text
 from penstock.console.payloads import best_form, payload_text, short_text
 from penstock.console.problems import find_problems
 from penstock.console.security import PageSecurity
@@ -21,6 +22,22 @@ from penstock.console.sessions import LogIn, LogIns
 from penstock.console.text import bytes_text, count_text, duration_text
 from penstock.console.warehouse import QueryRefused, Warehouse
 from penstock.protocols import PROTOCOLS
+
+# --- Messages -------------------------------------------------------------------------------------
+
+
+def test_a_page_says_how_far_back_it_searched() -> None:
+    found = {"problem": None, "kept": True, "horizon": 5, "end": 9000, "messages": [{}]}
+    kept = "Offsets 5 to 8,999 are kept."
+    assert note_text({**found, "previous": None}, is_backward=True) == kept
+    assert note_text({**found, "previous": 70}, is_backward=False) == kept
+    assert note_text({**found, "previous": 70, "messages": [{}] * 50}, is_backward=True) == kept
+    assert note_text({**found, "previous": 70}, is_backward=True) == (
+        f"{kept} Searched back to 70; Older searches on."
+    )
+    assert note_text({**found, "kept": False}, is_backward=True) == "There is no log."
+    assert note_text({**found, "problem": "damaged"}, is_backward=True) == "damaged"
+
 
 # --- Payloads -------------------------------------------------------------------------------------
 
@@ -229,6 +246,25 @@ def test_tables_have_rows_and_a_time(warehouse: Warehouse) -> None:
     assert (state.name, state.rows, state.version, state.problem) == ("traffic", 2, 0, "")
     assert abs(state.committed.timestamp() - datetime.now(UTC).timestamp()) < 600
     assert warehouse.letters() == []
+
+
+def test_the_last_batches_are_the_newest_commits_of_all_tables(tmp_path: Path) -> None:
+    warehouse = Warehouse(tmp_path)
+    assert warehouse.commits() == []
+    for name, rows in (("bronze", 3), ("silver/temps", 2), ("bronze", 5)):
+        (tmp_path / name).mkdir(parents=True, exist_ok=True)
+        data = pa.table({"n": list(range(rows))})
+        deltalake.write_deltalake(str(tmp_path / name), data, mode="append")
+    (tmp_path / "bronze" / "_delta_log" / "00000000000000000002.json").write_text("{no JSON")
+    found = warehouse.commits()
+    assert sorted((each.table, each.version, each.rows) for each in found) == [
+        ("bronze", 0, 3),
+        ("bronze", 1, 5),
+        ("temps", 0, 2),
+    ]
+    times = [each.committed for each in found]
+    assert times == sorted(times, reverse=True)
+    assert {(each.operation, each.added, each.removed) for each in found} == {("WRITE", 1, 0)}
 
 
 def test_a_query_reads_tables(warehouse: Warehouse) -> None:

@@ -16,7 +16,7 @@ from penstock.console.shell import Shell
 from penstock.console.tables import Column, Table
 from penstock.console.text import bytes_text, time_text
 
-__all__ = ["MessagesPage"]
+__all__ = ["MessagesPage", "note_text"]
 
 _POLL_SECONDS: Final = 0.5
 _WAIT_SECONDS: Final = 5.0
@@ -139,8 +139,9 @@ class MessagesPage:
             return
         self._messages = found["messages"]
         self._position = _Position(found["next"], found["previous"])
-        kept = f"Offsets {found['horizon']:,} to {max(found['end'] - 1, 0):,} are kept."
-        self._note.set_text(found["problem"] or (kept if found["kept"] else "There is no log."))
+        self._note.set_text(
+            note_text(found, is_backward="start" not in where and "time" not in where)
+        )
         self._show()
 
     async def _ask(self, query: dict[str, object]) -> dict[str, Any] | None:
@@ -183,6 +184,18 @@ class MessagesPage:
     def _open_publish(self) -> None:
         topic = self._topic.value or ""
         open_publish(self._login, topic="" if set(topic) & set("#+*>") else topic)
+
+
+def note_text(found: dict[str, Any], *, is_backward: bool) -> str:
+    """Return what an answer says beside its messages: a problem, or what is kept and searched."""
+    if found["problem"]:
+        return str(found["problem"])
+    if not found["kept"]:
+        return "There is no log."
+    kept = f"Offsets {found['horizon']:,} to {max(found['end'] - 1, 0):,} are kept."
+    if is_backward and found["previous"] is not None and len(found["messages"]) < PAGE_ROWS:
+        return f"{kept} Searched back to {found['previous']:,}; Older searches on."
+    return kept
 
 
 def _row(message: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Pipeline: tables and their freshness, dead letters, and SQL."""
+"""Pipeline: tables and their freshness, last batches, dead letters, and SQL."""
 
 import asyncio
 import time
@@ -14,7 +14,13 @@ from penstock.console.payloads import short_text
 from penstock.console.sessions import LogIn
 from penstock.console.tables import Column, Table
 from penstock.console.text import bytes_text, count_text, duration_text
-from penstock.console.warehouse import QueryRefused, QueryResult, TableState, Warehouse
+from penstock.console.warehouse import (
+    Commit,
+    QueryRefused,
+    QueryResult,
+    TableState,
+    Warehouse,
+)
 
 __all__ = ["PipelinePage"]
 
@@ -28,6 +34,15 @@ _TABLE_COLUMNS: Final = (
     Column("size", "Size", wide=True),
     Column("version", "Version", wide=True),
     Column("fresh", "Last commit"),
+)
+_COMMIT_COLUMNS: Final = (
+    Column("table", "Table", is_name=True),
+    Column("version", "Version", wide=True),
+    Column("rows", "Rows"),
+    Column("added", "Files added", wide=True),
+    Column("removed", "Files removed", wide=True),
+    Column("operation", "Operation", is_name=True, wide=True),
+    Column("time", "Committed"),
 )
 _LETTER_COLUMNS: Final = (
     Column("topic", "Topic", is_name=True, cut=True),
@@ -47,6 +62,9 @@ class PipelinePage:
         with ui.element("section").classes("card"):
             ui.label("Tables").classes("heading")
             self._tables = Table(_TABLE_COLUMNS, "name", empty="There are no tables yet.")
+        with ui.element("section").classes("card"):
+            ui.label("Last batches").classes("heading")
+            self._commits = Table(_COMMIT_COLUMNS, "key", empty="Nothing was committed yet.")
         with ui.element("section").classes("card"):
             ui.label("Dead letters").classes("heading")
             self._dead = Table(_LETTER_COLUMNS, "key", empty="Every message was decoded.")
@@ -71,6 +89,8 @@ class PipelinePage:
         states = await asyncio.to_thread(self._warehouse.states)
         now = time.time()
         self._tables.show([_table_row(each, now) for each in states])
+        commits = await asyncio.to_thread(self._warehouse.commits)
+        self._commits.show([_commit_row(each, now) for each in commits])
         try:
             letters = await asyncio.to_thread(self._warehouse.letters)
         except QueryRefused as error:
@@ -192,6 +212,19 @@ def _table_row(state: TableState, now: float) -> dict[str, Any]:
         "size": bytes_text(state.size),
         "version": state.version,
         "fresh": f"{duration_text(now - state.committed.timestamp())} ago",
+    }
+
+
+def _commit_row(commit: Commit, now: float) -> dict[str, Any]:
+    return {
+        "key": f"{commit.table} {commit.version}",
+        "table": commit.table,
+        "version": commit.version,
+        "rows": count_text(commit.rows),
+        "added": commit.added,
+        "removed": commit.removed,
+        "operation": commit.operation,
+        "time": f"{duration_text(now - commit.committed.timestamp())} ago",
     }
 
 

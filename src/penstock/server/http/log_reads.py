@@ -1,6 +1,6 @@
 """Reads of the log for HTTP, in threads: messages of a topic, forward and backward; verification.
 
-    backward:   ◀── windows that double ──┤ before      counts only, then values of the last rows
+    backward:   ◀── windows that double ──┤ before      counts, then values of windows with rows
     forward:    start ├── windows ──▶ end               values, until enough were found
 
 One read searches for HTTP_READ_SECONDS_MAX and returns where to go on, so that the thread is free
@@ -92,29 +92,37 @@ class LogRead:
 
     def backward(self, horizon: int, before: int) -> FoundMessages:
         """Return the last messages before an offset; raise MemoryExhausted."""
-        partition = self._storage.partition
-        start, window, rows = before, 2 * self._limit, 0
-        while start > horizon and rows < self._limit:
-            lower = max(start - window, horizon)
-            span = PartitionRange(partition, lower, start)
-            rows += self._storage.match(span, self._selection).rows
-            start, window = lower, min(2 * window, HTTP_READ_OFFSETS_MAX)
+        found = FoundMessages([], before, before)
+        newest_first: list[StoredMessage] = []
+        window = 2 * self._limit
+        while found.start > horizon and len(newest_first) < self._limit:
+            stop, found.start = found.start, max(found.start - window, horizon)
+            span = PartitionRange(self._storage.partition, found.start, stop)
+            rows = self._storage.match(span, self._selection).rows
+            if rows:
+                last = self._last(found, stop, self._limit - len(newest_first))
+                newest_first += reversed(last)
+                if last and rows > len(last):
+                    found.start = last[0].offset
+            window = min(2 * window, HTTP_READ_OFFSETS_MAX)
             if time.monotonic() > self._ends:
                 break
-        found = FoundMessages([], start, before)
-        last: deque[StoredMessage] = deque(maxlen=self._limit)
-        if rows:
-            for part in self._batches(found, start, before):
-                last.extend(self._decoded(part.slice(max(len(part) - self._limit, 0))))
         size = 0
-        for message in reversed(last):
+        for message in newest_first:
             size += len(message.value)
             if found.messages and size > HTTP_MESSAGES_BYTES_MAX:
+                found.start = found.messages[-1].offset
                 break
-            found.messages.insert(0, message)
-        if found.messages and (len(found.messages) < len(last) or rows > len(last)):
-            found.start = found.messages[0].offset
+            found.messages.append(message)
+        found.messages.reverse()
         return found
+
+    def _last(self, found: FoundMessages, stop: int, limit: int) -> "deque[StoredMessage]":
+        """Return the last messages of a window. Only windows that have some are read whole."""
+        last: deque[StoredMessage] = deque(maxlen=limit)
+        for part in self._batches(found, found.start, stop):
+            last.extend(self._decoded(part.slice(max(len(part) - limit, 0))))
+        return last
 
     def verify(self, start: int, end: int) -> Verified:
         """Read messages with all their columns, and return what was read and what is damaged."""
