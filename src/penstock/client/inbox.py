@@ -125,7 +125,7 @@ class Inbox:
     def _find(self, topic: str) -> tuple[tuple[Queue[Delivery], Subscription], ...]:
         if len(self._by_topic) >= TOPICS_CACHED_MAX:
             self._by_topic.clear()
-        queues = tuple(each for each in self._queues.items() if each[1].matches(topic))
+        queues = tuple(each for each in self._queues.items() if each[1].covers(topic))
         self._by_topic[topic] = queues
         return queues
 

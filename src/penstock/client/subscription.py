@@ -36,8 +36,8 @@ class Subscription:
         "_partitions",
         "_positions",
         "_starts",
+        "covers",
         "is_open",
-        "matches",
         "name",
         "pattern",
         "resumes",
@@ -47,7 +47,7 @@ class Subscription:
         self.pattern = pattern
         self.name = without_replay(pattern)
         """The pattern without its start position, by which the broker knows it."""
-        self.matches = TopicMatcher(pattern)
+        self.covers = TopicMatcher(pattern)
         in_group = split_group(pattern)[1] is not None
         self.resumes = resumes and not in_group
         self._in_group = in_group
