@@ -296,3 +296,20 @@ def test_a_member_needs_the_rights_to_the_group_and_to_its_topics(
     with LiveBroker(data=tmp_path, options=options) as broker, LamaPeer(broker) as peer:
         refused = peer.join().request(lama.subscribe(0, GROUP), error=2)
         assert b"may not" in refused
+
+
+@pytest.mark.parametrize("order", ["ascending", "descending"])
+def test_answers_that_come_together_with_pushes_all_count(broker: LiveBroker, order: str) -> None:
+    values = [b"%d" % number for number in range(40)]
+    with member(broker) as peer:
+        push(broker, *values)
+        messages = take(peer, *values)
+        answers = [lama.answer(message.identifier) for message in messages[:30]]
+        if order == "descending":
+            answers.reverse()
+        pushed = lama.push(5, b"others/1", b"x")
+        failed = lama.answer(messages[30].identifier, 1, b"no")
+        peer.send(b"".join([*answers[:20], pushed, *answers[20:], failed, answers[3]]))
+        wait_for_unacknowledged(broker, 10)
+    with member(broker) as peer:
+        take(peer, *values[30:])

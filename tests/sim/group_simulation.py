@@ -139,7 +139,10 @@ class GroupMember:
             identifier, offset = self.held.pop(place)
             groups = self.simulation.broker.groups
             assert groups is not None
-            if groups.answered(self.session, identifier, failure) and failure is None:
+            if (
+                groups.acknowledgments.answered(self.session, identifier, failure)
+                and failure is None
+            ):
                 self.simulation.acknowledged[offset] += 1
 
 

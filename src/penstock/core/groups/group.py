@@ -120,9 +120,8 @@ class Member:
         """The number of the first message that it has; None if it has none."""
         self._trim()
         for lease in self._leases:
-            for index in range(len(lease)):
-                if not lease.is_done(index):
-                    return lease.first_number + index
+            if lease.left:
+                return lease.first_number + lease.first_left
         return None
 
     def take_acknowledged(self) -> bool:

@@ -18,17 +18,16 @@ import structlog
 from penstock._kernels.topics import TopicTable
 from penstock.core.counters import Counters
 from penstock.core.encoders import Encoders
+from penstock.core.groups.acknowledgments import Acknowledgments
 from penstock.core.groups.dead_letters import DeadLetters
 from penstock.core.groups.delivery import GroupDelivery
 from penstock.core.groups.group import Group, Member
-from penstock.core.groups.ledger import GroupSettings, Lease, Ledger
+from penstock.core.groups.ledger import GroupSettings, Ledger
 from penstock.core.routing import Router
 from penstock.core.sessions import Session
 from penstock.core.timers import Timer, Timers
 from penstock.errors import GroupDiffers, LogError, LogUnavailable, NoSuchGroup
 from penstock.limits import (
-    GROUP_POLL_SECONDS,
-    GROUP_REASON_CHARACTERS_MAX,
     GROUP_SWEEP_SECONDS,
     GROUPS_OPENED_MAX,
 )
@@ -88,8 +87,6 @@ class Groups:
         self._groups: dict[str, Group] = {}
         self._opened: dict[str, GroupState | Exception | None] = {}  # loaded, not joined yet
         self._dirty: dict[Group, None] = {}
-        self._polled: dict[Member, None] = {}  # those whose bytes are awaited
-        self._polling = False
         self._sweeper: Timer | None = None
         self.later: Callable[[float, Callable[[], None]], object] = timers.after
         """Calls a function after some seconds; the server sets a more exact one."""
@@ -112,6 +109,12 @@ class Groups:
             timers=timers,
             publish=publish,
             changed=self._buried,
+        )
+        self.acknowledgments = Acknowledgments(
+            wake=self._delivery.wake,
+            bury=self._dead_letters.bury,
+            changed=self._changed,
+            later=self._call_later,
         )
 
     def __contains__(self, name: str) -> bool:
@@ -269,7 +272,7 @@ class Groups:
         """End a membership; what the member has not acknowledged goes to others."""
         session, group = member.session, member.group
         session.memberships.pop(group.name, None)
-        self._polled.pop(member, None)
+        self.acknowledgments.forget(member)
         if not member.answers and member in group.members:
             member.take_acknowledged()
         group.members.pop(member, None)
@@ -285,81 +288,7 @@ class Groups:
         for member in list(session.memberships.values()):
             self.leave(member)
 
-    # --- Acknowledgments --------------------------------------------------------------------------
-
-    def expects(self, session: Session, identifier: int) -> bool:
-        """Return whether an id on the wire is that of a message which a member has."""
-        return any(member.by_id(identifier) is not None for member in session.memberships.values())
-
-    def answered(self, session: Session, identifier: int, failure: str | None) -> bool:
-        """Process the answer to a message, by its id on the wire; return whether it was known."""
-        for member in session.memberships.values():
-            found = member.by_id(identifier)
-            if found is not None:
-                self._settle(member, *found, failure)
-                return True
-        for member in session.memberships.values():
-            self._is_in_time(member)
-        return False
-
-    def acknowledge(self, member: Member, numbers: range | None, failure: str | None) -> int:
-        """Process the acknowledgment of messages by number; return how many the member had.
-
-        None is the first message that it has.
-        """
-        if numbers is None:
-            first = member.first_number
-            numbers = range(0) if first is None else range(first, first + 1)
-        count = 0
-        for number in numbers:
-            found = member.by_number(number)
-            if found is not None:
-                count += 1
-                self._settle(member, *found, failure)
-        self._is_in_time(member)
-        return count
-
-    def _settle(self, member: Member, lease: Lease, index: int, failure: str | None) -> None:
-        group = member.group
-        if failure is None:
-            group.ledger.done(lease, index)
-        else:
-            reason = failure[:GROUP_REASON_CHARACTERS_MAX] or "the member refused it"
-            group.ledger.fail(lease, index, reason)
-            self._dead_letters.bury(group)
-        self._is_in_time(member)
-        self._changed(group)
-        # Rows are loaded again for every wake: wait until there is room for some.
-        held = group.ledger.held_by(member)
-        if failure is not None or held <= group.share // 2:
-            self._delivery.wake(group)
-
-    def _is_in_time(self, member: Member) -> None:
-        if member.is_late:
-            member.is_late = False
-            member.group.awaits_join = member.group.is_ordered and bool(member.group.ledger.leased)
-            self._delivery.wake(member.group)
-
-    def _sent(self, member: Member) -> None:
-        """Await the acknowledgment of bytes, where the client does not answer."""
-        if not member.answers:
-            self._polled[member] = None
-            if not self._polling:
-                self._polling = True
-                self.later(GROUP_POLL_SECONDS, self._poll)
-        self._start_sweeper()
-
-    def _poll(self) -> None:
-        self._polling = False
-        for member in list(self._polled):
-            if member.take_acknowledged():
-                self._changed(member.group)
-                self._delivery.wake(member.group)
-            if not member.group.ledger.held_by(member):
-                self._polled.pop(member, None)
-        if self._polled:
-            self._polling = True
-            self.later(GROUP_POLL_SECONDS, self._poll)
+    # --- Events -----------------------------------------------------------------------------------
 
     def drained(self, session: Session) -> None:
         """Go on with a session whose link is no longer congested."""
@@ -369,6 +298,13 @@ class Groups:
     def settled(self) -> None:
         """Go on with groups that waited for the log."""
         self._delivery.settled()
+
+    def _call_later(self, seconds: float, then: Callable[[], None]) -> None:
+        self.later(seconds, then)
+
+    def _sent(self, member: Member) -> None:
+        self.acknowledgments.sent(member)
+        self._start_sweeper()
 
     # --- Time and states --------------------------------------------------------------------------
 
@@ -396,7 +332,7 @@ class Groups:
                 if member in late:
                     member.is_late = True
                 elif member.is_late and not member.answers and _reads(member):
-                    self._is_in_time(member)
+                    self.acknowledgments.is_in_time(member)
             if late:
                 log.warning("group member late", group=group.name, members=len(late))
                 self._changed(group)
@@ -566,7 +502,7 @@ class Groups:
             for member in list(group.members):
                 sessions.append(member.session)
                 member.session.memberships.pop(name, None)
-                self._polled.pop(member, None)
+                self.acknowledgments.forget(member)
             group.ledger.reset(group.ledger.next)
             self._remove(group)
         self._store.forget(name, then)
