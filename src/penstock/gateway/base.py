@@ -19,6 +19,7 @@ from penstock.errors import (
     AuthenticationFailed,
     CallerError,
     FrameTooLarge,
+    GroupNotStored,
     LogUnavailable,
     MemoryExhausted,
     NotAllowed,
@@ -440,8 +441,8 @@ class Gateway(ABC):
         `resume_at` it is the pattern alone, and that position is the start.
         `then` gets None for a success, also if the session had the subscription before, or
         InvalidPattern, InvalidStart, NotAllowed, TooManySubscriptions, TooManyPatternShapes,
-        GroupDiffers, HookRefused, HookTimeout or a LogError. While the topics of a new pattern are
-        routed, the client stays suspended.
+        GroupDiffers, GroupNotStored, HookRefused, HookTimeout or another LogError. While the topics
+        of a new pattern are routed, the client stays suspended.
         """
 
         def decided(error: PeerError | None) -> None:
@@ -455,9 +456,13 @@ class Gateway(ABC):
 
         def start() -> None:
             try:
-                self.await_work(subscribe, lambda: then(None))
+                self.await_work(subscribe, finish)
             except PeerError as raised:
                 then(raised)
+
+        def finish() -> None:
+            is_stored = place is None or place.name in session.memberships
+            then(None if is_stored else GroupNotStored("the log of the broker has the reason"))
 
         def subscribe(done: Callable[[], None]) -> None:
             if resume_at is None:

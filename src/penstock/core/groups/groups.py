@@ -10,7 +10,6 @@ killed.
 """
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import NamedTuple
 
 import structlog
@@ -183,6 +182,7 @@ class Groups:
     ) -> None:
         """Make a session a member; call `then` when the group is stored, before its first message.
 
+        If it cannot be stored, `then` is called too, and the session is no member.
         The group is open and `check` has passed. Raise InvalidPattern or TooManyPatternShapes.
         """
         group = self._groups.get(place.name) or self._start(pattern, place)
@@ -191,12 +191,17 @@ class Groups:
         member = Member(session, group, pattern, group.next_number())
         session.memberships[place.name] = member
 
-        def stored() -> None:
-            if session.memberships.get(place.name) is member:  # it has not left meanwhile
-                group.members[member] = None
-                group.awaits_join = group.is_ordered and bool(group.ledger.leased)
+        def stored(error: Exception | None) -> None:
+            if session.memberships.get(place.name) is not member:
+                return  # it has left meanwhile
+            if error is not None:
+                del session.memberships[place.name]
                 then()
-                self.later(0.0, begin)
+                return
+            group.members[member] = None
+            group.awaits_join = group.is_ordered and bool(group.ledger.leased)
+            then()
+            self.later(0.0, begin)
 
         def begin() -> None:  # the answer to the subscription comes first
             self._delivery.wake(group)
@@ -207,7 +212,7 @@ class Groups:
             if not group.is_saving:
                 self._save(group)
         else:
-            stored()
+            stored(None)
 
     def _start(self, pattern: str, place: GroupPlace) -> Group:
         """Bring a group into memory, with the state it was stored with or a new one."""
@@ -343,8 +348,13 @@ class Groups:
         for group in list(self._dirty):
             self._save(group)
 
-    def _save(self, group: Group, then: Callable[[], None] | None = None) -> None:
-        """Store a group; call `then` when it is stored. Release it if nothing uses it."""
+    def _save(
+        self, group: Group, then: Callable[[Exception | None], None] = lambda _: None
+    ) -> None:
+        """Store a group; call `then` when it is stored, or with what went wrong.
+
+        Release it if nothing uses it.
+        """
         if group.is_saving or group.is_removed:
             self._dirty[group] = None
             self._start_sweeper()
@@ -352,8 +362,7 @@ class Groups:
         self._dirty.pop(group, None)
         changes, lost = group.ledger.changes, group.lost
         if changes == group.saved_changes and not lost:
-            if then is not None:
-                then()
+            then(None)
             self._release(group)
             return
         group.is_saving = True
@@ -369,15 +378,18 @@ class Groups:
                 self._changed(group)
             waiting, group.on_stored = group.on_stored, []
             for each in waiting:
-                each()
-            if then is not None:
-                then()
+                each(error)
+            then(error)
             if error is None:
                 self._release(group)
             elif not group.members and group.saved_changes < 0:
                 self._remove(group)  # it was never stored, and no client uses it
 
         self._store.save(self._state(group, lost), saved)
+
+    def _save_behind(self, group: Group, then: Callable[[Exception | None], None]) -> None:
+        """Store a group again, behind a store that is under way."""
+        group.on_stored.append(lambda _: self._save(group, then))
 
     def _state(self, group: Group, lost: int) -> GroupState:
         return GroupState(
@@ -413,7 +425,7 @@ class Groups:
         groups = list(self._groups.values())
         left = len(groups) + 1
 
-        def stored() -> None:
+        def stored(_: Exception | None = None) -> None:
             nonlocal left
             left -= 1
             if not left:
@@ -424,7 +436,7 @@ class Groups:
                 if not member.answers:
                     member.take_acknowledged()
             if group.is_saving:
-                group.on_stored.append(partial(self._save, group, stored))
+                self._save_behind(group, stored)
             else:
                 self._save(group, stored)
         stored()
@@ -458,8 +470,8 @@ class Groups:
             self._groups[name] = group
         return group
 
-    def reset(self, name: str, offset: int, then: Callable[[], None]) -> None:
-        """Let a group that is open go on at an offset; call `then` when that is stored.
+    def reset(self, name: str, offset: int, then: Callable[[Exception | None], None]) -> None:
+        """Let a group that is open go on at an offset; call `then` when that is stored, or not.
 
         Raise NoSuchGroup, GroupDiffers or LogUnavailable.
         """
@@ -467,7 +479,7 @@ class Groups:
         group.ledger.reset(min(max(offset, self._reader.horizon), self._writer.next_offset))
         self._store_change(group, then)
 
-    def redrive(self, name: str, then: Callable[[], None]) -> int:
+    def redrive(self, name: str, then: Callable[[Exception | None], None]) -> int:
         """Deliver the dead letters of a group that is open again; return how many.
 
         `then` is called when that is stored. Raise NoSuchGroup, GroupDiffers or LogUnavailable.
@@ -477,11 +489,11 @@ class Groups:
         self._store_change(group, then)
         return count
 
-    def _store_change(self, group: Group, then: Callable[[], None]) -> None:
+    def _store_change(self, group: Group, then: Callable[[Exception | None], None]) -> None:
         self._save_now(group, then)
         self._delivery.wake(group)
 
-    def _save_now(self, group: Group, then: Callable[[], None]) -> None:
+    def _save_now(self, group: Group, then: Callable[[Exception | None], None]) -> None:
         """Store a group, behind a store that is under way."""
         if group.is_saving:
             self._timers.after(GROUP_SWEEP_SECONDS, lambda: self._save_now(group, then))
