@@ -333,7 +333,7 @@ def test_a_group_that_cannot_be_stored_is_refused_in_the_words_of_the_protocol(
         assert client.ask(SUBSCRIBE, GROUP) != 0
     with FleximqClient(unwritable.address) as peer:
         peer.send(fx.frame(fx.SUB, peer.number, fx.topic(GROUP.decode())))
-        assert "the group cannot be stored" in peer.expect_notice(503)
+        assert "the group cannot be stored" in peer.expect_notice(603)
     assert groups_of(unwritable).figures("billing") is None
 
 
