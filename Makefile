@@ -21,7 +21,7 @@ SEEDS ?= 1000
 
 .PHONY: help setup demo serve kafka test test-fast check format figures bench bench-broker bench-peers \
 	bench-log bench-spark fuzz fuzz-rights fuzz-arrow sanitize attack crash crash-kafka crash-pipeline \
-	soak-pipeline story mutate lock cluster audit sbom clean bench-nodes crash-groups wheel image-steps \
+	soak-pipeline story mutate lock cluster audit sbom clean bench-nodes bench-groups crash-groups wheel image-steps \
 	dissector screenshots
 
 help:
@@ -49,6 +49,7 @@ help:
 	@echo "make bench-peers     measure messages of 16 to 10,000 bytes, compared with the newest nats-server"
 	@echo "make bench-log       measure the log, compared with JetStream"
 	@echo "make bench-nodes     measure the way of a message from one node to another, through Kafka"
+	@echo "make bench-groups    measure consumer groups, compared with NATS, JetStream and Redis"
 	@echo "make bench-spark     measure the data source, compared with Spark's Parquet reader"
 	@echo "make figures         write the stored results into README.md and docs/"
 	@echo "make screenshots     take the pictures of the console for docs/images"
@@ -126,6 +127,9 @@ bench-log: setup
 	$(BIN)/python -m bench.macro.topics $(ARGS)
 	$(BIN)/python -m bench.macro.log_latency $(ARGS)
 	$(BIN)/python -m bench.macro.opening $(ARGS)
+
+bench-groups: setup
+	$(BIN)/python -m bench.macro.groups $(ARGS)
 
 bench-nodes: setup
 	$(BIN)/python -m bench.macro.node_latency $(ARGS)
