@@ -22,7 +22,7 @@ SEEDS ?= 1000
 .PHONY: help setup demo serve kafka test test-fast check format figures bench bench-broker bench-peers \
 	bench-log bench-spark fuzz fuzz-rights fuzz-arrow sanitize attack crash crash-kafka crash-pipeline \
 	soak-pipeline story mutate lock cluster audit sbom clean bench-nodes crash-groups wheel image-steps \
-	dissector screenshots docs bench-console
+	dissector screenshots docs bench-console bench-groups
 
 help:
 	@echo "make demo            run clients of all five protocols, their Spark tables, and a broker to try"
@@ -50,6 +50,7 @@ help:
 	@echo "make bench-log       measure the log, compared with JetStream"
 	@echo "make bench-nodes     measure the way of a message from one node to another, through Kafka"
 	@echo "make bench-console   measure the pages of the console, and its cost to the broker"
+	@echo "make bench-groups    measure consumer groups, compared with NATS, JetStream and Redis"
 	@echo "make bench-spark     measure the data source, compared with Spark's Parquet reader"
 	@echo "make figures         write the stored results into README.md and docs/"
 	@echo "make docs            write the pages as a site to site/, with search and a reference"
@@ -134,6 +135,9 @@ bench-log: setup
 	$(BIN)/python -m bench.macro.topics $(ARGS)
 	$(BIN)/python -m bench.macro.log_latency $(ARGS)
 	$(BIN)/python -m bench.macro.opening $(ARGS)
+
+bench-groups: setup
+	$(BIN)/python -m bench.macro.groups $(ARGS)
 
 bench-nodes: setup
 	$(BIN)/python -m bench.macro.node_latency $(ARGS)

@@ -216,7 +216,7 @@ GROUP_UNACKED_MAX: Final = 65_536
 """Messages of a group that are given out and not acknowledged: they stand in its stored state."""
 GROUP_DEAD_MAX: Final = 10_000
 """Offsets of dead letters that a group keeps to deliver them again."""
-GROUP_PIECE_ROWS_MAX: Final = 512
+GROUP_PIECE_ROWS_MAX: Final = 2048
 """Messages that one member of a group gets at a time."""
 GROUP_LEASE_BYTES: Final = 400
 GROUP_MESSAGE_BYTES: Final = 6
@@ -232,7 +232,9 @@ GROUP_SWEEP_SECONDS: Final = 0.2
 GROUPS_STORE_SECONDS_MIN: Final = 0.5
 """Time to store the states of all groups when the broker stops, at least."""
 GROUP_POLL_SECONDS: Final = 0.01
-"""How often links are asked for the bytes that their peers have acknowledged."""
+GROUP_POLL_FULL_SECONDS: Final = 0.001
+"""How often links are asked for the bytes that their peers have acknowledged; the second while a
+member has as many messages as it may have."""
 GROUP_READ_RETRY_SECONDS: Final = 1.0
 """Delay before a failed read or a failed dead letter is tried again."""
 GROUP_REASON_CHARACTERS_MAX: Final = 500

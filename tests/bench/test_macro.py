@@ -5,7 +5,7 @@ from unittest import SkipTest
 
 import pytest
 
-from bench.macro import console, crowd, latency, many, pubsub
+from bench.macro import console, crowd, groups, latency, many, pubsub
 from bench.macro.peers import bare_relay, nats_server, penstock
 from bench.macro.wires import WIRES, Relay
 
@@ -44,6 +44,13 @@ def test_the_peer_is_loaded_in_the_same_way() -> None:
         raise SkipTest("nats-server is not installed: apt-get install nats-server")
     with nats_server() as port:
         assert pubsub.run(WIRES["nats"], port, count=20_000, subscribers=1) > 1000
+
+
+def test_groups_of_one_and_of_eight_are_loaded() -> None:
+    with groups.penstock_broker("memory") as store:
+        for name, members in (("lamamq", 1), ("fleximq", 8), ("herald", 8)):
+            system = groups.penstock_system(name, members)
+            assert groups.run(system, store.port, count=5_000, members=members) > 100
 
 
 def test_the_bare_relay_is_loaded_in_the_same_way() -> None:

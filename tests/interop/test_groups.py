@@ -296,3 +296,51 @@ def test_a_member_needs_the_rights_to_the_group_and_to_its_topics(
     with LiveBroker(data=tmp_path, options=options) as broker, LamaPeer(broker) as peer:
         refused = peer.join().request(lama.subscribe(0, GROUP), error=2)
         assert b"may not" in refused
+
+
+@pytest.mark.parametrize("order", ["ascending", "descending"])
+def test_answers_that_come_together_with_pushes_all_count(broker: LiveBroker, order: str) -> None:
+    values = [b"%d" % number for number in range(40)]
+    with member(broker) as peer:
+        push(broker, *values)
+        messages = take(peer, *values)
+        answers = [lama.answer(message.identifier) for message in messages[:30]]
+        if order == "descending":
+            answers.reverse()
+        pushed = lama.push(5, b"others/1", b"x")
+        failed = lama.answer(messages[30].identifier, 1, b"no")
+        peer.send(b"".join([*answers[:20], pushed, *answers[20:], failed, answers[3]]))
+        wait_for_unacknowledged(broker, 10)
+    with member(broker) as peer:
+        take(peer, *values[30:])
+
+
+@pytest.fixture
+def unwritable(tmp_path: Path) -> Iterator[LiveBroker]:
+    """A broker that cannot store groups: a file is where their folder would be."""
+    with LiveBroker(data=tmp_path) as live:
+        (tmp_path / "groups").write_text("")
+        yield live
+
+
+def test_a_group_that_cannot_be_stored_is_refused_in_the_words_of_the_protocol(
+    unwritable: LiveBroker,
+) -> None:
+    with LamaPeer(unwritable) as peer:
+        text = peer.join().request(lama.subscribe(0, GROUP), error=lama.SERVER_EXCEPTION)
+        assert b"the group cannot be stored" in text
+    with Client(unwritable, RHEOS2) as client:
+        assert client.ask(SUBSCRIBE, GROUP) != 0
+    with FleximqClient(unwritable.address) as peer:
+        peer.send(fx.frame(fx.SUB, peer.number, fx.topic(GROUP.decode())))
+        assert "the group cannot be stored" in peer.expect_notice(603)
+    assert groups_of(unwritable).figures("billing") is None
+
+
+def test_a_group_that_can_be_stored_again_is_joined(unwritable: LiveBroker, tmp_path: Path) -> None:
+    with LamaPeer(unwritable) as peer:
+        peer.join().request(lama.subscribe(0, GROUP), error=lama.SERVER_EXCEPTION)
+        (tmp_path / "groups").unlink()
+        peer.request(lama.subscribe(0, GROUP))
+        push(unwritable, b"a")
+        take(peer, b"a")

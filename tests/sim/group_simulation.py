@@ -1,6 +1,6 @@
 """A consumer group on a simulated log, driven by one seed.
 
-Members of LamaMQ answer messages, those of herald acknowledge bytes. They join, leave, stall, fail
+Members of LamaMQ and fleximq answer messages, those of herald and Rheos acknowledge bytes. They join, leave, stall, fail
 messages and are cut off; commits fail; the broker is killed and starts again with the state that
 was stored last. Time passes only where the seed says so.
 
@@ -12,6 +12,7 @@ the broker was not killed, or is in the dead letters.
 import random
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 from penstock._kernels import herald as herald_kernel
 from penstock.core.access import ANYONE
@@ -19,9 +20,11 @@ from penstock.core.broker import Broker, BrokerSettings
 from penstock.core.groups import GroupSettings
 from penstock.core.routing import Encoding
 from penstock.core.sessions import Session
+from penstock.model import topic_name_from_binary
 from penstock.ports import GroupState, Receipt, Record
 from penstock.protocols import PROTOCOLS
-from penstock.wire import herald, lamamq
+from penstock.wire import fleximq, herald, lamamq, rheos1, rheos2
+from penstock.wire.decoder import Decoder
 from tests.support.fakes import FakeClock, RecordingLink
 from tests.support.kept_log import KeptLog
 from tests.support.publishes import publish
@@ -29,7 +32,18 @@ from tests.support.publishes import publish
 TOPICS = 4
 GROUP = "g"
 LAMAMQ = Encoding(PROTOCOLS["lamamq"], "big")
+FLEXIMQ = Encoding(PROTOCOLS["fleximq"], "big")
 HERALD = Encoding(PROTOCOLS["herald"], "little")
+RHEOS1 = Encoding(PROTOCOLS["rheos1"], "big")
+RHEOS2 = Encoding(PROTOCOLS["rheos2"], "big")
+MEMBERS = (LAMAMQ, LAMAMQ, FLEXIMQ, FLEXIMQ, HERALD, RHEOS1, RHEOS2)
+DECODERS: dict[Encoding, Callable[[], Decoder[Any]]] = {
+    LAMAMQ: lamamq.ClientDecoder,
+    FLEXIMQ: fleximq.ClientDecoder,
+    HERALD: herald.Decoder,
+    RHEOS1: rheos1.ClientDecoder,
+    RHEOS2: rheos2.ClientDecoder,
+}
 
 
 class AcknowledgingLink(RecordingLink):
@@ -101,27 +115,45 @@ class GroupMember:
     def __init__(self, simulation: "GroupSimulation", session: Session) -> None:
         self.simulation = simulation
         self.session = session
-        self.answers = session.encoding is LAMAMQ
+        self.answers = session.encoding in {LAMAMQ, FLEXIMQ}
         self.link: AcknowledgingLink = session.link  # type: ignore[assignment]
         self.link.on_write = self._written
         self.arrived: list[tuple[int, int]] = []  # the id on the wire, and the offset
         self.held: list[tuple[int, int]] = []
-        self.decoder = herald.Decoder() if not self.answers else lamamq.ClientDecoder()
-        if self.answers:
+        self.delivered = 0
+        self.decoder = DECODERS[session.encoding]()
+        if session.encoding is LAMAMQ:
             self.decoder.feed(lamamq.encode(lamamq.VERSIONS_OFFERED))
 
     def _written(self, data: bytes) -> None:
         self.decoder.feed(data)
         for packet in self.decoder:
-            match packet:
-                case lamamq.Forward(identifier, message):
-                    topic, offset = message.routing_key, int(message.payload)
-                case herald.Message(channel=channel, message=value):
-                    identifier, topic, offset = 0, f"channel/{channel}", int(value)
-                case _:
-                    continue
-            self.simulation.delivered(topic, offset)
-            self.arrived.append((identifier & 0x7FFF_FFFF, offset))
+            found = self._delivery(packet)
+            if found is not None:
+                identifier, topic, offset = found
+                self.simulation.delivered(topic, offset)
+                self.arrived.append((identifier, offset))
+
+    def _delivery(self, packet: Any) -> tuple[int, str | None, int] | None:
+        """Return the id on the wire, the topic and the offset of a delivery.
+
+        Those of fleximq are numbered; Rheos v1 has no topics.
+        """
+        match packet:
+            case lamamq.Forward(identifier, message):
+                return identifier & 0x7FFF_FFFF, message.routing_key, int(message.payload)
+            case herald.Message(channel=channel, message=value):
+                return 0, f"channel/{channel}", int(value)
+            case fleximq.Message(type=fleximq.MessageType.PUB):
+                self.delivered += 1
+                value = fleximq.raw_value(packet.payload)
+                return self.delivered, packet.header.topic, int(value)
+            case rheos1.Response():
+                return 0, None, int(packet.payload)
+            case rheos2.Event():
+                return 0, topic_name_from_binary(packet.name), int(packet.data)
+            case _:
+                return None
 
     def read(self) -> None:
         """Read what arrived; the system of a client without answers acknowledges it."""
@@ -133,14 +165,46 @@ class GroupMember:
             self.simulation.received += [offset for _, offset in arrived]
 
     def answer(self, *, failure: str | None) -> None:
-        """Answer one of the messages that it has, in any order."""
-        if self.answers and self.held:
-            place = self.simulation.randomness.randrange(len(self.held))
-            identifier, offset = self.held.pop(place)
-            groups = self.simulation.broker.groups
-            assert groups is not None
-            if groups.answered(self.session, identifier, failure) and failure is None:
+        """Answer one of the messages that it has, in any order, or a run of them."""
+        if not self.answers or not self.held:
+            return
+        first = self.simulation.randomness.randrange(len(self.held))
+        run = [self.held[first]]
+        if failure is None and self.simulation.randomness.random() < 0.5:
+            for each in self.held[first + 1 :]:
+                if each[0] != run[-1][0] + 1:
+                    break
+                run.append(each)
+        taken = self._answered(run[0][0], len(run), failure)
+        for _, offset in run[:taken]:
+            if failure is None:
                 self.simulation.acknowledged[offset] += 1
+        # The broker takes no answer to a message that it took back.
+        del self.held[first : first + max(1, taken)]
+
+    def _answered(self, first: int, count: int, failure: str | None) -> int:
+        """Answer messages that follow each other; return how many the group took, from the first."""
+        groups = self.simulation.broker.groups
+        assert groups is not None
+        if self.session.encoding is FLEXIMQ:
+            member = self.session.memberships[GROUP]
+            for taken in range(count):
+                if member.by_number(first + taken) is None:
+                    count = taken
+                    break
+            if not count:
+                assert not groups.acknowledgments.acknowledge(
+                    member, range(first, first + 1), failure
+                )
+                return 0
+            taken = groups.acknowledgments.acknowledge(member, range(first, first + count), failure)
+            assert taken == count
+            return taken
+        if failure is None and (
+            taken := groups.acknowledgments.answered_run(self.session, first, count)
+        ):
+            return taken
+        return int(groups.acknowledgments.answered(self.session, first, failure))
 
 
 class GroupSimulation:
@@ -220,7 +284,7 @@ class GroupSimulation:
     # --- Steps ------------------------------------------------------------------------------------
 
     def join(self) -> None:
-        encoding = self.randomness.choice([LAMAMQ, LAMAMQ, HERALD])
+        encoding = self.randomness.choice(MEMBERS)
         session = self.broker.open(encoding, AcknowledgingLink(), principal=ANYONE)
         groups = self.broker.groups
         assert groups is not None
@@ -313,7 +377,9 @@ class GroupSimulation:
 
     # --- Checks -----------------------------------------------------------------------------------
 
-    def delivered(self, topic: str, offset: int) -> None:
+    def delivered(self, topic: str | None, offset: int) -> None:
+        if topic is None:
+            topic = self.published.get(offset, "")
         assert self.published.get(offset) == topic, f"{offset} was never published to {topic}"
         assert offset not in self.done, f"{offset} was done before the broker started"
         if offset not in self.seen:

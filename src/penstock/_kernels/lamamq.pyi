@@ -40,3 +40,12 @@ def encode(
 
 def acknowledge(batch: Batch) -> bytes:
     """Return the success answers to all pushes of `batch`."""
+
+def answers(
+    data: bytes | bytearray | memoryview, start: int, *, order: ByteOrder
+) -> tuple[int, int]:
+    """Return the first message id of a run of success answers, without its top bit, and its length.
+
+    The run begins at `start`. All ids have their top bit set, and each is one more than the one
+    before. It is 0 if there is no such answer, or not all of it.
+    """

@@ -480,3 +480,20 @@ def acknowledge(Batch batch not None):
     finally:
         batch.unread()
     return answers
+
+
+def answers(const uint8_t[::1] data not None, size_t start, *, str order not None):
+    cdef size_t end = data.shape[0]
+    cdef size_t at = start
+    cdef bint big = order == "big"
+    cdef uint32_t first, identifier
+    if at > end or end - at < ANSWER:
+        return 0, 0
+    first = identifier = load32(&data[at], big)
+    # The id behind the highest one has no top bit, so a run ends there.
+    while identifier & BROKER_ID_BIT and not data[at + 4]:
+        at += ANSWER
+        identifier += 1
+        if end - at < ANSWER or load32(&data[at], big) != identifier:
+            break
+    return first & ~BROKER_ID_BIT, (at - start) // ANSWER

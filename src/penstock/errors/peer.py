@@ -9,6 +9,7 @@ __all__ = [
     "BrokerFull",
     "FrameTooLarge",
     "GroupDiffers",
+    "GroupNotStored",
     "HookRefused",
     "HookTimeout",
     "InvalidAcknowledgment",
@@ -196,6 +197,12 @@ class LogUnavailable(LogError):
     template = "the message cannot be kept: {reason}; send it again later"
 
     reason: str
+
+
+class GroupNotStored(LogUnavailable):
+    """The state of a consumer group cannot be written, so a client cannot join it."""
+
+    template = "the group cannot be stored: {reason}; try again later"
 
 
 class MessageTooLarge(LogUnavailable):

@@ -19,6 +19,7 @@ from penstock.errors import (
     AuthenticationFailed,
     CallerError,
     FrameTooLarge,
+    GroupNotStored,
     LogUnavailable,
     MemoryExhausted,
     NotAllowed,
@@ -444,8 +445,8 @@ class Gateway(ABC):
         `resume_at` it is the pattern alone, and that position is the start.
         `then` gets None for a success, also if the session had the subscription before, or
         InvalidPattern, InvalidStart, NotAllowed, TooManySubscriptions, TooManyPatternShapes,
-        GroupDiffers, HookRefused, HookTimeout or a LogError. While the topics of a new pattern are
-        routed, the client stays suspended.
+        GroupDiffers, GroupNotStored, HookRefused, HookTimeout or another LogError. While the topics
+        of a new pattern are routed, the client stays suspended.
         """
 
         def decided(error: PeerError | None) -> None:
@@ -464,6 +465,9 @@ class Gateway(ABC):
                 then(raised)
 
         def taken_effect() -> None:
+            if place is not None and place.name not in session.memberships:
+                then(GroupNotStored("the log of the broker has the reason"))
+                return
             if session.mark is not None:
                 is_replay = start_at is not None or resume_at is not None
                 is_replay |= is_known and bool(session.feeds)

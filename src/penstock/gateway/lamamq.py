@@ -43,6 +43,8 @@ __all__ = ["LamamqGateway"]
 
 _MESSAGE_ID_BYTES: Final = 4
 """An answer without an error is the id and one more byte."""
+_ANSWER_BYTES: Final = 5
+"""Size of an answer without an error."""
 _TYPE: Final = 4
 """Where the type of a message is, behind its id."""
 
@@ -97,7 +99,7 @@ class LamamqGateway(Gateway):
         return (
             groups is not None
             and self.session is not None
-            and groups.expects(self.session, identifier)
+            and groups.acknowledgments.expects(self.session, identifier)
         )
 
     @property
@@ -112,9 +114,27 @@ class LamamqGateway(Gateway):
     def scan(
         self, session: Session, data: memoryview, start: int, *, permits: bytearray | None
     ) -> int:
-        """See the base class: stop at ids that may belong to answers, for the decoder."""
+        """See the base class: stop at ids that may belong to answers, for the decoder.
+
+        Answers to messages of groups that precede the pushes are processed first.
+        """
+        if session.memberships and self._middleware is None:
+            start = self._take_answers(session, data, start)
         awaited = self._gets_forwards or bool(self.decoder.awaited)
         return self._scan(session, data, start, permits=permits, answers_awaited=awaited)
+
+    def _take_answers(self, session: Session, data: memoryview, start: int) -> int:
+        """Process a run of successful answers to messages of groups; return where it ends."""
+        groups = self.broker.groups
+        if groups is None:
+            return start
+        while True:
+            first, count = kernel.answers(data, start, order=self.order)
+            taken = count and groups.acknowledgments.answered_run(session, first, count)
+            if not taken:
+                return start
+            start += taken * _ANSWER_BYTES
+            self.decoder.skipped()
 
     def scan_decoded(self, session: Session, frame: memoryview) -> int:
         """See the base class: a decoded push is a push, with any id, and so is a forward."""
@@ -251,7 +271,8 @@ class LamamqGateway(Gateway):
             return
         groups = self.broker.groups
         if groups is not None and session.memberships:
-            groups.answered(session, message_id & ~BROKER_ID_BIT, refusal)
+            identifier = message_id & ~BROKER_ID_BIT
+            groups.acknowledgments.answered(session, identifier, refusal)
 
     def rejected(self, error: WireError) -> None:
         """See the base class: a malformed answer to a hook call refuses the event."""

@@ -1,5 +1,6 @@
 """The messages of a consumer group: done, leased, waiting, or dead."""
 
+import random
 from array import array
 
 from penstock.core.groups.ledger import Failure, GroupSettings, Ledger
@@ -145,3 +146,25 @@ def test_changes_are_counted_so_that_only_they_are_stored() -> None:
     group.pass_over(1)
     group.expire(100)
     assert group.changes in seen
+
+
+def test_a_run_of_acknowledgments_is_that_of_each_message() -> None:
+    randomness = random.Random(3)
+    for _ in range(300):
+        one, many = ledger(), ledger()
+        first = one.lease("a", 0, rows(*range(12)), now=0)
+        second = many.lease("a", 0, rows(*range(12)), now=0)
+        for _ in range(4):
+            start = randomness.randrange(12)
+            end = randomness.randrange(start, 12) + 1
+            left = [index for index in range(start, end) if not second.is_done(index)]
+            run = range(start, second.run_end(start, end))
+            if not second.is_done(start) and second.left:
+                assert list(run) == left[: len(run)]
+                assert run.stop == end or second.is_done(run.stop)
+            count = sum(one.done(first, index) for index in range(start, end))
+            assert many.done_run(second, start, end) == count == len(left)
+            assert (many.leased, many.held_by("a")) == (one.leased, one.held_by("a"))
+            assert pending(many) == pending(one)
+            if second.left:
+                assert second.first_left == first.first_left

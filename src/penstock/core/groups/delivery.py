@@ -69,6 +69,7 @@ class GroupDelivery:
         self._changed = changed
         self._sent = sent
         self._batch = Batch()
+        self._loaded: tuple[Stored, int] | None = None  # in the batch; removals of topics then
         self._ready: dict[Group, None] = {}
         self._awaiting_log: dict[Group, None] = {}
         self._with_rows: dict[Group, None] = {}  # groups that keep row groups, the oldest first
@@ -94,6 +95,8 @@ class GroupDelivery:
         self._ready.pop(group, None)
         self._awaiting_log.pop(group, None)
         self._keep(group, None)
+        if not self._is_running:  # it may be called back by a write
+            self._unload()
 
     def _run(self) -> None:
         if self._is_running:  # a write may call back
@@ -228,9 +231,10 @@ class GroupDelivery:
         batch, ledger = self._batch, group.ledger
         end = stored.base_offset + stored.count
         changes = ledger.changes
+        has_room = True
         try:
             try:
-                stored.load(batch, self._topics)
+                self._load(stored)
             except (ValueError, CallerError) as error:
                 self._lose(group, stored.base_offset, end, "history unreadable", str(error))
                 return True
@@ -247,9 +251,22 @@ class GroupDelivery:
                     has_room = self._serve_spread(group, stored, wanted)
             return has_room
         finally:
-            batch.clear()
+            if has_room:
+                self._unload()
             if ledger.changes != changes:
                 self._changed(group)
+
+    def _load(self, stored: Stored) -> None:
+        """Load a row group, unless it is in the batch: members take a large one in many parts."""
+        loaded = (stored, self._topics.removals)
+        if self._loaded != loaded:
+            self._unload()
+            stored.load(self._batch, self._topics)
+            self._loaded = loaded
+
+    def _unload(self) -> None:
+        self._loaded = None
+        self._batch.clear()
 
     def wanted(self, group: Group, batch: Batch) -> bytes:
         """Mark the routes of a batch that a group reads; its own dead letters are not read."""
@@ -317,29 +334,32 @@ class GroupDelivery:
         """Give new messages of a row group to all members in turn; False if there is no room."""
         ledger, base = group.ledger, stored.base_offset
         row = ledger.next - base
+        selected, next_row = memoryview(b"").cast("I"), row
+        part = at = 0
         while row < stored.count:
             members = group.with_room()
             if not members or ledger.unacked >= ledger.settings.unacked_max:
                 return False
-            selected, next_row = self._batch.select_piece(
-                self._router.route_of_topic,
-                wanted,
-                first_row=row,
-                last_row=stored.count,
-                bytes_max=CATCH_UP_PIECE_BYTES,
-            )
-            if len(selected):
-                member = _least_busy(group, members)
+            if at == len(selected):
+                selected, next_row = self._batch.select_piece(
+                    self._router.route_of_topic,
+                    wanted,
+                    first_row=row,
+                    last_row=stored.count,
+                    bytes_max=CATCH_UP_PIECE_BYTES,
+                )
+                at = 0
                 # A short piece is for all of them: one must not get all that there is.
                 part = -(-len(selected) // len(members))
-                room = self._room(group, member, part)
-                if room < len(selected):
-                    next_row = selected[room]
+            if len(selected):
+                member = _least_busy(group, members)
+                room = self._room(group, member, min(part, len(selected) - at))
                 rows = array("I")
-                rows.frombytes(selected[:room].tobytes())
+                rows.frombytes(selected[at : at + room].tobytes())
                 if not self._send(group, member, base, rows, wanted):
                     return False
-            row = next_row
+                at += room
+            row = selected[at] if at < len(selected) else next_row
             ledger.pass_over(base + row)
         return True
 

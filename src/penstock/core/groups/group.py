@@ -120,9 +120,8 @@ class Member:
         """The number of the first message that it has; None if it has none."""
         self._trim()
         for lease in self._leases:
-            for index in range(len(lease)):
-                if not lease.is_done(index):
-                    return lease.first_number + index
+            if lease.left:
+                return lease.first_number + lease.first_left
         return None
 
     def take_acknowledged(self) -> bool:
@@ -173,7 +172,7 @@ class Group:
         self.retry_at = 0.0  # monotonic time before which nothing is read
         self.lost = 0  # offsets that were gone, since the state was stored
         self.saved_changes = -1  # those that the stored state has
-        self.on_stored: list[Callable[[], None]] = []
+        self.on_stored: list[Callable[[Exception | None], None]] = []
         self.turns = 0
         self._numbers = 0
         self.reads_dead_letters = covers(pattern, self.dead_topic)

@@ -10,7 +10,6 @@ killed.
 """
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import NamedTuple
 
 import structlog
@@ -18,17 +17,16 @@ import structlog
 from penstock._kernels.topics import TopicTable
 from penstock.core.counters import Counters
 from penstock.core.encoders import Encoders
+from penstock.core.groups.acknowledgments import Acknowledgments
 from penstock.core.groups.dead_letters import DeadLetters
 from penstock.core.groups.delivery import GroupDelivery
 from penstock.core.groups.group import Group, Member
-from penstock.core.groups.ledger import GroupSettings, Lease, Ledger
+from penstock.core.groups.ledger import GroupSettings, Ledger
 from penstock.core.routing import Router
 from penstock.core.sessions import Session
 from penstock.core.timers import Timer, Timers
 from penstock.errors import GroupDiffers, LogError, LogUnavailable, NoSuchGroup
 from penstock.limits import (
-    GROUP_POLL_SECONDS,
-    GROUP_REASON_CHARACTERS_MAX,
     GROUP_SWEEP_SECONDS,
     GROUPS_OPENED_MAX,
 )
@@ -88,8 +86,6 @@ class Groups:
         self._groups: dict[str, Group] = {}
         self._opened: dict[str, GroupState | Exception | None] = {}  # loaded, not joined yet
         self._dirty: dict[Group, None] = {}
-        self._polled: dict[Member, None] = {}  # those whose bytes are awaited
-        self._polling = False
         self._sweeper: Timer | None = None
         self.later: Callable[[float, Callable[[], None]], object] = timers.after
         """Calls a function after some seconds; the server sets a more exact one."""
@@ -112,6 +108,12 @@ class Groups:
             timers=timers,
             publish=publish,
             changed=self._buried,
+        )
+        self.acknowledgments = Acknowledgments(
+            wake=self._delivery.wake,
+            bury=self._dead_letters.bury,
+            changed=self._changed,
+            later=self._call_later,
         )
 
     def __contains__(self, name: str) -> bool:
@@ -180,6 +182,7 @@ class Groups:
     ) -> None:
         """Make a session a member; call `then` when the group is stored, before its first message.
 
+        If it cannot be stored, `then` is called too, and the session is no member.
         The group is open and `check` has passed. Raise InvalidPattern or TooManyPatternShapes.
         """
         group = self._groups.get(place.name) or self._start(pattern, place)
@@ -188,12 +191,17 @@ class Groups:
         member = Member(session, group, pattern, group.next_number())
         session.memberships[place.name] = member
 
-        def stored() -> None:
-            if session.memberships.get(place.name) is member:  # it has not left meanwhile
-                group.members[member] = None
-                group.awaits_join = group.is_ordered and bool(group.ledger.leased)
+        def stored(error: Exception | None) -> None:
+            if session.memberships.get(place.name) is not member:
+                return  # it has left meanwhile
+            if error is not None:
+                del session.memberships[place.name]
                 then()
-                self.later(0.0, begin)
+                return
+            group.members[member] = None
+            group.awaits_join = group.is_ordered and bool(group.ledger.leased)
+            then()
+            self.later(0.0, begin)
 
         def begin() -> None:  # the answer to the subscription comes first
             self._delivery.wake(group)
@@ -204,7 +212,7 @@ class Groups:
             if not group.is_saving:
                 self._save(group)
         else:
-            stored()
+            stored(None)
 
     def _start(self, pattern: str, place: GroupPlace) -> Group:
         """Bring a group into memory, with the state it was stored with or a new one."""
@@ -269,7 +277,7 @@ class Groups:
         """End a membership; what the member has not acknowledged goes to others."""
         session, group = member.session, member.group
         session.memberships.pop(group.name, None)
-        self._polled.pop(member, None)
+        self.acknowledgments.forget(member)
         if not member.answers and member in group.members:
             member.take_acknowledged()
         group.members.pop(member, None)
@@ -285,81 +293,7 @@ class Groups:
         for member in list(session.memberships.values()):
             self.leave(member)
 
-    # --- Acknowledgments --------------------------------------------------------------------------
-
-    def expects(self, session: Session, identifier: int) -> bool:
-        """Return whether an id on the wire is that of a message which a member has."""
-        return any(member.by_id(identifier) is not None for member in session.memberships.values())
-
-    def answered(self, session: Session, identifier: int, failure: str | None) -> bool:
-        """Process the answer to a message, by its id on the wire; return whether it was known."""
-        for member in session.memberships.values():
-            found = member.by_id(identifier)
-            if found is not None:
-                self._settle(member, *found, failure)
-                return True
-        for member in session.memberships.values():
-            self._is_in_time(member)
-        return False
-
-    def acknowledge(self, member: Member, numbers: range | None, failure: str | None) -> int:
-        """Process the acknowledgment of messages by number; return how many the member had.
-
-        None is the first message that it has.
-        """
-        if numbers is None:
-            first = member.first_number
-            numbers = range(0) if first is None else range(first, first + 1)
-        count = 0
-        for number in numbers:
-            found = member.by_number(number)
-            if found is not None:
-                count += 1
-                self._settle(member, *found, failure)
-        self._is_in_time(member)
-        return count
-
-    def _settle(self, member: Member, lease: Lease, index: int, failure: str | None) -> None:
-        group = member.group
-        if failure is None:
-            group.ledger.done(lease, index)
-        else:
-            reason = failure[:GROUP_REASON_CHARACTERS_MAX] or "the member refused it"
-            group.ledger.fail(lease, index, reason)
-            self._dead_letters.bury(group)
-        self._is_in_time(member)
-        self._changed(group)
-        # Rows are loaded again for every wake: wait until there is room for some.
-        held = group.ledger.held_by(member)
-        if failure is not None or held <= group.share // 2:
-            self._delivery.wake(group)
-
-    def _is_in_time(self, member: Member) -> None:
-        if member.is_late:
-            member.is_late = False
-            member.group.awaits_join = member.group.is_ordered and bool(member.group.ledger.leased)
-            self._delivery.wake(member.group)
-
-    def _sent(self, member: Member) -> None:
-        """Await the acknowledgment of bytes, where the client does not answer."""
-        if not member.answers:
-            self._polled[member] = None
-            if not self._polling:
-                self._polling = True
-                self.later(GROUP_POLL_SECONDS, self._poll)
-        self._start_sweeper()
-
-    def _poll(self) -> None:
-        self._polling = False
-        for member in list(self._polled):
-            if member.take_acknowledged():
-                self._changed(member.group)
-                self._delivery.wake(member.group)
-            if not member.group.ledger.held_by(member):
-                self._polled.pop(member, None)
-        if self._polled:
-            self._polling = True
-            self.later(GROUP_POLL_SECONDS, self._poll)
+    # --- Events -----------------------------------------------------------------------------------
 
     def drained(self, session: Session) -> None:
         """Go on with a session whose link is no longer congested."""
@@ -369,6 +303,13 @@ class Groups:
     def settled(self) -> None:
         """Go on with groups that waited for the log."""
         self._delivery.settled()
+
+    def _call_later(self, seconds: float, then: Callable[[], None]) -> None:
+        self.later(seconds, then)
+
+    def _sent(self, member: Member) -> None:
+        self.acknowledgments.sent(member)
+        self._start_sweeper()
 
     # --- Time and states --------------------------------------------------------------------------
 
@@ -396,7 +337,7 @@ class Groups:
                 if member in late:
                     member.is_late = True
                 elif member.is_late and not member.answers and _reads(member):
-                    self._is_in_time(member)
+                    self.acknowledgments.is_in_time(member)
             if late:
                 log.warning("group member late", group=group.name, members=len(late))
                 self._changed(group)
@@ -407,8 +348,13 @@ class Groups:
         for group in list(self._dirty):
             self._save(group)
 
-    def _save(self, group: Group, then: Callable[[], None] | None = None) -> None:
-        """Store a group; call `then` when it is stored. Release it if nothing uses it."""
+    def _save(
+        self, group: Group, then: Callable[[Exception | None], None] = lambda _: None
+    ) -> None:
+        """Store a group; call `then` when it is stored, or with what went wrong.
+
+        Release it if nothing uses it.
+        """
         if group.is_saving or group.is_removed:
             self._dirty[group] = None
             self._start_sweeper()
@@ -416,8 +362,7 @@ class Groups:
         self._dirty.pop(group, None)
         changes, lost = group.ledger.changes, group.lost
         if changes == group.saved_changes and not lost:
-            if then is not None:
-                then()
+            then(None)
             self._release(group)
             return
         group.is_saving = True
@@ -433,15 +378,18 @@ class Groups:
                 self._changed(group)
             waiting, group.on_stored = group.on_stored, []
             for each in waiting:
-                each()
-            if then is not None:
-                then()
+                each(error)
+            then(error)
             if error is None:
                 self._release(group)
             elif not group.members and group.saved_changes < 0:
                 self._remove(group)  # it was never stored, and no client uses it
 
         self._store.save(self._state(group, lost), saved)
+
+    def _save_behind(self, group: Group, then: Callable[[Exception | None], None]) -> None:
+        """Store a group again, behind a store that is under way."""
+        group.on_stored.append(lambda _: self._save(group, then))
 
     def _state(self, group: Group, lost: int) -> GroupState:
         return GroupState(
@@ -477,7 +425,7 @@ class Groups:
         groups = list(self._groups.values())
         left = len(groups) + 1
 
-        def stored() -> None:
+        def stored(_: Exception | None = None) -> None:
             nonlocal left
             left -= 1
             if not left:
@@ -488,7 +436,7 @@ class Groups:
                 if not member.answers:
                     member.take_acknowledged()
             if group.is_saving:
-                group.on_stored.append(partial(self._save, group, stored))
+                self._save_behind(group, stored)
             else:
                 self._save(group, stored)
         stored()
@@ -522,8 +470,8 @@ class Groups:
             self._groups[name] = group
         return group
 
-    def reset(self, name: str, offset: int, then: Callable[[], None]) -> None:
-        """Let a group that is open go on at an offset; call `then` when that is stored.
+    def reset(self, name: str, offset: int, then: Callable[[Exception | None], None]) -> None:
+        """Let a group that is open go on at an offset; call `then` when that is stored, or not.
 
         Raise NoSuchGroup, GroupDiffers or LogUnavailable.
         """
@@ -531,7 +479,7 @@ class Groups:
         group.ledger.reset(min(max(offset, self._reader.horizon), self._writer.next_offset))
         self._store_change(group, then)
 
-    def redrive(self, name: str, then: Callable[[], None]) -> int:
+    def redrive(self, name: str, then: Callable[[Exception | None], None]) -> int:
         """Deliver the dead letters of a group that is open again; return how many.
 
         `then` is called when that is stored. Raise NoSuchGroup, GroupDiffers or LogUnavailable.
@@ -541,11 +489,11 @@ class Groups:
         self._store_change(group, then)
         return count
 
-    def _store_change(self, group: Group, then: Callable[[], None]) -> None:
+    def _store_change(self, group: Group, then: Callable[[Exception | None], None]) -> None:
         self._save_now(group, then)
         self._delivery.wake(group)
 
-    def _save_now(self, group: Group, then: Callable[[], None]) -> None:
+    def _save_now(self, group: Group, then: Callable[[Exception | None], None]) -> None:
         """Store a group, behind a store that is under way."""
         if group.is_saving:
             self._timers.after(GROUP_SWEEP_SECONDS, lambda: self._save_now(group, then))
@@ -566,7 +514,7 @@ class Groups:
             for member in list(group.members):
                 sessions.append(member.session)
                 member.session.memberships.pop(name, None)
-                self._polled.pop(member, None)
+                self.acknowledgments.forget(member)
             group.ledger.reset(group.ledger.next)
             self._remove(group)
         self._store.forget(name, then)

@@ -106,10 +106,34 @@ class Lease:
         self.left -= 1
         return True
 
+    def finish_run(self, first: int, end: int) -> int:
+        """End the leases of a run of messages; return how many had not ended before."""
+        if not self.left:
+            return 0
+        if self._done is None:
+            if end - first == len(self.rows):
+                self.left = 0
+                return end - first
+            self._done = bytearray(len(self.rows))
+        count = end - first - self._done.count(1, first, end)
+        self._done[first:end] = b"\x01" * (end - first)
+        self.left -= count
+        return count
+
+    def run_end(self, index: int, end: int) -> int:
+        """Return the end of the run of leased messages from `index` on, `end` at most."""
+        found = -1 if self._done is None else self._done.find(1, index, end)
+        return end if found < 0 else found
+
+    @property
+    def first_left(self) -> int:
+        """The index of the first message that is leased; there is one."""
+        return 0 if self._done is None else self._done.index(0)
+
     @property
     def lowest(self) -> int:
         """The first offset that is leased; there is one."""
-        return self.offset(0 if self._done is None else self._done.index(0))
+        return self.offset(self.first_left)
 
     def offsets(self) -> Iterator[int]:
         """Yield the offsets that are leased."""
@@ -245,6 +269,17 @@ class Ledger:
         if not lease.left:
             self._end(lease)
         return True
+
+    def done_run(self, lease: Lease, first: int, end: int) -> int:
+        """Note that a run of messages was processed; return how many the member had."""
+        count = lease.finish_run(first, end)
+        if count:
+            self.leased -= count
+            self._counts[lease.member] -= count
+            self.changes += 1
+            if not lease.left:
+                self._end(lease)
+        return count
 
     def all_done(self, lease: Lease) -> None:
         """Note that all messages of a lease were processed."""

@@ -45,7 +45,7 @@ def acknowledge(broker: Broker, session: Session, *, path: str, payload: bytes) 
             raise InvalidAcknowledgment("this client is in no group")
         raise InvalidAcknowledgment(f"name a group of this client: {', '.join(memberships)}")
     failure = None if path == "/ack" else request.reason
-    return broker.groups.acknowledge(member, request.numbers, failure)
+    return broker.groups.acknowledgments.acknowledge(member, request.numbers, failure)
 
 
 def _parsed(payload: bytes) -> _Request:

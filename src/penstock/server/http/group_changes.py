@@ -103,7 +103,7 @@ async def redrive_group(
     await _opened(groups, query.name)
     count = 0
 
-    def redrive(then: Callable[[], None]) -> None:
+    def redrive(then: Callable[[Exception | None], None]) -> None:
         nonlocal count
         count = groups.redrive(query.name, then)
 
@@ -144,14 +144,23 @@ def _groups(context: HttpContext, principal: Principal, name: str) -> Groups:
 
 
 async def _opened(groups: Groups, name: str) -> None:
-    await _stored(lambda then: groups.open(name, then))
-
-
-async def _stored(work: Callable[[Callable[[], None]], None]) -> None:
-    """Wait until work has called back."""
     done = asyncio.Event()
-    work(done.set)
+    groups.open(name, done.set)
     await done.wait()
+
+
+async def _stored(work: Callable[[Callable[[Exception | None], None]], None]) -> None:
+    """Wait until a change is stored; raise ApiError if it cannot be."""
+    done: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+
+    def stored(error: Exception | None) -> None:
+        if not done.done():
+            done.set_result(error)
+
+    work(stored)
+    error = await done
+    if error is not None:
+        raise ApiError(503, "log-unavailable", f"the group cannot be stored: {error}")
 
 
 async def _offset(context: HttpContext, to: str) -> int:
