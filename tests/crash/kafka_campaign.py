@@ -219,9 +219,12 @@ class Disk:
 
     def fill(self) -> None:
         """Leave no room for one more byte."""
-        found = os.statvfs(self._folder)
-        used = (found.f_blocks - found.f_bfree) * found.f_frsize
-        self._mount(f"{used // 1024}k", "-o", "remount")
+        while True:
+            found = os.statvfs(self._folder)
+            used = (found.f_blocks - found.f_bfree) * found.f_frsize
+            with contextlib.suppress(subprocess.CalledProcessError):  # it has grown meanwhile
+                self._mount(f"{used // 1024}k", "-o", "remount")
+                return
 
     def free(self) -> None:
         self._mount(str(DISK_BYTES), "-o", "remount")

@@ -36,6 +36,8 @@ KINDS = (
     "node killed", "broker killed", "both killed", "node stopped", "node replaced", "two at once",
     "zombie", "disk full", "all disks full",
 )  # fmt: skip
+SECONDS_MAX = float(os.environ.get("PENSTOCK_KAFKA_SECONDS", "inf"))
+"""No fault is caused after this time."""
 ONLY = tuple(filter(None, os.environ.get("PENSTOCK_KAFKA_KINDS", "").split(",")))
 """Kinds to run instead of all."""
 ZOMBIE_SECONDS = 30.0
@@ -63,9 +65,12 @@ def run(campaign: Campaign, kinds: Sequence[str], faults: int) -> None:
     """Cause faults one after the other, and check everything at the end."""
     chance = random.Random(SEED)
     counts: Counter[str] = Counter()
+    ends = time.monotonic() + SECONDS_MAX
     try:
         campaign.until_recovered()
         for number in range(faults):
+            if time.monotonic() > ends:
+                break
             kind = kinds[number % len(kinds)]
             is_long = counts[kind] % 4 == 3
             started = time.monotonic()
