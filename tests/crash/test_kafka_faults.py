@@ -28,7 +28,7 @@ from tests.crash.kafka_campaign import (
     Publisher,
     mounted_disks,
 )
-from tools.kafka import KafkaMissing, free_ports, start_brokers
+from tools.kafka import KafkaBroker, KafkaMissing, free_ports, start_brokers
 
 FAULTS = int(os.environ.get("PENSTOCK_KAFKA_FAULTS", "0"))
 SEED = int(os.environ.get("PENSTOCK_KAFKA_SEED", "1"))
@@ -59,6 +59,13 @@ def test_what_was_acknowledged_is_in_kafka_once_and_in_order(tmp_path: Path) -> 
             run(campaign, kinds, FAULTS)
     except KafkaMissing as error:
         pytest.skip(f"Apache Kafka: {error}")
+
+
+def test_a_killed_node_and_one_that_wakes_up_lose_nothing(
+    kafka: KafkaBroker, tmp_path: Path
+) -> None:
+    """A short pass, with one broker."""
+    run(Campaign([kafka], [], tmp_path), ("node killed", "zombie"), 2)
 
 
 def run(campaign: Campaign, kinds: Sequence[str], faults: int) -> None:
