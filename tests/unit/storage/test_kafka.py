@@ -31,10 +31,12 @@ from penstock.ports import Follower, PartitionRange, Stored
 from penstock.ports.selection import Selection
 from penstock.protocols import FLIGHT
 from penstock.protocols.lamamq import LAMAMQ
+from penstock.storage.kafka.client import Connection
 from penstock.storage.kafka.log import KafkaLog
 from penstock.storage.kafka.options import KafkaOptions
 from penstock.storage.kafka.partition import KafkaPartition
 from penstock.storage.kafka.records import GroupRecord
+from penstock.storage.kafka.state import StateTopic
 from penstock.storage.schema import ROWS_SCHEMA
 from tests.support.publishes import publish
 from tests.support.written_log import START_US, message
@@ -190,6 +192,21 @@ def test_a_producer_that_kafka_gave_up_is_replaced_while_the_node_is_ours(
 
 
 # --- Finding --------------------------------------------------------------------------------------
+
+
+def test_a_reader_that_is_behind_undoes_nothing_of_the_state(options: KafkaOptions) -> None:
+    create(options)
+    state = StateTopic(Connection(options))
+    try:
+        for value in (b"first", b"second"):
+            state.put("group/job", value)
+        state.apply({"group/job": b"first"}, place=0)  # the follower comes to it only now
+        assert state.get("group/job") == b"second"
+        state.apply({"group/job": b"third"}, place=2)
+        state.refresh()  # reads the first two
+        assert state.get("group/job") == b"third"
+    finally:
+        state.close()
 
 
 class Target:
