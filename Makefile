@@ -39,7 +39,7 @@ help:
 	@echo "make sanitize        run unit, conformance and fuzz tests with ASan and UBSan in the kernels"
 	@echo "make crash           kill brokers under load for SECONDS=60, and cut their power"
 	@echo "make crash-groups    SEEDS=1000 histories of a consumer group, and KILLS=100 kills of a broker with one"
-	@echo "make crash-kafka     kill, stop and replace nodes and Kafka brokers FAULTS=20 times, and count"
+	@echo "make crash-kafka     kill, stop and replace nodes and Kafka brokers, fill disks, FAULTS=20 times, and count"
 	@echo "make cluster         run a Spark job on a cluster of network namespaces, over Flight and from Kafka (root)"
 	@echo "make crash-pipeline  kill drivers and brokers of pipelines KILLS=100 times, and count all messages"
 	@echo "make soak-pipeline   measure 20 silver and 10 gold tables at 5,000 messages a second for SECONDS=600"

@@ -17,8 +17,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from confluent_kafka import KafkaException
@@ -160,10 +161,12 @@ class KafkaBroker:
         *,
         host: str = "127.0.0.1",
         command: Sequence[str] = (),
+        settings: Mapping[str, object] = MappingProxyType({}),
     ) -> None:
         """Write its settings; `number` counts from 1, `ports` are those of all brokers.
 
-        `command` is put before that of the process, to start it in another network.
+        `command` is put before that of the process, to start it in another network. `settings` of
+        Kafka are added to those that it has.
         """
         self.number = number
         self.host = host
@@ -172,12 +175,12 @@ class KafkaBroker:
         self.ports = ports[number - 1]
         self.process: subprocess.Popen[bytes] | None = None
         data = folder / "data"
-        data.mkdir(parents=True)
+        data.mkdir(parents=True, exist_ok=True)
         (data / "meta.properties").write_text(
             f"version=1\ncluster.id={_CLUSTER_ID}\nnode.id={number}\n"
         )
         copies = min(len(ports), 3)
-        settings = {
+        all_settings = {
             "process.roles": "broker,controller",
             "node.id": number,
             "controller.quorum.voters": ",".join(
@@ -200,8 +203,9 @@ class KafkaBroker:
             "transaction.state.log.min.isr": max(copies - 1, 1),
             "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1000,
             "group.initial.rebalance.delay.ms": 0,
+            **settings,
         }
-        lines = "".join(f"{key}={value}\n" for key, value in settings.items())
+        lines = "".join(f"{key}={value}\n" for key, value in all_settings.items())
         (folder / "server.properties").write_text(lines)
 
     @property
@@ -257,10 +261,13 @@ class KafkaBroker:
 
 
 @contextlib.contextmanager
-def start_brokers(folder: Path, ports: Sequence[Ports]) -> Iterator[list[KafkaBroker]]:
+def start_brokers(
+    folder: Path, ports: Sequence[Ports], settings: Mapping[str, object] = MappingProxyType({})
+) -> Iterator[list[KafkaBroker]]:
     """Start a cluster, wait until it answers, and end it; raise KafkaMissing."""
     brokers = [
-        KafkaBroker(number, folder / str(number), ports) for number in range(1, len(ports) + 1)
+        KafkaBroker(number, folder / str(number), ports, settings=settings)
+        for number in range(1, len(ports) + 1)
     ]
     try:
         for broker in brokers:

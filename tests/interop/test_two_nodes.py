@@ -1,18 +1,22 @@
 """Publisher and subscriber on different nodes: every protocol to every other, through Kafka."""
 
 import contextlib
+import queue
 import random
 import secrets
 import time
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
 from penstock.client.errors import Refused
 from penstock.client.sync import SyncClient, connect_sync
+from penstock.core.access import ANYONE
 from penstock.core.broker import BrokerSettings
-from penstock.limits import KAFKA_TOPIC_SECONDS_MAX
+from penstock.limits import KAFKA_TOPIC_SECONDS_MAX, SENT_POSITIONS_SECONDS
 from penstock.model import ByteOrder
+from penstock.ports import KeptSession
 from penstock.protocols import Protocol
 from penstock.protocols.fleximq import FLEXIMQ
 from penstock.protocols.herald import HERALD
@@ -25,6 +29,7 @@ from tests.interop.test_herald_takeover import all_acknowledged, connect
 from tests.support import herald_bytes as herald
 from tests.support.agreement import AUDIENCES, SOURCES
 from tests.support.live import LiveBroker
+from tests.support.served import until
 from tools.kafka import KafkaBroker
 
 
@@ -235,6 +240,41 @@ def test_a_client_resumes_on_another_node_where_it_stood(
             if not leaves:
                 first.expect(herald.DISCONNECT)
         first.socket.close()
+
+
+def test_a_client_that_comes_while_kafka_does_not_answer_gets_its_subscriptions(
+    kafka: KafkaBroker, nodes: tuple[LiveBroker, LiveBroker]
+) -> None:
+    """The node writes positions of connected clients meanwhile: not those it is looking for."""
+    here, there = nodes
+    client_id = secrets.token_hex(8).encode()
+    with herald.publisher(here) as publisher:
+        first = herald.HeraldPeer(here).join(herald.handshake_sub(b"\x07", client_id))
+        settle(here, 1)
+        first.socket.close()
+        settle(here, 0)
+        until(lambda: has_left(there, client_id), "a client that has left", look_seconds=0.1)
+        publisher.send(herald.publish(7, b"meanwhile"))
+        kafka.freeze(frozen=True)
+        try:
+            again = herald.HeraldPeer(there).join(herald.handshake_sub(b"", client_id))
+            noted = there.server.broker.clock.monotonic() + 1.5 * SENT_POSITIONS_SECONDS[0]
+            there.until(lambda: there.server.broker.clock.monotonic() > noted)
+        finally:
+            kafka.freeze(frozen=False)
+        again.socket.settimeout(20)
+        assert again.message()[2] == b"meanwhile"
+        again.socket.close()
+    settle(there, 0)
+
+
+def has_left(broker: LiveBroker, client_id: bytes) -> bool:
+    """Let a node read the state topic to its end; return whether a client is not connected."""
+    key = msgspec.json.encode((ANYONE.name, "127.0.0.1", client_id.decode())).decode()
+    found: queue.SimpleQueue[KeptSession | None] = queue.SimpleQueue()
+    broker.call(lambda: broker.server.storage.sessions.find(key, found.put))
+    session = found.get(timeout=20)
+    return session is not None and not session.connected
 
 
 # --- Requests -------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ class Node:
         topic: str,
         number: int = 1,
         commit_seconds_max: int = 10,
+        errors: Path | None = None,
     ) -> None:
         self.port = free_port()
         self.address = f"tcp://127.0.0.1:{self.port}"
@@ -36,6 +37,7 @@ class Node:
             "serve",
             *("--storage", f"kafka://{bootstrap}/{topic}?node={number}", "--data", folder),
             *("--listen", self.address, "--http", self.http),
+            errors=errors,
             PENSTOCK_STORAGE__COMMIT_SECONDS_MAX=str(commit_seconds_max),
         )
 

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from types import TracebackType
 from typing import IO, NamedTuple, Self
 
@@ -47,16 +48,24 @@ def run(*arguments: object, data: bytes = b"", **more: str) -> Ended:
 
 
 class Running:
-    """A command that goes on until it is told to end."""
+    """A command that goes on until it is told to end.
 
-    def __init__(self, *arguments: object, **more: str) -> None:
-        self.popen = subprocess.Popen(  # noqa: S603
-            [*PENSTOCK, *map(str, arguments)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment(**more),
-        )
+    Standard error goes to a file, if one is named: a pipe that nobody reads stops a process that
+    logs much.
+    """
+
+    def __init__(self, *arguments: object, errors: Path | None = None, **more: str) -> None:
+        self._errors = errors
+        with contextlib.ExitStack() as stack:
+            self.popen = subprocess.Popen(  # noqa: S603
+                [*PENSTOCK, *map(str, arguments)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE
+                if errors is None
+                else stack.enter_context(errors.open("wb")),
+                env=environment(**more),
+            )
         self._lines: queue.Queue[str] = queue.Queue()
         self._reader = threading.Thread(target=self._read, args=(self.stdout,), daemon=True)
 
@@ -84,9 +93,9 @@ class Running:
         if self._reader.ident is not None:
             self._reader.join(SECONDS_MAX)
         for pipe in (self.popen.stdin, self.popen.stdout, self.popen.stderr):
-            assert pipe is not None
-            with contextlib.suppress(BrokenPipeError):
-                pipe.close()
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
 
     def _read(self, pipe: Iterator[bytes]) -> None:
         for line in pipe:
@@ -111,5 +120,7 @@ class Running:
         started = time.monotonic()
         code = self.popen.wait(SECONDS_MAX)
         assert time.monotonic() - started < SECONDS_MAX
+        if self._errors is not None:
+            return code, self._errors.read_text()
         assert self.popen.stderr is not None
         return code, self.popen.stderr.read().decode()

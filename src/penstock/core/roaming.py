@@ -53,6 +53,7 @@ class Roaming:
         self._clock = clock
         self._store = store
         self._connected: dict[str, RoamingClient] = {}
+        self._arriving: set[str] = set()  # connected ones that have no subscriptions yet
         self._arrivals: dict[str, _Arrival] = {}
 
     # --- Clients of this node ---------------------------------------------------------------------
@@ -66,6 +67,7 @@ class Roaming:
         """
         text = _text(key)
         self._connected[text] = client
+        self._arriving.add(text)
 
         def found(session: KeptSession | None) -> None:
             if self._connected.get(text) is not client:
@@ -103,13 +105,17 @@ class Roaming:
             self._settle(text, positions, arrival.then)
 
     def _settle(self, text: str, positions: dict[str, Position], then: _Then) -> None:
+        self._arriving.discard(text)
         self._put(text, positions, connected=True)
         then(positions)
 
     def save(self, key: ClientKey, client: RoamingClient, positions: dict[str, Position]) -> None:
-        """Write the positions of a client that is connected."""
+        """Write the positions of a client that is connected.
+
+        One whose positions are looked for has none yet: they would replace those that it gets.
+        """
         text = _text(key)
-        if self._connected.get(text) is client and text not in self._arrivals:
+        if self._connected.get(text) is client and text not in self._arriving:
             self._put(text, positions, connected=True)
 
     def leave(self, key: ClientKey, client: RoamingClient, *, kept: bool) -> None:
@@ -118,6 +124,7 @@ class Roaming:
         if self._connected.get(text) is not client:
             return
         del self._connected[text]
+        self._arriving.discard(text)
         arrival = self._arrivals.pop(text, None)
         if arrival is not None:
             arrival.timer.cancel()
@@ -167,6 +174,7 @@ class Roaming:
             if not session.claims:
                 return  # the other node has written it before it knew of this connection
             del self._connected[text]
+            self._arriving.discard(text)
             client.give_way()
         positions = self._resumption.drop(key)
         if positions is not None and session.claims:

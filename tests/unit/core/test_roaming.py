@@ -40,6 +40,8 @@ class Node:
         self.cluster = cluster
         self.node = self.number = number
         self.works = True
+        self.unanswered: list[Callable[[], None]] | None = None
+        """Answers of a store that takes its time, if it does."""
         self.timers = Timers(cluster.clock)
         self.resumption = Resumption(self.timers)
         self.roaming = Roaming(self.resumption, self.timers, cluster.clock, self)
@@ -48,7 +50,10 @@ class Node:
         cluster.nodes.append(self)
 
     def find(self, key: str, then: Callable[[KeptSession | None], None]) -> None:
-        then(self.cluster.kept.get(key))
+        if self.unanswered is None:
+            then(self.cluster.kept.get(key))
+        else:
+            self.unanswered.append(lambda: then(self.cluster.kept.get(key)))
 
     def put(self, key: str, session: KeptSession | None) -> None:
         if session is None:
@@ -144,3 +149,34 @@ def test_positions_are_kept_for_a_while() -> None:
     cluster.clock.seconds += a.resumption.seconds_max + 1
     b.arrive()
     assert b.positions == {}
+
+
+def test_a_client_whose_positions_are_still_looked_for_writes_none() -> None:
+    """It has no subscriptions yet: without them it would get nothing, here and elsewhere."""
+    _, a, b = two()
+    a.arrive()
+    a.leave(7)
+    b.unanswered = []
+    b.arrive()
+    b.roaming.save(KEY, b, {})
+    (answer,) = b.unanswered
+    answer()
+    assert b.positions == {"x": {0: 7}}
+    b.roaming.save(KEY, b, {"x": {0: 8}})
+    assert b.cluster.kept[next(iter(b.cluster.kept))].positions == {"x": {0: 8}}
+
+
+def test_a_client_that_leaves_while_its_positions_are_looked_for_keeps_them() -> None:
+    cluster, a, b = two()
+    a.arrive()
+    a.leave(7)
+    b.unanswered = []
+    b.arrive()
+    b.roaming.leave(KEY, b, kept=True)
+    (answer,) = b.unanswered
+    answer()
+    assert b.positions is None, "nobody is there"
+    b.unanswered = None
+    b.arrive()
+    assert b.positions == {"x": {0: 7}}
+    assert len(cluster.kept) == 1

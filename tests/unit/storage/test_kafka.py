@@ -2,17 +2,18 @@
 
 import asyncio
 import dataclasses
+import errno
 import itertools
 import random
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from penstock._kernels import lamamq as lamamq_kernel
@@ -26,12 +27,16 @@ from penstock.errors import (
     OffsetBelowHorizon,
     OperatorError,
 )
-from penstock.ports import PartitionRange
+from penstock.ports import Follower, PartitionRange, Stored
 from penstock.ports.selection import Selection
 from penstock.protocols import FLIGHT
 from penstock.protocols.lamamq import LAMAMQ
+from penstock.storage.kafka.client import Connection
 from penstock.storage.kafka.log import KafkaLog
 from penstock.storage.kafka.options import KafkaOptions
+from penstock.storage.kafka.partition import KafkaPartition
+from penstock.storage.kafka.records import GroupRecord
+from penstock.storage.kafka.state import StateTopic
 from penstock.storage.schema import ROWS_SCHEMA
 from tests.support.publishes import publish
 from tests.support.written_log import START_US, message
@@ -187,6 +192,91 @@ def test_a_producer_that_kafka_gave_up_is_replaced_while_the_node_is_ours(
 
 
 # --- Finding --------------------------------------------------------------------------------------
+
+
+def test_a_reader_that_is_behind_undoes_nothing_of_the_state(options: KafkaOptions) -> None:
+    create(options)
+    state = StateTopic(Connection(options))
+    try:
+        for value in (b"first", b"second"):
+            state.put("group/job", value)
+        state.apply({"group/job": b"first"}, place=0)  # the follower comes to it only now
+        assert state.get("group/job") == b"second"
+        state.apply({"group/job": b"third"}, place=2)
+        state.refresh()  # reads the first two
+        assert state.get("group/job") == b"third"
+    finally:
+        state.close()
+
+
+class Target:
+    """A follower that remembers the offsets of its messages."""
+
+    def __init__(self) -> None:
+        self.offsets: list[int] = []
+
+    def messages_read(self, _number: int, stored: Stored) -> None:
+        self.offsets += range(stored.base_offset, stored.base_offset + stored.count)
+
+    def __getattr__(self, _name: str) -> Callable[..., None]:
+        return lambda *_: None
+
+
+class NoAnswer:
+    """A producer of Kafka whose commit succeeds, but whose answer is lost."""
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._producer, name)
+
+    def commit_transaction(self, seconds: float) -> None:
+        self._producer.commit_transaction(max(seconds, 10.0))
+        raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+
+@pytest.mark.parametrize("reads_fail", [False, True])
+def test_what_a_commit_without_an_answer_has_written_is_delivered_once(
+    options: KafkaOptions, *, reads_fail: bool
+) -> None:
+    """It failed for its publishers, but it is in the log: with deliver = "committed", too."""
+
+    async def use() -> None:
+        log = KafkaLog(dataclasses.replace(options, deliver_committed=True))
+        target = Target()
+        async with attached(log) as node:
+            log.follow(cast("Follower", target))
+            await node.put("a")
+            committer = log._committer
+            assert committer._producer is not None
+            committer._producer = cast("Producer", NoAnswer(committer._producer))
+            if reads_fail:
+                fail_once(committer._partition)
+            receipt = log.append(node.batch("b", "b"), "x")
+            await asyncio.wait_for(log.flush(), 30)
+            assert not is_safe(receipt, log)
+            assert "partition 0 of topic" in str(log.problem)
+            with pytest.raises(LogUnavailable):
+                log.append(node.batch("refused"), "x")
+            await node.until(lambda: log.problem is None)
+            later = await node.put("c")
+            await node.until(lambda: later.first_offset in target.offsets)
+            assert [each["topic"] for each in node.rows()] == ["a", "b", "b", "c"]
+            assert target.offsets == [each["offset"] for each in node.rows()]
+
+    run(use())
+
+
+def fail_once(partition: KafkaPartition) -> None:
+    """Let the next walk over a partition fail, as one does that waits too long for Kafka."""
+    walk = partition.walk
+
+    def failing(_start: int, _end: int) -> Iterator[GroupRecord]:
+        partition.walk = walk  # type: ignore[method-assign]
+        raise OSError(errno.EIO, "Kafka: no answer for 10 seconds")
+
+    partition.walk = failing  # type: ignore[method-assign]
 
 
 def test_offsets_are_found_without_an_index(options: KafkaOptions) -> None:

@@ -21,7 +21,7 @@ import msgspec
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from penstock.errors import KafkaUnusable, NodeTakenOver
+from penstock.errors import KafkaUnusable, LogDamaged, NodeTakenOver, OffsetBelowHorizon
 from penstock.limits import (
     KAFKA_CLOSE_SECONDS_MAX,
     KAFKA_OFFSETS_RESERVED,
@@ -91,6 +91,7 @@ class KafkaCommitter:
         self._owner = secrets.token_hex(8)
         self._since_us = time.time_ns() // 1000
         self._reserved = 0
+        self._told = 0  # messages before it were passed to `written`
         self._producer: Producer | None = None
         self._broken: OSError | None = None
         self._ended = False
@@ -111,7 +112,7 @@ class KafkaCommitter:
             self._producer = self._connection.transactional(self._record_bytes_max)
             self._initialize(self._producer, KAFKA_OPEN_SECONDS_MAX)
             self._partition.load_bounds(end_min=before.reserved if before else 0)
-            next_offset = self._partition.bounds.end
+            next_offset = self._told = self._partition.bounds.end
             self._reserved = before.reserved if before else 0
             self._claim(next_offset)
         except NodeTakenOver:
@@ -206,6 +207,7 @@ class KafkaCommitter:
             record = GroupRecord(place, group, self._heads.own)
             self._partition.add(record)
             self._written(record)
+            self._told = record.end_offset
 
     def _node_state(self, end: int) -> bytes:
         self._reserved = end + KAFKA_OFFSETS_RESERVED
@@ -310,16 +312,31 @@ class KafkaCommitter:
                 return False
             producer = self._connection.transactional(self._record_bytes_max)
             self._initialize(producer, self._options.commit_seconds_max)
-            end = self._partition.bounds.end
             self._partition.load_bounds()  # a commit without an answer may have succeeded
-            for record in self._partition.walk(end, self._partition.bounds.end):
-                self._written(record)
+            self._tell_written()
         except OSError as error:
             self._broken = error
             return False
         self._producer = producer
         self._broken = None
         return True
+
+    def _tell_written(self) -> None:
+        """Pass on the records of commits that got no answer; raise OSError.
+
+        A try that fails in between goes on after the last of them.
+        """
+        end = self._partition.bounds.end
+        while self._told < end:
+            try:
+                for record in self._partition.walk(self._told, end):
+                    self._written(record)
+                    self._told = record.end_offset
+                self._told = end
+            except LogDamaged as error:
+                self._told = error.resumes_at
+            except OffsetBelowHorizon as error:
+                self._told = error.horizon
 
     def check_owner(self) -> bool:
         """Return whether the partition is still this process's; raise OSError."""

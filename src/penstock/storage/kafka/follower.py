@@ -318,7 +318,7 @@ class PartitionFollower:
             return
         name = key.decode(errors="replace")
         changes: Mapping[str, bytes | None] = {name: value}
-        self._state.apply(changes)
+        self._state.apply(changes, place=message.offset())
         if name.startswith(SESSION) and value is not None:
             self._take_session(name[len(SESSION) :], value)
         if not name.startswith(TOPIC):

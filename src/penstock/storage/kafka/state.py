@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from typing import Final, TypeVar
 
 import msgspec
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from penstock.limits import KAFKA_CLOSE_SECONDS_MAX, KAFKA_READ_SECONDS_MAX
 from penstock.ports import GroupProgress, GroupState, Subscription
@@ -88,6 +88,7 @@ class StateTopic:
         self._reader = RecordReader(connection)
         self._producer: Producer | None = None  # one that only reads needs none
         self._values: dict[str, bytes] = {}
+        self._places: dict[str, int] = {}  # of the values that were read
         self._next = 0
 
     def refresh(self) -> None:
@@ -100,10 +101,12 @@ class StateTopic:
                 for record in self._reader.records(self._topic, 0, max(first, self._next)):
                     key, value, offset = record.key(), record.value(), record.offset()
                     if isinstance(key, bytes) and offset is not None:
-                        self.apply({key.decode(errors="replace"): value})
+                        self.apply({key.decode(errors="replace"): value}, place=offset)
                         self._next = offset + 1
             except RecordsRemoved:  # compaction or a truncation meanwhile: the next call reads on
                 self._next = 0
+                with self._lock:
+                    self._places.clear()
             self._next = max(self._next, end)
 
     @property
@@ -116,12 +119,20 @@ class StateTopic:
         with self._reading:
             return self._reader.bounds(self._topic, 0)[0]
 
-    def apply(self, changes: Mapping[str, bytes | None]) -> None:
-        """Note values that were read or written."""
+    def apply(self, changes: Mapping[str, bytes | None], *, place: int | None = None) -> None:
+        """Note values that were written, or read at a place.
+
+        Several readers follow the topic: one that is behind must not undo what another has read.
+        """
         with self._lock:
             for key, value in changes.items():
+                if place is not None:
+                    if place < self._places.get(key, 0):
+                        continue
+                    self._places[key] = place
                 if value is None:
                     self._values.pop(key, None)
+                    self._places.pop(key, None)
                 else:
                     self._values[key] = value
 
@@ -153,9 +164,11 @@ class StateTopic:
         failures: list[OSError] = []
         done = threading.Event()
 
-        def delivered(error: object, _message: object) -> None:
+        def delivered(error: KafkaError | None, message: Message) -> None:
             if error is not None:
                 failures.append(failure(str(error)))
+            else:
+                self.apply({key: value}, place=message.offset())
             done.set()
 
         producer = self._writing()
@@ -168,7 +181,6 @@ class StateTopic:
             raise self._connection.timed_out(KAFKA_READ_SECONDS_MAX)
         if failures:
             raise failures[0]
-        self.apply({key: value})
 
     def send(self, key: str, value: bytes | None) -> None:
         """Write a value by itself, without waiting for Kafka; raise OSError if it has no room."""
