@@ -267,9 +267,24 @@ class HeraldGateway(Gateway):
                 self._check_silence()
 
     def _acknowledge_handshake(self, session: Session, channels: bytes) -> None:
+        if self.state is not BrokerState.PUBLISHER and self._may_be_elsewhere(session):
+            self._resume(session, channels)  # which acknowledges when it subscribes
+            return
         self._send(herald.HandshakeAck(session.number))
         if self.state is not BrokerState.PUBLISHER:
             self._when_proven(lambda: self._resume(session, channels))
+
+    def _may_be_elsewhere(self, session: Session) -> bool:
+        """Return whether other nodes are asked for the client before it is acknowledged.
+
+        A client counts on its channels from the acknowledgment on. Over UDP, the acknowledgment
+        has to come first: it proves the address.
+        """
+        return (
+            self.broker.roaming is not None
+            and client_key(session) is not None
+            and not isinstance(self.link, UnprovenLink)
+        )
 
     def _when_proven(self, action: Callable[[], None]) -> None:
         """Do what may send messages; over UDP, wait until the address has shown that it receives.
@@ -306,6 +321,8 @@ class HeraldGateway(Gateway):
         self.await_work(start, lambda: self._resume_at(found, channels))
 
     def _resume_at(self, positions: dict[str, Position], channels: bytes) -> None:
+        if self.session is not None and self._may_be_elsewhere(self.session):
+            self._send(herald.HandshakeAck(self.session.number))
         self._resume_positions = positions
         channels = channels or bytes(n for n in range(256) if self._topic(n) in positions)
         self._change(tuple((channel, True) for channel in channels))
