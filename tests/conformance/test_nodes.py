@@ -24,7 +24,7 @@ from penstock.storage.kafka.options import KafkaOptions
 from tests.support.live import LiveBroker
 from tools.kafka import KafkaBroker
 
-SECONDS_MAX = 5.0
+SECONDS_MAX = 20.0
 MARKERS = itertools.count(1)
 
 LOGGED = "another node has what the log has: no unknown header fields, payloads encoded anew"
