@@ -19,13 +19,14 @@ BROKERS ?= 1
 FAULTS ?= 20
 SEEDS ?= 1000
 
-.PHONY: help setup demo serve kafka test test-fast check format figures bench bench-broker bench-peers \
+.PHONY: help setup demo demo-cluster serve kafka test test-fast check format figures bench bench-broker bench-peers \
 	bench-log bench-spark fuzz fuzz-rights fuzz-arrow sanitize attack crash crash-kafka crash-pipeline \
 	soak-pipeline story mutate lock cluster audit sbom clean bench-nodes crash-groups wheel image-steps \
 	dissector screenshots docs bench-console bench-groups
 
 help:
 	@echo "make demo            run clients of all five protocols, their Spark tables, and a broker to try"
+	@echo "make demo-cluster    lose one of two nodes and one of three Kafka brokers, count on a Spark cluster"
 	@echo "make serve           run a broker on tcp://127.0.0.1:7000"
 	@echo "make kafka           run Apache Kafka on this machine to try a log on it (BROKERS=3 for three)"
 	@echo "make test-fast       run the quick tests: no Spark, Kafka, crash run or browser"
@@ -40,7 +41,7 @@ help:
 	@echo "make crash           kill brokers under load for SECONDS=60, and cut their power"
 	@echo "make crash-groups    SEEDS=1000 histories of a consumer group, and KILLS=100 kills of a broker with one"
 	@echo "make crash-kafka     kill, stop and replace nodes and Kafka brokers, fill disks, FAULTS=20 times, and count"
-	@echo "make cluster         run a Spark job on a cluster of network namespaces, over Flight and from Kafka (root)"
+	@echo "make cluster         run a Spark job on a cluster of network namespaces (root), and a short demo-cluster"
 	@echo "make crash-pipeline  kill drivers and brokers of pipelines KILLS=100 times, and count all messages"
 	@echo "make soak-pipeline   measure 20 silver and 10 gold tables at 5,000 messages a second for SECONDS=600"
 	@echo "make story           send two million messages through broker and pipeline, and count them"
@@ -89,6 +90,9 @@ $(VENV)/docs/installed: requirements/docs.txt
 
 demo: setup
 	@$(BIN)/python -m examples.demo $(ARGS)
+
+demo-cluster: setup
+	@$(BIN)/python -m examples.demo_cluster $(ARGS)
 
 serve: setup
 	@$(BIN)/penstock serve $(ARGS)
@@ -183,7 +187,7 @@ crash-kafka: setup
 		tests/crash/test_kafka_faults.py $(ARGS)
 
 cluster: setup
-	PENSTOCK_CLUSTER=1 $(BIN)/python -m pytest -q -n 0 --timeout 1800 tests/spark/test_package.py $(ARGS)
+	PENSTOCK_CLUSTER=1 $(BIN)/python -m pytest -q -n 0 --timeout 1800 tests/spark/test_package.py tests/examples/test_demo_cluster.py $(ARGS)
 
 crash-pipeline: setup
 	PENSTOCK_PIPELINE_KILLS=$(KILLS) $(BIN)/python -m pytest -q -s --timeout $$((3600 + 120 * $(KILLS))) \

@@ -299,6 +299,8 @@ def test_requests_replies_and_notifications_reach_clients_of_another_node(
         assert other.request(target.identity, "/double", "ab").payload == "abab"
         with pytest.raises(Refused, match="600"):
             asker.request(target.identity + 1, "/double", 1)
+        with pytest.raises(Refused, match="600"):  # of a node that there is not
+            asker.request(0xFFFFFFFE, "/double", 1)
         heard = target.notifications(timeout=20)
         asker.notify({target.identity: "/note", other.identity: "/note"}, [1, 2])
         asker.broadcast("all")

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from penstock.client.address import Address
-from penstock.conform.connections import open_connection, open_datagrams
+from penstock.conform.connections import Connection, open_connection, open_datagrams
 from penstock.conform.peer import Peer, Skipped
 
 __all__ = ["CaseContext"]
@@ -19,7 +19,8 @@ Value = TypeVar("Value")
 class CaseContext:
     """The server under test, for one case. All connections close at the end of the case.
 
-    `parameter` is the value of `each` that the case is at; a failure reports it.
+    `parameter` is the value of `each` that the case is at; a failure reports it. A subclass may
+    override `connect`, to spread the clients of a case over several servers.
     """
 
     def __init__(
@@ -52,10 +53,13 @@ class CaseContext:
 
     def open(self, kind: type[SomePeer]) -> SomePeer:
         """Return a new connection; raise ConnectFailed."""
-        connection = open_connection(self._address, seconds_max=self._seconds_max, tls=self._tls)
-        peer = kind(connection, seconds_max=self._seconds_max)
+        peer = kind(self.connect(len(self._peers)), seconds_max=self._seconds_max)
         self._peers.append(peer)
         return peer
+
+    def connect(self, number: int) -> Connection:  # noqa: ARG002
+        """Return connection `number` of the case, from 0 on; raise ConnectFailed."""
+        return open_connection(self._address, seconds_max=self._seconds_max, tls=self._tls)
 
     def open_datagrams(self, kind: type[SomePeer]) -> SomePeer:
         """Return a peer that sends datagrams to the port with the server's number."""

@@ -47,13 +47,15 @@ def run(
     tls: ssl.SSLContext | None = None,
     enter: Callable[[CaseContext], object] | None = None,
     restart: Callable[[], Address] | None = None,
+    make_context: Callable[[], CaseContext] | None = None,
 ) -> Iterator[Result]:
     """Yield the result of each case.
 
     Cases of Penstock's profile run only with `profile`. Cases that require a setup run only if
     the server has it, as `setup` says. `enter` connects a client first: if the server refuses it,
-    all cases are skipped. `restart` restarts the server and returns its address. The run stops if
-    the server sends nothing in the first CONFORM_SILENT_CASES_MAX cases.
+    all cases are skipped. `restart` restarts the server and returns its address. `make_context`
+    replaces the context of each case. The run stops if the server sends nothing in the first
+    CONFORM_SILENT_CASES_MAX cases.
     """
     refusal = ""
     if enter is not None:
@@ -72,7 +74,10 @@ def run(
             yield Result(case, Outcome.SKIPPED, reason=refusal)
             continue
         started = time.monotonic()
-        context = CaseContext(address, seconds_max=seconds_max, tls=tls, restart=restart)
+        if make_context is None:
+            context = CaseContext(address, seconds_max=seconds_max, tls=tls, restart=restart)
+        else:
+            context = make_context()
         result = _run(case, context)
         yield dataclasses.replace(result, seconds=round(time.monotonic() - started, 3))
         if context.heard:

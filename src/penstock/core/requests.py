@@ -21,7 +21,7 @@ from penstock.limits import (
 from penstock.memory import Account, Purpose
 from penstock.ports import Clock
 
-__all__ = ["Failure", "Match", "Refusal", "Requester", "Requests"]
+__all__ = ["FAILURES_PER_STEP", "Failure", "Match", "Refusal", "Requester", "Requests"]
 
 _HELD_BYTES: Final = 512
 """Memory of a pending request without its id, in the requester's account."""

@@ -68,6 +68,7 @@ class HeraldGateway(Gateway):
 
     state = BrokerState.AWAITING_HANDSHAKE
     _pending: tuple[tuple[int, bool], ...] = ()  # channels, and whether to subscribe or unsubscribe
+    _wants_positions = False
     _resume_positions: dict[str, Position] | None = None  # by topic, of a client that reconnected
     _principal: Principal | None = None
     _ping_timer: Timer | None = None
@@ -302,11 +303,30 @@ class HeraldGateway(Gateway):
     def _acknowledge_handshake(
         self, session: Session, channels: bytes, *, wants_positions: bool = False
     ) -> None:
-        self._send(herald.HandshakeAck(session.number))
-        if wants_positions and not self._has_datagrams:
-            self.broker.give_positions(session, self._positions)
+        self._wants_positions = wants_positions and not self._has_datagrams
+        if self.state is not BrokerState.PUBLISHER and self._may_be_elsewhere(session):
+            self._resume(session, channels)  # which acknowledges when it subscribes
+            return
+        self._acknowledge(session)
         if self.state is not BrokerState.PUBLISHER:
             self._when_proven(lambda: self._resume(session, channels))
+
+    def _acknowledge(self, session: Session) -> None:
+        self._send(herald.HandshakeAck(session.number))
+        if self._wants_positions:
+            self.broker.give_positions(session, self._positions)
+
+    def _may_be_elsewhere(self, session: Session) -> bool:
+        """Return whether other nodes are asked for the client before it is acknowledged.
+
+        A client counts on its channels from the acknowledgment on. Over UDP, the acknowledgment
+        has to come first: it proves the address.
+        """
+        return (
+            self.broker.roaming is not None
+            and client_key(session) is not None
+            and not isinstance(self.link, UnprovenLink)
+        )
 
     def _when_proven(self, action: Callable[[], None]) -> None:
         """Do what may send messages; over UDP, wait until the address has shown that it receives.
@@ -343,6 +363,8 @@ class HeraldGateway(Gateway):
         self.await_work(start, lambda: self._resume_at(found, channels))
 
     def _resume_at(self, positions: dict[str, Position], channels: bytes) -> None:
+        if self.session is not None and self._may_be_elsewhere(self.session):
+            self._acknowledge(self.session)
         self._resume_positions = positions
         channels = channels or bytes(n for n in range(256) if self._topic(n) in positions)
         self._change(tuple((channel, True) for channel in channels))

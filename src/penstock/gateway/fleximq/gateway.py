@@ -31,6 +31,7 @@ from penstock.gateway.base import Gateway
 from penstock.gateway.fleximq import frames
 from penstock.gateway.fleximq.exchange import Exchange
 from penstock.gateway.fleximq.keepalive import KeepAliveTimer
+from penstock.gateway.fleximq.remote import RemoteRequests
 from penstock.gateway.fleximq.replies import Replies
 from penstock.gateway.options import GatewayOptions
 from penstock.model import ByteOrder
@@ -260,6 +261,7 @@ class FleximqGateway(Gateway):
             self._keepalive = None
         if self.session is not None:
             self.broker.requests.leave(self.session)
+            self.broker.shared(RemoteRequests).leave(self.broker, self.session.number)
         super().lost(reason)
         del self._exchange  # it refers to this gateway
 

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from penstock.core.access import EVERYTHING, Action, is_allowed, path_name
 from penstock.core.broker import Broker
-from penstock.core.requests import Match
+from penstock.core.requests import FAILURES_PER_STEP, Match
 from penstock.core.sessions import Session, node_of
 from penstock.errors import LogUnavailable
 from penstock.gateway.fleximq.records import broker_reply
@@ -61,29 +61,59 @@ class RemoteRequests:
 
     def __init__(self) -> None:
         self._targets: OrderedDict[_Asked, int] = OrderedDict()
+        self._by_target: dict[int, dict[_Asked, None]] = {}
 
     def add(self, identifier: str, *, requester: int, target: int) -> None:
         """Add a request that was delivered to its target."""
-        self._targets[_Asked(requester, identifier)] = target
+        asked = _Asked(requester, identifier)
+        self._forget(asked)
+        self._targets[asked] = target
+        self._by_target.setdefault(target, {})[asked] = None
         if len(self._targets) > REQUESTS_REMOTE_MAX:
-            self._targets.popitem(last=False)
+            self._forget(next(iter(self._targets)))
 
     def take(self, identifier: str, *, requester: int, target: int) -> bool:
         """Return whether a target may answer a request, and remove it."""
         asked = _Asked(requester, identifier)
         if self._targets.get(asked) != target:
             return False
-        del self._targets[asked]
+        self._forget(asked)
         return True
+
+    def leave(self, broker: Broker, target: int) -> None:
+        """Answer the requests to a client that has left, in its place."""
+        asked = list(self._by_target.get(target, ()))
+        if asked:
+            broker.slices.start(self._fail(broker, asked, target))
+
+    def _fail(self, broker: Broker, asked: list[_Asked], target: int) -> Iterator[None]:
+        for done, each in enumerate(asked, 1):
+            if self.take(each.identifier, requester=each.requester, target=target):
+                text = "the client has left"
+                _refuse(broker, each, StatusCode.CLIENT_NOT_FOUND, text)
+            if not done % FAILURES_PER_STEP:
+                yield
+
+    def _forget(self, asked: _Asked) -> None:
+        target = self._targets.pop(asked, None)
+        if target is None:
+            return
+        waiting = self._by_target[target]
+        del waiting[asked]
+        if not waiting:
+            del self._by_target[target]
 
 
 def nodes_of(broker: Broker, numbers: Iterable[int]) -> tuple[int, ...]:
-    """Return the other nodes to which clients with these numbers may be connected."""
-    if broker.roaming is None:
+    """Return the other nodes to which clients with these numbers may be connected.
+
+    A number of a node that there never was belongs to no client.
+    """
+    if broker.roaming is None or broker.catch_up is None:
         return ()
     own = broker.log.partition
     found = {node_of(number) for number in numbers if number >= ClientId.DYNAMIC_MIN}
-    return tuple(sorted(found - {own}))
+    return tuple(sorted(found & broker.catch_up.partitions.keys() - {own}))
 
 
 class RemoteExchange:
@@ -118,34 +148,22 @@ class RemoteExchange:
 
     def _request(self, message: Message) -> None:
         identifier = _identifier(message)
+        asked = _Asked(message.client_id, identifier)
         for entry in message.header.routing or ():
             if not self._is_own(entry.client_id):
                 continue
             target = self._client(entry.client_id)
             if target is None:
                 text = f"no client {entry.client_id}"
-                self._refuse(message, identifier, StatusCode.CLIENT_NOT_FOUND, text)
+                _refuse(self._broker, asked, StatusCode.CLIENT_NOT_FOUND, text)
             elif not _serves(target, entry.path):
                 text = f"rules do not let client {entry.client_id} serve this path"
-                self._refuse(message, identifier, StatusCode.FORBIDDEN, text)
+                _refuse(self._broker, asked, StatusCode.FORBIDDEN, text)
             else:
                 self._broker.shared(RemoteRequests).add(
                     identifier, requester=message.client_id, target=target.number
                 )
                 self._send(target, message)
-
-    def _refuse(self, message: Message, identifier: str, status: StatusCode, text: str) -> None:
-        """Answer a request of another node in the place of its target."""
-        record = broker_reply(
-            status,
-            messagepack.encode(text),
-            client_id=message.client_id,
-            identifier=identifier,
-            timestamp_us=self._broker.clock.now_us(),
-            nodes=nodes_of(self._broker, [message.client_id]),
-        )
-        with contextlib.suppress(LogUnavailable):  # then the request times out
-            self._broker.log.append_record(record)
 
     def _reply(self, message: Message) -> None:
         identifier = _identifier(message)
@@ -184,6 +202,20 @@ class RemoteExchange:
             )
             message = Message(message.type, message.client_id, header, message.payload)
         self._broker.send(client, fleximq.encode(message), 1)
+
+
+def _refuse(broker: Broker, asked: _Asked, status: StatusCode, text: str) -> None:
+    """Answer a request of another node in the place of its target."""
+    record = broker_reply(
+        status,
+        messagepack.encode(text),
+        client_id=asked.requester,
+        identifier=asked.identifier,
+        timestamp_us=broker.clock.now_us(),
+        nodes=nodes_of(broker, [asked.requester]),
+    )
+    with contextlib.suppress(LogUnavailable):  # then the request times out
+        broker.log.append_record(record)
 
 
 def _serves(target: Session, path: str) -> bool:

@@ -1,0 +1,1 @@
+"""`make demo-cluster`: the brewery on three Kafka brokers, two nodes and a Spark cluster."""
