@@ -282,6 +282,8 @@ class Campaign:
                 number=number,
                 commit_seconds_max=20,
                 errors=self._folder / f"{name}.txt",
+                # Otherwise a subscriber sees messages of its node whose commit fails.
+                PENSTOCK_STORAGE__DELIVER="committed",
             )
             try:
                 return node.__enter__()

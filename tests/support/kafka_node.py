@@ -29,6 +29,7 @@ class Node:
         number: int = 1,
         commit_seconds_max: int = 10,
         errors: Path | None = None,
+        **more: str,
     ) -> None:
         self.port = free_port()
         self.address = f"tcp://127.0.0.1:{self.port}"
@@ -39,6 +40,7 @@ class Node:
             *("--listen", self.address, "--http", self.http),
             errors=errors,
             PENSTOCK_STORAGE__COMMIT_SECONDS_MAX=str(commit_seconds_max),
+            **more,
         )
 
     def __enter__(self) -> Self:
