@@ -124,7 +124,7 @@ def test_a_folder_is_restored_from_the_object_store(tmp_path: Path, commands: Co
         until(lambda: status().tier.segments == 3, "uploads", seconds_max=60)
     shutil.rmtree(tmp_path / "penstock-data")
     for line in lines:
-        said = line.replace("s3://bucket/penstock", url).replace("restored", f"{tmp_path}/new")
+        said = line.replace("restored", f"{tmp_path}/new").replace("s3://bucket/penstock", url)
         done = commands.run(*shlex.split(said)[1:])
         assert done.code == 0, done
     assert values_in(tmp_path / "new") == [0, 1, 2]
