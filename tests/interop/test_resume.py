@@ -140,6 +140,25 @@ def test_replayed_messages_say_where_they_stand(tmp_path: Path, label: ProtocolN
         run(test)
 
 
+@pytest.mark.parametrize("label", [each for each in LABELS if each != "herald"])
+def test_last_messages_say_where_they_stand(tmp_path: Path, label: ProtocolName) -> None:
+    async def test() -> None:
+        async with penstock.connect(url_of(broker), protocol="lamamq") as publisher:
+            for n in range(10):
+                await publisher.publish("other" if n % 2 else "wanted", b"%d" % n)
+            async with (
+                penstock.connect(url_of(broker), protocol=label) as client,
+                client.subscribe("wanted@last") as messages,
+            ):
+                got = [await messages.get(10)]
+                await publisher.publish("wanted", b"live")
+                got.append(await messages.get(10))
+        assert [(each.offset, each.value) for each in got] == [(8, b"8"), (10, b"live")]
+
+    with LiveBroker(data=tmp_path) as broker:
+        run(test)
+
+
 def test_a_value_that_a_protocol_cannot_carry_does_not_shift_the_others(tmp_path: Path) -> None:
     async def test() -> None:
         async with (
