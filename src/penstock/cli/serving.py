@@ -4,9 +4,11 @@ import importlib.abc
 import logging
 import os
 import sys
+import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+import msgspec
 import structlog
 import typer
 import uvloop
@@ -15,7 +17,7 @@ import penstock
 from penstock.cli.common.log_output import EventRateLimit, LineWriter
 from penstock.cli.console_process import ConsoleProcess, api_url
 from penstock.server.banner import banner
-from penstock.server.config import Config
+from penstock.server.config import Config, EventsConfig
 from penstock.server.config_loading import load
 from penstock.server.folder_access import warn_of_open_folder
 from penstock.server.log_escapes import escape_controls
@@ -23,6 +25,15 @@ from penstock.server.run import Running, serve
 from penstock.server.stop_watchdog import StopWatchdog
 
 __all__ = ["check_configuration", "run_broker"]
+
+log = structlog.get_logger("penstock.serve")
+
+_LEVELS: Final = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+}
 
 
 def check_configuration(file: Path | None, options: dict[str, Any]) -> None:
@@ -41,9 +52,10 @@ def run_broker(file: Path | None, options: dict[str, Any], *, console: bool = Fa
     def read() -> Config:
         return load(file, environment=os.environ, **options)
 
+    started = time.monotonic()
     found = read()
     output = LineWriter(sys.stderr.fileno())
-    _log_to(output)
+    _log_to(output, found.events)
     os.umask(0o077)  # all that the broker creates is for its user alone
     warn_of_open_folder(found)
     _hide_numpy_and_pandas()
@@ -52,6 +64,13 @@ def run_broker(file: Path | None, options: dict[str, Any], *, console: bool = Fa
 
     def announce(running: Running) -> None:
         _announce(running)
+        log.info(
+            "ready",
+            version=penstock.__version__,
+            process=os.getpid(),
+            seconds=round(time.monotonic() - started, 3),
+            listeners=", ".join(map(str, running.addresses)),
+        )
         url = api_url(running.addresses, running.http)
         if console and url is not None:
             beside.start(url)
@@ -88,8 +107,13 @@ def _announce(running: Running) -> None:
     )
 
 
-def _log_to(output: LineWriter) -> None:
-    """Write log events, one line of `key=value` each."""
+def _log_to(output: LineWriter, events: EventsConfig) -> None:
+    """Write log events, one line each: `key=value`, or an object of JSON."""
+    renderer: Any = structlog.processors.LogfmtRenderer(
+        key_order=["timestamp", "level", "event"], drop_missing=True
+    )
+    if events.format == "json":
+        renderer = structlog.processors.JSONRenderer(serializer=_json)
     structlog.configure(
         processors=[
             EventRateLimit(),
@@ -98,14 +122,17 @@ def _log_to(output: LineWriter) -> None:
             structlog.processors.TimeStamper(fmt="iso"),
             structlog.processors.format_exc_info,
             escape_controls,
-            structlog.processors.LogfmtRenderer(
-                key_order=["timestamp", "level", "event"], drop_missing=True
-            ),
+            renderer,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[events.level]),
         logger_factory=structlog.WriteLoggerFactory(output),  # type: ignore[arg-type]
         cache_logger_on_first_use=True,
     )
+
+
+def _json(event: dict[str, Any], **_options: object) -> str:
+    """Return an event as JSON; what JSON does not have becomes text."""
+    return msgspec.json.encode(event, enc_hook=str).decode()
 
 
 class _HiddenModules(importlib.abc.MetaPathFinder):

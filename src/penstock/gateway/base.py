@@ -675,6 +675,7 @@ class Gateway(ABC):
             echo=self.options.echo,
             method=self.method,
         )
+        self._log_session("client opened", principal=principal.name, name=name)
         return self.session
 
     # --- Connection -------------------------------------------------------------------------------
@@ -714,6 +715,16 @@ class Gateway(ABC):
             connection=self.link.connection,
         )
 
+    def _log_session(self, event: str, **fields: str) -> None:
+        link = self.link
+        log.info(
+            event,
+            connection=link.connection,
+            peer=link.peer,
+            protocol=self.protocol.label,
+            **fields,
+        )
+
     def record_refusal(self, error: NotAllowed) -> None:
         """Record in the audit log what the rules of this client refused."""
         self.broker.record_refusal(error, peer=self.link.peer, protocol=self.protocol.label)
@@ -745,7 +756,7 @@ class Gateway(ABC):
             self._paused_until_drained = False
             self.link.resume()
 
-    def lost(self, reason: str) -> None:  # noqa: ARG002
+    def lost(self, reason: str) -> None:
         """See ports.Handler."""
         self._closed = True
         self._forget_deferred()
@@ -758,6 +769,7 @@ class Gateway(ABC):
             self._hook_chain = None
         if self.session is not None:
             self.broker.close(self.session)
+            self._log_session("client closed", reason=reason)
             self.session = None
         # It may refer to this gateway: without a cycle, memory is free without the collector.
         del self.decoder

@@ -38,6 +38,7 @@ __all__ = [
     "Config",
     "DataConfig",
     "Durability",
+    "EventsConfig",
     "FlightConfig",
     "GroupConfig",
     "GroupsConfig",
@@ -433,6 +434,13 @@ class JwtIssuerConfig(_Table, frozen=True):
     leeway_seconds: Annotated[float, Meta(ge=0, le=300)] = bounds.JWT_LEEWAY_SECONDS
 
 
+class EventsConfig(_Table, frozen=True):
+    """`[events]`: the log events on standard error."""
+
+    format: Literal["logfmt", "json"] = "logfmt"
+    level: Literal["debug", "info", "warning", "error"] = "info"
+
+
 class AuthConfig(_Table, frozen=True):
     """`[auth]`: the file that `penstock user` maintains."""
 
@@ -470,6 +478,7 @@ class Config(_Table, frozen=True):
     hooks: HooksConfig = HooksConfig()
     groups: GroupsConfig = GroupsConfig()
     audit: AuditConfig = AuditConfig()
+    events: EventsConfig = EventsConfig()
     auth: AuthConfig = AuthConfig()
     anonymous: AnonymousConfig = AnonymousConfig()
     group: tuple[GroupConfig, ...] = ()

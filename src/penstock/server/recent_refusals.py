@@ -10,11 +10,15 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Final
 
+import structlog
+
 from penstock.limits import HTTP_REFUSALS_MAX
 from penstock.ports import Audit, AuditEvent
 from penstock.ports.audit import AuditValue
 
 __all__ = ["RecentRefusals", "RefusalCount"]
+
+log = structlog.get_logger("penstock.refusals")
 
 LOG_IN: Final = "log-in"
 _TEXT_CHARACTERS_MAX: Final = 200
@@ -72,10 +76,14 @@ class RecentRefusals:
                 self._kept[key] = RefusalCount(*key, first=now, last=now)
                 if len(self._kept) > self._kept_max:
                     self._kept.popitem(last=False)
-                return
-            known.last = now
-            known.count += 1
-            self._kept.move_to_end(key)
+            else:
+                known.last = now
+                known.count += 1
+                self._kept.move_to_end(key)
+        if known is None and action != LOG_IN:  # those are logged where they happen
+            log.info(
+                "not allowed", principal=key[0], host=host, protocol=key[2], act=action, name=name
+            )
 
 
 def _text(fields: Mapping[str, AuditValue], name: str) -> str:
