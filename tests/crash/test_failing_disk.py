@@ -433,7 +433,7 @@ def test_a_full_file_system_refuses_and_room_on_it_ends_that(small_disk: Path) -
 def test_retention_makes_room_on_a_full_file_system(
     small_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.storage.arrow.log.LOG_RETENTION_SECONDS", 0.2)
+    monkeypatch.setattr("penstock.storage.options.LOG_RETENTION_SECONDS", 0.2)
     options = LogOptions(segment_bytes_max=1 << 20, retention=Retention(age_seconds_max=0.5))
     publisher = Rheos2Publisher("rheos2", value_size=10_000)
     with crew(publisher), KeepingBroker(small_disk, Files(), options) as broker:
@@ -454,7 +454,7 @@ def test_retention_makes_room_on_a_full_file_system(
 def test_what_could_not_be_removed_is_removed_later(
     fault: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.storage.arrow.log.LOG_RETENTION_SECONDS", 0.05)
+    monkeypatch.setattr("penstock.storage.options.LOG_RETENTION_SECONDS", 0.05)
     options = LogOptions(segment_bytes_max=1, retention=Retention(bytes_max=100_000))
     files = FaultyFiles()
     publisher = LamamqPublisher("lamamq", value_size=10_000)

@@ -309,7 +309,7 @@ def test_a_segment_whose_first_commit_failed_is_not_read(
 def test_a_closed_log_applies_no_retention(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, retention: Retention
 ) -> None:
-    monkeypatch.setattr("penstock.storage.arrow.log.LOG_RETENTION_SECONDS", 0.01)
+    monkeypatch.setattr("penstock.storage.options.LOG_RETENTION_SECONDS", 0.01)
 
     async def use() -> None:
         failed: list[dict[str, Any]] = []
@@ -326,7 +326,7 @@ def test_a_closed_log_applies_no_retention(
 def test_retention_removes_segments_while_the_log_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.storage.arrow.log.LOG_RETENTION_SECONDS", 0.02)
+    monkeypatch.setattr("penstock.storage.options.LOG_RETENTION_SECONDS", 0.02)
 
     async def use() -> None:
         used = Attached(
