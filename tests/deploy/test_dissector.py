@@ -97,7 +97,7 @@ def decoded(commands: Commands, path: Path) -> Frames:
         assert found["type"] == "frame", found
         fields: list[tuple[str, str]] = []
         for field in found["fields"]:
-            name = slug(re.sub(r"^.*\]\.", "", field["name"]).partition(".")[0])
+            name = slug(re.sub(r"^(?!Header\.).*\]\.", "", field["name"]).partition(".")[0])
             if name == "header" and fields and fields[-1][0] == name:
                 fields[-1] = name, fields[-1][1] + field["hex"]  # one field in the dissector
             else:

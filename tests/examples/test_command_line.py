@@ -29,6 +29,7 @@ SECONDS_MAX = 30
 FORMS = (
     (r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "ID"),
     (r"\d{4}-\d\d-\d\dT[\d:.]+Z", "TIME"),
+    (r'"sender":"\d+"', '"sender":"CLIENT"'),
     (r'"timestamp":\d+', '"timestamp":N'),
     (r" {2,}[\d.,]{2,}", "  N"),
 )

@@ -29,6 +29,6 @@ def test_the_program_prints_messages_and_acknowledges_them(tmp_path: Path) -> No
 
 
 def test_the_numbers_are_those_of_the_code() -> None:
-    assert f"up to {limits.GROUP_PIECE_ROWS_MAX} at a time" in PAGE
+    assert f"up to {limits.GROUP_PIECE_ROWS_MAX:,} at a time" in PAGE
     assert f"stored {limits.GROUP_SWEEP_SECONDS} s after" in PAGE
     assert f"the last {limits.GROUP_DEAD_MAX:,} dead letters" in PAGE

@@ -675,7 +675,7 @@ class Gateway(ABC):
             echo=self.options.echo,
             method=self.method,
         )
-        self._log_session("client opened", principal=principal.name, name=name)
+        log.info("client opened", **self._log_fields(), principal=principal.name, name=name)
         return self.session
 
     # --- Connection -------------------------------------------------------------------------------
@@ -715,15 +715,13 @@ class Gateway(ABC):
             connection=self.link.connection,
         )
 
-    def _log_session(self, event: str, **fields: str) -> None:
+    def _log_fields(self) -> dict[str, Any]:
         link = self.link
-        log.info(
-            event,
-            connection=link.connection,
-            peer=link.peer,
-            protocol=self.protocol.label,
-            **fields,
-        )
+        return {
+            "connection": link.connection,
+            "peer": link.peer,
+            "protocol": self.protocol.label,
+        }
 
     def record_refusal(self, error: NotAllowed) -> None:
         """Record in the audit log what the rules of this client refused."""
@@ -769,7 +767,7 @@ class Gateway(ABC):
             self._hook_chain = None
         if self.session is not None:
             self.broker.close(self.session)
-            self._log_session("client closed", reason=reason)
+            log.info("client closed", **self._log_fields(), reason=reason)
             self.session = None
         # It may refer to this gateway: without a cycle, memory is free without the collector.
         del self.decoder
