@@ -257,12 +257,14 @@ def test_a_client_that_comes_while_kafka_does_not_answer_gets_its_subscriptions(
         publisher.send(herald.publish(7, b"meanwhile"))
         kafka.freeze(frozen=True)
         try:
-            again = herald.HeraldPeer(there).join(herald.handshake_sub(b"", client_id))
+            again = herald.HeraldPeer(there)
+            again.send(herald.handshake_sub(b"", client_id))
             noted = there.server.broker.clock.monotonic() + 1.5 * SENT_POSITIONS_SECONDS[0]
             there.until(lambda: there.server.broker.clock.monotonic() > noted)
         finally:
             kafka.freeze(frozen=False)
         again.socket.settimeout(20)
+        again.join(b"")  # acknowledged when its subscriptions are there
         assert again.message()[2] == b"meanwhile"
         again.socket.close()
     settle(there, 0)
