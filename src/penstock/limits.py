@@ -705,6 +705,8 @@ HTTP_WAIT_LOOK_SECONDS: Final = 0.2
 """How long a request waits for messages, and how often it looks for them."""
 HTTP_VERIFY_BYTES_MAX: Final = 64 * MIB
 """Bytes that one request verifies."""
+HTTP_DRAIN_SECONDS_MAX: Final = 3600.0
+"""How long a drain over HTTP may let clients read."""
 HTTP_REFUSALS_MAX: Final = 500
 """Refusals that are kept for `/api/refusals`; like ones are counted."""
 METRICS_GROUPS_MAX: Final = 100

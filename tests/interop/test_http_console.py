@@ -236,6 +236,33 @@ def test_a_client_is_disconnected_and_that_is_audited(
     assert (acts[-1]["act"], acts[-1]["name"]) == ("disconnectClient", str(client["connection"]))
 
 
+def test_a_drain_needs_its_right_and_is_audited(
+    broker: HttpBroker, reader: Other, audit: Recorded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float | None] = []
+
+    def drain(seconds: float | None) -> float:
+        asked.append(seconds)
+        return 5.0
+
+    context = broker.server.http
+    monkeypatch.setattr(context, "drain", drain)
+    assert reader.ask("POST", "/api/drain").status == 403
+    for wrong in ("0", "-1", "3601", "nan", "soon"):
+        assert broker.ask("POST", f"/api/drain?seconds={wrong}").status == 400, wrong
+    assert broker.get("/readyz").status == 200
+    try:
+        found = broker.ask("POST", "/api/drain?seconds=5").json()
+        assert found == {"clients": 0, "seconds_max": 5.0}
+        assert broker.get("/readyz")[::2] == (503, b"the broker is draining\n")
+        assert broker.ask("POST", "/api/drain").error()[:2] == (409, "stopping")
+    finally:
+        context.draining = False
+    assert asked == [5.0]
+    acts = [fields for event, fields in audit.events if event is AuditEvent.ADMINISTERED]
+    assert (acts[-1]["act"], acts[-1]["principal"]) == ("drain", "operator")
+
+
 def test_the_group_of_a_reader_is_set_to_an_offset_or_a_time(
     broker: HttpBroker, reader: Other, audit: Recorded
 ) -> None:
@@ -262,7 +289,7 @@ def test_the_group_of_a_reader_is_set_to_an_offset_or_a_time(
 def test_a_caller_is_told_its_rights(broker: HttpBroker, reader: Other) -> None:
     mine = broker.get("/api/me?topic=open/x").json()
     assert mine["name"] == "operator"
-    assert {"clients", "clients/disconnect", "log", "pipeline", "rates"} <= set(mine["administers"])
+    assert {"clients", "clients/disconnect", "drain", "log", "rates"} <= set(mine["administers"])
     found = reader.ask("GET", "/api/me?topic=open/x").json()
     assert found == {
         "name": "reader",

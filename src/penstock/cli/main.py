@@ -101,6 +101,7 @@ def command_line() -> TyperGroup:
     add_commands(
         group,
         ("top", "Show live traffic.", "penstock.cli.monitor.top"),
+        ("drain", "Disconnect all clients and stop.", "penstock.cli.monitor.draining"),
         ("console", "Show a broker in the browser.", "penstock.cli.console"),
         ("sql", "Query topics and tables with SQL.", "penstock.cli.spark.sql"),
         ("bench", "Measure throughput and latency.", "penstock.cli.bench.command"),

@@ -88,7 +88,7 @@ def run_broker(file: Path | None, options: dict[str, Any], *, console: bool = Fa
 def _limit_stop(running: Running, output: LineWriter) -> None:
     """End the process after `stop_seconds_max`, whatever hangs."""
     StopWatchdog(
-        seconds_max=running.config.limits.stop_seconds_max,
+        seconds_max=running.stop_seconds_max,
         stopped=lambda: running.stopped,
         kill=running.kill_programs,
         flush=output.close,

@@ -68,6 +68,13 @@ class Running:
     """Whether all connections are closed and the log is closed."""
     http: Address | None = None
     """Address of the extra HTTP listener, where no WebSocket listener has it."""
+    drain_seconds: float | None = None
+    """How long a stop may take, if the request for a drain says so."""
+
+    @property
+    def stop_seconds_max(self) -> float:
+        """How long a stop may take, to the end of the process."""
+        return self.drain_seconds or self.config.limits.stop_seconds_max
 
     async def start(self) -> None:
         """Start all listeners and programs; raise OperatorError."""
@@ -132,10 +139,8 @@ class Running:
         )
 
     async def stop(self) -> None:
-        """Stop accepting, drain and close, within `limits.stop_seconds_max`."""
-        await self.server.stop(
-            seconds_max=self.config.limits.stop_seconds_max * DRAIN_SHARE_OF_STOP
-        )
+        """Stop accepting, drain and close, within `stop_seconds_max`."""
+        await self.server.stop(seconds_max=self.stop_seconds_max * DRAIN_SHARE_OF_STOP)
         self.authenticator.close()
         if self.audit is not None:
             self.audit.record(AuditEvent.STOPPED)
@@ -239,13 +244,13 @@ async def serve(
     stopping: Callable[[Running], None] | None = None,
     reread: Callable[[], Config] | None = None,
 ) -> None:
-    """Run a broker until SIGINT or SIGTERM, then drain it.
+    """Run a broker until SIGINT, SIGTERM or a request for a drain, then drain it.
 
     Raise OperatorError if it cannot start, or if another process takes its log over: then it stops
     as after a signal.
 
     `announce` is called once, when every listener accepts clients, and `stopping` when the first
-    signal comes. On SIGHUP `reread` returns the
+    signal or the request comes. On SIGHUP `reread` returns the
     new configuration; if it raises OperatorError, the error is logged and nothing changes. A second
     SIGINT or SIGTERM ends the process without waiting for the drain.
     """
@@ -278,6 +283,13 @@ async def serve(
         numbers=open_session_numbers(config, storage),
     )
     running = Running(config, server, Authenticator(config), audit=audit)
+
+    def drain(seconds: float | None) -> float:
+        running.drain_seconds = seconds
+        signalled.set()
+        return running.stop_seconds_max
+
+    server.http.drain = drain
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, signalled.set)
     reloads: set[asyncio.Task[None]] = set()

@@ -266,6 +266,8 @@ class Server:
         self.http.stopping = True
         for listener in self._listeners:
             listener.stop_accepting()
+        if self.broker.groups is not None:
+            self.broker.groups.stop_delivery()
         await asyncio.gather(
             *(each.close(seconds_max=seconds_max / 2) for each in self._flights),
             self._flush(seconds_max / 2),

@@ -16,6 +16,7 @@ import typer
 
 from penstock.cli.common.client_options import utf8
 from penstock.cli.common.failure import CommandFailed
+from penstock.cli.monitor.kept_connection import KeptConnection, PlainHandler, TlsHandler
 from penstock.limits import HTTP_REQUEST_SECONDS_MAX
 
 __all__ = ["API_URL_DEFAULT", "Api", "ApiCa", "ApiUrl", "authorization"]
@@ -49,10 +50,12 @@ class Api:
     """A client of the HTTP API at a URL; every error is a CommandFailed.
 
     Credentials come from the environment: other users of a machine can read a command line.
+    With `kept`, the connection of the last request is kept there.
     """
 
-    def __init__(self, url: str, *, ca: Path | None = None) -> None:
-
+    def __init__(
+        self, url: str, *, ca: Path | None = None, kept: KeptConnection | None = None
+    ) -> None:
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.netloc:
             raise CommandFailed(
@@ -63,7 +66,10 @@ class Api:
         self._answered = False
         handlers: list[Any] = [ProxyHandler({})]
         if parts.scheme == "https":
-            handlers.append(HTTPSHandler(context=_tls(ca)))
+            tls = _tls(ca)
+            handlers.append(HTTPSHandler(context=tls) if kept is None else TlsHandler(kept, tls))
+        elif kept is not None:
+            handlers.append(PlainHandler(kept))
         self._opener = build_opener(*handlers)
 
     def get(

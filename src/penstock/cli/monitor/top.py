@@ -2,10 +2,11 @@
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Annotated, Any, Final
 
 import typer
+from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
@@ -26,6 +27,15 @@ TOP_EXAMPLES: Final = examples(
     "penstock top --json --count 10 | jq '.protocols[] | select(.clients > 0)'",
 )
 _PIPE_COLUMNS: Final = 250
+_GAP: Final = 2
+"""Columns between two columns of a table."""
+_NAME_COLUMNS_MIN: Final = 8
+"""Names are not cut shorter than that."""
+_NAME_COLUMNS: Final = 24
+"""Columns of clients are left out before an address or a name is cut shorter than that."""
+_CLIENT_NAMES: Final = frozenset({"ADDRESS", "NAME"})
+_NARROW_LEFT_OUT: Final = frozenset({"SUBSCRIPTIONS", "IN", "BEHIND"})
+"""Columns of slow clients that a narrow terminal does not show."""
 _SLOW_SHOWN: Final = 10
 _GROUPS_SHOWN: Final = 20
 
@@ -79,11 +89,12 @@ def _can_draw() -> bool:
 
 def _show(url: str, frames: Iterable[dict[str, Any]], *, live: bool) -> None:
     draws = _can_draw()
-    width = None if draws else _PIPE_COLUMNS
+    is_terminal = sys.stdout.isatty()
+    width = None if is_terminal else _PIPE_COLUMNS
     console = Console(highlight=False, markup=False, emoji=False, width=width, force_terminal=draws)
     if not live:
         for frame in frames:
-            console.print(_drawn(url, frame, console), soft_wrap=True)
+            console.print(_drawn(url, frame, console), soft_wrap=not is_terminal)
         return
     with Live(console=console, screen=True, auto_refresh=False) as screen:
         for frame in frames:
@@ -91,28 +102,42 @@ def _show(url: str, frames: Iterable[dict[str, Any]], *, live: bool) -> None:
 
 
 def _drawn(url: str, frame: dict[str, Any], console: Console) -> RenderableType:
-
+    width = console.width
     parts: list[RenderableType] = [Text(line) for line in _head(url, frame)]
     rates = ("IN/S", "IN BYTES/S", "OUT/S", "OUT BYTES/S")
-    parts.append(
-        _table(("PROTOCOL", "CLIENTS", *rates), [_protocol(each) for each in frame["protocols"]])
-    )
+    protocols = [_protocol(each) for each in frame["protocols"]]
+    parts.append(_table(("PROTOCOL", "CLIENTS", *rates), protocols, width=width))
     if frame["topics"]:
         rows = [_topic(each) for each in frame["topics"]]
-        parts.append(_table(("TOPIC", "SUBSCRIBERS", "IN/S", "BYTES/S"), rows))
+        titles = ("TOPIC", "SUBSCRIBERS", "IN/S", "BYTES/S")
+        parts.append(_table(titles, rows, names={"TOPIC"}, width=width))
     if frame["groups"]:
         rows = [
             (shown(each["name"]), f"{each['lag']:,}", f"{each['lost']:,}")
             for each in sorted(frame["groups"], key=lambda each: -each["lag"])[:_GROUPS_SHOWN]
         ]
-        parts.append(_table(("GROUP", "LAG", "LOST"), rows))
+        parts.append(_table(("GROUP", "LAG", "LOST"), rows, names={"GROUP"}, width=width))
     if frame["slow"]:
-        rows = [client_row(each) for each in frame["slow"][:_SLOW_SHOWN]]
-        left = len(CLIENT_COLUMNS) - CLIENT_COLUMNS_LEFT
-        parts.append(_table(CLIENT_COLUMNS, rows, left=set(range(left, len(CLIENT_COLUMNS)))))
+        parts.append(_slow_clients(frame["slow"][:_SLOW_SHOWN], width))
     if not console.is_terminal:
         parts.append(Text(""))
     return Group(*parts)
+
+
+def _slow_clients(clients: Sequence[dict[str, Any]], width: int) -> RenderableType:
+    """Return the table of slow clients; some columns are left out if not all fit."""
+    titles: Sequence[str] = CLIENT_COLUMNS
+    rows: list[Sequence[str]] = [client_row(each) for each in clients]
+    widths = [
+        min(cells, _NAME_COLUMNS) if title in _CLIENT_NAMES else cells
+        for title, cells in zip(titles, _widths(titles, rows), strict=True)
+    ]
+    if _excess(widths, width) > 0:
+        kept = [number for number, title in enumerate(titles) if title not in _NARROW_LEFT_OUT]
+        titles = [titles[number] for number in kept]
+        rows = [[row[number] for number in kept] for row in rows]
+    left = set(titles[-CLIENT_COLUMNS_LEFT:])
+    return _table(titles, rows, left=left, names=_CLIENT_NAMES, width=width)
 
 
 def _head(url: str, frame: dict[str, Any]) -> list[str]:
@@ -157,14 +182,45 @@ def _topic(rate: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
+def _widths(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
+    """Return the width of each column, in cells of the terminal."""
+    return [max(map(cell_len, column)) for column in zip(titles, *rows, strict=True)]
+
+
+def _excess(widths: Sequence[int], width: int) -> int:
+    """Return by how much columns with their gaps are wider than `width`."""
+    return sum(widths) + _GAP * (len(widths) - 1) - width
+
+
 def _table(
-    titles: Sequence[str], rows: Iterable[Sequence[str]], *, left: set[int] | None = None
+    titles: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    width: int,
+    left: Collection[str] | None = None,
+    names: Collection[str] = frozenset(),
 ) -> RenderableType:
-    """Return a table; the columns in `left`, by default the first, are aligned left."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for number, title in enumerate(titles):
-        justify = "left" if number in (left or {0}) else "right"
-        table.add_column(title, justify=justify, no_wrap=True, overflow="ellipsis")  # type: ignore[arg-type]
+    """Return a table; the columns in `left`, by default the first, are aligned left.
+
+    The columns in `names` are cut, with an ellipsis, until the table fits `width`.
+    """
+    widths = _widths(titles, rows)
+    cut = [number for number, title in enumerate(titles) if title in names]
+    while cut and _excess(widths, width) > 0:
+        longest = max(cut, key=widths.__getitem__)
+        if widths[longest] <= _NAME_COLUMNS_MIN:
+            break
+        widths[longest] -= 1
+    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
+    for title, cells in zip(titles, widths, strict=True):
+        justify = "left" if title in (left or titles[:1]) else "right"
+        table.add_column(
+            title,
+            justify=justify,  # type: ignore[arg-type]
+            no_wrap=True,
+            overflow="ellipsis",
+            max_width=cells,
+        )
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     return table

@@ -75,6 +75,7 @@ class GroupDelivery:
         self._with_rows: dict[Group, None] = {}  # groups that keep row groups, the oldest first
         self._fetches = 0
         self._is_running = False
+        self.is_stopped = False
 
     # --- Turns ------------------------------------------------------------------------------------
 
@@ -130,7 +131,7 @@ class GroupDelivery:
                 return  # until a member has room
 
     def _may_deliver(self, group: Group) -> bool:
-        if group.is_removed or group.is_looking_up or not group.is_routed:
+        if self.is_stopped or group.is_removed or group.is_looking_up or not group.is_routed:
             return False
         if self._clock.monotonic() < group.retry_at:
             return False

@@ -300,6 +300,14 @@ class Groups:
         for member in session.memberships.values():
             self._delivery.wake(member.group)
 
+    def stop_delivery(self) -> None:
+        """Deliver nothing more: all members are about to be disconnected.
+
+        Without this, the messages of the first member that leaves would go to the next one that
+        does, and each time counts as a delivery.
+        """
+        self._delivery.is_stopped = True
+
     def settled(self) -> None:
         """Go on with groups that waited for the log."""
         self._delivery.settled()

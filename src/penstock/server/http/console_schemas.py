@@ -9,6 +9,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from penstock.limits import (
+    HTTP_DRAIN_SECONDS_MAX,
     HTTP_MESSAGE_VALUE_BYTES,
     HTTP_MESSAGE_VALUE_BYTES_MAX,
     HTTP_MESSAGES,
@@ -23,6 +24,8 @@ __all__ = [
     "ClientQuery",
     "Damage",
     "Disconnected",
+    "DrainQuery",
+    "Draining",
     "FailedConnections",
     "Header",
     "Level",
@@ -180,6 +183,19 @@ class Disconnected(Struct, frozen=True):
     connection: int
     name: str
     principal: str
+
+
+class DrainQuery(_Query, frozen=True):
+    """How long the drain may take, instead of `limits.stop_seconds_max`."""
+
+    seconds: Annotated[float, Meta(gt=0, le=HTTP_DRAIN_SECONDS_MAX)] | None = None
+
+
+class Draining(Struct, frozen=True):
+    """A drain that has begun: the clients at its start, and how long it may take."""
+
+    clients: Count
+    seconds_max: float
 
 
 # --- Refusals and limits --------------------------------------------------------------------------

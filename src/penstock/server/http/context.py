@@ -2,6 +2,7 @@
 
 import dataclasses
 import time
+from asyncio import BaseTransport
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import Final
@@ -13,10 +14,12 @@ from penstock.server.group_lag import GroupLag
 from penstock.server.recent_refusals import RefusalCount
 from penstock.storage.memory import MemoryLog
 
-__all__ = ["PEER", "HttpContext"]
+__all__ = ["PEER", "TRANSPORT", "HttpContext"]
 
 PEER: Final[ContextVar[str]] = ContextVar("peer", default="")
 """Address of the client whose request is being answered: host and port."""
+TRANSPORT: Final[ContextVar[BaseTransport | None]] = ContextVar("transport", default=None)
+"""Transport of the connection whose request is being answered."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -30,6 +33,11 @@ class HttpContext:
     flight_reads: ReadCounts = dataclasses.field(default_factory=ReadCounts)
     starting: bool = False
     stopping: bool = False
+    draining: bool = False
+    """Whether the broker stops because of a request over HTTP."""
+    drain: Callable[[float | None], float] | None = None
+    """Begins a drain of so many seconds, None for the configured ones, which it returns. Only the
+    owner of a process sets it: the drain ends with the process."""
     started_at: float = dataclasses.field(default_factory=time.time)
     """Seconds since the epoch."""
     requests: dict[int, int] = dataclasses.field(default_factory=dict)
@@ -58,6 +66,8 @@ class HttpContext:
         """Return why the broker is not ready for clients, None if it is."""
         if self.starting:
             return "not all listeners take clients yet"
+        if self.draining:
+            return "the broker is draining"
         if self.stopping:
             return "the broker is stopping"
         problem = self.storage.problem

@@ -9,10 +9,12 @@ from msgspec import Struct
 
 import penstock
 from penstock.core.access import Principal
-from penstock.server.http.acts import disconnect_client
+from penstock.server.http.acts import disconnect_client, drain
 from penstock.server.http.console_schemas import (
     ClientQuery,
     Disconnected,
+    Draining,
+    DrainQuery,
     Levels,
     LevelsQuery,
     Limits,
@@ -334,6 +336,16 @@ def operations(document: Callable[[], Document]) -> Sequence[Operation]:
             Disconnected,
             ClientQuery,
             run=disconnect_client,
+        ),
+        Operation(
+            "POST",
+            "/api/drain",
+            "drain",
+            "Take no new clients, disconnect the others, and exit.",
+            Access.ADMINISTERS,
+            Draining,
+            DrainQuery,
+            run=drain,
         ),
     )
     return table

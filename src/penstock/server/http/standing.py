@@ -21,8 +21,8 @@ from penstock.server.http.schemas import NoQuery
 __all__ = ["AREAS", "describe_caller", "list_limits", "list_refusals"]
 
 AREAS: Final = (
-    "clients", "clients/disconnect", "groups/#", "limits", "log", "pipeline", "rates", "refusals",
-    "subscriptions",
+    "clients", "clients/disconnect", "drain", "groups/#", "limits", "log", "pipeline", "rates",
+    "refusals", "subscriptions",
 )  # fmt: skip
 """Areas of the API and of the console that the right `administer` is asked for."""
 

@@ -1,12 +1,16 @@
 """`penstock top`: one frame, several, as JSON, and live on a terminal."""
 
 import contextlib
+import fcntl
 import json
 import os
 import pty
+import re
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import threading
 import time
 from collections.abc import Iterator
@@ -19,7 +23,7 @@ from penstock.storage.group_offsets import GroupOffsets
 from tests.support import lamamq_bytes
 from tests.support.commands import Commands
 from tests.support.http_live import HttpBroker
-from tests.support.running import PENSTOCK, Running
+from tests.support.running import PENSTOCK, Running, environment
 
 QUICK = ("--interval", "0.2")
 
@@ -31,14 +35,14 @@ def broker(tmp_path: Path) -> Iterator[HttpBroker]:
 
 
 @contextmanager
-def traffic(broker: HttpBroker) -> Iterator[None]:
+def traffic(broker: HttpBroker, topic: bytes = b"sensors/\x1b[31m") -> Iterator[None]:
     """Messages come one after the other, until the end."""
     done = threading.Event()
 
     def send() -> None:
         with lamamq_bytes.client(broker, b"sender") as sender:
             while not done.is_set():
-                sender.request(lamamq_bytes.push(0, b"sensors/\x1b[31m", b"12345"))
+                sender.request(lamamq_bytes.push(0, topic, b"12345"))
 
     thread = threading.Thread(target=send)
     thread.start()
@@ -123,6 +127,53 @@ def test_on_a_terminal_it_is_drawn_until_interrupted(broker: HttpBroker) -> None
     assert b"\x1b[?1049h" in seen  # a screen of its own,
     assert b"\x1b[?1049l" in seen  # that is left again
     assert b"Traceback" not in seen
+
+
+@pytest.mark.parametrize("terminal", ["xterm", "dumb"])
+def test_no_line_is_longer_than_the_80_columns_of_a_terminal(
+    broker: HttpBroker, tmp_path: Path, terminal: str
+) -> None:
+    topic = b"plant/" + b"long-name/" * 12
+    GroupOffsets(tmp_path).commit("group-" + "g" * 100, {0: 0})
+    with (
+        lamamq_bytes.client(broker, b"client-" + b"n" * 100) as slow,
+        lamamq_bytes.client(broker, b"sender") as sender,
+        traffic(broker, topic),
+    ):
+        slow.request(lamamq_bytes.subscribe(0, topic))
+        deadline = time.monotonic() + 10
+        while not broker.get("/api/clients?slow=true").json()["clients"]:
+            sender.request(lamamq_bytes.push(0, topic, bytes(1_000_000)))
+            assert time.monotonic() < deadline
+        lines = on_a_terminal(terminal, "top", "--once", *QUICK, "--url", broker.url)
+    assert max(map(len, lines)) <= 80
+    (row,) = [line for line in lines if line.startswith("plant/")]
+    assert "…" in row
+    (row,) = [line for line in lines if line.startswith("group-")]
+    assert "…" in row
+    (row,) = [line for line in lines if "client-" in line]
+    assert (row.count("…"), "slow" in row, "lamamq" in row) == (1, True, True)
+
+
+def on_a_terminal(terminal: str, *arguments: str) -> list[str]:
+    """Run a command on a terminal of 80 columns; return its lines, without colours."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    process = subprocess.Popen(  # noqa: S603
+        [*PENSTOCK, *arguments], stdout=theirs, stderr=theirs, env=environment(TERM=terminal)
+    )
+    os.close(theirs)
+    seen = b""
+    try:
+        with contextlib.suppress(OSError):  # the terminal is closed
+            while more := os.read(ours, 65536):
+                seen += more
+        assert process.wait(5) == 0, seen
+    finally:
+        process.kill()
+        process.wait(5)
+        os.close(ours)
+    return re.sub(r"\x1b\[[0-9;]*m", "", seen.decode()).splitlines()
 
 
 def test_when_the_broker_goes_it_says_so(commands: Commands) -> None:
