@@ -208,7 +208,7 @@ class _Watch:
             tell(f"the connection was lost: {event.reason}; reconnecting")
         elif event.state is State.CONNECTED and self._lost:
             self._lost = False
-            tell("connected again; messages published meanwhile are not shown")
+            tell("connected again")
 
 
 def _text_lines(batch: list[Delivery]) -> bytes:
