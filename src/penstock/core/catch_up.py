@@ -9,6 +9,7 @@ A session has a feed for each partition in which it is behind. They take turns, 
 at a time, so the order of messages is kept within each partition, not between them.
 """
 
+import contextlib
 from collections.abc import Iterable, Iterator
 from functools import partial
 from weakref import WeakValueDictionary
@@ -443,16 +444,11 @@ class CatchUp:
             and not feed.lasts
         )
         if current and not session.link.congested:
-            try:
+            with self._failing_alone(session, feed):
                 if isinstance(result, Fetched):
                     yield from self._history.write(session, partition, feed, patterns, result)
                 else:
                     self._process(session, feed, result)
-            except Exception:  # a failing session ends its own connection only
-                self._counters.connections_failed["internal error"] += 1
-                log.exception("connection failed", **log_fields(session))
-                feed.broken = True
-                session.link.abort()
         self._end_delivery(session, feed, result, current=current)
 
     def _last_delivery(
@@ -466,7 +462,7 @@ class CatchUp:
         """Write the last messages among those that were fetched, in steps."""
         current = session.feeds.get(partition.number) is feed and feed.lasts[:1] == [last]
         if current and not session.link.congested:
-            try:
+            with self._failing_alone(session, feed):
                 match result:
                     case Fetched():
                         yield from self._history.write_last(session, partition, feed, last, result)
@@ -476,12 +472,18 @@ class CatchUp:
                         self._history.skip_last(session, last, resumes_at, str(result))
                     case _:
                         self._process(session, feed, result)
-            except Exception:  # a failing session ends its own connection only
-                self._counters.connections_failed["internal error"] += 1
-                log.exception("connection failed", **log_fields(session))
-                feed.broken = True
-                session.link.abort()
         self._end_delivery(session, feed, result, current=current)
+
+    @contextlib.contextmanager
+    def _failing_alone(self, session: Session, feed: Feed) -> Iterator[None]:
+        """Let a session that fails end its own connection only."""
+        try:
+            yield
+        except Exception:
+            self._counters.connections_failed["internal error"] += 1
+            log.exception("connection failed", **log_fields(session))
+            feed.broken = True
+            session.link.abort()
 
     def _end_delivery(
         self, session: Session, feed: Feed, result: Fetched | LogError, *, current: bool
