@@ -15,7 +15,7 @@ SECONDS_MAX = 600
 
 def test_make_runs_it() -> None:
     done = subprocess.run(
-        ["make", "-n", "demo-cluster", "ARGS=--messages 20"],  # noqa: S607
+        ["make", "-n", "--no-print-directory", "demo-cluster", "ARGS=--messages 20"],  # noqa: S607
         capture_output=True, text=True, check=True, cwd=ROOT,
     )  # fmt: skip
     words = done.stdout.splitlines()[-1].split()

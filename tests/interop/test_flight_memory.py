@@ -14,6 +14,7 @@ from penstock.memory import MemoryBudget, Purpose
 from penstock.server.flight import read_memory
 from tests.support.flight import rows, serve_tables
 from tests.support.live import LiveBroker
+from tests.support.served import until
 
 BUDGET = 64 * MIB
 SIZE = 4 * MIB
@@ -48,8 +49,8 @@ def test_a_read_holds_what_it_takes_until_the_client_has_it(
     before = memory.fixed(Purpose.FLIGHT)
     reading = client.read(ReadRange(0, COUNT, columns=["value"]))
     next(reading)
-    held = memory.fixed(Purpose.FLIGHT) - before
-    assert held >= FLIGHT_READ_COPIES * SIZE
+    needed = before + FLIGHT_READ_COPIES * SIZE
+    until(lambda: memory.fixed(Purpose.FLIGHT) >= needed, "the memory of the next batch")
     assert sum(map(len, reading)) == COUNT - 1
     assert memory.fixed(Purpose.FLIGHT) == before
 

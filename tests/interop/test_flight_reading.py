@@ -2,6 +2,7 @@
 
 import itertools
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -205,8 +206,10 @@ def test_what_retention_took_is_told_as_that(tmp_path: Path) -> None:
             client.stage([rows([bytes(1 << 19)])], writer="w", epoch=epoch, partition=0)
             client.publish_epoch("w", epoch, [0])
         log = live.server.broker.reader
+        applied = threading.Event()
         live.call(lambda: log._committer.later(log._retain))
-        live.until(lambda: log.horizon)
+        live.call(lambda: log._committer.later(applied.set))
+        assert applied.wait(10)
         horizon = client.bounds()[0].horizon
         assert 0 < horizon < 12
         with pytest.raises(OffsetBelowHorizon) as raised:
