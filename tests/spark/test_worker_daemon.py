@@ -31,4 +31,4 @@ def test_a_worker_does_not_collect_the_objects_of_the_modules(spark: SparkSessio
             yield pa.RecordBatch.from_arrays([pa.array([each]) for each in numbers], ["a", "b"])
 
     (row,) = spark.range(0, 1, 1, 1).mapInArrow(counts, "a long, b long").collect()
-    assert row.a > 10 * row.b
+    assert row.a > row.b  # a worker that is used again has objects of earlier tasks, too
