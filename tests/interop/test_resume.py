@@ -119,41 +119,28 @@ def test_every_delivery_says_where_it_stands(tmp_path: Path, label: ProtocolName
 
 
 @pytest.mark.parametrize("label", [each for each in LABELS if each != "herald"])
-def test_replayed_messages_say_where_they_stand(tmp_path: Path, label: ProtocolName) -> None:
+@pytest.mark.parametrize(
+    ("start", "offsets"), [("@earliest", [0, 2, 4, 6, 8, 10]), ("@last", [8, 10])]
+)
+def test_stored_messages_say_where_they_stand(
+    tmp_path: Path, label: ProtocolName, start: str, offsets: list[int]
+) -> None:
     async def test() -> None:
         async with penstock.connect(url_of(broker), protocol="lamamq") as publisher:
             for n in range(10):
                 await publisher.publish("other" if n % 2 else "wanted", b"%d" % n)
             async with (
                 penstock.connect(url_of(broker), protocol=label) as client,
-                client.subscribe("wanted@earliest") as messages,
+                client.subscribe(f"wanted{start}") as messages,
             ):
-                got = [await messages.get(10) for _ in range(5)]
-                await publisher.publish("wanted", b"live")
+                got = [await messages.get(10) for _ in offsets[:-1]]
+                await publisher.publish("wanted", b"10")
                 got.append(await messages.get(10))
-        assert [each.offset for each in got] == [0, 2, 4, 6, 8, 10]
+        assert [each.offset for each in got] == offsets
+        assert [each.value for each in got] == [b"%d" % offset for offset in offsets]
         times = [each.broker_time_us or 0 for each in got]
         assert times == sorted(times)
         assert len(set(times)) > 1
-
-    with LiveBroker(data=tmp_path) as broker:
-        run(test)
-
-
-@pytest.mark.parametrize("label", [each for each in LABELS if each != "herald"])
-def test_last_messages_say_where_they_stand(tmp_path: Path, label: ProtocolName) -> None:
-    async def test() -> None:
-        async with penstock.connect(url_of(broker), protocol="lamamq") as publisher:
-            for n in range(10):
-                await publisher.publish("other" if n % 2 else "wanted", b"%d" % n)
-            async with (
-                penstock.connect(url_of(broker), protocol=label) as client,
-                client.subscribe("wanted@last") as messages,
-            ):
-                got = [await messages.get(10)]
-                await publisher.publish("wanted", b"live")
-                got.append(await messages.get(10))
-        assert [(each.offset, each.value) for each in got] == [(8, b"8"), (10, b"live")]
 
     with LiveBroker(data=tmp_path) as broker:
         run(test)

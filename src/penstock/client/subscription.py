@@ -117,7 +117,7 @@ class Subscription:
 
     @property
     def text(self) -> str:
-        """What to subscribe to without a time to resume at."""
+        """The pattern to send after a reconnect if the time of the last message is not known."""
         began = self._anchored and self.resumes and self._starts
         return self.pattern if began else resumed(self.pattern)
 

@@ -33,7 +33,7 @@ class LoopUse:
         self._seconds = 0.0
         self._at = 0.0
         self.part = math.inf
-        """What they may use before they wait for others."""
+        """Seconds of `used` above which they count as heavy."""
 
     def used(self, now: float) -> float:
         """Return the seconds that were used lately; earlier ones count less."""
