@@ -171,6 +171,26 @@ def test_commits_are_deleted_only_below_a_checkpoint_and_no_row_is_lost(
     assert check_table(warehouse.tables()["bronze"]) == (310, 31, 0, [])
 
 
+@pytest.mark.parametrize("refreshes", [False, True])
+def test_a_snapshot_is_read_after_its_commits_were_deleted(
+    warehouse: Warehouse, *, refreshes: bool
+) -> None:
+    writer = warehouse.bronze().log
+    writer.create(BRONZE_SCHEMA, partition_by=())
+    writer.commit(transactions={"quiet": 7})
+    for number in range(30):
+        writer.commit(transactions={"busy": number})
+    reader = warehouse.bronze().log
+    version = reader.refresh()
+    assert warehouse.bronze().log.delete_commits(before=time.time() + 60) == version
+    if refreshes:
+        assert reader.refresh() == version
+    for log in (reader, writer):
+        assert log.transaction_version("busy") == 29
+        assert log.transaction_version("quiet") == 7
+        assert log.transaction_version("none") is None
+
+
 def test_slices_without_rows_are_committed_when_they_are_many(warehouse: Warehouse) -> None:
     table = warehouse.silver("quiet")
     table.evolve_arrow_schema(BRONZE_SCHEMA)

@@ -11,6 +11,7 @@ from urllib.parse import unquote
 import msgspec
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from penstock.limits import (
@@ -107,7 +108,13 @@ class DeltaLog:
         """Return the last committed version of an app transaction, None if there is none."""
         if self._table is None and self.refresh() < 0:
             return None
-        return self._open().transaction_version(name)
+        try:
+            return self._open().transaction_version(name)
+        except DeltaError:
+            # It reads commits, the newest first. Others may have deleted old ones, which are in a
+            # checkpoint that this snapshot does not know.
+            self._table = None
+            return self._open().transaction_version(name)
 
     def stream_names(self) -> frozenset[str]:
         """Return the names of the streams in the table."""
