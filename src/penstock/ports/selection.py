@@ -68,7 +68,7 @@ class Selection:
         """Whether topics are selected by their names alone, not by patterns or an expression."""
         return self.topics is not None and self.patterns is None and self.expression is None
 
-    @property
+    @cached_property
     def _subscribes(self) -> bool:
         """Whether `topics`, `patterns` and `expression` restrict topics."""
         if not EVERYTHING.isdisjoint(self.patterns or ()):
@@ -101,13 +101,24 @@ class Selection:
         """Leave out cached values."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
+    @cached_property
+    def _names(self) -> frozenset[str] | None:
+        """The selected topics, if no more than their names need be compared."""
+        if self.topics is None or not self.is_by_name or self.tests:
+            return None
+        return self.topics - {""}
+
     def wanted(self, name: str) -> bool:
         """Return whether a topic is selected."""
+        if self._names is not None:
+            return name in self._names
         verdict = self._verdicts.get(name)
         return self.wanted_names([name])[0] if verdict is None else verdict
 
     def wanted_names(self, names: Sequence[str]) -> list[bool]:
         """Tell for each topic whether it is selected. Each name is tested once, then remembered."""
+        if self._names is not None:
+            return list(map(self._names.__contains__, names))
         verdicts = self._verdicts
         new = [name for name in dict.fromkeys(names) if name not in verdicts]
         if new:
@@ -160,6 +171,8 @@ def _among(words: Collection[str]) -> Callable[[Sequence[str]], list[bool]]:
 
 def _passing(column: pa.Array, passes: Callable[[Sequence[str]], list[bool]]) -> pa.Array | bool:
     """Return a mask of rows whose value passes; a bool if it is the same for all rows."""
+    if pa.types.is_dictionary(column.type) and len(column) < len(column.dictionary):
+        column = column.dictionary_decode()  # a few rows of a batch: not all names are needed
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
     hits = passes(column.dictionary.to_pylist())

@@ -266,3 +266,24 @@ def test_an_index_of_another_format_is_not_used(tmp_path: Path) -> None:
         writer.write_batch(batch)
     with pytest.raises(StaleIndex, match="another format"):
         load_summary(Files(), tmp_path, 100)
+
+
+def test_a_few_row_groups_of_many_topics_need_only_their_own_topics() -> None:
+    index = Index(0)
+    for number in range(100):
+        names = [f"t/{each}" for each in range(10 * number, 10 * number + 10)]
+        index.add(Entry(20 * number, 20, 8 * number, 8, 1, 1), names, [2] * 10)
+    asked: list[str] = []
+
+    def wanted(name: str) -> bool:
+        asked.append(name)
+        return name.endswith("3")
+
+    assert list(index.with_topics(wanted, first=40, last=42)) == [40, 41]
+    assert index.row_counts(wanted, first=40, last=42) == [2, 2]
+    assert sorted(set(asked)) == sorted(index.topics_between(40, 42))
+    assert len(index.topics_between(40, 42)) == 20
+    assert list(index.topics_between(0, 100)) == list(index.topics)
+    assert list(index.with_topics({"t/405"}.__contains__, first=30, last=60)) == [40]
+    assert index.row_counts(lambda _: True, first=40, last=42) == [20, 20]
+    assert index.row_counts({"t/1"}.__contains__, first=40, last=42) == [0, 0]

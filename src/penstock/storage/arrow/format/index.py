@@ -197,16 +197,44 @@ class Index:
     ) -> Sequence[int]:
         """Return the numbers of the row groups that may have a message of a wanted topic, in order.
 
-        `wanted` is called once for each topic of the segment, not for each row group.
+        `wanted` is called once for each topic of `topics_between`, not for each row group.
         """
         last = self._length if last is None else min(last, self._length)
-        names = self._names[:]
-        hits = [wanted(name) for name in names]
+        ids = self._ids_between(first, last)
+        hits = [wanted(name) for name in self._names_of(ids)]
         if all(hits):
             return range(first, last)
         if not any(hits) or first >= last:
             return sorted(each for each in self._any_topic if first <= each < last)
-        return self._with_hits(pa.array(hits), first, last)
+        return self._with_hits(self._by_id(hits, ids), first, last)
+
+    def topics_between(self, first: int, last: int) -> Sequence[str]:
+        """Return the topics of the row groups from `first` to `last`, and maybe further ones."""
+        return self._names_of(self._ids_between(first, last))
+
+    def _ids_between(self, first: int, last: int) -> list[int] | None:
+        """Return the topics of some row groups; None for all topics, if there are not fewer.
+
+        A segment may have 100,000 topics, and a read of some messages needs a few of them.
+        """
+        start, end = self._topic_starts[first], self._topic_starts[max(first, last)]
+        if end - start >= len(self._names):
+            return None
+        return list(dict.fromkeys(self._topic_ids[start:end]))
+
+    def _names_of(self, ids: list[int] | None) -> list[str]:
+        names = self._names
+        return names[:] if ids is None else [names[each] for each in ids]
+
+    def _by_id(self, hits: list[bool], ids: list[int] | None) -> pa.Array:
+        """Return marks of topics by their numbers."""
+        if ids is None:
+            return pa.array(hits)
+        marks = bytearray(len(self._names))
+        for each, hit in zip(ids, hits, strict=True):
+            marks[each] = hit
+        whole = pa.Array.from_buffers(pa.uint8(), len(marks), [None, pa.py_buffer(marks)])
+        return whole.cast(pa.bool_())
 
     def last_row_groups(self) -> Iterator[tuple[int, Sequence[str] | None]]:
         """Yield row groups, the last first, with the topics of which none is in a later one.
@@ -276,9 +304,13 @@ class Index:
     ) -> list[int | None]:
         """Return the number of messages of wanted topics in each row group from `first` to `last`.
 
-        It is None where the index does not tell. `wanted` is called once for each topic.
+        It is None where the index does not tell. `wanted` is called once for each topic of
+        `topics_between`.
         """
-        hits = [wanted(name) for name in self._names[:]]
+        named = self._ids_between(first, last)
+        if named == []:
+            return [None] * (last - first)
+        hits = [wanted(name) for name in self._names_of(named)]
         if all(hits) and not self._any_topic:
             return list(self._counts[first:last])
         start, end = self._topic_starts[first], self._topic_starts[last]
@@ -286,7 +318,7 @@ class Index:
         if any(hits) and start < end:
             ids = _column(self._topic_ids[start:end], pa.int32())
             counts = pc.cast(_column(self._topic_counts[start:end], pa.int32()), pa.int64())
-            selected = pc.if_else(pc.take(pa.array(hits), ids), counts, 0)
+            selected = pc.if_else(pc.take(self._by_id(hits, named), ids), counts, 0)
             sums = [0, *pc.cumulative_sum(selected).to_pylist()]
             places = (each - start for each in self._topic_starts[first : last + 1])
             rows = [sums[end] - sums[begin] for begin, end in itertools.pairwise(places)]

@@ -137,8 +137,12 @@ def _counts(
     """Yield the number of each row group, and of its selected messages; None if it is not known."""
     if first >= last:
         return
+    if not selection.columns:
+        for number in range(first, last):
+            yield number, index.entry(number).count
+        return
     if selection.columns <= {"topic"}:
-        selection.wanted_names(index.topics)  # all at once
+        selection.wanted_names(index.topics_between(first, last))  # all at once
         yield from enumerate(index.row_counts(selection.wanted, first=first, last=last), first)
         return
     for number in candidates(index, first, last, selection):

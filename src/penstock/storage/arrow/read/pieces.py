@@ -128,7 +128,7 @@ def candidates(index: Index, first: int, last: int, selection: Selection) -> Seq
     """Return the numbers of row groups that may have selected messages."""
     numbers: Sequence[int] = range(first, last)
     if selection.by_topic:
-        selection.wanted_names(index.topics)  # all at once
+        selection.wanted_names(index.topics_between(first, last))  # all at once
         numbers = index.with_topics(selection.wanted, first=first, last=last)
     if selection.since_us is None and selection.until_us is None:
         return numbers
