@@ -46,7 +46,8 @@ def test_a_log_is_run_looked_at_mended_and_asked(
     with WrittenLog(tmp_path / "data") as log:
         values = [b'{"number": 1}', b'{"number": "two"}', b'{"number": 3}']
         log.put(*(message("a/b", value, n) for n, value in enumerate(values)))
-    run("pipeline", "run", "--once")
+    done = commands.run("pipeline", "run", "--once", *config)
+    assert "silver.numbers: 2 rows in 1 batch; " in done.err, "the result, also of a short run"
     status = json.loads(run("pipeline", "status", "--json"))
     counts = {name: table["rows"] for name, table in status["tables"].items()}
     assert counts == {"bronze": 3, "dead_letters": 1, "numbers": 2}
@@ -83,6 +84,14 @@ def test_a_log_is_run_looked_at_mended_and_asked(
     assert sorted(found.column("number").to_pylist()) == [1, 3]
     done = commands.run("sql", "select 1", "--out", "ftp://host/out.csv")
     assert "cannot export to ftp://host/out.csv" in done.error_line()
+
+
+def test_spark_does_not_warn_of_functions_that_the_pipeline_calls(spark: SparkSession) -> None:
+    jvm = spark._jvm
+    assert jvm is not None
+    name = "org.apache.spark.sql.catalyst.analysis.FunctionResolution"
+    jvm.java.lang.Class.forName(name)  # a class of this Spark
+    assert not jvm.org.apache.logging.log4j.LogManager.getLogger(name).isWarnEnabled()
 
 
 def test_a_wrong_configuration_and_a_wrong_schema_are_named(

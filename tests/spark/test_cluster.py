@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import socket
 import subprocess
 import sys
@@ -25,6 +26,9 @@ HOST = "127.0.0.2"
 """The address of the cluster; the driver has another."""
 DRIVER = "127.0.0.3"
 SMALL = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+PAGE = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
+(MASTER, WORKER) = PAGE.partition("\n```sh\n")[2].partition("```")[0].splitlines()
+"""The page's commands that start a cluster."""
 
 PROGRAM = """
 import os
@@ -81,7 +85,10 @@ def _answers(port: int) -> bool:
         return link.connect_ex((HOST, port)) == 0
 
 
-def _start(role: str, *arguments: str) -> subprocess.Popen[bytes]:
+def _start(line: str, port: int, *more: str) -> subprocess.Popen[bytes]:
+    """Run a command of the page on our address and port; of an option given twice the last counts."""
+    said = line.replace("spark-master", HOST).replace("7077", str(port))
+    program, role, *arguments = shlex.split(said)
     environment = {
         **os.environ,
         "SPARK_HOME": str(SPARK),
@@ -90,8 +97,7 @@ def _start(role: str, *arguments: str) -> subprocess.Popen[bytes]:
         "SPARK_DAEMON_JAVA_OPTS": SMALL,
     }
     return subprocess.Popen(  # noqa: S603
-        [str(SPARK / "bin" / "spark-class"), f"org.apache.spark.deploy.{role}", *arguments,
-         "--host", HOST, "--webui-port", "0"],
+        [str(SPARK / "bin" / program), role, *arguments, "--host", HOST, "--webui-port", "0", *more],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment,
     )  # fmt: skip
 
@@ -103,18 +109,17 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with socket.socket() as free:
         free.bind((HOST, 0))
         port = free.getsockname()[1]
-    started = [_start("master.Master", "--port", str(port))]
+    started = [_start(MASTER, port)]
     try:
         deadline = time.monotonic() + SECONDS_MAX
         while not _answers(port):
             assert started[0].poll() is None, "the master has ended"
             assert time.monotonic() < deadline, "the master does not listen"
             time.sleep(0.05)
-        url = f"spark://{HOST}:{port}"
         for name in ("first", "second"):
-            work = ("--cores", "1", "--memory", "1g", "--work-dir", str(folder / name))
-            started.append(_start("worker.Worker", *work, url))
-        yield url
+            less = ("--cores", "1", "--memory", "1g", "--work-dir", str(folder / name))
+            started.append(_start(WORKER, port, *less))
+        yield f"spark://{HOST}:{port}"
     finally:
         for process in reversed(started):
             process.terminate()

@@ -37,7 +37,7 @@ def run_pipeline(settings: PipelineConfig, *, once: bool) -> None:
         try:
             if once:
                 pipeline.run_once(display.show)
-                display.show(pipeline.progress)
+                display.show(pipeline.progress, last=True)
             else:
                 pipeline.run(display.show)
         finally:
@@ -95,11 +95,11 @@ class _Display:
         if self._live is not None:
             self._live.stop()
 
-    def show(self, progress: Progress) -> None:
-        """Show the progress of all stages."""
+    def show(self, progress: Progress, *, last: bool = False) -> None:
+        """Show the progress of all stages; the last one is shown in any case."""
         if self._live is not None:
             self._live.update(_grid(progress))
-        elif time.monotonic() - self._printed >= self.LINE_SECONDS:
+        elif last or time.monotonic() - self._printed >= self.LINE_SECONDS:
             self._printed = time.monotonic()
 
             for name, stage in progress.values().items():
