@@ -388,6 +388,16 @@ ANSWERS_WAITING_BYTES_MAX: Final = 4 * MIB
 """Answers of one client that wait for the disk; above it the client is not read."""
 LAST_TOPICS_MAX: Final = TOPICS_MAX
 """Topics whose last messages one subscription gets. Each takes 8 bytes until it is sent."""
+DEDUPE_SECONDS: Final = 120.0
+"""How long the key of a message is known: a second message with it is not stored."""
+DEDUPE_KEYS_MAX: Final = 65_536
+"""Keys of messages that are known; of more, the oldest is forgotten."""
+DEDUPE_KEYS_CEILING: Final = 4_194_304
+"""The highest value of that limit."""
+DEDUPE_KEY_BYTES_MAX: Final = 255
+"""Bytes of a key."""
+DEDUPE_ENTRY_BYTES: Final = 400
+"""Memory of a key that is known, at most."""
 LAST_RUN_TOPICS: Final = 512
 """Topics looked up in one step, for subscriptions to the last messages."""
 CATCH_UP_PIECE_BYTES: Final = 1 * MIB
@@ -578,6 +588,16 @@ REQUEST_ID_BYTES_MAX: Final = 1024
 """The `reqrep.id` of a message; a ULID has 26."""
 REQUEST_ID_BYTES_CEILING: Final = 8 * KIB
 """The setting of REQUEST_ID_BYTES_MAX: REQUESTS_LATE_MAX ids are remembered."""
+SERVICES_PER_CLIENT_MAX: Final = 64
+"""Paths that one client serves by name."""
+SERVICE_SERVERS_MAX: Final = 256
+"""Clients that serve one path: the least busy one is searched for each request."""
+SERVICE_PATH_BYTES_MAX: Final = 1024
+"""Path of a service. A longer one cannot be registered."""
+SERVICE_LINE_BYTES_MAX: Final = 68 * KIB
+"""The first line of a request or an answer on a topic: an id and the name of a topic."""
+SERVICE_QUEUE_BYTES_MAX: Final = 1 * MIB
+"""Requests on topics that the broker has not processed yet; then it reads them from the log."""
 FLEXIMQ_LISTING_ENTRIES_MAX: Final = 10_000
 FLEXIMQ_LISTING_BYTES_MAX: Final = 1 * MIB
 """Entries that the broker's own services read for one answer, and bytes of their names."""

@@ -5,6 +5,7 @@ import re
 from typing import Final, Literal
 
 __all__ = [
+    "DEDUPE_HEADER",
     "NO_MESSAGE_OFFSET",
     "RESERVED_HEADER_PREFIX",
     "ByteOrder",
@@ -22,6 +23,8 @@ __all__ = [
 
 ByteOrder = Literal["little", "big"]
 
+DEDUPE_HEADER: Final = "penstock-dedupe"
+"""The header with a message's key, for deduplication: the one reserved name that clients send."""
 RESERVED_HEADER_PREFIX: Final = "penstock-"
 """Headers whose names begin so are set by the broker alone: they mark hook calls."""
 

@@ -46,10 +46,11 @@ CONFIG = Config(
 class Console:
     """`penstock console` as a process; `url` is where it is."""
 
-    def __init__(self, broker: HttpBroker, folder: Path, *options: str, token: str = "") -> None:
+    def __init__(self, url: str, folder: Path, *options: str, token: str = "") -> None:
+        """`url` is the HTTP address of the broker."""
         self._output = folder / "console.txt"
         words = [sys.executable, "-m", "penstock.cli", "console", "--listen", "127.0.0.1:0"]
-        words += ["--url", broker.url, *options]
+        words += ["--url", url, *options]
         plain = {name: text for name, text in os.environ.items() if "PENSTOCK" not in name}
         if token:
             plain["PENSTOCK_TOKEN"] = token
@@ -122,7 +123,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpBroker]:
 def console(broker: HttpBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
     folder = tmp_path_factory.mktemp("console")
     fill_warehouse(folder / "warehouse")
-    running = Console(broker, folder, "--warehouse", str(folder / "warehouse"), token=TOKEN)
+    running = Console(broker.url, folder, "--warehouse", str(folder / "warehouse"), token=TOKEN)
     yield running
     assert running.stop() == 0, running.output
 

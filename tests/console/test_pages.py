@@ -16,6 +16,7 @@ from urllib.parse import quote
 import pytest
 
 import penstock
+from penstock.middleware import TopicIs
 from tests.console.conftest import PASSWORD, TOKEN, Console
 from tests.support import lamamq_bytes
 from tests.support.http_live import JSON, HttpBroker
@@ -26,7 +27,10 @@ expect = playwright.expect
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("console")]
 
 OPERATOR = {**JSON, "Authorization": f"Bearer {TOKEN}"}
-PAGES = ("/", "/topics", "/messages", "/clients", "/groups", "/refusals", "/storage", "/pipeline")
+PAGES = (
+    "/", "/topics", "/messages", "/clients", "/groups", "/hooks", "/refusals", "/storage",
+    "/pipeline",
+)  # fmt: skip
 BUSY_SECONDS = 90.0
 SCREENSHOTS = os.environ.get("PENSTOCK_SCREENSHOTS")
 expect.set_options(timeout=20_000)
@@ -358,6 +362,26 @@ def test_the_log_is_verified(operator: Visitor) -> None:
     page = operator.open("/storage")
     page.get_by_role("button", name="Verify").click()
     expect(page.get_by_text(re.compile("messages are verified, none is damaged"))).to_be_visible()
+
+
+def test_a_hook_is_shown_with_its_times(operator: Visitor, traffic: HttpBroker) -> None:
+    url = "tcp://{}:{}".format(*traffic.address)
+    with penstock.connect_sync(url, protocol="lamamq", name="inspector") as client:
+        client.middleware(
+            "inspect", lambda _: None, timeout_ms=30_000, conditions=(TopicIs("checked"),)
+        )
+        publish(traffic, "checked", text="once")
+        page = operator.open("/hooks")
+        row = page.get_by_role("row", name=re.compile("inspect"))
+        expect(row).to_contain_text("push, must consent")
+        expect(row).to_contain_text("checked")
+        expect(row).to_contain_text(re.compile(r"\d ms"))
+
+
+def test_the_page_of_topics_says_how_long_messages_are_kept(operator: Visitor) -> None:
+    page = operator.open("/topics")
+    expect(page.get_by_text("kept for good: neither an age nor a size is set")).to_be_visible()
+    expect(page.get_by_role("link", name="Cluster")).to_have_count(0)  # the log is a folder
 
 
 # --- Look -----------------------------------------------------------------------------------------

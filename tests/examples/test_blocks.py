@@ -65,9 +65,11 @@ CLAIMS: dict[str, Claims] = {
     "docs/protocols/lamamq.md": {"hex": [(16, PROTOCOLS)]},
     "docs/protocols/rheos1.md": {"hex": [(7, PROTOCOLS)]},
     "docs/protocols/rheos2.md": {"hex": [(7, PROTOCOLS)]},
+    "docs/services.md": {"python": [(1, f"{EXAMPLES}test_services_page.py")]},
     "docs/spark.md": {
         "python": [(13, f"{EXAMPLES}test_spark_page.py")],
         "toml": [(2, f"{EXAMPLES}test_spark_page.py")],
+        "sh": [(1, "tests/spark/test_cluster.py")],
         "": [(2, f"{EXAMPLES}test_spark_page.py")],
     },
     "docs/start.md": {

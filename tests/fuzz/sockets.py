@@ -28,6 +28,7 @@ from penstock.model import ByteOrder
 from penstock.protocols import PROTOCOLS, Protocol
 from penstock.protocols.fleximq import FLEXIMQ
 from penstock.protocols.lamamq import LAMAMQ
+from penstock.service_messages import REPLY_PREFIX, REQUEST_PREFIX
 from penstock.wire import fleximq
 from penstock.wire.fleximq import MessageType
 from tests.fuzz.inputs import load
@@ -58,6 +59,16 @@ KINDS = {kind.protocol: kind for kind in CLIENTS} | {FLEXIMQ: FleximqWitness}
 # --- What is left ---------------------------------------------------------------------------------
 
 
+OWN_PATTERNS = {f"{REQUEST_PREFIX}#", f"{REPLY_PREFIX}broker/0"}
+"""What the broker itself subscribes to, the first of them with a wildcard."""
+
+
+def values_in(node: Any) -> int:
+    """Count the values at a node of a pattern tree, and below it."""
+    here = (node.here is not None) + (node.rest is not None)
+    return here + sum(map(values_in, node.below.values()))
+
+
 def leftovers(broker: LiveBroker) -> dict[str, int]:
     """All that a broker without clients must not hold, where it holds any of it."""
 
@@ -67,7 +78,8 @@ def leftovers(broker: LiveBroker) -> dict[str, int]:
         counts = {
             "sessions": len(inside.sessions),
             "connections": sum(each.connections for each in broker.server._listeners),
-            "patterns": len(router._patterns) + bool(router._wildcards),
+            "patterns": len(router._patterns.keys() - OWN_PATTERNS),
+            "wildcards": values_in(router._wildcards.root) - 1,
             "routes": sum(route is not None for route in router._routes) - 1,
             "routed topics": sum(map(bool, router.route_of_topic)),
             "requests": len(inside.requests)

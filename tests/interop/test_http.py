@@ -408,7 +408,13 @@ def test_a_message_is_delivered_kept_and_told_its_place(
         frame = subscriber.forwarded()
         assert (frame.topic, frame.payload) == (b"t/1", value)
     identifier = uuid.UUID(published.pop("message_id"))
-    assert published == {"topic": "t/1", "partition": 0, "offset": 0, "durable": True}
+    assert published == {
+        "topic": "t/1",
+        "partition": 0,
+        "offset": 0,
+        "durable": True,
+        "duplicate": False,
+    }
     assert identifier.version == 8
     assert identifier.int & ((1 << 62) - 1) == 0
     (row,) = _rows(tmp_path)

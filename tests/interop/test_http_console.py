@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 
+import penstock
 from penstock.core.access import Action, Principal, Rule
 from penstock.gateway.options import GatewayOptions
+from penstock.middleware import TopicIs
 from penstock.ports import AuditEvent, PartitionRange
 from penstock.storage.arrow.log import ArrowLog
+from penstock.storage.options import LogOptions, Retention
 from tests.support import lamamq_bytes
 from tests.support.http_live import JSON, Answer, HttpBroker
 
@@ -156,6 +159,23 @@ def test_a_request_waits_for_the_next_message(broker: HttpBroker) -> None:
     assert values(broker.get(f"/api/messages?topic=tail&start={end}&wait=4")) == [b"now"]
 
 
+def test_a_live_view_gets_the_newest_messages_and_none_twice(broker: HttpBroker) -> None:
+    for number in range(9):
+        broker.publish(topic="live/a", text=str(number))
+        broker.publish(topic="other", text="x")
+    end = broker.get("/api/messages?topic=live/a").json()["end"]
+    first = end - 18
+    newest = broker.get(f"/api/messages?topic=live/%2B&start={first}&newest=true&limit=3")
+    assert values(newest) == [b"6", b"7", b"8"]
+    assert newest.json()["next"] == end
+    assert newest.json()["previous"] > first  # others were left out
+    all_of_them = broker.get(f"/api/messages?topic=live/a&start={first}&newest=true")
+    assert values(all_of_them) == [b"%d" % number for number in range(9)]
+    assert values(broker.get(f"/api/messages?topic=live/a&start={end}&newest=true&wait=0.2")) == []
+    broker.publish(topic="live/a", text="9")
+    assert values(broker.get(f"/api/messages?topic=live/a&start={end}&newest=true")) == [b"9"]
+
+
 async def _later(broker: HttpBroker, topic: str) -> None:
     """Publish in the broker's loop, shortly."""
     from penstock.server.http.publishing import publish  # noqa: PLC0415
@@ -297,6 +317,7 @@ def test_a_caller_is_told_its_rights(broker: HttpBroker, reader: Other) -> None:
         "administers": [],
         "publish": False,
         "subscribe": True,
+        "log": "arrow",
     }
     assert not reader.ask("GET", "/api/me").json()["subscribe"]
 
@@ -310,6 +331,50 @@ def test_refusals_are_counted_and_the_newest_is_first(broker: HttpBroker, reader
     assert (one["name"], one["count"], one["action"]) == ("refused/one", 3, "subscribe")
     assert (one["principal"], one["address"], one["protocol"]) == ("reader", "127.0.0.1", "http")
     assert reader.ask("GET", "/api/refusals").status == 403
+
+
+def test_hooks_and_requests_have_their_times(broker: HttpBroker, reader: Other) -> None:
+    url = "tcp://{}:{}".format(*broker.address)
+    with (
+        penstock.connect_sync(url, protocol="lamamq", name="guard") as guard,
+        penstock.connect_sync(url, protocol="fleximq") as server,
+        penstock.connect_sync(url, protocol="fleximq") as asker,
+    ):
+        watched = (TopicIs("judged"),)
+        guard.middleware("no-x", lambda call: "x" if call.value == b"x" else None,
+                         timeout_ms=30_000, conditions=watched)  # fmt: skip
+        assert broker.publish(topic="judged", text="y").status == 200
+        assert broker.publish(topic="judged", text="x").status == 403
+        server.serve("/time", lambda _: 12)
+        assert server.identity is not None
+        assert asker.request(server.identity, "/time").payload == 12
+        found = broker.get("/api/hooks").json()
+    (hook,) = found["hooks"]
+    assert (hook["name"], hook["event"], hook["topics"]) == ("no-x", "push", ["judged"])
+    assert (hook["client"], hook["connected"], hook["waiting"]) == ("guard", True, 0)
+    assert (hook["calls"], hook["refusals"], hook["unanswered"]) == (2, 1, 0)
+    for times, count in ((hook["answers"], 2), (found["request_answers"], 1)):
+        assert times["count"] == count
+        assert 0 < times["mean_seconds"] <= times["max_seconds"] < 30
+        assert 0 < times["p50_seconds"] <= times["p99_seconds"] <= times["max_seconds"]
+    assert (found["requests_pending"], found["requests_timed_out"]) == (0, 0)
+    assert reader.ask("GET", "/api/hooks").status == 403
+
+
+def test_a_log_that_one_broker_writes_has_no_nodes(broker: HttpBroker, reader: Other) -> None:
+    found = broker.get("/api/cluster").json()
+    assert (found["log"], found["node"], found["nodes"]) == ("arrow", 0, [])
+    assert reader.ask("GET", "/api/cluster").status == 403
+
+
+def test_the_bounds_of_retention_are_told(broker: HttpBroker, tmp_path: Path) -> None:
+    none = {"age_seconds_max": None, "bytes_max": None}
+    assert broker.get("/api/log").json()["retention"] == none
+    options = LogOptions(retention=Retention(age_seconds_max=3600, bytes_max=1 << 30))
+    log = ArrowLog(tmp_path, options)
+    status = log.status()
+    log.close()
+    assert (status.age_seconds_max, status.bytes_max) == (3600, 1 << 30)
 
 
 def test_limits_show_what_is_used_of_them(broker: HttpBroker, reader: Other) -> None:

@@ -183,7 +183,9 @@ def test_no_label_grows_with_topics_or_clients(broker: HttpBroker) -> None:
         for label in sample.labels
     }
     labels.discard("cause")  # of the last stall, if there was one: functions of Penstock
-    assert labels == {"protocol", "purpose", "reason", "share", "status", "version", "le"}
+    assert labels == {
+        "protocol", "purpose", "reason", "share", "status", "version", "le", "outcome"
+    }  # fmt: skip
     reasons = [sample.labels["reason"] for sample in found["penstock_connections_failed"].samples]
     assert len(reasons) == METRICS_REASONS_MAX + 1
     assert reasons[-1] == "other"

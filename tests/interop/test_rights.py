@@ -185,8 +185,8 @@ def test_a_routed_publish_needs_the_rights_of_both(broker: RightsBroker) -> None
 def test_the_lists_of_client_1_need_the_right_to_administer(broker: RightsBroker) -> None:
     expected = {
         "operator": [200, 200, 403, 403, 403],
-        "free": [403, 403, 200, 200, 404],
-        "writer": [403, 403, 200, 200, 404],
+        "free": [403, 403, 200, 200, 503],
+        "writer": [403, 403, 200, 200, 403],
         "nothing": [403] * 5,
     }
     for name, statuses in expected.items():

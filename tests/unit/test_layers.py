@@ -13,9 +13,9 @@ SOURCE = Path(__file__).parents[2] / "src" / "penstock"
 # From the ground up; a layer may import from the layers before it and from itself. Names in one
 # layer do not see each other. Those that are not built yet have their place already.
 LAYERS = [
-    {"model", "limits"},
+    {"closeable", "model", "limits"},
     {"errors", "middleware", "protocols"},
-    {"memory", "patterns", "positions", "replay", "settings"},
+    {"memory", "patterns", "positions", "replay", "service_messages", "settings"},
     {"topic_names"},
     {"_kernels"},
     {"ports"},

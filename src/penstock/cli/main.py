@@ -73,8 +73,8 @@ def command_line() -> TyperGroup:
         ("serve", "Run the broker.", "penstock.cli.serve"),
         ("pub", "Publish a value to a topic.", "penstock.cli.messages.pub"),
         ("sub", "Print messages as they arrive.", "penstock.cli.messages.sub"),
-        ("req", "Send a request to a client or the broker.", "penstock.cli.messages.req"),
-        ("reply", "Answer requests and print them.", "penstock.cli.messages.reply"),
+        ("req", "Send a request to a service or a client.", "penstock.cli.messages.req"),
+        ("reply", "Serve a path and print its requests.", "penstock.cli.messages.reply"),
     )
     topics = DefaultGroup(
         LazyCommand("topics", "List topics with their traffic.", "penstock.cli.monitor.topics")
@@ -100,6 +100,7 @@ def command_line() -> TyperGroup:
     group.add_command(groups)
     add_commands(
         group,
+        ("services", "List services by name.", "penstock.cli.monitor.services"),
         ("top", "Show live traffic.", "penstock.cli.monitor.top"),
         ("drain", "Disconnect all clients and stop.", "penstock.cli.monitor.draining"),
         ("console", "Show a broker in the browser.", "penstock.cli.console"),

@@ -21,7 +21,7 @@ from penstock.client.errors import (
     Untrusted,
 )
 from penstock.client.options import Backoff, ClientEvent, ErrorReported, State, StateChanged
-from penstock.client.registrations import Middleware, Service
+from penstock.client.registrations import Middleware, NamedService, Service
 from penstock.client.streams import Stream
 from penstock.client.sync import (
     SyncClient,
@@ -66,6 +66,7 @@ __all__ = [
     "InvalidTopicName",
     "InvalidValue",
     "Middleware",
+    "NamedService",
     "NotAChannel",
     "NotResumed",
     "Notification",

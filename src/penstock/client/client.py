@@ -1,12 +1,13 @@
 """The asynchronous client: one interface over five protocols."""
 
 import asyncio
+import dataclasses
+import secrets
 import ssl
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from penstock.client.address import STDIO, Address, parse_address
@@ -29,7 +30,8 @@ from penstock.client.options import (
     ProtocolName,
     State,
 )
-from penstock.client.registrations import Middleware, Service
+from penstock.client.registrations import Middleware, NamedService, Service
+from penstock.client.services import TopicServices
 from penstock.client.sessions import Extras, Session
 from penstock.client.sessions.base import NO_EXTRAS, Hook
 from penstock.client.sessions.factory import session_factory
@@ -46,10 +48,13 @@ from penstock.client.values import (
     packed,
     write_batches,
 )
+from penstock.closeable import AsyncCloseable
 from penstock.errors import InvalidStart
+from penstock.limits import DEDUPE_KEY_BYTES_MAX
 from penstock.middleware import Condition, HookStrategy, HookType
 from penstock.protocols import PROTOCOLS, Protocol
 from penstock.replay import GROUP_HINT, check_replay, split_group
+from penstock.service_messages import BROKER, SERVE_PATH, UNSERVE_PATH
 
 __all__ = ["Client", "connect"]
 
@@ -126,7 +131,7 @@ def _addresses(url: str | Sequence[str]) -> tuple[Address, ...]:
     return tuple(parse_address(each) for each in urls)
 
 
-class Client:
+class Client(AsyncCloseable):
     """A client of one broker, created by `connect`.
 
     Operations that the protocol does not have raise Unsupported. During a reconnect, calls wait for
@@ -143,6 +148,9 @@ class Client:
         self._supervisor = Supervisor(addresses, new_session, options)
         self._inbox = self._supervisor.inbox
         self._handlers = self._supervisor.handlers
+        self._topic_services = TopicServices(
+            self._another, protocol, options, report=self._supervisor.report
+        )
 
     @property
     def state(self) -> State:
@@ -160,19 +168,12 @@ class Client:
 
     async def close(self) -> None:
         """Close the connection; iterators end after the items that they already hold."""
+        await self._topic_services.close()
         await self._supervisor.close(CLOSE_SECONDS_MAX)
 
     async def __aenter__(self) -> Self:
         await self.open()
         return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     # --- Publish and subscribe --------------------------------------------------------------------
 
@@ -185,11 +186,15 @@ class Client:
         headers: Headers = (),
         status: int | None = None,
         routing: Mapping[int, str] | None = None,
+        dedupe: str | None = None,
     ) -> uuid.UUID | None:
         """Publish a value to a topic.
 
         Return after the acknowledgment, or after the write if the protocol acknowledges nothing.
         The result is the message id, if the protocol has one (Rheos).
+
+        `dedupe` is a key, for LamaMQ and fleximq: a second message with it, of the same principal
+        and to the same topic, is acknowledged and not stored.
 
         `headers` is for LamaMQ only. For fleximq only: `status`, `routing` (a path for each
         receiving client id) and `payload` (any value that MessagePack can encode, instead of
@@ -199,8 +204,9 @@ class Client:
         before anything is sent; Refused, ConnectionLost or TimedOut after that.
         """
         extras = NO_EXTRAS
-        if payload is not None or headers or status is not None or routing is not None:
-            extras = _extras(headers, status, routing, packed=payload is not None)
+        is_plain = payload is None and status is None and routing is None and dedupe is None
+        if headers or not is_plain:
+            extras = _extras(headers, status, routing, packed=payload is not None, dedupe=dedupe)
         if payload is not None:
             if value:
                 raise BadOption("payload", "is in place of value; only one of them is sent")
@@ -340,6 +346,81 @@ class Client:
         self._handlers.add_path(path, handler)
         return Service(path, lambda: self._handlers.drop_path(path))
 
+    # --- Services by name -------------------------------------------------------------------------
+
+    async def register_service(
+        self,
+        path: str,
+        handler: RequestHandler,
+        *,
+        topic: Topic | None = None,
+        group: str | None = None,
+        reply_topic: Topic | None = None,
+    ) -> NamedService:
+        """Serve `path` for clients of all protocols; raises as `publish` does.
+
+        Protocols without requests subscribe to the topic of the path, on a connection of their own:
+        with `group`, as members of a consumer group that share the requests. `topic` and
+        `reply_topic` are for herald: the channels of requests and answers.
+        """
+        if self.protocol.carries.requests:
+            self._handlers.add_path(path, handler)
+            try:
+                await self.request(BROKER, SERVE_PATH, path)
+            except BaseException:
+                self._handlers.drop_path(path)
+                raise
+            self._handlers.named[path] = None
+            return NamedService(path, partial(self._unregister_service, path))
+        return await self._topic_services.register(
+            path, handler, topic=topic, group=group, reply_topic=reply_topic
+        )
+
+    async def request_service(
+        self,
+        path: str,
+        payload: object = None,
+        *,
+        timeout: float | None = None,
+        topic: Topic | None = None,
+        reply_topic: Topic | None = None,
+        reply_name: str | None = None,
+    ) -> Reply:
+        """Send a request to a service and return its reply.
+
+        In protocols without requests, the request goes to the topic of the path, and the answer
+        comes in `reply_topic`; the payload of the reply is bytes. herald needs `topic` and
+        `reply_topic`, which are channels, and `reply_name` if the broker names that channel.
+        Raise Refused for a status other than success, else as `publish` does.
+        """
+        if self.protocol.carries.requests:
+            return await self.request(BROKER, path, payload, timeout=timeout)
+        seconds = self._options.timeout if timeout is None else timeout
+        return await self._topic_services.request(
+            path,
+            payload,
+            topic=topic,
+            reply_topic=reply_topic,
+            reply_name=reply_name,
+            seconds_max=seconds,
+        )
+
+    def _another(self) -> "Client":
+        """Return a client for a connection of its own; a herald name belongs to one connection."""
+        credentials = self._options.credentials
+        if self.protocol.carries.channels and credentials.name is not None:
+            name = f"{credentials.name}-{secrets.token_hex(4)}"
+            credentials = dataclasses.replace(credentials, name=name)
+        options = dataclasses.replace(self._options, credentials=credentials, on_event=None)
+        return Client(self._addresses, self.protocol, options)
+
+    async def _unregister_service(self, path: str) -> None:
+        self._handlers.named.pop(path, None)
+        try:
+            await self.request(BROKER, UNSERVE_PATH, path)
+        finally:
+            self._handlers.drop_path(path)
+
     async def notify(
         self, targets: Mapping[int, str], payload: object = None, *, status: int | None = None
     ) -> None:
@@ -474,8 +555,16 @@ def _extras(
     routing: Mapping[int, str] | None,
     *,
     packed: bool = False,
+    dedupe: str | None = None,
 ) -> Extras:
     """Return the extras of a publish; raise BadOption for values of other types."""
+    key: Any = dedupe
+    if key is not None and not (isinstance(key, str) and key):
+        raise BadOption("dedupe", f"is {dedupe!r}, not a key")
+    if dedupe is not None and len(dedupe.encode()) > DEDUPE_KEY_BYTES_MAX:
+        raise BadOption("dedupe", f"has more than {DEDUPE_KEY_BYTES_MAX} bytes")
+    if dedupe is not None and routing is not None:
+        raise BadOption("dedupe", "is for messages without routing")
     if status is not None and type(status) is not int:
         raise BadOption("status", f"is {status!r}, not a number")
     given: Any = routing
@@ -484,4 +573,4 @@ def _extras(
         and all(type(client) is int and isinstance(path, str) for client, path in given.items())
     ):
         raise BadOption("routing", f"is {routing!r}, not a mapping of client ids to paths")
-    return Extras(header_pairs(headers), status, routing, packed=packed)
+    return Extras(header_pairs(headers), status, routing, packed=packed, dedupe=dedupe)

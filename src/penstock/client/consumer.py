@@ -2,13 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
-from types import TracebackType
 from typing import Any, Self
 
 from penstock.client.connection import Connection
 from penstock.client.errors import ClientClosed, TimedOut
 from penstock.client.streams import Stream
 from penstock.client.values import Delivery
+from penstock.closeable import AsyncCloseable
 
 __all__ = ["Consumer", "GroupMessage"]
 
@@ -61,7 +61,7 @@ class GroupMessage:
         return await self._consumer.nack((self,), reason)
 
 
-class Consumer(AsyncIterator[GroupMessage]):
+class Consumer(AsyncCloseable, AsyncIterator[GroupMessage]):
     """A member of a group, with a connection of its own. `async with` connects and joins.
 
     It joins again after a reconnect. When it ends, messages that it has not acknowledged go to
@@ -99,14 +99,6 @@ class Consumer(AsyncIterator[GroupMessage]):
     async def __aenter__(self) -> Self:
         await self.open()
         return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     # --- Messages ---------------------------------------------------------------------------------
 

@@ -28,6 +28,8 @@ class Handlers:
         self._report = report
         self._paths: dict[str, RequestHandler] = {}
         self._hooks: dict[str, tuple[Hook, HookHandler]] = {}
+        self.named: dict[str, None] = {}
+        """Paths that are registered by name, and again after a reconnect."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def add_path(self, path: str, handler: RequestHandler) -> None:

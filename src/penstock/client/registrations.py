@@ -1,13 +1,13 @@
 """Services and middleware that a client has registered."""
 
 from collections.abc import Awaitable, Callable
-from types import TracebackType
-from typing import Self
 
-__all__ = ["Middleware", "Service"]
+from penstock.closeable import AsyncCloseable, Closeable
+
+__all__ = ["Middleware", "NamedService", "Service"]
 
 
-class Service:
+class Service(Closeable):
     """A served path; `close` or the end of its `with` block stops serving it."""
 
     def __init__(self, path: str, close: Callable[[], None]) -> None:
@@ -18,19 +18,8 @@ class Service:
         """Stop serving; requests to the path are answered with 404."""
         self._close()
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-
-class Middleware:
+class Middleware(AsyncCloseable):
     """A registered middleware; `close` or the end of its `async with` block unregisters it."""
 
     def __init__(self, name: str, close: Callable[[str], Awaitable[None]]) -> None:
@@ -41,13 +30,14 @@ class Middleware:
         """Unregister the middleware."""
         await self._close(self.name)
 
-    async def __aenter__(self) -> Self:
-        return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
+class NamedService(AsyncCloseable):
+    """A service that is registered by name; `close` or the end of its block ends it."""
+
+    def __init__(self, path: str, close: Callable[[], Awaitable[None]]) -> None:
+        self.path = path
+        self._close = close
+
+    async def close(self) -> None:
+        """End the service; requests that were received before are answered."""
+        await self._close()

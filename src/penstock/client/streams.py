@@ -4,10 +4,10 @@ import asyncio
 import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
-from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 from penstock.client.errors import ClientClosed, TimedOut
+from penstock.closeable import AsyncCloseable
 
 __all__ = ["Queue", "Stream"]
 
@@ -77,7 +77,7 @@ class Queue(Generic[Item]):
             self._low(self)
 
 
-class Stream(AsyncIterator[Item]):
+class Stream(AsyncCloseable, AsyncIterator[Item]):
     """An asynchronous iterator over the items of one subscription.
 
     It starts with `async with`, `await` or the first item. It survives reconnects and ends with
@@ -145,14 +145,6 @@ class Stream(AsyncIterator[Item]):
 
     async def __aenter__(self) -> Self:
         return await self._open()
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     async def __anext__(self) -> Item:
         if not self._begun:

@@ -23,12 +23,14 @@ from penstock.client.sessions import Session
 from penstock.client.state import may_move
 from penstock.client.subscription import text_to_restore
 from penstock.client.topics import resumed
+from penstock.client.values import packed
+from penstock.service_messages import BROKER, SERVE_PATH
 
 __all__ = ["Supervisor"]
 
 
 class Supervisor:
-    """Owns a client's state and connection, and restores subscriptions and hooks on reconnect."""
+    """Owns a client's state and connection; restores subscriptions, hooks and services."""
 
     def __init__(
         self, addresses: Sequence[Address], new_session: Callable[[], Session], options: Options
@@ -142,6 +144,9 @@ class Supervisor:
             asked.append((same[0].name, waiter))
         for hook in self.handlers.hooks():
             ticket = connection.session.register(hook)
+            asked.append((None, connection.expect(range(ticket, ticket + 1))))
+        for path in self.handlers.named:
+            ticket = connection.session.request(BROKER, SERVE_PATH, packed(path))
             asked.append((None, connection.expect(range(ticket, ticket + 1))))
         for name, waiter in asked:
             if waiter is None:

@@ -9,17 +9,17 @@ import threading
 import uuid
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack
 
 from penstock.client.client import Client, connect
 from penstock.client.consumer import Consumer, GroupMessage
 from penstock.client.errors import ClientClosed
 from penstock.client.options import ConnectOptions, State
-from penstock.client.registrations import Middleware, Service
+from penstock.client.registrations import Middleware, NamedService, Service
 from penstock.client.streams import Stream
 from penstock.client.topics import Topic
 from penstock.client.values import Delivery, Headers, HookCall, Notification, Reply, Request
+from penstock.closeable import Closeable
 from penstock.middleware import Condition, HookStrategy, HookType
 from penstock.protocols import Protocol
 
@@ -79,7 +79,7 @@ class _Loop:
         await self._loop.shutdown_default_executor()
 
 
-class SyncClient:
+class SyncClient(Closeable):
     """A client of one broker, created by `connect_sync`. `Client` documents each call.
 
     It may be used from any thread.
@@ -115,14 +115,6 @@ class SyncClient:
         self.open()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
     @property
     def protocol(self) -> Protocol:
         """Protocol of the connection."""
@@ -155,11 +147,18 @@ class SyncClient:
         headers: Headers = (),
         status: int | None = None,
         routing: Mapping[int, str] | None = None,
+        dedupe: str | None = None,
     ) -> uuid.UUID | None:
         """See Client."""
         return self._loop.run(
             self._client.publish(
-                topic, value, payload=payload, headers=headers, status=status, routing=routing
+                topic,
+                value,
+                payload=payload,
+                headers=headers,
+                status=status,
+                routing=routing,
+                dedupe=dedupe,
             )
         )
 
@@ -246,6 +245,47 @@ class SyncClient:
 
         return self._client.serve(path, answer)
 
+    def register_service(
+        self,
+        path: str,
+        handler: Callable[[Request], Any],
+        *,
+        topic: Topic | None = None,
+        group: str | None = None,
+        reply_topic: Topic | None = None,
+    ) -> "SyncNamedService":
+        """See Client; `handler` is a plain function and runs in a thread."""
+
+        async def answer(request: Request) -> Any:  # noqa: ANN401
+            return await asyncio.to_thread(handler, request)
+
+        work = self._client.register_service(
+            path, answer, topic=topic, group=group, reply_topic=reply_topic
+        )
+        return SyncNamedService(self._loop.run(work), self._loop.run)
+
+    def request_service(
+        self,
+        path: str,
+        payload: object = None,
+        *,
+        timeout: float | None = None,
+        topic: Topic | None = None,
+        reply_topic: Topic | None = None,
+        reply_name: str | None = None,
+    ) -> Reply:
+        """See Client."""
+        return self._loop.run(
+            self._client.request_service(
+                path,
+                payload,
+                timeout=timeout,
+                topic=topic,
+                reply_topic=reply_topic,
+                reply_name=reply_name,
+            )
+        )
+
     def notify(
         self, targets: Mapping[int, str], payload: object = None, *, status: int | None = None
     ) -> None:
@@ -296,7 +336,7 @@ class SyncClient:
         return SyncMiddleware(self._loop.run(work), self._loop.run)
 
 
-class SyncStream(Generic[Item]):
+class SyncStream(Closeable, Generic[Item]):
     """An iterator over the items of one subscription. It calls into the loop once per batch."""
 
     def __init__(
@@ -343,17 +383,6 @@ class SyncStream(Generic[Item]):
             return self.get(self._timeout)
         except ClientClosed:
             raise StopIteration from None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class SyncGroupMessage:
@@ -403,7 +432,7 @@ class SyncGroupMessage:
         return refused
 
 
-class SyncConsumer:
+class SyncConsumer(Closeable):
     """A member of a group: an iterator over its messages. `with` leaves the group at its end."""
 
     def __init__(
@@ -439,19 +468,8 @@ class SyncConsumer:
         except ClientClosed:
             raise StopIteration from None
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-
-class SyncMiddleware:
+class SyncMiddleware(Closeable):
     """A registered middleware; `close` or the end of its `with` block unregisters it."""
 
     def __init__(
@@ -464,13 +482,21 @@ class SyncMiddleware:
         """Unregister the middleware."""
         self._run(self._middleware.close())
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+class SyncNamedService(Closeable):
+    """A service that is registered by name; `close` or the end of its `with` block ends it."""
+
+    def __init__(
+        self, service: NamedService, run: Callable[[Coroutine[Any, Any, None]], None]
     ) -> None:
-        self.close()
+        self._service = service
+        self._run = run
+
+    @property
+    def path(self) -> str:
+        """Path of the service."""
+        return self._service.path
+
+    def close(self) -> None:
+        """End the service."""
+        self._run(self._service.close())

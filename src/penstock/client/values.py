@@ -7,13 +7,15 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from penstock.client.errors import BadOption, InvalidValue
+from penstock.client.errors import BadOption, InvalidValue, Refused
 from penstock.limits import MIB
 from penstock.model import message_id
 from penstock.positions import Place
 from penstock.protocols.fleximq import (
+    FLEXIMQ,
     FLEXIMQ_PAYLOAD_DEPTH_CEILING,
 )
+from penstock.service_messages import BROKER, ServiceReply, ServiceRequest
 from penstock.wire import fleximq, messagepack
 from penstock.wire.fleximq import InvalidMessage
 
@@ -28,6 +30,9 @@ __all__ = [
     "checked_values",
     "header_pairs",
     "packed",
+    "raw_value",
+    "service_reply",
+    "service_request",
     "unpacked",
     "write_batches",
 ]
@@ -108,6 +113,11 @@ def packed(payload: object) -> bytes:
     Raise Unencodable for a value that MessagePack has no format for.
     """
     return b"" if payload is None else messagepack.encode(payload)
+
+
+def raw_value(payload: object) -> bytes:
+    """Return the bytes of a payload in protocols without MessagePack; raise Unencodable."""
+    return fleximq.raw_value(packed(payload))
 
 
 def unpacked(payload: bytes) -> object:
@@ -221,6 +231,24 @@ class Request(_Message):
 
     packet: fleximq.Message
     path: str
+
+
+def service_request(request: ServiceRequest, path: str) -> Request:
+    """Return a request that came by a topic in the form of one to a path."""
+    header = fleximq.Header(reqrep=fleximq.ReqRep(fleximq.ReqRepType.REQUEST, request.identifier))
+    payload = fleximq.wrap_value(request.value)
+    return Request(fleximq.Message(fleximq.MessageType.REQ, BROKER, header, payload), path)
+
+
+def service_reply(reply: ServiceReply) -> Reply:
+    """Return an answer that came by a topic; raise Refused if it is no success."""
+    payload = fleximq.wrap_value(reply.value)
+    if not reply.is_success:
+        text = reply.value.decode("utf-8", "replace") or "no reason given"
+        raise Refused(FLEXIMQ, reply.status, text, payload)
+    reqrep = fleximq.ReqRep(fleximq.ReqRepType.CORRELATION, reply.identifier)
+    header = fleximq.Header(reqrep=reqrep, status=reply.status)
+    return Reply(fleximq.Message(fleximq.MessageType.REP, BROKER, header, payload))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

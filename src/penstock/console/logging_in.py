@@ -106,8 +106,9 @@ class LogInPage:
         except ApiRefused:
             self._visitor = None
             return None
-        if self._visitor is None or self._visitor.administers != found.administers:
+        if self._visitor is None:
             self._visitor = found
+        self._visitor.administers, self._visitor.log = found.administers, found.log
         return self._visitor
 
     @staticmethod
@@ -117,7 +118,7 @@ class LogInPage:
             me = await login.api.get("/api/me")
         except ApiRefused as error:
             return error.status != 401
-        login.administers = frozenset(me["administers"])
+        login.administers, login.log = frozenset(me["administers"]), str(me["log"])
         return True
 
     def _page(self, request: Request, problem: str = "", status: int = 200) -> Response:

@@ -23,6 +23,8 @@ class LogIn:
     name: str
     anonymous: bool
     administers: frozenset[str]
+    log: str = ""
+    """The kind of the broker's log, as the API names it."""
     ends: float = float("inf")
     """When it ends, by the clock of `LogIns`; never for a visitor without a log-in."""
 
@@ -43,6 +45,7 @@ def login_of(api: BrokerApi, me: Mapping[str, Any]) -> LogIn:
         name=str(me["name"]),
         anonymous=bool(me["anonymous"]),
         administers=frozenset(me["administers"]),
+        log=str(me["log"]),
     )
 
 

@@ -21,7 +21,7 @@ class Place:
     key: str
     area: str = ""
     optional: bool = False
-    """Whether it is shown only if the console was started with what it needs."""
+    """Whether it is shown only where the console, or the broker, has what it needs."""
 
 
 PLACES: Final = (
@@ -30,12 +30,14 @@ PLACES: Final = (
     Place("/messages", "Messages", "3"),
     Place("/clients", "Clients", "4", area="clients"),
     Place("/groups", "Groups", "5"),
+    Place("/hooks", "Hooks", "0", area="hooks"),
     Place("/refusals", "Refusals", "6", area="refusals"),
     Place("/storage", "Storage", "7", area="log"),
+    Place("/cluster", "Cluster", "9", area="cluster", optional=True),
     Place("/pipeline", "Pipeline", "8", area="pipeline", optional=True),
 )
 _SHORTCUTS: Final = (
-    *((place.key, place.title) for place in PLACES),
+    *((place.key, place.title) for place in sorted(PLACES, key=lambda place: place.key)),
     ("/", "Search on this page"),
     ("p", "Pause or continue what is live"),
     ("t", "Light or dark"),

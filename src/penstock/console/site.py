@@ -18,7 +18,9 @@ from penstock.console.api import ApiRefused, BrokerApi, BrokerAway
 from penstock.console.history import Collector
 from penstock.console.logging_in import LogInPage
 from penstock.console.pages.clients import ClientsPage
+from penstock.console.pages.cluster import ClusterPage
 from penstock.console.pages.groups import GroupsPage
+from penstock.console.pages.hooks import HooksPage
 from penstock.console.pages.messages import MessagesPage
 from penstock.console.pages.overview import Overview
 from penstock.console.pages.refusals import RefusalsPage
@@ -65,7 +67,8 @@ class _Site:
             if login is None and not away:
                 return RedirectResponse("/login", 303)
             visitor = login or LogIn(self.api, "", anonymous=True, administers=frozenset())
-            shell = Shell(visitor, path, dark=dark, optional=self.optional)
+            optional = [*self.optional, *(["/cluster"] if visitor.log == "kafka" else [])]
+            shell = Shell(visitor, path, dark=dark, optional=optional)
             with shell.content:
                 if away:
                     problem_card(away)
@@ -152,6 +155,12 @@ def _add_pages(site: _Site) -> None:
     async def groups(_shell: Shell, login: LogIn, _request: Request) -> None:
         await GroupsPage(login, site.collector).start()
 
+    async def hooks(_shell: Shell, login: LogIn, _request: Request) -> None:
+        await HooksPage(login).start()
+
+    async def cluster(_shell: Shell, login: LogIn, _request: Request) -> None:
+        await ClusterPage(login).start()
+
     async def refusals(_shell: Shell, login: LogIn, _request: Request) -> None:
         await RefusalsPage(login).start()
 
@@ -164,8 +173,10 @@ def _add_pages(site: _Site) -> None:
         ("/messages", messages),
         ("/clients", clients),
         ("/groups", groups),
+        ("/hooks", hooks),
         ("/refusals", refusals),
         ("/storage", storage),
+        ("/cluster", cluster),
     ):
         site.page(path, build)
     if site.warehouse is not None:

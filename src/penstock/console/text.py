@@ -3,7 +3,15 @@
 from datetime import UTC, datetime
 from typing import Final
 
-__all__ = ["ago_text", "bytes_text", "count_text", "duration_text", "rate_text", "time_text"]
+__all__ = [
+    "ago_text",
+    "bytes_text",
+    "count_text",
+    "duration_text",
+    "milliseconds_text",
+    "rate_text",
+    "time_text",
+]
 
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -37,6 +45,13 @@ def duration_text(seconds: float) -> str:
         if seconds >= size:
             return f"{seconds / size:.0f} {unit}"
     return f"{max(seconds, 0):.0f} s"
+
+
+def milliseconds_text(seconds: float) -> str:
+    """Return a short duration in milliseconds; long ones in seconds."""
+    if seconds >= 10:
+        return f"{seconds:.0f} s"
+    return f"{1000 * seconds:.1f} ms" if seconds < 1 else f"{seconds:.1f} s"
 
 
 def time_text(time: str | None) -> str:

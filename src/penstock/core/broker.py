@@ -11,11 +11,19 @@ import structlog
 from penstock._kernels.batch import Batch
 from penstock._kernels.gathered import Gathered
 from penstock._kernels.topics import TopicTable
-from penstock.core.access import Action, Principal, authorize, authorize_anywhere, is_allowed
+from penstock.core.access import (
+    Action,
+    Principal,
+    authorize,
+    authorize_anywhere,
+    is_allowed,
+    path_name,
+)
 from penstock.core.acknowledge_times import AcknowledgeTimes
 from penstock.core.answers import FailureEncoder, is_safe
 from penstock.core.catch_up import CatchUp
 from penstock.core.counters import Counters, TopicCounts
+from penstock.core.deduplication import Deduplication
 from penstock.core.encoders import Encoders
 from penstock.core.encoders.encoder import Rows
 from penstock.core.following import Following
@@ -29,6 +37,7 @@ from penstock.core.requests import Requests
 from penstock.core.resumption import Resumption
 from penstock.core.roaming import Roaming
 from penstock.core.routing import Audience, Encoding, Router
+from penstock.core.services import Services
 from penstock.core.sessions import Session, Sessions
 from penstock.core.slices import Slices
 from penstock.core.stalls import Stalls
@@ -44,6 +53,8 @@ from penstock.errors import (
     TopicHasChannel,
 )
 from penstock.limits import (
+    DEDUPE_KEYS_MAX,
+    DEDUPE_SECONDS,
     HOLD_SECONDS_MAX,
     LAST_TOPICS_MAX,
     MEMORY_BLOCK_BYTES,
@@ -80,6 +91,7 @@ from penstock.replay import (
     split_group,
     split_replay,
 )
+from penstock.service_messages import SERVE_PREFIX
 from penstock.topic_names import check_topic_name
 
 __all__ = ["Broker", "BrokerSettings"]
@@ -108,6 +120,8 @@ class BrokerSettings:
     topics_per_principal_max: int = TOPICS_PER_PRINCIPAL_MAX
     topic_names_bytes_per_principal_max: int = TOPIC_NAMES_BYTES_PER_PRINCIPAL_MAX
     last_topics_max: int = LAST_TOPICS_MAX
+    dedupe_seconds: float = DEDUPE_SECONDS
+    dedupe_keys_max: int = DEDUPE_KEYS_MAX
     groups: GroupSettings = _GROUPS
     groups_by_name: Mapping[str, GroupSettings] = dataclasses.field(default_factory=dict)
 
@@ -158,9 +172,16 @@ class Broker:
         self.resumption = Resumption(self.timers, seconds_max=self.settings.resume_seconds_max)
         self.roaming: Roaming | None = None
         self.requests = Requests(self.timers, self.slices, clock)
+        self.services = Services(self.requests)
         self.encoders = Encoders(self.topics, self.router, self.counters)
         self.hooks = Hooks(self.timers, clock, self.encoders.forward_ids.take)
         self.marks = PositionMarks(log, clock)
+        self.deduplication = Deduplication(
+            clock,
+            self.memory,
+            seconds=self.settings.dedupe_seconds,
+            keys_max=self.settings.dedupe_keys_max,
+        )
         self._encoded: Rows = None  # the rows of a batch that were encoded last
         self._shared: dict[type[Any], Any] = {}
         self._awaiting_answers: dict[Session, None] = {}
@@ -293,6 +314,7 @@ class Broker:
 
     def close(self, session: Session) -> None:
         """Remove a session and all its subscriptions."""
+        serves = any(text.startswith(SERVE_PREFIX) for text in session.subscribed)
         if self.catch_up is not None:
             self.catch_up.forget(session)
         if self.groups is not None:
@@ -300,11 +322,14 @@ class Broker:
         self.router.leave(session)
         session.subscriptions.clear()
         self._release_held(session)
+        self.services.leave(session)
         self.requests.leave(session)
         self.sessions.remove(session)
         self._awaiting_answers.pop(session, None)
         self._paused_publishers.pop(session, None)
         self.hooks.closed(session)
+        if serves:
+            self.services.subscriber_left()
 
     # --- Rights -----------------------------------------------------------------------------------
 
@@ -351,7 +376,7 @@ class Broker:
             forbidden = [
                 pattern
                 for pattern in session.subscriptions
-                if not is_allowed(session.principal, Action.SUBSCRIBE, pattern)
+                if not _may_subscribe(session.principal, pattern)
             ]
             for pattern in forbidden:
                 self.unsubscribe(session, pattern)
@@ -365,7 +390,7 @@ class Broker:
             member
             for name, member in session.memberships.items()
             if not is_allowed(session.principal, Action.GROUP, name)
-            or not is_allowed(session.principal, Action.SUBSCRIBE, member.text)
+            or not _may_subscribe(session.principal, member.text)
         ]
         if self.groups is not None:
             for member in forbidden:
@@ -507,8 +532,13 @@ class Broker:
             raise
 
     def check_subscription(self, session: Session, pattern: str) -> None:
-        """Raise NotAllowed or TooManySubscriptions if a session may not add a pattern."""
+        """Raise NotAllowed or TooManySubscriptions if a session may not add a pattern.
+
+        A client that subscribes to requests of a service must have the right to serve it.
+        """
         self.authorize(session, Action.SUBSCRIBE, pattern)
+        if pattern.startswith(SERVE_PREFIX):
+            self.authorize(session, Action.SERVE, path_name(pattern.removeprefix(SERVE_PREFIX)))
         count = len(session.subscriptions) + len(session.memberships)
         if count >= self.settings.subscriptions_max:
             raise TooManySubscriptions(self.settings.subscriptions_max)
@@ -596,11 +626,13 @@ class Broker:
         if session.encoding.protocol in self.hooks.watched:
             self.hooks.permit(session, name, identifier)
 
-    # Messages come in three forms. `publish_batch` and `publish_prepared` write rows to the log and
-    # deliver them; `append_record` only writes, and the caller delivers. The log comes first: if it
+    # Messages come in four forms. `append_record` only writes to the log, and the caller delivers;
+    # the others write and deliver. The log comes first: if it
     # raises LogUnavailable, no subscriber gets any of the messages.
     #
     #   publish_batch      a scanned run of frames; counts for the session and may pause it
+    #   publish_keyed      one message with a key, in a batch and as a record, which has the key's
+    #                      digest; counts for the session and may pause it
     #   append_record      one message outside a batch (fleximq REQ, REP, NOTIF, BCAST, routed PUB);
     #                      counts for the session and may pause it
     #   publish_prepared   rows from Flight or HTTP; the caller counts them, and waits with
@@ -612,6 +644,20 @@ class Broker:
         receipt = self.log.append(batch, session.name)
         self.acknowledge_times.appended(receipt, batch.timestamp_us, len(batch))
         self._count_received(session, receipt, len(batch))
+        batch.lends = True
+        self._fan_out(session, batch, receipt)
+        return receipt
+
+    def publish_keyed(
+        self, session: Session, batch: Batch, record: Record, digest: bytes
+    ) -> Receipt:
+        """Write the only row of `batch`, as `record`, to the log and deliver it.
+
+        The key of the message is known from now on. Raise LogUnavailable.
+        """
+        batch.timestamp_us = record.timestamp_us
+        receipt = self.append_record(session, record)
+        self.deduplication.add(digest, receipt)
         batch.lends = True
         self._fan_out(session, batch, receipt)
         return receipt
@@ -895,8 +941,18 @@ class Broker:
         if self.log.failed_commit == self._failed_commit:
             return
         self._failed_commit = self.log.failed_commit
+        self.deduplication.failed(self.log.written_commit)
         if self.catch_up is not None and self.reader is not None:
             self.catch_up.failed(start=self.reader.end, end=self.log.next_offset)
+
+
+def _may_subscribe(principal: Principal, pattern: str) -> bool:
+    """Return whether a principal may have a subscription, see `check_subscription`."""
+    if not is_allowed(principal, Action.SUBSCRIBE, pattern):
+        return False
+    if not pattern.startswith(SERVE_PREFIX):
+        return True
+    return is_allowed(principal, Action.SERVE, path_name(pattern.removeprefix(SERVE_PREFIX)))
 
 
 def _copied(frames: bytes | Gathered) -> bytes:

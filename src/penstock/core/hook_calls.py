@@ -20,7 +20,16 @@ from penstock.middleware import HookStrategy
 from penstock.ports import Clock
 from penstock.protocols import Source
 
-__all__ = ["REFUSABLE", "Calls", "Event", "EventKind", "Hook", "HookChain", "Middleware"]
+__all__ = [
+    "REFUSABLE",
+    "Calls",
+    "Event",
+    "EventKind",
+    "Hook",
+    "HookChain",
+    "HookFigures",
+    "Middleware",
+]
 
 
 class EventKind(enum.StrEnum):
@@ -83,6 +92,18 @@ class Middleware(Port):
         """Handle the end of a call whose answer is not awaited, or not any longer."""
 
 
+class HookFigures:
+    """Calls of one hook since it was registered, and how long its answers took."""
+
+    __slots__ = ("made", "refusals", "times", "unanswered")
+
+    def __init__(self) -> None:
+        self.made = 0
+        self.refusals = 0
+        self.unanswered = 0
+        self.times = Histogram(HOOK_BOUNDS_SECONDS)
+
+
 class Hook:
     """A middleware's registration for events of one kind.
 
@@ -95,6 +116,7 @@ class Hook:
 
     __slots__ = (
         "client",
+        "figures",
         "headers",
         "kind",
         "middleware",
@@ -134,6 +156,7 @@ class Hook:
         self.topics = topics
         self.headers = headers
         self.registered = False
+        self.figures = HookFigures()
         self.waiting: dict[int, tuple[float, HookChain]] = {}  # by call: deadline and chain
         self.timer: Timer | None = None
 
@@ -197,6 +220,7 @@ class HookChain:
             self._run()
         else:
             self._calls.refusals += 1
+            hook.figures.refusals += 1
             self._settle(HookRefused(hook.name, refusal))
 
     def unanswered(self, hook: Hook) -> None:
@@ -313,8 +337,12 @@ class Calls:
         """Forget a middleware that disconnected; events that wait for its calls are unanswered."""
         self._open.pop(middleware, None)
         for chain, hook in self._queues.pop(middleware, {}).items():
-            self.unanswered += 1
+            self._count_unanswered(hook)
             chain.unanswered(hook)
+
+    def _count_unanswered(self, hook: Hook) -> None:
+        self.unanswered += 1
+        hook.figures.unanswered += 1
 
     def _closed(self, middleware: Middleware) -> None:
         """Count the end of a call, and make the next one that waits for it."""
@@ -338,6 +366,7 @@ class Calls:
         identifier = self._next_identifier()
         if middleware.call(identifier, hook.name, event):
             self.made += 1
+            hook.figures.made += 1
             middleware.given_up(identifier)
 
     def ask(self, hook: Hook, chain: HookChain) -> int | None:
@@ -345,9 +374,10 @@ class Calls:
         middleware = hook.middleware
         identifier = self._next_identifier()
         if middleware is None or not middleware.call(identifier, hook.name, chain.event):
-            self.unanswered += 1
+            self._count_unanswered(hook)
             return None
         self.made += 1
+        hook.figures.made += 1
         self._open[middleware] += 1
         self._hooks[identifier] = hook
         hook.waiting[identifier] = self._clock.monotonic() + hook.timeout_seconds, chain
@@ -360,7 +390,9 @@ class Calls:
         if hook is not None:
             deadline, chain = hook.waiting.pop(identifier)
             called_at = deadline - hook.timeout_seconds
-            self.times.add(max(0.0, self._clock.monotonic() - called_at))
+            seconds = max(0.0, self._clock.monotonic() - called_at)
+            for times in (self.times, hook.figures.times):
+                times.add(seconds)
             chain.answered(hook, refusal)
             if hook.middleware is not None:
                 self._closed(hook.middleware)
@@ -382,7 +414,7 @@ class Calls:
             for chain in [chain for chain, wanted in waiting.items() if wanted is hook]:
                 if chain in waiting:
                     self.unqueue(hook, chain)
-                    self.unanswered += 1
+                    self._count_unanswered(hook)
                     chain.unanswered(hook)
         self._leave_unanswered(hook, list(hook.waiting))
 
@@ -410,5 +442,5 @@ class Calls:
             if identifier in hook.waiting:  # ending the previous call may have cancelled it
                 _, chain = hook.waiting[identifier]
                 self.give_up(hook, identifier)
-                self.unanswered += 1
+                self._count_unanswered(hook)
                 chain.unanswered(hook)

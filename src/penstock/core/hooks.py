@@ -8,7 +8,7 @@ at the watched topics, by permit tables like those of principals.
 """
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 from weakref import WeakKeyDictionary
 
@@ -83,6 +83,9 @@ class Hooks:
 
     def __len__(self) -> int:
         return len(self._by_name)
+
+    def __iter__(self) -> Iterator[Hook]:
+        return iter(tuple(self._by_name.values()))
 
     # --- Registration -----------------------------------------------------------------------------
 

@@ -5,10 +5,11 @@ requester disconnects. The requester is notified once of a timeout and of a lost
 """
 
 import enum
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from typing import Final, NamedTuple, Protocol
 
+from penstock.core.histogram import Histogram
 from penstock.core.sessions import NUMBER_MIN, Session
 from penstock.core.slices import Slices
 from penstock.core.timers import Timers
@@ -23,6 +24,21 @@ from penstock.ports import Clock
 
 __all__ = ["FAILURES_PER_STEP", "Failure", "Match", "Refusal", "Requester", "Requests"]
 
+REQUEST_BOUNDS_SECONDS: Final = (
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1,
+    2.5,
+    10,
+)
+"""Upper bounds of the histogram's buckets."""
 _HELD_BYTES: Final = 512
 """Memory of a pending request without its id, in the requester's account."""
 
@@ -70,6 +86,7 @@ class _Key(NamedTuple):
 
 class _Pending(NamedTuple):
     target: int
+    asked_at: float
     deadline: float
     callback: Requester
     account: Account  # of the requester
@@ -102,6 +119,10 @@ class Requests:
         self._by_requester: dict[int, dict[_Key, None]] = {}
         self._by_target: dict[int, dict[_Key, None]] = {}
         self._late: OrderedDict[tuple[_Key, int], None] = OrderedDict()
+        self.times = Histogram(REQUEST_BOUNDS_SECONDS)
+        """How long answers took; requests without one are not in it."""
+        self.failed: Counter[Failure] = Counter()
+        """Requests without an answer, by the reason."""
         self._armed = False
         self._held_bytes = _HELD_BYTES + REQUEST_ID_BYTES_MAX
 
@@ -138,20 +159,40 @@ class Requests:
             if not asked:
                 del self._by_requester[requester.number]
             return Refusal.TOO_MANY
-        deadline = self._clock.monotonic() + self.seconds_max
-        self._pending[key] = _Pending(target_number, deadline, callback, account)
+        now = self._clock.monotonic()
+        deadline = now + self.seconds_max
+        self._pending[key] = _Pending(target_number, now, deadline, callback, account)
         asked[key] = None
         self._by_target.setdefault(target_number, {})[key] = None
         if not self._armed:
             self._arm(self.seconds_max)
         return None
 
+    def pending_to(self, number: int) -> int:
+        """Return how many requests await an answer of a client."""
+        return len(self._by_target.get(number, ()))
+
+    def callback(self, identifier: str, *, requester_number: int) -> Requester | None:
+        """Return what is notified of the failure of a pending request, None if there is none."""
+        pending = self._pending.get(_Key(requester_number, identifier))
+        return None if pending is None else pending.callback
+
+    def take(
+        self, identifier: str, *, requester_number: int, target_number: int
+    ) -> Requester | None:
+        """Remove a pending request to a target; return its callback, None if there is none."""
+        key = _Key(requester_number, identifier)
+        pending = self._pending.get(key)
+        if pending is None or pending.target != target_number:
+            return None
+        return self._forget(key).callback
+
     def answer(self, identifier: str, *, requester_number: int, target: Session) -> Match:
         """Match an answer of `target`; an awaited request is then removed."""
         key = _Key(requester_number, identifier)
         pending = self._pending.get(key)
         if pending is not None and pending.target == target.number:
-            self._forget(key)
+            self._answered(key)
             return Match.AWAITED
         if (key, target.number) not in self._late:
             return Match.UNKNOWN
@@ -164,8 +205,12 @@ class Requests:
         pending = self._pending.get(key)
         if pending is None or (target_number >= NUMBER_MIN and pending.target != target_number):
             return Match.UNKNOWN
-        self._forget(key)
+        self._answered(key)
         return Match.AWAITED
+
+    def _answered(self, key: _Key) -> None:
+        asked_at = self._forget(key).asked_at
+        self.times.add(max(self._clock.monotonic() - asked_at, 0.0))
 
     def leave(self, session: Session) -> None:
         """Remove the requests of a client that disconnects, and fail those to it."""
@@ -181,6 +226,7 @@ class Requests:
             pending = self._pending.get(key)
             if pending is not None and pending.target == target:
                 self._forget(key)
+                self.failed[Failure.TARGET_LEFT] += 1
                 pending.callback.request_failed(key.identifier, Failure.TARGET_LEFT)
             if not done % FAILURES_PER_STEP:
                 yield
@@ -198,6 +244,7 @@ class Requests:
                 break
             self._forget(key)
             self._remember_late(key, pending.target)
+            self.failed[Failure.TIMED_OUT] += 1
             pending.callback.request_failed(key.identifier, Failure.TIMED_OUT)
             done += 1
             if not done % FAILURES_PER_STEP:

@@ -424,6 +424,18 @@ class Router:
             )
         )
 
+    def is_subscribed(self, name: str, *, prefix: str) -> bool:
+        """Return whether a subscription that begins with `prefix` matches a topic.
+
+        The topic need not exist. Subscriptions of consumer groups count.
+        """
+        return any(
+            text.startswith(prefix)
+            for pattern in self._find(name)
+            for texts in pattern.sessions.values()
+            for text in texts
+        )
+
     def topics_of(self, text: str) -> Iterator[int | None]:
         """Yield the topics that a valid pattern matches; None is a step that found none.
 

@@ -30,6 +30,9 @@ class ErrorCode(enum.StrEnum):
     TOO_MANY_MESSAGES = "too-many-messages"
     GROUP_DIFFERS = "group-differs"
     INVALID_ACKNOWLEDGMENT = "invalid-acknowledgment"
+    INVALID_SERVICE_MESSAGE = "invalid-service-message"
+    INVALID_SERVICE_PATH = "invalid-service-path"
+    TOO_MANY_SERVICES = "too-many-services"
     NO_SUCH_GROUP = "no-such-group"
     NOT_SUBSCRIBED = "not-subscribed"
     INVALID_HOOK = "invalid-hook"
@@ -37,6 +40,8 @@ class ErrorCode(enum.StrEnum):
     HOOK_TIMEOUT = "hook-timeout"
     MIDDLEWARE_MISSING = "middleware-missing"
     RESERVED_HEADER = "reserved-header"
+    INVALID_MESSAGE_KEY = "invalid-message-key"
+    KEY_WITH_ROUTING = "key-with-routing"
     AUTHENTICATION_FAILED = "authentication-failed"
     MEMORY_EXHAUSTED = "memory-exhausted"
     # The log

@@ -14,8 +14,11 @@ __all__ = [
     "HookTimeout",
     "InvalidAcknowledgment",
     "InvalidHook",
+    "InvalidMessageKey",
     "InvalidPattern",
+    "InvalidServicePath",
     "InvalidStart",
+    "KeyWithRouting",
     "LogDamaged",
     "LogError",
     "LogReplaced",
@@ -35,6 +38,7 @@ __all__ = [
     "TierUnavailable",
     "TooManyMessages",
     "TooManyPatternShapes",
+    "TooManyServices",
     "TooManySubscriptions",
     "UnrecognisedProtocol",
 ]
@@ -158,6 +162,25 @@ class TooManySubscriptions(PeerError):
 
     subscriptions_max: int
     unit: str = "subscriptions"
+
+
+class InvalidServicePath(PeerError):
+    """A path cannot be the name of a service."""
+
+    code = ErrorCode.INVALID_SERVICE_PATH
+    template = "not a path of a service: {reason}"
+
+    reason: str
+
+
+class TooManyServices(PeerError):
+    """A client serves as many paths as it may, or a path has as many servers as it may."""
+
+    code = ErrorCode.TOO_MANY_SERVICES
+    template = "the limit of {services_max} {unit} is reached"
+
+    services_max: int
+    unit: str
 
 
 class TooManyPatternShapes(PeerError):
@@ -354,6 +377,25 @@ class ReservedHeader(PeerError):
     template = "header {header!r} is reserved for the broker; choose a name without penstock-"
 
     header: str
+
+
+class InvalidMessageKey(PeerError):
+    """The key of a message, for deduplication, is empty or too long."""
+
+    code = ErrorCode.INVALID_MESSAGE_KEY
+    template = "a message key of {size} bytes; expected 1 to {size_max}"
+
+    size: int
+    size_max: int
+
+
+class KeyWithRouting(PeerError):
+    """A message for some clients only has a key: nothing is known about such messages."""
+
+    code = ErrorCode.KEY_WITH_ROUTING
+    template = "a PUB with routing has no message key; leave out {field!r}"
+
+    field: str
 
 
 class HookTimeout(PeerError):

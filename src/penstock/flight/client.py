@@ -3,13 +3,13 @@
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
 
 import msgspec
 import pyarrow as pa
 import pyarrow.flight as pf
 
+from penstock.closeable import Closeable
 from penstock.errors import PenstockError
 from penstock.flight.errors import FlightFailed, NoAnswer, raised_by
 from penstock.flight.protocol import (
@@ -95,7 +95,7 @@ def _sendable(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
             yield part
 
 
-class FlightClient:
+class FlightClient(Closeable):
     """A thin client. Errors of the broker are raised as the same classes.
 
     Raise NoAnswer if the broker is unreachable, FlightFailed for an answer that is not understood.
@@ -116,17 +116,6 @@ class FlightClient:
             ],
         )
         self._headers = [] if token is None else [(b"authorization", f"Bearer {token}".encode())]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the connection."""

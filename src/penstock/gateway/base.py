@@ -3,12 +3,13 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 import structlog
 
 from penstock.core.access import Action, Principal
 from penstock.core.broker import Broker
+from penstock.core.deduplication import correlation_of, key_digest
 from penstock.core.hooks import Event, EventKind, HookChain
 from penstock.core.partitions import Position
 from penstock.core.rates import RateLimit
@@ -38,12 +39,12 @@ from penstock.limits import (
 from penstock.memory import Purpose
 from penstock.model import ByteOrder
 from penstock.patterns import canonical_pattern
-from penstock.ports import AuditEvent, Link, Receipt
+from penstock.ports import AuditEvent, Link, Receipt, Record
 from penstock.protocols import Protocol
 from penstock.replay import check_replay, split_group, split_replay
 from penstock.wire.decoder import Decoder, Rejected
 
-__all__ = ["NOT_WRITTEN", "Gateway", "refuse"]
+__all__ = ["NOT_WRITTEN", "Gateway", "KeyedPublish", "refuse"]
 
 log = structlog.get_logger("penstock.gateway")
 
@@ -72,6 +73,14 @@ class _Pending:
         self.ended = True
         if self.then is not None:
             self.then()
+
+
+class KeyedPublish(NamedTuple):
+    """A publish with a key: its frame without the key, and its record, which has no time yet."""
+
+    key: bytes
+    frame: bytes
+    record: Record
 
 
 class Gateway(ABC):
@@ -154,6 +163,10 @@ class Gateway(ABC):
     @abstractmethod
     def topic_of(self, packet: Any) -> str | None:  # noqa: ANN401
         """Return the topic of a publish that the kernel can scan, None for other packets."""
+
+    def keyed(self, session: Session, packet: Any) -> KeyedPublish | None:  # noqa: ANN401, ARG002
+        """Return a publish that has a key, for deduplication; None if it has none."""
+        return None
 
     @abstractmethod
     def handle(self, packet: Any) -> None:  # noqa: ANN401
@@ -385,8 +398,14 @@ class Gateway(ABC):
         except (PeerError, CallerError) as error:
             self._refuse_publish(packet, error)
             return end
+        keyed = self.keyed(session, packet)
+        if keyed is not None:
+            self._publish_with_key(session, packet, topic, keyed)
+            return end
         if self.broker.hooks.watch(self.protocol, topic):
-            self._publish_after_hooks(session, packet, topic, bytes(data[start:end]))
+            frame = bytes(data[start:end])
+            publish = partial(self._publish_decoded, session, frame)
+            self._publish_after_hooks(session, packet, topic, frame, publish)
             return end
         # The topic is permitted now: the kernel takes this frame and those that follow.
         run_end = self._publish_run(session, data, start)
@@ -428,6 +447,50 @@ class Gateway(ABC):
         end = self.scan_decoded(session, memoryview(frame))
         if end != len(frame) or len(self.broker.batch) != 1:
             raise AssertionError(f"a {self.protocol.label} publish that the kernel does not scan")
+
+    # --- Deduplication ----------------------------------------------------------------------------
+
+    def _publish_with_key(
+        self,
+        session: Session,
+        packet: Any,  # noqa: ANN401
+        topic: str,
+        keyed: KeyedPublish,
+    ) -> None:
+        """Publish a message with a key, once the keys of earlier runs are known."""
+        try:
+            digest = key_digest(session.principal.name, topic, keyed.key)
+        except PeerError as error:
+            self._refuse_publish(packet, error)
+            return
+        publish = partial(self._publish_keyed, session, keyed, digest)
+        then = partial(self._await_keys, publish)
+        if self.broker.hooks.watch(self.protocol, topic):
+            self._publish_after_hooks(session, packet, topic, keyed.frame, then)
+        else:
+            then()
+
+    def _await_keys(self, publish: Callable[[], None]) -> None:
+        self.await_work(self.broker.deduplication.when_ready, publish)
+
+    def _publish_keyed(self, session: Session, keyed: KeyedPublish, digest: bytes) -> None:
+        """Publish a message unless its key is known; then answer as the first one is answered."""
+        broker = self.broker
+        if self.rate_limit is not None:
+            self.rate_limit.take(1)
+        self._scan_decoded(session, keyed.frame)
+        receipt = broker.deduplication.find(digest)
+        if receipt is None:
+            record = keyed.record._replace(
+                timestamp_us=broker.clock.now_us(), correlation=correlation_of(digest)
+            )
+            try:
+                receipt = broker.publish_keyed(session, broker.batch, record, digest)
+            except LogUnavailable as error:
+                broker.counters.messages_refused[self.protocol] += 1
+                self.refuse_batch(session, error)
+                return
+        self.acknowledge_batch(session, receipt)
 
     # --- Subscriptions ----------------------------------------------------------------------------
 
@@ -587,13 +650,9 @@ class Gateway(ABC):
         packet: Any,  # noqa: ANN401
         topic: str,
         frame: bytes,
+        then: Callable[[], None],
     ) -> None:
-        """Publish one frame if no hook refuses it. Frame and event are held until then."""
-        if not self.link.account.hold(Purpose.HOOKS, 2 * len(frame)):
-            self._refuse_publish(packet, MemoryExhausted("hooks"))
-            return
-        self._scan_decoded(session, frame)
-        event = self.message_event(session, packet, topic, self.broker.batch.value(0))
+        """Call `then` if no hook refuses a publish. Frame and event are held until then."""
 
         def publish() -> None:
             try:  # the topic may have been deleted meanwhile
@@ -601,8 +660,13 @@ class Gateway(ABC):
             except (PeerError, CallerError) as error:
                 self._refuse_publish(packet, error)
             else:
-                self._publish_decoded(session, frame)
+                then()
 
+        if not self.link.account.hold(Purpose.HOOKS, 2 * len(frame)):
+            self._refuse_publish(packet, MemoryExhausted("hooks"))
+            return
+        self._scan_decoded(session, frame)
+        event = self.message_event(session, packet, topic, self.broker.batch.value(0))
         self.run_message_hooks(event, packet, publish)
         if self._hook_chain is None:
             self.link.account.hold(Purpose.HOOKS, 0)

@@ -1,5 +1,8 @@
 """LamaMQ clients: acknowledged pushes, subscriptions, and middleware."""
 
+import dataclasses
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import ClassVar, Final
 
 from penstock._kernels import lamamq as kernel
@@ -22,11 +25,11 @@ from penstock.errors import (
     TopicTableFull,
     WireError,
 )
-from penstock.gateway.base import NOT_WRITTEN, Gateway
+from penstock.gateway.base import NOT_WRITTEN, Gateway, KeyedPublish
 from penstock.gateway.lamamq_middleware import LamaMiddleware, hook_of
 from penstock.gateway.options import NO_CREDENTIALS
-from penstock.model import is_reserved_header
-from penstock.ports import Receipt
+from penstock.model import DEDUPE_HEADER, Form, Kind, is_reserved_header
+from penstock.ports import Receipt, Record
 from penstock.positions import ASK_HEADER
 from penstock.protocols import Protocol
 from penstock.protocols.lamamq import LAMAMQ, LAMAMQ_ERROR_MESSAGE_BYTES_MAX
@@ -45,6 +48,13 @@ _MESSAGE_ID_BYTES: Final = 4
 """An answer without an error is the id and one more byte."""
 _ANSWER_BYTES: Final = 5
 """Size of an answer without an error."""
+_FORMS: Final[Mapping[PayloadType, Form]] = MappingProxyType(
+    {
+        PayloadType.EMPTY: Form.EMPTY,
+        PayloadType.STRING: Form.TEXT,
+        PayloadType.BUFFER: Form.PLAIN,
+    }
+)
 _TYPE: Final = 4
 """Where the type of a message is, behind its id."""
 
@@ -199,6 +209,28 @@ class LamamqGateway(Gateway):
             return packet.message.routing_key
         return None
 
+    def keyed(self, session: Session, packet: lamamq.Push | lamamq.Forward) -> KeyedPublish | None:
+        """See the base class; of several keys the first counts."""
+        message = packet.message
+        key = next((text for name, text in message.headers if name == DEDUPE_HEADER), None)
+        if key is None:
+            return None
+        headers = _other_headers(message)
+        plain = lamamq.Push(packet.message_id, dataclasses.replace(message, headers=headers))
+        record = Record(
+            self.protocol,
+            Kind.PUBLISH,
+            message.routing_key,
+            message.payload,
+            session.sender,
+            session.name,
+            timestamp_us=0,
+            form=_FORMS[message.payload_type],
+            headers=headers,
+            created_us=message.created_at * 1_000_000,
+        )
+        return KeyedPublish(key, lamamq.encode(plain, order=self.order), record)
+
     def message_event(
         self, session: Session, packet: lamamq.Push | lamamq.Forward, topic: str, value: bytes
     ) -> Event:
@@ -210,7 +242,7 @@ class LamamqGateway(Gateway):
             session.name,
             self.protocol,
             session,
-            headers=message.headers,
+            headers=_other_headers(message),
             value=value,
             value_is_text=message.payload_type is PayloadType.STRING,
             created_at=message.created_at,
@@ -404,7 +436,13 @@ def _asks_for_positions(message: lamamq.Message) -> bool:
 
 def _reserved(message: lamamq.Message) -> str | None:
     """Return the first header of a message that only the broker may set."""
-    return next((key for key, _ in message.headers if is_reserved_header(key)), None)
+    names = (name for name, _ in _other_headers(message))
+    return next((name for name in names if is_reserved_header(name)), None)
+
+
+def _other_headers(message: lamamq.Message) -> tuple[tuple[str, bytes], ...]:
+    """Return the headers of a message without its key."""
+    return tuple([each for each in message.headers if each[0] != DEDUPE_HEADER])
 
 
 def _text(error: PeerError | CallerError) -> str:

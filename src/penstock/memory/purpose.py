@@ -34,6 +34,8 @@ class Purpose(enum.IntEnum):
     """Rows that Arrow Flight stages and publishes."""
     NAMES = enum.auto()
     """Topics and their names."""
+    KEYS = enum.auto()
+    """Keys of messages, for deduplication."""
     PASSWORDS = enum.auto()
     """Verifications of passwords."""
     OVERHEAD = enum.auto()

@@ -46,7 +46,8 @@ class Record(NamedTuple):
     """One message outside a batch, such as a request or a reply.
 
     `private` marks a message that is not for every subscriber of its topic; replay leaves it out.
-    `nodes` are the other nodes whose clients it is for, or EVERY_NODE.
+    `nodes` are the other nodes whose clients it is for, or EVERY_NODE. `created_us` is a time that
+    the sender has set.
     """
 
     protocol: Protocol
@@ -62,6 +63,7 @@ class Record(NamedTuple):
     correlation: str | None = None
     status: int | None = None
     nodes: tuple[int, ...] = ()
+    created_us: int | None = None
 
 
 class Prepared(Port):

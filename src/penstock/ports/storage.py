@@ -15,6 +15,7 @@ import msgspec
 from penstock._kernels.topics import TopicTable
 from penstock.model import Durability
 from penstock.ports.log import Follower, KnownTopic, LogReader, LogWriter, Prepared
+from penstock.ports.nodes import NodeStatus
 from penstock.ports.sessions import SessionStore
 
 if TYPE_CHECKING:
@@ -167,6 +168,9 @@ class StorageStatus:
     """Segments that retention has removed."""
     excess_bytes: int = 0
     """Bytes by which the storage is larger than its retention allows."""
+    age_seconds_max: float | None = None
+    bytes_max: int | None = None
+    """The bounds of retention; None is no bound."""
     sync_times: SyncTimes = SyncTimes()
     tier: TierStatus | None = None
 
@@ -337,6 +341,12 @@ class Storage(LogWriter, LogReader, Port):
         """
 
     # --- Reading, from any thread; may block
+
+    def nodes(self) -> Sequence[NodeStatus]:
+        """Return the nodes that write the partitions; none if no other process can write.
+
+        Raise OSError if it is not known how far this process follows the others.
+        """
 
     def bounds(self) -> Mapping[int, Bounds]:
         """Return the readable offsets of each partition."""

@@ -123,6 +123,8 @@ class Protocol(Source):
     """A subclass of `gateway.base.Gateway`."""
     remote: str = ""
     """A class `(Broker)` whose `receive` takes private messages of clients of other nodes."""
+    services: str = ""
+    """A function `(Broker)` that lets clients of all protocols ask and answer by topics."""
     client: str
     """A function `(Credentials) -> Callable[[], Session]`: sessions of the client library."""
     decode: str = ""

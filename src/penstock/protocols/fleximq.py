@@ -84,6 +84,7 @@ FLEXIMQ: Final = Protocol(
     encoder="penstock.core.encoders.fleximq:FleximqEncoder",
     gateway="penstock.gateway.fleximq:FleximqGateway",
     remote="penstock.gateway.fleximq.remote:RemoteExchange",
+    services="penstock.gateway.fleximq.service_topics:start_service_topics",
     client="penstock.client.sessions.fleximq:fleximq_sessions",
     decode="penstock.decode.fleximq:READING",
     capture="penstock.spark.capture_roles.fleximq:fleximq_role",

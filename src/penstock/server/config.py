@@ -111,6 +111,10 @@ class BrokerConfig(_Table, frozen=True):
     topics_max: Annotated[int, Meta(ge=1, le=bounds.TOPICS_MAX)] = bounds.TOPICS_MAX
     topic_names_bytes_max: _Count = bounds.TOPIC_NAMES_BYTES_MAX
     last_topics_max: Annotated[int, Meta(ge=1, le=bounds.TOPICS_MAX)] = bounds.LAST_TOPICS_MAX
+    dedupe_seconds: _Seconds = bounds.DEDUPE_SECONDS
+    dedupe_keys_max: Annotated[int, Meta(ge=1, le=bounds.DEDUPE_KEYS_CEILING)] = (
+        bounds.DEDUPE_KEYS_MAX
+    )
     topics_per_principal_max: Annotated[int, Meta(ge=1, le=bounds.TOPICS_MAX)] = (
         bounds.TOPICS_PER_PRINCIPAL_MAX
     )
@@ -504,6 +508,8 @@ class Config(_Table, frozen=True):
                 self.broker.topic_names_bytes_max, self._topics_room // bounds.TOPIC_NAME_COPIES
             ),
             last_topics_max=self.broker.last_topics_max,
+            dedupe_seconds=self.broker.dedupe_seconds,
+            dedupe_keys_max=self.broker.dedupe_keys_max,
             topics_per_principal_max=self.broker.topics_per_principal_max,
             topic_names_bytes_per_principal_max=self.broker.topic_names_bytes_per_principal_max,
             groups=_group_settings(self.groups),

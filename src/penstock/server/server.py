@@ -30,6 +30,7 @@ from penstock.server.connections import ConnectionLimit
 from penstock.server.group_store import ThreadedGroupStore
 from penstock.server.http.context import HttpContext
 from penstock.server.listener import Listener, StdioListener, new_listener
+from penstock.server.message_keys import KeyReader
 from penstock.server.process_memory import ProcessMemory
 from penstock.server.recent_refusals import RecentRefusals
 from penstock.server.session_numbers import NumberReserve
@@ -139,12 +140,18 @@ class Server:
         self.storage.attach(self.broker.topics, self.broker.settle)
         if self.broker.following is not None:
             self.storage.follow(self.broker.following)
+        for protocol in PROTOCOLS:
+            if protocol.services:
+                load(protocol.services)(self.broker)
         if self._numbers is not None:
             self._numbers.start(self.broker.sessions)
         loop = asyncio.get_running_loop()
         self._group_store.start()
         if self.broker.groups is not None:
             self.broker.groups.later = loop.call_later
+        if self.storage.keeps_history:
+            keys = KeyReader(self.storage, keys_max=self.broker.settings.dedupe_keys_max)
+            self.broker.deduplication.load = keys.read
         self.broker.slices.schedule = loop.call_soon
         self.broker.turn.schedule = loop.call_soon
 

@@ -29,6 +29,7 @@ from penstock.ports import (
     TopicCounts,
     TopicFilter,
 )
+from penstock.ports.nodes import NodeStatus
 from penstock.protocols import Source
 from penstock.storage.group_offsets import check_group_count, check_group_name, updated
 
@@ -270,6 +271,10 @@ class MemoryLog:
         """See ports.Storage."""
         self._check_partition(span.partition)
         return []
+
+    def nodes(self) -> Sequence[NodeStatus]:
+        """See ports.Storage."""
+        return ()
 
     def stored_topics(self) -> frozenset[str]:
         """See ports.Storage."""

@@ -171,7 +171,7 @@ def test_a_routed_publish_is_kept_under_its_topic_and_is_not_for_everyone(room: 
     assert (record.kind, record.topic, record.value) == (Kind.PUBLISH, "a/b", b"v")
 
 
-@pytest.mark.parametrize(("path", "status"), [("/time", 200), ("/nothing", 404)])
+@pytest.mark.parametrize(("path", "status"), [("/time", 200), ("/nothing", 503)])
 def test_what_the_broker_is_asked_and_answers_is_kept(room: Room, path: str, status: int) -> None:
     room.say(fx.REQ, fx.routing((fx.BROKER, path)), fx.request("q"))
     request, reply = room.log.records

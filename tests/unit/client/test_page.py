@@ -51,6 +51,8 @@ def supports(protocol: Protocol, operation: str) -> bool:
     client = penstock.connect("tcp://127.0.0.1:1", protocol=protocol)
     calls = {
         "publish": lambda: session.publish("channel/7", [b""]),
+        "register_service": lambda: client.register_service,
+        "request_service": lambda: client.request_service,
         "publish_many": lambda: session.publish("channel/7", [b"", b""]),
         "subscribe": lambda: session.subscribe("channel/7"),
         "consume": lambda: client.consume("channel/7", group="g"),

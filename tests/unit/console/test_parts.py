@@ -14,14 +14,54 @@ pytest.importorskip("nicegui", reason="the extra console is not installed")
 from penstock.console.api import BrokerApi
 from penstock.console.frames import frames_of
 from penstock.console.history import Point, State, point_of
+from penstock.console.pages.cluster import silent_nodes
 from penstock.console.pages.messages import note_text
 from penstock.console.payloads import best_form, payload_text, short_text
 from penstock.console.problems import find_problems
+from penstock.console.retention import retention_text
 from penstock.console.security import PageSecurity
 from penstock.console.sessions import LogIn, LogIns
 from penstock.console.text import bytes_text, count_text, duration_text
 from penstock.console.warehouse import QueryRefused, Warehouse
 from penstock.protocols import PROTOCOLS
+
+# --- Retention and nodes --------------------------------------------------------------------------
+
+LOG = {
+    "kept": True,
+    "kind": "arrow",
+    "bytes": 900,
+    "segments": [{"last_time": "2026-11-16T10:00:00Z"}],
+    "retention": {"age_seconds_max": 7200.0, "bytes_max": 1024},
+}
+NOON = datetime(2026, 11, 16, 12, tzinfo=UTC).timestamp()
+
+
+def test_the_bound_that_removes_messages_is_named() -> None:
+    both = "Messages of all topics are kept for 2 h, 1.0 KiB at most: at the moment the"
+    assert retention_text(LOG, NOON) == f"{both} age is the nearer bound."
+    assert retention_text(LOG, NOON - 3600) == f"{both} size is the nearer bound."
+    for age, size, ending in (
+        (7200.0, None, "kept for 2 h."),
+        (None, 1024, "kept until the log has 1.0 KiB."),
+        (None, None, "kept for good: neither an age nor a size is set."),
+    ):
+        bounds = {"age_seconds_max": age, "bytes_max": size}
+        assert retention_text({**LOG, "retention": bounds}, NOON).endswith(ending)
+    assert "topic in Kafka" in retention_text({**LOG, "kind": "kafka"}, NOON)
+    assert "no log" in retention_text({**LOG, "kept": False}, NOON)
+
+
+def test_nodes_that_do_not_report_are_named() -> None:
+    nodes = [
+        {"node": 0, "reported": "2026-11-16T11:59:50Z"},
+        {"node": 1, "reported": "2026-11-16T11:58:00Z"},
+        {"node": 2, "reported": None},
+    ]
+    assert silent_nodes(nodes[:1], NOON) == ""
+    text = "Without a report for long: node 1 (2 min ago), node 2 (never)."
+    assert silent_nodes(nodes, NOON) == text
+
 
 # --- Messages -------------------------------------------------------------------------------------
 

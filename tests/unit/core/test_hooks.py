@@ -145,6 +145,10 @@ def test_the_time_of_an_answer_is_measured_and_that_of_no_answer_is_not(bench: B
     assert (times.count, bench.hooks.calls.unanswered) == (1, 1)
     assert times.seconds == pytest.approx(0.02)
     assert times.buckets[times.bounds_seconds.index(0.025)] == 1
+    (hook,) = bench.hooks
+    figures = hook.figures
+    assert (figures.made, figures.refusals, figures.unanswered) == (2, 1, 1)
+    assert figures.times.seconds_max == pytest.approx(0.02)
 
 
 def test_hooks_are_asked_by_priority_then_by_registration(bench: Bench) -> None:

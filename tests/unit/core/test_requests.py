@@ -212,3 +212,18 @@ def test_a_requester_may_ask_again_when_it_is_told() -> None:
     for _ in range(5):
         world.pass_time(30)
     assert world.told.failures == [("q", Failure.TIMED_OUT)] * 3
+
+
+def test_times_of_answers_are_measured_and_failures_are_counted() -> None:
+    world = World()
+    world.ask("answered")
+    world.pass_time(0.25)
+    world.answer("answered")
+    world.ask("late")
+    world.pass_time(30)
+    world.answer("late")
+    world.ask("left")
+    world.requests.leave(world.target)
+    times = world.requests.times
+    assert (times.count, times.seconds_max) == (1, pytest.approx(0.25))
+    assert world.requests.failed == {Failure.TIMED_OUT: 1, Failure.TARGET_LEFT: 1}

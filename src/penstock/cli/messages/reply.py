@@ -58,11 +58,11 @@ def reply(
     ca: Ca = None,
     json: Annotated[bool, typer.Option("--json", help="Print one object per line.")] = False,
 ) -> None:
-    """Answer requests until Ctrl-C, and print them. Only fleximq has requests.
+    """Serve a path by name until Ctrl-C, and print its requests. Only fleximq has requests.
 
-    The first line shows the client id to send requests to. A command that fails replies with status
-    500, one that takes too long with 504. PENSTOCK_REQUEST_SENDER has the id of the requester. A
-    request that is neither bytes nor text is passed to the command as JSON.
+    The first line shows the client id, by which the path can be asked too. A command that fails
+    replies with status 500, one that takes too long with 504. PENSTOCK_REQUEST_SENDER has the id of
+    the requester. A request that is neither bytes nor text is passed to the command as JSON.
     """
     if (value is not None) + echo + (command is not None) != 1:
         raise typer.BadParameter("give one of VALUE, --echo and --exec.", param_hint="VALUE")

@@ -65,6 +65,7 @@ class Service:
         self._json = json
         self._answered = 0
         self._failed = 0
+        self._registered = False
         self._done = asyncio.Event()
         self._broken: OSError | None = None
         self._client: Client
@@ -83,7 +84,9 @@ class Service:
         async with self._client as client:
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.add_signal_handler(number, interrupt)
-            client.serve(self._path, self._handle)
+            await client.register_service(self._path, self._handle)
+            self._registered = True
+            self._tell_identity()
             await self._done.wait()
             await asyncio.sleep(0)  # the task of the last answer sends it
         if self._broken is not None:
@@ -96,7 +99,7 @@ class Service:
 
         if not isinstance(event, StateChanged):
             tell(str(event.error))
-        elif event.state is State.CONNECTED:
+        elif event.state is State.CONNECTED and self._registered:
             self._tell_identity()
         elif event.state is State.RECONNECTING:
             tell(f"the connection was lost: {event.reason}; reconnecting")

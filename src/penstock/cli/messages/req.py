@@ -13,7 +13,7 @@ __all__ = ["REQ_EXAMPLES", "req"]
 
 REQ_EXAMPLES: Final = examples(
     "penstock req /stats | jq .clients",
-    "penstock req /mean '[18.5, 21.5]' --as json --to 1003",
+    "penstock req /mean '[18.5, 21.5]' --as json",
     "penstock req /resize - --to 1003 --raw < photo.png > small.png",
 )
 
@@ -32,7 +32,7 @@ def req(
         typer.Option(
             min=1,
             metavar="CLIENT",
-            help="The client to ask: the id that `reply` prints; 1 is the broker.",
+            help="The client to ask; 1 is the broker, which asks a client that serves PATH.",
         ),
     ] = 1,
     form: As = Form.BYTES,
@@ -43,10 +43,11 @@ def req(
     raw: Raw = False,
     json: Json = False,
 ) -> None:
-    """Send a request to a client or the broker, and print the reply. Only fleximq has requests.
+    """Send a request to a service, a client or the broker, and print the reply.
 
-    The broker answers /topics, /clients, /stats and /time. A reply that is neither bytes nor text
-    is printed as JSON.
+    The broker answers /topics, /clients, /services, /stats and /time; other paths are those of
+    clients that serve them, as `reply` does. Only fleximq has requests. A reply that is neither
+    bytes nor text is printed as JSON.
     """
     if raw and json:
         raise typer.BadParameter("goes without --json.", param_hint="--raw")

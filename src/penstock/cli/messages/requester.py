@@ -64,6 +64,6 @@ def _refusal(error: Refused) -> str:
 
 
 def _remedy(error: Refused, *, path: str, to: int) -> str:
-    if error.answer == 404 and to == 1:
-        return f"to ask a client, give --to the id that `penstock reply {path}` prints"
+    if error.answer == 503 and to == 1:
+        return f"start one: penstock reply {path}"
     return "`penstock req /clients` lists the clients" if error.answer == 600 else ""

@@ -32,16 +32,17 @@ TICKET_MAX: Final = 0x7FFF_FFFF
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Extras:
-    """Parts of a publish that only some protocols carry: headers; status and routing.
+    """Parts of a publish that only some protocols carry: headers; status and routing; a key.
 
     `routing` maps the client ids of the receivers to paths. `packed` values are already
-    MessagePack.
+    MessagePack. `dedupe` is the key of the message, for deduplication.
     """
 
     headers: tuple[tuple[str, bytes], ...] = ()
     status: int | None = None
     routing: Mapping[int, str] | None = None
     packed: bool = False
+    dedupe: str | None = None
 
 
 NO_EXTRAS: Final = Extras()
@@ -215,7 +216,7 @@ class Session(ABC):
 
     def _check_publish(self, topic: str, extras: Extras, *allowed: str) -> None:
         check_topic_name(topic)
-        for name in ("headers", "status", "routing", "packed"):
+        for name in ("headers", "status", "routing", "packed", "dedupe"):
             if name not in allowed and getattr(extras, name) not in ((), None, False):
                 raise self.unsupported(f"publish({'payload' if name == 'packed' else name}=…)")
 

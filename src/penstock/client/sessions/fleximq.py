@@ -97,9 +97,14 @@ class FleximqSession(Session):
 
     def publish(self, topic: str, values: Sequence[bytes], extras: Extras = NO_EXTRAS) -> range:
         """See the base class; fleximq does not acknowledge a publish."""
-        self._check_publish(topic, extras, "status", "routing", "packed")
+        self._check_publish(topic, extras, "status", "routing", "packed", "dedupe")
         payloads = values if extras.packed else [fleximq.wrap_value(value) for value in values]
-        header = Header(routing=_routing(extras.routing), topic=topic, status=extras.status)
+        header = Header(
+            routing=_routing(extras.routing),
+            topic=topic,
+            status=extras.status,
+            dedupe=extras.dedupe,
+        )
         # Encode once to check the header and to get the bytes before each payload.
         empty = fleximq.encode(Message(MessageType.PUB, self._client_id, header))
         common = empty[: -PAYLOAD_LENGTH.size]

@@ -22,6 +22,7 @@ from penstock.client.sessions.base import (
     session_name,
 )
 from penstock.client.values import Delivery, HookCall
+from penstock.model import DEDUPE_HEADER
 from penstock.protocols import Protocol
 from penstock.protocols.lamamq import (
     LAMAMQ,
@@ -62,11 +63,14 @@ class LamamqSession(Session):
 
     def publish(self, topic: str, values: Sequence[bytes], extras: Extras = NO_EXTRAS) -> range:
         """See the base class."""
-        self._check_publish(topic, extras, "headers")
+        self._check_publish(topic, extras, "headers", "dedupe")
         check_sizes(values, LAMAMQ_PAYLOAD_BYTES_MAX)
         created_at = self._now()
         # Encode once to check the common fields and to get the bytes between id and payload.
-        empty = lamamq.Message(created_at, topic, extras.headers, lamamq.PayloadType.EMPTY, b"")
+        headers = extras.headers
+        if extras.dedupe is not None:
+            headers = (*headers, (DEDUPE_HEADER, extras.dedupe.encode()))
+        empty = lamamq.Message(created_at, topic, headers, lamamq.PayloadType.EMPTY, b"")
         common = lamamq.encode(lamamq.Push(0, empty))[4:-1]
         tickets = self._tickets(len(values))
         identify, counted = _LAYOUTS.u32.pack, _LAYOUTS.payload.pack

@@ -361,12 +361,12 @@ def the_broker_counts_messages(context: CaseContext) -> None:
     check(after["clients"] >= 1 and after["topics"] >= 1, "a client and a topic", after)
 
 
-@cases.profile("4.1.1", "A REQ to the broker with another path gets status 404")
-def another_path_of_the_broker_gets_404(context: CaseContext) -> None:
+@cases.profile("4.1.1", "A REQ to the broker with a path that no client serves gets status 503")
+def a_path_that_no_client_serves_gets_503(context: CaseContext) -> None:
     peer = joined(context)
     for path in context.each(("", "/", "/topics/", "topics", "/TIME", "/secrets")):
         peer.say(REQ, routing((BROKER, path)), request("s"))
-        peer.expect_refusal(404, "s")
+        peer.expect_refusal(503, "s")
         peer.settle()
 
 

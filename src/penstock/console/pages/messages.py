@@ -19,9 +19,9 @@ from penstock.console.text import bytes_text, time_text
 __all__ = ["MessagesPage", "note_text"]
 
 _POLL_SECONDS: Final = 0.5
+_BUSY_POLL_SECONDS: Final = 1.0
+"""How often a live view asks for messages, and how often if there are more than it shows."""
 _WAIT_SECONDS: Final = 5.0
-_BEHIND_MAX: Final = 500
-"""Above so many offsets, a live view jumps to the end instead of reading all."""
 _COLUMNS: Final = (
     Column("offset", "Offset"),
     Column("time", "Time (UTC)", is_name=True, wide=True),
@@ -48,6 +48,7 @@ class MessagesPage:
         self._login = login
         self._messages: list[dict[str, Any]] = []
         self._position = _Position()
+        self._timer: ui.timer
         with ui.element("div").classes("bar"):
             field = ui.input("Topic or pattern", value=topic).on("keydown.enter", self._latest)
             self._topic = field.props("outlined dense").classes("grow mono")
@@ -76,7 +77,7 @@ class MessagesPage:
     async def start(self) -> None:
         """Show the latest messages, then those that come."""
         await self._latest(live=True)
-        ui.timer(_POLL_SECONDS, self._follow)
+        self._timer = ui.timer(_POLL_SECONDS, self._follow)
 
     # --- Positions --------------------------------------------------------------------------------
 
@@ -120,15 +121,16 @@ class MessagesPage:
             "start": self._position.next,
             "limit": TAIL_MESSAGES_MAX,
             "wait": _WAIT_SECONDS,
+            "newest": "true",
         }
         found = await self._ask(query)
         if found is None or not self._live.value or query["topic"] != (self._topic.value or "#"):
             return
-        if found["end"] - found["next"] > _BEHIND_MAX:
-            await self._read({})
-            return
+        is_busy = len(found["messages"]) == TAIL_MESSAGES_MAX
+        self._timer.interval = _BUSY_POLL_SECONDS if is_busy else _POLL_SECONDS
         if found["messages"]:
             self._messages = [*self._messages, *found["messages"]][-TAIL_MESSAGES_MAX:]
+            self._position.previous = self._messages[0]["offset"]
             self._show()
         self._position.next = found["next"]
 

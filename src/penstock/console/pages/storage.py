@@ -1,5 +1,6 @@
 """Storage: the log, its segments and its object store; verification."""
 
+import time
 from typing import Any, Final
 
 from nicegui import ui
@@ -7,6 +8,7 @@ from nicegui import ui
 from penstock.console.api import ApiRefused, BrokerAway
 from penstock.console.dialogs import show_facts
 from penstock.console.limits import PAGE_ROWS
+from penstock.console.retention import retention_text
 from penstock.console.sessions import LogIn
 from penstock.console.shell import problem_card
 from penstock.console.tables import Column, Pager, Table
@@ -112,6 +114,7 @@ def _facts(log: dict[str, Any]) -> dict[str, object]:
         "On disk": f"up to offset {max(log['durable'] - 1, 0):,}",
         "Waiting": bytes_text(log["waiting_bytes"]),
         "Durability": log["durability"],
+        "Retention": retention_text(log, time.time()),
         "Commits": f"{count_text(log['commits'])}, {log['failures']:,} failed",
         "Syncs": f"{count_text(log['syncs'])}, {mean:.1f} ms on average",
         "Log id": log["id"],

@@ -11,6 +11,7 @@ from nicegui import ui
 from penstock.console.api import ApiRefused, BrokerAway
 from penstock.console.limits import TOPIC_ROWS
 from penstock.console.payloads import short_text
+from penstock.console.retention import retention_text
 from penstock.console.sessions import LogIn
 from penstock.console.shell import Shell
 from penstock.console.tables import Column, Pager, Table, message_link
@@ -22,7 +23,9 @@ _REFRESH_SECONDS: Final = 3.0
 _VALUE_BYTES: Final = 200
 _VALUES_SECONDS: Final = 0.5
 _VALUES_AT_ONCE: Final = 4
-"""How often last values are read, and of how many topics: each is a read of the log."""
+_VALUES_AGAIN: Final = 1
+"""How often last values are read, of how many topics, and of how many that have one already: each
+is a read of the log."""
 _LEVEL_COLUMNS: Final = (
     Column("name", "Level", link="link", is_name=True),
     Column("topics", "Topics"),
@@ -60,6 +63,7 @@ class TopicsPage:
             self._level_pager = Pager(self._load_levels)
         with ui.element("section").classes("card"):
             ui.label("Topics").classes("heading")
+            self._retention = ui.label("").classes("muted note-line")
             self._topics = Table(_TOPIC_COLUMNS, "name", empty="No topics.")
             self._pager = Pager(self._load_topics)
 
@@ -67,6 +71,9 @@ class TopicsPage:
         """Show the first page, then keep it up to date."""
         await self._level_pager.reload()
         await self._pager.reload()
+        if self._login.has_area("log"):
+            log = await self._login.api.get("/api/log")
+            self._retention.set_text(retention_text(log, time.time()))
         ui.timer(_REFRESH_SECONDS, self._pager.reload)
         ui.timer(_VALUES_SECONDS, self._read_values)
 
@@ -118,7 +125,7 @@ class TopicsPage:
         self._values = {each["name"]: self._values.get(each["name"], "") for each in topics}
         self._rows = [self._row(each, now) for each in topics]
         self._topics.show(self._rows)
-        self._unread = [*changed, *(name for name in self._unread if name in self._values)]
+        self._unread = [*(name for name in self._unread if name in self._values), *changed]
         self._counts = {each["name"]: (now, each["messages"]) for each in topics}
         self._pager.note.set_text(f"{found['total']:,} topics in all")
         return found["next"]
@@ -147,7 +154,9 @@ class TopicsPage:
 
     async def _read_values(self) -> None:
         """Read the last values of a few topics with new messages; the rest comes next."""
-        names = list(dict.fromkeys(self._unread))[:_VALUES_AT_ONCE]
+        unread = list(dict.fromkeys(self._unread))
+        names = [name for name in unread if not self._values.get(name)][:_VALUES_AT_ONCE]
+        names = names or unread[:_VALUES_AGAIN]
         if not names:
             return
         self._unread = [name for name in self._unread if name not in names]

@@ -14,50 +14,46 @@ mistaken for the answer.
 """
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterable
 from functools import partial
-from types import MappingProxyType
-from typing import Final
 
 from penstock.core.access import EVERYTHING, Action, is_allowed, path_name
 from penstock.core.broker import Broker
-from penstock.core.requests import Failure, Match, Refusal
+from penstock.core.requests import Failure, Match
 from penstock.core.sessions import Session
-from penstock.errors import InvalidAcknowledgment, LogUnavailable, NotAllowed
+from penstock.errors import (
+    InvalidAcknowledgment,
+    InvalidServicePath,
+    LogUnavailable,
+    NotAllowed,
+    TooManyServices,
+)
 from penstock.gateway.fleximq import frames
 from penstock.gateway.fleximq.acknowledgments import (
     ACKNOWLEDGMENTS,
     acknowledge,
 )
+from penstock.gateway.fleximq.outcomes import FAILURES, REFUSALS, ServiceRequester, unserved
 from penstock.gateway.fleximq.records import broker_reply, record_of
+from penstock.gateway.fleximq.registrations import REGISTRATIONS, register
 from penstock.gateway.fleximq.remote import RemoteRequests, nodes_of
 from penstock.gateway.fleximq.replies import Replies
+from penstock.gateway.fleximq.service_topics import ServiceTopics
 from penstock.gateway.fleximq.services import ADMINISTRATIVE, SERVICES, Listings
 from penstock.limits import SHARED_PAYLOAD_BYTES_MIN
 from penstock.ports import EVERY_NODE
 from penstock.positions import ASK_PATH
 from penstock.protocols.fleximq import FLEXIMQ
-from penstock.wire import messagepack
+from penstock.service_messages import ServiceRequest
+from penstock.wire import fleximq, messagepack
 from penstock.wire.fleximq import ClientId, Message, MessageType, Routing, StatusCode
 
 __all__ = ["Exchange"]
 
-_FAILURES: Final = MappingProxyType(
-    {
-        Failure.TIMED_OUT: (StatusCode.GATEWAY_TIMEOUT, "no answer in time"),
-        Failure.TARGET_LEFT: (StatusCode.CLIENT_NOT_FOUND, "the client has left"),
-    }
-)
-_REFUSALS: Final = MappingProxyType(
-    {
-        Refusal.DUPLICATE: (StatusCode.CONFLICT, "a request with this id waits for its answer"),
-        Refusal.TOO_MANY: (StatusCode.TOO_MANY_REQUESTS, "too many requests wait for answers"),
-    }
-)
-
 
 class Exchange:
-    """The direct messages of one client; a `core.requests.Requester`.
+    """The direct messages of one client; an `outcomes.ServiceRequester`.
 
     `frame_view` is the whole frame of the message beside it, borrowed for the call.
     """
@@ -79,21 +75,9 @@ class Exchange:
 
     def request(self, session: Session, message: Message, frame_view: memoryview) -> None:
         """Forward a REQ to its target, or answer it if that is the broker."""
-        identifier, entry = _correlated(message)
-        if entry.client_id == ClientId.BROKER and entry.path in ACKNOWLEDGMENTS:
-            self._acknowledge(session, message, entry.path)
-            return
-        if entry.client_id == ClientId.BROKER and entry.path == ASK_PATH:
-            number = session.number
-            self._broker.give_positions(session, partial(frames.positions, number))
-            done = frames.answer(StatusCode.OK, b"", client_id=number, identifier=identifier)
-            self._broker.send(session, done, 0)
-            return
+        _, entry = _correlated(message)
         if entry.client_id == ClientId.BROKER:
-            if self._may_ask_broker(session, message, entry.path) and self._append(
-                session, message
-            ):
-                self._serve(session, identifier=identifier, path=entry.path)
+            self._request_broker(session, message, entry.path)
             return
         if not self._may(session, message, Action.REQUEST, path_name(entry.path)):
             return
@@ -108,16 +92,87 @@ class Exchange:
         if not _serves(target, entry.path):
             self._refuse_unserved(message, [entry.client_id])
             return
-        refusal = self._broker.requests.ask(
-            identifier, requester=session, target=target, callback=self
-        )
+        self._ask(session, message, target, lambda: frames.as_sent(frame_view))
+
+    def _ask(
+        self, session: Session, message: Message, target: Session, frame: Callable[[], bytes]
+    ) -> bool:
+        """Append a REQ and deliver it to its target; return False if it is refused."""
+        identifier = _correlated(message)[0]
+        requests = self._broker.requests
+        refusal = requests.ask(identifier, requester=session, target=target, callback=self)
         if refusal is not None:
-            self._replies.refuse(message, *_REFUSALS[refusal])
+            self._replies.refuse(message, *REFUSALS[refusal])
+            return False
+        if not self._append(session, message):
+            requests.answer(identifier, requester_number=session.number, target=target)
+            return False
+        self._deliver((target,), frame())
+        return True
+
+    def _request_broker(self, session: Session, message: Message, path: str) -> None:
+        """Answer a REQ to the broker, or forward it to a server of its path."""
+        identifier, _ = _correlated(message)
+        number = session.number
+        if path in ACKNOWLEDGMENTS:
+            self._acknowledge(session, message, path)
+        elif path in REGISTRATIONS:
+            self._register(session, message, path)
+        elif path == ASK_PATH:
+            self._broker.give_positions(session, partial(frames.positions, number))
+            done = frames.answer(StatusCode.OK, b"", client_id=number, identifier=identifier)
+            self._broker.send(session, done, 0)
+        elif path not in SERVICES:
+            self._request_service(session, message, path)
+        elif self._may_ask_broker(session, message, path) and self._append(session, message):
+            self._serve(session, identifier=identifier, path=path)
+
+    def _register(self, session: Session, message: Message, path: str) -> None:
+        """Begin or end a service; it is not kept in the log."""
+        identifier, _ = _correlated(message)
+        try:
+            status, text = register(self._broker, session, path=path, payload=message.payload)
+        except NotAllowed as error:
+            self._forbid(message, error)
+            return
+        except InvalidServicePath as error:
+            status, text = StatusCode.BAD_REQUEST, str(error)
+        except TooManyServices as error:
+            status, text = StatusCode.TOO_MANY_REQUESTS, str(error)
+        payload = messagepack.encode(text) if text else b""
+        self._replies.write(
+            frames.answer(status, payload, client_id=session.number, identifier=identifier)
+        )
+
+    def _request_service(self, session: Session, message: Message, path: str) -> None:
+        """Forward a REQ to the least busy server of a path, with a routing entry for it."""
+        if not self._may(session, message, Action.REQUEST, path_name(path)):
+            return
+        services = self._broker.services
+        server = services.choose(path)
+        if server is not None:
+            entry = Routing(server.session.number, server.path)
+            header = dataclasses.replace(message.header, routing=(entry,))
+            routed = dataclasses.replace(message, header=header)
+            sent = self._ask(session, routed, server.session, lambda: fleximq.encode(routed))
+            services.dispatched += sent
         elif self._append(session, message):
-            self._deliver((target,), frames.as_sent(frame_view))
+            self._request_topic(session, message, path)
+
+    def _request_topic(self, session: Session, message: Message, path: str) -> None:
+        """Publish a REQ for clients that serve its path by a topic; answer if there is none."""
+        identifier, _ = _correlated(message)
+        services, topics = self._broker.services, self._broker.shared(ServiceTopics)
+        if topics.has_server(path):
+            request = ServiceRequest(identifier, "", fleximq.raw_value(message.payload))
+            outcome = topics.forward(session, path, request, self)
+            services.dispatched += outcome is None
         else:
-            number = session.number
-            self._broker.requests.answer(identifier, requester_number=number, target=target)
+            outcome = unserved(path)
+            services.unserved += 1
+        if outcome is not None:
+            payload = messagepack.encode(outcome.text)
+            self._reply(session, outcome.status, payload, identifier=identifier)
 
     def _request_elsewhere(
         self, session: Session, message: Message, nodes: tuple[int, ...]
@@ -129,7 +184,7 @@ class Exchange:
             identifier, requester=session, target_number=number, callback=self
         )
         if refusal is not None:
-            self._replies.refuse(message, *_REFUSALS[refusal])
+            self._replies.refuse(message, *REFUSALS[refusal])
         elif not self._append(session, message, nodes):
             self._broker.requests.answer_remote(
                 identifier, requester_number=session.number, target_number=number
@@ -152,16 +207,28 @@ class Exchange:
 
     def request_failed(self, identifier: str, failure: Failure) -> None:
         """See core.requests.Requester."""
-        status, text = _FAILURES[failure]
+        status, text = FAILURES[failure]
         if self._replies.session is not None:
             payload = messagepack.encode(text)
+            self._reply(self._replies.session, status, payload, identifier=identifier)
+
+    def request_answered(self, identifier: str, status: int, payload: bytes) -> None:
+        """See outcomes.ServiceRequester: the answer of a server that was asked by a topic."""
+        if self._replies.session is not None:
             self._reply(self._replies.session, status, payload, identifier=identifier)
 
     def reply(self, session: Session, message: Message, frame_view: memoryview) -> None:
         """Forward a REP to the client that awaits it."""
         identifier, entry = _correlated(message)
         number = entry.client_id
+        requester = self._broker.requests.callback(identifier, requester_number=number)
         match self._broker.requests.answer(identifier, requester_number=number, target=session):
+            case Match.AWAITED if isinstance(requester, ServiceRequester) and not isinstance(
+                requester, Exchange
+            ):
+                self._append(session, message)
+                status = message.header.status or StatusCode.OK
+                requester.request_answered(identifier, status, message.payload)
             case Match.AWAITED:
                 self._forward_reply(session, message, frame_view)
             case Match.UNKNOWN if self._broker.shared(RemoteRequests).take(
@@ -191,11 +258,6 @@ class Exchange:
             self._broker.send(requester, frame, 0)
 
     def _serve(self, session: Session, *, identifier: str, path: str) -> None:
-        if path not in SERVICES:
-            payload = messagepack.encode("the broker has no such path")
-            self._reply(session, StatusCode.NOT_FOUND, payload, identifier=identifier)
-            return
-
         def answered(payload: bytes) -> None:
             if self._replies.session is session:
                 self._reply(session, StatusCode.OK, payload, identifier=identifier)
@@ -210,9 +272,7 @@ class Exchange:
         found: list[bytes] = []
         self._await_work(start, lambda: answered(found[0]))
 
-    def _reply(
-        self, session: Session, status: StatusCode, payload: bytes, *, identifier: str
-    ) -> None:
+    def _reply(self, session: Session, status: int, payload: bytes, *, identifier: str) -> None:
         """Answer a request that is in the log; append the answer too, if the log takes it."""
         number = session.number
         record = broker_reply(

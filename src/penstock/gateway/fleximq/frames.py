@@ -72,7 +72,7 @@ def join_reply(
     return fleximq.encode(Message(MessageType.REP, client_id, header, payload))
 
 
-def answer(status: StatusCode, payload: bytes, *, client_id: int, identifier: str) -> bytes:
+def answer(status: int, payload: bytes, *, client_id: int, identifier: str) -> bytes:
     """Return the broker's REP to a client's message."""
     header = Header(
         routing=(Routing(client_id, ""),), reqrep=_correlation(identifier), status=status

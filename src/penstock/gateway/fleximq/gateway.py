@@ -17,6 +17,7 @@ from penstock.errors import (
     FrameTooLarge,
     HookRefused,
     HookTimeout,
+    KeyWithRouting,
     LogUnavailable,
     MemoryExhausted,
     MiddlewareMissing,
@@ -27,14 +28,15 @@ from penstock.errors import (
     TopicTableFull,
     WireError,
 )
-from penstock.gateway.base import Gateway
+from penstock.gateway.base import Gateway, KeyedPublish
 from penstock.gateway.fleximq import frames
 from penstock.gateway.fleximq.exchange import Exchange
 from penstock.gateway.fleximq.keepalive import KeepAliveTimer
+from penstock.gateway.fleximq.records import record_of
 from penstock.gateway.fleximq.remote import RemoteRequests
 from penstock.gateway.fleximq.replies import Replies
 from penstock.gateway.options import GatewayOptions
-from penstock.model import ByteOrder
+from penstock.model import DEDUPE_HEADER, ByteOrder
 from penstock.ports import Link, Receipt
 from penstock.protocols import Protocol
 from penstock.protocols.fleximq import FLEXIMQ
@@ -184,6 +186,16 @@ class FleximqGateway(Gateway):
         ):
             return None
         return packet.header.topic
+
+    def keyed(self, session: Session, packet: Message) -> KeyedPublish | None:
+        """See the base class."""
+        if packet.header.dedupe is None:
+            return None
+        return KeyedPublish(
+            packet.header.dedupe.encode(),
+            frames.routed_head(packet, None) + packet.payload,
+            record_of(session, packet, timestamp_us=0)._replace(private=False),
+        )
 
     def handle(self, packet: Message) -> None:
         """See the base class."""
@@ -454,6 +466,8 @@ class FleximqGateway(Gateway):
                 self.refuse_publish(message, error)
 
         try:
+            if message.header.dedupe is not None:
+                raise KeyWithRouting(DEDUPE_HEADER)
             self.authorize_publish(session, topic)
         except (PeerError, CallerError) as error:
             self.refuse_publish(message, error)

@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 
 from penstock.core.access import Action, Principal, is_allowed
 from penstock.core.broker import Broker
+from penstock.core.services import may_see
 from penstock.core.sessions import Session
 from penstock.limits import (
     FLEXIMQ_LISTING_BYTES_MAX,
@@ -134,6 +135,25 @@ def _clients(broker: Broker, session: Session) -> Answer:  # noqa: ARG001
     return {"count": len(broker.sessions), "clients": clients}
 
 
+def _services(broker: Broker, session: Session) -> Answer:
+    """Return the services that the client may ask or serve."""
+    principal = session.principal
+    found = []
+    size = 0
+    for seen, name in enumerate(broker.services, 1):
+        if not seen % FLEXIMQ_LISTING_STEP:
+            yield
+        if seen > FLEXIMQ_LISTING_ENTRIES_MAX or size > FLEXIMQ_LISTING_BYTES_MAX:
+            break
+        if not may_see(principal, name):
+            continue
+        servers = broker.services.servers(name)
+        pending = sum(broker.requests.pending_to(each.number) for each in servers)
+        found.append({"path": f"/{name}", "servers": len(servers), "pending": pending})
+        size += len(name.encode())
+    return {"count": len(broker.services), "services": found}
+
+
 def _stats(broker: Broker, session: Session) -> Answer:  # noqa: ARG001
     yield from ()
     counters = broker.counters
@@ -163,7 +183,13 @@ def _time(broker: Broker, session: Session) -> Answer:  # noqa: ARG001
 
 
 SERVICES: Final[Mapping[str, Callable[[Broker, Session], Answer]]] = MappingProxyType(
-    {"/topics": _topics, "/clients": _clients, "/stats": _stats, "/time": _time}
+    {
+        "/topics": _topics,
+        "/clients": _clients,
+        "/services": _services,
+        "/stats": _stats,
+        "/time": _time,
+    }
 )
 ADMINISTRATIVE: Final[Mapping[str, str]] = MappingProxyType(
     {"/clients": "clients", "/stats": "stats"}

@@ -34,7 +34,7 @@ from penstock.ports import AuditEvent
 from penstock.protocols import HTTP
 from penstock.server.http import schemas
 from penstock.server.http.auth import HttpAuth, method_of
-from penstock.server.http.context import PEER, TRANSPORT, HttpContext
+from penstock.server.http.context import MESSAGE_KEY, PEER, TRANSPORT, HttpContext
 from penstock.server.http.errors import ApiError, api_error
 from penstock.server.http.metrics import exposition
 from penstock.server.http.openapi import describe
@@ -161,6 +161,7 @@ class _Application:
         if self._messages is not None and operation.body is schemas.Message:
             self._messages.take(f"{principal.name} {host}")
         PEER.set(_peer(request)["peer"])
+        MESSAGE_KEY.set(request.headers.get("idempotency-key"))
         TRANSPORT.set(request.scope["state"]["peer"].transport)
         answer = await self._run(operation.run, principal, asked)
         if operation.body is None:  # else it has taken effect

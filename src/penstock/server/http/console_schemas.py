@@ -62,7 +62,7 @@ class Me(Struct, frozen=True):
     """The caller. `administers` are the areas that it has the right to administer.
 
     `publish` and `subscribe` say whether it may do so with the topic of the query; without one,
-    with all topics.
+    with all topics. `log` is the kind of the broker's log: `arrow`, `kafka` or `memory`.
     """
 
     name: str
@@ -70,6 +70,7 @@ class Me(Struct, frozen=True):
     administers: list[str]
     publish: bool
     subscribe: bool
+    log: str
 
 
 # --- Messages -------------------------------------------------------------------------------------
@@ -79,14 +80,15 @@ class MessagesQuery(_Query, frozen=True):
     """Stored messages of a topic or pattern.
 
     With `start`, an offset, or `time`: from there on; if there are none, wait up to `wait` seconds
-    for one. Otherwise the last ones, or with `before` the last ones before this offset. Values are
-    cut behind `value_bytes`.
+    for one; with `newest` the last of them rather than the first. Otherwise the last ones, or with
+    `before` the last ones before this offset. Values are cut behind `value_bytes`.
     """
 
     topic: Annotated[str, Meta(min_length=1)] = "#"
     start: Count | None = None
     time: datetime | None = None
     before: Count | None = None
+    newest: bool = False
     limit: Annotated[int, Meta(ge=1, le=HTTP_MESSAGES_MAX)] = HTTP_MESSAGES
     value_bytes: Annotated[int, Meta(ge=0, le=HTTP_MESSAGE_VALUE_BYTES_MAX)] = (
         HTTP_MESSAGE_VALUE_BYTES

@@ -14,12 +14,14 @@ from penstock.server.group_lag import GroupLag
 from penstock.server.recent_refusals import RefusalCount
 from penstock.storage.memory import MemoryLog
 
-__all__ = ["PEER", "TRANSPORT", "HttpContext"]
+__all__ = ["MESSAGE_KEY", "PEER", "TRANSPORT", "HttpContext"]
 
 PEER: Final[ContextVar[str]] = ContextVar("peer", default="")
 """Address of the client whose request is being answered: host and port."""
 TRANSPORT: Final[ContextVar[BaseTransport | None]] = ContextVar("transport", default=None)
 """Transport of the connection whose request is being answered."""
+MESSAGE_KEY: Final[ContextVar[str | None]] = ContextVar("message_key", default=None)
+"""`Idempotency-Key` of the request that is being answered."""
 
 
 @dataclasses.dataclass(slots=True)

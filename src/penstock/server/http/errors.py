@@ -7,6 +7,7 @@ from penstock.errors import (
     GroupDiffers,
     HookRefused,
     HookTimeout,
+    InvalidMessageKey,
     InvalidPattern,
     InvalidTopicName,
     LogUnavailable,
@@ -65,6 +66,7 @@ _STATUS: Final[dict[type[PenstockError], int]] = {
     HookTimeout: 503,
     MiddlewareMissing: 503,
     ReservedHeader: 400,
+    InvalidMessageKey: 400,
 }
 
 

@@ -25,6 +25,7 @@ from penstock.server.http.schemas import (
     Groups,
     GroupsQuery,
     LogAnswer,
+    LogRetention,
     NoQuery,
     ProtocolRate,
     Rates,
@@ -52,8 +53,10 @@ async def describe_log(context: HttpContext, principal: Principal, _query: NoQue
     times = status.sync_times
     return LogAnswer(
         kept=storage.keeps_history,
+        kind=status.kind,
         id=f"{status.log_id:012x}",
         partition=status.partition,
+        retention=LogRetention(status.age_seconds_max, status.bytes_max),
         durability=_DURABILITY[status.durability],  # type: ignore[arg-type]
         horizon=status.horizon,
         end=status.end,

@@ -1,7 +1,7 @@
 """Reads of the log for HTTP, in threads: messages of a topic, forward and backward; verification.
 
     backward:   ◀── windows that double ──┤ before      counts, then values of windows with rows
-    forward:    start ├── windows ──▶ end               values, until enough were found
+    forward:    start ├── windows that double ──▶ end   values, until enough were found
 
 One read searches for HTTP_READ_SECONDS_MAX and returns where to go on, so that the thread is free
 for others. Memory for buffers is drawn from the budget before they are read.
@@ -72,8 +72,9 @@ class LogRead:
         """Return the first messages from `start` on, before `end`; raise MemoryExhausted."""
         found = FoundMessages([], start, start)
         size = 0
+        window = 4 * self._limit
         while found.end < end:
-            stop = min(found.end + HTTP_READ_OFFSETS_MAX, end)
+            stop = min(found.end + window, end)
             parts = (
                 part.slice(first, _ROWS)
                 for part in self._batches(found, found.end, stop)
@@ -86,6 +87,7 @@ class LogRead:
                     found.end = message.offset + 1
                     return found
             found.end = max(found.end, stop)
+            window = min(2 * window, HTTP_READ_OFFSETS_MAX)
             if time.monotonic() > self._ends:
                 break
         return found

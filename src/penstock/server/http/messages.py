@@ -79,11 +79,11 @@ async def _read_on(context: HttpContext, principal: Principal, query: MessagesQu
         bounds = _bounds(context)
         start = max(start, bounds.horizon)
         if start < bounds.end:
-            first, end = start, bounds.end
-            found = await _run(context, principal, query, lambda read: read.forward(first, end))  # noqa: B023
+            found = await _run(context, principal, query, _reads_on(query, start, bounds.end))
             if found.messages or found.problem or clock.monotonic() >= until:
-                return _answer(context, found, bounds, found.end)
-            start = found.end
+                following = bounds.end if query.newest else found.end
+                return _answer(context, found, bounds, following)
+            start = bounds.end if query.newest else found.end
             if start < bounds.end:
                 continue
         if clock.monotonic() >= until:
@@ -92,6 +92,13 @@ async def _read_on(context: HttpContext, principal: Principal, query: MessagesQu
         if principal.rights is not rights:
             authorize(principal, Action.SUBSCRIBE, query.topic)
             rights = principal.rights
+
+
+def _reads_on(query: MessagesQuery, start: int, end: int) -> "Callable[[LogRead], FoundMessages]":
+    """Return the read of a range: its last messages if the newest are wanted, else its first."""
+    if query.newest:
+        return lambda read: read.backward(start, end)
+    return lambda read: read.forward(start, end)
 
 
 async def _pause(context: HttpContext) -> None:

@@ -155,6 +155,11 @@ class _BrokerCollector(Collector):
             yield _counters(name, text, "protocol", _labelled(counts))
         times = self._context.broker.acknowledge_times.histogram
         yield _times("acknowledge_seconds", "From arrival to acknowledgment, by message.", times)
+        keys = self._context.broker.deduplication
+        yield _counter("duplicates", "Messages with a known key, not stored.", keys.duplicates)
+        yield _gauge("message_keys", "Keys of messages that are known.", len(keys))
+        text = "Keys forgotten before their time: there were too many."
+        yield _counter("message_keys_forgotten", text, keys.forgotten)
         hooks = self._context.broker.hooks
         yield _times("hook_seconds", "How long answers of hooks took.", hooks.calls.times)
         yield _counter("hook_calls", "Calls to middleware.", hooks.calls.made)
@@ -192,6 +197,14 @@ class _BrokerCollector(Collector):
         yield _gauge("topic_names_bytes", "Bytes of the names of topics.", topics.name_bytes)
         yield _counter("topics_deleted", "Topics that were deleted.", topics.removals)
         yield _gauge("requests_pending", "Requests without an answer.", len(broker.requests))
+        services = broker.services
+        yield _gauge("services", "Paths that clients have registered.", len(services))
+        outcomes = {
+            "dispatched": services.dispatched,
+            "unserved": services.unserved,
+            "invalid": services.invalid,
+        }
+        yield _counters("service_requests", "Requests to services.", "outcome", outcomes)
         statuses = {f"{digit}xx": count for digit, count in sorted(self._context.requests.items())}
         yield _counters("http_requests", "HTTP requests answered.", "status", statuses)
 

@@ -12,6 +12,7 @@ import msgspec
 
 from penstock.core.access import Action, Principal, authorize
 from penstock.core.broker import Broker
+from penstock.core.deduplication import correlation_of, key_digest
 from penstock.core.hooks import Event, EventKind
 from penstock.core.sessions import topic_owner
 from penstock.errors import (
@@ -23,10 +24,10 @@ from penstock.limits import (
     MESSAGE_HEADERS_BYTES_MAX,
     MESSAGE_HEADERS_MAX,
 )
-from penstock.model import is_reserved_header, message_id
+from penstock.model import Durability, is_reserved_header, message_id
 from penstock.ports import Prepared, Receipt, Storage
 from penstock.protocols import HTTP
-from penstock.server.http.context import PEER, HttpContext
+from penstock.server.http.context import MESSAGE_KEY, PEER, HttpContext
 from penstock.server.http.errors import ApiError
 from penstock.server.http.schemas import Message, Published
 from penstock.topic_names import check_topic_name
@@ -39,9 +40,11 @@ CORRELATION: Final = "http"
 async def publish(context: HttpContext, principal: Principal, message: Message) -> Published:
     """Publish a message; return when it is on disk, or at once if the storage keeps no history.
 
-    Raise ApiError, ReservedHeader, InvalidTopicName, NotAllowed, HookRefused, HookTimeout,
-    MiddlewareMissing, TopicTableFull or LogUnavailable; then it is not delivered, unless the disk
-    failed after delivery.
+    With an `Idempotency-Key` that is known, the answer is that of the first message with it.
+
+    Raise ApiError, ReservedHeader, InvalidMessageKey, InvalidTopicName, NotAllowed, HookRefused,
+    HookTimeout, MiddlewareMissing, TopicTableFull or LogUnavailable; then it is not delivered,
+    unless the disk failed after delivery.
     """
     broker = context.broker
     value, is_text = _value(message)
@@ -61,6 +64,10 @@ async def publish(context: HttpContext, principal: Principal, message: Message) 
             value_is_text=is_text,
         )
         await _ask(context, event)
+    digest = await _digest(broker, principal, topic)
+    first = None if digest is None else broker.deduplication.find(digest)
+    if first is not None:
+        return await _answer(context, topic, first, is_duplicate=True)
     if not context.client:
         context.client = broker.sessions.next_number()
     key = None if message.key is None else _utf8(message.key, "key")
@@ -75,10 +82,45 @@ async def publish(context: HttpContext, principal: Principal, message: Message) 
         },
         sender=principal.name,
         client=context.client,
+        correlation=CORRELATION if digest is None else correlation_of(digest),
     )
     authorize(principal, Action.PUBLISH, topic)  # the rules may have changed meanwhile
+    if digest is not None:
+        first = broker.deduplication.find(digest)  # another request may have been faster
+        if first is not None:
+            return await _answer(context, topic, first, is_duplicate=True)
     receipt = broker.publish_prepared(rows, owner=topic_owner(principal, PEER.get()))
     broker.counters.messages_received_by_http += 1
+    if digest is not None:
+        broker.deduplication.add(digest, receipt)
+    return await _answer(context, topic, receipt, is_duplicate=False)
+
+
+async def _digest(broker: Broker, principal: Principal, topic: str) -> bytes | None:
+    """Return the digest of the message's key, None if it has none; raise InvalidMessageKey.
+
+    The keys of earlier runs are known afterwards.
+    """
+    key = MESSAGE_KEY.get()
+    if key is None:
+        return None
+    digest = key_digest(principal.name, topic, key.encode("latin-1"))
+    ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def finish() -> None:
+        if not ready.done():
+            ready.set_result(None)
+
+    broker.deduplication.when_ready(finish)
+    await ready
+    return digest
+
+
+async def _answer(
+    context: HttpContext, topic: str, receipt: Receipt, *, is_duplicate: bool
+) -> Published:
+    """Return the answer to a message once it is on disk; raise LogUnavailable."""
+    broker = context.broker
     if not await settled(broker, receipt):
         raise LogUnavailable("the disk failed; publish it again once /readyz says ready")
     writer = broker.log
@@ -88,7 +130,8 @@ async def publish(context: HttpContext, principal: Principal, message: Message) 
         partition=writer.partition,
         offset=receipt.first_offset,
         message_id=str(UUID(bytes=identifier)),
-        durable=context.storage.keeps_history,
+        durable=context.storage.keeps_history and receipt.durability is Durability.FSYNC,
+        duplicate=is_duplicate,
     )
 
 
@@ -163,7 +206,9 @@ async def _ask(context: HttpContext, event: Event) -> None:
         raise error
 
 
-def _prepare(storage: Storage, row: dict[str, Any], *, sender: str, client: int) -> Prepared:
+def _prepare(
+    storage: Storage, row: dict[str, Any], *, sender: str, client: int, correlation: str
+) -> Prepared:
     """Prepare one row of ROWS_SCHEMA; in a thread, because pyarrow is slow to import."""
     import pyarrow as pa  # noqa: PLC0415
 
@@ -171,6 +216,6 @@ def _prepare(storage: Storage, row: dict[str, Any], *, sender: str, client: int)
 
     rows = pa.RecordBatch.from_pylist([row], schema=ROWS_SCHEMA)
     prepared = storage.prepare(
-        rows, sender=sender, client=client, source=HTTP, correlation=CORRELATION
+        rows, sender=sender, client=client, source=HTTP, correlation=correlation
     )
     return next(prepared)

@@ -10,6 +10,7 @@ from msgspec import Struct
 import penstock
 from penstock.core.access import Principal
 from penstock.server.http.acts import disconnect_client, drain
+from penstock.server.http.cluster import describe_cluster
 from penstock.server.http.console_schemas import (
     ClientQuery,
     Disconnected,
@@ -34,6 +35,7 @@ from penstock.server.http.group_changes import (
     reset_group,
     show_group,
 )
+from penstock.server.http.hook_times import list_hooks
 from penstock.server.http.log_queries import RateMeter, describe_log, list_groups
 from penstock.server.http.messages import read_messages, verify_log
 from penstock.server.http.publishing import publish
@@ -57,6 +59,8 @@ from penstock.server.http.schemas import (
     Rates,
     RatesQuery,
     Route,
+    Services,
+    ServicesQuery,
     Subscriptions,
     SubscriptionsQuery,
     TopicNames,
@@ -64,8 +68,10 @@ from penstock.server.http.schemas import (
     Topics,
     TopicsQuery,
 )
+from penstock.server.http.service_queries import list_services
 from penstock.server.http.standing import describe_caller, list_limits, list_refusals
 from penstock.server.http.topic_levels import list_levels
+from penstock.server.http.watching_schemas import Cluster, Hooks
 
 __all__ = ["Access", "Operation", "operations"]
 
@@ -169,6 +175,16 @@ def operations(document: Callable[[], Document]) -> Sequence[Operation]:
             Subscriptions,
             SubscriptionsQuery,
             run=list_subscriptions,
+        ),
+        Operation(
+            "GET",
+            "/api/services",
+            "listServices",
+            "Services by name, and how many clients serve them.",
+            Access.BY_RULES,
+            Services,
+            ServicesQuery,
+            run=list_services,
         ),
         Operation(
             "GET",
@@ -316,6 +332,24 @@ def operations(document: Callable[[], Document]) -> Sequence[Operation]:
             Access.ADMINISTERS,
             Limits,
             run=list_limits,
+        ),
+        Operation(
+            "GET",
+            "/api/cluster",
+            "describeCluster",
+            "The nodes of a log on Kafka, and how far each follows the others.",
+            Access.ADMINISTERS,
+            Cluster,
+            run=describe_cluster,
+        ),
+        Operation(
+            "GET",
+            "/api/hooks",
+            "listHooks",
+            "Hooks and requests, and how long their answers take.",
+            Access.ADMINISTERS,
+            Hooks,
+            run=list_hooks,
         ),
         Operation(
             "GET",

@@ -39,6 +39,7 @@ __all__ = [
     "Groups",
     "GroupsQuery",
     "LogAnswer",
+    "LogRetention",
     "Message",
     "NoQuery",
     "ProtocolName",
@@ -48,6 +49,9 @@ __all__ = [
     "RatesQuery",
     "Route",
     "Segment",
+    "Service",
+    "Services",
+    "ServicesQuery",
     "Subscription",
     "Subscriptions",
     "SubscriptionsQuery",
@@ -229,6 +233,33 @@ class Clients(Struct, frozen=True):
     next: Count | None
 
 
+class ServicesQuery(_Query, frozen=True):
+    """Services in the order of their paths: a page of `limit`, from `after` on."""
+
+    after: str = ""
+    limit: _Limit = HTTP_PAGE_ENTRIES
+
+
+class Service(Struct, frozen=True):
+    """A path and the clients that serve it.
+
+    `servers` have registered it, `subscribers` subscribe to its topic. `pending` are the requests
+    that the servers have not answered.
+    """
+
+    path: str
+    servers: Count
+    subscribers: Count
+    pending: Count
+
+
+class Services(Struct, frozen=True):
+    """Services; `next` is `after` of the next page, null if there is none."""
+
+    services: list[Service]
+    next: str | None
+
+
 class SubscriptionsQuery(_Query, frozen=True):
     """Subscriptions, all or of one connection: a page of `limit`, from `after` on."""
 
@@ -287,6 +318,13 @@ class Tier(Struct, frozen=True):
     problem: str | None
 
 
+class LogRetention(Struct, frozen=True):
+    """The bounds of what is kept; null is no bound. On Kafka, they are settings of its topic."""
+
+    age_seconds_max: float | None
+    bytes_max: Count | None
+
+
 class LogAnswer(Struct, frozen=True):
     """The log. Without a log, `kept` is false and there are no segments.
 
@@ -296,8 +334,10 @@ class LogAnswer(Struct, frozen=True):
     """
 
     kept: bool
+    kind: str
     id: str
     partition: int
+    retention: LogRetention
     durability: Literal["fsync", "os", "memory"]
     horizon: Count
     end: Count
@@ -477,10 +517,14 @@ class Message(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Published(Struct, frozen=True):
-    """A published message. `durable` is false if the broker has no log."""
+    """A published message. `durable` is false if the broker has no log.
+
+    `duplicate` is true if it was not stored: the key is that of an earlier message, named here.
+    """
 
     topic: str
     partition: int
     offset: Count
     message_id: str
     durable: bool
+    duplicate: bool = False

@@ -21,13 +21,13 @@ from penstock.server.http.schemas import NoQuery
 __all__ = ["AREAS", "describe_caller", "list_limits", "list_refusals"]
 
 AREAS: Final = (
-    "clients", "clients/disconnect", "drain", "groups/#", "limits", "log", "pipeline", "rates",
-    "refusals", "subscriptions",
+    "clients", "clients/disconnect", "cluster", "drain", "groups/#", "hooks", "limits", "log",
+    "pipeline", "rates", "refusals", "subscriptions",
 )  # fmt: skip
 """Areas of the API and of the console that the right `administer` is asked for."""
 
 
-async def describe_caller(_context: HttpContext, principal: Principal, query: MeQuery) -> Me:
+async def describe_caller(context: HttpContext, principal: Principal, query: MeQuery) -> Me:
     """Return the caller and its rights."""
     topic = EVERYTHING if query.topic is None else query.topic
     return Me(
@@ -36,6 +36,7 @@ async def describe_caller(_context: HttpContext, principal: Principal, query: Me
         administers=[area for area in AREAS if is_allowed(principal, Action.ADMINISTER, area)],
         publish=is_allowed(principal, Action.PUBLISH, topic),
         subscribe=is_allowed(principal, Action.SUBSCRIBE, topic),
+        log=context.storage.status().kind,
     )
 
 

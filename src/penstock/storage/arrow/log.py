@@ -42,6 +42,7 @@ from penstock.ports import (
     TopicCounts,
     TopicFilter,
 )
+from penstock.ports.nodes import NodeStatus
 from penstock.ports.selection import Selection
 from penstock.protocols import Source
 from penstock.storage.arrow.format.file_names import partition_folder
@@ -279,6 +280,8 @@ class ArrowLog:
             failures=self.failures,
             segments_removed=self._retention.removed,
             excess_bytes=self._retention.excess_bytes,
+            age_seconds_max=self._options.retention.age_seconds_max,
+            bytes_max=self._options.retention.bytes_max,
             sync_times=self._committer.syncs.times(),
             tier=None if self._tiering is None else self._tiering.status(),
         )
@@ -335,6 +338,7 @@ class ArrowLog:
                 headers=record.headers,
                 correlation=None if record.correlation is None else record.correlation.encode(),
                 status=record.status,
+                created_us=record.created_us,
             ):
                 break
             self._filling = None  # the next block has room for any one message
@@ -593,6 +597,10 @@ class ArrowLog:
     def damage(self, span: PartitionRange) -> list[DamagedRange]:
         """See ports.Storage."""
         return self._scanner.damage(span)
+
+    def nodes(self) -> Sequence[NodeStatus]:
+        """See ports.Storage."""
+        return ()
 
     def stored_topics(self) -> frozenset[str]:
         """See ports.Storage."""

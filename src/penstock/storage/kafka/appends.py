@@ -176,6 +176,7 @@ class Appends:
                 headers=record.headers,
                 correlation=None if record.correlation is None else record.correlation.encode(),
                 status=record.status,
+                created_us=record.created_us,
             ):
                 break
             self._filling = None  # the next block has room for any one message

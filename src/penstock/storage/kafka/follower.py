@@ -79,6 +79,7 @@ class PartitionFollower:
         self._post = post
         self._partitions: dict[int, KafkaPartition] = {}
         self._places: dict[int, int] = {}  # the next place to read, by partition
+        self._delivered: dict[int, int] = {}  # the next offset of each partition
         self._behind: dict[int, int] = {}  # places with more behind them, when that was checked
         self._topics: set[str] = set()
         self._target: Follower | None = None
@@ -103,9 +104,20 @@ class PartitionFollower:
         self._places[_STATE] = state_place
         for each in found:
             self._add(each)
-            number = each.partition.number
-            target.partition_found(number, each.reader, each.partition.bounds.end)
+            number, end = each.partition.number, each.partition.bounds.end
+            self._delivered[number] = end
+            target.partition_found(number, each.reader, end)
         self._thread.start()
+
+    def progress(self) -> dict[int, tuple[int, int]]:
+        """Return the next offset to deliver of each partition, and the next place to read.
+
+        Any thread may call it.
+        """
+        return {
+            number: (offset, self._places[number])
+            for number, offset in self._delivered.copy().items()
+        }
 
     def stop(self) -> None:
         """End the thread; nothing is passed any more."""
@@ -206,6 +218,7 @@ class PartitionFollower:
 
     def _pass_partition(self, found: Found) -> None:
         number, first = found.partition.number, found.partition.bounds.horizon
+        self._delivered[number] = first
         self._pass(lambda: self._follower.partition_found(number, found.reader, first))
 
     @property
@@ -278,8 +291,8 @@ class PartitionFollower:
         if record.end_offset > partition.bounds.end:
             partition.add(record)
         self._learn(record)
-        number, group = partition.number, record.group
-        self._pass(lambda: self._follower.messages_read(number, group), len(group.data))
+        number, size = partition.number, len(record.group.data)
+        self._pass(lambda: self._deliver(number, record), size)
         if is_addressed(message, self._options.node):
             try:
                 records = private_records(record)
@@ -287,6 +300,11 @@ class PartitionFollower:
                 partition.tell(message.offset(), error)
             else:
                 self._pass(lambda: self._follower.records_read(records))
+
+    def _deliver(self, number: int, record: GroupRecord) -> None:
+        """Pass a group to the target, in the event loop's thread."""
+        self._follower.messages_read(number, record.group)
+        self._delivered[number] = record.end_offset
 
     def _learn(self, record: GroupRecord) -> None:
         """Pass the topics of messages first, if they are new.

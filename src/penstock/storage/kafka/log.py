@@ -30,6 +30,7 @@ from penstock.ports import (
     TopicCounts,
     TopicFilter,
 )
+from penstock.ports.nodes import NodeStatus
 from penstock.ports.selection import Selection
 from penstock.protocols import Source
 from penstock.storage.arrow.write.committer import Outcome
@@ -39,6 +40,7 @@ from penstock.storage.kafka.client import Connection, Consumers
 from penstock.storage.kafka.cluster_topics import prepare_topics
 from penstock.storage.kafka.committer import KafkaCommitter
 from penstock.storage.kafka.follower import Found, PartitionFollower
+from penstock.storage.kafka.nodes import Nodes
 from penstock.storage.kafka.options import KafkaOptions
 from penstock.storage.kafka.partition import KafkaPartition, RecordCache
 from penstock.storage.kafka.reader import KafkaReader
@@ -131,6 +133,7 @@ class KafkaLog:
             discover=self._discover,
             post=self._appends.post,
         )
+        self._nodes = Nodes(self._state, self._partitions, self._follower, node=options.node)
 
     def _new_partition(self, number: int) -> KafkaPartition:
         return KafkaPartition(
@@ -218,6 +221,7 @@ class KafkaLog:
                 if self._committer.check_owner():
                     for partition in list(self._partitions.values()):
                         partition.load_horizon()
+                    self._nodes.report()
             except OSError as error:
                 log.warning("kafka not reached", log=self._options.location, error=str(error))
 
@@ -276,8 +280,14 @@ class KafkaLog:
             waiting_bytes=self._appends.waiting_bytes,
             commits=self._committer.commits,
             failures=self._appends.failures,
+            age_seconds_max=self._options.log.retention.age_seconds_max,
+            bytes_max=self._options.log.retention.bytes_max,
             sync_times=self._committer.syncs.times(),
         )
+
+    def nodes(self) -> Sequence[NodeStatus]:
+        """See ports.Storage."""
+        return self._nodes.status()
 
     # --- Writing ----------------------------------------------------------------------------------
 

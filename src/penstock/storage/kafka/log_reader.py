@@ -6,11 +6,10 @@ for them with `refresh`.
 
 import contextlib
 from collections.abc import Mapping
-from types import TracebackType
-from typing import Self
 
 from confluent_kafka import KafkaException
 
+from penstock.closeable import Closeable
 from penstock.errors import CannotReadKafka
 from penstock.ports import Bounds
 from penstock.storage.arrow.format.segment import parse_head
@@ -32,7 +31,7 @@ from penstock.storage.kafka.state import (
 __all__ = ["KafkaLogReader"]
 
 
-class KafkaLogReader:
+class KafkaLogReader(Closeable):
     """Reads the partitions of a log. One thread uses it.
 
     Raise CannotReadKafka if there is no such log, or a setting is unknown to librdkafka.
@@ -55,17 +54,6 @@ class KafkaLogReader:
         self._cache = RecordCache(options.cache_bytes_max)
         self.scanner = KafkaScanner(self._partitions)
         self.groups = KafkaGroups(self._state)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Disconnect."""

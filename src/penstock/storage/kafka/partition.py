@@ -147,6 +147,16 @@ class KafkaPartition:
         with self._consumers.take() as reader:
             return reader.bounds(self._topic, self.number)[1]
 
+    def committed_end(self, place: int) -> int:
+        """Ask Kafka for the end of the last message; all before `place` was read already.
+
+        The bounds stay as they are: they are those of what was read.
+        """
+        with self._consumers.take() as reader:
+            first, end = reader.bounds(self._topic, self.number)
+            last = self._last(reader, max(first, place), end)
+        return self.bounds.end if last is None else max(self.bounds.end, last.end_offset)
+
     @property
     def first_place(self) -> int:
         """The place of the first record, as far as it is known."""

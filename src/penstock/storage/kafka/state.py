@@ -4,6 +4,7 @@
     topic/NAME       {"creator", "owner", "stored"} or {"deleted"}
     group/NAME       the last report of a consumer group
     node/N           the process that writes partition N, and the offsets that it has reserved
+    followed/N       how far node N has delivered the partitions of other nodes
     numbers/N        the session number with which the next process of node N starts
     head/CRC32C      the head of a segment
     session/KEY      a client that may resume: its node, and the positions of its subscriptions
@@ -23,11 +24,21 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from penstock.limits import KAFKA_CLOSE_SECONDS_MAX, KAFKA_READ_SECONDS_MAX
 from penstock.ports import GroupProgress, GroupState, Subscription
+from penstock.ports.nodes import Followed
 from penstock.storage.group_offsets import check_group_count, check_group_name, updated
 from penstock.storage.kafka.client import Connection, RecordReader, RecordsRemoved, failure
 
-__all__ = ["KafkaGroups", "KafkaNumbers", "NodeState", "StateTopic", "TopicState", "decode_topic"]
+__all__ = [
+    "KafkaGroups",
+    "KafkaNumbers",
+    "NodeReport",
+    "NodeState",
+    "StateTopic",
+    "TopicState",
+    "decode_topic",
+]
 
+FOLLOWED: Final = "followed/"
 GROUP: Final = "group/"
 HEAD: Final = "head/"
 NODE: Final = "node/"
@@ -75,6 +86,13 @@ class NodeState(msgspec.Struct, frozen=True):
     process: int
     since_us: int
     reserved: int
+
+
+class NodeReport(msgspec.Struct, frozen=True):
+    """How far a node has delivered the partitions of others, at a time."""
+
+    at_us: int
+    followed: dict[int, Followed]
 
 
 class StateTopic:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from penstock.errors import FieldOutOfRange, WireError
+from penstock.model import DEDUPE_HEADER
 from penstock.protocols.fleximq import (
     FLEXIMQ_HEADER_DEPTH_MAX,
     FLEXIMQ_HEADER_ELEMENTS_CEILING,
@@ -218,7 +219,8 @@ def check_header(
 Fault: TypeAlias = type[BadHeader] | type[InvalidRouting] | type[BadAuth]
 
 _NIL: Final = b"\xc0"
-_FIELDS: Final = frozenset(Field)
+_FIELDS: Final[frozenset[str]] = frozenset(Field)
+_PUB_FIELDS: Final = _FIELDS | {DEDUPE_HEADER}
 _ROUTING_FIELDS: Final = frozenset({"client_id", "path"})
 _REQREP_FIELDS: Final = frozenset({"type", "id"})
 _AUTH_FIELDS: Final = frozenset({"type", "token", "username", "password", "api_key"})
@@ -261,7 +263,8 @@ def _parse_at_length(
     limits: HeaderLimits,
 ) -> Header:
     measured = _measured(data, limits)
-    fields = _fields(measured, _FIELDS, BadHeader, "the header", strict=strict)
+    known = _PUB_FIELDS if message_type is MessageType.PUB else _FIELDS
+    fields = _fields(measured, known, BadHeader, "the header", strict=strict)
     fault = field_fault(message_type, fields.keys(), strict=strict, join_reply=join_reply)
     if fault is not None:
         raise BadHeader(fault)
@@ -274,6 +277,7 @@ def _parse_at_length(
         status=_unsigned(fields, "status", U16_MAX, BadHeader) if "status" in fields else None,
         auth=_auth(fields["auth"], strict=strict) if "auth" in fields else None,
         keepalive=_keepalive(fields["keepalive"], strict=strict) if "keepalive" in fields else None,
+        dedupe=_string(fields, DEDUPE_HEADER, BadHeader) if DEDUPE_HEADER in fields else None,
     )
     check_header(message_type, header, limits=limits)
     return header
@@ -433,6 +437,8 @@ def encode_header(header: Header) -> bytes:
         fields["auth"] = _auth_fields(header.auth)
     if header.keepalive is not None:
         fields["keepalive"] = _keepalive_fields(header.keepalive)
+    if header.dedupe is not None:
+        fields[DEDUPE_HEADER] = header.dedupe
     return messagepack.encode(fields) if fields else b""
 
 

@@ -178,7 +178,10 @@ class KeepAlive:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Header:
-    """Section 2.2.1, in its order; an absent field is None."""
+    """Section 2.2.1, in its order; an absent field is None.
+
+    `dedupe` is an addition of Penstock: the key of a PUB, for deduplication.
+    """
 
     routing: tuple[Routing, ...] | None = None
     reqrep: ReqRep | None = None
@@ -186,6 +189,7 @@ class Header:
     status: int | None = None
     auth: Auth | None = None
     keepalive: KeepAlive | None = None
+    dedupe: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -64,7 +64,7 @@ def wrap_value(value: bytes) -> bytes:
 def publication(
     header: bytes, *, strict: bool = False, limits: HeaderLimits = HEADER_LIMITS
 ) -> tuple[str, int | None] | None:
-    """Return topic and status of the header of a valid PUB without routing, else None.
+    """Return topic and status of the header of a valid PUB without routing and key, else None.
 
     Scanners call this once for each distinct header and cache the result.
     """
@@ -72,6 +72,6 @@ def publication(
         fields = parse_header(header, MessageType.PUB, strict=strict, limits=limits)
     except FleximqError:
         return None
-    if fields.routing is not None or fields.topic is None:
+    if fields.routing is not None or fields.topic is None or fields.dedupe is not None:
         return None
     return fields.topic, fields.status

@@ -56,6 +56,16 @@ def test_a_value_answers_every_request(broker: LiveBroker, client: SyncClient) -
         assert command.end(signal.SIGINT) == (0, "3 requests answered.\n")
 
 
+def test_the_path_is_served_by_name(broker: LiveBroker, client: SyncClient) -> None:
+    with Running("reply", "/by-name", "ok", "--url", at(broker)) as command:
+        identity(command, "/by-name")
+        assert client.request_service("/by-name").payload == b"ok"
+        assert command.end(signal.SIGINT) == (0, "1 request answered.\n")
+    broker.until(lambda: "by-name" not in broker.server.broker.services)
+    with pytest.raises(Refused, match="no client serves /by-name"):
+        client.request_service("/by-name")
+
+
 def test_an_echo_is_the_request_and_json_tells_of_it(
     broker: LiveBroker, client: SyncClient
 ) -> None:

@@ -111,7 +111,7 @@ def test_json_has_status_and_time(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["/nix"], "status 404: the broker has no such path; to ask a client, give --to the id"),
+        (["/nix"], "status 503: no client serves /nix; start one: penstock reply /nix"),
         (["/nix", "--to", "99999"], "status 600: no client 99999; `penstock req /clients` lists"),
         (["/nix", "x", "--as", "json"], "the value is not JSON; give --as bytes"),
         (["/nix", "--protocol", "herald"], "herald has no request; fleximq has: give --protocol"),

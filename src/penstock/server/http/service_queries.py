@@ -1,0 +1,43 @@
+"""The API handler for services by name."""
+
+from collections import Counter
+
+from penstock.core.access import Principal
+from penstock.core.services import may_see
+from penstock.server.http.client_counts import ListGate, in_slices
+from penstock.server.http.context import HttpContext
+from penstock.server.http.schemas import Service, Services, ServicesQuery
+from penstock.service_messages import SERVE_PREFIX
+
+__all__ = ["list_services"]
+
+
+async def list_services(
+    context: HttpContext, principal: Principal, query: ServicesQuery
+) -> Services:
+    """Return the services that a principal may ask or serve."""
+    broker = context.broker
+    services, requests = broker.services, broker.requests
+    async with broker.shared(ListGate).places:
+        subscribers = await _subscribers(context)
+        found: list[Service] = []
+        async for name in in_slices(sorted({*services, *subscribers})):
+            path = f"/{name}"
+            if path < query.after or not may_see(principal, name):
+                continue
+            if len(found) == query.limit:
+                return Services(found, path)
+            servers = services.servers(name)
+            pending = sum(requests.pending_to(each.number) for each in servers)
+            found.append(Service(path, len(servers), subscribers[name], pending))
+    return Services(found, None)
+
+
+async def _subscribers(context: HttpContext) -> Counter[str]:
+    """Return how many clients subscribe to the topic of each path."""
+    found: Counter[str] = Counter()
+    async for session in in_slices(list(context.broker.sessions)):
+        texts = [*session.subscriptions, *(each.text for each in session.memberships.values())]
+        names = {text.removeprefix(SERVE_PREFIX) for text in texts if text.startswith(SERVE_PREFIX)}
+        found.update(names)
+    return found
