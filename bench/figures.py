@@ -150,6 +150,29 @@ def crowd(results: Rows) -> str:
     )
 
 
+def console(results: Rows) -> str:
+    return table(
+        ["page that is open", "broker without a console", "more with it", "of a core"],
+        (
+            [
+                row["name"],
+                f"{row['without_us']:.2f} µs a message",
+                f"{row['more_us']:.3f} µs",
+                f"{row['percent']:.1f} %",
+            ]
+            for row in results
+            if row["measure"] == "cost"
+        ),
+    )
+
+
+def console_pages(results: Rows) -> str:
+    return table(
+        ["page", "longest answer"],
+        ([row["name"], f"{row['seconds']:.2f} s"] for row in results if row["measure"] == "page"),
+    )
+
+
 def intake(results: Rows) -> str:
     return table(
         ["", "million acknowledged/s", "times JetStream", "bytes on disk for each"],
@@ -339,6 +362,28 @@ def spark_bronze(results: Rows) -> str:
     return table(["", "measured"], lines)
 
 
+def spark_soak(results: Rows) -> str:
+    *tables, whole = results
+    silver = [row for row in tables if row["table"].startswith("silver/")]
+    slowest = max(silver, key=lambda row: float(row["p99"]))
+    rows = [("`bronze`", tables[0]), (f"slowest of {len(silver)} silver tables", slowest)]
+    rows += [
+        (f"`{row['table'].removeprefix('gold/')}`", row)
+        for row in tables
+        if row["table"].startswith("gold/")
+    ]
+    text = table(
+        ["seconds from the broker's time to the commit", "p50", "p99", "greatest"],
+        ([name, *(f"{row[key]:.1f}" for key in ("p50", "p99", "max"))] for name, row in rows),
+    )
+    return (
+        f"{text}\n\n{tables[0]['messages'] / whole['seconds']:,.0f} messages/s for "
+        f"{whole['seconds']:.0f} s; {whole['differences']} differences from the sums of the "
+        f"sender. The pipeline used {whole['cores']:.1f} cores. Driver and JVM had "
+        f"{whole['growth']:.2f} times the memory in the last third that they had in the second."
+    )
+
+
 def by_hand(results: Rows) -> str:
     return table(
         ["compared", "result", "date", "commit"],
@@ -362,6 +407,8 @@ TABLES: Final = {
     "sizes": Table("sizes", sizes),
     "latency": Table("latency", latency),
     "crowd": Table("crowd", crowd),
+    "console": Table("console", console),
+    "console-pages": Table("console", console_pages),
     "intake": Table("intake", intake),
     "logged": Table("logged", logged),
     "replay": Table("replay", replay),
@@ -373,6 +420,7 @@ TABLES: Final = {
     "spark-scan": Table("spark_scan", spark_scan),
     "spark-spike": Table("spark_scan", spark_spike),
     "spark-bronze": Table("spark_bronze", spark_bronze),
+    "spark-soak": Table("spark_soak", spark_soak),
     "by-hand": Table("by_hand", by_hand),
 }
 

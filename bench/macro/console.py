@@ -3,10 +3,15 @@
     python -m bench.macro.console [--save] [--quick]
 
 A Rheos v2 client publishes 100 bytes to each of 100,000 topics in turn, 100,000 times a second,
-while 1,000 other clients are connected. Cost: processor time of the broker's process for each
-message, in slices of a few seconds with the console away, open at its overview, and open at live
-messages; slices alternate. The pages are open in Debian's chromium. Pages: seconds from a request
-for the page to the end of the answer, the longest of several, under the same load.
+while 1,000 other clients are connected.
+
+Pages: seconds from a request for the page to the end of the answer, the longest of several.
+
+Cost: processor time of the broker's process for each message, with a page open in Debian's
+chromium. The console is stopped (SIGSTOP) and goes on by turns of a few seconds, so that drifts of
+the machine are in both; the median of the differences of neighbouring turns counts. The processor
+time is that of all threads of the broker. The broker's event loop has one core, so the share of a
+core that the console takes is the share that the greatest throughput loses.
 """
 
 import argparse
@@ -14,6 +19,7 @@ import contextlib
 import os
 import re
 import shutil
+import signal
 import socket
 import statistics
 import subprocess
@@ -23,7 +29,8 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final, Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from bench.macro.crowd import PROTOCOLS, connect
 from bench.macro.intake import COUNTERS, WINDOW, load
@@ -54,10 +61,17 @@ PAGES: Final = {
     "refusals": "/refusals",
     "storage": "/storage",
 }
-OPEN: Final = {"overview": "/", "live messages": "/messages?topic=plant/%23"}
+OPEN: Final = {
+    "overview": "/",
+    "topics": "/topics?prefix=plant/",
+    "live messages": "/messages?topic=plant/%23",
+}
+TURN_SECONDS: Final = 2.5
+TURNS: Final = 4
+SETTLE_SECONDS: Final = 0.5
+"""After each change, before its turn is measured."""
 COST_PERCENT_MAX: Final = 3.0
 PAGE_SECONDS_MAX: Final = 1.0
-_TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
 class Publisher:
@@ -107,16 +121,24 @@ class Publisher:
                 pass
 
 
+class Console(NamedTuple):
+    """A console that runs."""
+
+    process: "subprocess.Popen[bytes]"
+    url: str
+
+
 @contextlib.contextmanager
-def console(store: Store) -> Iterator[str]:
-    """Run `penstock console`; yield its address."""
+def running_console(store: Store) -> Iterator[Console]:
+    """Run `penstock console`."""
     command = [sys.executable, "-m", "penstock.cli", "console", "--listen", f"{HOST}:0"]
     command += ["--url", f"http://{HOST}:{store.http_port}"]
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(command, stdout=output, stderr=output)  # noqa: S603
         try:
-            yield _address(process, output.fileno())
+            yield Console(process, _address(process, output.fileno()))
         finally:
+            process.send_signal(signal.SIGCONT)  # one that is stopped would not end
             process.terminate()
             process.wait(30)
 
@@ -142,17 +164,16 @@ def crowd(port: int, count: int) -> Iterator[None]:
 
 
 def processor_seconds(store: Store) -> float:
-    """Return the processor time that the broker's process took since its start."""
-    with open(f"/proc/{store.process.pid}/stat") as file:  # noqa: PTH123
-        words = file.read().rpartition(")")[2].split()
-    return (int(words[11]) + int(words[12])) / _TICKS
+    """Return the processor time that all threads of the broker took so far."""
+    tasks = Path(f"/proc/{store.process.pid}/task")
+    return sum(int((each / "schedstat").read_text().split()[0]) for each in tasks.iterdir()) / 1e9
 
 
-def microseconds_each(store: Store, publisher: Publisher, seconds: float) -> float:
-    """Return processor time of the broker for each message, over some seconds."""
-    began, sent = processor_seconds(store), publisher.sent
-    time.sleep(seconds)
-    return (processor_seconds(store) - began) * 1e6 / (publisher.sent - sent)
+def answers(store: Store) -> int:
+    """Return how many HTTP requests the broker has answered."""
+    with urllib.request.urlopen(f"http://{HOST}:{store.http_port}/metrics") as answer:
+        found = re.findall(r"penstock_http_requests_total\{.*\} (\S+)", answer.read().decode())
+    return int(sum(map(float, found)))
 
 
 def page_seconds(base: str, path: str, times: int) -> float:
@@ -182,17 +203,48 @@ def browser_page() -> Iterator["Page"]:
         launched.close()
 
 
-def costs(store: Store, publisher: Publisher, *, rounds: int, seconds: float) -> dict[str, float]:
-    """Return microseconds of the broker for each message: without a console, and with each page."""
-    taken: dict[str, list[float]] = {"no console": [], **{name: [] for name in OPEN}}
-    for _ in range(rounds):
-        taken["no console"].append(microseconds_each(store, publisher, seconds))
-        with console(store) as base, browser_page() as page:
-            for name, path in OPEN.items():
-                page.goto(base + path)
-                time.sleep(1)
-                taken[name].append(microseconds_each(store, publisher, seconds))
-    return {name: statistics.median(each) for name, each in taken.items()}
+class Turn(NamedTuple):
+    """Processor time of the broker for each message, and messages a second."""
+
+    microseconds_each: float
+    rate: float
+
+
+def turn(store: Store, publisher: Publisher) -> Turn:
+    """Measure for TURN_SECONDS."""
+    time.sleep(SETTLE_SECONDS)
+    began, sent, at = processor_seconds(store), publisher.sent, time.monotonic()
+    time.sleep(TURN_SECONDS)
+    count, used = publisher.sent - sent, processor_seconds(store) - began
+    return Turn(used * 1e6 / count, count / (time.monotonic() - at))
+
+
+def costs(
+    store: Store, publisher: Publisher, console: Console, *, turns: int
+) -> Iterator[dict[str, Any]]:
+    """Yield the cost of each page."""
+    with browser_page() as page:
+        for name, path in OPEN.items():
+            page.goto(console.url + path)
+            time.sleep(3)
+            asked = answers(store)
+            pairs = []
+            for _ in range(turns):
+                running = turn(store, publisher)
+                console.process.send_signal(signal.SIGSTOP)
+                stopped = turn(store, publisher)
+                console.process.send_signal(signal.SIGCONT)
+                pairs.append((running, stopped))
+            requests = answers(store) - asked
+            without = statistics.median(each.microseconds_each for _, each in pairs)
+            more = statistics.median(
+                first.microseconds_each - second.microseconds_each for first, second in pairs
+            )
+            yield {
+                "measure": "cost", "name": name, "without_us": without, "more_us": more,
+                "percent": RATE * more / 1e4, "requests": requests,
+                "rate": min(each.rate for pair in pairs for each in pair),
+            }  # fmt: skip
 
 
 def measure(*, quick: bool) -> list[dict[str, Any]]:
@@ -207,22 +259,13 @@ def measure(*, quick: bool) -> list[dict[str, Any]]:
         wanted = 2 * topics
         while publisher.sent < wanted or publisher.sent < rate * 10 * (not quick):
             time.sleep(0.1)
-        with console(store) as base:
-            page_seconds(base, "/", 1)  # modules are loaded
+        with running_console(store) as console:
+            page_seconds(console.url, "/", 1)  # modules are loaded
             for name, path in PAGES.items():
-                seconds = page_seconds(base, path, 1 if quick else 5)
+                seconds = page_seconds(console.url, path, 1 if quick else 5)
                 rows.append({"measure": "page", "name": name, "seconds": seconds})
-        if not quick:
-            found = costs(store, publisher, rounds=3, seconds=6)
-            alone = found["no console"]
-            rows += [
-                {
-                    "measure": "cost", "name": name, "microseconds_each": each,
-                    "percent": 100 * (each / alone - 1), "rate": rate, "topics": topics,
-                    "clients": clients,
-                }
-                for name, each in found.items()
-            ]  # fmt: skip
+            if not quick:
+                rows += costs(store, publisher, console, turns=TURNS)
     return rows
 
 
@@ -237,8 +280,9 @@ def main() -> int:
             print(f"page {row['name']}: {row['seconds']:.2f} s")
         else:
             print(
-                f"{row['name']}: {row['microseconds_each']:.2f} microseconds of the broker for a"
-                f" message, {row['percent']:+.1f} %"
+                f"open at {row['name']}: {row['more_us']:.3f} microseconds of the broker for a"
+                f" message more than {row['without_us']:.2f}, {row['percent']:+.1f} % of a core,"
+                f" at {row['rate']:,.0f} messages a second, {row['requests']} requests"
             )
     if arguments.save:
         print(f"saved to {save('console', results)}")
