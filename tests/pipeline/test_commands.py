@@ -86,6 +86,20 @@ def test_a_log_is_run_looked_at_mended_and_asked(
     assert "cannot export to ftp://host/out.csv" in done.error_line()
 
 
+def test_a_query_runs_in_the_spark_of_its_configuration(
+    commands: Commands, tmp_path: Path, spark: SparkSession
+) -> None:
+    """Once broken: `[spark]` was for the pipeline alone, so a query did not run on its cluster."""
+    config = tmp_path / "pipeline.toml"
+    config.write_text(f'{CONFIG}[spark]\nconf = {{ "spark.penstock.test" = "given" }}\n')
+    query = "select '${spark.penstock.test}' as word"  # Spark puts the setting there
+    try:
+        done = commands.run("sql", query, "--json", "--config", config)
+        assert json.loads(done.out) == {"word": "given"}
+    finally:
+        spark.conf.unset("spark.penstock.test")
+
+
 def test_spark_does_not_warn_of_functions_that_the_pipeline_calls(spark: SparkSession) -> None:
     jvm = spark._jvm
     assert jvm is not None

@@ -14,15 +14,15 @@ from rich.live import Live
 from rich.table import Table as Grid
 
 from penstock.cli.common.columns import plural
-from penstock.cli.spark.errors import spark_errors, starting_spark
+from penstock.cli.spark.errors import spark_errors
 from penstock.cli.spark.pipeline_status import stage_line
+from penstock.cli.spark.sessions import start_session
 from penstock.pipeline.config import PipelineConfig, SilverConfig
 from penstock.pipeline.dead_letters import replay
 from penstock.pipeline.pipeline import Pipeline, rebuild
 from penstock.pipeline.progress import Progress
 from penstock.pipeline.tables import prepare
 from penstock.pipeline.warehouse import Warehouse
-from penstock.spark.session import session
 
 __all__ = ["rebuild_table", "replay_tables", "run_pipeline"]
 
@@ -66,14 +66,9 @@ def rebuild_table(settings: PipelineConfig, name: str) -> None:
 
 
 def _session(settings: PipelineConfig) -> SparkSession:
-
-    conf = {
-        "spark.driver.memory": settings.spark.memory,
-        "spark.scheduler.mode": "FAIR",
-        **settings.spark.conf,
-    }
-    with starting_spark():
-        return session("penstock pipeline", master=settings.spark.master, short=False, **conf)
+    return start_session(
+        "penstock pipeline", settings.spark, {"spark.scheduler.mode": "FAIR"}, short=False
+    )
 
 
 class _Display:

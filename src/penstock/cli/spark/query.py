@@ -17,16 +17,16 @@ from penstock.cli.common.columns import plural
 from penstock.cli.common.failure import CommandFailed
 from penstock.cli.common.output import quiet_pipe
 from penstock.cli.common.text import shown, text_of
-from penstock.cli.spark.errors import spark_errors, starting_spark
+from penstock.cli.spark.errors import spark_errors
+from penstock.cli.spark.sessions import start_session
 from penstock.cli.spark.sql import OutFormat
 from penstock.errors import AuthenticationFailed, CallerError, CannotExport, PeerError
-from penstock.pipeline.config import PipelineConfig
+from penstock.pipeline.config import PipelineConfig, SparkConfig
 from penstock.pipeline.query import run_query
 from penstock.pipeline.tables import prepare
 from penstock.pipeline.warehouse import Warehouse
 from penstock.spark.errors import InvalidOption
 from penstock.spark.options import Broker, read_options
-from penstock.spark.session import session
 from penstock.storage.object_store import ObjectStore
 from penstock.storage.urls import is_url
 
@@ -74,10 +74,10 @@ def _run(
                 with broker.client(expected=False) as client:
                     client.bounds()
         with spark_errors(), tempfile.TemporaryDirectory(prefix="penstock-sql-") as folder:
-            with starting_spark():
-                # The folder of Spark's own tables; by default it is the current folder.
-                kept = {"spark.sql.warehouse.dir": folder}
-                spark = session("penstock sql", short=True, **kept)
+            # The folder of Spark's own tables; by default it is the current folder.
+            kept = {"spark.sql.warehouse.dir": folder}
+            given = SparkConfig() if settings is None else settings.spark
+            spark = start_session("penstock sql", given, kept, short=True)
             prepare(spark)
             frame = run_query(spark, query, tables=tables, source=source)
             return (frame if rows_max is None else frame.limit(rows_max)).toArrow()
