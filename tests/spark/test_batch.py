@@ -22,6 +22,7 @@ from penstock.spark.schema import RECORD, check_columns, record
 from penstock.storage.arrow.format.log_state import LogState, load_state, save_state
 from penstock.storage.arrow.read.browse import LogView
 from penstock.storage.arrow.read.records import plain_records, record_batches
+from penstock.storage.arrow.write.removal_record import RemovalRecord
 from penstock.storage.arrow.write.retention import remove_segments
 from penstock.storage.files import Files
 from tests.support.written_log import WrittenLog, message
@@ -43,12 +44,18 @@ def tasks(log: WrittenLog, **options: str) -> list[FileTask]:
     return [each for each in planned if isinstance(each, FileTask)]
 
 
-def let_go(log: WrittenLog, segments: int) -> int:
-    """Remove the oldest segments as retention does; return the new horizon."""
+def let_go(log: WrittenLog, segments: int, *, recorded: bool = True) -> int:
+    """Remove the oldest segments as retention does; return the new horizon.
+
+    Without `recorded`, as versions before the record of removed topics.
+    """
     bases = [int(path.stem) for path in log.segments()]
     state = load_state(Files(), log.folder)
     assert state is not None
     horizon = bases[segments]
+    if recorded:
+        record = RemovalRecord(Files(), log.folder, horizon=state.horizon)
+        record.save(bases[:segments], horizon)
     save_state(
         Files(), log.folder, LogState(state.log_id, 0, state.next_offset, state.end, horizon)
     )

@@ -115,8 +115,8 @@ class BatchEnds:
     ) -> Matched:
         """Match a range from where it is not known to be empty; lost records count."""
         unknown = self.skip_empty(span)
-        lost = max(0, min(bound.horizon, span.end) - unknown.start)
-        left = unknown._replace(start=unknown.start + lost)
+        left = unknown._replace(start=max(unknown.start, min(bound.horizon, span.end)))
+        lost = self._lost_until(unknown._replace(end=left.start), topics) - unknown.start
         if left.start >= left.end:
             return Matched(left.start if lost else span.start, lost, unknown.start)
         if topics is None:
@@ -125,11 +125,22 @@ class BatchEnds:
             parts = sections(left, self._selection, topics, TopicOffsets(left.end))
             found = match_sections(self._source, parts, left.start, rows_max=rows_max)
         if not found.rows and not lost:
-            start = span.start if left.start == span.start else self._empty[span.partition].start
+            start = span.start if unknown.start == span.start else self._empty[span.partition].start
             self._empty[span.partition] = _Empty(span.log, start, span.end)
             return Matched(span.start, 0, span.start)
         first = unknown.start if lost else max(found.first, left.start)
         return Matched(found.end, found.rows + lost, first)
+
+    def _lost_until(self, span: Range, topics: TopicOffsets | None) -> int:
+        """Return the offset before which selected records of a range may have been removed."""
+        until = span.start
+        if span.start < span.end:
+            starts = topics or TopicOffsets(span.start)
+            for part in sections(span, self._selection, starts, TopicOffsets(span.end)):
+                lost_until = self._source.kept(part.span, part.selection).lost_until
+                if lost_until > part.span.start:
+                    until = max(until, lost_until)
+        return until
 
 
 def limited_ends(

@@ -12,6 +12,7 @@ from penstock.ports import Matched, Subscription
 from penstock.ports.selection import Selection
 from penstock.spark.errors import OtherLog, RangeLost
 from penstock.spark.log_source import (
+    Kept,
     LogBounds,
     Losses,
     Range,
@@ -138,19 +139,8 @@ class FlightSource:
 
     def match(self, span: Range, selection: Selection, *, rows_max: int | None = None) -> Matched:
         """See LogSource. An older broker cannot tell: all records count."""
-        topics, patterns, expression = _subscription(selection)
-        request = Match(
-            start=span.start,
-            end=span.end,
-            partition=span.partition,
-            topics=topics,
-            patterns=patterns,
-            expression=expression,
-            rows_max=rows_max,
-            log=span.log,
-        )
         try:
-            found = self._client.match(request)
+            found = self._match(span, selection, rows_max)
         except OffsetBelowHorizon as error:  # retention removed it meanwhile
             end = min(max(error.horizon, span.start + 1), span.end)
             return Matched(end, end - span.start)
@@ -159,16 +149,47 @@ class FlightSource:
                 raise
             end = span.end if rows_max is None else min(span.end, span.start + rows_max)
             return Matched(end, end - span.start)
+        return found
+
+    def _match(self, span: Range, selection: Selection, rows_max: int | None) -> Matched:
+        topics, patterns, expression = _subscription(selection)
+        found = self._client.match(
+            Match(
+                start=span.start,
+                end=span.end,
+                partition=span.partition,
+                topics=topics,
+                patterns=patterns,
+                expression=expression,
+                rows_max=rows_max,
+                log=span.log,
+            )
+        )
         return Matched(found.end, found.rows, found.first)
+
+    def kept(self, span: Range, selection: Selection) -> Kept:
+        """See LogSource. For an older broker, any record below the horizon is lost."""
+        known = self._known.get(span.partition)
+        if known is None or span.start >= min(known.horizon, span.end):
+            return Kept(span.start, span.start)
+        below = span._replace(end=min(known.horizon, span.end))
+        try:
+            found = self._match(below, selection, 1)
+        except OffsetBelowHorizon as error:
+            until = min(max(error.horizon, below.end), span.end)
+            return Kept(until, until)
+        except BadRequest as error:
+            if not error.request.startswith("action "):
+                raise
+            return Kept(below.end, below.end)
+        # A broker that was restarted shows messages again until retention has run. They count.
+        return Kept(below.end if found.rows else span.start, below.end)
 
     def tasks(
         self, ranges: Sequence[Range], request: ReadRequest, *, limit: TaskLimit, losses: Losses
     ) -> list[Task]:
         """See LogSource: the broker cuts between groups."""
-        left = []
-        for span in ranges:
-            known = self._known.get(span.partition)
-            left.append(losses.below_horizon(span, known.horizon) if known else span)
+        left = [losses.kept(span, self.kept(span, request.selection)) for span in ranges]
         total = sum(span.end - span.start for span in left)
         if not total:
             return []

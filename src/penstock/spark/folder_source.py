@@ -23,6 +23,7 @@ from penstock.ports import Matched, Subscription
 from penstock.ports.selection import Selection
 from penstock.spark.errors import OtherLog, RangeLost
 from penstock.spark.log_source import (
+    Kept,
     LogBounds,
     Losses,
     Range,
@@ -166,20 +167,33 @@ class FolderSource:
         """See LogSource."""
         follower = self._followers[span.partition]
         while True:
+            kept = self.kept(span, selection)
             try:
-                return match(
+                found = match(
                     follower.folder,
                     follower.catalog,
-                    start=span.start,
+                    start=kept.start,
                     end=span.end,
                     selection=selection,
                     rows_max=rows_max,
                 )
+                break
             except FileNotFoundError as error:  # retention removed a segment meanwhile
                 horizon = follower.horizon
                 if follower.refresh().horizon == horizon:
                     missing: LogError = follower.missing_segment(span.start, error)
                     raise missing from error
+        lost = kept.lost_until - span.start
+        if lost:
+            end = found.end if found.rows else kept.lost_until
+            return Matched(end, lost + found.rows, span.start)
+        return found if found.rows else Matched(span.start, 0, span.start)
+
+    def kept(self, span: Range, selection: Selection) -> Kept:
+        """See LogSource."""
+        follower = self._followers[span.partition]
+        until = follower.removed_until(selection, start=span.start, end=span.end)
+        return Kept(until, max(span.start, min(follower.horizon, span.end)))
 
     def tasks(
         self, ranges: Sequence[Range], request: ReadRequest, *, limit: TaskLimit, losses: Losses
@@ -209,7 +223,7 @@ class FolderSource:
     ) -> tuple[Range, list[Span]] | None:
         follower = self._followers[wanted.partition]
         while True:
-            span = wanted = losses.below_horizon(wanted, follower.horizon)
+            span = wanted = losses.kept(wanted, self.kept(wanted, request.selection))
             if span.start >= span.end:
                 return None
             try:

@@ -30,6 +30,7 @@ from penstock.ports.selection import Selection
 from penstock.spark.errors import OtherLog, RangeLost
 from penstock.spark.kafka_place import KafkaPlace
 from penstock.spark.log_source import (
+    Kept,
     LogBounds,
     Losses,
     Range,
@@ -183,12 +184,18 @@ class KafkaSource:
             end = min(max(error.horizon, span.start + 1), span.end)
             return Matched(end, end - span.start)
 
+    def kept(self, span: Range, selection: Selection) -> Kept:
+        """See LogSource. Which topics Kafka removed is not known: all records count."""
+        _ = selection
+        horizon = self._log.scanner.bounds()[span.partition].horizon
+        until = max(span.start, min(horizon, span.end))
+        return Kept(until, until)
+
     def tasks(
         self, ranges: Sequence[Range], request: ReadRequest, *, limit: TaskLimit, losses: Losses
     ) -> list[Task]:
         """See LogSource: parts with about the same number of Kafka's records."""
-        known = self._log.scanner.bounds()
-        left = [losses.below_horizon(span, known[span.partition].horizon) for span in ranges]
+        left = [losses.kept(span, self.kept(span, request.selection)) for span in ranges]
         total = sum(span.end - span.start for span in left)
         if not total:
             return []
@@ -218,7 +225,8 @@ class KafkaSource:
             try:
                 return self._retry(lambda span=span: self._parts(span, selection, count))  # type: ignore[misc]
             except OffsetBelowHorizon as error:
-                span = losses.below_horizon(span, max(error.horizon, span.start + 1))
+                until = min(max(error.horizon, span.start + 1), span.end)
+                span = losses.kept(span, Kept(until, until))
             except LogDamaged as error:
                 until = min(max(error.resumes_at, span.start + 1), span.end)
                 losses.damaged(span.partition, LogDamaged(span.start, until, error.reason))

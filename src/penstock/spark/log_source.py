@@ -17,7 +17,7 @@ from penstock.spark.errors import RangeLost
 from penstock.spark.options import ReadOptions
 from penstock.spark.parallelism import TaskLimit
 
-__all__ = ["LogBounds", "LogSource", "Losses", "Range", "ReadRequest", "Task"]
+__all__ = ["Kept", "LogBounds", "LogSource", "Losses", "Range", "ReadRequest", "Task"]
 
 log = structlog.get_logger("penstock.spark")
 
@@ -31,6 +31,17 @@ class LogBounds(NamedTuple):
     horizon: int
     end: int
     log: str = ""
+
+
+class Kept(NamedTuple):
+    """The part of a range that retention has left: it starts at `start`.
+
+    Selected records before `lost_until` may have been removed; none was if that is the start of the
+    range.
+    """
+
+    lost_until: int
+    start: int
 
 
 class Range(NamedTuple):
@@ -95,12 +106,16 @@ class LogSource(Port):
         Records that are lost are counted, since they may have been selected.
         """
 
+    def kept(self, span: Range, selection: Selection) -> Kept:
+        """Tell whether retention removed selected records of a range, and which part is left."""
+
     def tasks(
         self, ranges: Sequence[Range], request: ReadRequest, *, limit: TaskLimit, losses: "Losses"
     ) -> list[Task]:
         """Divide ranges into tasks.
 
-        Offsets below the horizon, or known to be damaged, are reported to `losses` and left out.
+        Records that retention removed, or that are known to be damaged, are reported to `losses`
+        and left out.
         """
 
     def commit(
@@ -123,15 +138,14 @@ class Losses:
         self.offsets = 0
         """Lost messages since this was last set to 0."""
 
-    def below_horizon(self, span: Range, horizon: int) -> Range:
-        """Return the rest of a range above the horizon; raise RangeLost with failOnDataLoss."""
-        if span.start >= horizon:
-            return span
-        lost_until = min(horizon, span.end)
-        if self._fail:
-            raise RangeLost(span.start, lost_until, f"partition {span.partition}, {self._where}")
-        self._count(span.partition, span.start, lost_until, "retention took them")
-        return span._replace(start=lost_until)
+    def kept(self, span: Range, kept: Kept) -> Range:
+        """Return the part of a range that is left; raise RangeLost with failOnDataLoss."""
+        if kept.lost_until > span.start:
+            if self._fail:
+                where = f"partition {span.partition}, {self._where}"
+                raise RangeLost(span.start, kept.lost_until, where)
+            self._count(span.partition, span.start, kept.lost_until, "retention took them")
+        return span._replace(start=kept.start)
 
     def damaged(self, partition: int, error: LogDamaged) -> None:
         """Count messages that cannot be read; raise the error with failOnDataLoss."""

@@ -106,13 +106,12 @@ def plan_tasks(
     request: ReadRequest,
     *,
     options: ReadOptions,
-    bounds: Mapping[int, LogBounds],
     losses: Losses,
 ) -> list[Task]:
     """Divide sections into tasks; raise InvalidOption, RangeLost or LogDamaged."""
     by_selection: dict[Selection, list[Range]] = {}
     for part in parts:
-        span = losses.below_horizon(part.span, bounds[part.span.partition].horizon)
+        span = losses.kept(part.span, source.kept(part.span, part.selection))
         if span.start < span.end:
             by_selection.setdefault(part.selection, []).append(span)
     total = sum(_length(spans) for spans in by_selection.values())

@@ -74,9 +74,7 @@ class BatchReader(DataSourceReader):
             if whole.start < whole.end:
                 parts += sections(whole, selection, start, end)
         losses = Losses(options, source.name)
-        return list(
-            plan_tasks(source, parts, self._request, options=options, bounds=bounds, losses=losses)
-        )
+        return list(plan_tasks(source, parts, self._request, options=options, losses=losses))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of a task."""

@@ -335,9 +335,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if span.start < span.end:
                 starts = topics.get(partition, TopicOffsets(span.start))
                 parts += sections(span, selection, starts, TopicOffsets(span.end))
-        return list(self._tasks(parts, bounds))
+        return list(self._tasks(parts))
 
-    def _tasks(self, parts: list[Section], bounds: Mapping[int, LogBounds]) -> list[Task]:
+    def _tasks(self, parts: list[Section]) -> list[Task]:
         if self._losses is None:
             self._losses = Losses(self._options, self._source.name)
         return plan_tasks(
@@ -345,7 +345,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             parts,
             self._request,
             options=self._options,
-            bounds=bounds,
             losses=self._losses,
         )
 
@@ -360,7 +359,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             first = (start.history or {}).get(partition, bound.horizon)
             if first < last:
                 parts.append(Section(Range(partition, first, last, bound.log), selection))
-        return list(self._tasks(parts, bounds))
+        return list(self._tasks(parts))
 
     def commit(self, end: JsonOffsets) -> None:
         """Report the group's offset: Spark has processed all messages before `end`."""

@@ -7,7 +7,7 @@ from typing import Final
 import pyarrow as pa
 
 from penstock.core.access import ANYONE, EVERYTHING, Action, Principal, authorize, is_allowed
-from penstock.errors import LogError, LogReplaced, NotAllowed, OffsetBelowHorizon, OffsetPastEnd
+from penstock.errors import LogError, LogReplaced, NotAllowed, OffsetPastEnd
 from penstock.flight.errors import BadRequest
 from penstock.flight.protocol import (
     Bounds,
@@ -156,13 +156,14 @@ class FlightReader:
             yield batch
 
     def _span(self, request: ReadRange | Splits | Match) -> PartitionRange:
-        """Return the range of a request; raise BadRequest, OffsetBelowHorizon or OffsetPastEnd."""
+        """Return the range of a request; raise BadRequest or OffsetPastEnd.
+
+        The storage knows whether messages below the horizon are lost to the request.
+        """
         self._check_partition(request.partition)
         if not 0 <= request.start <= request.end:
             raise BadRequest("range", f"from {request.start} up to {request.end}")
         bounds = self._storage.bounds()[request.partition]
-        if request.start < bounds.horizon:
-            raise OffsetBelowHorizon(request.start, bounds.horizon)
         if request.end > bounds.end:
             raise OffsetPastEnd(request.end, bounds.end)
         return PartitionRange(request.partition, request.start, request.end)

@@ -54,6 +54,7 @@ from penstock.storage.arrow.read.tiered_files import TieredFiles
 from penstock.storage.arrow.recover.recovery import Segment, recover
 from penstock.storage.arrow.write.committer import Commit, Committer, Outcome, Tail
 from penstock.storage.arrow.write.prepared import PreparedRowGroup, prepare
+from penstock.storage.arrow.write.removal_record import RemovalRecord
 from penstock.storage.arrow.write.retention import SegmentRetention
 from penstock.storage.arrow.write.tiering import Tiering
 from penstock.storage.arrow.write.topic_journal import TopicJournal
@@ -120,12 +121,14 @@ class ArrowLog:
         self._journal = TopicJournal(self._files, self._folder)
         self._journaled = self._journal.load()
         self._end = recovered.next_offset
+        self._removals = RemovalRecord(self._files, self._folder, horizon=recovered.state.horizon)
         self._scanner = LogScanner(
             self._files,
             self._folder,
             self._catalog,
             partition=partition,
             end=lambda: self._end,
+            removed=lambda: self._removals.current,
         )
         self._watermark = Watermark(self._folder, recovered.next_offset)
         self._committer = Committer(
@@ -152,8 +155,7 @@ class ArrowLog:
         self._commit_number = 1
         self._durability = Durability.MEMORY
         self._waiting_bytes = 0
-        self._committing = False
-        self._called = False
+        self._committing = self._called = False
         self._gathered = False  # whether anything waits for the committer
         self.failures = 0  # commits that failed
         # All messages before it are known to be on disk, those found at opening included.
@@ -652,7 +654,9 @@ class ArrowLog:
         self._catalog.forget([], end if place is None else place.entry.base_offset)
 
     def _advance_horizon(self, gone: list[int], horizon: int) -> None:
+        removed = self._removals.save(gone, horizon, self._catalog.damage)
         self._save_state(horizon=horizon)
+        self._removals.current = removed
         self._catalog.forget(gone, horizon)
 
     def _retain_later(self) -> None:

@@ -3,6 +3,7 @@
 DATA/log/<partition>/00000000000000000000.arrows        a segment, by its base offset
                      00000000000000000000.index         its index
                      00000000000000000000.damage.json   its damage
+                     00000000000000000000.removed.json  removed topics, by the horizon
                      log.json                           the state of the log
                      topics.journal                     the journal of topics
                      session-numbers                    the next session number, see its module
@@ -19,6 +20,7 @@ __all__ = [
     "INDEX",
     "JOURNAL",
     "QUARANTINE",
+    "REMOVED",
     "SEGMENT",
     "STATE",
     "TIER",
@@ -29,6 +31,7 @@ __all__ = [
     "index_path",
     "partition_folder",
     "quarantine_folder",
+    "removed_path",
     "segment_bases",
     "segment_path",
     "tier_cache_folder",
@@ -39,13 +42,14 @@ SEGMENT: Final = ".arrows"
 INDEX: Final = ".index"
 DAMAGE: Final = ".damage.json"
 TIERED: Final = ".tiered.json"
+REMOVED: Final = ".removed.json"
 STATE: Final = "log.json"
 TIER: Final = "tier.json"
 TIER_CACHE: Final = "tier-cache"
 JOURNAL: Final = "topics.journal"
 QUARANTINE: Final = "quarantine"
 
-_NAME: Final = re.compile(r"(\d{20})(\.arrows|\.index|\.damage\.json|\.tiered\.json)")
+_NAME: Final = re.compile(r"(\d{20})(\.arrows|\.index|\.(?:damage|tiered|removed)\.json)")
 
 
 def partition_folder(data: Path, partition: int) -> Path:
@@ -71,6 +75,11 @@ def index_path(folder: Path, base_offset: int) -> Path:
 def damage_path(folder: Path, base_offset: int) -> Path:
     """Return the path of the damage file of a segment."""
     return folder / f"{base_offset:020}{DAMAGE}"
+
+
+def removed_path(folder: Path, horizon: int) -> Path:
+    """Return the path of the record of messages that were removed below a horizon."""
+    return folder / f"{horizon:020}{REMOVED}"
 
 
 def segment_bases(names: Iterable[str], *, horizon: int) -> list[int]:

@@ -20,6 +20,7 @@ from typing import Final
 from penstock.errors import CannotRead, LogDamaged, LogError, OffsetBelowHorizon
 from penstock.limits import LOG_OPEN_TRIES_MAX
 from penstock.ports import Bounds
+from penstock.ports.selection import Selection
 from penstock.storage.arrow.format.damage import Damage, Fault, load_damage
 from penstock.storage.arrow.format.file_names import (
     DAMAGE,
@@ -32,6 +33,7 @@ from penstock.storage.arrow.format.heads import read_head
 from penstock.storage.arrow.format.index import Index
 from penstock.storage.arrow.format.index_file import StaleIndex, load_summary
 from penstock.storage.arrow.format.log_state import BadState, LogState, load_state
+from penstock.storage.arrow.format.removed_topics import RemovedTopics, load_removed
 from penstock.storage.arrow.read.browse import find_log
 from penstock.storage.arrow.read.catalog import ActiveSegment, Catalog
 from penstock.storage.arrow.read.reader import offset_at_time
@@ -349,6 +351,20 @@ class LogFollower:
         return scanned
 
     # --- Looking up
+
+    def removed_until(self, selection: Selection, *, start: int, end: int) -> int:
+        """Return the offset before which selected messages of a range may have been removed.
+
+        It is `start` if none was. The horizon may move meanwhile.
+        """
+        while start < min(end, self.horizon):
+            horizon = self.horizon
+            known = load_removed(self.files, self.folder, horizon)
+            if known is None and self.refresh().horizon != horizon:
+                continue  # the record has the number of the new horizon
+            known = known or RemovedTopics(horizon, horizon)
+            return known.until(selection, start=start, end=end)
+        return start
 
     def missing_segment(self, offset: int, error: FileNotFoundError) -> LogError:
         """Return the error for messages from `offset` on whose segment is missing."""

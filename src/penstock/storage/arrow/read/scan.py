@@ -6,6 +6,7 @@ The files are read in the caller's thread. The event loop only says how far the 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,6 +15,7 @@ from penstock.errors import LogDamaged, LogError, OffsetBelowHorizon, OffsetPast
 from penstock.limits import STORED_TOPICS_BYTES_MAX
 from penstock.ports import Bounds, DamagedRange, Matched, PartitionRange, TopicCounts
 from penstock.ports.selection import Selection
+from penstock.storage.arrow.format.removed_topics import RemovedTopics
 from penstock.storage.arrow.read.catalog import Catalog
 from penstock.storage.arrow.read.matching import count_topics, match
 from penstock.storage.arrow.read.pieces import cut, plan, read_pieces
@@ -25,10 +27,15 @@ from penstock.storage.schema import RECORD_COLUMNS, SCHEMA
 __all__ = ["LogScanner"]
 
 _EVERYTHING = Selection()
+_Found = TypeVar("_Found")
 
 
 class LogScanner:
-    """Reads one partition. Any thread may call; `end` returns how far the log can be read."""
+    """Reads one partition. Any thread may call.
+
+    `end` returns how far the log can be read, `removed` what retention removed below the stored
+    horizon.
+    """
 
     def __init__(
         self,
@@ -38,12 +45,14 @@ class LogScanner:
         *,
         partition: int,
         end: Callable[[], int],
+        removed: Callable[[], RemovedTopics],
     ) -> None:
         self._files = files
         self._folder = folder
         self._catalog = catalog
         self._partition = partition
         self._end = end
+        self._removed = removed
         self._topics: dict[int, frozenset[str]] = {}  # of closed segments, by base offset
         self._topics_bytes = 0
 
@@ -61,7 +70,7 @@ class LogScanner:
         reading: Callable[[int], None] | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """See ports.Storage."""
-        self._check(span)
+        span = self._kept(span, selection)
         names = SCHEMA.names[:RECORD_COLUMNS] if columns is None else columns
         return self._scan(span, selection, sorted({*names, *selection.columns}), reading)
 
@@ -93,11 +102,9 @@ class LogScanner:
 
     def split(self, span: PartitionRange, selection: Selection, count: int) -> list[PartitionRange]:
         """See ports.Storage: parts meet between row groups."""
-        self._check(span)
-        try:
-            row_groups = plan(self._catalog, span.start, span.end, selection)
-        except FileNotFoundError as error:
-            raise self._missing_segment(span.start, error) from error
+        row_groups = self._look_up(
+            span, selection, lambda kept: plan(self._catalog, kept.start, kept.end, selection)
+        )
         parts = cut(row_groups, count)
         starts = [span.start, *(part[0].first_offset for part in parts[1:]), span.end]
         return [
@@ -108,32 +115,48 @@ class LogScanner:
 
     def match(self, span: PartitionRange, selection: Selection, rows_max: int | None) -> Matched:
         """See ports.Storage."""
-        self._check(span)
-        try:
-            return match(
+        found = self._look_up(
+            span,
+            selection,
+            lambda kept: match(
                 self._folder,
                 self._catalog,
-                start=span.start,
-                end=span.end,
+                start=kept.start,
+                end=kept.end,
                 selection=selection,
                 rows_max=rows_max,
-            )
-        except FileNotFoundError as error:
-            raise self._missing_segment(span.start, error) from error
+            ),
+        )
+        return found if found.rows else Matched(span.start, 0, span.start)
 
     def count_topics(self, span: PartitionRange, selection: Selection) -> TopicCounts:
         """See ports.Storage."""
-        self._check(span)
-        try:
-            return count_topics(
+        return self._look_up(
+            span,
+            selection,
+            lambda kept: count_topics(
                 self._folder,
                 self._catalog,
-                start=span.start,
-                end=span.end,
+                start=kept.start,
+                end=kept.end,
                 selection=selection,
-            )
-        except FileNotFoundError as error:
-            raise self._missing_segment(span.start, error) from error
+            ),
+        )
+
+    def _look_up(
+        self,
+        span: PartitionRange,
+        selection: Selection,
+        find: Callable[[PartitionRange], _Found],
+    ) -> _Found:
+        """Return what the indexes of the kept part of a range tell; retention may run meanwhile."""
+        while True:
+            kept = self._kept(span, selection)
+            try:
+                return find(kept)
+            except FileNotFoundError as error:
+                if self._catalog.horizon <= kept.start:
+                    raise self._missing_segment(kept.start, error) from error
 
     def offset_at(self, partition: int, timestamp_us: int) -> int:
         """See ports.Storage."""
@@ -201,13 +224,42 @@ class LogScanner:
         if partition != self._partition:
             raise ValueError(f"there is no partition {partition}")
 
-    def _check(self, span: PartitionRange) -> None:
+    def _kept(self, span: PartitionRange, selection: Selection) -> PartitionRange:
+        """Return a range without the offsets below the horizon, if no selected message was there.
+
+        Raise OffsetBelowHorizon if there may have been one, or OffsetPastEnd.
+        """
         self._check_partition(span.partition)
         bounds = self.bounds()
-        if span.start < bounds.horizon:
-            raise OffsetBelowHorizon(span.start, bounds.horizon)
         if span.end > bounds.end:
             raise OffsetPastEnd(span.end, bounds.end)
+        if span.start >= bounds.horizon:
+            return span
+        if span.start >= span.end or self._has_lost(span, selection, bounds.horizon):
+            raise OffsetBelowHorizon(span.start, bounds.horizon)
+        return span._replace(start=min(bounds.horizon, span.end))
+
+    def _has_lost(self, span: PartitionRange, selection: Selection, horizon: int) -> bool:
+        """Return whether selected messages of a range below the horizon may be gone."""
+        removed = self._removed()
+        if removed.until(selection, start=span.start, end=min(span.end, horizon)) > span.start:
+            return True
+        # Messages above the stored horizon are hidden by their age; their segments are still there.
+        start, end = max(span.start, removed.horizon), min(span.end, horizon)
+        if start >= end:
+            return False
+        try:
+            found = match(
+                self._folder,
+                self._catalog,
+                start=start,
+                end=end,
+                selection=selection,
+                rows_max=1,
+            )
+        except FileNotFoundError:  # retention removes them now
+            return True
+        return found.rows > 0
 
 
 def _names_bytes(names: frozenset[str]) -> int:

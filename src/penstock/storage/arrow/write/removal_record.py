@@ -1,0 +1,115 @@
+"""Keeps the record of removed topics while retention removes segments."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow.compute as pc
+import structlog
+
+from penstock.errors import LogDamaged
+from penstock.limits import REMOVED_ROW_GROUPS_READ_MAX
+from penstock.storage.arrow.format.damage import Damage
+from penstock.storage.arrow.format.file_names import segment_path
+from penstock.storage.arrow.format.index import Index
+from penstock.storage.arrow.format.index_file import StaleIndex, load_index
+from penstock.storage.arrow.format.removed_topics import (
+    RemovedTopics,
+    load_removed,
+    save_removed,
+)
+from penstock.storage.arrow.read.pieces import Span, read_pieces
+from penstock.storage.files import Files
+
+__all__ = ["RemovalRecord"]
+
+log = structlog.get_logger("penstock.log")
+
+
+class RemovalRecord:
+    """The record of a log that this process writes. Retention adds to it, in the writer thread."""
+
+    def __init__(self, files: Files, folder: Path, *, horizon: int) -> None:
+        self._files = files
+        self._folder = folder
+        self.current = load_removed(files, folder, horizon) or RemovedTopics(horizon, horizon)
+        """What was removed below the horizon of log.json; any thread may read it."""
+
+    def save(
+        self, gone: Sequence[int], horizon: int, damage: Sequence[Damage] = ()
+    ) -> RemovedTopics:
+        """Return the record with the topics of segments that are about to be removed.
+
+        It is on disk when this returns, and `current` when log.json has the horizon. Raise OSError.
+        """
+        before = self.current
+        known_from = before.known_from
+        ends = dict(before.ends)
+        for base in gone:
+            unknown, found = self._ends(base, horizon)
+            known_from = max(known_from, unknown)
+            ends.update(found)
+        for each in damage:
+            if each.first_offset < horizon:
+                known_from = max(known_from, min(each.resumes_at, horizon))
+        removed = RemovedTopics(horizon, known_from, ends).bounded()
+        save_removed(self._files, self._folder, removed, before=before.horizon)
+        return removed
+
+    def _ends(self, base: int, horizon: int) -> tuple[int, dict[str, int]]:
+        """Return the offset before which topics are not known, and the ends of those after it."""
+        try:
+            index, _ = load_index(self._files, self._folder, base)
+        except StaleIndex as error:
+            log.warning("topics of a removed segment not known", segment=base, error=str(error))
+            return horizon, {}
+        if not _is_whole(index):
+            return index.end_offset, {}
+        ends: dict[str, int] = {}
+        left = REMOVED_ROW_GROUPS_READ_MAX
+        for number, listed in index.last_row_groups():
+            entry = index.entry(number)
+            end = entry.base_offset + entry.count
+            names = listed
+            if names is None and left:
+                left -= 1
+                names = self._read_names(index, number)
+            if names is None:
+                return end, ends
+            for name in names:
+                ends.setdefault(name, end)
+        return 0, ends
+
+    def _read_names(self, index: Index, number: int) -> Sequence[str] | None:
+        """Return the topics of a row group that has too many for the index; None if unknown.
+
+        A segment that is only in an object store is not fetched.
+        """
+        base = index.base_offset
+        if not segment_path(self._folder, base).exists():
+            return None
+        entry = index.entry(number)
+        names: set[str] = set()
+        try:
+            for batch in read_pieces(
+                self._folder,
+                [Span(base, index, number, number + 1).part(number, number + 1)],
+                first=entry.base_offset,
+                last=entry.base_offset + entry.count,
+                columns=["topic"],
+            ):
+                names.update(pc.unique(batch.column("topic")).to_pylist())
+        except (LogDamaged, OSError):
+            return None
+        return list(names)
+
+
+def _is_whole(index: Index) -> bool:
+    """Return whether the index has all messages of its segment: none of them is unreadable."""
+    if not len(index):
+        return index.base_offset == index.end_offset
+    last = index.entry(len(index) - 1)
+    return (
+        index.entry(0).base_offset == index.base_offset
+        and last.base_offset + last.count == index.end_offset
+        and not index.missing
+    )
