@@ -1,6 +1,7 @@
 """The pipeline from end to end: a log in, tables out, dead letters and back."""
 
 import json
+import os
 import shutil
 import threading
 import time
@@ -91,7 +92,11 @@ def test_a_log_becomes_tables_and_grows_with_it(  # noqa: PLR0915  (a session co
         ]
         # More of it; one row that is late by now, and one that the log has twice.
         put(log, 100, n150=reading(150, late_seconds=600), n151=reading(20))
+        abandoned = next(warehouse.bronze().folder.glob("day=*")) / "abandoned.parquet"
+        abandoned.write_bytes(b"of a process that was killed")
+        os.utime(abandoned, (0, 0))
         Pipeline(spark, warehouse, config).run_once()
+        assert not abandoned.exists(), "a run does the upkeep too"
     assert warehouse.bronze().read(spark).count() == 200 if warehouse.bronze().exists() else False
     assert table.exists()
     expected = [n for n in range(200) if n not in {7, 8, 9, 150, 151}] + [20]
