@@ -31,6 +31,8 @@ BATCH_ROWS: Final = 400
 START_SECONDS_MAX: Final = 1800.0 if KILLS else 300.0
 """Until a driver does what it is to be killed in; a campaign may run on a loaded machine."""
 MORE_SECONDS: Final = 30.0
+SLOW_WORKER: Final = "Python worker failed to connect back"
+"""Spark ends a query whose Python process does not start in ten seconds, and has no setting for it."""
 
 killed: Final[Counter[str]] = Counter()
 """The processes that were killed, of all tests: drivers by their moment, and brokers."""
@@ -41,13 +43,27 @@ class Driver:
 
     def __init__(self, folder: Path, module: str, *arguments: str) -> None:
         self.output = folder / "driver.txt"
+        self._command = [sys.executable, "-m", module, *arguments]
+        self.process = self._start()
+
+    def _start(self) -> "subprocess.Popen[bytes]":
         with self.output.open("ab") as out:
-            self.process = subprocess.Popen(  # noqa: S603
-                [sys.executable, "-m", module, *arguments],
+            self._output_start = out.tell()
+            return subprocess.Popen(  # noqa: S603
+                self._command,
                 start_new_session=True,
                 stdout=out,
                 stderr=subprocess.STDOUT,
             )
+
+    def _check(self) -> None:
+        """Fail if it has ended. If Spark was too slow for itself, start it again."""
+        if self.process.poll() is None:
+            return
+        text = self.output.read_bytes()[self._output_start :].decode(errors="replace")
+        assert SLOW_WORKER in text, f"it ended: {text[-3000:]}"
+        self.kill()
+        self.process = self._start()
 
     def wait(
         self,
@@ -60,7 +76,7 @@ class Driver:
         """Wait for something that the driver does."""
 
         def done() -> object:
-            assert self.process.poll() is None, f"it ended: {self.output.read_text()[-3000:]}"
+            self._check()
             return condition()
 
         until(done, what, seconds_max=seconds_max, look_seconds=look_seconds)

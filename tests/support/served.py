@@ -11,6 +11,8 @@ from typing import Self
 
 HOST = "127.0.0.1"
 SECONDS_MAX = 20.0
+START_SECONDS_MAX = 120.0
+"""A broker that is slow to start on a loaded machine is no fault."""
 
 
 def until(
@@ -79,7 +81,11 @@ class Served:
                     if not name.startswith("PENSTOCK_")
                 },
             )
-        until(lambda: "Ready." in self.output or process.poll() is not None, "a broker")
+        until(
+            lambda: "Ready." in self.output or process.poll() is not None,
+            "a broker",
+            seconds_max=START_SECONDS_MAX,
+        )
         assert process.poll() is None, self.output
 
     def kill(self) -> None:
