@@ -102,8 +102,8 @@ in time."""
 RETENTION_SEGMENT_BYTES_MIN: Final = 64 * KIB
 """Smallest segments that a bound of bytes asks for."""
 REMOVED_TOPICS_MAX: Final = 65_536
-REMOVED_TOPICS_BYTES_MAX: Final = 4 * MIB
-"""Topics, and bytes of their names, that retention remembers having removed messages of."""
+REMOVED_TOPICS_CHARACTERS_MAX: Final = 4 * MIB
+"""Topics, and characters of their names, that retention remembers having removed messages of."""
 REMOVED_ROW_GROUPS_READ_MAX: Final = 64
 """Row groups of a removed segment that are read for their topics, since its index has none."""
 LOG_READERS: Final = 2

@@ -54,7 +54,7 @@ def test_what_was_removed_of_a_range(
     assert RECORD.until(selection, start=start, end=end) == until
 
 
-def test_the_record_is_bounded_by_topics_and_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_record_is_bounded_by_topics_and_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
     assert RECORD.bounded() == RECORD
     monkeypatch.setattr("penstock.storage.arrow.format.removed_topics.REMOVED_TOPICS_MAX", 2)
     found = RECORD.bounded()
@@ -63,7 +63,9 @@ def test_the_record_is_bounded_by_topics_and_bytes(monkeypatch: pytest.MonkeyPat
     same = RemovedTopics(100, 0, {"a": 40, "b": 40, "c": 40})
     assert same.bounded() == RemovedTopics(100, 40, {})
     monkeypatch.setattr("penstock.storage.arrow.format.removed_topics.REMOVED_TOPICS_MAX", 9)
-    monkeypatch.setattr("penstock.storage.arrow.format.removed_topics.REMOVED_TOPICS_BYTES_MAX", 3)
+    monkeypatch.setattr(
+        "penstock.storage.arrow.format.removed_topics.REMOVED_TOPICS_CHARACTERS_MAX", 3
+    )
     assert RECORD.bounded() == RemovedTopics(100, 40, {"b/1": 70, "": 90})
 
 

@@ -13,7 +13,7 @@ import msgspec
 import structlog
 
 from penstock._kernels.crc32c import crc32c
-from penstock.limits import REMOVED_TOPICS_BYTES_MAX, REMOVED_TOPICS_MAX
+from penstock.limits import REMOVED_TOPICS_CHARACTERS_MAX, REMOVED_TOPICS_MAX
 from penstock.ports.selection import Selection
 from penstock.storage.arrow.format.file_names import REMOVED, base_offset_of, removed_path
 from penstock.storage.files import Files
@@ -25,8 +25,10 @@ log = structlog.get_logger("penstock.log")
 _FORMAT: Final = 1
 _ENTRY_BYTES: Final = 32
 """Of a topic in the file besides its name, at most."""
-_FILE_BYTES_MAX: Final = 6 * REMOVED_TOPICS_BYTES_MAX + _ENTRY_BYTES * REMOVED_TOPICS_MAX + 1024
-"""A character of a name takes six bytes at most in JSON."""
+_FILE_BYTES_MAX: Final = (
+    6 * REMOVED_TOPICS_CHARACTERS_MAX + _ENTRY_BYTES * REMOVED_TOPICS_MAX + 1024
+)
+"""A character of a name has six bytes at most in JSON."""
 
 
 class RemovedTopics(msgspec.Struct, frozen=True):
@@ -59,16 +61,15 @@ class RemovedTopics(msgspec.Struct, frozen=True):
 
     def bounded(self) -> "RemovedTopics":
         """Return this with at most REMOVED_TOPICS_MAX topics: those that lost messages last."""
-        latest = sorted(self.ends.items(), key=lambda each: each[1], reverse=True)
-        known_from, kept, size = self.known_from, dict[str, int](), 0
-        for name, end in latest:
-            if end <= known_from:
-                break
-            size += len(name.encode())
-            if len(kept) == REMOVED_TOPICS_MAX or size > REMOVED_TOPICS_BYTES_MAX:
-                known_from = end
-                break
-            kept[name] = end
+        known_from, kept, size = self.known_from, self.ends, 0
+        if len(kept) > REMOVED_TOPICS_MAX or sum(map(len, kept)) > REMOVED_TOPICS_CHARACTERS_MAX:
+            kept = {}
+            for name, end in sorted(self.ends.items(), key=lambda each: each[1], reverse=True):
+                size += len(name)
+                if len(kept) == REMOVED_TOPICS_MAX or size > REMOVED_TOPICS_CHARACTERS_MAX:
+                    known_from = max(known_from, end)
+                    break
+                kept[name] = end
         kept = {name: end for name, end in kept.items() if end > known_from}
         return RemovedTopics(self.horizon, known_from, kept)
 
