@@ -13,8 +13,8 @@ __all__ = ["draw"]
 
 Rows = list[dict[str, Any]]
 
-WIDTH: Final = 900
-LABELS: Final = 190
+WIDTH: Final = 950
+LABELS: Final = 220
 PANEL: Final = 320
 GAP: Final = 40
 TOP: Final = 86
@@ -39,9 +39,7 @@ def draw(rows: Rows) -> str:
         f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
         *_legend(),
         *_panel(LABELS, height, "throughput, times the peer (more is better)"),
-        *_panel(
-            LABELS + PANEL + GAP, height, "p99 at 10 % of capacity, times the peer (less is better)"
-        ),
+        *_panel(LABELS + PANEL + GAP, height, "p99 at 10 % load, times the peer (less is better)"),
     ]
     for number, ((durability, size, subscribers), found) in enumerate(cells.items()):
         y = TOP + ROW * number + ROW // 2

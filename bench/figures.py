@@ -139,7 +139,7 @@ def brokers(results: Rows) -> str:
                 str(subscribers),
                 f"{reference['published'] / 1e6:.3f}",
                 f"{min(own):.1f} to {max(own):.1f}",
-                *(f"{found[n]['times_peer']:.1f}" if n in found else "" for n in PEERS[2:]),
+                *(f"{found[n]['times_peer']:.2f}" if n in found else "" for n in PEERS[2:]),
             ]
         )
     return table(
