@@ -3,6 +3,7 @@
 import struct
 from collections.abc import Collection, Sequence
 from itertools import accumulate
+from typing import Any
 
 from penstock._kernels.crc32c import crc32c, crc32c_each
 from penstock.storage.arrow.format.segment import _BATCH, _SENDERS, _TEXTS, _TOPICS, Columns
@@ -19,20 +20,20 @@ def _padded(data: bytes) -> bytes:
 
 
 def _filled(
-    template: object, count: int, nodes: Sequence[int], buffers: Sequence[int], body: int
+    template: Any, count: int, nodes: Sequence[int], buffers: Sequence[int], body: int
 ) -> bytearray:
-    metadata = bytearray(template.metadata)  # type: ignore[attr-defined]
-    struct.pack_into("<q", metadata, template.body_length, body)  # type: ignore[attr-defined]
-    struct.pack_into("<q", metadata, template.length, count)  # type: ignore[attr-defined]
+    metadata = bytearray(template.metadata)
+    struct.pack_into("<q", metadata, template.body_length, body)
+    struct.pack_into("<q", metadata, template.length, count)
     for numbers, (layout, position) in (
-        (nodes, template.nodes),  # type: ignore[attr-defined]
-        (buffers, template.buffers),  # type: ignore[attr-defined]
+        (nodes, template.nodes),
+        (buffers, template.buffers),
     ):
         layout.pack_into(metadata, position, *numbers)
     return metadata
 
 
-def _dictionary(template: object, names: Collection[bytes]) -> bytes:
+def _dictionary(template: Any, names: Collection[bytes]) -> bytes:
     count = len(names)
     ends = struct.pack(f"<{count + 1}i", *accumulate(map(len, names), initial=0))
     data = b"".join(names)
