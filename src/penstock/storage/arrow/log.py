@@ -156,8 +156,8 @@ class ArrowLog:
         self._commit_number = 1
         self._durability = Durability.MEMORY
         self._waiting_bytes = 0
-        self._committing = self._called = False
-        self._gathered = False  # whether anything waits for the committer
+        # Whether a commit is written, one is scheduled, and anything waits for the committer.
+        self._committing = self._called = self._gathered = False
         self.failures = 0  # commits that failed
         # All messages before it are known to be on disk, those found at opening included.
         self._durable_end = recovered.next_offset
