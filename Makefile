@@ -46,8 +46,8 @@ help:
 	@echo "make soak-pipeline   measure 20 silver and 10 gold tables at 5,000 messages a second for SECONDS=600"
 	@echo "make story           send two million messages through broker and pipeline, and count them"
 	@echo "make bench           measure the codecs (ARGS=--save stores the results)"
-	@echo "make bench-broker    measure the broker, compared with nats-server (Debian's package)"
-	@echo "make bench-peers     measure messages of 16 to 10,000 bytes, compared with the newest nats-server"
+	@echo "make bench-broker    measure the broker, compared with nats-server"
+	@echo "make bench-peers     measure throughput and latency beside nats-server, JetStream, Redis and Mosquitto"
 	@echo "make bench-log       measure the log, compared with JetStream"
 	@echo "make bench-nodes     measure the way of a message from one node to another, through Kafka"
 	@echo "make bench-console   measure the pages of the console, and its cost to the broker"
@@ -125,11 +125,12 @@ bench: setup
 
 bench-broker: setup
 	$(BIN)/python -m bench.macro.pubsub $(ARGS)
+	$(BIN)/python -m bench.macro.sizes $(ARGS)
 	$(BIN)/python -m bench.macro.latency $(ARGS)
 	$(BIN)/python -m bench.macro.crowd $(ARGS)
 
 bench-peers: setup
-	$(BIN)/python -m bench.macro.sizes $(ARGS)
+	$(BIN)/python -m bench.macro.brokers $(ARGS)
 
 bench-log: setup
 	$(BIN)/python -m bench.micro.log $(ARGS)

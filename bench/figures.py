@@ -18,11 +18,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from bench.chart import draw
 from bench.results import FOLDER, load
 
-__all__ = ["BLOCK", "TABLES", "figures", "pages", "with_figures"]
+__all__ = ["BLOCK", "CHART", "TABLES", "chart", "figures", "pages", "with_figures"]
 
 ROOT = Path(__file__).parents[1]
+CHART: Final = ROOT / "docs" / "images" / "brokers.svg"
 BLOCK: Final = re.compile(
     r"<!-- (?P<name>[a-z0-9-]+):begin -->(?P<line>\n?)(?P<text>.*?)<!-- (?P=name):end -->",
     re.DOTALL,
@@ -45,7 +47,8 @@ def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 def peer(name: str) -> str:
     """Return the name of a protocol, or of the broker it is compared with."""
-    return {"nats": "nats-server", "jetstream": "JetStream"}.get(name, name)
+    names = {"nats": "nats-server", "jetstream": "JetStream", "write, fdatasync": "a bare loop"}
+    return names.get(name, name)
 
 
 def million(rate: float, digits: int = 2) -> str:
@@ -119,6 +122,91 @@ def sizes(results: Rows) -> str:
             for name in names
         ),
     )
+
+
+def brokers(results: Rows) -> str:
+    first, *rows = results
+    versions = first["versions"]
+    lines = []
+    for (durability, size, subscribers), cell in _cells(rows).items():
+        own = [row["times_peer"] for row in cell if row["system"] not in PEERS]
+        found = {row["system"]: row for row in cell if row["system"] in PEERS}
+        reference = found["nats" if "nats" in found else "jetstream"]
+        lines.append(
+            [
+                f"`{durability}`",
+                f"{size:,}",
+                str(subscribers),
+                f"{reference['published'] / 1e6:.3f}",
+                f"{min(own):.1f} to {max(own):.1f}",
+                *(f"{found[n]['times_peer']:.2f}" if n in found else "" for n in PEERS[2:]),
+            ]
+        )
+    return table(
+        [
+            "durability",
+            "bytes",
+            "subscribers",
+            f"nats-server {versions['nats']} or its JetStream, million/s",
+            "Penstock, times that",
+            f"Redis {versions['redis']}",
+            f"Mosquitto {versions['mosquitto']}",
+        ],
+        lines,
+    )
+
+
+def broker_latency(results: Rows) -> str:
+    lines = []
+    for (durability, size, subscribers), cell in _cells(results[1:]).items():
+        reference = "nats" if durability == "memory" else "jetstream"
+        found = {row["system"]: row["latency"] for row in cell if "latency" in row}
+        for percent, load_row in found["rheos2"].items():
+            lines.append(
+                [
+                    f"`{durability}`",
+                    f"{size:,}",
+                    str(subscribers),
+                    f"{percent} %: {load_row['per_second']:,.0f}/s",
+                    *(
+                        " / ".join(f"{found[name][percent][p]:.0f}" for p in SHOWN)
+                        if name in found
+                        else ""
+                        for name in ("rheos2", reference, "redis", "mosquitto")
+                    ),
+                ]
+            )
+    return table(
+        [
+            "durability",
+            "bytes",
+            "subscribers",
+            "load",
+            "Penstock (rheos2), µs: p50 / p99 / p99.9",
+            "nats-server or JetStream",
+            "Redis",
+            "Mosquitto",
+        ],
+        lines,
+    )
+
+
+PEERS: Final = ("nats", "jetstream", "redis", "mosquitto")
+SHOWN: Final = ("p50_us", "p99_us", "p999_us")
+
+
+def _cells(rows: Rows) -> dict[tuple[str, int, int], Rows]:
+    """Return the rows of each durability, size and number of subscribers."""
+    found: dict[tuple[str, int, int], Rows] = {}
+    for row in rows:
+        key = row["durability"], row["value_bytes"], row["subscribers"]
+        found.setdefault(key, []).append(row)
+    return found
+
+
+def chart() -> str:
+    """Return the content of the file CHART."""
+    return draw(load("brokers")["results"][1:])
 
 
 def latency(results: Rows) -> str:
@@ -279,7 +367,7 @@ def log_latency(results: Rows) -> str:
     return table(
         ["µs", "until", "durability", "p50", "p90", "p99"],
         (
-            [row["protocol"], row["measure"], f"`{row['durability']}`", *percentiles(row)]
+            [peer(row["protocol"]), row["measure"], f"`{row['durability']}`", *percentiles(row)]
             for row in results
         ),
     )
@@ -405,6 +493,8 @@ TABLES: Final = {
     "codecs": Table("codecs", codecs),
     "pubsub": Table("pubsub", pubsub),
     "sizes": Table("sizes", sizes),
+    "brokers": Table("brokers", brokers),
+    "broker-latency": Table("brokers", broker_latency),
     "latency": Table("latency", latency),
     "crowd": Table("crowd", crowd),
     "console": Table("console", console),
@@ -481,6 +571,7 @@ def main() -> None:
         for file, render in TABLES.values():
             print(render(load(file)["results"]), end="\n\n")
         return
+    CHART.write_text(chart())
     for page in pages():
         text = page.read_text()
         if (changed := with_figures(text, page)) != text:

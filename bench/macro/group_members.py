@@ -12,12 +12,12 @@ import socket
 from abc import ABC, abstractmethod
 from typing import Final
 
-from bench.macro.wires import Nats, Wire, exchange
+from bench.macro.wires import Nats, Wire, exchange, redis_command
 from penstock.wire import fleximq, messagepack
 from penstock.wire.fleximq import ClientId, Header, MessageType, Routing
 
 __all__ = ["GROUP", "STREAM", "FixedMember", "JetstreamMember", "Member", "NatsMember"]
-__all__ += ["RedisMember", "penstock_member", "redis_command"]
+__all__ += ["RedisMember", "penstock_member"]
 
 GROUP: Final = "bench"
 STREAM: Final = b"bench"
@@ -153,11 +153,6 @@ class JetstreamMember(Member):
         if self._pulled <= PULLED // 2:
             self._pull()
         return len(answers)
-
-
-def redis_command(*words: bytes) -> bytes:
-    """Return a command of Redis."""
-    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(w), w) for w in words)
 
 
 class RedisMember(Member):

@@ -19,9 +19,7 @@ import contextlib
 import json
 import multiprocessing
 import selectors
-import shutil
 import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -37,7 +35,6 @@ from bench.macro.group_members import (
     NatsMember,
     RedisMember,
     penstock_member,
-    redis_command,
 )
 from bench.macro.intake import (
     COUNTERS,
@@ -47,9 +44,17 @@ from bench.macro.intake import (
     JetstreamCounter,
     load,
 )
-from bench.macro.peers import HOST, build_newest_nats, free_port, nats_path, nats_version
+from bench.macro.peers import (
+    HOST,
+    build_newest_nats,
+    free_port,
+    nats_path,
+    nats_version,
+    redis_path,
+    redis_version,
+)
 from bench.macro.stores import Store, data_folder, penstock_store
-from bench.macro.wires import CHANNEL, WIRES, Nats
+from bench.macro.wires import CHANNEL, WIRES, Nats, redis_command
 from bench.results import save
 from penstock.protocols import PROTOCOLS
 
@@ -294,19 +299,6 @@ def _served(command: list[str], port: int, folder: Path) -> Iterator[Store]:
         yield store
     finally:
         store.end()
-
-
-def redis_path() -> str:
-    path = shutil.which("redis-server")
-    if path is None:
-        raise SystemExit("redis-server is needed for this comparison: apt-get install redis-server")
-    return path
-
-
-def redis_version() -> str:
-    """Return the version of the redis-server that is used."""
-    answer = subprocess.run([redis_path(), "--version"], capture_output=True, text=True, check=True)  # noqa: S603
-    return answer.stdout.split("v=")[1].split()[0]
 
 
 # --- Figures --------------------------------------------------------------------------------------

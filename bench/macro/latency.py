@@ -15,6 +15,7 @@ import struct
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from bench.macro.peers import HOST, nats_server, penstock
@@ -30,32 +31,52 @@ PER_SECOND = 10_000
 BURST = 10
 SECONDS_MAX = 60
 STAMP = struct.Struct("<d")
-ZEROS = bytes(VALUE_BYTES - STAMP.size)
+
+Answers = Callable[[socket.socket, int], None]
+"""Reads the answers to so many messages."""
 
 
 def publish(
-    wire: Wire, port: int, count: int, per_second: int = PER_SECOND, burst: int = BURST
+    wire: Wire,
+    port: int,
+    count: int,
+    *,
+    per_second: int = PER_SECOND,
+    burst: int = BURST,
+    value_bytes: int = VALUE_BYTES,
+    answers: Answers | None = None,
 ) -> None:
     """Send `count` messages at the rate, each with the time it was due."""
+    zeros = bytes(value_bytes - STAMP.size)
     with socket.create_connection((HOST, port), timeout=SECONDS_MAX) as peer:
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         frame = wire.open_publisher(peer)
-        acknowledgments = threading.Thread(
-            target=drain, args=(peer, count * wire.acknowledged_bytes), daemon=True
+        target, size = (
+            (drain, count * wire.acknowledged_bytes) if answers is None else (answers, count)
         )
+        acknowledgments = threading.Thread(target=target, args=(peer, size), daemon=True)
         acknowledgments.start()
         due = time.monotonic() + 0.1
         for _ in range(count // burst):
             due += burst / per_second
             time.sleep(max(0.0, due - time.monotonic()))
-            peer.sendall(frame(STAMP.pack(due) + ZEROS) * burst)
+            peer.sendall(frame(STAMP.pack(due) + zeros) * burst)
         acknowledgments.join(SECONDS_MAX)
 
 
-def subscribe(wire: Wire, port: int, count: int, ready: Any, results: "Queue[list[float]]") -> None:  # noqa: ANN401
+def subscribe(
+    wire: Wire,
+    port: int,
+    count: int,
+    ready: Any,  # noqa: ANN401
+    results: "Queue[list[float]]",
+    *,
+    value_bytes: int = VALUE_BYTES,
+) -> None:
     """Receive `count` messages; report the latency of each, in seconds."""
+    zeros = bytes(value_bytes - STAMP.size)
     with socket.create_connection((HOST, port), timeout=SECONDS_MAX) as peer:
-        size = wire.open_subscriber(peer, bytes(VALUE_BYTES))
+        size = wire.open_subscriber(peer, bytes(value_bytes))
         ready.release()
         late: list[float] = []
         pending = bytearray()
@@ -70,7 +91,7 @@ def subscribe(wire: Wire, port: int, count: int, ready: Any, results: "Queue[lis
                     start += len(wire.interjection)
                     continue
                 if offset < 0:
-                    offset = bytes(pending[start : start + size]).rindex(ZEROS) - STAMP.size
+                    offset = bytes(pending[start : start + size]).rindex(zeros) - STAMP.size
                 late.append(now - STAMP.unpack_from(pending, start + offset)[0])
                 start += size
             del pending[:start]
@@ -85,24 +106,58 @@ def run(
     publish_port: int | None = None,
     per_second: int = PER_SECOND,
     burst: int = BURST,
+    value_bytes: int = VALUE_BYTES,
+    subscribers: int = 1,
+    answers: Answers | None = None,
 ) -> dict[str, float]:
-    """Return percentiles in microseconds, from `publish_port` or `port` to `port`."""
+    """Return percentiles in microseconds, from `publish_port` or `port` to `port`.
+
+    `answers` reads the answers of a broker whose acknowledgments differ in size.
+    """
     context = multiprocessing.get_context("fork")
     ready = context.Semaphore(0)
     results: Queue[list[float]] = context.Queue()
-    receiver = context.Process(target=subscribe, args=(wire, port, count, ready, results))
-    receiver.start()
-    if not ready.acquire(timeout=SECONDS_MAX):
-        raise SystemExit(f"a {wire.name} subscriber did not get ready")
+    receivers = [
+        context.Process(
+            target=subscribe,
+            args=(wire, port, count, ready, results),
+            kwargs={"value_bytes": value_bytes},
+        )
+        for _ in range(subscribers)
+    ]
+    for receiver in receivers:
+        receiver.start()
+    for _ in receivers:
+        if not ready.acquire(timeout=SECONDS_MAX):
+            raise SystemExit(f"a {wire.name} subscriber did not get ready")
     source = port if publish_port is None else publish_port
-    sender = context.Process(target=publish, args=(wire, source, count, per_second, burst))
+    sender = context.Process(
+        target=publish,
+        args=(wire, source, count),
+        kwargs={
+            "per_second": per_second,
+            "burst": burst,
+            "value_bytes": value_bytes,
+            "answers": answers,
+        },
+    )
     sender.start()
-    late = sorted(results.get(timeout=SECONDS_MAX))
-    for process in (sender, receiver):
+    late: list[float] = []
+    for _ in receivers:
+        late += results.get(timeout=SECONDS_MAX)
+    for process in (sender, *receivers):
         process.join(SECONDS_MAX)
+    return percentiles(late)
+
+
+def percentiles(seconds: list[float]) -> dict[str, float]:
+    """Return the percentiles of some times in microseconds."""
+    found = sorted(seconds)
+    last = len(found) - 1
     return {
-        f"p{percent}_us": late[min(len(late) - 1, int(len(late) * percent / 100))] * 1e6
-        for percent in (50, 90, 99)
+        f"p{str(percent).replace('.', '')}_us": found[min(last, int(len(found) * percent / 100))]
+        * 1e6
+        for percent in (50, 90, 99, 99.9)
     }
 
 
@@ -120,7 +175,7 @@ def main() -> int:
                 if name not in best or figures["p99_us"] < best[name]["p99_us"]:
                     best[name] = figures
     print("microseconds from due to received, at 10,000 messages of 100 bytes a second")
-    print(f"{'protocol':<9} {'p50':>8} {'p90':>8} {'p99':>8}")
+    print(f"{'protocol':<9} {'p50':>8} {'p90':>8} {'p99':>8} {'p99.9':>8}")
     for name, figures in best.items():
         print(f"{name:<9} " + " ".join(f"{figures[p]:>8.0f}" for p in figures))
     if arguments.save:

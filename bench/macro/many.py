@@ -5,8 +5,9 @@
 All are messages of 100 bytes, published to brokers that store nothing, and counted by one
 subscriber, with one message from each in turn:
 
-- "connections": one message from each of 1, 1,000 and 10,000 connections in turn, to a topic. Each
-  message is a system call of the load generator, so one connection is the bound.
+- "connections": one message from each of 1, 1,000 and 10,000 connections in turn, to a topic; each
+  has its session already. Each message is a system call of the load generator, so one connection is
+  the bound.
 - "topics": one connection, one message to each of 1 and 100,000 topics in turn, which one pattern
   covers.
 - "patterns": one connection, one message to each of 10,000 topics in turn, each of which the
@@ -46,8 +47,9 @@ CYCLE: Final = 100_000
 SLOWER_MAX: Final = 1.3
 """How many times slower 100,000 topics may be than one."""
 
-Load = tuple[Callable[[socket.socket], int], Callable[[int], None]]
-"""Subscribes and returns the size of all deliveries; publishes to a port."""
+Load = tuple[Callable[[socket.socket], tuple[int, int]], Callable[[int, Callable[[], None]], None]]
+"""Subscribes and returns the size of deliveries before the measurement and in it; publishes to a
+port, and calls a function when the measurement begins, which waits for the deliveries before it."""
 
 
 # --- Connections ----------------------------------------------------------------------------------
@@ -60,7 +62,10 @@ def publish_from(name: str, port: int, connections: int, count: int, started: An
         peers, sends = [], []
         for _ in range(connections):
             peer = stack.enter_context(socket.create_connection((HOST, port), SECONDS_MAX))
-            sends.append((peer.sendall, wire.open_publisher(peer)(VALUE)))
+            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            frame = wire.open_publisher(peer)(VALUE)
+            exchange(peer, frame, wire.acknowledged_bytes)  # the first may open a session
+            sends.append((peer.sendall, frame))
             peers.append(peer)
         started()
         for _ in range(count // connections):
@@ -71,13 +76,14 @@ def publish_from(name: str, port: int, connections: int, count: int, started: An
 
 
 def from_connections(name: str, connections: int, count: int) -> Load:
-    def subscribe(peer: socket.socket) -> int:
-        return WIRES[name].open_subscriber(peer, VALUE) * (count // connections * connections)
+    def subscribe(peer: socket.socket) -> tuple[int, int]:
+        each = WIRES[name].open_subscriber(peer, VALUE)
+        return each * connections, each * (count // connections * connections)
 
     def publish(port: int, started: Callable[[], None]) -> None:
         publish_from(name, port, connections, count, started)
 
-    return subscribe, publish  # type: ignore[return-value]
+    return subscribe, publish
 
 
 # --- Topics and patterns --------------------------------------------------------------------------
@@ -110,11 +116,11 @@ def to_topics(name: str, topics: int, count: int, *, own_patterns: bool) -> Load
             return b"PUB %b %d\r\n%b\r\n" % (each.encode(), len(VALUE), VALUE)
         return rheos2.encode(rheos2.Event(CLIENT, OpCode.PUBLISH, each.encode(), VALUE))
 
-    def subscribe(peer: socket.socket) -> int:
+    def subscribe(peer: socket.socket) -> tuple[int, int]:
         rounds = count // topics
         if name != "nats":
             ask_rheos2(peer, OpCode.SUBSCRIBE, patterns)
-            return rounds * sum(len(frame(each)) for each in names)
+            return 0, rounds * sum(len(frame(each)) for each in names)
         nats.connect(peer)
         asked = b"".join(b"SUB %b %d\r\n" % (p.encode(), n) for n, p in enumerate(patterns))
         exchange(peer, asked + b"PING\r\n", len(b"PONG\r\n"))
@@ -122,7 +128,7 @@ def to_topics(name: str, topics: int, count: int, *, own_patterns: bool) -> Load
         for number, each in enumerate(names):
             head = b"MSG %b %d %d\r\n" % (each.encode(), number if own_patterns else 0, len(VALUE))
             size += len(head) + len(VALUE) + 2
-        return rounds * size
+        return 0, rounds * size
 
     def publish(port: int, started: Callable[[], None]) -> None:
         frames = [frame(each) for each in names] * max(1, CYCLE // topics)
@@ -149,14 +155,19 @@ def to_topics(name: str, topics: int, count: int, *, own_patterns: bool) -> Load
             if name == "nats":
                 exchange(peer, b"PING\r\n", len(b"PONG\r\n"))
 
-    return subscribe, publish  # type: ignore[return-value]
+    return subscribe, publish
 
 
 # --- One run --------------------------------------------------------------------------------------
 
 
-def _publishing(publish: Any, port: int, times: "Queue[float]") -> None:  # noqa: ANN401
-    publish(port, lambda: times.put(time.monotonic()))
+def _publishing(publish: Any, port: int, begin: Any, times: "Queue[float]") -> None:  # noqa: ANN401
+    def started() -> None:
+        if not begin.acquire(timeout=SECONDS_MAX):
+            raise SystemExit("messages before the measurement did not arrive")
+        times.put(time.monotonic())
+
+    publish(port, started)
 
 
 def run(load: Load, port: int, *, count: int) -> float:
@@ -165,9 +176,12 @@ def run(load: Load, port: int, *, count: int) -> float:
     context = multiprocessing.get_context("fork")
     times: Queue[float] = context.Queue()
     with socket.create_connection((HOST, port), SECONDS_MAX) as peer:
-        size = subscribe(peer)
-        sender = context.Process(target=_publishing, args=(publish, port, times))
+        before, size = subscribe(peer)
+        begin = context.Semaphore(0)
+        sender = context.Process(target=_publishing, args=(publish, port, begin, times))
         sender.start()
+        drain(peer, before)
+        begin.release()
         drain(peer, size)
         ended = time.monotonic()
         sender.join(SECONDS_MAX)

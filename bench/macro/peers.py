@@ -103,6 +103,54 @@ def nats_server() -> Iterator[int]:
         yield port
 
 
+def redis_path() -> str:
+    return _system_path("redis-server")
+
+
+def redis_version() -> str:
+    """Return the version of the redis-server that is used."""
+    answer = subprocess.run([redis_path(), "--version"], capture_output=True, text=True, check=True)  # noqa: S603
+    return answer.stdout.split("v=")[1].split()[0]
+
+
+def mosquitto_version() -> str:
+    """Return the version of the Mosquitto that is used."""
+    path = _system_path("mosquitto")
+    answer = subprocess.run([path, "-h"], capture_output=True, text=True, check=False)  # noqa: S603
+    return answer.stdout.split()[2]
+
+
+def _system_path(program: str) -> str:
+    path = shutil.which(program) or shutil.which(program, path="/usr/sbin")
+    if path is None:
+        raise SystemExit(f"{program} is needed for this comparison: apt-get install {program}")
+    return path
+
+
+@contextlib.contextmanager
+def redis_server() -> Iterator[int]:
+    """Run redis-server for publish and subscribe: no files, no limit for slow subscribers."""
+    port = free_port()
+    command = [redis_path(), "--port", str(port), "--bind", HOST, "--save", ""]
+    command += ["--appendonly", "no", "--client-output-buffer-limit", "pubsub 0 0 0"]
+    with _process(command, port):
+        yield port
+
+
+@contextlib.contextmanager
+def mosquitto() -> Iterator[int]:
+    """Run Mosquitto without files; it drops nothing for slow subscribers."""
+    port = free_port()
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
+        config = Path(folder) / "mosquitto.conf"
+        config.write_text(
+            f"listener {port} {HOST}\nallow_anonymous true\npersistence false\nlog_dest none\n"
+            "max_queued_messages 0\nset_tcp_nodelay true\n"
+        )
+        with _process([_system_path("mosquitto"), "-c", str(config)], port):
+            yield port
+
+
 @contextlib.contextmanager
 def _process(command: list[str], port: int) -> Iterator["subprocess.Popen[bytes]"]:
     with tempfile.TemporaryFile() as output:

@@ -14,6 +14,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from bench.macro.peers import HOST, nats_server, penstock
@@ -50,6 +51,10 @@ def publish(wire: Wire, port: int, count: int, value: bytes, results: "Queue[flo
         results.put(time.monotonic())
 
 
+Publisher = Callable[[Wire, int, int, bytes, "Queue[float]"], None]
+"""Sends messages as `publish` does."""
+
+
 def drain(peer: socket.socket, size: int) -> None:
     """Read and discard `size` bytes."""
     buffer = bytearray(1024 * 1024)
@@ -76,7 +81,15 @@ def subscribe(
         results.put(time.monotonic())
 
 
-def run(wire: Wire, port: int, *, count: int, subscribers: int, value: bytes = VALUE) -> float:
+def run(
+    wire: Wire,
+    port: int,
+    *,
+    count: int,
+    subscribers: int,
+    value: bytes = VALUE,
+    publisher: Publisher = publish,
+) -> float:
     """Return the messages per second delivered to each subscriber."""
     context = multiprocessing.get_context("fork")
     ready = context.Semaphore(0)
@@ -91,7 +104,7 @@ def run(wire: Wire, port: int, *, count: int, subscribers: int, value: bytes = V
     for _ in receivers:
         if not ready.acquire(timeout=SECONDS_MAX):
             raise SystemExit(f"a {wire.name} subscriber did not get ready")
-    sender = context.Process(target=publish, args=(wire, port, count, value, results))
+    sender = context.Process(target=publisher, args=(wire, port, count, value, results))
     sender.start()
     start = results.get(timeout=SECONDS_MAX)
     times = [results.get(timeout=SECONDS_MAX)]

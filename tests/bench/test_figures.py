@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.figures import BLOCK, ROOT, TABLES, figures, pages, with_figures
+from bench.figures import BLOCK, CHART, ROOT, TABLES, chart, figures, pages, with_figures
 from bench.results import FOLDER, load
 
 RESULTS = sorted(path.stem for path in FOLDER.glob("*.json"))
@@ -85,6 +85,10 @@ def test_a_changed_result_changes_its_block(monkeypatch: pytest.MonkeyPatch) -> 
 def test_every_table_is_on_the_page_about_performance() -> None:
     shown = {found["name"] for found in BLOCK.finditer((ROOT / "docs/performance.md").read_text())}
     assert shown >= TABLES.keys()
+
+
+def test_the_chart_is_what_its_results_file_says() -> None:
+    assert CHART.read_text() == chart(), "run: make figures"
 
 
 def test_the_readme_has_one_table_of_figures() -> None:

@@ -2,10 +2,12 @@
 
 import shutil
 from unittest import SkipTest
+from xml.etree import ElementTree as ET
 
 import pytest
 
-from bench.macro import console, crowd, groups, latency, many, pubsub
+from bench.chart import draw
+from bench.macro import brokers, console, crowd, groups, latency, log_latency, many, pubsub
 from bench.macro.peers import bare_relay, nats_server, penstock
 from bench.macro.wires import WIRES, Relay
 
@@ -59,6 +61,28 @@ def test_the_bare_relay_is_loaded_in_the_same_way() -> None:
     with bare_relay() as port:
         for value in (b"x" * 16, b"y" * 10_000):
             assert pubsub.run(Relay(), port, count=2_000, subscribers=1, value=value) > 1000
+
+
+@pytest.mark.parametrize("durability", ["memory", "fsync"])
+def test_brokers_are_compared_and_drawn(durability: str) -> None:
+    for program in ("nats-server", "redis-server", "mosquitto"):
+        if not (shutil.which(program) or shutil.which(program, path="/usr/sbin")):
+            raise SkipTest(f"{program} is not installed: apt-get install {program}")
+    cell = {"durability": durability, "value_bytes": 100, "subscribers": 2}
+    with brokers.systems(durability) as found:
+        compared = [each for each in found if each.is_peer or each.name == "rheos2"]
+        rows = brokers.measure_cell(compared, cell, rounds=1, part=1000, seconds=0.05)
+    assert [row["system"] for row in rows] == [each.name for each in compared]
+    assert all(
+        row["published"] > 100 and row["latency"].keys() == {"1", "10", "50"} for row in rows
+    )
+    picture = ET.fromstring(draw(rows))  # noqa: S314
+    assert picture.tag.endswith("svg")
+
+
+def test_a_bare_loop_is_measured_beside_the_log() -> None:
+    figures = log_latency.bare(2000, count=200)
+    assert 0 < figures["p50_us"] <= figures["p99_us"] <= figures["p999_us"]
 
 
 def test_many_connections_topics_and_patterns_are_loaded() -> None:

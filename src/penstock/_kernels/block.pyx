@@ -46,6 +46,7 @@ cdef enum:
     OFFSET_MAX = 0x7FFFFFFF        # Arrow's offsets have 31 bits
     TOPIC_NAME_MAX = 65535         # limits.TOPIC_NAME_BYTES_MAX
     ROW_COLUMNS = 24               # columns of Rows before the dictionary of topics
+    FEW_ROWS = 512                 # up to this, releasing the GIL costs more than it gains
 
 if TOPIC_NAME_BYTES_MAX > TOPIC_NAME_MAX:
     raise ImportError("topic names are longer than the kernel counts with")
@@ -629,32 +630,11 @@ cdef class Block:
         cdef uint32_t count = self.count
         cdef size_t header_count = self.rows.headers_end.length and self.rows.header_key_end.length // sizeof(int32_t) - 1
         cdef bint made
-        with nogil:
-            made = (
-                make_offsets(&self.made.offset, base_offset, count)
-                and make_message_ids(
-                    &self.made.message_id, &self.made.message_id_end, prefix_start, base_offset, count
-                )
-                and make_constant(&self.made.timestamp_type, 1, count)
-                and (partition == 0 or make_constant(&self.made.partition, partition, count))
-                and (not self.rows.created.length or (
-                    zero_to(&self.rows.created, count * sizeof(int64_t))
-                    and pack_bits(&self.made.created_bits, &self.rows.created_valid, count)
-                ))
-                and (not self.rows.status.length or (
-                    zero_to(&self.rows.status, count * sizeof(int32_t))
-                    and pack_bits(&self.made.status_bits, &self.rows.status_valid, count)
-                ))
-                and (not self.rows.correlation_end.length or (
-                    repeat_to(&self.rows.correlation_end, count)
-                    and pack_bits(&self.made.correlation_bits, &self.rows.correlation_valid, count)
-                ))
-                and (not self.rows.key_end.length or (
-                    repeat_to(&self.rows.key_end, count)
-                    and pack_bits(&self.made.key_bits, &self.rows.key_valid, count)
-                ))
-                and (not header_count or repeat_to(&self.rows.headers_end, count))
-            )
+        if count <= FEW_ROWS:
+            made = self.make_columns(base_offset, partition, prefix_start, header_count)
+        else:
+            with nogil:
+                made = self.make_columns(base_offset, partition, prefix_start, header_count)
         if not made:
             raise MemoryError
         bitmap = (count + 7) // 8
@@ -698,6 +678,37 @@ cdef class Block:
         )
         names = Names(view(&self.rows.name_end), view(&self.rows.name))
         return base_offset, count, header_count, nulls, buffers, names, self.senders
+
+    cdef bint make_columns(
+        self, uint64_t base_offset, uint32_t partition, const uint8_t *prefix, size_t header_count
+    ) noexcept nogil:
+        """Compute the columns that follow from others; return False if there is no memory."""
+        cdef uint32_t count = self.count
+        return (
+            make_offsets(&self.made.offset, base_offset, count)
+            and make_message_ids(
+                &self.made.message_id, &self.made.message_id_end, prefix, base_offset, count
+            )
+            and make_constant(&self.made.timestamp_type, 1, count)
+            and (partition == 0 or make_constant(&self.made.partition, partition, count))
+            and (not self.rows.created.length or (
+                zero_to(&self.rows.created, count * sizeof(int64_t))
+                and pack_bits(&self.made.created_bits, &self.rows.created_valid, count)
+            ))
+            and (not self.rows.status.length or (
+                zero_to(&self.rows.status, count * sizeof(int32_t))
+                and pack_bits(&self.made.status_bits, &self.rows.status_valid, count)
+            ))
+            and (not self.rows.correlation_end.length or (
+                repeat_to(&self.rows.correlation_end, count)
+                and pack_bits(&self.made.correlation_bits, &self.rows.correlation_valid, count)
+            ))
+            and (not self.rows.key_end.length or (
+                repeat_to(&self.rows.key_end, count)
+                and pack_bits(&self.made.key_bits, &self.rows.key_valid, count)
+            ))
+            and (not header_count or repeat_to(&self.rows.headers_end, count))
+        )
 
 
 def follow_columns(uint64_t base_offset, uint32_t count, *, uint64_t log_id, uint32_t partition):

@@ -91,11 +91,19 @@ static inline int same16(const uint8_t *a, const uint8_t *b) {
     return ((a0 ^ b0) | (a1 ^ b1)) == 0;
 }
 
-/* Equality of two short byte strings, without a call for those of up to 16 bytes. */
+/* Equality of two short byte strings, without a call for those of up to 32 bytes. */
 static inline int same_bytes(const uint8_t *a, const uint8_t *b, size_t n) {
     uint64_t a0, a1, b0, b1;
-    if (n > 16)
+    if (n > 32)
         return memcmp(a, b, n) == 0;
+    if (n > 16) {
+        memcpy(&a0, a + 8, 8);
+        memcpy(&b0, b + 8, 8);
+        memcpy(&a1, a + n - 16, 8);
+        memcpy(&b1, b + n - 16, 8);
+        if (((a0 ^ b0) | (a1 ^ b1)) != 0)
+            return 0;
+    }
     if (n >= 8) {
         memcpy(&a0, a, 8);
         memcpy(&b0, b, 8);
@@ -117,14 +125,18 @@ static inline uint64_t fold(uint64_t a, uint64_t b) {
 
 static inline uint64_t hash_bytes(const uint8_t *p, size_t n, uint64_t seed) {
     uint64_t h = seed ^ n, v;
-    while (n > 8) {
-        memcpy(&v, p, 8);
-        h = fold(h ^ v, 0x9E3779B97F4A7C15u ^ seed);
-        p += 8;
-        n -= 8;
+    if (n >= 8) {
+        const uint8_t *last = p + n - 8; /* overlaps: copies of 1 to 7 bytes are slow */
+        for (; p < last; p += 8) {
+            memcpy(&v, p, 8);
+            h = fold(h ^ v, 0x9E3779B97F4A7C15u ^ seed);
+        }
+        memcpy(&v, last, 8);
+    } else {
+        v = 0;
+        for (size_t i = 0; i < n; i++)
+            v = v << 8 | p[i];
     }
-    v = 0;
-    memcpy(&v, p, n);
     return fold(h ^ v, 0xD6E8FEB86659FD93u ^ seed);
 }
 

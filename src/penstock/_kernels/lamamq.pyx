@@ -48,7 +48,7 @@ from penstock._kernels.frame cimport (
     store32,
     utf8_valid,
 )
-from penstock._kernels.names cimport NamesAhead, names_find, names_look_ahead
+from penstock._kernels.names cimport NamesAhead, names_find_ahead, names_look_ahead
 from penstock._kernels.scanning cimport Scan
 from penstock._kernels.topics cimport Topic, TopicTable, topic_at
 
@@ -155,7 +155,7 @@ cdef size_t run_pushes(LamaScan scan, size_t start) noexcept nogil:
             )
             if not names:
                 break
-            topic = names_find(&scan.topics.by_name, frame + KEY + 4, key_length)
+            topic = names_find_ahead(&scan.topics.by_name, frame + KEY + 4, key_length, &ahead)
             names_look_ahead(
                 &scan.topics.by_name, frame + KEY + 4, key_length, expected, data + end, &ahead
             )

@@ -15,7 +15,7 @@
 #define NAME_REMOVED UINT32_MAX /* the length of a slot whose name was removed: no name has it */
 
 #define NAMES_CACHED 4096 /* a table of fewer names stays in the processor's cache */
-#define NAMES_AHEAD 8     /* frames; a power of two */
+#define NAMES_AHEAD 32    /* frames; a power of two */
 
 typedef struct {
     const uint8_t *bytes;
@@ -39,6 +39,8 @@ typedef struct {
 
 typedef struct {
     uint64_t hash[NAMES_AHEAD]; /* of the names that were looked at ahead */
+    const uint8_t *name[NAMES_AHEAD];
+    uint32_t length[NAMES_AHEAD];
     uint32_t count;
 } NamesAhead;
 
@@ -67,10 +69,9 @@ static inline void names_close(Names *names) {
     }
 }
 
-/* Returns the number of a name, or 0. */
-static inline uint32_t names_find(const Names *names, const uint8_t *bytes, size_t length) {
+static inline uint32_t names_find_hashed(const Names *names, const uint8_t *bytes, size_t length,
+                                         uint64_t hash) {
     const NameSlots *slots = __atomic_load_n(&names->slots, __ATOMIC_ACQUIRE);
-    uint64_t hash = hash_bytes(bytes, length, names->seed);
     for (uint64_t place = hash & slots->mask;; place = (place + 1) & slots->mask) {
         const NameSlot *slot = &slots->slot[place];
         uint32_t number = __atomic_load_n(&slot->number, __ATOMIC_ACQUIRE);
@@ -80,6 +81,20 @@ static inline uint32_t names_find(const Names *names, const uint8_t *bytes, size
             same_bytes(slot->bytes, bytes, length))
             return number;
     }
+}
+
+/* Returns the number of a name, or 0. */
+static inline uint32_t names_find(const Names *names, const uint8_t *bytes, size_t length) {
+    return names_find_hashed(names, bytes, length, hash_bytes(bytes, length, names->seed));
+}
+
+/* The same for a name that may have been looked at ahead: then its hash is known. */
+static inline uint32_t names_find_ahead(const Names *names, const uint8_t *bytes, size_t length,
+                                        const NamesAhead *ahead) {
+    uint32_t oldest = ahead->count % NAMES_AHEAD;
+    if (ahead->name[oldest] == bytes && ahead->length[oldest] == length)
+        return names_find_hashed(names, bytes, length, ahead->hash[oldest]);
+    return names_find(names, bytes, length);
 }
 
 /* Fetches what look-ups of later frames will read: the slot for the name NAMES_AHEAD frames on, and
@@ -95,7 +110,10 @@ static inline void names_look_ahead(const Names *names, const uint8_t *name, siz
     uint64_t nearer = ahead->hash[(ahead->count - NAMES_AHEAD / 2) % NAMES_AHEAD];
     __builtin_prefetch(&slots->slot[hash & slots->mask]);
     __builtin_prefetch(__atomic_load_n(&slots->slot[nearer & slots->mask].bytes, __ATOMIC_RELAXED));
-    ahead->hash[ahead->count++ % NAMES_AHEAD] = hash;
+    uint32_t newest = ahead->count++ % NAMES_AHEAD;
+    ahead->hash[newest] = hash;
+    ahead->name[newest] = name + NAMES_AHEAD * step;
+    ahead->length[newest] = (uint32_t)length;
 }
 
 static inline void names_place(NameSlots *slots, uint64_t hash, NameSlot entry) {

@@ -10,6 +10,9 @@ cdef extern from "names.h" nogil:
     bint names_open(Names *names, uint64_t seed)
     void names_close(Names *names)
     uint32_t names_find(const Names *names, const uint8_t *bytes, size_t length)
+    uint32_t names_find_ahead(
+        const Names *names, const uint8_t *bytes, size_t length, const NamesAhead *ahead
+    )
     void names_look_ahead(
         const Names *names,
         const uint8_t *name,

@@ -41,7 +41,7 @@ from penstock._kernels.frame cimport (
     store32,
     store64,
 )
-from penstock._kernels.names cimport NamesAhead, names_find, names_look_ahead
+from penstock._kernels.names cimport NamesAhead, names_find_ahead, names_look_ahead
 from penstock._kernels.scanning cimport Scan
 from penstock._kernels.topics cimport Topic, TopicTable, topic_at
 
@@ -129,7 +129,7 @@ cdef size_t run(Scan scan, size_t start) noexcept nogil:
         if name_length != last_name_length or not last_name or not same_bytes(
             frame + 28, last_name, name_length
         ):
-            topic = names_find(&scan.topics.by_binary_name, frame + 28, name_length)
+            topic = names_find_ahead(&scan.topics.by_binary_name, frame + 28, name_length, &ahead)
             names_look_ahead(
                 &scan.topics.by_binary_name,
                 frame + 28,

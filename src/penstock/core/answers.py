@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from penstock.limits import ANSWERS_WAITING_BYTES_MAX
 from penstock.memory import Purpose
@@ -10,6 +10,9 @@ from penstock.model import Durability
 from penstock.ports import Link, LogWriter, Receipt
 
 __all__ = ["Answers", "FailureEncoder", "is_safe"]
+
+_MEMORY: Final = Durability.MEMORY  # a name of the module is found faster than that of an enum
+_FSYNC: Final = Durability.FSYNC
 
 FailureEncoder: TypeAlias = Callable[[bytes], bytes]
 """Takes the acknowledgment of some messages; returns the answer to send if their commit fails."""
@@ -116,13 +119,10 @@ class Answers:
 
 def is_safe(receipt: Receipt, log: LogWriter) -> bool:
     """Return whether messages have reached the durability that they require."""
-    match receipt.durability:
-        case Durability.MEMORY:
-            return True
-        case Durability.OS:
-            return receipt.commit <= log.written_commit
-        case Durability.FSYNC:
-            return receipt.commit <= log.durable_commit
+    durability = receipt.durability
+    if durability is _FSYNC:
+        return receipt.commit <= log.durable_commit
+    return durability is _MEMORY or receipt.commit <= log.written_commit
 
 
 def _settle_together(one: Receipt, other: Receipt) -> bool:

@@ -22,6 +22,8 @@ __all__ = ["DeferredInput", "LoopTurn", "LoopUse", "Source"]
 
 _WHOLE_SECONDS: Final = SOURCE_SECONDS / math.log(2)
 """The value of `LoopUse.used` for clients that use the loop all the time."""
+_STEP_SECONDS: Final = SOURCE_SECONDS / 512
+"""Uses within this time count as one: clients are read thousands of times a second."""
 
 
 class LoopUse:
@@ -41,8 +43,10 @@ class LoopUse:
 
     def add(self, now: float, seconds: float) -> None:
         """Count a use."""
-        self._seconds = self.used(now) + seconds
-        self._at = now
+        if now - self._at > _STEP_SECONDS:
+            self._seconds = self.used(now)
+            self._at = now
+        self._seconds += seconds
 
 
 class Source(LoopUse):
@@ -57,7 +61,7 @@ class Source(LoopUse):
 
     def add(self, now: float, seconds: float) -> None:
         """Count a use."""
-        super().add(now, seconds)
+        LoopUse.add(self, now, seconds)
         self.principal.add(now, seconds)
 
 

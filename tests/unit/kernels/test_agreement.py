@@ -223,3 +223,20 @@ def test_runs_over_many_topics_agree(protocol: Protocol, order: ByteOrder) -> No
         found = [topics.name(batch.topic_id(row)) for row in range(len(batch))]
         repeats = len(stream) // len(frames) or 1
         assert found == [name for name in expected for _ in range(repeats)][: len(stream) - 1]
+
+
+@EACH_SOURCE
+def test_equal_frames_over_many_topics_are_found_by_what_was_looked_at_ahead(
+    protocol: Protocol, order: ByteOrder
+) -> None:
+    topics = new_topics()
+    names = [f"plant/{n:06}/temperature" for n in range(5000)]
+    for name in names:
+        topics.intern(name)
+    chosen = random.Random(6).choices(names, k=200)
+    chosen[100:100] = [names[0]] * 40  # a repeated name is not looked up
+    frames = [publish(protocol, order, topic=name, value=b"21.5") for name in chosen]
+    frames.insert(180, publish(protocol, order, topic=names[1], value=b"longer"))
+    expected = [plain_run(protocol, frame, order)[0][0].topic for frame in frames]
+    batch, _, _ = kernel_scan(protocol, b"".join(frames), order, topics=topics)
+    assert [topics.name(batch.topic_id(row)) for row in range(len(batch))] == expected

@@ -67,8 +67,9 @@ __all__ = ["ArrowLog"]
 
 log = structlog.get_logger("penstock.log")
 
+_DURABILITIES: Final = tuple(Durability)  # by number
 _SPARE_SECONDS: Final = 10.0
-"""How long unused blocks are kept for the next burst."""
+"""How long unused blocks are kept for the next burst, at least; at most twice as long."""
 
 
 class ArrowLog:
@@ -155,8 +156,8 @@ class ArrowLog:
         self._commit_number = 1
         self._durability = Durability.MEMORY
         self._waiting_bytes = 0
-        self._committing = self._called = False
-        self._gathered = False  # whether anything waits for the committer
+        # Whether a commit is written, one is scheduled, and anything waits for the committer.
+        self._committing = self._called = self._gathered = False
         self.failures = 0  # commits that failed
         # All messages before it are known to be on disk, those found at opening included.
         self._durable_end = recovered.next_offset
@@ -171,6 +172,7 @@ class ArrowLog:
         self._reader: RowGroupReader | None = None
         self._flushed: asyncio.Future[None] | None = None
         self._sparing: asyncio.TimerHandle | None = None
+        self._spare_used = False  # whether there was a commit since `_sparing` was set
 
     def _new_tiering(self) -> Tiering | None:
         """Return the thread for the object store, None if there is none."""
@@ -318,7 +320,7 @@ class ArrowLog:
             durability = max(durability, block.durability)
             self._waiting_bytes += block.held_bytes - bytes_before
         self.next_offset = end
-        return self._receipt(first, Durability(durability))
+        return self._receipt(first, _DURABILITIES[durability])
 
     def append_record(self, record: Record) -> Receipt:
         """See ports.LogWriter."""
@@ -442,7 +444,9 @@ class ArrowLog:
 
     def _done(self, outcome: Outcome) -> None:
         """Receive an outcome, in the writer thread."""
-        self._post(lambda: self._settle(outcome))
+        loop = self._loop
+        if loop is not None:
+            loop.call_soon_threadsafe(self._settle, outcome)
 
     def _settle(self, outcome: Outcome) -> None:
         if self._loop is None:
@@ -478,9 +482,18 @@ class ArrowLog:
             if isinstance(block, Block) and block.held_bytes <= SPARE_BLOCK_BYTES_MAX
         ]
         del self._spare[SPARE_BLOCKS_MAX:]
-        if self._sparing is not None:
-            self._sparing.cancel()
-        self._sparing = self._running_loop.call_later(_SPARE_SECONDS, self._spare.clear)
+        self._spare_used = True
+        if self._sparing is None:
+            self._sparing = self._running_loop.call_later(_SPARE_SECONDS, self._free_spare)
+
+    def _free_spare(self) -> None:
+        """Free the spare blocks if there was no commit for a while, else look again later."""
+        self._sparing = None
+        if self._loop is not None and self._spare_used:
+            self._spare_used = False
+            self._sparing = self._loop.call_later(_SPARE_SECONDS, self._free_spare)
+        else:
+            self._spare.clear()
 
     # --- Disk failures ----------------------------------------------------------------------------
 

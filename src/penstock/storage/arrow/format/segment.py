@@ -27,8 +27,8 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock._kernels.block import Names
-from penstock._kernels.crc32c import check_buffers, crc32c, crc32c_each
+from penstock._kernels.crc32c import check_buffers, crc32c
+from penstock._kernels.row_group import MessageLayout, RowGroupEncoder
 from penstock.errors import LogFormatTooNew
 from penstock.storage.flatbuffer import Table, root
 from penstock.storage.schema import KINDS, PROTOCOLS, SCHEMA
@@ -72,8 +72,6 @@ HEAD_BYTES_MAX: Final = 8192
 """Greatest size of a head."""
 BUFFERS: Final = 45
 """Buffers of a record batch, in Arrow's flattened order."""
-NODES: Final = 20
-"""Fields of a record batch, nested ones included."""
 
 _PREFIX: Final = struct.Struct("<Ii")
 _I64: Final = struct.Struct("<q")
@@ -85,15 +83,11 @@ _CRC_MARK: Final = b"crc32c="
 """Precedes the checksum of a head."""
 _CHECKSUMS: Final = struct.Struct(f">{2 + BUFFERS}I")
 """Checksums of a row group: of the dictionaries of topic and sender, and of all buffers."""
-_ZEROS: Final = memoryview(bytes(1 << 20))
 # Numbers of the flattened buffers with topics and timestamps, which are read without Arrow.
 TOPIC_INDICES: Final = 7
 TIMESTAMPS: Final = 13
 _FEW_ROWS: Final = 512
 """Rows that are counted faster without Arrow."""
-# Nodes whose length is the number of headers rather than of rows, and those that may have nulls.
-_HEADER_NODES: Final = (8, 9, 10)
-_NULLABLE_NODES: Final = (0, 14, 15, 16)  # key, created, correlation, status
 
 
 class BadHead(ValueError):
@@ -262,18 +256,16 @@ class _Template:
             metadata[start:end] == same for start, end, same in self._same
         )
 
-    def filled(
-        self, count: int, nodes: Sequence[int], buffers: Sequence[int], body_length: int
-    ) -> bytearray:
-        """Return the metadata of a message with these numbers, prefix included."""
-        metadata = bytearray(self.metadata)
-        struct.pack_into("<q", metadata, self.body_length, body_length)
-        struct.pack_into("<q", metadata, self.length, count)
-        layout, position = self.nodes
-        layout.pack_into(metadata, position, *nodes)
-        layout, position = self.buffers
-        layout.pack_into(metadata, position, *buffers)
-        return metadata
+    def layout(self, texts: Collection[str] = ()) -> MessageLayout:
+        """Return the places for the encoder; those of the texts in this order."""
+        return MessageLayout(
+            self.metadata,
+            body_length=self.body_length,
+            length=self.length,
+            nodes=self.nodes[1],
+            buffers=self.buffers[1],
+            texts=tuple(self.texts[key] for key in texts),
+        )
 
 
 def text_array(kind: pa.DataType, texts: Sequence[str]) -> pa.Array:
@@ -352,8 +344,7 @@ def _sample(texts: Mapping[str, int]) -> list[bytes]:
 _TOPICS: Final = _Template(_topic_message, dictionary=True)
 _SENDERS: Final = _Template(_sender_message, dictionary=True)
 _BATCH: Final = _Template(_batch_message, dictionary=False)
-*_PLACES, _CRC_PLACE = (slice(*_BATCH.texts[key]) for key in _TEXTS)
-"""Places of the custom metadata in a record batch."""
+_ENCODER: Final = RowGroupEncoder(_TOPICS.layout(), _SENDERS.layout(), _BATCH.layout(_TEXTS))
 _BATCH_1: Final = _Template(_sample(_TEXTS_1)[-1], dictionary=False)
 _WORDS: Final = _protocol_message + _kind_message
 
@@ -454,76 +445,19 @@ def _words(view: memoryview, message: _Message) -> tuple[str, ...]:
 
 def encode_row_group(columns: Columns, *, previous: int, synced: int) -> EncodedRowGroup:
     """Encode a row group; `previous` is the checksum of the row group before it."""
-    topics = _dictionary_message(_TOPICS, columns.topics)
-    senders = _dictionary_message(_SENDERS, columns.senders)
-    zeros = max((each for each in columns.buffers if isinstance(each, int)), default=0)
-    zeros += -zeros % 8
-    shared = _ZEROS[:zeros] if zeros <= len(_ZEROS) else memoryview(bytes(zeros))
-    body: list[memoryview | bytes] = [shared]
-    summed: list[memoryview | bytes] = [topics, senders, shared]
-    positions: list[int] = []
-    numbers = [0, 1]  # of each checksum in `summed`; -1 for an empty buffer
-    end = zeros
-    for buffer in columns.buffers:
-        if isinstance(buffer, int):
-            positions += (0, buffer)
-            numbers.append(2 if buffer else -1)
-        elif length := len(buffer):
-            positions += (end, length)
-            numbers.append(len(summed))
-            summed.append(buffer)
-            body.append(buffer)
-            end = _pad(body, length, end)
-        else:
-            positions += (end, 0)
-            numbers.append(-1)
-
-    nodes = [columns.count, 0] * NODES
-    for node in _HEADER_NODES:
-        nodes[2 * node] = columns.header_count
-    for node, null_count in zip(_NULLABLE_NODES, columns.null_counts, strict=True):
-        nodes[2 * node + 1] = null_count
-    metadata = _BATCH.filled(columns.count, nodes, positions, end)
-    found = crc32c_each(summed)
-    found.append(0)
-    checksums = _CHECKSUMS.pack(*map(found.__getitem__, numbers))
-    texts = (
-        b"%020d" % columns.base_offset,
-        b"%010d" % columns.count,
-        b"%020d" % synced,
-        b"%08x" % previous,
-        b"%010d" % zeros,
-        checksums.hex().encode(),
+    return EncodedRowGroup(
+        *_ENCODER.encode(
+            columns.topics,
+            columns.senders,
+            columns.buffers,
+            base_offset=columns.base_offset,
+            count=columns.count,
+            header_count=columns.header_count,
+            null_counts=columns.null_counts,
+            previous=previous,
+            synced=synced,
+        )
     )
-    for place, text in zip(_PLACES, texts, strict=True):
-        metadata[place] = text
-    checksum = crc32c([metadata])
-    metadata[_CRC_PLACE] = b"%08x" % checksum
-    if len(metadata) != len(_BATCH.metadata):
-        raise AssertionError("a number of the row group has too many digits")
-    size = len(topics) + len(senders) + len(metadata) + end
-    return EncodedRowGroup([topics, senders, memoryview(metadata), *body], size, checksum)
-
-
-def _dictionary_message(template: _Template, values: Collection[bytes]) -> bytes:
-    """Return the message of a dictionary."""
-    names = values if isinstance(values, Names) else Names.of(values)
-    count = len(names)
-    body: list[memoryview | bytes] = [names.ends]
-    data_start = _pad(body, len(names.ends), 0)
-    body.append(names.data)
-    body_length = _pad(body, len(names.data), data_start)
-    buffers = (0, 0, 0, len(names.ends), data_start, len(names.data))
-    metadata = template.filled(count, (count, 0), buffers, body_length)
-    return b"".join((metadata, *body))
-
-
-def _pad(body: list[memoryview | bytes], length: int, start: int) -> int:
-    """Pad `length` bytes from `start` to a multiple of 8; return the end."""
-    padding = -length % 8
-    if padding:
-        body.append(_ZEROS[:padding])
-    return start + length + padding
 
 
 def parse_row_group(
