@@ -106,6 +106,12 @@ REMOVED_TOPICS_CHARACTERS_MAX: Final = 4 * MIB
 """Topics, and characters of their names, that retention remembers having removed messages of."""
 REMOVED_ROW_GROUPS_READ_MAX: Final = 64
 """Row groups of a removed segment that are read for their topics, since its index has none."""
+RETENTION_RULES_MAX: Final = 64
+"""Tables of `[[retention]]`."""
+RETENTION_SEARCH_SHARE: Final = 0.05
+"""Share of the time that the search for last messages of topics may take."""
+TOPIC_HORIZONS_NAMES_MAX: Final = 262_144
+"""Topics whose rules of retention a reader remembers."""
 LOG_READERS: Final = 2
 """Threads that read the log for replay and catch-up."""
 INDEX_TOPICS_MAX: Final = 1024

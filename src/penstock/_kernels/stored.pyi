@@ -1,3 +1,4 @@
+from array import array
 from collections.abc import Sequence
 
 from penstock._kernels.batch import Batch
@@ -26,6 +27,7 @@ def load(
     *,
     count: int,
     published: bool = False,
+    floors: array[int] | None = None,
 ) -> None:
     """Fill `batch` with the `count` messages of a group of the log.
 
@@ -33,7 +35,8 @@ def load(
     has two numbers for each Arrow buffer, in the order of the record schema: its start in `data`
     and its length. The validity of a column without nulls has length 0. A dictionary is four
     numbers: start and length of its offsets, then of its bytes. `words` come from the segment's
-    head.
+    head. `floors` has a row for each topic of the dictionary: rows of the topic before it are
+    hidden.
 
     Topics of deliverable rows are interned. Rows of a topic that was removed are not delivered,
     unless they are `published` now, which creates it again. Raise TopicTableFull if one does not

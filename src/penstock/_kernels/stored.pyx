@@ -134,6 +134,8 @@ cdef class Loading:
     cdef uint32_t *topic_lengths
     cdef uint8_t *topic_used       # whether a row that is not hidden has it
     cdef uint8_t *sender_names_read    # 1: read, 2: a uuid
+    cdef const uint32_t[::1] floors    # by topic: rows before it are hidden
+    cdef bint has_floors
 
     def __dealloc__(self):
         free(self.topic_ids)
@@ -230,6 +232,7 @@ def load(
     *,
     object count,
     bint published=False,
+    object floors=None,
 ):
     cdef Loading loading = Loading()
     cdef const char *fault
@@ -244,6 +247,11 @@ def load(
         loading.count = count
         loading.published = published
         loading.prepare(layout, topic_dictionary, sender_dictionary)
+        if floors is not None:
+            loading.floors = floors
+            loading.has_floors = True
+            if <uint32_t>loading.floors.shape[0] < loading.topic_names.entries:
+                raise ValueError(f"{len(floors)} floors for {loading.topic_names.entries} topics")
         with nogil:
             fault = read_rows(loading)
         if fault:
@@ -370,7 +378,7 @@ cdef const char *read_flags(Loading loading) noexcept nogil:
 cdef const char *read_topics(Loading loading) noexcept nogil:
     """Look up the topics, and mark those that need an id."""
     cdef const uint8_t *topics = loading.columns[TOPIC].start
-    cdef const uint8_t *flags = loading.batch.columns.flags
+    cdef uint8_t *flags = loading.batch.columns.flags
     cdef uint8_t *used = loading.topic_used
     cdef uint32_t entries = loading.topic_names.entries
     cdef uint32_t count = loading.count
@@ -380,6 +388,8 @@ cdef const char *read_topics(Loading loading) noexcept nogil:
         entry = load16(topics + 2 * <size_t>row, False)
         if entry >= entries:
             return b"a topic is not in the dictionary"
+        if loading.has_floors and row < loading.floors[entry]:
+            flags[row] |= HIDDEN
         if not used[entry] and not flags[row] & HIDDEN:
             used[entry] = 1
     for entry in range(entries):

@@ -432,7 +432,7 @@ class Broker:
         if start is not None:
             if self.catch_up is None:
                 raise NoHistory
-            self.catch_up.check(start)
+            self.catch_up.check(start, pattern)
         self._subscribe(session, pattern, start, then)
         return True
 
@@ -454,7 +454,7 @@ class Broker:
             return False
         self.check_subscription(session, pattern)
         if place.start is not None:
-            self.catch_up.check(place.start)
+            self.catch_up.check(place.start, pattern)
         self.groups.check(pattern, place)
         self.groups.join(session, pattern, place, then or _do_nothing)
         return True

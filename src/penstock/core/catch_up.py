@@ -83,8 +83,8 @@ class CatchUp:
 
     # --- Start positions --------------------------------------------------------------------------
 
-    def check(self, start: Start) -> None:
-        """Raise OffsetBelowHorizon or OffsetPastEnd if a start offset is out of range.
+    def check(self, start: Start, pattern: str) -> None:
+        """Raise OffsetBelowHorizon or OffsetPastEnd if a start offset is out of a pattern's range.
 
         Raise NoLastValues if the log cannot find the last messages of topics.
         """
@@ -92,24 +92,24 @@ class CatchUp:
             case Last():
                 self._last_values.check()
             case AtOffset(offset):
-                _check(self.own, offset)
+                _check(self.own, offset, pattern)
             case AtOffsets(offsets):
                 for number, offset in offsets.items():
                     if number in self.partitions:
-                        _check(self.partitions[number], offset)
+                        _check(self.partitions[number], offset, pattern)
             case _:
                 pass
 
     def fall_behind(self, session: Session, partition: Partition, offset: int) -> None:
         """Serve a congested session from the log, from `offset` on, instead of live."""
-        session.feeds[partition.number] = Feed(offset, session.subscriptions)
+        session.feeds[partition.number] = _new_feed(session, partition, offset)
         self._counters.fell_behind[session.encoding.protocol] += 1
 
     def read_from(self, session: Session, offset: int) -> None:
         """Serve a session from the log from `offset` on: what is there was not sent to it live."""
         feed = session.feeds.get(self.own.number)
         if feed is None:
-            session.feeds[self.own.number] = Feed(offset, session.subscriptions)
+            session.feeds[self.own.number] = _new_feed(session, self.own, offset)
             self.wake(session)
         elif feed.joins_at is not None and feed.joins_at <= offset:
             feed.stop_joining()
@@ -128,12 +128,15 @@ class CatchUp:
         horizon = partition.reader.horizon
         match start:
             case Earliest():
-                self._place(session, pattern, partition, horizon)
+                first = partition.reader.horizon_of(pattern)
+                self._place(session, pattern, partition, min(first, partition.next_offset))
             case AtOffset(offset) if partition is self.own:
                 self._place(session, pattern, partition, max(offset, horizon))
             case AtOffsets(offsets):
                 offset = max(offsets.get(partition.number, horizon), horizon)
                 self._place(session, pattern, partition, offset)
+                if partition.number in session.feeds:
+                    session.feeds[partition.number].since = None  # it has missed what has expired
             case Last() if partition is self.own:
                 self._start_last(session, pattern, partition)
             case Ago(us):
@@ -152,7 +155,7 @@ class CatchUp:
         feed = session.feeds.get(partition.number)
         sent = None if feed is None else _sent_by_others(feed, pattern, now)
         if feed is None:
-            feed = session.feeds[partition.number] = Feed(now, session.subscriptions)
+            feed = session.feeds[partition.number] = _new_feed(session, partition, now)
         else:
             feed.place(pattern, now, subscribed_at=now)
         last = LastRows(pattern)
@@ -178,7 +181,7 @@ class CatchUp:
         if feed is None:
             if offset == next_offset:
                 return
-            feed = session.feeds[partition.number] = Feed(next_offset, session.subscriptions)
+            feed = session.feeds[partition.number] = _new_feed(session, partition, next_offset)
         # The node on which the client was may have read more of another partition than this one.
         feed.place(pattern, offset, subscribed_at=next_offset)
         self.wake(session)
@@ -192,7 +195,7 @@ class CatchUp:
             return
         feed = session.feeds.get(partition.number)
         if feed is None:
-            feed = session.feeds[partition.number] = Feed(next_offset, session.subscriptions)
+            feed = session.feeds[partition.number] = _new_feed(session, partition, next_offset)
         cursor = feed.look_up(pattern, next_offset)
         self._find_again(session, partition, feed, cursor, max(timestamp_us, 0))
 
@@ -522,6 +525,10 @@ class CatchUp:
                 session.link.abort()
 
 
+def _new_feed(session: Session, partition: Partition, offset: int) -> Feed:
+    return Feed(offset, session.subscriptions, since=partition.reader.expiry)
+
+
 def _has_caught_up(partition: Partition, feed: Feed) -> bool:
     if feed.idle and feed.limit is None:
         return True
@@ -557,9 +564,10 @@ def _sent_by_others(feed: Feed, pattern: str, now: int) -> Sent | None:
     )
 
 
-def _check(partition: Partition, offset: int) -> None:
+def _check(partition: Partition, offset: int, pattern: str) -> None:
     """Raise OffsetBelowHorizon or OffsetPastEnd if an offset is out of range."""
-    if offset < partition.reader.horizon:
-        raise OffsetBelowHorizon(offset, partition.reader.horizon)
+    horizon = partition.reader.horizon_of(pattern)
+    if offset < min(horizon, partition.next_offset):
+        raise OffsetBelowHorizon(offset, horizon)
     if offset > partition.next_offset:
         raise OffsetPastEnd(offset, partition.next_offset)

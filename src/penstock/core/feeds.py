@@ -52,12 +52,17 @@ class Feed:
         "placed",
         "queue",
         "queue_bytes",
+        "since",
         "subscriptions",
         "topics",
     )
 
-    def __init__(self, position: int, subscriptions: Subscriptions) -> None:
+    def __init__(
+        self, position: int, subscriptions: Subscriptions, *, since: object = None
+    ) -> None:
         self.subscriptions = subscriptions
+        self.since = since
+        """What had expired before (`LogReader.expiry`): it is not counted as lost."""
         self.main = Cursor(position)  # holds all subscriptions that no other cursor holds
         self.placed: dict[str, Cursor] = {}  # the cursors of the others
         self.cursors = [self.main]  # lowest first, at distinct positions

@@ -26,7 +26,7 @@ from penstock.limits import (
     LAST_RUN_TOPICS,
     SLICE_SECONDS_MAX,
 )
-from penstock.ports import Clock, Fetched, Stored
+from penstock.ports import Clock, Fetched, Stored, new_topic_filter
 
 __all__ = ["HistoryWriter", "log_fields"]
 
@@ -228,6 +228,7 @@ class HistoryWriter:
         reached = end if feed.limit is None else min(end, feed.limit)
         wanted = self._router.wanted(batch, session, feed.wants(feed.cursors[0]))
         row, last_row = max(feed.position - base, 0), max(reached - base, 0)
+        first = row
         while wanted and row < last_row:
             row = self._write_piece(
                 session, batch, wanted, place=(partition, base), row=row, end=last_row
@@ -235,7 +236,21 @@ class HistoryWriter:
             if session.link.congested or self._clock.monotonic() >= ends:
                 reached = base + row
                 break
+        if reached - base > first:
+            self._count_expired(session, feed, stored, first=first, last=reached - base)
         feed.advance(reached)
+
+    def _count_expired(
+        self, session: Session, feed: Feed, stored: Stored, *, first: int, last: int
+    ) -> None:
+        """Count the messages that expired before a session that was behind got them."""
+        patterns = new_topic_filter(feed.patterns)
+        wants = _everything if patterns is None else patterns.wants
+        lost = stored.expired(feed.since, wants, first=first, last=last)
+        if lost:
+            session.dropped += lost
+            self._counters.messages_dropped[session.encoding.protocol] += lost
+            log.warning("history overtaken", **log_fields(session), messages=lost)
 
     def _write_piece(
         self,
@@ -318,6 +333,10 @@ class HistoryWriter:
             encoded = self._encoders.encoded
             shared.rows = rows if encoded is None else encoded
         return memoryview(shared), shared.rows
+
+
+def _everything(_: str) -> bool:
+    return True
 
 
 def _goes_on(session: Session, feed: Feed, patterns: frozenset[str]) -> bool:

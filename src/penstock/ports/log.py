@@ -163,7 +163,13 @@ class Stored(Port):
     def load(self, batch: Batch, topics: TopicTable) -> None:
         """Fill `batch` with all messages in the order of offsets, interning topics.
 
-        Messages of deleted topics are in it, but are not delivered.
+        Messages of deleted topics, and those that have expired, are in it, but are not delivered.
+        """
+
+    def expired(self, since: object, wants: Callable[[str], bool], *, first: int, last: int) -> int:
+        """Return how many messages of wanted topics have expired, from row `first` up to `last`.
+
+        `since` is a `LogReader.expiry`: messages that had expired by then are not counted.
         """
 
 
@@ -195,6 +201,13 @@ class LogReader(Port):
     @property
     def horizon(self) -> int:
         """The first offset that can be read."""
+
+    def horizon_of(self, pattern: str) -> int:
+        """Return the first offset that may have a message of a topic that matches a pattern."""
+
+    @property
+    def expiry(self) -> object:
+        """What has expired so far, for `Stored.expired`; None if messages expire by offset only."""
 
     @property
     def end(self) -> int:

@@ -34,6 +34,7 @@ __all__ = [
     "Matched",
     "PartitionRange",
     "PendingRun",
+    "RetentionRuleStatus",
     "SegmentStatus",
     "Storage",
     "StorageStatus",
@@ -142,6 +143,20 @@ class TierStatus:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class RetentionRuleStatus:
+    """State of a rule of retention for some topics; None is no bound."""
+
+    topics: tuple[str, ...]
+    age_seconds_max: float | None
+    bytes_max: int | None
+    last_only: bool
+    horizon: int
+    """Messages of these topics below it have expired; with `last_only`, all but the last ones."""
+    excess_bytes: int
+    """Bytes above `bytes_max`: the newest messages always stay."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class StorageStatus:
     """State of a storage at one moment, for metrics and the API. Offsets are of `partition`."""
 
@@ -171,6 +186,7 @@ class StorageStatus:
     age_seconds_max: float | None = None
     bytes_max: int | None = None
     """The bounds of retention; None is no bound."""
+    retention_rules: tuple[RetentionRuleStatus, ...] = ()
     sync_times: SyncTimes = SyncTimes()
     tier: TierStatus | None = None
 

@@ -22,7 +22,13 @@ from penstock.memory import SMALL_SHARE, MemoryBudget, Purpose
 from penstock.protocols import PROTOCOLS
 from penstock.server.system_memory import default_memory_bytes
 from penstock.storage.kafka.options import KafkaOptions
-from penstock.storage.options import DurabilityRules, LogOptions, Retention, TierOptions
+from penstock.storage.options import (
+    DurabilityRules,
+    LogOptions,
+    Retention,
+    TierOptions,
+    TopicRetention,
+)
 from penstock.transport.addresses import OPTIONS, Address, parse_address
 from penstock.transport.tls import ClientCertificate
 
@@ -234,6 +240,15 @@ class LogConfig(_Table, frozen=True):
     age_seconds_max: Annotated[float, Meta(ge=0)] = 0.0
     bytes_max: Annotated[int, Meta(ge=0)] = 0
     durability: tuple[TopicDurabilityConfig, ...] = ()
+
+
+class RetentionConfig(_Table, frozen=True):
+    """`[[retention]]`: what is kept of some topics; the first match applies, 0 is no limit."""
+
+    topics: Annotated[tuple[_Text, ...], Meta(min_length=1)]
+    age_seconds_max: Annotated[float, Meta(ge=0)] = 0.0
+    bytes_max: Annotated[int, Meta(ge=0)] = 0
+    last_only: bool = False
 
 
 class TierConfig(_Table, frozen=True):
@@ -485,6 +500,7 @@ class Config(_Table, frozen=True):
     events: EventsConfig = EventsConfig()
     auth: AuthConfig = AuthConfig()
     anonymous: AnonymousConfig = AnonymousConfig()
+    retention: tuple[RetentionConfig, ...] = ()
     group: tuple[GroupConfig, ...] = ()
     role: tuple[RoleConfig, ...] = ()
     listener: tuple[ListenerConfig, ...] = ()
@@ -624,6 +640,15 @@ class Config(_Table, frozen=True):
             retention=Retention(
                 age_seconds_max=self.log.age_seconds_max or None,
                 bytes_max=self.log.bytes_max or None,
+                rules=tuple(
+                    TopicRetention(
+                        topics=each.topics,
+                        age_seconds_max=each.age_seconds_max or None,
+                        bytes_max=each.bytes_max or None,
+                        last_only=each.last_only,
+                    )
+                    for each in self.retention
+                ),
             ),
             tier=self._tier_options,
         )

@@ -3,7 +3,7 @@
 from typing import Final
 
 from penstock.errors import BadAddress, CertificateUnusable, InvalidPattern, InvalidTopicName
-from penstock.limits import MEMORY_BYTES_MIN, MEMORY_FIXED_SHARE
+from penstock.limits import MEMORY_BYTES_MIN, MEMORY_FIXED_SHARE, RETENTION_RULES_MAX
 from penstock.patterns import compile_pattern
 from penstock.replay import split_group, split_replay
 from penstock.server.config import Config, ListenerConfig, RuleConfig
@@ -78,6 +78,26 @@ def _check_log(config: Config, problems: Problems) -> None:
                 'there is no log with broker.durability = "memory"; '
                 'set it to "os" or "fsync", and "memory" here for the other topics',
             )
+
+
+def _check_retention(config: Config, problems: Problems) -> None:
+    if len(config.retention) > RETENTION_RULES_MAX:
+        problems.add("retention", f"expected at most {RETENTION_RULES_MAX} tables")
+    for index, rule in enumerate(config.retention):
+        key = f"retention[{index}]"
+        _check_patterns(rule.topics, f"{key}.topics", problems)
+        if config.broker.durability == "memory":
+            problems.add(key, 'there is no log with broker.durability = "memory"')
+        elif config.storage.kind == "kafka":
+            problems.add(
+                key,
+                "Kafka has one retention for all messages of a topic; set log.age_seconds_max or "
+                "log.bytes_max, or the retention of the topic in Kafka",
+            )
+        elif rule.last_only and (rule.age_seconds_max or rule.bytes_max):
+            problems.add(key, "expected last_only alone, or age_seconds_max and bytes_max")
+        elif not (rule.last_only or rule.age_seconds_max or rule.bytes_max):
+            problems.add(key, "expected age_seconds_max, bytes_max or last_only")
 
 
 def _check_tier(config: Config, problems: Problems) -> None:
@@ -342,6 +362,7 @@ _CHECKS: Final[tuple[Check[Config], ...]] = (
     (_check_hooks, frozenset({"hooks"})),
     (_check_groups, frozenset({"group"})),
     (_check_log, frozenset({"log", "broker"})),
+    (_check_retention, frozenset({"retention", "broker", "storage"})),
     (_check_tier, frozenset({"storage", "broker"})),
     (_check_storage, frozenset({"storage", "broker"})),
     (_check_memory, frozenset({"limits", "log", "storage", "broker"})),

@@ -34,6 +34,11 @@ from penstock.spark.log_source import (
 from penstock.spark.parallelism import TaskLimit, task_count
 from penstock.storage.arrow.format.file_names import partition_folder, segment_path
 from penstock.storage.arrow.format.log_state import BadState, load_state
+from penstock.storage.arrow.format.topic_horizons import (
+    NO_HORIZONS,
+    TopicHorizons,
+    known_horizons,
+)
 from penstock.storage.arrow.read.follow import LogFollower, partitions_of
 from penstock.storage.arrow.read.matching import match
 from penstock.storage.arrow.read.pieces import Piece, Span, cut, plan, read_pieces
@@ -47,8 +52,15 @@ __all__ = ["FileTask", "FolderSource"]
 class FileTask(Task):
     """Pieces of segments, and the range of offsets to read from them."""
 
-    def __init__(self, data: str, span: Range, pieces: list[Piece]) -> None:
+    def __init__(
+        self,
+        data: str,
+        span: Range,
+        pieces: list[Piece],
+        horizons: TopicHorizons = NO_HORIZONS,
+    ) -> None:
         super().__init__(None)
+        self.horizons = horizons
         self.data = data
         self.span = span
         self.pieces = pieces
@@ -68,6 +80,9 @@ class FileTask(Task):
                 raise replaced
             lost_while_reading(replaced, self.data, self.rows_max)
             return
+        horizons = self.horizons
+        if horizons.keeps_last:
+            horizons = horizons.with_last_of(known_horizons(Files(), folder))
         for piece in self.pieces:
             try:
                 self._fetch(folder, piece)
@@ -78,6 +93,7 @@ class FileTask(Task):
                     last=self.span.end,
                     columns=request.columns,
                     damaged=damaged,
+                    horizons=horizons,
                 )
             except LogDamaged as error:  # an object that is not what was uploaded
                 if damaged is None:
@@ -212,7 +228,7 @@ class FolderSource:
             total, cores=limit.cores, size_min=SPARK_TASK_BYTES_MIN, size_usual=SPARK_TASK_BYTES
         )
         return [
-            FileTask(self.name, span, pieces)
+            FileTask(self.name, span, pieces, self._followers[span.partition].catalog.horizons)
             for (span, spans), size in zip(planned, sizes, strict=True)
             if size
             for pieces in cut(spans, max(1, round(count * size / total)))

@@ -117,6 +117,15 @@ class MemoryLog:
         """See ports.LogReader."""
         return self.next_offset
 
+    def horizon_of(self, pattern: str) -> int:  # noqa: ARG002
+        """See ports.LogReader."""
+        return self.next_offset
+
+    @property
+    def expiry(self) -> object:
+        """See ports.LogReader."""
+        return None
+
     @property
     def end(self) -> int:
         """See ports.LogReader."""

@@ -18,7 +18,7 @@ from penstock.limits import (
 from penstock.model import Durability
 from penstock.patterns import compile_pattern
 
-__all__ = ["DurabilityRules", "LogOptions", "Retention", "TierOptions"]
+__all__ = ["DurabilityRules", "LogOptions", "Retention", "TierOptions", "TopicRetention"]
 
 
 class DurabilityRules:
@@ -59,16 +59,31 @@ class DurabilityRules:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class TopicRetention:
+    """Bounds on what is kept of some topics, by patterns; None is no bound.
+
+    With `last_only`, only the last message of each topic is kept.
+    """
+
+    topics: tuple[str, ...]
+    age_seconds_max: float | None = None
+    bytes_max: int | None = None
+    last_only: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Retention:
-    """Bounds on what is kept; None is no bound."""
+    """Bounds on what is kept; None is no bound. Of `rules`, the first that matches applies too."""
 
     age_seconds_max: float | None = None
     bytes_max: int | None = None
+    rules: tuple[TopicRetention, ...] = ()
 
     @property
     def bounded(self) -> bool:
         """Whether any bound is set."""
-        return self.age_seconds_max is not None or self.bytes_max is not None
+        bounds = (self.age_seconds_max, self.bytes_max)
+        return bool(self.rules) or any(each is not None for each in bounds)
 
     def segment_bytes(self, segment_bytes_max: int) -> int:
         """Return the size at which a segment ends, so that the log keeps `bytes_max`."""
@@ -87,9 +102,11 @@ class Retention:
     @property
     def interval_seconds(self) -> float:
         """Time between two searches for expired segments."""
-        if self.age_seconds_max is None:
+        ages = [self.age_seconds_max, *(rule.age_seconds_max for rule in self.rules)]
+        shortest = min((each for each in ages if each is not None), default=None)
+        if shortest is None:
             return LOG_RETENTION_SECONDS
-        share = self.age_seconds_max / RETENTION_SEGMENTS
+        share = shortest / RETENTION_SEGMENTS
         return min(max(share, LOG_RETENTION_SECONDS_MIN), LOG_RETENTION_SECONDS)
 
 

@@ -7,6 +7,7 @@ import pytest
 from penstock.cli.config.settings import settings
 from penstock.errors import InvalidConfig
 from penstock.server.config_loading import load
+from penstock.storage.options import TopicRetention
 
 SECRET = "hunter2"  # noqa: S105
 KAFKA = f"""
@@ -93,11 +94,47 @@ def test_other_urls_are_refused(url: str) -> None:
             '[storage]\nkind = "kafka"\nbootstrap = "h:1"\n[broker]\ndurability = "memory"',
             "storage.kind: there is no log",
         ),
+        (
+            '[storage]\nkind = "kafka"\nbootstrap = "h:1"\n[[retention]]\ntopics = ["a"]\nlast_only = true',
+            r"retention\[0\]: Kafka has one retention",
+        ),
+        (
+            '[broker]\ndurability = "memory"\n[[retention]]\ntopics = ["a"]\nbytes_max = 1',
+            r"retention\[0\]: there is no log",
+        ),
+        ('[[retention]]\ntopics = ["a"]', r"retention\[0\]: expected age_seconds_max"),
+        (
+            '[[retention]]\ntopics = ["a"]\nlast_only = true\nbytes_max = 1',
+            r"retention\[0\]: expected last_only alone",
+        ),
+        (
+            '[[retention]]\ntopics = ["#/a"]\nlast_only = true',
+            r"retention\[0\].topics",
+        ),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(tmp_path: Path, text: str, problem: str) -> None:
     with pytest.raises(InvalidConfig, match=problem):
         load(written(tmp_path, text))
+
+
+def test_topics_may_have_their_own_retention(tmp_path: Path) -> None:
+    text = """
+        [[retention]]
+        topics = ["a/#", "b"]
+        age_seconds_max = 60.0
+        bytes_max = 1000
+
+        [[retention]]
+        topics = ["state/#"]
+        last_only = true
+    """
+    options = load(written(tmp_path, text)).log_options
+    assert options is not None
+    assert options.retention.rules == (
+        TopicRetention(("a/#", "b"), age_seconds_max=60.0, bytes_max=1000),
+        TopicRetention(("state/#",), last_only=True),
+    )
 
 
 def test_secrets_are_not_shown(tmp_path: Path) -> None:

@@ -231,7 +231,7 @@ class GroupDelivery:
         """Give out messages of a row group; return False if members have no room for the rest."""
         batch, ledger = self._batch, group.ledger
         end = stored.base_offset + stored.count
-        changes = ledger.changes
+        changes, first = ledger.changes, ledger.next
         has_room = True
         try:
             try:
@@ -250,12 +250,28 @@ class GroupDelivery:
                     has_room = self._serve_in_order(group, stored, wanted)
                 else:
                     has_room = self._serve_spread(group, stored, wanted)
+            if first < ledger.next:
+                self._count_expired(group, stored, first=first)
             return has_room
         finally:
             if has_room:
                 self._unload()
             if ledger.changes != changes:
                 self._changed(group)
+
+    def _count_expired(self, group: Group, stored: Stored, *, first: int) -> None:
+        """Count the messages from offset `first` up to the next one that expired unread."""
+        base = stored.base_offset
+        lost = stored.expired(
+            group.since,
+            _everything if group.topics is None else group.topics.wants,
+            first=max(first - base, 0),
+            last=min(group.ledger.next - base, stored.count),
+        )
+        if lost:
+            group.lost += lost
+            log.warning("history overtaken", group=group.name, messages=lost, reason="expired")
+            self._changed(group)
 
     def _load(self, stored: Stored) -> None:
         """Load a row group, unless it is in the batch: members take a large one in many parts."""
@@ -290,8 +306,9 @@ class GroupDelivery:
         read = set(self._batch.select(self._router.route_of_topic, wanted)) if wanted else set()
         while waiting:
             row = waiting[0] - base
-            if row not in read:  # its topic was deleted
+            if row not in read:  # its topic was deleted, or it has expired
                 ledger.drop_waiting(waiting[0], waiting[0] + 1)
+                group.lost += stored.expired(None, _everything, first=row, last=row + 1)
                 waiting.pop(0)
                 continue
             member = self._member_for(group, row)
@@ -463,6 +480,10 @@ class GroupDelivery:
         self._counters.sent(session, len(rows), len(frames))
         self._sent(member)
         return True
+
+
+def _everything(_: str) -> bool:
+    return True
 
 
 def _least_busy(group: Group, members: list[Member]) -> Member:

@@ -171,6 +171,7 @@ class Group:
         self.awaits_join = False  # of a new member of an ordered group
         self.retry_at = 0.0  # monotonic time before which nothing is read
         self.lost = 0  # offsets that were gone, since the state was stored
+        self.since: object = None  # what had expired before (LogReader.expiry), which is not lost
         self.saved_changes = -1  # those that the stored state has
         self.on_stored: list[Callable[[Exception | None], None]] = []
         self.turns = 0

@@ -223,21 +223,23 @@ class Groups:
             is_ordered = state.progress.ordered
         start = place.start
         if state is None or self._writer.partition not in state.offsets:
-            offset = self._first(start)
+            offset = self._first(start, pattern)
             state = GroupState(name, {self._writer.partition: offset})
         else:
             start = None  # a group that exists goes on
+        is_new = state.progress is None
         group = self._group(name, state, pattern, is_ordered=is_ordered)
+        group.since = self._reader.expiry if is_new else None
         if isinstance(start, Ago | AtTime):
             us = start.us if isinstance(start, AtTime) else self._clock.now_us() - start.us
             self._look_up(group, max(us, 0))
         return group
 
-    def _first(self, start: Start | None) -> int:
+    def _first(self, start: Start | None, pattern: str) -> int:
         """Return the offset at which a new group begins; a time is looked up afterwards."""
         match start:
             case Earliest():
-                return self._reader.horizon
+                return min(self._reader.horizon_of(pattern), self._writer.next_offset)
             case AtOffset(offset):
                 return max(offset, self._reader.horizon)
             case _:

@@ -34,6 +34,7 @@ from penstock.server.http.schemas import (
     Tier,
     TopicLag,
     TopicRate,
+    TopicRetention,
 )
 
 __all__ = ["RateMeter", "describe_log", "groups_of", "list_groups", "readable_topics"]
@@ -56,7 +57,21 @@ async def describe_log(context: HttpContext, principal: Principal, _query: NoQue
         kind=status.kind,
         id=f"{status.log_id:012x}",
         partition=status.partition,
-        retention=LogRetention(status.age_seconds_max, status.bytes_max),
+        retention=LogRetention(
+            status.age_seconds_max,
+            status.bytes_max,
+            [
+                TopicRetention(
+                    topics=list(rule.topics),
+                    age_seconds_max=rule.age_seconds_max,
+                    bytes_max=rule.bytes_max,
+                    last_only=rule.last_only,
+                    horizon=rule.horizon,
+                    excess_bytes=rule.excess_bytes,
+                )
+                for rule in status.retention_rules
+            ],
+        ),
         durability=_DURABILITY[status.durability],  # type: ignore[arg-type]
         horizon=status.horizon,
         end=status.end,

@@ -49,7 +49,7 @@ async def read_messages(
     authorize(principal, Action.SUBSCRIBE, query.topic)
     if (query.start, query.time, query.before).count(None) < 2:
         raise ApiError(400, "bad-request", "expected one of start, time and before")
-    bounds = _bounds(context)
+    bounds = _bounds(context, query.topic)
     if not context.storage.keeps_history:
         return _answer(context, None, bounds, bounds.end)
     if query.start is None and query.time is None:
@@ -76,7 +76,7 @@ async def _read_on(context: HttpContext, principal: Principal, query: MessagesQu
     until = clock.monotonic() + query.wait
     rights = principal.rights
     while True:
-        bounds = _bounds(context)
+        bounds = _bounds(context, query.topic)
         start = max(start, bounds.horizon)
         if start < bounds.end:
             found = await _run(context, principal, query, _reads_on(query, start, bounds.end))
@@ -166,9 +166,11 @@ async def _offset_at(context: HttpContext, time: datetime) -> int:
     return await asyncio.to_thread(storage.offset_at, storage.partition, timestamp_us(time))
 
 
-def _bounds(context: HttpContext) -> Bounds:
+def _bounds(context: HttpContext, topic: str = "#") -> Bounds:
+    """Return the offsets at which messages of a topic, or a pattern, may be."""
     storage = context.storage
-    return storage.bounds()[storage.partition]
+    bounds = storage.bounds()[storage.partition]
+    return Bounds(min(max(bounds.horizon, storage.horizon_of(topic)), bounds.end), bounds.end)
 
 
 def _last_offset(context: HttpContext, topic: str) -> int:

@@ -28,7 +28,7 @@ from penstock.core.histogram import Histogram
 from penstock.core.stalls import STALL_BOUNDS_SECONDS
 from penstock.limits import METRICS_GROUP_TOPICS_MAX, METRICS_GROUPS_MAX, METRICS_REASONS_MAX
 from penstock.memory import SHARES
-from penstock.ports import StorageStatus, TierStatus
+from penstock.ports import RetentionRuleStatus, StorageStatus, TierStatus
 from penstock.protocols import PROTOCOLS, Protocol
 from penstock.server.http.client_counts import ClientCounts, ListGate, count_clients
 from penstock.server.http.context import HttpContext
@@ -240,6 +240,7 @@ class _BrokerCollector(Collector):
             ("log_failing", "1 while messages cannot be kept.", int(status.problem is not None)),
         ):
             yield _gauge(name, text, number)
+        yield from _retention(status.retention_rules)
         for name, text, number in (
             ("log_commits", "Commits.", status.commits),
             ("log_commit_failures", "Commits that failed.", status.failures),
@@ -311,6 +312,25 @@ def _disk(status: StorageStatus) -> tuple[int, int] | None:
     except OSError:
         return None
     return usage.total, usage.free
+
+
+def _retention(rules: Sequence[RetentionRuleStatus]) -> Iterable[Metric]:
+    if not rules:
+        return
+    names = [" ".join(rule.topics) for rule in rules]
+    for name, text, numbers in (
+        (
+            "log_topics_horizon_offset",
+            "The first offset that is kept of the topics of a rule.",
+            [rule.horizon for rule in rules],
+        ),
+        (
+            "log_topics_excess_bytes",
+            "Bytes of the topics of a rule above its bound.",
+            [rule.excess_bytes for rule in rules],
+        ),
+    ):
+        yield _gauges(name, text, "topics", dict(zip(names, numbers, strict=True)))
 
 
 def _tier(status: TierStatus) -> Iterable[Metric]:

@@ -318,11 +318,27 @@ class Tier(Struct, frozen=True):
     problem: str | None
 
 
+class TopicRetention(Struct, frozen=True):
+    """A `[[retention]]`; null is no bound.
+
+    Messages of its topics below `horizon` have expired, or all but the last of each topic if
+    `last_only` is true. `excess_bytes` are above `bytes_max`: the newest messages always stay.
+    """
+
+    topics: list[str]
+    age_seconds_max: float | None
+    bytes_max: Count | None
+    last_only: bool
+    horizon: Count
+    excess_bytes: Count
+
+
 class LogRetention(Struct, frozen=True):
     """The bounds of what is kept; null is no bound. On Kafka, they are settings of its topic."""
 
     age_seconds_max: float | None
     bytes_max: Count | None
+    topics: list[TopicRetention]
 
 
 class LogAnswer(Struct, frozen=True):

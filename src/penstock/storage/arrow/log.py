@@ -47,6 +47,7 @@ from penstock.ports.selection import Selection
 from penstock.protocols import Source
 from penstock.storage.arrow.format.file_names import partition_folder
 from penstock.storage.arrow.format.log_state import LogState, save_state
+from penstock.storage.arrow.format.topic_horizons import known_horizons
 from penstock.storage.arrow.read.catalog import Catalog
 from penstock.storage.arrow.read.reader import RowGroupReader
 from penstock.storage.arrow.read.scan import LogScanner
@@ -58,6 +59,7 @@ from penstock.storage.arrow.write.removal_record import RemovalRecord
 from penstock.storage.arrow.write.retention import SegmentRetention
 from penstock.storage.arrow.write.tiering import Tiering
 from penstock.storage.arrow.write.topic_journal import TopicJournal
+from penstock.storage.arrow.write.topic_retention import TopicExpiry
 from penstock.storage.arrow.write.watermark import Watermark
 from penstock.storage.files import Files
 from penstock.storage.group_offsets import GroupOffsets
@@ -104,8 +106,7 @@ class ArrowLog:
         """Result of the recovery at opening."""
         self._state = recovered.state
         self.log_id = recovered.state.log_id
-        self.partition = partition
-        self.partitions = (partition,)
+        self.partition, self.partitions = partition, (partition,)
         self.groups = GroupOffsets(data)
         self.next_offset = recovered.next_offset
         self.written_commit = self.durable_commit = self.failed_commit = 0
@@ -117,6 +118,7 @@ class ArrowLog:
             recovered.segments,
             recovered.damage,
             horizon=recovered.horizon,
+            horizons=known_horizons(self._files, self._folder),
             index_bytes_max=self._options.index_cache_bytes_max,
         )
         self._journal = TopicJournal(self._files, self._folder)
@@ -163,6 +165,12 @@ class ArrowLog:
         self._durable_end = recovered.next_offset
         self._retention = SegmentRetention(
             self._files, self._folder, self._options.retention, self._advance_horizon
+        )
+        self._topic_expiry = TopicExpiry(
+            self._files,
+            self._catalog,
+            self._options.retention.rules,
+            later=self._committer.later,
         )
         self._tiering = self._new_tiering()
         self._topics_known = 0
@@ -236,6 +244,7 @@ class ArrowLog:
         try:
             if self._tiering is not None:
                 self._tiering.stop()
+            self._topic_expiry.stop()
             if self._reader is not None:
                 self._committer.stop()
             self._journal.close()
@@ -286,6 +295,7 @@ class ArrowLog:
             excess_bytes=self._retention.excess_bytes,
             age_seconds_max=self._options.retention.age_seconds_max,
             bytes_max=self._options.retention.bytes_max,
+            retention_rules=self._topic_expiry.status(),
             sync_times=self._committer.syncs.times(),
             tier=None if self._tiering is None else self._tiering.status(),
         )
@@ -544,6 +554,15 @@ class ArrowLog:
         """See ports.LogReader."""
         return self._catalog.horizon
 
+    def horizon_of(self, pattern: str) -> int:
+        """See ports.LogReader."""
+        return self._catalog.horizon_of(pattern)
+
+    @property
+    def expiry(self) -> object:
+        """See ports.LogReader."""
+        return self._catalog.horizons
+
     @property
     def end(self) -> int:
         """See ports.LogReader."""
@@ -643,13 +662,29 @@ class ArrowLog:
                 self._committer.roll_older(now_us - settings.segment_us)
             except OSError as error:
                 log.warning("old segments not removed", error=str(error))
-        segments = self._catalog.segments()
-        closed = [each for each in segments if isinstance(each, Segment)]
-        total = sum(each.size for each in segments)
-        self._retention.apply(closed, active_bytes=total - sum(each.size for each in closed))
+        closed = self._closed_segments()
+        self._retention.apply(
+            closed,
+            active_bytes=self._catalog.size - sum(each.size for each in closed),
+            gone=self._expire_topics(closed, now_us),
+        )
         if settings.age_seconds_max is not None:
             self._hide_older(now_us - int(settings.age_seconds_max * 1_000_000))
         self._retention.check(self._catalog.size)
+
+    def _closed_segments(self) -> list[Segment]:
+        return [each for each in self._catalog.segments() if isinstance(each, Segment)]
+
+    def _expire_topics(self, closed: list[Segment], now_us: int) -> int:
+        """Apply the rules of topics; return how many of the oldest segments have nothing left."""
+        if not self._options.retention.rules:
+            return 0
+        try:
+            self._topic_expiry.apply(now_us)
+            return self._topic_expiry.expired_segments(closed)
+        except (OSError, LogError) as error:
+            log.warning("old segments not removed", error=str(error))
+            return 0
 
     def _hide_older(self, timestamp_us: int) -> None:
         """Move the horizon of readers behind row groups that are older than a time.

@@ -370,6 +370,15 @@ class KafkaLog:
         """See ports.LogReader."""
         return self._reader.horizon
 
+    def horizon_of(self, pattern: str) -> int:  # noqa: ARG002
+        """See ports.LogReader: Kafka has one retention for all messages."""
+        return self.horizon
+
+    @property
+    def expiry(self) -> object:
+        """See ports.LogReader."""
+        return None
+
     @property
     def end(self) -> int:
         """See ports.LogReader."""

@@ -6,6 +6,7 @@ DATA/log/<partition>/00000000000000000000.arrows        a segment, by its base o
                      00000000000000000000.removed.json  removed topics, by the horizon
                      log.json                           the state of the log
                      topics.journal                     the journal of topics
+                     topic-horizons.arrow               what `[[retention]]` has expired
                      session-numbers                    the next session number, see its module
 DATA/quarantine/                                        bytes that recovery cut off
 """
@@ -17,6 +18,7 @@ from typing import Final
 
 __all__ = [
     "DAMAGE",
+    "HORIZONS",
     "INDEX",
     "JOURNAL",
     "QUARANTINE",
@@ -46,6 +48,7 @@ REMOVED: Final = ".removed.json"
 STATE: Final = "log.json"
 TIER: Final = "tier.json"
 TIER_CACHE: Final = "tier-cache"
+HORIZONS: Final = "topic-horizons.arrow"
 JOURNAL: Final = "topics.journal"
 QUARANTINE: Final = "quarantine"
 

@@ -21,6 +21,7 @@ from penstock.storage.arrow.format.file_names import (
     segment_path,
 )
 from penstock.storage.arrow.format.log_state import load_state
+from penstock.storage.arrow.format.topic_horizons import known_horizons
 from penstock.storage.arrow.read.catalog import Catalog
 from penstock.storage.arrow.read.reader import offset_at_time
 from penstock.storage.arrow.recover.overlay import Overlay
@@ -88,7 +89,12 @@ class LogView:
         """The recorded damage; closed segments are not read to find more."""
         self.segments = recovered.segments
         self.catalog = Catalog(
-            self.files, self.folder, self.segments, self.damage, horizon=self.horizon
+            self.files,
+            self.folder,
+            self.segments,
+            self.damage,
+            horizon=self.horizon,
+            horizons=known_horizons(self.files, self.folder),
         )
 
     def _look(self) -> tuple[Overlay, Recovered]:

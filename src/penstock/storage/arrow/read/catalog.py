@@ -16,6 +16,7 @@ from penstock.limits import INDEX_CACHE_BYTES_MAX
 from penstock.storage.arrow.format.damage import Damage
 from penstock.storage.arrow.format.file_names import segment_path
 from penstock.storage.arrow.format.index import Entry, Index
+from penstock.storage.arrow.format.topic_horizons import NO_HORIZONS, TopicHorizons
 from penstock.storage.arrow.read.index_cache import IndexCache
 from penstock.storage.arrow.recover.recovery import Segment
 from penstock.storage.arrow.write.segment_writer import SegmentWriter
@@ -91,9 +92,12 @@ class Catalog:
         damage: Sequence[Damage] = (),
         *,
         horizon: int,
+        horizons: TopicHorizons = NO_HORIZONS,
         index_bytes_max: int = INDEX_CACHE_BYTES_MAX,
     ) -> None:
         self.folder = folder
+        self.horizons = horizons
+        """What has expired of some topics above `horizon`. Replaced as a whole."""
         self._lock = threading.Lock()
         self._segments: list[Segment | ActiveSegment] = list(segments)
         self._damage = sorted(each for each in damage if each.resumes_at > each.first_offset)
@@ -221,14 +225,15 @@ class Catalog:
             if segment.base_offset >= end:
                 return
             index = self.index(segment)
+            kept = self.kept(segment, wanted)
             first = index.at_offset(offset)
             last = index.at_offset(end)
             if last < len(index) and index.entry(last).base_offset < end:
                 last += 1
             numbers = (
                 range(first, last)
-                if wanted is None
-                else index.with_topics(wanted, first=first, last=last)
+                if kept is None
+                else index.with_topics(kept, first=first, last=last)
             )
             path = segment_path(self.folder, segment.base_offset)
             for number in numbers:
@@ -244,6 +249,24 @@ class Catalog:
             if number < len(index):
                 return Place(segment_path(self.folder, segment.base_offset), index.entry(number))
         return None
+
+    def horizon_of(self, pattern: str) -> int:
+        """Return the first offset that may have a message of a pattern."""
+        return max(self._horizon, self.horizons.of_pattern(pattern))
+
+    def kept(
+        self, segment: Segment | ActiveSegment, wanted: Callable[[str], bool] | None = None
+    ) -> Callable[[str], bool] | None:
+        """Return what tells whether a segment may have readable messages of a wanted topic.
+
+        It is `wanted` if no message of the segment has expired.
+        """
+        horizons, end = self.horizons, segment.end_offset
+        if horizons.highest <= segment.base_offset:
+            return wanted
+        if wanted is None:
+            return lambda name: horizons.of(name) < end
+        return lambda name: wanted(name) and horizons.of(name) < end
 
     def damage_between(self, first_offset: int, last_offset: int) -> Damage | None:
         """Return the first damage that overlaps a range of offsets."""

@@ -24,6 +24,7 @@ from penstock.ports.selection import Selection
 from penstock.storage.arrow.format.damage import Damage, Fault, load_damage
 from penstock.storage.arrow.format.file_names import (
     DAMAGE,
+    HORIZONS,
     base_offset_of,
     partition_folder,
     segment_bases,
@@ -34,6 +35,7 @@ from penstock.storage.arrow.format.index import Index
 from penstock.storage.arrow.format.index_file import StaleIndex, load_summary
 from penstock.storage.arrow.format.log_state import BadState, LogState, load_state
 from penstock.storage.arrow.format.removed_topics import RemovedTopics, load_removed
+from penstock.storage.arrow.format.topic_horizons import known_horizons
 from penstock.storage.arrow.read.browse import find_log
 from penstock.storage.arrow.read.catalog import ActiveSegment, Catalog
 from penstock.storage.arrow.read.reader import offset_at_time
@@ -197,6 +199,8 @@ class LogFollower:
         self._forget(set(bases))
         first = bases[0] if bases else self._floor
         self.catalog.replace(segments, damage, horizon=first)
+        if HORIZONS in names or self.catalog.horizons:
+            self.catalog.horizons = known_horizons(self.files, self.folder)
         self._listed_ns = changed_ns
 
     def _state(self) -> LogState | None:

@@ -52,7 +52,9 @@ class LastOffsets:
 
     def _search(self, segment: Segment | ActiveSegment) -> None:
         index = self._catalog.index(segment)
+        kept = self._catalog.kept(segment)
         missing = self._missing(index.topics)
+        missing = missing if kept is None else set(filter(kept, missing))
         for number, names in index.last_row_groups():
             is_needed = names is None or any(name in missing for name in names)
             if self._left and is_needed:
@@ -85,6 +87,7 @@ class LastOffsets:
                 first=self._catalog.horizon,
                 last=self._end,
                 columns=_COLUMNS,
+                horizons=self._catalog.horizons,
             ):
                 yield from self._note(batch)
         except LogDamaged:

@@ -5,6 +5,7 @@ have the numbers of messages by topic.
 """
 
 import heapq
+import itertools
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,8 +18,9 @@ from penstock.errors import LogDamaged
 from penstock.ports import Matched, TopicCounts
 from penstock.ports.selection import Selection
 from penstock.storage.arrow.format.index import Index
-from penstock.storage.arrow.read.catalog import Catalog
+from penstock.storage.arrow.read.catalog import ActiveSegment, Catalog
 from penstock.storage.arrow.read.pieces import Piece, Span, candidates, read_pieces
+from penstock.storage.arrow.recover.recovery import Segment
 
 __all__ = ["count_topics", "match"]
 
@@ -60,7 +62,7 @@ def match(
         offsets = None
         is_cut = left is not None and count is not None and left < count < part.last - part.first
         if count is None or is_cut:
-            offsets = _selected(folder, part, selection)
+            offsets = _selected(folder, catalog, part, selection)
             count = len(offsets)
         if count and not rows:
             begin = part.first
@@ -86,21 +88,49 @@ def count_topics(
         ]
         whole_first = first + (first in cut)
         whole_last = max(last - (last - 1 in cut), whole_first)
-        found, unknown = index.topic_rows(first=whole_first, last=whole_last)
-        counts.update(found)
-        for number in sorted({*cut, *unknown}):
+        some, none = _expired(catalog, segment, index)
+        to_read = {number for number in some if whole_first <= number < whole_last}
+        bounds = sorted({whole_first - 1, whole_last, *to_read, *none})
+        for before, after in itertools.pairwise(bounds):
+            if whole_first - 1 <= before and after <= whole_last and before + 1 < after:
+                found, unknown = index.topic_rows(first=before + 1, last=after)
+                counts.update(found)
+                to_read.update(unknown)
+        for number in sorted({*cut, *to_read} - none):
             entry = index.entry(number)
             begin, until = max(entry.base_offset, start), min(entry.base_offset + entry.count, end)
             piece = Span(segment.base_offset, index, number, number + 1).part(number, number + 1)
             try:
                 for batch in read_pieces(
-                    folder, [piece], first=begin, last=until, columns=["topic"]
+                    folder,
+                    [piece],
+                    first=begin,
+                    last=until,
+                    columns=["topic"],
+                    horizons=catalog.horizons,
                 ):
                     counts.update(_topics(batch.column("topic")))
             except LogDamaged:
                 rows += until - begin
     wanted = {name: count for name, count in counts.items() if selection.wanted(name)}
     return TopicCounts(rows + sum(wanted.values()), wanted)
+
+
+def _expired(
+    catalog: Catalog, segment: Segment | ActiveSegment, index: Index
+) -> tuple[set[int], set[int]]:
+    """Return the row groups of which some messages may have expired, and those of which all have.
+
+    The index counts expired messages, too.
+    """
+    horizons, base = catalog.horizons, segment.base_offset
+    kept = catalog.kept(segment)
+    if kept is None:
+        return set(), set()
+    last = index.at_offset(horizons.highest) + 1
+    touched = set(index.with_topics(lambda name: horizons.of(name) > base, last=last))
+    readable = set(index.with_topics(kept, last=last))
+    return touched & readable, touched - readable
 
 
 def _is_cut(index: Index, number: int, start: int, end: int) -> bool:
@@ -117,16 +147,17 @@ def _topics(column: pa.Array) -> dict[str, int]:
 def _row_groups(catalog: Catalog, start: int, end: int, selection: Selection) -> Iterator[_Part]:
     """Yield the row groups that may have selected messages."""
     for segment, index, first, last in catalog.row_groups(start, end):
+        some, none = _expired(catalog, segment, index)
         for number, rows in _counts(index, first, last, selection):
-            if rows == 0:
+            if rows == 0 or number in none:
                 continue
             entry = index.entry(number)
             begin = max(entry.base_offset, start)
             until = min(entry.base_offset + entry.count, end)
-            if rows == entry.count:
+            if rows == entry.count and number not in some:
                 yield _Part(begin, until, until - begin, None)
                 continue
-            is_whole = until - begin == entry.count
+            is_whole = until - begin == entry.count and number not in some
             piece = Span(segment.base_offset, index, number, number + 1).part(number, number + 1)
             yield _Part(begin, until, rows if is_whole else None, piece)
 
@@ -157,7 +188,7 @@ def _damaged(catalog: Catalog, start: int, end: int) -> Iterator[_Part]:
             yield _Part(first, last, last - first, None)
 
 
-def _selected(folder: Path, part: _Part, selection: Selection) -> list[int]:
+def _selected(folder: Path, catalog: Catalog, part: _Part, selection: Selection) -> list[int]:
     """Return the offsets of the selected messages of a row group; of all if it is damaged."""
     if part.piece is None:
         raise AssertionError("a part without a row group is counted")
@@ -169,6 +200,7 @@ def _selected(folder: Path, part: _Part, selection: Selection) -> list[int]:
             first=part.first,
             last=part.last,
             columns=["offset", *sorted(selection.columns)],
+            horizons=catalog.horizons,
         ):
             found += selection.of(batch).column("offset").to_pylist()
     except LogDamaged:

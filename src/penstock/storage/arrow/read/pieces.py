@@ -36,6 +36,7 @@ from penstock.storage.arrow.format.segment import (
     parse_head,
     parse_row_group,
 )
+from penstock.storage.arrow.format.topic_horizons import NO_HORIZONS, TopicHorizons
 from penstock.storage.arrow.read.catalog import Catalog
 from penstock.storage.arrow.read.columns import ColumnReader, SmallRowGroup
 from penstock.storage.arrow.read.tiered_files import TieredFiles
@@ -43,7 +44,7 @@ from penstock.storage.arrow.recover.walk import Bad, Good, walk
 from penstock.storage.rows import read_whole_batch
 from penstock.storage.schema import RECORD_COLUMNS, SCHEMA
 
-__all__ = ["Piece", "Span", "candidates", "cut", "plan", "read_pieces"]
+__all__ = ["Piece", "Span", "candidates", "cut", "plan", "read_pieces", "wanted_topics"]
 
 _HEAD: Final = head(0, partition=0, base_offset=0, previous_end=0, previous_crc=0)
 """A head with the schema of every segment, in place of a damaged one."""
@@ -118,18 +119,26 @@ def plan(catalog: Catalog, start: int, end: int, selection: Selection) -> list[S
     """
     spans: list[Span] = []
     for segment, index, first, last in catalog.row_groups(start, end):
-        numbers = candidates(index, first, last, selection)
+        numbers = candidates(index, first, last, selection, catalog.kept(segment))
         damaged = catalog.damage_between(segment.base_offset, segment.end_offset) is not None
         spans += _spans(segment.base_offset, index, numbers, whole=not damaged)
     return spans
 
 
-def candidates(index: Index, first: int, last: int, selection: Selection) -> Sequence[int]:
-    """Return the numbers of row groups that may have selected messages."""
+def candidates(
+    index: Index,
+    first: int,
+    last: int,
+    selection: Selection,
+    kept: Callable[[str], bool] | None = None,
+) -> Sequence[int]:
+    """Return the numbers of row groups that may have selected messages of topics that are kept."""
     numbers: Sequence[int] = range(first, last)
     if selection.by_topic:
         selection.wanted_names(index.topics_between(first, last))  # all at once
-        numbers = index.with_topics(selection.wanted, first=first, last=last)
+    wanted = wanted_topics(selection, kept)
+    if wanted is not None:
+        numbers = index.with_topics(wanted, first=first, last=last)
     if selection.since_us is None and selection.until_us is None:
         return numbers
     table = index.table()
@@ -143,12 +152,23 @@ def candidates(index: Index, first: int, last: int, selection: Selection) -> Seq
     return [number for number in numbers if number in hits]
 
 
+def wanted_topics(
+    selection: Selection, kept: Callable[[str], bool] | None
+) -> Callable[[str], bool] | None:
+    """Return what tells the topics that are selected and kept; None if all are."""
+    if kept is None:
+        return selection.wanted if selection.by_topic else None
+    if not selection.by_topic:
+        return kept
+    return lambda name: selection.wanted(name) and kept(name)
+
+
 def _spans(segment: int, index: Index, numbers: Sequence[int], *, whole: bool) -> Iterator[Span]:
     """Yield numbers as spans; small gaps between two of them are read too.
 
     If the segment is damaged, not `whole`, spans end at bytes that are not a row group.
     """
-    if whole and isinstance(numbers, range):
+    if whole and isinstance(numbers, range) and numbers:
         yield Span(segment, index, numbers[0], numbers[-1] + 1)
         return
     first = previous = -1
@@ -205,21 +225,31 @@ def read_pieces(
     columns: Sequence[str],
     damaged: Damaged | None = None,
     reading: Reading | None = None,
+    horizons: TopicHorizons = NO_HORIZONS,
 ) -> Iterator[pa.RecordBatch]:
     """Read and check the row groups of pieces; yield each as a record batch, in order.
 
     Messages before offset `first` and from `last` on are left out. The batches have `columns` of
     the log's schema, in the schema's order, at least one. Damage raises LogDamaged, or is passed to
     `damaged` and skipped. Raise FileNotFoundError if retention has removed a segment. `reading` is
-    called with the size of each buffer before it is allocated, and may raise.
+    called with the size of each buffer before it is allocated, and may raise. Messages that have
+    expired by `horizons` are left out.
     """
     wanted = [name for name in SCHEMA.names if name in set(columns)] or [_SMALLEST]
     for piece in pieces:
-        for base_offset, batch in _PieceReader(folder, piece, wanted, damaged, reading).batches():
+        expires = piece.first_offset < horizons.highest
+        needed = {*wanted, "topic", "offset"} if expires else {*wanted}
+        read = [name for name in SCHEMA.names if name in needed]
+        for base_offset, batch in _PieceReader(folder, piece, read, damaged, reading).batches():
             start = max(first - base_offset, 0)
             count = min(last - base_offset, len(batch)) - start
-            if count > 0:
-                yield batch if count == len(batch) else batch.slice(start, count)
+            if count <= 0:
+                continue
+            found = batch if count == len(batch) else batch.slice(start, count)
+            if expires:
+                found = horizons.shown(found).select(wanted)
+            if len(found):
+                yield found
 
 
 class _PieceReader:

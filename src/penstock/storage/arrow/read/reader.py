@@ -17,13 +17,16 @@ from penstock.ports import Fetched, TopicFilter
 from penstock.storage.arrow.format.segment import (
     HEAD_BYTES_MAX,
     TIMESTAMPS,
+    TOPIC_INDICES,
     BadHead,
     BadRowGroup,
     RowGroup,
     check_row_group,
     parse_head,
     parse_row_group,
+    row_group_topics,
 )
+from penstock.storage.arrow.format.topic_horizons import NO_HORIZONS, TopicHorizons
 from penstock.storage.arrow.read.catalog import Catalog, Place
 from penstock.storage.arrow.read.last_offsets import LastOffsets
 from penstock.storage.arrow.read.runs import Run, RunFinder
@@ -39,14 +42,18 @@ _WORDS_KEPT_MAX: Final = 1024
 
 
 class StoredRowGroup:
-    """A row group in memory; a `ports.Stored`."""
+    """A row group in memory; a `ports.Stored`. Messages that have expired are hidden."""
 
-    __slots__ = ("base_offset", "count", "data", "row_group", "words")
+    __slots__ = ("base_offset", "count", "data", "horizons", "row_group", "words")
 
     def __init__(
-        self, data: bytes, row_group: RowGroup, words: stored.SegmentWords | None = None
+        self,
+        data: bytes,
+        row_group: RowGroup,
+        words: stored.SegmentWords | None = None,
     ) -> None:
         self.data = data
+        self.horizons = NO_HORIZONS
         self.row_group = row_group
         self.words = words or stored.SegmentWords(PROTOCOLS, KINDS)
         self.base_offset = row_group.base_offset
@@ -55,6 +62,7 @@ class StoredRowGroup:
     def load(self, batch: Batch, topics: TopicTable) -> None:
         """See ports.Stored."""
         row_group = self.row_group
+        floors = self._floors(self.horizons)
         stored.load(
             batch,
             topics,
@@ -64,7 +72,34 @@ class StoredRowGroup:
             row_group.sender_layout,
             self.words,
             count=row_group.count,
+            floors=None if floors is None else array("I", floors),
         )
+
+    def _floors(self, horizons: TopicHorizons) -> list[int] | None:
+        """Return, for each topic, the number of rows in which it has expired; None if in none."""
+        if horizons.highest <= self.base_offset:
+            return None
+        found = horizons.of_names(row_group_topics(self.data, self.row_group), self.base_offset)
+        if found is None:
+            return None
+        return [min(max(each - self.base_offset, 0), self.count) for each in found]
+
+    def expired(self, since: object, wants: Callable[[str], bool], *, first: int, last: int) -> int:
+        """See ports.Stored."""
+        floors = self._floors(self.horizons)
+        if floors is None:
+            return 0
+        known = self._floors(since) if isinstance(since, TopicHorizons) else None
+        names = row_group_topics(self.data, self.row_group)
+        begins = [0] * len(names) if known is None else known
+        begins = [
+            begin if begin < floor and wants(name) else self.count
+            for name, begin, floor in zip(names, begins, floors, strict=True)
+        ]
+        start, length = self.row_group.layout[2 * TOPIC_INDICES : 2 * TOPIC_INDICES + 2]
+        topics = array("H")
+        topics.frombytes(self.data[start : start + length][: 2 * self.count])
+        return sum(begins[topics[row]] <= row < floors[topics[row]] for row in range(first, last))
 
     def row_at_time(self, timestamp_us: int) -> int:
         """Return the first row taken at or after a time, or the number of rows."""
@@ -122,6 +157,13 @@ def read_row_groups(
         start = place.entry.position - first.position
         found.append(_checked(data[start : start + place.entry.size], place, words))
     return found
+
+
+def _with(horizons: TopicHorizons, found: list[StoredRowGroup], end: int) -> Fetched:
+    """Return row groups in which messages that have expired are hidden."""
+    for each in found:
+        each.horizons = horizons
+    return Fetched(found, end)
 
 
 def _neighbours(places: Sequence[Place]) -> Iterator[list[Place]]:
@@ -238,6 +280,7 @@ class RowGroupReader:
         if not run.places:
             return Fetched((), run.end)
         words = self._words_of(run.places[0].path)
+        horizons = self._catalog.horizons
         found: list[StoredRowGroup] = []
         for places in _neighbours(run.places):
             try:
@@ -249,8 +292,8 @@ class RowGroupReader:
                     except LogDamaged:
                         if not found:
                             raise
-                        return Fetched(found, found[-1].base_offset + found[-1].count)
-        return Fetched(found, run.end)
+                        return _with(horizons, found, found[-1].base_offset + found[-1].count)
+        return _with(horizons, found, run.end)
 
     def _find_last(
         self, topics: TopicTable, end: int, then: "Callable[[array[int] | LogError], None]"

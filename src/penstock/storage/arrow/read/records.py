@@ -106,7 +106,9 @@ def count_topics(
     for segment in view.segments:
         table = view.catalog.index(segment).table()
         lengths = pc.fill_null(pc.list_value_length(table.column("topics")), 0)
-        single = table.filter(pc.equal(lengths, 1))
+        expires = pc.less(table.column("base_offset"), view.catalog.horizons.highest)
+        is_single = pc.and_not(pc.equal(lengths, 1), expires)
+        single = table.filter(is_single)
         names = pa.table(
             {
                 "topic": pc.cast(pc.list_flatten(single.column("topics")), pa.utf8()),
@@ -118,7 +120,7 @@ def count_topics(
             add(row["topic"], row["count_count"], row["count_sum"])
         if progress is not None:
             progress(pc.sum(names.column("count")).as_py() or 0)
-        mixed = table.filter(pc.not_equal(lengths, 1))
+        mixed = table.filter(pc.invert(is_single))
         for base_offset, count in zip(
             mixed.column("base_offset").to_pylist(), mixed.column("count").to_pylist(), strict=True
         ):
@@ -273,17 +275,18 @@ class _RangeReader:
             return
         batches = []
         for entry, each in zip(entries, found, strict=True):
-            batch = self._cut(each, entry)
+            batch = self.view.catalog.horizons.shown(self._cut(each, entry))
             if self.together:
                 batches.append(batch)
             else:
-                yield _Sized(batch, entry.size)
+                if len(batch):
+                    yield _Sized(batch, entry.size)
                 self._pass(min(entry.base_offset + entry.count, self.last))
         if batches:
             rows = sum(map(len, batches))
             batch = self._filtered(_one(batches))
             if len(batch):
-                yield _Sized(batch, (end - start) * len(batch) // rows)
+                yield _Sized(batch, (end - start) * len(batch) // max(rows, 1))
             self._pass(min(entries[-1].base_offset + entries[-1].count, self.last))
 
     def _arrow(

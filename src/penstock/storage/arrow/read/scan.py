@@ -81,6 +81,7 @@ class LogScanner:
         columns: Sequence[str],
         reading: Callable[[int], None] | None,
     ) -> Iterator[pa.RecordBatch]:
+        horizons = self._catalog.horizons  # those of the start, however long the scan takes
         damage = self._catalog.damage_between(span.start, span.end)
         readable = span.end if damage is None else max(damage.first_offset, span.start)
         try:
@@ -93,6 +94,7 @@ class LogScanner:
                 last=readable,
                 columns=columns,
                 reading=reading,
+                horizons=horizons,
             ):
                 yield selection.of(batch)
         except FileNotFoundError as error:
@@ -192,7 +194,8 @@ class LogScanner:
                     )
                 if isinstance(segment, Segment):
                     self._keep_topics(segment.base_offset, found)
-            names |= found
+            kept = self._catalog.kept(segment)
+            names |= found if kept is None else set(filter(kept, found))
         for base_offset in set(self._topics) - {segment.base_offset for segment in segments}:
             self._topics_bytes -= _names_bytes(self._topics.pop(base_offset, frozenset()))
         return frozenset(names)

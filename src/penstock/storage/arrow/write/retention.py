@@ -96,11 +96,14 @@ class SegmentRetention:
         self.removed = 0
         """Segments that were removed since the start."""
 
-    def apply(self, closed: Sequence[ClosedSegment], *, active_bytes: int) -> None:
-        """Remove expired segments; a failure is logged and the next call tries again."""
+    def apply(self, closed: Sequence[ClosedSegment], *, active_bytes: int, gone: int = 0) -> None:
+        """Remove expired segments; a failure is logged and the next call tries again.
+
+        The first `gone` ones have no message left by the rules of topics.
+        """
         age = self._settings.age_seconds_max
-        count = expired(
-            closed,
+        count = gone + expired(
+            closed[gone:],
             active_bytes=active_bytes,
             now_us=time.time_ns() // 1000,
             age_us_max=None if age is None else int(age * 1_000_000),
@@ -110,9 +113,9 @@ class SegmentRetention:
             return
         try:
             if count:
-                gone = [each.base_offset for each in closed[:count]]
-                self._advance(gone, closed[count].base_offset)
-                self._expired += gone
+                bases = [each.base_offset for each in closed[:count]]
+                self._advance(bases, closed[count].base_offset)
+                self._expired += bases
             remove_segments(self._files, self._folder, self._expired)
         except OSError as error:
             log.warning("old segments not removed", error=str(error))

@@ -1,0 +1,302 @@
+"""Retention by topic: moves the horizons of topics, so that their expired messages are not read.
+
+A segment has messages of many topics and goes as a whole. So the messages that a rule expires are
+hidden at once, and a segment is removed when all its messages have expired.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import pyarrow.compute as pc
+import structlog
+
+from penstock.errors import LogDamaged
+from penstock.limits import RETENTION_SEARCH_SHARE
+from penstock.ports import RetentionRuleStatus
+from penstock.storage.arrow.format.index import Index
+from penstock.storage.arrow.format.topic_horizons import (
+    RuleHorizon,
+    TopicHorizons,
+    save_horizons,
+)
+from penstock.storage.arrow.read.catalog import ActiveSegment, Catalog
+from penstock.storage.arrow.read.last_messages import last_messages, read_row_group
+from penstock.storage.arrow.recover.recovery import Segment
+from penstock.storage.files import Files
+from penstock.storage.options import TopicRetention
+
+__all__ = ["TopicExpiry"]
+
+log = structlog.get_logger("penstock.log")
+
+_Wanted = Callable[[str], bool]
+
+
+class TopicExpiry:
+    """Applies the rules of `[[retention]]`, in the writer thread.
+
+    `later` runs a function in that thread. Last messages are searched in a thread of their own.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        catalog: Catalog,
+        rules: Sequence[TopicRetention],
+        *,
+        later: Callable[[Callable[[], None]], None],
+    ) -> None:
+        self._files = files
+        self._catalog = catalog
+        self._rules = rules
+        self._excluded = [
+            tuple(topic for earlier in rules[:number] for topic in earlier.topics)
+            for number in range(len(rules))
+        ]
+        self._later = later
+        self._bytes: dict[tuple[int, int], int] = {}  # of a rule in a closed segment
+        self._rows: dict[tuple[int, int], int] = {}  # of a rule in a row group that was read
+        self._kept: dict[int, int] = {}
+        self._thread: threading.Thread | None = None
+        self._search_at = 0.0
+
+    @property
+    def _known(self) -> dict[int, RuleHorizon]:
+        """The horizons of the rules that are set, by number."""
+        found = {}
+        for number, rule in enumerate(self._rules):
+            key = (rule.topics, self._excluded[number], rule.last_only)
+            for each in self._catalog.horizons.rules:
+                if (each.topics, each.excluded, each.last is not None) == key:
+                    found[number] = each
+        return found
+
+    def status(self) -> tuple[RetentionRuleStatus, ...]:
+        """Return the state of the rules. Any thread may call it."""
+        known = self._known
+        return tuple(
+            RetentionRuleStatus(
+                topics=rule.topics,
+                age_seconds_max=rule.age_seconds_max,
+                bytes_max=rule.bytes_max,
+                last_only=rule.last_only,
+                horizon=known[number].horizon if number in known else 0,
+                excess_bytes=self._excess(number),
+            )
+            for number, rule in enumerate(self._rules)
+        )
+
+    def _excess(self, number: int) -> int:
+        bound = self._rules[number].bytes_max
+        return 0 if bound is None else max(self._kept.get(number, 0) - bound, 0)
+
+    # --- In the writer thread
+
+    def apply(self, now_us: int) -> None:
+        """Move the horizons of ages and bytes, and search for last messages; raise OSError."""
+        changed = {}
+        for number, rule in enumerate(self._rules):
+            if not rule.last_only:
+                horizon = 0
+                if rule.age_seconds_max is not None:
+                    horizon = self._of_age(now_us - int(rule.age_seconds_max * 1_000_000))
+                if rule.bytes_max is not None:
+                    horizon = max(horizon, self._of_bytes(number, rule.bytes_max))
+                changed[number] = horizon
+        self._advance(
+            {
+                number: RuleHorizon(self._rules[number].topics, self._excluded[number], horizon)
+                for number, horizon in changed.items()
+            }
+        )
+        if any(rule.last_only for rule in self._rules):
+            self._search()
+
+    def expired_segments(self, closed: Sequence[Segment]) -> int:
+        """Return how many of the oldest closed segments have no message left; raise OSError.
+
+        The last closed segment always stays: it tells where the log ends.
+        """
+        count = 0
+        for segment in closed[:-1]:
+            kept = self._catalog.kept(segment)
+            if kept is None or segment.end_offset > self._catalog.horizons.highest:
+                break
+            if len(self._catalog.index(segment).with_topics(kept)):
+                break
+            count += 1
+        return count
+
+    def _advance(self, new: dict[int, RuleHorizon]) -> None:
+        """Store horizons and show them to readers; they never go back."""
+        before, known = self._catalog.horizons, self._known
+        horizon = self._catalog.horizon  # older messages are gone anyway
+        changed = {
+            number: rule
+            for number, rule in new.items()
+            if rule.horizon > (known[number].horizon if number in known else 0)
+        }
+        if not changed:
+            return
+        replaced = {id(known[number]): changed.pop(number) for number in known if number in changed}
+        rules = [replaced.get(id(each), each) for each in before.rules]
+        rules = [each for each in [*rules, *changed.values()] if each.horizon > horizon]
+        horizons = TopicHorizons(rules, before=before)
+        save_horizons(self._files, self._catalog.folder, horizons)
+        self._catalog.horizons = horizons
+
+    def _of_age(self, timestamp_us: int) -> int:
+        place = self._catalog.place_of_time(timestamp_us)
+        if place is not None:
+            return place.entry.base_offset
+        segments = self._catalog.segments()
+        return segments[-1].end_offset if segments else 0
+
+    # --- Bytes
+
+    def _of_bytes(self, number: int, bytes_max: int) -> int:
+        """Return the offset from which on the messages of a rule have at most `bytes_max`."""
+        total = 0
+        excess = self._excess(number)
+        segments = self._catalog.segments()
+        closed = {each.base_offset for each in segments if isinstance(each, Segment)}
+        self._bytes = {key: size for key, size in self._bytes.items() if key[1] in closed}
+        horizon = 0
+        for segment in reversed(segments):
+            size = self._bytes.get((number, segment.base_offset))
+            if size is None or total + size > bytes_max:
+                sizes = self._sizes(number, segment)
+                size = sum(sizes)
+                if segment.base_offset in closed:
+                    self._bytes[number, segment.base_offset] = size
+                found = _cut(sizes, bytes_max - total, is_first=not total)
+                if found is not None:
+                    entry = self._catalog.index(segment).entry(found)
+                    horizon = entry.base_offset + entry.count
+                    total += sum(sizes[found + 1 :])
+                    break
+            total += size
+        self._kept[number] = total
+        if self._excess(number) and not excess:
+            log.warning(
+                "retention bound not held",
+                topics=list(self._rules[number].topics),
+                bytes=total,
+                bytes_max=bytes_max,
+            )
+        return horizon
+
+    def _sizes(self, number: int, segment: Segment | ActiveSegment) -> list[int]:
+        """Return the bytes of a rule in each row group: its share of the row group's bytes."""
+        index = self._catalog.index(segment)
+        length = len(index)
+        counts = index.row_counts(self._wanted(number), first=0, last=length)
+        sizes = []
+        for place, rows in enumerate(counts):
+            entry = index.entry(place)
+            found = self._count(number, segment, index, place) if rows is None else rows
+            sizes.append(entry.size * found // entry.count)
+        return sizes
+
+    def _wanted(self, number: int) -> _Wanted:
+        """Return what tells the topics of a rule."""
+        rule = RuleHorizon(self._rules[number].topics, self._excluded[number], 1)
+        known = TopicHorizons([rule])
+        return lambda name: known.of(name) > 0
+
+    def _count(
+        self, number: int, segment: Segment | ActiveSegment, index: Index, place: int
+    ) -> int:
+        """Count the messages of a rule in a row group whose index does not name its topics."""
+        entry = index.entry(place)
+        known = self._rows.get((number, entry.base_offset))
+        if known is None:
+            wanted = self._wanted(number)
+            known = 0
+            for batch in read_row_group(
+                self._catalog.folder, segment, index, place, columns=["topic"]
+            ):
+                counts = pc.value_counts(batch.column("topic"))
+                known += sum(
+                    count
+                    for name, count in zip(
+                        counts.field(0).to_pylist(), counts.field(1).to_pylist(), strict=True
+                    )
+                    if wanted(name)
+                )
+            if len(self._rows) > _ROW_GROUPS_KNOWN_MAX:
+                self._rows.clear()
+            self._rows[number, entry.base_offset] = known
+        return known
+
+    # --- Last messages
+
+    def _search(self) -> None:
+        """Search for last messages in a thread, unless one runs or the last took long."""
+        if self._thread is not None or time.monotonic() < self._search_at:
+            return
+        segments = self._catalog.segments()
+        end = segments[-1].end_offset if segments else 0
+        known = self._known
+        tasks = [
+            (number, known[number] if number in known else RuleHorizon((), (), 0, {}))
+            for number, rule in enumerate(self._rules)
+            if rule.last_only
+        ]
+        if all(rule.horizon >= end for _, rule in tasks):
+            return
+        self._thread = threading.Thread(
+            target=self._find, args=(tasks, end), name="penstock-retention", daemon=True
+        )
+        self._thread.start()
+
+    def _find(self, tasks: list[tuple[int, RuleHorizon]], end: int) -> None:
+        began = time.monotonic()
+        found = {}
+        try:
+            for number, known in tasks:
+                new = last_messages(self._catalog, self._wanted(number), known.horizon, end)
+                last = {
+                    topic: offset
+                    for topic, offset in (known.last or {}).items()
+                    if offset >= self._catalog.horizon
+                }
+                found[number] = RuleHorizon(
+                    self._rules[number].topics, self._excluded[number], end, {**last, **new}
+                )
+        except (OSError, LogDamaged) as error:
+            log.warning("last messages not found", error=str(error))
+        seconds = time.monotonic() - began
+        self._later(lambda: self._found(found, seconds))
+
+    def _found(self, found: dict[int, RuleHorizon], seconds: float) -> None:
+        self._thread = None
+        self._search_at = time.monotonic() + seconds / RETENTION_SEARCH_SHARE
+        try:
+            self._advance(found)
+        except OSError as error:
+            log.warning("old segments not removed", error=str(error))
+
+    def stop(self) -> None:
+        """Wait for the search that runs."""
+        if self._thread is not None:
+            self._thread.join()
+
+
+_ROW_GROUPS_KNOWN_MAX: Final = 65_536
+
+
+def _cut(sizes: Sequence[int], room: int, *, is_first: bool) -> int | None:
+    """Return the last row group that does not fit into `room` with those behind it, None if all do.
+
+    The newest one with a message of the rule always fits if it is the first.
+    """
+    total = 0
+    for place in reversed(range(len(sizes))):
+        is_newest = is_first and not total
+        if sizes[place] and not is_newest and total + sizes[place] > room:
+            return place
+        total += sizes[place]
+    return None
