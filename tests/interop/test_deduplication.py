@@ -310,3 +310,18 @@ def test_after_a_restart_only_the_window_is_read(tmp_path: Path) -> None:
         broker.until(lambda: found)
     assert [key.offset for key in found] == [2]
     assert starts == [2]
+
+
+def test_the_keys_of_a_deleted_topic_are_forgotten(tmp_path: Path) -> None:
+    with LiveBroker(data=tmp_path) as broker, client(broker, "lamamq") as publisher:
+        publisher.publish("jobs/1", b"first", dedupe="k")
+        publisher.publish("jobs/2", b"other", dedupe="k")
+        broker.call(lambda: broker.server.broker.delete_topic("jobs/1"))
+        publisher.publish("jobs/1", b"again", dedupe="k")
+        publisher.publish("jobs/1", b"twice", dedupe="k")
+        publisher.publish("jobs/2", b"twice", dedupe="k")
+        broker.call(lambda: broker.server.broker.delete_topic("jobs/2"))
+    assert values(tmp_path) == [b"first", b"other", b"again"]
+    with LiveBroker(data=tmp_path) as broker, client(broker, "lamamq") as publisher:
+        publisher.publish("jobs/2", b"after a restart", dedupe="k")
+    assert values(tmp_path) == [b"first", b"other", b"again", b"after a restart"]

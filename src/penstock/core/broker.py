@@ -599,6 +599,7 @@ class Broker:
         receipt = self.log.remove_topic(name)
         self.router.remove_topic(identifier)
         topics.remove(identifier)
+        self.deduplication.topic_deleted(name, next_offset=self.log.next_offset)
         return receipt
 
     # --- Publishing -------------------------------------------------------------------------------

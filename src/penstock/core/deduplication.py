@@ -98,6 +98,7 @@ class Deduplication:
         self._window_us = int(seconds * 1_000_000)
         self._keys_max = keys_max
         self._entries: dict[bytes, _Entry] = {}  # the oldest first
+        self._deleted: dict[str, tuple[int, int]] = {}  # next offset, and the time
         self._levelled = 0
         self._is_loaded = False
         self._waiting: list[Callable[[], None]] = []
@@ -133,11 +134,18 @@ class Deduplication:
         for then in waiting:
             then()
 
-    def find(self, digest: bytes) -> Receipt | None:
+    def topic_deleted(self, topic: str, *, next_offset: int) -> None:
+        """Forget the keys of a topic's messages, which are before `next_offset`."""
+        self._deleted.pop(topic, None)  # so that it is the newest
+        self._deleted[topic] = (next_offset, self._clock.now_us())
+        if len(self._deleted) > self._keys_max:
+            del self._deleted[next(iter(self._deleted))]
+
+    def find(self, digest: bytes, topic: str) -> Receipt | None:
         """Return the receipt of the message that has a key, and count a duplicate; else None."""
         self._forget_old()
         entry = self._entries.get(digest)
-        if entry is None:
+        if entry is None or entry.offset < self._deleted.get(topic, (0, 0))[0]:
             return None
         self.duplicates += 1
         return Receipt(entry.offset, entry.commit, entry.durability)
@@ -167,6 +175,11 @@ class Deduplication:
             if entry.timestamp_us >= oldest_us:
                 break
             del self._entries[digest]
+        while self._deleted:
+            topic, (_, deleted_us) = next(iter(self._deleted.items()))
+            if deleted_us >= oldest_us:
+                break
+            del self._deleted[topic]  # older keys are gone, too
         self._count_memory()
 
     def _count_memory(self) -> None:

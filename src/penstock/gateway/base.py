@@ -479,7 +479,7 @@ class Gateway(ABC):
         if self.rate_limit is not None:
             self.rate_limit.take(1)
         self._scan_decoded(session, keyed.frame)
-        receipt = broker.deduplication.find(digest)
+        receipt = broker.deduplication.find(digest, keyed.record.topic)
         if receipt is None:
             record = keyed.record._replace(
                 timestamp_us=broker.clock.now_us(), correlation=correlation_of(digest)

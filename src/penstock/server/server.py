@@ -152,6 +152,8 @@ class Server:
         if self.storage.keeps_history:
             keys = KeyReader(self.storage, keys_max=self.broker.settings.dedupe_keys_max)
             self.broker.deduplication.load = keys.read
+            for name in self.storage.deleted_topics:
+                self.broker.deduplication.topic_deleted(name, next_offset=self.storage.next_offset)
         self.broker.slices.schedule = loop.call_soon
         self.broker.turn.schedule = loop.call_soon
 

@@ -62,12 +62,12 @@ def test_the_column_correlation_gives_the_digest_back_and_no_other_text_does() -
 def test_a_key_is_known_for_the_window_from_its_first_message_on() -> None:
     clock = FakeClock()
     keys = known(clock, seconds=10)
-    assert keys.find(A) is None
+    assert keys.find(A, "t") is None
     keys.add(A, receipt(7))
     clock.seconds += 10
-    assert keys.find(A) == receipt(7)
+    assert keys.find(A, "t") == receipt(7)
     clock.seconds += 0.001
-    assert keys.find(A) is None
+    assert keys.find(A, "t") is None
     assert (len(keys), keys.duplicates, keys.forgotten) == (0, 1, 0)
 
 
@@ -76,7 +76,7 @@ def test_of_too_many_keys_the_oldest_is_forgotten_and_counted() -> None:
     digests = [key_digest("p", "t", b"%d" % number) for number in range(3)]
     for number, digest in enumerate(digests):
         keys.add(digest, receipt(number))
-    assert [keys.find(digest) is not None for digest in digests] == [False, True, True]
+    assert [keys.find(digest, "t") is not None for digest in digests] == [False, True, True]
     assert (len(keys), keys.forgotten) == (2, 1)
 
 
@@ -87,7 +87,7 @@ def test_memory_of_keys_is_counted_and_returned() -> None:
     keys.add(A, receipt(0))
     assert memory.fixed(Purpose.KEYS) == memory.used - before > 0
     clock.seconds += 2
-    assert keys.find(A) is None
+    assert keys.find(A, "t") is None
     assert memory.used == before
 
 
@@ -96,8 +96,8 @@ def test_keys_whose_commits_fail_are_forgotten_and_others_are_not() -> None:
     keys.add(A, receipt(0, 1))
     keys.add(B, receipt(1, 2))
     keys.failed(written_commit=1)
-    assert keys.find(A) == receipt(0, 1)
-    assert keys.find(B) is None
+    assert keys.find(A, "t") == receipt(0, 1)
+    assert keys.find(B, "t") is None
 
 
 class Loader:
@@ -124,9 +124,9 @@ def test_messages_wait_until_the_keys_of_earlier_runs_are_read_once() -> None:
     keys.when_ready(lambda: done.append(3))
     assert done == [1, 2, 3]
     assert len(loader.asked) == 1
-    assert keys.find(A) == Receipt(5, 0, Durability.FSYNC)
+    assert keys.find(A, "t") == Receipt(5, 0, Durability.FSYNC)
     clock.seconds += 2  # its time counts from its message, not from the start
-    assert keys.find(A) is None
+    assert keys.find(A, "t") is None
 
 
 # --- Outcomes -------------------------------------------------------------------------------------

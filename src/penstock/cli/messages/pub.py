@@ -33,6 +33,7 @@ PUB_EXAMPLES: Final = examples(
     "penstock pub orders - --header source=shop < order.json",
     "tail -f app.log | penstock pub logs/app --lines --url fleximq://127.0.0.1:7000",
     "penstock pub alarms high --protocol rheos2 --create --json",
+    "penstock pub orders - --dedupe order-1001 < order.json",
 )
 
 
@@ -50,6 +51,14 @@ def pub(
         list[str] | None,
         typer.Option(
             metavar="NAME=VALUE", help="A header (LamaMQ); may be repeated.", show_default=False
+        ),
+    ] = None,
+    dedupe: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KEY",
+            help="A key (LamaMQ, fleximq): a second message with it is not stored.",
+            show_default=False,
         ),
     ] = None,
     lines: Annotated[
@@ -85,6 +94,10 @@ def pub(
             "takes its messages from standard input; leave out VALUE and --count.",
             param_hint="--lines",
         )
+    if dedupe is not None and (lines or count > 1):
+        raise typer.BadParameter(
+            "is the key of one message; leave out --lines and --count.", param_hint="--dedupe"
+        )
     from penstock.cli.messages.publisher import publish  # noqa: PLC0415  (--help stays fast)
 
     publish(
@@ -92,6 +105,7 @@ def pub(
         topic,
         value,
         headers=header or (),
+        dedupe=dedupe,
         lines=lines,
         count=count,
         rate=rate,

@@ -18,6 +18,7 @@ from penstock.cli.common.remedies import client_errors, explain
 from penstock.cli.common.text import shown
 from penstock.cli.messages.payload import read_value
 from penstock.client import (
+    BadOption,
     ClientEvent,
     ConnectionLost,
     ErrorReported,
@@ -45,6 +46,7 @@ def publish(
     value: str | None,
     *,
     headers: Iterable[str],
+    dedupe: str | None = None,
     lines: bool,
     count: int,
     rate: float | None,
@@ -56,6 +58,7 @@ def publish(
     pairs = _headers(headers, broker)
     batches = _lines() if lines else _repeated(read_value(value), count)
     sender = _Sender(broker, _topic(topic, broker), pairs, _Pace(rate))
+    sender.dedupe = dedupe
     single = not lines and count == 1
     code = 0
     with terminable(), client_errors(broker):
@@ -169,6 +172,8 @@ class _Sender:
     ) -> None:
         self.topic = topic
         self.begun = False
+        self.dedupe: str | None = None
+        """The key of the only message."""
         self._protocol = broker.protocol
         self._headers = headers
         self._pace = pace
@@ -182,13 +187,22 @@ class _Sender:
         if isinstance(event, ErrorReported):
             self._refused.append(event.error)
 
+    def _publish_one(self, client: SyncClient, value: bytes) -> uuid.UUID | None:
+        try:
+            return client.publish(self.topic, value, headers=self._headers, dedupe=self.dedupe)
+        except (BadOption, Unsupported) as error:
+            if self.dedupe is None:
+                raise
+            remedy = "; give --protocol lamamq or fleximq" if isinstance(error, Unsupported) else ""
+            raise typer.BadParameter(f"{error}{remedy}.", param_hint="--dedupe") from None
+
     def send(self, client: SyncClient, batches: Iterable[list[bytes]], *, single: bool) -> None:
         """Publish all batches; raise what the client raises."""
         try:
             for batch in itertools.chain.from_iterable(map(self._pace.pieces, batches)):
                 self.begun = True
                 if single:
-                    self._message_id = client.publish(self.topic, batch[0], headers=self._headers)
+                    self._message_id = self._publish_one(client, batch[0])
                 else:
                     client.publish_many(self.topic, batch, headers=self._headers)
                 self._messages += len(batch)

@@ -65,7 +65,7 @@ async def publish(context: HttpContext, principal: Principal, message: Message) 
         )
         await _ask(context, event)
     digest = await _digest(broker, principal, topic)
-    first = None if digest is None else broker.deduplication.find(digest)
+    first = None if digest is None else broker.deduplication.find(digest, topic)
     if first is not None:
         return await _answer(context, topic, first, is_duplicate=True)
     if not context.client:
@@ -86,7 +86,7 @@ async def publish(context: HttpContext, principal: Principal, message: Message) 
     )
     authorize(principal, Action.PUBLISH, topic)  # the rules may have changed meanwhile
     if digest is not None:
-        first = broker.deduplication.find(digest)  # another request may have been faster
+        first = broker.deduplication.find(digest, topic)  # another request may have been faster
         if first is not None:
             return await _answer(context, topic, first, is_duplicate=True)
     receipt = broker.publish_prepared(rows, owner=topic_owner(principal, PEER.get()))

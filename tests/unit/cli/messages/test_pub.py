@@ -274,3 +274,27 @@ def test_what_is_not_acknowledged_is_not_said_to_have_arrived() -> None:
         code, said = command.wait()
         assert (code, command.stdout.read()) == (2, b"channel/7: 0 messages, 0 bytes.\n")
     assert said.endswith("herald has no acknowledgments: what arrived is unknown\n")
+
+
+def test_a_message_with_a_key_is_stored_once(commands: Commands, broker: LiveBroker) -> None:
+    for value in ("1", "2"):
+        done = commands.run("pub", "keyed", value, "--dedupe", "order-1", "--url", at(broker))
+        assert done == (0, "keyed: 1 message, 1 byte.\n", "")
+    until(lambda: len(kept(commands, broker, "keyed")) == 1, "the message is in the log")
+    assert [row["value"] for row in kept(commands, broker, "keyed")] == ["1"]
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        (("--count", "2"), "is the key of one message"),
+        (("--protocol", "rheos2"), "give --protocol lamamq or fleximq"),
+        (("--dedupe", ""), "not a key"),
+    ],
+)
+def test_a_key_that_cannot_be_sent_is_refused(
+    commands: Commands, broker: LiveBroker, more: tuple[str, ...], problem: str
+) -> None:
+    done = commands.run("pub", "keyed", "1", "--dedupe", "k", *more, "--url", at(broker))
+    assert done.code == 2
+    assert problem in " ".join(done.err.split())
