@@ -106,6 +106,8 @@ REMOVED_TOPICS_CHARACTERS_MAX: Final = 4 * MIB
 """Topics, and characters of their names, that retention remembers having removed messages of."""
 REMOVED_ROW_GROUPS_READ_MAX: Final = 64
 """Row groups of a removed segment that are read for their topics, since its index has none."""
+QUOTA_EVENT_SECONDS: Final = 60.0
+"""A principal that is at a quota is told in the log and the audit log once in so long."""
 RETENTION_RULES_MAX: Final = 64
 """Tables of `[[retention]]`."""
 RETENTION_SEARCH_SHARE: Final = 0.05

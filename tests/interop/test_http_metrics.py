@@ -184,7 +184,7 @@ def test_no_label_grows_with_topics_or_clients(broker: HttpBroker) -> None:
     }
     labels.discard("cause")  # of the last stall, if there was one: functions of Penstock
     assert labels == {
-        "protocol", "purpose", "reason", "share", "status", "version", "le", "outcome"
+        "protocol", "purpose", "quota", "reason", "share", "status", "version", "le", "outcome"
     }  # fmt: skip
     reasons = [sample.labels["reason"] for sample in found["penstock_connections_failed"].samples]
     assert len(reasons) == METRICS_REASONS_MAX + 1

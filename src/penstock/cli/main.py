@@ -101,6 +101,7 @@ def command_line() -> TyperGroup:
     add_commands(
         group,
         ("services", "List services by name.", "penstock.cli.monitor.services"),
+        ("limits", "Show limits and quotas.", "penstock.cli.monitor.limits"),
         ("top", "Show live traffic.", "penstock.cli.monitor.top"),
         ("drain", "Disconnect all clients and stop.", "penstock.cli.monitor.draining"),
         ("console", "Show a broker in the browser.", "penstock.cli.console"),

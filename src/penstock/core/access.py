@@ -23,6 +23,7 @@ import enum
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
+from penstock.core.quotas import Quota
 from penstock.errors import InvalidPattern, NotAllowed, PeerError
 from penstock.limits import ACCESS_DECISIONS_MAX, ACCESS_NAME_CHARACTERS_MAX
 from penstock.patterns import compile_pattern, covers, overlaps
@@ -137,6 +138,8 @@ class Principal:
         self.is_anonymous = is_anonymous
         self.credentials_version = 0
         """Grows when credentials change or the principal is removed: earlier log-ins are void."""
+        self.quota = Quota(name)
+        """What its clients together may use."""
         self.permits = bytearray()
         self.set_rules(rules, default=default, administers=administers)
 

@@ -33,6 +33,7 @@ from penstock.core.hooks import EventKind, Hooks
 from penstock.core.last_values import LastValues
 from penstock.core.partitions import OwnPartition, Partition, Position, StoredPartition
 from penstock.core.position_marks import PositionMarks
+from penstock.core.quotas import Quota
 from penstock.core.requests import Requests
 from penstock.core.resumption import Resumption
 from penstock.core.roaming import Roaming
@@ -287,6 +288,7 @@ class Broker:
         """
         if self.sessions.full:
             raise BrokerFull(len(self.sessions))
+        principal.quota.connect(self.clock.monotonic(), self.quota_reached)
         number = self.sessions.next_number()
         session = Session(
             number,
@@ -325,11 +327,25 @@ class Broker:
         self.services.leave(session)
         self.requests.leave(session)
         self.sessions.remove(session)
+        session.principal.quota.disconnect()
         self._awaiting_answers.pop(session, None)
         self._paused_publishers.pop(session, None)
         self.hooks.closed(session)
         if serves:
             self.services.subscriber_left()
+
+    def quota_reached(self, quota: Quota, what: str) -> None:
+        """Log and record that a principal is at a quota."""
+        limits = quota.limits
+        most = {
+            "connections": limits.connections_max,
+            "messages": limits.messages_per_second_max,
+            "bytes": limits.bytes_per_second_max,
+        }[what]
+        log.warning("quota reached", principal=quota.principal, quota=what, limit=most)
+        self.audit.record(
+            AuditEvent.QUOTA_REACHED, principal=quota.principal, quota=what, limit=most
+        )
 
     # --- Rights -----------------------------------------------------------------------------------
 

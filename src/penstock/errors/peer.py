@@ -137,21 +137,23 @@ class NotAllowed(PeerError):
 
 
 class BrokerFull(PeerError):
-    """The broker has reached its limit of connected clients."""
+    """The broker, or a principal, has reached its limit of connected clients."""
 
     code = ErrorCode.BROKER_FULL
-    template = "the limit of {sessions} clients is reached"
+    template = "the limit of {sessions} {unit} is reached"
 
     sessions: int
+    unit: str = "clients"
 
 
 class TooManyMessages(PeerError):
-    """The client exceeds its limit of messages per second."""
+    """The client, or its principal, exceeds its limit of messages or bytes per second."""
 
     code = ErrorCode.TOO_MANY_MESSAGES
-    template = "the limit of {per_second_max} messages a second is exceeded"
+    template = "the limit of {per_second_max} {unit} a second is exceeded"
 
     per_second_max: int
+    unit: str = "messages"
 
 
 class TooManySubscriptions(PeerError):

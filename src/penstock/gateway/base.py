@@ -350,22 +350,33 @@ class Gateway(ABC):
     def _publish_run(self, session: Session, data: memoryview, start: int) -> int:
         """Scan and publish a run of publish frames; return where it ends."""
         batch = self.broker.batch
-        if self.rate_limit is None:
-            batch.rows_max = self.broker.router.rows_max
-        else:
-            now = self.broker.clock.monotonic()
-            batch.rows_max = self.rate_limit.available(now, most=self.broker.router.rows_max)
+        batch.rows_max = self._within_rates(session, self.broker.router.rows_max)
         self.broker.topics.charge_to(session.topic_owner)
         end = self.scan(session, data, start, permits=self.broker.permits(session))
         if len(batch):
-            self._publish(session)
+            self._publish(session, end - start)
         return end
 
-    def _publish(self, session: Session) -> None:
-        """Publish the broker's batch, which this client sent, and answer it."""
-        batch = self.broker.batch
+    def _within_rates(self, session: Session, most: int) -> int:
+        """Return how many messages the client and its principal may send now, up to `most`."""
+        quota = session.principal.quota
+        if self.rate_limit is None and not quota.is_limited:
+            return most
+        now = self.broker.clock.monotonic()
         if self.rate_limit is not None:
-            self.rate_limit.take(len(batch))
+            most = self.rate_limit.available(now, most=most)
+        return quota.available(now, most=most) if quota.is_limited else most
+
+    def take_rates(self, session: Session, messages: int, size: int) -> None:
+        """Count messages against the rates of the client and its principal."""
+        if self.rate_limit is not None:
+            self.rate_limit.take(messages)
+        session.principal.quota.take(messages, size)
+
+    def _publish(self, session: Session, size: int) -> None:
+        """Publish the broker's batch, which this client sent in `size` bytes, and answer it."""
+        batch = self.broker.batch
+        self.take_rates(session, len(batch), size)
         try:
             receipt = self.broker.publish_batch(session, batch)
         except LogUnavailable as error:
@@ -415,20 +426,29 @@ class Gateway(ABC):
         return run_end
 
     def is_above_rate(self) -> bool:
-        """Return whether one more message would exceed the client's rate limit."""
-        if self.rate_limit is None:
-            return False
-        return not self.rate_limit.available(self.broker.clock.monotonic(), most=1)
+        """Return whether one more message would exceed the rate of the client or its principal."""
+        return self.session is not None and self._within_rates(self.session, 1) < 1
+
+    def rate_error(self) -> TooManyMessages:
+        """Return the error for a message above the rate of the client or its principal."""
+        now = self.broker.clock.monotonic()
+        quota = None if self.session is None else self.session.principal.quota
+        if quota is not None and quota.is_limited and quota.available(now, most=1) < 1:
+            return quota.exceeded(now, self.broker.quota_reached)
+        return TooManyMessages(self.options.messages_per_second_max or 0)
 
     def _limit_rate(self, packet: Any, start: int, end: int) -> int:  # noqa: ANN401
         """Refuse a publish above the rate limit, or suspend reading until it is within it."""
-        if self.refuses_above_rate or self.rate_limit is None:
+        error = self.rate_error()
+        if self.refuses_above_rate or self.session is None:
             self.broker.counters.frames_rejected[self.protocol] += 1
-            error = TooManyMessages(self.options.messages_per_second_max or 0)
             self._refuse_publish(packet, error)
             return end
+        seconds = self.session.principal.quota.wait_seconds()
+        if self.rate_limit is not None:
+            seconds = max(seconds, self.rate_limit.wait_seconds())
         self.suspend()
-        self.broker.timers.after(self.rate_limit.wait_seconds(), self.proceed)
+        self.broker.timers.after(seconds, self.proceed)
         return start
 
     def _refuse_publish(self, packet: Any, error: PeerError | CallerError) -> None:  # noqa: ANN401
@@ -439,7 +459,7 @@ class Gateway(ABC):
     def _publish_decoded(self, session: Session, frame: bytes) -> None:
         """Publish one frame that was decoded and authorized before."""
         self._scan_decoded(session, frame)
-        self._publish(session)
+        self._publish(session, len(frame))
 
     def _scan_decoded(self, session: Session, frame: bytes) -> None:
         self.broker.batch.rows_max = 1
@@ -476,8 +496,7 @@ class Gateway(ABC):
     def _publish_keyed(self, session: Session, keyed: KeyedPublish, digest: bytes) -> None:
         """Publish a message unless its key is known; then answer as the first one is answered."""
         broker = self.broker
-        if self.rate_limit is not None:
-            self.rate_limit.take(1)
+        self.take_rates(session, 1, len(keyed.frame))
         self._scan_decoded(session, keyed.frame)
         receipt = broker.deduplication.find(digest, keyed.record.topic)
         if receipt is None:

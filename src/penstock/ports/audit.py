@@ -18,6 +18,7 @@ class AuditEvent(enum.StrEnum):
     LOGIN = "login"
     LOGIN_FAILED = "login-failed"
     REFUSED = "refused"
+    QUOTA_REACHED = "quota-reached"
     ADMINISTERED = "administered"
     CONFIGURATION_CHANGED = "configuration-changed"
     CONFIGURATION_REJECTED = "configuration-rejected"

@@ -384,11 +384,20 @@ class RuleConfig(_Table, frozen=True):
     deny: Annotated[tuple[_Right, ...], Meta(min_length=1)] | None = None
 
 
+class QuotaConfig(_Table, frozen=True):
+    """`quota`: what all clients of a principal together may use; 0 is no limit."""
+
+    connections_max: Annotated[int, Meta(ge=0)] | None = None
+    messages_per_second_max: Annotated[int, Meta(ge=0)] | None = None
+    bytes_per_second_max: Annotated[int, Meta(ge=0)] | None = None
+
+
 class RoleConfig(_Table, frozen=True):
-    """`[[role]]`: rules that several principals share."""
+    """`[[role]]`: rules and quotas that several principals share."""
 
     name: _Text
-    rule: Annotated[tuple[RuleConfig, ...], Meta(min_length=1)]
+    rule: Annotated[tuple[RuleConfig, ...], Meta(min_length=1)] = ()
+    quota: QuotaConfig = QuotaConfig()
 
 
 class BasicConfig(_Table, frozen=True):
@@ -440,6 +449,7 @@ class PrincipalConfig(_Table, frozen=True):
     default: Verdict | None = None
     roles: tuple[_Text, ...] = ()
     rule: tuple[RuleConfig, ...] = ()
+    quota: QuotaConfig = QuotaConfig()
 
 
 class JwtIssuerConfig(_Table, frozen=True):
@@ -472,6 +482,7 @@ class AnonymousConfig(_Table, frozen=True):
     default: Verdict | None = None
     roles: tuple[_Text, ...] = ()
     rule: tuple[RuleConfig, ...] = ()
+    quota: QuotaConfig = QuotaConfig()
 
 
 class ProgramConfig(_Table, frozen=True):
@@ -500,6 +511,7 @@ class Config(_Table, frozen=True):
     events: EventsConfig = EventsConfig()
     auth: AuthConfig = AuthConfig()
     anonymous: AnonymousConfig = AnonymousConfig()
+    quota: QuotaConfig = QuotaConfig()
     retention: tuple[RetentionConfig, ...] = ()
     group: tuple[GroupConfig, ...] = ()
     role: tuple[RoleConfig, ...] = ()

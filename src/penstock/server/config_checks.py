@@ -6,7 +6,7 @@ from penstock.errors import BadAddress, CertificateUnusable, InvalidPattern, Inv
 from penstock.limits import MEMORY_BYTES_MIN, MEMORY_FIXED_SHARE, RETENTION_RULES_MAX
 from penstock.patterns import compile_pattern
 from penstock.replay import split_group, split_replay
-from penstock.server.config import Config, ListenerConfig, RuleConfig
+from penstock.server.config import Config, ListenerConfig, QuotaConfig, RuleConfig
 from penstock.server.config_principals import check_issuers, check_principals, has_secrets
 from penstock.settings import Check, Problems, run_checks
 from penstock.storage.kafka.options import OWN_SETTINGS
@@ -174,6 +174,8 @@ def _check_roles(config: Config, problems: Problems) -> None:
         owner = taken.setdefault(role.name, index)
         if owner != index:
             problems.add(f"{key}.name", f"role[{owner}] has the same; expected another")
+        if not role.rule and role.quota == QuotaConfig():
+            problems.add(key, "expected a rule or a quota")
         _check_rules(role.rule, key, problems)
 
 

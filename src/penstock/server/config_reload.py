@@ -24,6 +24,10 @@ RELOADABLE: Final = frozenset(
         "anonymous.default",
         "anonymous.roles",
         "anonymous.rule",
+        "anonymous.quota",
+        "quota.connections_max",
+        "quota.messages_per_second_max",
+        "quota.bytes_per_second_max",
     }
 )
 """Settings that take effect while the broker runs. All others are read once, at the start."""

@@ -17,12 +17,14 @@ from typing import Final
 import argon2
 
 from penstock.core.access import Action, Peer, Principal, Rule
+from penstock.core.quotas import Quota, QuotaLimits
 from penstock.errors import AuthenticationFailed, ConfigError, PeerError
 from penstock.limits import KIB, PASSWORD_BYTES_MAX, VERIFICATIONS_AT_ONCE_MAX
 from penstock.server.config import (
     AnonymousConfig,
     Config,
     PrincipalConfig,
+    QuotaConfig,
     Verdict,
 )
 from penstock.server.credential_table import (
@@ -88,6 +90,7 @@ class Authenticator:
         self.anonymous = Principal(ANONYMOUS, is_anonymous=True)
         self.local_anonymous = Principal(ANONYMOUS, is_anonymous=True)
         """Anonymous clients of listeners that no other machine can reach."""
+        self.local_anonymous.quota = self.anonymous.quota
         self._principals: dict[str, Principal] = {}
         self._fingerprints: dict[str, object] = {}
         self._credentials: CredentialTable
@@ -138,10 +141,12 @@ class Authenticator:
         }
         for each in config.principal:
             _set_rules(self._principals[each.name], prepared.rules[each.name], each.default)
+            _set_quota(self._principals[each.name], config, each, config.quota)
         rules, default = prepared.anonymous_rules, config.anonymous.default
         _set_rules(self.anonymous, rules, default)
         # As long as nothing is configured, clients on this machine may administer the broker.
         _set_rules(self.local_anonymous, rules, default, administers=not rules and default is None)
+        _set_quota(self.anonymous, config, config.anonymous, QuotaConfig())
         for name in before.keys() - self._principals.keys():
             _set_rules(before[name], (), "deny")
         void = {
@@ -154,6 +159,11 @@ class Authenticator:
         for name in void:
             before[name].credentials_version += 1
         return frozenset(void)
+
+    def quotas(self) -> list[Quota]:
+        """Return the quotas of all principals, by their names; the anonymous one comes last."""
+        principals = [self._principals[name] for name in sorted(self._principals)]
+        return [each.quota for each in (*principals, self.anonymous)]
 
     def revoke(self, names: frozenset[str]) -> None:
         """Void the log-ins of principals whose credentials are the same."""
@@ -421,6 +431,22 @@ def _rules(config: Config, owner: PrincipalConfig | AnonymousConfig) -> tuple[Ru
         for rule in own
         for topic in rule.topics
     )
+
+
+def _set_quota(
+    principal: Principal,
+    config: Config,
+    settings: PrincipalConfig | AnonymousConfig,
+    defaults: QuotaConfig,
+) -> None:
+    """Set the quota of a principal: of each limit its own, that of its first role, or a default."""
+    roles = {role.name: role.quota for role in config.role}
+    tables = [settings.quota, *(roles[name] for name in settings.roles), defaults]
+    found = {
+        field: next((value for each in tables if (value := getattr(each, field)) is not None), 0)
+        for field in QuotaConfig.__struct_fields__
+    }
+    principal.quota.set_limits(QuotaLimits(**found), time.monotonic())
 
 
 def _set_rules(

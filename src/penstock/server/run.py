@@ -79,6 +79,7 @@ class Running:
     async def start(self) -> None:
         """Start all listeners and programs; raise OperatorError."""
         self.server.http.starting = True
+        self.server.http.quotas = self.authenticator.quotas
         self._keep_memory_for_passwords()
         await self.server.start()
         self._apply_hooks()

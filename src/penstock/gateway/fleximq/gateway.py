@@ -213,18 +213,17 @@ class FleximqGateway(Gateway):
         elif packet.type is MessageType.JOIN:
             self._join(packet)
         elif self.session is not None:
-            if packet.type in _MESSAGES and not self._within_rate():
-                rate = self.options.messages_per_second_max or 0
-                self.refuse_publish(packet, TooManyMessages(rate))
+            if packet.type in _MESSAGES and not self._within_rate(len(packet.payload)):
+                self.refuse_publish(packet, self.rate_error())
             else:
                 self._process(self.session, packet)
 
-    def _within_rate(self) -> bool:
+    def _within_rate(self, size: int) -> bool:
         """Count a message that is not in a batch; return False if it is above the rate limit."""
         if self.is_above_rate():
             return False
-        if self.rate_limit is not None:
-            self.rate_limit.take(1)
+        if self.session is not None:
+            self.take_rates(self.session, 1, size)
         return True
 
     def refuse_publish(self, packet: Message, error: PeerError | CallerError) -> None:

@@ -2,12 +2,14 @@
 
 import asyncio
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
+from typing import Final
 
 import structlog
 
 from penstock.core.broker import Broker
+from penstock.core.quotas import Quota
 from penstock.errors import LogUnavailable, PenstockError
 from penstock.limits import SINK_WINDOW_BYTES, SINK_WINDOW_GROUPS
 from penstock.memory import Purpose
@@ -16,6 +18,9 @@ from penstock.ports import Prepared
 __all__ = ["Publisher"]
 
 log = structlog.get_logger("penstock.flight")
+
+_LOOK_SECONDS: Final = 1.0
+"""How often a thread that waits for a quota looks whether the broker stops."""
 
 
 class _Publication:
@@ -91,12 +96,17 @@ class Publisher:
     async def _new_client(self) -> int:
         return self._broker.sessions.next_number()
 
-    def publish(self, portions: Iterable[Prepared], *, owner: str) -> int:
+    def publish(
+        self, portions: Iterable[Prepared], *, owner: str, quota: Quota | None = None
+    ) -> int:
         """Publish portions in order; return how many rows are on disk.
 
         New topics belong to `owner`, a principal. If it raises, the first portions may be on disk,
-        and none behind one that is not. Raise LogUnavailable, TopicTableFull or MemoryExhausted.
+        and none behind one that is not. Portions above the quota of the principal wait. Raise
+        LogUnavailable, TopicTableFull or MemoryExhausted.
         """
+        if quota is not None and quota.is_limited:
+            portions = self._within(quota, portions)
         publication = _Publication(owner)
         with self.memory.draw(Purpose.FLIGHT, SINK_WINDOW_BYTES):
             return self._publish_all(publication, portions)
@@ -120,6 +130,27 @@ class Publisher:
         if publication.error is not None:
             raise publication.error
         return count
+
+    def _within(self, quota: Quota, portions: Iterable[Prepared]) -> Iterator[Prepared]:
+        """Yield portions when the quota of their principal allows it."""
+        for rows in portions:
+            wait = asyncio.run_coroutine_threadsafe(self._admit(quota, rows), self._loop)
+            while True:
+                try:
+                    wait.result(_LOOK_SECONDS)
+                    break
+                except TimeoutError:
+                    if self._stopped:
+                        wait.cancel()
+                        raise LogUnavailable("the broker is stopping") from None
+            yield rows
+
+    async def _admit(self, quota: Quota, rows: Prepared) -> None:
+        clock = self._broker.clock
+        while quota.available(clock.monotonic(), most=1) < 1:
+            quota.exceeded(clock.monotonic(), self._broker.quota_reached)
+            await asyncio.sleep(quota.wait_seconds())
+        quota.take(len(rows), rows.value_bytes)
 
     def _post(self, publication: _Publication, rows: Prepared) -> None:
         try:

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 import structlog
 
 from penstock.core.access import Action, Principal, authorize, authorize_anywhere
+from penstock.core.quotas import Quota
 from penstock.errors import NotAllowed, PenstockError
 from penstock.flight.errors import BadRequest, EpochOutOfOrder, NotStaged, StagingFull
 from penstock.flight.protocol import AbortEpoch, Published, PublishEpoch, Stage, Staged
@@ -174,12 +175,13 @@ class Sinks:
         with self._locked(request.writer):
             state = self._state(request.writer, principal)
             if state.publishing is not None:
-                state = self._finish(state)
+                state = self._finish(state, principal.quota)
             if request.epoch < state.epoch:
                 raise EpochOutOfOrder(request.writer, request.epoch, state.epoch)
             if request.epoch == state.epoch:
                 return Published(state.rows, again=True)
-            return Published(self._finish(self._begin(request, state, principal)).rows)
+            begun = self._begin(request, state, principal)
+            return Published(self._finish(begun, principal.quota).rows)
 
     def _begin(
         self, request: PublishEpoch, state: WriterState, principal: Principal
@@ -212,14 +214,14 @@ class Sinks:
                 for name in pc.unique(rows.column("topic")).to_pylist():
                     authorize(principal, Action.PUBLISH, name)
 
-    def _finish(self, state: WriterState) -> WriterState:
+    def _finish(self, state: WriterState, quota: Quota | None = None) -> WriterState:
         """Publish the rows of a begun epoch that the log does not have yet."""
         publishing = state.publishing
         if publishing is None:
             return state
         done = self._count(state.writer, publishing)
         portions = self._portions(state.writer, publishing, skip=done)
-        rows = done + self._publisher.publish(portions, owner=state.owner)
+        rows = done + self._publisher.publish(portions, owner=state.owner, quota=quota)
         finished = WriterState(
             state.writer, state.owner, publishing.epoch, rows, final=publishing.final
         )

@@ -37,6 +37,7 @@ __all__ = [
     "MeQuery",
     "Messages",
     "MessagesQuery",
+    "QuotaUse",
     "Refusal",
     "Refusals",
     "StoredMessage",
@@ -242,10 +243,28 @@ class LimitUse(Struct, frozen=True):
     maximum: Count
 
 
+class QuotaUse(Struct, frozen=True):
+    """The quota of a principal; 0 is no limit.
+
+    `reached` says how often its clients were at the limit of `connections`, `messages` or `bytes`.
+    """
+
+    principal: str
+    connections: Count
+    connections_max: Count
+    messages_per_second_max: Count
+    bytes_per_second_max: Count
+    reached: dict[str, Count]
+
+
 class Limits(Struct, frozen=True):
-    """The limits of the broker, the one nearest to its maximum first."""
+    """The limits of the broker, the one nearest to its maximum first.
+
+    `quotas` are those of principals that have one.
+    """
 
     limits: list[LimitUse]
+    quotas: list[QuotaUse]
 
 
 # --- Verification ---------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from contextvars import ContextVar
 from typing import Final
 
 from penstock.core.broker import Broker
+from penstock.core.quotas import Quota
 from penstock.ports import Storage
 from penstock.server.flight.read_counts import ReadCounts
 from penstock.server.group_lag import GroupLag
@@ -56,6 +57,8 @@ class HttpContext:
     """Returns the last refusals, the newest first."""
     connections_max: Callable[[], int] = lambda: 0
     """Returns the limit of connections."""
+    quotas: Callable[[], list[Quota]] = list
+    """Returns the quotas of all principals."""
     client: int = 0
     """Client number of messages published over HTTP; 0 until the first one."""
 

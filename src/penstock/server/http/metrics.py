@@ -153,6 +153,13 @@ class _BrokerCollector(Collector):
             ("frames_rejected", "Frames that were not valid.", counters.frames_rejected),
         ):
             yield _counters(name, text, "protocol", _labelled(counts))
+        reached = sum((each.reached for each in self._context.quotas()), Counter[str]())
+        yield _counters(
+            "quota_reached",
+            "How often the clients of a principal were at a quota.",
+            "quota",
+            {name: reached[name] for name in ("connections", "messages", "bytes")},
+        )
         times = self._context.broker.acknowledge_times.histogram
         yield _times("acknowledge_seconds", "From arrival to acknowledgment, by message.", times)
         keys = self._context.broker.deduplication

@@ -64,6 +64,7 @@ async def publish(context: HttpContext, principal: Principal, message: Message) 
             value_is_text=is_text,
         )
         await _ask(context, event)
+    _take_quota(broker, principal, len(value))
     digest = await _digest(broker, principal, topic)
     first = None if digest is None else broker.deduplication.find(digest, topic)
     if first is not None:
@@ -94,6 +95,16 @@ async def publish(context: HttpContext, principal: Principal, message: Message) 
     if digest is not None:
         broker.deduplication.add(digest, receipt)
     return await _answer(context, topic, receipt, is_duplicate=False)
+
+
+def _take_quota(broker: Broker, principal: Principal, size: int) -> None:
+    """Count a message against the principal's quota; raise TooManyMessages above it."""
+    quota = principal.quota
+    if quota.is_limited:
+        now = broker.clock.monotonic()
+        if quota.available(now, most=1) < 1:
+            raise quota.exceeded(now, broker.quota_reached)
+        quota.take(1, size)
 
 
 async def _digest(broker: Broker, principal: Principal, topic: str) -> bytes | None:

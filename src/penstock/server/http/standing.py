@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from penstock.core.access import EVERYTHING, Action, Principal, authorize, is_allowed
+from penstock.core.quotas import NO_LIMITS
 from penstock.limits import METRICS_REASONS_MAX
 from penstock.memory.account import UNLIMITED
 from penstock.server.http.console_schemas import (
@@ -12,6 +13,7 @@ from penstock.server.http.console_schemas import (
     LimitUse,
     Me,
     MeQuery,
+    QuotaUse,
     Refusal,
     Refusals,
 )
@@ -84,7 +86,21 @@ async def list_limits(context: HttpContext, principal: Principal, _query: NoQuer
         ),
     ]
     bounded = [each for each in found if each.maximum < UNLIMITED]
-    return Limits(sorted(bounded, key=lambda each: each.used / max(each.maximum, 1), reverse=True))
+    return Limits(
+        sorted(bounded, key=lambda each: each.used / max(each.maximum, 1), reverse=True),
+        [
+            QuotaUse(
+                principal=each.principal,
+                connections=each.connections,
+                connections_max=each.limits.connections_max,
+                messages_per_second_max=each.limits.messages_per_second_max,
+                bytes_per_second_max=each.limits.bytes_per_second_max,
+                reached=dict(each.reached),
+            )
+            for each in context.quotas()
+            if each.limits != NO_LIMITS
+        ],
+    )
 
 
 def _utc(seconds: float) -> datetime:

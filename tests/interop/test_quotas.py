@@ -1,0 +1,187 @@
+"""Quotas: what all clients of a principal together may use, in every protocol and over HTTP."""
+
+import http.client
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from penstock.client import ErrorReported, SyncClient, connect_sync
+from penstock.errors import PenstockError
+from penstock.ports import AuditEvent
+from penstock.server.config import (
+    BrokerConfig,
+    Config,
+    DataConfig,
+    HttpConfig,
+    ListenerConfig,
+    PrincipalConfig,
+    QuotaConfig,
+    RoleConfig,
+    RuleConfig,
+)
+from tests.support.commands import Commands
+from tests.support.configured import ConfiguredBroker
+
+PROTOCOLS = ("rheos1", "rheos2", "fleximq", "herald", "lamamq")
+EVERYTHING = RuleConfig(topics=("#",), allow=("publish", "subscribe", "administer"))
+
+
+def configured(data: Path, **quota: int) -> Config:
+    """A broker whose clients are all of the principal `panel`."""
+    panel = PrincipalConfig(
+        "panel", networks=("127.0.0.0/8",), rule=(EVERYTHING,), quota=QuotaConfig(**quota)
+    )
+    return Config(
+        broker=BrokerConfig(durability="os"),
+        data=DataConfig(str(data)),
+        listener=(ListenerConfig("tcp://127.0.0.1:0", anonymous=False),),
+        http=HttpConfig("127.0.0.1:0", anonymous=False),
+        principal=(panel,),
+    )
+
+
+def connect(broker: ConfiguredBroker, protocol: str) -> SyncClient:
+    return connect_sync(broker.url(0), protocol=protocol, timeout=10)  # type: ignore[arg-type]
+
+
+def use(client: SyncClient) -> None:
+    """Send a request: the session of a Rheos client begins with it."""
+    if client.protocol.label.startswith("rheos"):
+        client.create_topic("a")
+
+
+def ask(broker: ConfiguredBroker, method: str, path: str, body: object = None) -> tuple[int, Any]:
+    address = broker.running.http
+    assert address is not None
+    connection = http.client.HTTPConnection("127.0.0.1", address.port, timeout=10)
+    text = None if body is None else json.dumps(body)
+    connection.request(method, path, text, {"Content-Type": "application/json"})
+    answer = connection.getresponse()
+    found = json.loads(answer.read())
+    connection.close()
+    return answer.status, found
+
+
+def reached(broker: ConfiguredBroker) -> dict[str, int]:
+    return dict(broker.call(broker.running.authenticator.quotas)[0].reached)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_principal_may_have_so_many_clients(tmp_path: Path, protocol: str) -> None:
+    with ConfiguredBroker(configured(tmp_path, connections_max=2)) as broker:
+        with connect(broker, "lamamq"), connect(broker, "fleximq"):
+            with pytest.raises(PenstockError), connect(broker, protocol) as third:
+                use(third)
+            assert reached(broker)["connections"] >= 1
+        broker.until(lambda: not broker.principals())
+        with connect(broker, protocol) as client:
+            use(client)
+            assert broker.principals() == ["panel"]
+
+
+@pytest.mark.parametrize("protocol", ["rheos2", "lamamq"])
+def test_clients_that_are_acknowledged_wait_above_the_rate(tmp_path: Path, protocol: str) -> None:
+    with (
+        ConfiguredBroker(configured(tmp_path, messages_per_second_max=50)) as broker,
+        connect(broker, protocol) as one,
+        connect(broker, "lamamq") as other,
+    ):
+        if protocol == "rheos2":
+            one.create_topic("a")
+        began = time.monotonic()
+        for _ in range(2):
+            one.publish_many("a", [b"x"] * 30)
+            other.publish_many("a", [b"y"] * 30)
+        seconds = time.monotonic() - began
+        assert seconds > 1.0, "120 messages, of which 50 at once"
+        assert reached(broker)["messages"] >= 1
+
+
+@pytest.mark.parametrize("protocol", ["fleximq", "herald"])
+def test_messages_above_the_rate_are_refused_without_acknowledgments(
+    tmp_path: Path, protocol: str
+) -> None:
+    with ConfiguredBroker(configured(tmp_path, messages_per_second_max=3)) as broker:
+        errors: list[object] = []
+        topic: Any = 7 if protocol == "herald" else "a"
+        with connect_sync(
+            broker.url(0),
+            protocol=protocol,  # type: ignore[arg-type]
+            timeout=10,
+            on_event=lambda event: errors.extend(
+                [event.error] if isinstance(event, ErrorReported) else []
+            ),
+        ) as client:
+            client.publish_many(topic, [b"x"] * 50)
+            client.ping()
+            broker.until(lambda: bool(errors))
+        assert reached(broker)["messages"] >= 1
+        expected = "RATE_LIMIT" if protocol == "herald" else "3 messages of principal panel"
+        assert expected in str(errors[0])
+
+
+def test_bytes_are_counted_over_http_and_answered_429(tmp_path: Path, commands: Commands) -> None:
+    config = configured(tmp_path, bytes_per_second_max=1000)
+    with ConfiguredBroker(config) as broker:
+        message = {"topic": "a", "text": "x" * 5000}
+        assert ask(broker, "POST", "/api/publish", message)[0] == 200
+        status, answer = ask(broker, "POST", "/api/publish", message)
+        assert status == 429
+        assert "1000 bytes of principal panel a second" in str(answer)
+        status, answer = ask(broker, "GET", "/api/limits")
+        assert answer["quotas"] == [
+            {
+                "principal": "panel",
+                "connections": 0,
+                "connections_max": 0,
+                "messages_per_second_max": 0,
+                "bytes_per_second_max": 1000,
+                "reached": {"bytes": 1},
+            }
+        ]
+        address = broker.running.http
+        assert address is not None
+        done = commands.run("limits", "--url", f"http://127.0.0.1:{address.port}")
+        assert (done.code, done.err) == (0, "")
+        assert done.out.splitlines()[-1].split() == ["0", "-", "-", "1,000", "1", "panel"]
+        unlimited = replace(config.principal[0], quota=QuotaConfig())
+        broker.reload(replace(config, principal=(unlimited,)))
+        assert ask(broker, "POST", "/api/publish", message)[0] == 200
+
+
+def test_a_limit_is_that_of_the_principal_its_role_or_the_default(tmp_path: Path) -> None:
+    role = RoleConfig("devices", quota=QuotaConfig(connections_max=5, bytes_per_second_max=6))
+    config = replace(
+        configured(tmp_path, connections_max=9),
+        role=(role,),
+        quota=QuotaConfig(connections_max=1, bytes_per_second_max=2, messages_per_second_max=3),
+    )
+    config = replace(config, principal=(replace(config.principal[0], roles=("devices",)),))
+    with ConfiguredBroker(config) as broker:
+        limits = broker.call(broker.running.authenticator.quotas)[0].limits
+        assert (limits.connections_max, limits.bytes_per_second_max) == (9, 6)
+        assert limits.messages_per_second_max == 3
+
+
+def test_a_quota_that_is_reached_is_recorded_once_a_minute(tmp_path: Path) -> None:
+    class Records:
+        def __init__(self) -> None:
+            self.found: list[dict[str, object]] = []
+
+        def record(self, event: AuditEvent, /, **fields: object) -> None:
+            if event is AuditEvent.QUOTA_REACHED:
+                self.found.append(fields)
+
+    records = Records()
+    with ConfiguredBroker(configured(tmp_path, connections_max=1)) as broker:
+        broker.running.server.broker.audit = records  # type: ignore[assignment]
+        with connect(broker, "lamamq"):
+            for _ in range(3):
+                with pytest.raises(PenstockError), connect(broker, "fleximq"):
+                    pass
+        assert reached(broker) == {"connections": 3}
+    assert records.found == [{"principal": "panel", "quota": "connections", "limit": 1}]
