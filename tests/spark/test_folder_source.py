@@ -1,5 +1,6 @@
 """Tasks over a data folder: parts of about the same size, and segments that are missing."""
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,13 @@ from penstock.spark.folder_source import FileTask, FolderSource
 from penstock.spark.log_source import Losses, Range, ReadRequest
 from penstock.spark.options import read_options
 from penstock.spark.parallelism import TaskLimit
+from penstock.storage.arrow.format.file_names import partition_folder
+from penstock.storage.arrow.format.topic_horizons import (
+    RuleHorizon,
+    TopicHorizons,
+    save_horizons,
+)
+from penstock.storage.files import Files
 from tests.support.written_log import WrittenLog
 
 REQUEST = ReadRequest(Selection(), pa.schema([("offset", pa.int64())]), fail_on_data_loss=True)
@@ -48,3 +56,23 @@ def test_of_a_missing_segment_only_what_was_wanted_is_named(tmp_path: Path) -> N
     with pytest.raises(LogDamaged) as raised:
         list(task.batches(REQUEST))
     assert (raised.value.offset, raised.value.resumes_at) == (4, 6)
+
+
+def test_tasks_leave_out_what_has_expired_when_they_were_planned(tmp_path: Path) -> None:
+    with WrittenLog(tmp_path) as log:
+        log.put_many(2, rows=4, topics=("a", "b"))
+    folder = partition_folder(tmp_path, 0)
+    rules = [RuleHorizon(("a",), (), 4), RuleHorizon(("b",), (), 8, {"b": 5})]
+    save_horizons(Files(), folder, TopicHorizons(rules))
+    found = pickle.loads(pickle.dumps(tasks(tmp_path, Range(0, 0, 8), count=2)))  # noqa: S301
+    save_horizons(Files(), folder, TopicHorizons([RuleHorizon(("a",), (), 8), rules[1]]))
+    offsets = [
+        offset.as_py()
+        for each in found
+        for batch in each.batches(REQUEST)
+        for offset in batch.column(0)
+    ]
+    assert offsets == [4, 5, 6, 7]
+    source = FolderSource(tmp_path)
+    assert source.match(Range(0, 0, 8), Selection()).rows == 2
+    assert source.match(Range(0, 0, 8), Selection(topics=frozenset({"a"}))).rows == 0
