@@ -417,4 +417,4 @@ class Storage(LogWriter, LogReader, Port):
         """Return the known damage that overlaps a range, in order."""
 
     def stored_topics(self) -> frozenset[str]:
-        """Return the topics of all messages that can be read."""
+        """Return the topics of all messages that can be read, and maybe some that have expired."""
