@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("console")]
 OPERATOR = {**JSON, "Authorization": f"Bearer {TOKEN}"}
 PAGES = (
     "/", "/topics", "/messages", "/clients", "/groups", "/hooks", "/refusals", "/storage",
-    "/pipeline",
+    "/pipeline", "/sql",
 )  # fmt: skip
 BUSY_SECONDS = 90.0
 SCREENSHOTS = os.environ.get("PENSTOCK_SCREENSHOTS")
@@ -202,7 +202,7 @@ def test_shortcuts_lead_to_pages_and_change_the_theme(operator: Visitor) -> None
 def test_a_reader_sees_only_what_it_may(reader: Visitor) -> None:
     page = reader.open("/topics")
     places = page.get_by_role("navigation", name="Pages").get_by_role("link").all_inner_texts()
-    assert places == ["Overview", "Topics", "Messages", "Groups"]
+    assert places == ["Overview", "Topics", "Messages", "Groups", "SQL"]
     expect(page.get_by_role("link", name="plant/label")).to_be_visible()
     reader.open("/messages?topic=plant/label")
     expect(page.get_by_role("cell", name='{"a": 1}')).to_be_visible()
@@ -356,6 +356,27 @@ def test_tables_are_shown_queried_and_dead_letters_are_replayed(
     page.get_by_label("Query").fill("DROP TABLE traffic")
     page.get_by_role("button", name="Run").click()
     expect(page.get_by_text("expected one SELECT")).to_be_visible()
+
+
+def test_topics_are_queried_with_the_rights_of_the_visitor(
+    operator: Visitor, reader: Visitor
+) -> None:
+    for visitor in (operator, reader):
+        page = visitor.open("/sql")
+        page.get_by_label("Query").fill(
+            "SELECT topic, max((text->>'celsius')::INT) AS hottest FROM \"plant/+/temp\""
+            " WHERE text LIKE '{%' GROUP BY topic ORDER BY topic LIMIT 3"
+        )
+        page.get_by_role("button", name="Run").click()
+        expect(page.get_by_text(re.compile("3 rows in"))).to_be_visible()
+        expect(page.get_by_role("cell", name="plant/line0/temp")).to_be_visible()
+        assert page.locator("canvas").count() == 1
+    page.get_by_label("Query").fill('SELECT * FROM "secret/#"')
+    page.get_by_role("button", name="Run").click()
+    expect(page.get_by_text("may not subscribe")).to_be_visible()
+    page.get_by_label("Query").fill("SELECT * FROM traffic")  # a table, for others
+    page.get_by_role("button", name="Run").click()
+    expect(page.get_by_text("may not subscribe")).to_be_visible()
 
 
 def test_the_log_is_verified(operator: Visitor) -> None:

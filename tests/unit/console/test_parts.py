@@ -1,5 +1,6 @@
 """The parts of the console that need no browser."""
 
+import asyncio
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,15 @@ from penstock.console.pages.cluster import silent_nodes
 from penstock.console.pages.messages import note_text
 from penstock.console.payloads import best_form, payload_text, short_text
 from penstock.console.problems import find_problems
+from penstock.console.queries import QueryRefused, named_tables, run_query
 from penstock.console.retention import retention_text
 from penstock.console.security import PageSecurity
 from penstock.console.sessions import LogIn, LogIns
 from penstock.console.text import bytes_text, count_text, duration_text
-from penstock.console.warehouse import QueryRefused, Warehouse
+from penstock.console.topic_tables import TopicTable, read_topic
+from penstock.console.warehouse import Warehouse
 from penstock.protocols import PROTOCOLS
+from tests.support.http_live import HttpBroker
 
 # --- Retention and nodes --------------------------------------------------------------------------
 
@@ -308,7 +312,9 @@ def test_the_last_batches_are_the_newest_commits_of_all_tables(tmp_path: Path) -
 
 
 def test_a_query_reads_tables(warehouse: Warehouse) -> None:
-    found = warehouse.query("SELECT topic, messages FROM traffic ORDER BY 1", rows_max=1)
+    query = "SELECT topic, messages FROM traffic ORDER BY 1"
+    assert named_tables(query) == ["traffic"]
+    found = run_query(query, warehouse.named(["traffic", "missing"]), rows_max=1)
     assert (found.columns, found.rows, found.cut) == (("topic", "messages"), [("a", 5)], True)
 
 
@@ -332,16 +338,61 @@ def test_a_query_reads_tables(warehouse: Warehouse) -> None:
 def test_a_query_reads_nothing_else_and_changes_nothing(warehouse: Warehouse, query: str) -> None:
     before = sorted(map(str, warehouse.folder.rglob("*")))
     with pytest.raises(QueryRefused):
-        warehouse.query(query.replace("{folder}", str(warehouse.folder)))
+        run_query(query.replace("{folder}", str(warehouse.folder)), warehouse.named(["traffic"]))
     assert sorted(map(str, warehouse.folder.rglob("*"))) == before
 
 
-def test_a_query_that_takes_too_long_is_stopped(
-    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("penstock.console.warehouse.SQL_SECONDS_MAX", 0.2)
+def test_a_query_that_takes_too_long_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.console.queries.SQL_SECONDS_MAX", 0.2)
     with pytest.raises(QueryRefused, match="was stopped"):
-        warehouse.query("SELECT sum(a.range * b.range) FROM range(1000000) a, range(10000000) b")
+        run_query("SELECT sum(a.range * b.range) FROM range(1000000) a, range(10000000) b", {})
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ('SELECT * FROM "plant/#" JOIN traffic ON true', ["plant/#", "traffic"]),
+        ('WITH t AS (SELECT * FROM "a.b/c") SELECT * FROM t', ["a.b/c"]),
+        ("SELECT * FROM range(10)", []),
+    ],
+)
+def test_the_tables_and_topics_of_a_query_are_found(query: str, names: list[str]) -> None:
+    assert named_tables(query) == names
+
+
+@pytest.mark.parametrize("query", ["DROP TABLE x", 'SELECT * FROM "a", "A"', "SELEC", ""])
+def test_a_text_that_is_no_query_of_tables_is_refused(query: str) -> None:
+    with pytest.raises(QueryRefused):
+        named_tables(query)
+
+
+def test_a_topic_is_a_table_of_its_newest_messages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with HttpBroker(data=tmp_path) as broker:
+        for number in range(7):
+            broker.publish(topic="plant/temp", json={"celsius": number})
+        broker.publish(topic="plant/raw", base64="gqFhAaFi/w==")  # MessagePack
+
+        async def read(topic: str) -> TopicTable:
+            api = BrokerApi(broker.url)
+            try:
+                return await read_topic(api, topic)
+            finally:
+                await api.close()
+
+        monkeypatch.setattr("penstock.console.topic_tables.SQL_MESSAGES_PAGE", 2)
+        temps = asyncio.run(read("plant/temp"))
+        query = 'SELECT sum((text->>\'celsius\')::INT), count(*), max("offset") FROM "plant/temp"'
+        assert run_query(query, {"plant/temp": temps.data}).rows == [(21, 7, 6)]
+        assert temps.whole
+        assert asyncio.run(read("plant/raw")).data["text"].to_pylist() == [
+            payload_text(b"\x82\xa1a\x01\xa1b\xff", "messagepack")
+        ]
+        monkeypatch.setattr("penstock.console.topic_tables.SQL_MESSAGES_MAX", 3)
+        newest = asyncio.run(read("plant/temp"))
+        assert (newest.data["offset"].to_pylist(), newest.whole) == ([4, 5, 6], False)
+        assert asyncio.run(read("nothing/#")).data.num_rows == 0
 
 
 def test_a_damaged_table_says_so(tmp_path: Path) -> None:
