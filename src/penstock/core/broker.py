@@ -379,10 +379,15 @@ class Broker:
 
     def _record_refusal(self, session: Session, error: NotAllowed) -> None:
         protocol = session.encoding.protocol.label
-        self.record_refusal(error, peer=session.link.peer, protocol=protocol)
+        self.record_refusal(error, peer=session.link.peer, protocol=protocol, client=session.name)
 
-    def record_refusal(self, error: NotAllowed, *, peer: str, protocol: str) -> None:
-        """Record in the audit log that the rules of a principal refused an act."""
+    def record_refusal(
+        self, error: NotAllowed, *, peer: str, protocol: str, client: str | None = None
+    ) -> None:
+        """Record in the audit log that the rules of a principal refused an act.
+
+        `client` is the name of the client's session, None if it has none.
+        """
         self.audit.record(
             AuditEvent.REFUSED,
             principal=error.principal,
@@ -390,6 +395,7 @@ class Broker:
             protocol=protocol,
             action=str(error.action),
             name=error.topic,
+            **({} if client is None else {"client": client}),
         )
 
     def rules_changed(self) -> None:

@@ -16,10 +16,12 @@ from penstock.console.api import BrokerApi
 from penstock.console.frames import frames_of
 from penstock.console.history import Point, State, point_of
 from penstock.console.pages.cluster import silent_nodes
+from penstock.console.pages.groups import lag_text
 from penstock.console.pages.messages import note_text
 from penstock.console.payloads import best_form, payload_text, short_text
 from penstock.console.problems import find_problems
 from penstock.console.queries import QueryRefused, named_tables, run_query
+from penstock.console.refusal_text import remedy_text, subject_text, why_text
 from penstock.console.retention import retention_text
 from penstock.console.security import PageSecurity
 from penstock.console.sessions import LogIn, LogIns
@@ -194,6 +196,7 @@ def test_problems_are_told_in_words_with_a_link() -> None:
                 "address": "10.0.0.1",
                 "action": "publish",
                 "name": "secret",
+                "client": "press-1",
             }
         ],
     )
@@ -204,7 +207,7 @@ def test_problems_are_told_in_words_with_a_link() -> None:
         "1 client does not keep up: panel.",
         "Group job falls behind: 20.0 k messages, and growing.",
         "90 % of the limit of topics is used.",
-        "panel was refused: publish secret.",
+        "press-1 was refused. The rules of panel do not allow it to publish to secret.",
         "The disk is slow: 500 ms for each sync.",
     ]
     assert {each.link.partition("?")[0] for each in found} == {
@@ -216,6 +219,32 @@ def test_a_broker_that_does_not_answer_is_the_only_problem() -> None:
     assert texts(State(rates=rates(problem="x"), away_since=NOW - 90)) == [
         "The broker has not answered for 2 min."
     ]
+
+
+def test_a_refusal_is_explained_with_what_to_do() -> None:
+    refusal = {"client": "", "principal": "", "address": "10.0.0.1", "action": "log-in"}
+    refusal["name"] = "the password is wrong"
+    assert subject_text(refusal) == "10.0.0.1"
+    assert why_text(refusal) == "The log-in failed: the password is wrong."
+    assert remedy_text(refusal) == "Check the credentials that the client sends."
+    refusal |= {"principal": "panel", "action": "subscribe", "name": "secret/#"}
+    assert subject_text(refusal) == "panel"
+    assert 'allow = ["subscribe"]' in remedy_text(refusal)
+
+
+@pytest.mark.parametrize(
+    ("groups", "text"),
+    [
+        ([], ""),
+        ([{"name": "job", "lag": 0, "topics": []}], "No group lags"),
+        (
+            [{"name": "job", "lag": 1200, "topics": [{"topic": "plant/temp", "lag": 1200}]}],
+            "job lags most: it has to process 1,200 messages, most of them of plant/temp.",
+        ),
+    ],
+)
+def test_the_group_that_lags_most_is_named(groups: list[dict[str, Any]], text: str) -> None:
+    assert lag_text(groups).startswith(text)
 
 
 def test_an_old_refusal_is_no_problem() -> None:

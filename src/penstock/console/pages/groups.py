@@ -1,6 +1,7 @@
 """Consumer groups: their lag over time and by topic; reset."""
 
 import time
+from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -15,7 +16,7 @@ from penstock.console.shell import show_empty
 from penstock.console.tables import Column, Table, message_link
 from penstock.console.text import ago_text, count_text
 
-__all__ = ["GroupsPage"]
+__all__ = ["GroupsPage", "lag_text"]
 
 _REFRESH_SECONDS: Final = 3.0
 _GROUPS_MAX: Final = 200
@@ -49,6 +50,7 @@ class GroupsPage:
             self._chart = None
         with ui.element("section").classes("card"):
             ui.label("Groups").classes("heading")
+            self._most = ui.label("").classes("note-line").props('aria-live="polite"')
             self._table = Table(_COLUMNS, "name", empty="No group has reported yet.")
             if login.has_area("groups/#"):
                 self._table.add_actions({"Reset": self._open_reset})
@@ -73,6 +75,7 @@ class GroupsPage:
         self._note.set_text(f"and {more:,} groups with a lower lag" if more > 0 else "")
         shown = found[:_GROUPS_MAX]
         now = time.time()
+        self._most.set_text(lag_text(shown))
         self._table.show([_row(each, now) for each in shown])
         self._topics.show([row for each in shown for row in _topic_rows(each)][:_GROUPS_MAX])
         if self._chart is not None:
@@ -111,6 +114,18 @@ class GroupsPage:
         if await attempt(act):
             dialog.close()
         await self._load()
+
+
+def lag_text(groups: Sequence[dict[str, Any]]) -> str:
+    """Return which group lags most, and where; groups are sorted by their lag."""
+    if not groups:
+        return ""
+    first = groups[0]
+    if not first["lag"]:
+        return "No group lags: each has processed all messages of its topics."
+    topics = [each["topic"] for each in first["topics"] if each["topic"]]
+    where = f", most of them of {topics[0]}" if topics else ""
+    return f"{first['name']} lags most: it has to process {first['lag']:,} messages{where}."
 
 
 def _row(group: dict[str, Any], now: float) -> dict[str, Any]:

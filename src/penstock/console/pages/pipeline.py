@@ -59,7 +59,7 @@ class PipelinePage:
             ui.label("Dead letters").classes("heading")
             self._dead = Table(_LETTER_COLUMNS, "key", empty="Every message was decoded.")
             self._dead.add_actions({"Edit and replay": self._replay})
-        self._note = ui.label("").classes("muted note-line").props('aria-live="polite"')
+        self._note = ui.label("").classes("muted note-line trouble").props('aria-live="polite"')
         SqlBox(login, warehouse)
 
     async def start(self) -> None:

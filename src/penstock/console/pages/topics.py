@@ -116,7 +116,9 @@ class TopicsPage:
         self._values = {each["name"]: self._value(each) for each in topics}
         self._topics.show([self._row(each, now) for each in topics])
         self._counts = {each["name"]: (now, each["messages"]) for each in topics}
-        self._pager.note.set_text(f"{found['total']:,} topics in all")
+        is_whole = after is None and found["next"] is None  # else channels of herald count too
+        total = len(topics) if is_whole else found["total"]
+        self._pager.note.set_text(f"{total:,} topics" if is_whole else f"{total:,} topics in all")
         return found["next"]
 
     def _row(self, topic: dict[str, Any], now: float) -> dict[str, Any]:
