@@ -184,8 +184,8 @@ def console_throughput(results: Rows) -> str:
 
 def first_chart(results: Rows) -> str:
     return table(
-        ["from `make demo` to", "seconds"],
-        ([row["to"], f"{row['seconds']:.1f}"] for row in results),
+        ["from `make demo` to", "seconds", "processes that ran or waited for a core"],
+        ([row["to"], f"{row['seconds']:.1f}", f"{row['load']:.0f}"] for row in results),
     )
 
 
