@@ -14,6 +14,8 @@ import deltalake
 import pyarrow as pa
 import pytest
 
+from penstock.core.broker import BrokerSettings
+from penstock.core.groups import GroupSettings
 from penstock.gateway.options import GatewayOptions
 from penstock.server.config import BasicConfig, Config, PrincipalConfig, RuleConfig
 from penstock.server.credentials import Authenticator, hash_key, hash_password
@@ -113,7 +115,9 @@ def fill_warehouse(folder: Path) -> None:
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpBroker]:
     authenticator = Authenticator(CONFIG)
     options = GatewayOptions(anonymous=None, authenticator=authenticator)
-    with HttpBroker(data=tmp_path_factory.mktemp("data"), web_options=options) as live:
+    once = BrokerSettings(groups_by_name={"billing": GroupSettings(deliveries_max=1)})
+    data = tmp_path_factory.mktemp("data")
+    with HttpBroker(data=data, web_options=options, settings=once) as live:
         until(lambda: is_ready(live))
         yield live
     authenticator.close()

@@ -344,6 +344,27 @@ def test_a_group_is_reset(operator: Visitor, traffic: HttpBroker) -> None:
     assert traffic.server.storage.groups.load("dashboard").offsets == {0: 7}
 
 
+def test_a_group_has_members_and_its_dead_letters_are_delivered_again(
+    operator: Visitor, traffic: HttpBroker
+) -> None:
+    url = "tcp://{}:{}".format(*traffic.address)
+    with (
+        penstock.connect_sync(url, protocol="lamamq", name="biller", timeout=60) as client,
+        client.consume("plant/bills", group="billing", timeout=60) as messages,
+    ):
+        publish(traffic, "plant/bills", text="7 EUR")
+        messages.get(60).nack("no such account")
+        page = operator.open("/groups")
+        row = page.get_by_role("row", name="billing").first
+        expect(row.get_by_role("cell").nth(4)).to_have_text("1")  # dead letters
+        page.get_by_role("button", name="Members billing").click()
+        dialog = page.get_by_role("dialog")
+        expect(dialog.get_by_role("row", name="biller")).to_be_visible()
+        dialog.get_by_role("button", name="Redrive").click()
+        expect(page.get_by_text("1 messages of billing are delivered again.")).to_be_visible()
+        assert messages.get(60).value == b"7 EUR"
+
+
 def test_a_stranger_finds_a_refusal_a_lag_and_the_last_message_from_the_first_page(
     operator: Visitor, reader: Visitor, traffic: HttpBroker
 ) -> None:

@@ -9,7 +9,7 @@ from nicegui import ui
 
 from penstock.console.api import ApiRefused, BrokerAway
 from penstock.console.charts import LineChart
-from penstock.console.dialogs import attempt
+from penstock.console.dialogs import attempt, show_facts
 from penstock.console.history import Collector
 from penstock.console.sessions import LogIn
 from penstock.console.shell import show_empty
@@ -24,9 +24,18 @@ _LINES_MAX: Final = 7
 _COLUMNS: Final = (
     Column("name", "Group", is_name=True, cut=True),
     Column("lag", "Lag"),
+    Column("members", "Members", wide=True),
+    Column("unacknowledged", "Unacknowledged", wide=True),
+    Column("dead", "Dead letters", wide=True),
     Column("lost", "Lost", wide=True),
     Column("offset", "Offset", wide=True),
     Column("updated", "Reported"),
+)
+_MEMBER_COLUMNS: Final = (
+    Column("name", "Client", is_name=True, cut=True),
+    Column("protocol", "Protocol", is_name=True),
+    Column("connection", "Connection", wide=True),
+    Column("unacknowledged", "Unacknowledged"),
 )
 _TOPIC_COLUMNS: Final = (
     Column("group", "Group", is_name=True, cut=True),
@@ -52,8 +61,9 @@ class GroupsPage:
             ui.label("Groups").classes("heading")
             self._most = ui.label("").classes("note-line").props('aria-live="polite"')
             self._table = Table(_COLUMNS, "name", empty="No group has reported yet.")
-            if login.has_area("groups/#"):
-                self._table.add_actions({"Reset": self._open_reset})
+            self._may_change = login.has_area("groups/#")
+            resets = {"Reset": self._open_reset} if self._may_change else {}
+            self._table.add_actions({"Members": self._open_members, **resets})
         with ui.element("section").classes("card"):
             ui.label("Lag by topic").classes("heading")
             self._topics = Table(_TOPIC_COLUMNS, "key", empty="No group lags.")
@@ -84,6 +94,43 @@ class GroupsPage:
             self._chart.show(
                 {name: [(each.time, each.lag.get(name)) for each in points] for name in names}, now
             )
+
+    async def _open_members(self, row: dict[str, Any]) -> None:
+        """Show the clients of a group, and let its dead letters be delivered again."""
+        name = row["name"]
+        try:
+            found = await self._login.api.get(f"/api/groups/{quote(name, safe='')}")
+        except (ApiRefused, BrokerAway) as error:
+            self._note.set_text(str(error))
+            return
+        with ui.dialog() as dialog, ui.card().classes("card"):
+            ui.label(f"Members of {name}").classes("heading")
+            Table(_MEMBER_COLUMNS, "connection", empty="No client is in this group.").show(
+                found["members"]
+            )
+            show_facts(
+                {
+                    "Topics": found["pattern"] or "as the group reports them",
+                    "Unacknowledged": f"{found['unacknowledged']:,}",
+                    "Dead letters": f"{found['dead']:,}",
+                }
+            )
+            with ui.row():
+                if self._may_change and found["dead"]:
+                    redrive = ui.button("Redrive", on_click=lambda: self._redrive(name, dialog))
+                    redrive.props("no-caps").tooltip("Deliver all dead letters again")
+                ui.button("Close", on_click=dialog.close).props("flat no-caps")
+        dialog.on("hide", dialog.delete)
+        dialog.open()
+
+    async def _redrive(self, name: str, dialog: ui.dialog) -> None:
+        async def act() -> str:
+            done = await self._login.api.post(f"/api/groups/{quote(name, safe='')}/redrive")
+            return f"{done['messages']:,} messages of {name} are delivered again."
+
+        if await attempt(act):
+            dialog.close()
+        await self._load()
 
     async def _open_reset(self, row: dict[str, Any]) -> None:
         name = row["name"]
@@ -133,6 +180,9 @@ def _row(group: dict[str, Any], now: float) -> dict[str, Any]:
     return {
         "name": group["name"],
         "lag": count_text(group["lag"]),
+        "members": f"{group['members']:,}",
+        "unacknowledged": count_text(group["unacknowledged"]),
+        "dead": count_text(group["dead"]),
         "lost": count_text(group["lost"]),
         "offset": f"{offset:,}",
         "number": offset,

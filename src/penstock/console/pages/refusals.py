@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from nicegui import ui
 
+from penstock.console.dialogs import show_facts
 from penstock.console.refusal_text import remedy_text, why_text
 from penstock.console.sessions import LogIn
 from penstock.console.tables import Column, Table
@@ -68,10 +69,7 @@ class RefusalsPage:
             ui.label("Why it was refused").classes("heading")
             ui.label(row["why"])
             ui.label(row["remedy"])
-            with ui.element("dl").classes("facts"):
-                for name, text in row["facts"].items():
-                    ui.element("dt")._text = name  # noqa: SLF001
-                    ui.element("dd")._text = text  # noqa: SLF001
+            show_facts(row["facts"])
             ui.button("Close", on_click=dialog.close).props("flat dense no-caps")
         dialog.on("hide", dialog.delete)
         dialog.open()
