@@ -88,7 +88,7 @@ def _of_refusals(state: State, now: float) -> Iterator[Problem]:
     ]
     if recent:
         newest = recent[0]
-        more = f" And {len(recent) - 1} more refusals." if len(recent) > 1 else ""
+        more = f" And {len(recent) - 1} more." if len(recent) > 1 else ""
         text = f"{subject_text(newest)} was refused. {why_text(newest)}{more}"
         yield Problem(text, "/refusals")
 
