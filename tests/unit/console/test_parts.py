@@ -1,6 +1,7 @@
 """The parts of the console that need no browser."""
 
 import asyncio
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,8 @@ from penstock.console.topic_tables import TopicTable, read_topic
 from penstock.console.warehouse import Warehouse
 from penstock.protocols import PROTOCOLS
 from tests.support.http_live import HttpBroker
+
+PAGE = (Path(__file__).parents[3] / "docs" / "console.md").read_text()
 
 # --- Retention and nodes --------------------------------------------------------------------------
 
@@ -415,6 +418,9 @@ def test_a_topic_is_a_table_of_its_newest_messages(
         query = 'SELECT sum((text->>\'celsius\')::INT), count(*), max("offset") FROM "plant/temp"'
         assert run_query(query, {"plant/temp": temps.data}).rows == [(21, 7, 6)]
         assert temps.whole
+        (shown,) = re.findall(r"^```sql\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+        assert named_tables(shown) == ["plant/+/temp"]
+        assert run_query(shown, {"plant/+/temp": temps.data}).rows == [("plant/temp", 3.0)]
         assert asyncio.run(read("plant/raw")).data["text"].to_pylist() == [
             payload_text(b"\x82\xa1a\x01\xa1b\xff", "messagepack")
         ]

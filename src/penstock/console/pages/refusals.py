@@ -18,12 +18,12 @@ _NEAR: Final = 0.8
 _ROWS_MAX: Final = 200
 _COLUMNS: Final = (
     Column("last", "Last"),
-    Column("count", "Times"),
+    Column("count", "Times", wide=True),
     Column("client", "Client", is_name=True, cut=True),
     Column("principal", "Principal", is_name=True, wide=True, cut=True),
     Column("address", "Address", is_name=True, wide=True),
     Column("protocol", "Protocol", is_name=True, wide=True),
-    Column("why", "Why", cut=True),
+    Column("why", "Why", wraps=True),
 )
 _FAILED_COLUMNS: Final = (
     Column("reason", "Reason", is_name=True, cut=True),
