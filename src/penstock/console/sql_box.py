@@ -55,7 +55,7 @@ class SqlBox:
             ui.label("Query tables and topics").classes("heading")
             ui.label(_HELP).classes("muted note-line")
             self._text = ui.textarea("Query", value=_OF_TABLES if warehouse else _OF_TOPICS)
-            self._text.classes("mono").props("outlined autogrow rows=3").style("width: 100%")
+            self._text.classes("mono").props("outlined rows=4").style("width: 100%")
             self._text.on("keydown.ctrl.enter", self._run)
             with ui.element("div").classes("bar").style("margin-top: 10px"):
                 self._button = ui.button("Run", on_click=self._run).props("no-caps dense")
