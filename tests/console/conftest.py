@@ -24,7 +24,7 @@ from tests.support.http_live import HttpBroker
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-SECONDS_MAX = 60.0
+SECONDS_MAX = 120.0
 PASSWORD = "right"
 TOKEN = "open sesame"
 ADMINISTERS = RuleConfig(allow=("administer",), topics=("#",))
@@ -60,7 +60,11 @@ class Console:
             self._process = subprocess.Popen(  # noqa: S603
                 words, stdout=out, stderr=subprocess.STDOUT, env=plain
             )
-        until(lambda: " is at http" in self.output or self._process.poll() is not None)
+        try:
+            until(lambda: " is at http" in self.output or self._process.poll() is not None)
+        except AssertionError:
+            self._process.kill()
+            raise
         found = re.search(r"is at (http\S+)/", self.output)
         assert found is not None, self.output
         self.url = found[1]
