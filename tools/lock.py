@@ -2,7 +2,7 @@
 
     pyproject.toml ──uv──▶ requirements/build.txt        to compile the kernels
                            requirements/runtime.txt      to run a broker
-                           requirements/image.txt        the above, Kafka, JSON Web Tokens and traces
+                           requirements/image.txt        the above, Kafka, traces, JSON Web Tokens
                            requirements/development.txt  the above, Spark, tests and checks
                            requirements/fuzz.txt         for `make fuzz`
                            requirements/docs.txt         for `make docs`, without the above

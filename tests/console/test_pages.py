@@ -487,6 +487,8 @@ def test_a_page_fits_two_widths_in_both_themes_and_every_control_has_a_name(
                     page.get_by_role("button", name="Run").click()
                     expect(page.locator("canvas")).to_be_visible()
                     page.get_by_role("heading", level=1).click()  # shortcuts are for pages
+                if path == "/pipeline":
+                    expect(page.get_by_role("row", name="temps").first).to_be_visible()
                 if path in CHARTED:
                     expect(page.locator("canvas").last).to_be_visible()
                 name = path.strip("/") or "overview"
