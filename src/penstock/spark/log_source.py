@@ -17,8 +17,16 @@ from penstock.spark.errors import RangeLost
 from penstock.spark.options import ReadOptions
 from penstock.spark.parallelism import TaskLimit
 
-__all__ = ["Kept", "LogBounds", "LogSource", "Losses", "Range", "ReadRequest", "Task"]
-__all__ = ["TRACE_COLUMNS", "LogBounds", "LogSource", "Losses", "Range", "ReadRequest", "Task"]
+__all__ = [
+    "TRACE_COLUMNS",
+    "Kept",
+    "LogBounds",
+    "LogSource",
+    "Losses",
+    "Range",
+    "ReadRequest",
+    "Task",
+]
 
 log = structlog.get_logger("penstock.spark")
 

@@ -16,6 +16,7 @@ import structlog
 
 from penstock.limits import TRACED_PER_TASK_MAX
 from penstock.ports.selection import Selection
+from penstock.spark.log_source import TRACE_COLUMNS
 from penstock.tracing import (
     TRACE_HEADER,
     Span,
@@ -64,7 +65,7 @@ def _sampled(batch: pa.RecordBatch, selection: Selection, *, most: int) -> list[
         return []
     chosen = selection.of(batch.take(places))
     found: list[_Message] = []
-    for row in chosen.select(["topic", "partition", "offset", "headers", "message_id"]).to_pylist():
+    for row in chosen.select(list(TRACE_COLUMNS)).to_pylist():
         texts = (each["value"] for each in row["headers"] if each["key"] == TRACE_HEADER)
         context = parse_traceparent(next(texts) or b"")
         if context is not None and context.sampled and len(found) < most:
