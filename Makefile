@@ -50,7 +50,7 @@ help:
 	@echo "make bench-peers     measure throughput and latency beside nats-server, JetStream, Redis and Mosquitto"
 	@echo "make bench-log       measure the log, compared with JetStream"
 	@echo "make bench-nodes     measure the way of a message from one node to another, through Kafka"
-	@echo "make bench-console   measure the pages of the console, and its cost to the broker"
+	@echo "make bench-console   measure the pages of the console, its cost to the broker, and the time to its first chart"
 	@echo "make bench-groups    measure consumer groups, compared with NATS, JetStream and Redis"
 	@echo "make bench-spark     measure the data source, compared with Spark's Parquet reader"
 	@echo "make figures         write the stored results into README.md and docs/"
@@ -148,6 +148,7 @@ bench-nodes: setup
 	$(BIN)/python -m bench.macro.node_latency $(ARGS)
 
 bench-console: setup
+	$(BIN)/python -m bench.macro.first_chart $(ARGS)
 	$(BIN)/python -m bench.macro.console $(ARGS)
 
 screenshots: setup

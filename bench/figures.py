@@ -254,6 +254,29 @@ def console(results: Rows) -> str:
     )
 
 
+def console_throughput(results: Rows) -> str:
+    return table(
+        ["page that is open", "million messages/s without a console", "with it", "less"],
+        (
+            [
+                row["name"],
+                million(row["without"]),
+                million(row["with"]),
+                f"{row['lost_percent']:.1f} %",
+            ]
+            for row in results
+            if row["measure"] == "throughput"
+        ),
+    )
+
+
+def first_chart(results: Rows) -> str:
+    return table(
+        ["from `make demo` to", "seconds", "processes that ran or waited for a core"],
+        ([row["to"], f"{row['seconds']:.1f}", f"{row['load']:.0f}"] for row in results),
+    )
+
+
 def console_pages(results: Rows) -> str:
     return table(
         ["page", "longest answer"],
@@ -499,6 +522,8 @@ TABLES: Final = {
     "crowd": Table("crowd", crowd),
     "console": Table("console", console),
     "console-pages": Table("console", console_pages),
+    "console-throughput": Table("console", console_throughput),
+    "first-chart": Table("first_chart", first_chart),
     "intake": Table("intake", intake),
     "logged": Table("logged", logged),
     "replay": Table("replay", replay),

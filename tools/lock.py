@@ -2,7 +2,7 @@
 
     pyproject.toml ──uv──▶ requirements/build.txt        to compile the kernels
                            requirements/runtime.txt      to run a broker
-                           requirements/image.txt        the above, Kafka and JSON Web Tokens
+                           requirements/image.txt        the above, Kafka, traces, JSON Web Tokens
                            requirements/development.txt  the above, Spark, tests and checks
                            requirements/fuzz.txt         for `make fuzz`
                            requirements/docs.txt         for `make docs`, without the above
@@ -21,9 +21,9 @@ ROOT: Final = Path(__file__).parents[1]
 FOLDER: Final = ROOT / "requirements"
 
 DEVELOPMENT_EXTRAS: Final = (
-    "console", "formats", "jwt", "kafka", "spark", "test", "check", "supply",
+    "console", "formats", "jwt", "kafka", "spark", "tracing", "test", "check", "supply",
 )  # fmt: skip
-IMAGE_EXTRAS: Final = ("jwt", "kafka")
+IMAGE_EXTRAS: Final = ("jwt", "kafka", "tracing")
 FUZZ_EXTRAS: Final = ("fuzz",)
 DOCS_EXTRA: Final = "docs"
 

@@ -10,8 +10,10 @@ Pages: seconds from a request for the page to the end of the answer, the longest
 Cost: processor time of the broker's process for each message, with a page open in Debian's
 chromium. The console is stopped (SIGSTOP) and goes on by turns of a few seconds, so that drifts of
 the machine are in both; the median of the differences of neighbouring turns counts. The processor
-time is that of all threads of the broker. The broker's event loop has one core, so the share of a
-core that the console takes is the share that the greatest throughput loses.
+time is that of all threads of the broker.
+
+Throughput: messages a second of a publisher that sends as fast as the broker takes them, with a
+page open and without, by turns in the same way.
 """
 
 import argparse
@@ -31,6 +33,9 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+
+import deltalake
+import pyarrow as pa
 
 from bench.macro.crowd import PROTOCOLS, connect
 from bench.macro.intake import COUNTERS, WINDOW, load
@@ -58,14 +63,26 @@ PAGES: Final = {
     "messages of a topic": "/messages?topic=plant/00017/temperature",
     "clients": "/clients",
     "groups": "/groups",
+    "hooks": "/hooks",
     "refusals": "/refusals",
     "storage": "/storage",
+    "cluster": "/cluster",
+    "pipeline": "/pipeline",
+    "sql": "/sql",
 }
 OPEN: Final = {
     "overview": "/",
     "topics": "/topics?prefix=plant/",
     "live messages": "/messages?topic=plant/%23",
+    "clients": "/clients",
+    "groups": "/groups",
+    "hooks": "/hooks",
+    "refusals": "/refusals",
+    "storage": "/storage",
+    "pipeline": "/pipeline",
 }
+TABLE_ROWS: Final = 10_000
+TABLE_COMMITS: Final = 5
 TURN_SECONDS: Final = 2.5
 TURNS: Final = 4
 SETTLE_SECONDS: Final = 0.5
@@ -85,6 +102,8 @@ class Publisher:
         self._writer = threading.Thread(target=self._write)
         self._ends = threading.Event()
         self.sent = 0
+        self.floods = False
+        """Whether it sends as fast as the broker takes messages, instead of at the rate."""
         each = rate // BLOCKS
         frame_of = frames(OpCode.PUBLISH, topics, b"v" * 100)
         frame_of *= -(-each // len(frame_of))
@@ -112,6 +131,9 @@ class Publisher:
             self._peer.sendall(self._blocks[number % len(self._blocks)])
             number += 1
             self.sent += self._each
+            if self.floods:
+                due = time.monotonic()
+                continue
             due += 1 / BLOCKS
             time.sleep(max(due - time.monotonic(), 0))
 
@@ -130,10 +152,12 @@ class Console(NamedTuple):
 
 @contextlib.contextmanager
 def running_console(store: Store) -> Iterator[Console]:
-    """Run `penstock console`."""
+    """Run `penstock console`, with some tables of a pipeline."""
     command = [sys.executable, "-m", "penstock.cli", "console", "--listen", f"{HOST}:0"]
     command += ["--url", f"http://{HOST}:{store.http_port}"]
-    with tempfile.TemporaryFile() as output:
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryDirectory() as warehouse:
+        fill_warehouse(Path(warehouse))
+        command += ["--warehouse", warehouse]
         process = subprocess.Popen(command, stdout=output, stderr=output)  # noqa: S603
         try:
             yield Console(process, _address(process, output.fileno()))
@@ -141,6 +165,15 @@ def running_console(store: Store) -> Iterator[Console]:
             process.send_signal(signal.SIGCONT)  # one that is stopped would not end
             process.terminate()
             process.wait(30)
+
+
+def fill_warehouse(folder: Path) -> None:
+    """Write tables of a few commits each."""
+    rows = pa.table({"topic": [f"plant/{number:05}" for number in range(TABLE_ROWS)]})
+    for name in ("bronze", "silver/temps", "silver/orders", "gold/traffic"):
+        (folder / name).mkdir(parents=True)
+        for _ in range(TABLE_COMMITS):
+            deltalake.write_deltalake(str(folder / name), rows, mode="append")
 
 
 def _address(process: "subprocess.Popen[bytes]", output: int) -> str:
@@ -245,6 +278,30 @@ def costs(
                 "percent": RATE * more / 1e4, "requests": requests,
                 "rate": min(each.rate for pair in pairs for each in pair),
             }  # fmt: skip
+            publisher.floods = True
+            yield throughput(store, publisher, console, name, turns=turns)
+            publisher.floods = False
+
+
+def throughput(
+    store: Store, publisher: Publisher, console: Console, name: str, *, turns: int
+) -> dict[str, Any]:
+    """Return the greatest throughput with a page open, and without."""
+    pairs = []
+    for _ in range(turns):
+        running = turn(store, publisher).rate
+        console.process.send_signal(signal.SIGSTOP)
+        stopped = turn(store, publisher).rate
+        console.process.send_signal(signal.SIGCONT)
+        pairs.append((running, stopped))
+    return {
+        "measure": "throughput", "name": name,
+        "without": statistics.median(stopped for _, stopped in pairs),
+        "with": statistics.median(running for running, _ in pairs),
+        "lost_percent": statistics.median(
+            100 * (1 - running / stopped) for running, stopped in pairs
+        ),
+    }  # fmt: skip
 
 
 def measure(*, quick: bool) -> list[dict[str, Any]]:
@@ -278,6 +335,11 @@ def main() -> int:
     for row in results:
         if row["measure"] == "page":
             print(f"page {row['name']}: {row['seconds']:.2f} s")
+        elif row["measure"] == "throughput":
+            print(
+                f"open at {row['name']}: {row['with']:,.0f} messages a second at most, without"
+                f" {row['without']:,.0f}: {row['lost_percent']:+.1f} % less"
+            )
         else:
             print(
                 f"open at {row['name']}: {row['more_us']:.3f} microseconds of the broker for a"
@@ -287,7 +349,7 @@ def main() -> int:
     if arguments.save:
         print(f"saved to {save('console', results)}")
     slow = [row for row in results if row.get("seconds", 0.0) > PAGE_SECONDS_MAX]
-    dear = [row for row in results if row.get("percent", 0.0) > COST_PERCENT_MAX]
+    dear = [row for row in results if row.get("lost_percent", 0.0) > COST_PERCENT_MAX]
     for row in (*slow, *dear):
         print(f"below target: {row['name']}", file=sys.stderr)
     return 1 if (slow or dear) and not arguments.quick else 0

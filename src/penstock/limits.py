@@ -671,6 +671,21 @@ WEBSOCKET_PING_SECONDS: Final = 30
 WEBSOCKET_CLOSE_SECONDS_MAX: Final = 2.0
 """Timeout of the closing handshake."""
 
+# --- Traces -----------------------------------------------------------------------------------
+TRACES_PER_SECOND_MAX: Final = 100
+"""Messages of a process that are traced; further ones are not."""
+TRACES_WAITING_MAX: Final = 4096
+"""Traced messages that wait for the disk; above it the oldest have no span for that."""
+TRACE_HEADERS_LOOKED_MAX: Final = 64
+"""Rows of a batch that are looked at for a context whose publisher has sampled it."""
+TRACE_SPANS_WAITING_MAX: Final = 2048
+"""Spans that wait for the collector; above it they are dropped."""
+TRACE_EXPORT_SECONDS: Final = 1.0
+TRACE_EXPORT_SECONDS_MAX: Final = 5.0
+"""How often spans are sent to the collector, and how long that may take."""
+TRACED_PER_TASK_MAX: Final = 32
+"""Messages of a Spark task that have a span."""
+
 # --- HTTP -------------------------------------------------------------------------------------
 HTTP_REQUEST_LINE_BYTES_MAX: Final = 8 * KIB
 """Bytes of a request read to detect a WebSocket handshake."""
@@ -731,6 +746,8 @@ HTTP_READ_SECONDS_MAX: Final = 0.5
 """How long one request searches the log; the answer says where to go on."""
 HTTP_READ_OFFSETS_MAX: Final = 65_536
 """Offsets that are searched between two looks at the clock."""
+HTTP_LAST_VALUE_BYTES_MAX: Final = 1024
+"""Bytes of the last value of each topic in a list of topics."""
 HTTP_WAITS_MAX: Final = 64
 """Requests that wait for new messages at the same time."""
 HTTP_WAIT_SECONDS_MAX: Final = 20.0

@@ -14,6 +14,8 @@ import deltalake
 import pyarrow as pa
 import pytest
 
+from penstock.core.broker import BrokerSettings
+from penstock.core.groups import GroupSettings
 from penstock.gateway.options import GatewayOptions
 from penstock.server.config import BasicConfig, Config, PrincipalConfig, RuleConfig
 from penstock.server.credentials import Authenticator, hash_key, hash_password
@@ -22,7 +24,7 @@ from tests.support.http_live import HttpBroker
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-SECONDS_MAX = 60.0
+SECONDS_MAX = 120.0
 PASSWORD = "right"
 TOKEN = "open sesame"
 ADMINISTERS = RuleConfig(allow=("administer",), topics=("#",))
@@ -58,7 +60,11 @@ class Console:
             self._process = subprocess.Popen(  # noqa: S603
                 words, stdout=out, stderr=subprocess.STDOUT, env=plain
             )
-        until(lambda: " is at http" in self.output or self._process.poll() is not None)
+        try:
+            until(lambda: " is at http" in self.output or self._process.poll() is not None)
+        except AssertionError:
+            self._process.kill()
+            raise
         found = re.search(r"is at (http\S+)/", self.output)
         assert found is not None, self.output
         self.url = found[1]
@@ -113,7 +119,9 @@ def fill_warehouse(folder: Path) -> None:
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpBroker]:
     authenticator = Authenticator(CONFIG)
     options = GatewayOptions(anonymous=None, authenticator=authenticator)
-    with HttpBroker(data=tmp_path_factory.mktemp("data"), web_options=options) as live:
+    once = BrokerSettings(groups_by_name={"billing": GroupSettings(deliveries_max=1)})
+    data = tmp_path_factory.mktemp("data")
+    with HttpBroker(data=data, web_options=options, settings=once) as live:
         until(lambda: is_ready(live))
         yield live
     authenticator.close()

@@ -47,8 +47,9 @@ CLAIMS: dict[str, Claims] = {
         "text": [(1, f"{EXAMPLES}test_log_format.py")],
         "": [(3, f"{EXAMPLES}test_log_format.py"), (3, DRAWING)],
     },
+    "docs/console.md": {"sql": [(1, "tests/unit/console/test_parts.py")]},
     "docs/operating.md": {
-        "toml": [(2, f"{EXAMPLES}test_operating.py")],
+        "toml": [(3, f"{EXAMPLES}test_operating.py")],
         "text": [(1, f"{EXAMPLES}test_operating.py")],
         "json": [(1, f"{EXAMPLES}test_operating.py")],
         "console": [(1, f"{EXAMPLES}test_operating.py")],

@@ -12,8 +12,11 @@ import pytest
 import penstock
 from penstock.core.access import Action, Principal, Rule
 from penstock.gateway.options import GatewayOptions
+from penstock.memory import Purpose
 from penstock.middleware import TopicIs
 from penstock.ports import AuditEvent, PartitionRange
+from penstock.ports.selection import Selection
+from penstock.server.http.log_reads import LogRead
 from penstock.storage.arrow.log import ArrowLog
 from penstock.storage.options import LogOptions, Retention
 from tests.support import lamamq_bytes
@@ -406,3 +409,42 @@ def test_a_log_is_verified_and_damage_is_found(tmp_path: Path) -> None:
 
 def _has(path: Path, text: bytes) -> bool:
     return path.is_file() and text in path.read_bytes()
+
+
+# --- Last values ----------------------------------------------------------------------------------
+
+
+def test_a_list_of_topics_has_the_last_value_of_each(broker: HttpBroker, reader: Other) -> None:
+    broker.publish(topic="open/values/old", text="before")
+    host, port = broker.address
+    with penstock.connect_sync(f"tcp://{host}:{port}", protocol="lamamq", timeout=30) as client:
+        client.publish_many("open/values/many", [b"%04d" % number for number in range(3000)])
+    broker.publish(topic="open/values/new", text="after")
+    broker.publish(topic="closed/values/new", text="secret")
+
+    def values(ask: Any, query: str) -> dict[str, bytes | None]:
+        topics = ask("GET", f"/api/topics?contains=/values/{query}").json()["topics"]
+        return {each["name"]: each["value"] and base64.b64decode(each["value"]) for each in topics}
+
+    assert values(reader.ask, "&value_bytes=5") == {
+        "open/values/old": b"befor",
+        "open/values/many": b"2999",
+        "open/values/new": b"after",
+    }
+    assert values(broker.ask, "&value_bytes=100")["closed/values/new"] == b"secret"
+    assert set(values(reader.ask, "").values()) == {None}
+    assert broker.get("/api/topics?value_bytes=1025").error()[1] == "bad-request"
+
+
+def test_where_the_last_message_is_not_written_yet_the_one_before_it_is_found(
+    broker: HttpBroker,
+) -> None:
+    for text in ("first", "second"):
+        broker.publish(topic="open/written", text=text)
+    storage = broker.server.storage
+    bounds = storage.bounds()[storage.partition]
+    with broker.server.broker.memory.draw(Purpose.HTTP, principal="x") as draw:
+        read = LogRead(storage, Selection(), draw, limit=1, value_bytes=100)
+        last = {"open/written": bounds.end + 5, "open/unknown": bounds.end + 6}
+        found = read.last_values(last, horizon=bounds.horizon, end=bounds.end)
+    assert found == {"open/written": b"second"}

@@ -139,6 +139,7 @@ def test_a_certificate_is_read_by_the_driver() -> None:
         ({"group": "g"}, False, "option group: it is not for a batch"),
         ({"group": "../g"}, True, "option group: '../g' is no name for a group"),
         ({"topic": "t"}, True, "option topic: it is not for a stream"),
+        ({"traces": "127.0.0.1:4318"}, True, "option traces: '127.0.0.1:4318' is no HTTP URL"),
         ({"endpoint": "grpc://h:1"}, False, "option endpoint: there is path too"),
         ({"token": "t"}, False, "option token: files ask for none"),
         ({"certificate": "c"}, False, "option certificate: files ask for none"),

@@ -10,7 +10,7 @@ from penstock.gateway.options import GatewayOptions
 from penstock.transport.addresses import Address, parse_address
 from tests.support.live import LiveBroker
 
-SECONDS = 5.0
+SECONDS = 30.0
 JSON = {"Content-Type": "application/json"}
 
 

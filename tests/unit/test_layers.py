@@ -15,7 +15,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "penstock"
 LAYERS = [
     {"closeable", "model", "limits"},
     {"errors", "middleware", "protocols"},
-    {"memory", "patterns", "positions", "replay", "service_messages", "settings"},
+    {"memory", "patterns", "positions", "replay", "service_messages", "settings", "tracing"},
     {"topic_names"},
     {"_kernels"},
     {"ports"},

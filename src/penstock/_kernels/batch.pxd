@@ -79,6 +79,11 @@ cdef struct StoredColumns:
     uint8_t *sender_uuids          # 16 bytes for each sender's name, set if it is a uuid; owned
     size_t sender_uuids_capacity
 
+cdef struct Piece:
+    # Some bytes of a buffer; data is NULL for none.
+    const uint8_t *data
+    size_t length
+
 cdef class Sender:
     cdef SenderId identity
 

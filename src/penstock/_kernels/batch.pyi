@@ -77,6 +77,12 @@ class Batch:
         None where the protocol has no headers.
         """
 
+    def find_header(self, name: bytes, *, first_row: int = 0) -> tuple[int, bytes] | None:
+        """Return the first row from `first_row` on that has a header, and its value; None if none.
+
+        Hidden rows are ignored. Of several headers of this name in a row the first counts.
+        """
+
     def message_id(self, row: int) -> int | None:
         """Return the message id that the acknowledgment repeats; None where there is none."""
 

@@ -10,9 +10,9 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memcpy
+from libc.string cimport memcmp, memcpy
 
-from penstock._kernels.frame cimport load32, load64
+from penstock._kernels.frame cimport load16, load32, load64
 
 from penstock.limits import BATCH_ROWS_MAX, BATCH_SENDERS_MAX
 from penstock.protocols import PROTOCOLS
@@ -204,6 +204,26 @@ cdef class Batch:
             self.columns.headers_start[row]:
             <size_t>self.columns.headers_start[row] + self.columns.headers_length[row]
         ]
+
+    def find_header(self, bytes name not None, *, uint32_t first_row=0):
+        cdef Piece wanted = Piece(<const uint8_t *>PyBytes_AS_STRING(name), <size_t>len(name))
+        cdef Piece value
+        cdef uint32_t row = first_row
+        self.read()
+        try:
+            if self.source != STORED and not self.features & HAS_HEADERS:
+                return None
+            while row < self.columns.count:
+                if self.source == STORED:
+                    value = stored_header(self, row, wanted)
+                else:
+                    value = scanned_header(self, row, wanted)
+                if value.data:
+                    return row, value.data[:value.length]
+                row += 1
+            return None
+        finally:
+            self.unread()
 
     def message_id(self, uint32_t row):
         self.check_row(row)
@@ -405,6 +425,53 @@ cdef bytes counted(const uint8_t *offsets, const uint8_t *data, size_t entry):
     cdef uint32_t end = load32(offsets + 4 * (entry + 1), False)
     cdef object length = end - start
     return length.to_bytes(4, "big") + data[start:end]
+
+
+cdef Piece stored_header(Batch batch, uint32_t row, Piece wanted) noexcept nogil:
+    """Return the value of a header of a stored message; no data without it, or if it is hidden."""
+    cdef StoredColumns *stored = &batch.stored
+    cdef size_t entry = load32(stored.headers + 4 * <size_t>row, False)
+    cdef size_t end = load32(stored.headers + 4 * (<size_t>row + 1), False)
+    cdef uint32_t start
+    cdef Piece found = Piece(NULL, 0)
+    if batch.columns.flags[row] & HIDDEN:
+        return found
+    while entry < end:
+        start = load32(stored.header_keys + 4 * entry, False)
+        found.length = load32(stored.header_keys + 4 * (entry + 1), False) - start
+        if (
+            found.length == wanted.length
+            and memcmp(stored.header_key_data + start, wanted.data, wanted.length) == 0
+        ):
+            start = load32(stored.header_values + 4 * entry, False)
+            found.data = stored.header_value_data + start
+            found.length = load32(stored.header_values + 4 * (entry + 1), False) - start
+            return found
+        entry += 1
+    return found
+
+
+cdef Piece scanned_header(Batch batch, uint32_t row, Piece wanted) noexcept nogil:
+    """Return the value of a header of a scanned message, whose lengths the scan has checked."""
+    cdef const uint8_t *headers = batch.data + batch.columns.headers_start[row]
+    cdef uint32_t left = load16(headers, batch.big)
+    cdef size_t at = 2
+    cdef bint same
+    cdef Piece found = Piece(NULL, 0)
+    while left:
+        found.length = load32(headers + at, batch.big)
+        same = (
+            found.length == wanted.length
+            and memcmp(headers + at + 4, wanted.data, wanted.length) == 0
+        )
+        at += 4 + found.length
+        found.length = load32(headers + at, batch.big)
+        if same:
+            found.data = headers + at + 4
+            return found
+        at += 4 + found.length
+        left -= 1
+    return found
 
 
 cdef inline uint32_t route_at(

@@ -14,8 +14,14 @@ __all__ = [
     "SESSIONS_MAX",
     "SESSION_SECONDS_MAX",
     "SQL_CHARACTERS_MAX",
+    "SQL_MESSAGES_MAX",
+    "SQL_MESSAGES_PAGE",
     "SQL_ROWS_MAX",
     "SQL_SECONDS_MAX",
+    "SQL_TOPICS_MAX",
+    "SQL_TOPIC_BYTES_MAX",
+    "SQL_TOPIC_SECONDS_MAX",
+    "SQL_VALUE_BYTES",
     "STATE_SECONDS",
     "TAIL_MESSAGES_MAX",
     "TOPIC_ROWS",
@@ -34,7 +40,7 @@ GROUPS_CHARTED_MAX: Final = 50
 PAGE_ROWS: Final = 50
 """Rows of a table; further ones are on the next page."""
 TOPIC_ROWS: Final = 25
-"""Topics on a page: the last value of each is read."""
+"""Topics on a page, each with its last value."""
 TAIL_MESSAGES_MAX: Final = 100
 """Messages that a live tail shows."""
 FRAME_BYTES_MAX: Final = 64 << 10
@@ -48,3 +54,13 @@ SQL_CHARACTERS_MAX: Final = 20_000
 SQL_ROWS_MAX: Final = 1000
 SQL_SECONDS_MAX: Final = 20.0
 """Length of a query, rows of its result, and how long it may run."""
+SQL_TOPICS_MAX: Final = 4
+"""Topics and patterns in a query."""
+SQL_MESSAGES_MAX: Final = 5000
+SQL_MESSAGES_PAGE: Final = 500
+SQL_TOPIC_BYTES_MAX: Final = 16 << 20
+SQL_TOPIC_SECONDS_MAX: Final = 10.0
+"""The newest messages of a topic that a query sees, those of one request, their size in base64, and
+how long they are looked for."""
+SQL_VALUE_BYTES: Final = 64 << 10
+"""Longer values are cut."""

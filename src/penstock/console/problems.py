@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 from penstock.console.history import Point, State
+from penstock.console.refusal_text import subject_text, why_text
 from penstock.console.text import count_text, duration_text
 
 __all__ = ["Problem", "find_problems"]
@@ -87,10 +88,9 @@ def _of_refusals(state: State, now: float) -> Iterator[Problem]:
     ]
     if recent:
         newest = recent[0]
-        subject = newest["principal"] or newest["address"]
-        what = f"{newest['action']} {newest['name']}".strip()
-        more = f", and {len(recent) - 1} more" if len(recent) > 1 else ""
-        yield Problem(f"{subject} was refused: {what}{more}.", "/refusals")
+        more = f" And {len(recent) - 1} more." if len(recent) > 1 else ""
+        text = f"{subject_text(newest)} was refused. {why_text(newest)}{more}"
+        yield Problem(text, "/refusals")
 
 
 def _of_latency(points: Sequence[Point]) -> Iterator[Problem]:

@@ -35,6 +35,7 @@ PLACES: Final = (
     Place("/storage", "Storage", "7", area="log"),
     Place("/cluster", "Cluster", "9", area="cluster", optional=True),
     Place("/pipeline", "Pipeline", "8", area="pipeline", optional=True),
+    Place("/sql", "SQL", "s"),
 )
 _SHORTCUTS: Final = (
     *((place.key, place.title) for place in sorted(PLACES, key=lambda place: place.key)),

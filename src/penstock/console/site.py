@@ -179,8 +179,20 @@ def _add_pages(site: _Site) -> None:
         ("/cluster", cluster),
     ):
         site.page(path, build)
+    site.page("/sql", _sql(site.warehouse))
     if site.warehouse is not None:
         site.page("/pipeline", _pipeline(site.warehouse))
+
+
+def _sql(folder: Path | None) -> Build:
+    async def sql(_shell: Shell, login: LogIn, _request: Request) -> None:
+        # DuckDB and deltalake are loaded with the first page that needs them.
+        from penstock.console.pages.sql import SqlPage  # noqa: PLC0415
+        from penstock.console.warehouse import Warehouse  # noqa: PLC0415
+
+        SqlPage(login, None if folder is None else Warehouse(folder))
+
+    return sql
 
 
 def _pipeline(folder: Path) -> Build:

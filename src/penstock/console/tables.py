@@ -21,7 +21,8 @@ class Column:
     """A column of a table.
 
     `link` is the field with the address that the cell leads to. A `wide` column is left out on
-    narrow screens; a `cut` one ends in an ellipsis. Names are left-aligned and of one width.
+    narrow screens; a `cut` one ends in an ellipsis; one that `wraps` has several lines. Names are
+    left-aligned and of one width.
     """
 
     field: str
@@ -30,6 +31,7 @@ class Column:
     wide: bool = False
     cut: bool = False
     is_name: bool = False
+    wraps: bool = False
 
 
 class Table:
@@ -101,14 +103,19 @@ class Table:
 def _column(column: Column) -> dict[str, Any]:
     classes = " ".join(
         name
-        for name, wanted in (("wide", column.wide), ("cut", column.cut), ("name", column.is_name))
+        for name, wanted in (
+            ("wide", column.wide),
+            ("cut", column.cut),
+            ("name", column.is_name),
+            ("wraps", column.wraps),
+        )
         if wanted
     )
     return {
         "name": column.field,
         "label": column.label,
         "field": column.field,
-        "align": "left" if column.is_name or column.cut else "right",
+        "align": "left" if column.is_name or column.cut or column.wraps else "right",
         "classes": classes,
         "headerClasses": "wide" if column.wide else "",
     }

@@ -1,25 +1,22 @@
-"""The tables of a pipeline, read from their folder: rows, freshness, commits, dead letters, SQL.
+"""The tables of a pipeline, read from their folder: rows, freshness, commits, dead letters.
 
-All functions may block and run in threads. Queries run in a DuckDB of their own, in memory: it sees
-the tables and nothing else, neither files nor the network.
+All functions may block and run in threads.
 """
 
 import dataclasses
 import json
-import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 import deltalake
-import duckdb
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
-from penstock.console.limits import SQL_CHARACTERS_MAX, SQL_ROWS_MAX, SQL_SECONDS_MAX
+from penstock.console.queries import QueryRefused, run_query
 
-__all__ = ["Commit", "QueryRefused", "QueryResult", "TableState", "Warehouse"]
+__all__ = ["Commit", "TableState", "Warehouse"]
 
 LETTERS: Final = "dead_letters"
 _NEWEST_LETTERS: Final = (
@@ -30,17 +27,6 @@ _LETTERS_SHOWN: Final = 100
 _COMMITS_SHOWN: Final = 15
 _COMMIT_BYTES_MAX: Final = 4 << 20
 """A commit that is described by more bytes, one of very many files, is left out."""
-_LIMITS: Final[dict[str, str | bool | int | float | list[str]]] = {
-    "memory_limit": "512MB",
-    "threads": 1,
-    "max_temp_directory_size": "0MB",
-    "python_enable_replacements": False,
-}
-"""Without replacements, a name in a query is never a variable of this program."""
-
-
-class QueryRefused(Exception):
-    """A query that is not run, or that failed."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -66,15 +52,6 @@ class Commit:
     rows: int
     added: int
     removed: int
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class QueryResult:
-    """The first rows of a result; `cut` says whether there are more."""
-
-    columns: tuple[str, ...]
-    rows: list[tuple[Any, ...]]
-    cut: bool
 
 
 class Warehouse:
@@ -110,47 +87,20 @@ class Warehouse:
         """Return the newest dead letters; none if there is no such table."""
         if LETTERS not in self.tables():
             return []
-        found = self.query(_NEWEST_LETTERS, rows_max=_LETTERS_SHOWN)
+        tables = self.named({LETTERS})
+        found = run_query(_NEWEST_LETTERS, tables, rows_max=_LETTERS_SHOWN)
         return [dict(zip(found.columns, row, strict=True)) for row in found.rows]
 
-    def query(self, text: str, *, rows_max: int = SQL_ROWS_MAX) -> QueryResult:
-        """Run one SELECT over the tables; raise QueryRefused."""
-        if len(text) > SQL_CHARACTERS_MAX:
-            raise QueryRefused(f"a query may have {SQL_CHARACTERS_MAX:,} characters")
-        tables = self.tables()
+    def named(self, names: Collection[str]) -> dict[str, Any]:
+        """Return those of some tables that exist, as Arrow data sets; raise QueryRefused."""
         try:
-            with duckdb.connect(":memory:", config=_LIMITS) as connection:
-                _check(connection, text)
-                for name, place in tables.items():
-                    if name in text:
-                        data = deltalake.DeltaTable(str(place)).to_pyarrow_dataset()
-                        connection.register(name, data)
-                connection.execute("SET enable_external_access = false")
-                connection.execute("SET lock_configuration = true")
-                return _run(connection, text, rows_max)
-        except duckdb.InterruptException:
-            raise QueryRefused(f"it ran for {SQL_SECONDS_MAX:.0f} s and was stopped") from None
-        except (duckdb.Error, DeltaError, OSError, pa.ArrowException) as error:
+            return {
+                name: deltalake.DeltaTable(str(place)).to_pyarrow_dataset()
+                for name, place in self.tables().items()
+                if name in names
+            }
+        except (DeltaError, OSError, pa.ArrowException) as error:
             raise QueryRefused(str(error)) from None
-
-
-def _check(connection: duckdb.DuckDBPyConnection, text: str) -> None:
-    """Raise QueryRefused unless a text is one query that only reads."""
-    statements = connection.extract_statements(text)
-    if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
-        raise QueryRefused("expected one SELECT; tables cannot be changed here")
-
-
-def _run(connection: duckdb.DuckDBPyConnection, text: str, rows_max: int) -> QueryResult:
-    timer = threading.Timer(SQL_SECONDS_MAX, connection.interrupt)
-    timer.start()
-    try:
-        result = connection.execute(text)
-        rows = result.fetchmany(rows_max + 1)
-    finally:
-        timer.cancel()
-    columns = tuple(str(each[0]) for each in result.description or ())
-    return QueryResult(columns, rows[:rows_max], cut=len(rows) > rows_max)
 
 
 def _state(name: str, place: Path) -> TableState:

@@ -43,6 +43,7 @@ from penstock.core.sessions import Session, Sessions
 from penstock.core.slices import Slices
 from penstock.core.stalls import Stalls
 from penstock.core.timers import Timers
+from penstock.core.traces import Traced, Traces
 from penstock.core.turns import LoopTurn
 from penstock.errors import (
     BrokerFull,
@@ -94,6 +95,7 @@ from penstock.replay import (
 )
 from penstock.service_messages import SERVE_PREFIX
 from penstock.topic_names import check_topic_name
+from penstock.tracing import Span
 
 __all__ = ["Broker", "BrokerSettings"]
 
@@ -176,6 +178,8 @@ class Broker:
         self.services = Services(self.requests)
         self.encoders = Encoders(self.topics, self.router, self.counters)
         self.hooks = Hooks(self.timers, clock, self.encoders.forward_ids.take)
+        self.traces: Traces | None = None
+        """Traces of sampled messages; None if there are none, see `trace`."""
         self.marks = PositionMarks(log, clock)
         self.deduplication = Deduplication(
             clock,
@@ -232,6 +236,7 @@ class Broker:
                 encoders=self.encoders,
                 counters=self.counters,
                 timers=self.timers,
+                clock=clock,
                 write=self._write,
                 marks=self.marks,
                 leaves_slow=not self.settings.disconnect_slow_consumers,
@@ -258,6 +263,29 @@ class Broker:
         self.roaming = Roaming(self.resumption, self.timers, self.clock, store)
         if self.following is not None:
             self.following.roaming = self.roaming
+
+    def trace(
+        self,
+        export: Callable[[Span], None],
+        *,
+        new_id: Callable[[], int],
+        every: int,
+        per_second_max: int,
+        from_publishers: bool = True,
+    ) -> None:
+        """Trace sampled messages from now on, see core.traces."""
+        self.traces = Traces(
+            log=self.log,
+            topics=self.topics,
+            clock=self.clock,
+            export=export,
+            new_id=new_id,
+            every=every,
+            per_second_max=per_second_max,
+            from_publishers=from_publishers,
+        )
+        if self.following is not None:
+            self.following.traces = self.traces
 
     def shared(self, kind: type[_T]) -> _T:
         """Return the broker's only instance of `kind`, created at the first call.
@@ -367,10 +395,15 @@ class Broker:
 
     def _record_refusal(self, session: Session, error: NotAllowed) -> None:
         protocol = session.encoding.protocol.label
-        self.record_refusal(error, peer=session.link.peer, protocol=protocol)
+        self.record_refusal(error, peer=session.link.peer, protocol=protocol, client=session.name)
 
-    def record_refusal(self, error: NotAllowed, *, peer: str, protocol: str) -> None:
-        """Record in the audit log that the rules of a principal refused an act."""
+    def record_refusal(
+        self, error: NotAllowed, *, peer: str, protocol: str, client: str | None = None
+    ) -> None:
+        """Record in the audit log that the rules of a principal refused an act.
+
+        `client` is the name of the client's session, None if it has none.
+        """
         self.audit.record(
             AuditEvent.REFUSED,
             principal=error.principal,
@@ -378,6 +411,7 @@ class Broker:
             protocol=protocol,
             action=str(error.action),
             name=error.topic,
+            **({} if client is None else {"client": client}),
         )
 
     def rules_changed(self) -> None:
@@ -748,15 +782,43 @@ class Broker:
     def _fan_out(self, sender: Session | None, batch: Batch, receipt: Receipt) -> None:
         """Deliver the rows of `batch` to all subscribers, unless they wait for its commit."""
         self.topic_counts.add(batch, receipt.first_offset)
+        if self.traces is not None:
+            first = receipt.first_offset
+            traced = self.traces.sample(batch, partition=self.log.partition, first=first)
+            if traced is not None:
+                self._fan_out_traced(self.traces, traced, sender, batch, receipt)
+                return
         if self._delivers_committed:
             return
         for audience in self.router.audiences(batch):
             self._deliver(sender, batch, audience, receipt.first_offset)
 
-    def _deliver(
-        self, sender: Session | None, batch: Batch, audience: Audience, first: int
+    def _fan_out_traced(
+        self,
+        traces: Traces,
+        traced: Traced,
+        sender: Session | None,
+        batch: Batch,
+        receipt: Receipt,
     ) -> None:
-        """Deliver an audience its rows of `batch`, whose first offset is `first`."""
+        """Deliver a batch of which a message is traced."""
+        arrived_us = batch.timestamp_us
+        name = "" if sender is None else sender.name
+        start_us = traces.appended(traced, receipt, arrived_us=arrived_us, sender=name)
+        if not self._delivers_committed:
+            topic, sessions = batch.topic_id(traced.row), 0
+            for audience in self.router.audiences(batch):
+                reached = self._deliver(sender, batch, audience, receipt.first_offset)
+                if self.router.wants(audience, topic):
+                    sessions += reached
+            traces.delivered(traced, start_us=start_us, sessions=sessions)
+        traces.received(traced, arrived_us=arrived_us)
+
+    def _deliver(self, sender: Session | None, batch: Batch, audience: Audience, first: int) -> int:
+        """Deliver an audience its rows of `batch`, whose first offset is `first`.
+
+        Return how many sessions got them at once.
+        """
         catch_up = None if self.settings.disconnect_slow_consumers else self.catch_up
         number = self.log.partition
         frames, count, reached, places = None, 0, 0, b""
@@ -797,6 +859,7 @@ class Broker:
             protocol = audience.encoding.protocol
             self.counters.messages_sent[protocol] += reached * count
             self.counters.bytes_sent[protocol] += reached * len(frames)
+        return reached
 
     def _encode(self, audience: Audience, batch: Batch) -> tuple[bytes | Gathered, int]:
         """Return the frames for an audience and their number of messages."""
@@ -930,6 +993,8 @@ class Broker:
         self._note_failure()
         self._settle_commits()
         self.acknowledge_times.settled(self.log, self.clock.now_us())
+        if self.traces is not None:
+            self.traces.settled()
         for session in list(self._awaiting_answers):
             try:
                 waiting = session.answers.release(self.log)

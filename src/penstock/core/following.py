@@ -21,9 +21,10 @@ from penstock.core.position_marks import PositionMarks
 from penstock.core.roaming import Roaming
 from penstock.core.routing import Audience, Router
 from penstock.core.timers import Timers
+from penstock.core.traces import Traces
 from penstock.errors import CallerError
 from penstock.limits import CATCH_UP_PIECE_BYTES, MEMORY_BLOCK_BYTES
-from penstock.ports import KeptSession, KnownTopic, LogReader, Record, Stored
+from penstock.ports import Clock, KeptSession, KnownTopic, LogReader, Record, Stored
 from penstock.protocols import Protocol
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class Following:
         encoders: Encoders,
         counters: Counters,
         timers: Timers,
+        clock: Clock,
         write: Callable[["Session", bytes, int, bytes], bool],
         marks: PositionMarks,
         leaves_slow: bool,
@@ -71,12 +73,15 @@ class Following:
         self._encoders = encoders
         self._counters = counters
         self._timers = timers
+        self._clock = clock
         self._write = write
         self._marks = marks
         self._leaves_slow = leaves_slow
         self._batch = Batch()
         self.receivers: dict[Protocol, Callable[[Record], None]] = {}
         """Deliver private messages of other nodes, by protocol."""
+        self.traces: Traces | None = None
+        """Traces of sampled messages."""
         self.roaming: Roaming | None = None
         """Takes what other nodes write of clients that may resume here."""
 
@@ -141,21 +146,42 @@ class Following:
             )
         else:
             row = max(partition.next_offset - first, 0)
-            for audience in self._router.audiences(batch):
-                self._deliver(partition, batch, audience, first=first, row=row)
+            if self.traces is None:
+                for audience in self._router.audiences(batch):
+                    self._deliver(partition, batch, audience, first=first, row=row)
+            else:
+                self._deliver_traced(self.traces, partition, batch, first=first, row=row)
         finally:
             batch.clear()
             partition.next_offset = end
         if self._catch_up.awaits_log:
             self._catch_up.settled()
 
+    def _deliver_traced(
+        self, traces: Traces, partition: StoredPartition, batch: Batch, *, first: int, row: int
+    ) -> None:
+        """Deliver a batch, with a span if a message of it is traced."""
+        traced = traces.sample(batch, partition=partition.number, first=first, first_row=row)
+        start_us, sessions = self._clock.now_us(), 0
+        topic = None if traced is None else batch.topic_id(traced.row)
+        for audience in self._router.audiences(batch):
+            reached = self._deliver(partition, batch, audience, first=first, row=row)
+            if topic is not None and self._router.wants(audience, topic):
+                sessions += reached
+        if traced is not None:
+            traces.delivered(traced, start_us=start_us, sessions=sessions)
+
     def _deliver(
         self, partition: StoredPartition, batch: Batch, audience: Audience, *, first: int, row: int
-    ) -> None:
-        """Deliver an audience its rows from `row` on; `first` is the offset of the first."""
+    ) -> int:
+        """Deliver an audience its rows from `row` on; `first` is the offset of the first.
+
+        Return how many sessions got them at once.
+        """
         number = partition.number
         own = partition is self._catch_up.own
         live: list[Session] = []
+        others = 0
         for session in audience.sessions:
             if number in session.feeds:
                 continue
@@ -167,10 +193,12 @@ class Following:
                     number, batch, audience, first=first, row=row, but=session.number
                 )
                 self._send(partition, [session], pieces)
+                others += 1
             else:
                 live.append(session)
         if live:
             self._send(partition, live, self._pieces(number, batch, audience, first=first, row=row))
+        return len(live) + others
 
     def _pieces(
         self,

@@ -387,6 +387,13 @@ class Router:
         """Marks of all routes."""
         return b"\1" * len(self._routes)
 
+    def wants(self, audience: Audience, topic: int) -> bool:
+        """Return whether an audience gets messages of a topic, given by its id."""
+        if audience.wanted is None:
+            return True
+        route = self.route_of_topic[topic] if topic < len(self.route_of_topic) else 0
+        return route < len(audience.wanted) and bool(audience.wanted[route])
+
     def audiences(self, batch: Batch) -> list[Audience]:
         """Return the audiences of `batch`; each subscriber is in one of them."""
         numbers = self._numbers(batch)

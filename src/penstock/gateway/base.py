@@ -808,7 +808,12 @@ class Gateway(ABC):
 
     def record_refusal(self, error: NotAllowed) -> None:
         """Record in the audit log what the rules of this client refused."""
-        self.broker.record_refusal(error, peer=self.link.peer, protocol=self.protocol.label)
+        self.broker.record_refusal(
+            error,
+            peer=self.link.peer,
+            protocol=self.protocol.label,
+            client=None if self.session is None else self.session.name,
+        )
 
     def close(self) -> None:
         """Close the connection after all pending answers, at most LINGER_SECONDS_MAX later."""

@@ -98,6 +98,7 @@ class SourceConfig(_Table, frozen=True):
     subscribe: _Text = "#"
     group: str = "pipeline"
     fail_on_data_loss: bool = True
+    traces: str = ""
 
     @property
     def options(self) -> dict[str, str]:

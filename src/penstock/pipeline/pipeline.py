@@ -159,6 +159,8 @@ class Pipeline:
             "maxOffsetsPerTrigger": str(self._config.bronze.rows_max),
             "failOnDataLoss": str(source.fail_on_data_loss).lower(),
         }
+        if source.traces:
+            options["traces"] = source.traces
         ingest = BatchIngest(options, store, Path(checkpoint))
         self._log_lag = LogLag(options, Path(checkpoint))
         self._start_progress()

@@ -65,6 +65,7 @@ __all__ = [
     "Sha256",
     "StorageConfig",
     "TopicDurabilityConfig",
+    "TracingConfig",
     "Verdict",
 ]
 
@@ -376,6 +377,16 @@ class AuditConfig(_Table, frozen=True):
     bytes_max: Annotated[int, Meta(ge=64 * bounds.KIB)] = bounds.AUDIT_BYTES_MAX
 
 
+class TracingConfig(_Table, frozen=True):
+    """`[tracing]`: where spans of sampled messages are sent; empty turns traces off."""
+
+    endpoint: Annotated[str, Meta(pattern="^(https?://[^ ]+)?$", title="an HTTP URL")] = ""
+    service: _Text = "penstock"
+    every: Annotated[int, Meta(ge=0)] = 0
+    publishers: bool = True
+    traces_per_second_max: _Count = bounds.TRACES_PER_SECOND_MAX
+
+
 class RuleConfig(_Table, frozen=True):
     """`rule` of a principal, a role or `[anonymous]`: the first that matches a name applies."""
 
@@ -509,6 +520,7 @@ class Config(_Table, frozen=True):
     groups: GroupsConfig = GroupsConfig()
     audit: AuditConfig = AuditConfig()
     events: EventsConfig = EventsConfig()
+    tracing: TracingConfig = TracingConfig()
     auth: AuthConfig = AuthConfig()
     anonymous: AnonymousConfig = AnonymousConfig()
     quota: QuotaConfig = QuotaConfig()

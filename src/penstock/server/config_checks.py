@@ -12,6 +12,7 @@ from penstock.settings import Check, Problems, run_checks
 from penstock.storage.kafka.options import OWN_SETTINGS
 from penstock.storage.urls import url_problem
 from penstock.topic_names import check_topic_name
+from penstock.tracing import is_installed
 from penstock.transport.addresses import Address
 from penstock.transport.tls import server_context
 
@@ -50,6 +51,12 @@ def _check_replay(config: Config, problems: Problems) -> None:
             problems.add(key, f'expected a start such as "@earliest" or "@-15m", got "{start}"')
         elif config.broker.durability == "memory":
             problems.add(key, 'there is no history with broker.durability = "memory"')
+
+
+def _check_tracing(config: Config, problems: Problems) -> None:
+    if config.tracing.endpoint and not is_installed():
+        missing = "needs the SDK of OpenTelemetry, which is not installed"
+        problems.add("tracing.endpoint", f"{missing}; install penstock-broker[tracing]")
 
 
 def _check_hooks(config: Config, problems: Problems) -> None:
@@ -362,6 +369,7 @@ _CHECKS: Final[tuple[Check[Config], ...]] = (
     (_check_channels, frozenset({"herald"})),
     (_check_replay, frozenset({"herald", "broker"})),
     (_check_hooks, frozenset({"hooks"})),
+    (_check_tracing, frozenset({"tracing"})),
     (_check_groups, frozenset({"group"})),
     (_check_log, frozenset({"log", "broker"})),
     (_check_retention, frozenset({"retention", "broker", "storage"})),

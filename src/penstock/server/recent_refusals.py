@@ -28,7 +28,10 @@ _Key = tuple[str, str, str, str, str]
 
 @dataclasses.dataclass(slots=True)
 class RefusalCount:
-    """A refusal and how often it happened. Times are seconds since the epoch."""
+    """A refusal and how often it happened. Times are seconds since the epoch.
+
+    `client` is the name of the client that it happened to last, empty if it has none.
+    """
 
     principal: str
     host: str
@@ -38,6 +41,7 @@ class RefusalCount:
     first: float
     last: float
     count: int = 1
+    client: str = ""
 
 
 class RecentRefusals:
@@ -72,15 +76,16 @@ class RecentRefusals:
         now = time.time()
         with self._lock:
             known = self._kept.get(key)
+            is_new = known is None
             if known is None:
-                self._kept[key] = RefusalCount(*key, first=now, last=now)
+                known = self._kept[key] = RefusalCount(*key, first=now, last=now, count=0)
                 if len(self._kept) > self._kept_max:
                     self._kept.popitem(last=False)
-            else:
-                known.last = now
-                known.count += 1
-                self._kept.move_to_end(key)
-        if known is None and action != LOG_IN:  # those are logged where they happen
+            known.last = now
+            known.count += 1
+            known.client = _text(fields, "client")
+            self._kept.move_to_end(key)
+        if is_new and action != LOG_IN:  # those are logged where they happen
             log.info(
                 "not allowed", principal=key[0], host=host, protocol=key[2], act=action, name=name
             )

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path, PurePath
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -34,8 +34,12 @@ from penstock.server.credentials import Authenticator, PreparedPrincipals
 from penstock.server.descriptors import Descriptors, raise_descriptor_limit
 from penstock.server.server import Server
 from penstock.server.storages import open_session_numbers, open_storage
+from penstock.server.tracing import start_tracing
 from penstock.transport.addresses import Address
 from penstock.transport.stdio import Program
+
+if TYPE_CHECKING:
+    from penstock.tracing.otlp import SpanSender
 
 __all__ = ["Running", "serve"]
 
@@ -64,6 +68,8 @@ class Running:
     addresses: tuple[Address, ...] = ()
     flight: Address | None = None
     audit: AuditLog | None = None
+    spans: "SpanSender | None" = None
+    """Sends the spans of traced messages; None if traces are off."""
     stopped: bool = False
     """Whether all connections are closed and the log is closed."""
     http: Address | None = None
@@ -143,6 +149,8 @@ class Running:
         """Stop accepting, drain and close, within `stop_seconds_max`."""
         await self.server.stop(seconds_max=self.stop_seconds_max * DRAIN_SHARE_OF_STOP)
         self.authenticator.close()
+        if self.spans is not None:
+            await asyncio.to_thread(self.spans.close)
         if self.audit is not None:
             self.audit.record(AuditEvent.STOPPED)
             await asyncio.to_thread(self.audit.close)
@@ -284,6 +292,7 @@ async def serve(
         numbers=open_session_numbers(config, storage),
     )
     running = Running(config, server, Authenticator(config), audit=audit)
+    running.spans = start_tracing(config.tracing, server.broker)
 
     def drain(seconds: float | None) -> float:
         running.drain_seconds = seconds

@@ -3,7 +3,7 @@
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from typing import Protocol as Port
 
 import pyarrow as pa
@@ -17,9 +17,21 @@ from penstock.spark.errors import RangeLost
 from penstock.spark.options import ReadOptions
 from penstock.spark.parallelism import TaskLimit
 
-__all__ = ["Kept", "LogBounds", "LogSource", "Losses", "Range", "ReadRequest", "Task"]
+__all__ = [
+    "TRACE_COLUMNS",
+    "Kept",
+    "LogBounds",
+    "LogSource",
+    "Losses",
+    "Range",
+    "ReadRequest",
+    "Task",
+]
 
 log = structlog.get_logger("penstock.spark")
+
+TRACE_COLUMNS: Final = ("topic", "partition", "offset", "headers", "message_id")
+"""Columns of the spans of traced messages."""
 
 
 class LogBounds(NamedTuple):
@@ -63,11 +75,15 @@ class ReadRequest:
     selection: Selection
     schema: pa.Schema
     fail_on_data_loss: bool
+    traces: str | None = None
+    """The URL of a collector for spans of traced messages."""
 
     @property
     def columns(self) -> list[str]:
-        """The columns to read, including those that only the selection needs."""
-        return list(dict.fromkeys((*self.schema.names, *sorted(self.selection.columns))))
+        """The columns to read, including those that only the selection or traces need."""
+        traced = () if self.traces is None else TRACE_COLUMNS
+        names = (*self.schema.names, *sorted(self.selection.columns), *traced)
+        return list(dict.fromkeys(names))
 
 
 class Task(InputPartition, ABC):

@@ -30,6 +30,7 @@ from penstock.spark.parallelism import TaskLimit, cores_in_environment
 from penstock.spark.retrying_client import RetryingClient
 from penstock.spark.subscription import parse_subscription
 from penstock.storage.group_offsets import InvalidGroup, check_group_name
+from penstock.tracing import is_installed
 
 __all__ = [
     "OPTIONS",
@@ -48,6 +49,7 @@ _READ: Final = (
     "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp",
     "startingOffsetsByTimestampStrategy",
     "minPartitions", "maxRecordsPerPartition", "failOnDataLoss", "includeHeaders", "columns",
+    "traces",
 )  # fmt: skip
 _BATCH: Final = (*_READ, "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _STREAM: Final = (
@@ -67,6 +69,7 @@ _UNIT_SECONDS: Final = {
 """Units of time as Spark has them; a number without one is milliseconds."""
 _DELAY_DEFAULT: Final = "15m"
 
+_COLLECTOR: Final = re.compile(r"https?://[^\s/]+(/\S*)?")
 _ENDPOINT: Final = re.compile(r"((grpc|grpc\+tcp|grpc\+tls|grpcs)://)?[^\s/]+:\d{1,5}/?")
 
 
@@ -111,6 +114,8 @@ class ReadOptions:
     columns: tuple[str, ...] | None
     group: str | None
     new_topics: NamedOffset
+    traces: str | None
+    """The URL of a collector of spans; None if there are none."""
 
     @property
     def task_limit(self) -> TaskLimit:
@@ -172,6 +177,7 @@ def read_options(
         columns=parse_columns(given.text("columns")),
         group=group,
         new_topics=_new_topics(given),
+        traces=_traces(given),
     )
 
 
@@ -347,6 +353,20 @@ def _new_topics(given: OptionValues) -> NamedOffset:
         return NamedOffset(text.strip().lower())
     except ValueError:
         raise InvalidOption("newTopics", f"{text!r} is neither", "earliest, latest") from None
+
+
+def _traces(given: OptionValues) -> str | None:
+    """Return the URL of a collector; raise InvalidOption without the SDK that sends spans."""
+    url = given.text("traces")
+    if url is None:
+        return None
+    if not _COLLECTOR.fullmatch(url):
+        allowed = "a URL such as http://127.0.0.1:4318/v1/traces"
+        raise InvalidOption("traces", f"{url!r} is no HTTP URL", allowed)
+    if not is_installed():
+        problem = "the SDK of OpenTelemetry is not installed"
+        raise InvalidOption("traces", problem, "install penstock-broker[tracing]")
+    return url
 
 
 def _ending(given: OptionValues) -> OffsetSpec:

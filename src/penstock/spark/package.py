@@ -33,7 +33,7 @@ ENDINGS: Final = (".tar.gz", ".tgz", ".tar", ".zip")
 """Endings of the archives that Spark unpacks."""
 _DISTRIBUTION: Final = "penstock-broker"
 _OWN: Final = ("penstock", "pyspark_penstock")
-_EXTRAS: Final = ("spark", "kafka", "formats")
+_EXTRAS: Final = ("spark", "kafka", "formats", "tracing")
 """Extras of which the packages are taken if they are installed."""
 _OF_THE_CLUSTER: Final = frozenset({"pyspark", "py4j"})
 _SKIPPED_FOLDERS: Final = frozenset({"__pycache__", "tests", "include"})

@@ -17,6 +17,7 @@ from penstock.spark.options import Broker, ReadOptions
 from penstock.spark.planning import bounds_to_read, plan_tasks, resolve_offsets
 from penstock.spark.schema import arrow_schema, check_columns
 from penstock.spark.topic_ranges import Section, sections
+from penstock.spark.traces import traced_batches
 
 __all__ = ["BatchReader", "open_source", "read_task"]
 
@@ -42,7 +43,10 @@ def read_task(partition: InputPartition, request: ReadRequest) -> Iterator[pa.Re
     """Yield the records of a task; none for the empty task that Spark itself adds."""
     if not isinstance(partition, Task):
         return iter(())
-    return to_spark_batches(partition.batches(request), request.schema, request.selection)
+    batches = partition.batches(request)
+    if request.traces is not None:
+        batches = traced_batches(batches, request.selection, request.traces)
+    return to_spark_batches(batches, request.schema, request.selection)
 
 
 class BatchReader(DataSourceReader):
@@ -56,7 +60,7 @@ class BatchReader(DataSourceReader):
         check_columns(schema)
         self._options = options
         self._request = ReadRequest(
-            options.selection, arrow_schema(schema), options.fail_on_data_loss
+            options.selection, arrow_schema(schema), options.fail_on_data_loss, options.traces
         )
 
     def partitions(self) -> list[InputPartition]:

@@ -71,7 +71,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         check_columns(schema)
         self._options = options
         self._request = ReadRequest(
-            options.selection, arrow_schema(schema), options.fail_on_data_loss
+            options.selection, arrow_schema(schema), options.fail_on_data_loss, options.traces
         )
         self._opened: LogSource | None = None
         self._ends: BatchEnds | None = None

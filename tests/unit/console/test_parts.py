@@ -1,5 +1,7 @@
 """The parts of the console that need no browser."""
 
+import asyncio
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,15 +17,22 @@ from penstock.console.api import BrokerApi
 from penstock.console.frames import frames_of
 from penstock.console.history import Point, State, point_of
 from penstock.console.pages.cluster import silent_nodes
+from penstock.console.pages.groups import lag_text
 from penstock.console.pages.messages import note_text
 from penstock.console.payloads import best_form, payload_text, short_text
 from penstock.console.problems import find_problems
+from penstock.console.queries import QueryRefused, named_tables, run_query
+from penstock.console.refusal_text import remedy_text, subject_text, why_text
 from penstock.console.retention import retention_text
 from penstock.console.security import PageSecurity
 from penstock.console.sessions import LogIn, LogIns
 from penstock.console.text import bytes_text, count_text, duration_text
-from penstock.console.warehouse import QueryRefused, Warehouse
+from penstock.console.topic_tables import TopicTable, read_topic
+from penstock.console.warehouse import Warehouse
 from penstock.protocols import PROTOCOLS
+from tests.support.http_live import HttpBroker
+
+PAGE = (Path(__file__).parents[3] / "docs" / "console.md").read_text()
 
 # --- Retention and nodes --------------------------------------------------------------------------
 
@@ -190,6 +199,7 @@ def test_problems_are_told_in_words_with_a_link() -> None:
                 "address": "10.0.0.1",
                 "action": "publish",
                 "name": "secret",
+                "client": "press-1",
             }
         ],
     )
@@ -200,7 +210,7 @@ def test_problems_are_told_in_words_with_a_link() -> None:
         "1 client does not keep up: panel.",
         "Group job falls behind: 20.0 k messages, and growing.",
         "90 % of the limit of topics is used.",
-        "panel was refused: publish secret.",
+        "press-1 was refused. The rules of panel do not allow it to publish to secret.",
         "The disk is slow: 500 ms for each sync.",
     ]
     assert {each.link.partition("?")[0] for each in found} == {
@@ -212,6 +222,32 @@ def test_a_broker_that_does_not_answer_is_the_only_problem() -> None:
     assert texts(State(rates=rates(problem="x"), away_since=NOW - 90)) == [
         "The broker has not answered for 2 min."
     ]
+
+
+def test_a_refusal_is_explained_with_what_to_do() -> None:
+    refusal = {"client": "", "principal": "", "address": "10.0.0.1", "action": "log-in"}
+    refusal["name"] = "the password is wrong"
+    assert subject_text(refusal) == "10.0.0.1"
+    assert why_text(refusal) == "The log-in failed: the password is wrong."
+    assert remedy_text(refusal) == "Check the credentials that the client sends."
+    refusal |= {"principal": "panel", "action": "subscribe", "name": "secret/#"}
+    assert subject_text(refusal) == "panel"
+    assert 'allow = ["subscribe"]' in remedy_text(refusal)
+
+
+@pytest.mark.parametrize(
+    ("groups", "text"),
+    [
+        ([], ""),
+        ([{"name": "job", "lag": 0, "topics": []}], "No group lags"),
+        (
+            [{"name": "job", "lag": 1200, "topics": [{"topic": "plant/temp", "lag": 1200}]}],
+            "job lags most: it has to process 1,200 messages, most of them of plant/temp.",
+        ),
+    ],
+)
+def test_the_group_that_lags_most_is_named(groups: list[dict[str, Any]], text: str) -> None:
+    assert lag_text(groups).startswith(text)
 
 
 def test_an_old_refusal_is_no_problem() -> None:
@@ -308,7 +344,9 @@ def test_the_last_batches_are_the_newest_commits_of_all_tables(tmp_path: Path) -
 
 
 def test_a_query_reads_tables(warehouse: Warehouse) -> None:
-    found = warehouse.query("SELECT topic, messages FROM traffic ORDER BY 1", rows_max=1)
+    query = "SELECT topic, messages FROM traffic ORDER BY 1"
+    assert named_tables(query) == ["traffic"]
+    found = run_query(query, warehouse.named(["traffic", "missing"]), rows_max=1)
     assert (found.columns, found.rows, found.cut) == (("topic", "messages"), [("a", 5)], True)
 
 
@@ -332,16 +370,64 @@ def test_a_query_reads_tables(warehouse: Warehouse) -> None:
 def test_a_query_reads_nothing_else_and_changes_nothing(warehouse: Warehouse, query: str) -> None:
     before = sorted(map(str, warehouse.folder.rglob("*")))
     with pytest.raises(QueryRefused):
-        warehouse.query(query.replace("{folder}", str(warehouse.folder)))
+        run_query(query.replace("{folder}", str(warehouse.folder)), warehouse.named(["traffic"]))
     assert sorted(map(str, warehouse.folder.rglob("*"))) == before
 
 
-def test_a_query_that_takes_too_long_is_stopped(
-    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("penstock.console.warehouse.SQL_SECONDS_MAX", 0.2)
+def test_a_query_that_takes_too_long_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.console.queries.SQL_SECONDS_MAX", 0.2)
     with pytest.raises(QueryRefused, match="was stopped"):
-        warehouse.query("SELECT sum(a.range * b.range) FROM range(1000000) a, range(10000000) b")
+        run_query("SELECT sum(a.range * b.range) FROM range(1000000) a, range(10000000) b", {})
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ('SELECT * FROM "plant/#" JOIN traffic ON true', ["plant/#", "traffic"]),
+        ('WITH t AS (SELECT * FROM "a.b/c") SELECT * FROM t', ["a.b/c"]),
+        ("SELECT * FROM range(10)", []),
+    ],
+)
+def test_the_tables_and_topics_of_a_query_are_found(query: str, names: list[str]) -> None:
+    assert named_tables(query) == names
+
+
+@pytest.mark.parametrize("query", ["DROP TABLE x", 'SELECT * FROM "a", "A"', "SELEC", ""])
+def test_a_text_that_is_no_query_of_tables_is_refused(query: str) -> None:
+    with pytest.raises(QueryRefused):
+        named_tables(query)
+
+
+def test_a_topic_is_a_table_of_its_newest_messages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with HttpBroker(data=tmp_path) as broker:
+        for number in range(7):
+            broker.publish(topic="plant/temp", json={"celsius": number})
+        broker.publish(topic="plant/raw", base64="gqFhAaFi/w==")  # MessagePack
+
+        async def read(topic: str) -> TopicTable:
+            api = BrokerApi(broker.url)
+            try:
+                return await read_topic(api, topic)
+            finally:
+                await api.close()
+
+        monkeypatch.setattr("penstock.console.topic_tables.SQL_MESSAGES_PAGE", 2)
+        temps = asyncio.run(read("plant/temp"))
+        query = 'SELECT sum((text->>\'celsius\')::INT), count(*), max("offset") FROM "plant/temp"'
+        assert run_query(query, {"plant/temp": temps.data}).rows == [(21, 7, 6)]
+        assert temps.whole
+        (shown,) = re.findall(r"^```sql\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+        assert named_tables(shown) == ["plant/+/temp"]
+        assert run_query(shown, {"plant/+/temp": temps.data}).rows == [("plant/temp", 3.0)]
+        assert asyncio.run(read("plant/raw")).data["text"].to_pylist() == [
+            payload_text(b"\x82\xa1a\x01\xa1b\xff", "messagepack")
+        ]
+        monkeypatch.setattr("penstock.console.topic_tables.SQL_MESSAGES_MAX", 3)
+        newest = asyncio.run(read("plant/temp"))
+        assert (newest.data["offset"].to_pylist(), newest.whole) == ([4, 5, 6], False)
+        assert asyncio.run(read("nothing/#")).data.num_rows == 0
 
 
 def test_a_damaged_table_says_so(tmp_path: Path) -> None:

@@ -432,3 +432,20 @@ def test_an_empty_batch_encodes_to_nothing() -> None:
     topics = new_topics()
     for target, order in SOURCES:
         assert kernel_encode(target, order, Batch(), topics) == b""
+
+
+@pytest.mark.parametrize("order", ["big", "little"])
+def test_a_header_is_found_in_the_first_row_that_has_it(order: Any) -> None:
+    lamamq = PROTOCOLS["lamamq"]
+    data = b"".join(
+        publish(lamamq, order, headers=headers)
+        for headers in ([], [("a", b"traceparent")], [("b", b"1"), ("traceparent", b"x")], [])
+    )
+    batch, _, _ = kernel_scan(lamamq, data, order)
+    assert len(batch) == 4
+    assert batch.find_header(b"traceparent") == (2, b"x")
+    assert batch.find_header(b"traceparent", first_row=3) is None
+    assert batch.find_header(b"traceparent", first_row=9) is None
+    assert batch.find_header(b"tracepar") is None
+    herald_batch, _, _ = kernel_scan(PROTOCOLS["herald"], HERALD, "little")
+    assert herald_batch.find_header(b"traceparent") is None

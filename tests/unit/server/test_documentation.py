@@ -27,16 +27,17 @@ PAGE = (ROOT / "docs" / "configuration.md").read_text()
 def tables() -> dict[str, msgspec.Struct]:
     return {
         name: getattr(Config(), name)
-        for name in ("broker", "limits", "http", "data", "herald", "groups")
+        for name in ("broker", "limits", "http", "data", "herald", "groups", "tracing")
     }
 
 
-@pytest.mark.parametrize("name", ["broker", "limits", "groups"])
+@pytest.mark.parametrize("name", ["broker", "limits", "groups", "tracing"])
 def test_the_page_has_every_setting_with_its_default(name: str) -> None:
     table = tables()[name]
     for field in msgspec.structs.fields(table):
         default = getattr(table, field.name)
         shown = f'`"{default}"`' if isinstance(default, str) else str(default)
+        shown = shown.lower() if isinstance(default, bool) else shown
         rows = {f"| `{field.name}` | {each} |" for each in (shown, shown.removesuffix(".0"))}
         assert any(row in PAGE for row in rows), rows
 

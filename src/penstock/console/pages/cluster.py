@@ -39,7 +39,7 @@ class ClusterPage:
 
     def __init__(self, login: LogIn) -> None:
         self._login = login
-        self._note = ui.label("").classes("muted note-line").props('aria-live="polite"')
+        self._note = ui.label("").classes("muted note-line trouble").props('aria-live="polite"')
         with ui.element("section").classes("card"):
             ui.label("Nodes").classes("heading")
             self._nodes = Table(_NODE_COLUMNS, "name", empty="No node has written yet.")

@@ -1,6 +1,7 @@
 """Consumer groups: their lag over time and by topic; reset."""
 
 import time
+from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -8,14 +9,14 @@ from nicegui import ui
 
 from penstock.console.api import ApiRefused, BrokerAway
 from penstock.console.charts import LineChart
-from penstock.console.dialogs import attempt
+from penstock.console.dialogs import attempt, show_facts
 from penstock.console.history import Collector
 from penstock.console.sessions import LogIn
 from penstock.console.shell import show_empty
 from penstock.console.tables import Column, Table, message_link
 from penstock.console.text import ago_text, count_text
 
-__all__ = ["GroupsPage"]
+__all__ = ["GroupsPage", "lag_text"]
 
 _REFRESH_SECONDS: Final = 3.0
 _GROUPS_MAX: Final = 200
@@ -23,9 +24,18 @@ _LINES_MAX: Final = 7
 _COLUMNS: Final = (
     Column("name", "Group", is_name=True, cut=True),
     Column("lag", "Lag"),
+    Column("members", "Members", wide=True),
+    Column("unacknowledged", "Unacknowledged", wide=True),
+    Column("dead", "Dead letters", wide=True),
     Column("lost", "Lost", wide=True),
     Column("offset", "Offset", wide=True),
     Column("updated", "Reported"),
+)
+_MEMBER_COLUMNS: Final = (
+    Column("name", "Client", is_name=True, cut=True),
+    Column("protocol", "Protocol", is_name=True),
+    Column("connection", "Connection", wide=True),
+    Column("unacknowledged", "Unacknowledged"),
 )
 _TOPIC_COLUMNS: Final = (
     Column("group", "Group", is_name=True, cut=True),
@@ -49,9 +59,11 @@ class GroupsPage:
             self._chart = None
         with ui.element("section").classes("card"):
             ui.label("Groups").classes("heading")
+            self._most = ui.label("").classes("note-line").props('aria-live="polite"')
             self._table = Table(_COLUMNS, "name", empty="No group has reported yet.")
-            if login.has_area("groups/#"):
-                self._table.add_actions({"Reset": self._open_reset})
+            self._may_change = login.has_area("groups/#")
+            resets = {"Reset": self._open_reset} if self._may_change else {}
+            self._table.add_actions({"Members": self._open_members, **resets})
         with ui.element("section").classes("card"):
             ui.label("Lag by topic").classes("heading")
             self._topics = Table(_TOPIC_COLUMNS, "key", empty="No group lags.")
@@ -73,6 +85,7 @@ class GroupsPage:
         self._note.set_text(f"and {more:,} groups with a lower lag" if more > 0 else "")
         shown = found[:_GROUPS_MAX]
         now = time.time()
+        self._most.set_text(lag_text(shown))
         self._table.show([_row(each, now) for each in shown])
         self._topics.show([row for each in shown for row in _topic_rows(each)][:_GROUPS_MAX])
         if self._chart is not None:
@@ -81,6 +94,43 @@ class GroupsPage:
             self._chart.show(
                 {name: [(each.time, each.lag.get(name)) for each in points] for name in names}, now
             )
+
+    async def _open_members(self, row: dict[str, Any]) -> None:
+        """Show the clients of a group, and let its dead letters be delivered again."""
+        name = row["name"]
+        try:
+            found = await self._login.api.get(f"/api/groups/{quote(name, safe='')}")
+        except (ApiRefused, BrokerAway) as error:
+            self._note.set_text(str(error))
+            return
+        with ui.dialog() as dialog, ui.card().classes("card"):
+            ui.label(f"Members of {name}").classes("heading")
+            Table(_MEMBER_COLUMNS, "connection", empty="No client is in this group.").show(
+                found["members"]
+            )
+            show_facts(
+                {
+                    "Topics": found["pattern"] or "as the group reports them",
+                    "Unacknowledged": f"{found['unacknowledged']:,}",
+                    "Dead letters": f"{found['dead']:,}",
+                }
+            )
+            with ui.row():
+                if self._may_change and found["dead"]:
+                    redrive = ui.button("Redrive", on_click=lambda: self._redrive(name, dialog))
+                    redrive.props("no-caps").tooltip("Deliver all dead letters again")
+                ui.button("Close", on_click=dialog.close).props("flat no-caps")
+        dialog.on("hide", dialog.delete)
+        dialog.open()
+
+    async def _redrive(self, name: str, dialog: ui.dialog) -> None:
+        async def act() -> str:
+            done = await self._login.api.post(f"/api/groups/{quote(name, safe='')}/redrive")
+            return f"{done['messages']:,} messages of {name} are delivered again."
+
+        if await attempt(act):
+            dialog.close()
+        await self._load()
 
     async def _open_reset(self, row: dict[str, Any]) -> None:
         name = row["name"]
@@ -113,11 +163,26 @@ class GroupsPage:
         await self._load()
 
 
+def lag_text(groups: Sequence[dict[str, Any]]) -> str:
+    """Return which group lags most, and where; groups are sorted by their lag."""
+    if not groups:
+        return ""
+    first = groups[0]
+    if not first["lag"]:
+        return "No group lags: each has processed all messages of its topics."
+    topics = [each["topic"] for each in first["topics"] if each["topic"]]
+    where = f", most of them of {topics[0]}" if topics else ""
+    return f"{first['name']} lags most: it has to process {first['lag']:,} messages{where}."
+
+
 def _row(group: dict[str, Any], now: float) -> dict[str, Any]:
     offset = group["offsets"][0]["offset"] if group["offsets"] else 0
     return {
         "name": group["name"],
         "lag": count_text(group["lag"]),
+        "members": f"{group['members']:,}",
+        "unacknowledged": count_text(group["unacknowledged"]),
+        "dead": count_text(group["dead"]),
         "lost": count_text(group["lost"]),
         "offset": f"{offset:,}",
         "number": offset,

@@ -47,7 +47,7 @@ class HooksPage:
 
     def __init__(self, login: LogIn) -> None:
         self._login = login
-        self._note = ui.label("").classes("muted note-line").props('aria-live="polite"')
+        self._note = ui.label("").classes("muted note-line trouble").props('aria-live="polite"')
         with ui.element("section").classes("card"):
             ui.label("Hooks").classes("heading")
             ui.label("Calls and times are since a hook was registered.").classes("muted note-line")

@@ -133,6 +133,7 @@ class MessagesPage:
             self._position.previous = self._messages[0]["offset"]
             self._show()
         self._position.next = found["next"]
+        self._note.set_text(note_text(found, is_backward=False))
 
     async def _read(self, where: dict[str, object]) -> None:
         query = {"topic": self._topic.value or "#", "limit": PAGE_ROWS, **where}

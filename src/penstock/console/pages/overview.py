@@ -116,11 +116,12 @@ class Overview:
     def _show_figures(self, point: Point) -> None:
         rates, log = self._collector.state.rates, self._collector.state.log
         received, sent = sum(point.messages_in.values()), sum(point.messages_out.values())
+        topics = f"{count_text(rates['topic_count'])} topics and channels"
         sync = "-" if point.sync_ms is None else f"{point.sync_ms:.1f} ms"
         for name, value, note in (
             ("Messages in", f"{rate_text(received)}/s", f"{bytes_text(point.bytes_in)}/s"),
             ("Messages out", f"{rate_text(sent)}/s", f"{bytes_text(point.bytes_out)}/s"),
-            ("Clients", f"{point.clients:,}", f"{count_text(rates['topic_count'])} topics"),
+            ("Clients", f"{point.clients:,}", topics),
             ("Disk sync", sync, f"{rates['syncs']} in {rates['seconds']:.0f} s"),
             ("Log", bytes_text(log.get("bytes", 0)), f"{count_text(rates['end_offset'])} messages"),
             ("Answer", f"{point.answer_ms:.1f} ms", "of the broker's API"),

@@ -5,9 +5,11 @@ from typing import Any, Final
 
 from nicegui import ui
 
+from penstock.console.dialogs import show_facts
+from penstock.console.refusal_text import remedy_text, why_text
 from penstock.console.sessions import LogIn
 from penstock.console.tables import Column, Table
-from penstock.console.text import ago_text, bytes_text, count_text
+from penstock.console.text import ago_text, bytes_text, count_text, time_text
 
 __all__ = ["RefusalsPage"]
 
@@ -16,12 +18,12 @@ _NEAR: Final = 0.8
 _ROWS_MAX: Final = 200
 _COLUMNS: Final = (
     Column("last", "Last"),
-    Column("count", "Times"),
-    Column("principal", "Principal", is_name=True, cut=True),
+    Column("count", "Times", wide=True),
+    Column("client", "Client", is_name=True, cut=True),
+    Column("principal", "Principal", is_name=True, wide=True, cut=True),
     Column("address", "Address", is_name=True, wide=True),
     Column("protocol", "Protocol", is_name=True, wide=True),
-    Column("action", "Action", is_name=True),
-    Column("name", "Topic, area or reason", is_name=True, cut=True),
+    Column("why", "Why", wraps=True),
 )
 _FAILED_COLUMNS: Final = (
     Column("reason", "Reason", is_name=True, cut=True),
@@ -37,6 +39,7 @@ class RefusalsPage:
         with ui.element("section").classes("card"):
             ui.label("Refused acts and log-ins").classes("heading")
             self._table = Table(_COLUMNS, "key", empty="Nothing was refused since the start.")
+            self._table.add_actions({"Explain": self._explain})
         with ui.element("div").classes("columns"):
             with ui.element("section").classes("card"):
                 ui.label("Limits").classes("heading")
@@ -61,6 +64,16 @@ class RefusalsPage:
         if self._login.has_area("limits"):
             self._show_limits((await self._login.api.get("/api/limits"))["limits"])
 
+    async def _explain(self, row: dict[str, Any]) -> None:
+        with ui.dialog() as dialog, ui.card().classes("card"):
+            ui.label("Why it was refused").classes("heading")
+            ui.label(row["why"])
+            ui.label(row["remedy"])
+            show_facts(row["facts"])
+            ui.button("Close", on_click=dialog.close).props("flat dense no-caps")
+        dialog.on("hide", dialog.delete)
+        dialog.open()
+
     def _show_limits(self, limits: list[dict[str, Any]]) -> None:
         self._limits.clear()
         with self._limits:
@@ -73,11 +86,21 @@ def _row(place: int, refusal: dict[str, Any], now: float) -> dict[str, Any]:
         "key": place,
         "last": ago_text(refusal["last"], now),
         "count": count_text(refusal["count"]),
+        "client": refusal.get("client") or "(unnamed)",
         "principal": refusal["principal"] or "(unknown)",
         "address": refusal["address"],
         "protocol": refusal["protocol"],
-        "action": refusal["action"],
-        "name": refusal["name"],
+        "why": why_text(refusal),
+        "remedy": remedy_text(refusal),
+        "facts": {
+            "Client": refusal.get("client") or "(unnamed)",
+            "Principal": refusal["principal"] or "(unknown)",
+            "Address": refusal["address"],
+            "Protocol": refusal["protocol"],
+            "First": time_text(refusal["time"]),
+            "Last": time_text(refusal["last"]),
+            "Times": f"{refusal['count']:,}",
+        },
     }
 
 

@@ -1,6 +1,5 @@
 """Topics: level by level, by search, with rates and last values."""
 
-import asyncio
 import base64
 import time
 from typing import Any, Final
@@ -21,11 +20,6 @@ __all__ = ["TopicsPage"]
 
 _REFRESH_SECONDS: Final = 3.0
 _VALUE_BYTES: Final = 200
-_VALUES_SECONDS: Final = 0.5
-_VALUES_AT_ONCE: Final = 4
-_VALUES_AGAIN: Final = 1
-"""How often last values are read, of how many topics, and of how many that have one already: each
-is a read of the log."""
 _LEVEL_COLUMNS: Final = (
     Column("name", "Level", link="link", is_name=True),
     Column("topics", "Topics"),
@@ -50,8 +44,6 @@ class TopicsPage:
         self._prefix = prefix
         self._counts: dict[str, tuple[float, int]] = {}
         self._values: dict[str, str] = {}
-        self._rows: list[dict[str, Any]] = []
-        self._unread: list[str] = []
         with ui.element("div").classes("bar"):
             search = ui.input(placeholder="Search topics  ( / )", on_change=self._search)
             search.props('outlined dense clearable debounce=300 aria-label="Search topics"')
@@ -75,7 +67,6 @@ class TopicsPage:
             log = await self._login.api.get("/api/log")
             self._retention.set_text(retention_text(log, time.time()))
         ui.timer(_REFRESH_SECONDS, self._pager.reload)
-        ui.timer(_VALUES_SECONDS, self._read_values)
 
     def _crumbs(self) -> None:
         with ui.element("nav").classes("crumbs bar").props('aria-label="Levels above"'):
@@ -114,6 +105,7 @@ class TopicsPage:
             "contains": self._contains.value or "",
             "after": after,
             "limit": TOPIC_ROWS,
+            "value_bytes": _VALUE_BYTES,
         }
         try:
             found = await self._login.api.get("/api/topics", query)
@@ -121,13 +113,12 @@ class TopicsPage:
             self._pager.note.set_text(str(error))
             return None
         topics, now = found["topics"], time.time()
-        changed = [each["name"] for each in topics if self._is_new(each)]
-        self._values = {each["name"]: self._values.get(each["name"], "") for each in topics}
-        self._rows = [self._row(each, now) for each in topics]
-        self._topics.show(self._rows)
-        self._unread = [*(name for name in self._unread if name in self._values), *changed]
+        self._values = {each["name"]: self._value(each) for each in topics}
+        self._topics.show([self._row(each, now) for each in topics])
         self._counts = {each["name"]: (now, each["messages"]) for each in topics}
-        self._pager.note.set_text(f"{found['total']:,} topics in all")
+        is_whole = after is None and found["next"] is None  # else channels of herald count too
+        total = len(topics) if is_whole else found["total"]
+        self._pager.note.set_text(f"{total:,} topics" if is_whole else f"{total:,} topics in all")
         return found["next"]
 
     def _row(self, topic: dict[str, Any], now: float) -> dict[str, Any]:
@@ -147,28 +138,8 @@ class TopicsPage:
             "value": self._values.get(name, ""),
         }
 
-    def _is_new(self, topic: dict[str, Any]) -> bool:
-        """Return whether a topic has messages since the last look."""
-        _, before = self._counts.get(topic["name"], (0.0, -1))
-        return bool(topic["messages"] != before)
-
-    async def _read_values(self) -> None:
-        """Read the last values of a few topics with new messages; the rest comes next."""
-        unread = list(dict.fromkeys(self._unread))
-        names = [name for name in unread if not self._values.get(name)][:_VALUES_AT_ONCE]
-        names = names or unread[:_VALUES_AGAIN]
-        if not names:
-            return
-        self._unread = [name for name in self._unread if name not in names]
-        await asyncio.gather(*map(self._read_value, names))
-        self._rows = [{**row, "value": self._values.get(row["name"], "")} for row in self._rows]
-        self._topics.show(self._rows)
-
-    async def _read_value(self, name: str) -> None:
-        query = {"topic": name, "limit": 1, "value_bytes": _VALUE_BYTES}
-        try:
-            found = await self._login.api.get("/api/messages", query)
-        except (ApiRefused, BrokerAway):
-            return
-        for message in found["messages"]:
-            self._values[name] = short_text(base64.b64decode(message["value"]))
+    def _value(self, topic: dict[str, Any]) -> str:
+        """Return the last value; the one before if the broker did not find it in time."""
+        if topic["value"] is None:
+            return self._values.get(topic["name"], "")
+        return short_text(base64.b64decode(topic["value"]))

@@ -34,7 +34,13 @@ from penstock.ports import AuditEvent
 from penstock.protocols import HTTP
 from penstock.server.http import schemas
 from penstock.server.http.auth import HttpAuth, method_of
-from penstock.server.http.context import MESSAGE_KEY, PEER, TRANSPORT, HttpContext
+from penstock.server.http.context import (
+    MESSAGE_KEY,
+    PEER,
+    TRACE_PARENT,
+    TRANSPORT,
+    HttpContext,
+)
 from penstock.server.http.errors import ApiError, api_error
 from penstock.server.http.metrics import exposition
 from penstock.server.http.openapi import describe
@@ -42,6 +48,7 @@ from penstock.server.http.rates import CallerRates
 from penstock.server.http.routes import Access, Operation, operations
 from penstock.server.http.schemas import Failure, Fault
 from penstock.server.http.turns import RequestTurns
+from penstock.tracing import TRACE_HEADER
 from penstock.transport.addresses import Address
 
 __all__ = ["new_application"]
@@ -162,6 +169,7 @@ class _Application:
             self._messages.take(f"{principal.name} {host}")
         PEER.set(_peer(request)["peer"])
         MESSAGE_KEY.set(request.headers.get("idempotency-key"))
+        TRACE_PARENT.set(request.headers.get(TRACE_HEADER))
         TRANSPORT.set(request.scope["state"]["peer"].transport)
         answer = await self._run(operation.run, principal, asked)
         if operation.body is None:  # else it has taken effect

@@ -208,6 +208,7 @@ class Refusal(Struct, frozen=True):
     """A refused act or log-in, and how often it happened since `time`.
 
     `action` is `log-in` or the right that was missing, `name` the topic or area, or the reason.
+    `client` is the name of the client that was refused last, empty if it has none.
     """
 
     time: datetime
@@ -218,6 +219,7 @@ class Refusal(Struct, frozen=True):
     protocol: str
     action: str
     name: str
+    client: str = ""
 
 
 class FailedConnections(Struct, frozen=True):

@@ -15,7 +15,7 @@ from penstock.server.group_lag import GroupLag
 from penstock.server.recent_refusals import RefusalCount
 from penstock.storage.memory import MemoryLog
 
-__all__ = ["MESSAGE_KEY", "PEER", "TRANSPORT", "HttpContext"]
+__all__ = ["MESSAGE_KEY", "PEER", "TRACE_PARENT", "TRANSPORT", "HttpContext"]
 
 PEER: Final[ContextVar[str]] = ContextVar("peer", default="")
 """Address of the client whose request is being answered: host and port."""
@@ -23,6 +23,9 @@ TRANSPORT: Final[ContextVar[BaseTransport | None]] = ContextVar("transport", def
 """Transport of the connection whose request is being answered."""
 MESSAGE_KEY: Final[ContextVar[str | None]] = ContextVar("message_key", default=None)
 """`Idempotency-Key` of the request that is being answered."""
+
+TRACE_PARENT: Final[ContextVar[str | None]] = ContextVar("trace_parent", default=None)
+"""`traceparent` of the request that is being answered."""
 
 
 @dataclasses.dataclass(slots=True)

@@ -10,11 +10,12 @@ for others. Memory for buffers is drawn from the budget before they are read.
 import dataclasses
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.errors import LogDamaged, OffsetBelowHorizon
 from penstock.limits import (
@@ -39,6 +40,8 @@ _COPIES: Final = 3
 """A buffer, its decoded rows, and the answer."""
 _ROWS: Final = 256
 """Rows that are decoded at once: the values of further ones may not be needed."""
+_NEAR_OFFSETS: Final = 1024
+"""Last messages of topics that are not further apart are read together."""
 _COLUMNS: Final = (
     "key", "value", "topic", "offset", "timestamp", "headers", "protocol", "kind", "sender",
     "correlation", "status", "message_id",
@@ -126,6 +129,46 @@ class LogRead:
             last.extend(self._decoded(part.slice(max(len(part) - limit, 0))))
         return last
 
+    def last_values(self, last: Mapping[str, int], *, horizon: int, end: int) -> dict[str, bytes]:
+        """Return the last value of each topic, as far as it is found in time.
+
+        `last` has the offsets of the topics' last messages. Those that are near each other are read
+        together; where the last message is not written yet, the one before it is looked for.
+        """
+        found: dict[str, bytes] = {}
+        written = sorted(offset for offset in last.values() if horizon <= offset < end)
+        for near in _neighbours(written):
+            if time.monotonic() > self._ends:
+                return found
+            self._take_values(found, near[0], near[-1] + 1, pa.array(near, pa.int64()))
+        missing = {name for name, offset in last.items() if offset >= end}
+        stop, window = end, _NEAR_OFFSETS
+        while missing and stop > horizon and time.monotonic() <= self._ends:
+            start = max(stop - window, horizon)
+            self._take_values(found, start, stop, None, missing)
+            missing -= found.keys()
+            stop, window = start, min(2 * window, HTTP_READ_OFFSETS_MAX)
+        return found
+
+    def _take_values(
+        self,
+        found: dict[str, bytes],
+        start: int,
+        end: int,
+        offsets: pa.Array | None,
+        names: Collection[str] = (),
+    ) -> None:
+        """Add the values at some offsets of a range, or the last of some topics."""
+        selection = Selection(topics=frozenset(names)) if names else Selection()
+        for part in self._batches(FoundMessages([], start, end), start, end, selection):
+            chosen = part
+            if offsets is not None:
+                chosen = part.filter(pc.is_in(part.column("offset"), offsets))
+            for first in range(0, len(chosen), _ROWS):
+                for row in chosen.slice(first, _ROWS).select(("topic", "value")).to_pylist():
+                    if row["topic"] is not None:
+                        found[row["topic"]] = (row["value"] or b"")[: self._value_bytes]
+
     def verify(self, start: int, end: int) -> Verified:
         """Read messages with all their columns, and return what was read and what is damaged."""
         partition = self._storage.partition
@@ -160,13 +203,15 @@ class LogRead:
     def _reading(self, size: int) -> None:
         self._draw.resize(_COPIES * size)
 
-    def _batches(self, found: FoundMessages, start: int, end: int) -> Iterator[pa.RecordBatch]:
+    def _batches(
+        self, found: FoundMessages, start: int, end: int, selection: Selection | None = None
+    ) -> Iterator[pa.RecordBatch]:
         """Yield the selected messages of a range; damage in it becomes the problem of `found`."""
         while start < end:
             span = PartitionRange(self._storage.partition, start, end)
             try:
                 yield from self._storage.scan(
-                    span, self._selection, columns=_COLUMNS, reading=self._reading
+                    span, selection or self._selection, columns=_COLUMNS, reading=self._reading
                 )
             except LogDamaged as error:
                 found.problem = str(error)
@@ -199,3 +244,14 @@ class LogRead:
             correlation=row["correlation"],
             status=row["status"],
         )
+
+
+def _neighbours(offsets: Sequence[int]) -> list[list[int]]:
+    """Divide sorted offsets into runs that are read together."""
+    runs: list[list[int]] = []
+    for offset in offsets:
+        if runs and offset - runs[-1][-1] <= _NEAR_OFFSETS:
+            runs[-1].append(offset)
+        else:
+            runs.append([offset])
+    return runs

@@ -1,7 +1,7 @@
 """API handlers that read messages of the log: those of a topic, and verification."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from penstock.ports.selection import Selection
     from penstock.server.http.log_reads import FoundMessages, LogRead
 
-__all__ = ["ReadGate", "read_messages", "timestamp_us", "verify_log"]
+__all__ = ["ReadGate", "read_last_values", "read_messages", "timestamp_us", "verify_log"]
 
 
 Found = TypeVar("Found")
@@ -112,6 +112,26 @@ async def _pause(context: HttpContext) -> None:
         await asyncio.sleep(HTTP_WAIT_LOOK_SECONDS)
     finally:
         gate.waiting -= 1
+
+
+async def read_last_values(
+    context: HttpContext, principal: Principal, last: Mapping[str, int], *, value_bytes: int
+) -> dict[str, bytes]:
+    """Return the last value of topics, given the offsets of their last messages, in one read.
+
+    The principal may subscribe to all of them. Topics whose values are not found in time are left
+    out.
+    """
+    bounds = _bounds(context)
+    if not last or not context.storage.keeps_history:
+        return {}
+    query = MessagesQuery(value_bytes=value_bytes)
+    return await _run(
+        context,
+        principal,
+        query,
+        lambda read: read.last_values(last, horizon=bounds.horizon, end=bounds.end),
+    )
 
 
 async def verify_log(context: HttpContext, principal: Principal, query: VerifyQuery) -> Verified:

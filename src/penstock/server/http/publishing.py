@@ -27,10 +27,11 @@ from penstock.limits import (
 from penstock.model import Durability, is_reserved_header, message_id
 from penstock.ports import Prepared, Receipt, Storage
 from penstock.protocols import HTTP
-from penstock.server.http.context import MESSAGE_KEY, PEER, HttpContext
+from penstock.server.http.context import MESSAGE_KEY, PEER, TRACE_PARENT, HttpContext
 from penstock.server.http.errors import ApiError
 from penstock.server.http.schemas import Message, Published
 from penstock.topic_names import check_topic_name
+from penstock.tracing import TRACE_HEADER, parse_traceparent
 
 __all__ = ["publish", "settled"]
 
@@ -49,6 +50,8 @@ async def publish(context: HttpContext, principal: Principal, message: Message) 
     broker = context.broker
     value, is_text = _value(message)
     headers = _headers(message)
+    if broker.traces is not None:
+        _add_context(headers)
     topic = message.topic
     _utf8(topic, "topic")
     check_topic_name(topic)
@@ -185,6 +188,16 @@ def _headers(message: Message) -> list[tuple[str, bytes]]:
         if is_reserved_header(key):
             raise ReservedHeader(key)
     return headers
+
+
+def _add_context(headers: list[tuple[str, bytes]]) -> None:
+    """Keep the trace context of a request as a header of its message, unless that has its own."""
+    given = TRACE_PARENT.get()
+    if given is None or len(headers) >= MESSAGE_HEADERS_MAX:
+        return
+    text = given.encode("latin-1")
+    if all(key != TRACE_HEADER for key, _ in headers) and parse_traceparent(text) is not None:
+        headers.append((TRACE_HEADER, text))
 
 
 def _utf8(text: str, field: str) -> bytes:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias, TypeVar
 from uuid import UUID
 
+import msgspec
+
 from penstock.core.access import Action, Principal, authorize, is_allowed
 from penstock.core.sessions import Session
 from penstock.protocols import PROTOCOLS
@@ -19,6 +21,7 @@ from penstock.server.http.client_counts import (
 )
 from penstock.server.http.context import HttpContext
 from penstock.server.http.errors import ApiError
+from penstock.server.http.messages import read_last_values
 from penstock.server.http.schemas import (
     Clients,
     ClientsQuery,
@@ -90,7 +93,18 @@ async def list_topics(context: HttpContext, principal: Principal, query: TopicsQ
                 parent=_uuid(names.parent(identifier)),
             )
         )
+    if query.value_bytes:
+        found = await _with_values(context, principal, found, query.value_bytes)
     return Topics(found, names.live, following)
+
+
+async def _with_values(
+    context: HttpContext, principal: Principal, topics: list[Topic], value_bytes: int
+) -> list[Topic]:
+    """Return topics with their last values, which one read of the log finds."""
+    last = {each.name: each.last_offset for each in topics if each.last_offset is not None}
+    values = await read_last_values(context, principal, last, value_bytes=value_bytes)
+    return [msgspec.structs.replace(each, value=values.get(each.name)) for each in topics]
 
 
 def _uuid(identity: bytes) -> str | None:

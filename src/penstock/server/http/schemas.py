@@ -12,6 +12,7 @@ from msgspec import Meta, Struct
 from penstock.limits import (
     GROUP_LAG_TOPICS_MAX,
     HTTP_DELETED_TOPICS_MAX,
+    HTTP_LAST_VALUE_BYTES_MAX,
     HTTP_PAGE_ENTRIES,
     HTTP_PAGE_ENTRIES_MAX,
     HTTP_RATES_SECONDS_MAX,
@@ -132,18 +133,25 @@ class Document(Struct, frozen=True):
 class TopicsQuery(_Query, frozen=True):
     """Topics whose names begin with `prefix` and contain `contains`.
 
-    A page of `limit`, from `after` on.
+    A page of `limit`, from `after` on. With `value_bytes`, each has the first bytes of its last
+    value.
     """
 
     prefix: str = ""
     contains: str = ""
     after: Count = 0
     limit: _Limit = HTTP_PAGE_ENTRIES
+    value_bytes: Annotated[int, Meta(ge=0, le=HTTP_LAST_VALUE_BYTES_MAX)] = 0
+
+
+_Base64 = bytes
+"""JSON has bytes in base64."""
 
 
 class Topic(Struct, frozen=True):
     """A topic. The last offset and time are those of the last message since the start.
 
+    `value` is the last value in base64, as far as it was asked for and found in the log in time.
     `parent` is the id of the Rheos client that created it, null if it was created otherwise.
     """
 
@@ -154,6 +162,7 @@ class Topic(Struct, frozen=True):
     last_time: datetime | None
     subscribers: Count
     parent: str | None
+    value: _Base64 | None = None
 
 
 class TopicQuery(Struct, frozen=True, forbid_unknown_fields=True):

@@ -57,6 +57,7 @@ async def list_refusals(context: HttpContext, principal: Principal, _query: NoQu
                 protocol=each.protocol,
                 action=each.action,
                 name=each.name,
+                client=each.client,
             )
             for each in context.refusals()
         ],

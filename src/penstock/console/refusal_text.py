@@ -1,0 +1,40 @@
+"""A refusal in words: why, and what to do about it."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+__all__ = ["remedy_text", "subject_text", "why_text"]
+
+_LOG_IN: Final = "log-in"
+_ACTS: Final = {
+    "publish": "publish to",
+    "subscribe": "subscribe to",
+    "request": "send requests to",
+    "serve": "serve",
+    "hook": "register hooks for",
+    "group": "use the group",
+    "administer": "administer",
+}
+
+
+def subject_text(refusal: Mapping[str, Any]) -> str:
+    """Return what to call the client: its name, else its principal, else its address."""
+    return str(refusal.get("client") or refusal["principal"] or refusal["address"] or "a client")
+
+
+def why_text(refusal: Mapping[str, Any]) -> str:
+    """Return the reason as a sentence."""
+    if refusal["action"] == _LOG_IN:
+        return f"The log-in failed: {refusal['name']}."
+    act = _ACTS.get(refusal["action"], refusal["action"])
+    return f"The rules of {refusal['principal']} do not allow it to {act} {refusal['name']}."
+
+
+def remedy_text(refusal: Mapping[str, Any]) -> str:
+    """Return what an operator can do."""
+    if refusal["action"] == _LOG_IN:
+        return "Check the credentials that the client sends."
+    return (
+        f'Add a rule with allow = ["{refusal["action"]}"] for this name to '
+        f"{refusal['principal']}, or correct the client."
+    )

@@ -1,0 +1,169 @@
+"""A box for queries over tables of the pipeline and topics, with a table and a chart of the result.
+
+A name in a query is a table of the pipeline, if the visitor may see these, else a topic or pattern:
+
+    SELECT topic, count(*) FROM "plant/#" GROUP BY topic
+"""
+
+import asyncio
+import time
+from datetime import datetime
+from typing import Any, Final
+
+from nicegui import ui
+
+from penstock.console.api import ApiRefused, BrokerAway
+from penstock.console.charts import AXIS_TEXT, GRID_LINE
+from penstock.console.limits import SQL_TOPICS_MAX
+from penstock.console.payloads import short_text
+from penstock.console.queries import QueryRefused, QueryResult, named_tables, run_query
+from penstock.console.sessions import LogIn
+from penstock.console.tables import Column, Table
+from penstock.console.topic_tables import MESSAGE_COLUMNS, read_topic
+from penstock.console.warehouse import Warehouse
+
+__all__ = ["SqlBox", "pipeline_problem"]
+
+_CHARTED_MAX: Final = 200
+_CELL_CHARACTERS: Final = 120
+_OF_TABLES: Final = "SELECT topic, count(*) AS messages FROM bronze GROUP BY topic ORDER BY 2 DESC"
+_OF_TOPICS: Final = 'SELECT topic, count(*) AS messages FROM "#" GROUP BY topic ORDER BY 2 DESC'
+_HELP: Final = (
+    'A topic or pattern in double quotes is a table of its newest messages: FROM "plant/#". '
+    f"Its columns are {', '.join(MESSAGE_COLUMNS)}; text->>'celsius' is a field of JSON."
+)
+
+
+async def pipeline_problem(login: LogIn) -> str | None:
+    """Return why a visitor may not read the tables of the pipeline; None if it may."""
+    try:
+        me = await login.api.get("/api/me")
+    except (ApiRefused, BrokerAway) as error:
+        return str(error)
+    if "pipeline" in me["administers"]:
+        return None
+    return "This needs the right to administer pipeline."
+
+
+class SqlBox:
+    """The field for a query, and its result."""
+
+    def __init__(self, login: LogIn, warehouse: Warehouse | None) -> None:
+        self._login = login
+        self._warehouse = warehouse
+        with ui.element("section").classes("card"):
+            ui.label("Query tables and topics").classes("heading")
+            ui.label(_HELP).classes("muted note-line")
+            self._text = ui.textarea("Query", value=_OF_TABLES if warehouse else _OF_TOPICS)
+            self._text.classes("mono").props("outlined rows=4").style("width: 100%")
+            self._text.on("keydown.ctrl.enter", self._run)
+            with ui.element("div").classes("bar").style("margin-top: 10px"):
+                self._button = ui.button("Run", on_click=self._run).props("no-caps dense")
+                self._button.style("padding: 4px 16px").tooltip("Ctrl+Enter")
+                self._note = ui.label("").classes("muted").props('aria-live="polite"')
+            self._result = ui.element("div")
+
+    async def _run(self) -> None:
+        self._button.disable()
+        self._note.set_text("Running …")
+        self._result.clear()
+        began = time.monotonic()
+        try:
+            text = self._text.value or ""
+            names = await asyncio.to_thread(named_tables, text)
+            tables, notes = await self._tables(names)
+            result = await asyncio.to_thread(run_query, text, tables)
+        except (QueryRefused, ApiRefused, BrokerAway) as error:
+            self._note.set_text(str(error))
+            return
+        finally:
+            self._button.enable()
+        count = f"{'the first ' if result.cut else ''}{len(result.rows):,} rows"
+        taken = f"{count} in {time.monotonic() - began:.2f} s"
+        self._note.set_text("; ".join([taken, *notes]))
+        with self._result:
+            _show_result(result)
+
+    async def _tables(self, names: list[str]) -> tuple[dict[str, Any], list[str]]:
+        """Return the tables of a query, and what to say about topics that are not whole."""
+        tables: dict[str, Any] = {}
+        if self._warehouse is not None and await pipeline_problem(self._login) is None:
+            tables = await asyncio.to_thread(self._warehouse.named, names)
+        topics = [name for name in names if name not in tables]
+        if len(topics) > SQL_TOPICS_MAX:
+            raise QueryRefused(f"a query may name {SQL_TOPICS_MAX} topics, this has {len(topics)}")
+        notes = []
+        for name in topics:
+            found = await read_topic(self._login.api, name)
+            tables[name] = found.data
+            if not found.whole:
+                notes.append(f"{name}: the newest {found.data.num_rows:,} messages")
+            elif not found.data.num_rows:
+                notes.append(f"{name}: no messages")
+        return tables, notes
+
+
+def _show_result(result: QueryResult) -> None:
+    numeric = next(
+        (
+            place
+            for place in range(1, len(result.columns))
+            if result.rows and isinstance(result.rows[0][place], int | float)
+        ),
+        None,
+    )
+    if numeric is not None and len(result.rows) > 1:
+        _show_chart(result, numeric)
+    columns = tuple(
+        Column(f"c{place}", name, is_name=True, cut=True)
+        for place, name in enumerate(result.columns)
+    )
+    table = Table(columns, "key", tall=True)
+    table.show(
+        [
+            {"key": number, **{f"c{place}": _cell(cell) for place, cell in enumerate(row)}}
+            for number, row in enumerate(result.rows)
+        ]
+    )
+
+
+def _show_chart(result: QueryResult, numeric: int) -> None:
+    rows = result.rows[:_CHARTED_MAX]
+    chart = ui.echart(
+        {
+            "animation": False,
+            "grid": {"left": 8, "right": 12, "top": 12, "bottom": 4, "containLabel": True},
+            "tooltip": {"trigger": "axis", "confine": True},
+            "xAxis": {
+                "type": "category",
+                "data": [_cell(row[0]) for row in rows],
+                "axisLabel": AXIS_TEXT,
+                "axisLine": GRID_LINE,
+            },
+            "yAxis": {"type": "value", "axisLabel": AXIS_TEXT, "splitLine": GRID_LINE},
+            "series": [
+                {
+                    "type": "bar",
+                    "name": result.columns[numeric],
+                    "itemStyle": {"color": "#2b7fd4"},
+                    "barMaxWidth": 48,
+                    "data": [row[numeric] for row in rows],
+                }
+            ],
+        }
+    )
+    chart.classes("chart").props(f'role="img" aria-label="Chart: {result.columns[numeric]}"')
+
+
+def _cell(cell: object) -> str:
+    match cell:
+        case None:
+            return ""
+        case bytes() | bytearray() | memoryview():
+            return short_text(bytes(cell))
+        case datetime():
+            return cell.isoformat(sep=" ", timespec="milliseconds")
+        case float():
+            return f"{cell:.6g}"
+    text = str(cell)
+    return text if len(text) <= _CELL_CHARACTERS else f"{text[: _CELL_CHARACTERS - 1]}…"
