@@ -79,6 +79,8 @@ class Following:
         """Deliver private messages of other nodes, by protocol."""
         self.roaming: Roaming | None = None
         """Takes what other nodes write of clients that may resume here."""
+        self.read: Callable[[], None] = lambda: None
+        """Called when messages were delivered: consumer groups may read them."""
 
     # --- Partitions and topics --------------------------------------------------------------------
 
@@ -148,6 +150,7 @@ class Following:
             partition.next_offset = end
         if self._catch_up.awaits_log:
             self._catch_up.settled()
+        self.read()
 
     def _deliver(
         self, partition: StoredPartition, batch: Batch, audience: Audience, *, first: int, row: int
