@@ -413,6 +413,22 @@ def opening(results: Rows) -> str:
     )
 
 
+def rare_topic(results: Rows) -> str:
+    return table(
+        ["messages of the topic", "log", "read", "of the log"],
+        (
+            [
+                f"{row['messages']:,}, "
+                + ("evenly spread" if row["burst"] == 1 else f"{row['burst']:,} at a time"),
+                f"{row['gibibytes']:.1f} GiB",
+                f"{row['bytes_read'] / 1e6:,.1f} MB",
+                f"{row['share']:.1%}",
+            ]
+            for row in results
+        ),
+    )
+
+
 def spark_scan(results: Rows) -> str:
     ways = {
         "rows": "all columns of all rows, dropped",
@@ -532,6 +548,7 @@ TABLES: Final = {
     "topics": Table("topics", topics),
     "log-latency": Table("log_latency", log_latency),
     "opening": Table("opening", opening),
+    "rare-topic": Table("rare_topic", rare_topic),
     "spark-scan": Table("spark_scan", spark_scan),
     "spark-spike": Table("spark_scan", spark_spike),
     "spark-bronze": Table("spark_bronze", spark_bronze),

@@ -68,10 +68,13 @@ MEMBERS = (1, 8)
 OF_PLAIN_MIN = 0.5
 """Target ratio of a group of one in memory to a plain subscription."""
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  (a file system in memory, not a place for secrets)
-CONFIG = "[herald.replay]\n" + "".join(
+UNACKED_MAX = 20_000
+"""Unacknowledged messages of a group, in every system that has such a limit."""
+CONFIG = f"[groups]\nunacked_max = {UNACKED_MAX}\n[herald.replay]\n" + "".join(
     f'{CHANNEL + members} = "@group={GROUP}-{members}"\n' for members in MEMBERS
 )
-"""The channels that herald's members use; each number of members has a group of its own."""
+"""Settings of Penstock. Herald's members use the channels; each number of members has a group of
+its own."""
 
 
 class System(NamedTuple):
@@ -118,7 +121,11 @@ def jetstream_system(storage: str) -> System:
         stream = {"name": STREAM.decode(), "subjects": [wire.subject.decode()], "storage": storage}
         consumer = {
             "stream_name": STREAM.decode(),
-            "config": {"durable_name": GROUP, "ack_policy": "explicit", "max_ack_pending": 20_000},
+            "config": {
+                "durable_name": GROUP,
+                "ack_policy": "explicit",
+                "max_ack_pending": UNACKED_MAX,
+            },
         }
         peer.sendall(b"SUB made 1\r\n")
         _request(peer, b"$JS.API.STREAM.CREATE.%b" % STREAM, stream)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bench.macro.peers import HOST, free_port, nats_path
 
-READY_SECONDS_MAX = 120
+READY_SECONDS_MAX = 600
 STOP_SECONDS_MAX = 60
 
 

@@ -235,15 +235,20 @@ GROUP_LEASE_BYTES: Final = 400
 GROUP_MESSAGE_BYTES: Final = 6
 """Memory of a run of messages that a member has, and of each message in it."""
 GROUP_FETCHES_MAX: Final = 4
-"""Row groups that are being read for all consumer groups."""
+"""Reads of row groups that run at a time for all consumer groups."""
 GROUP_ROW_GROUPS_MAX: Final = 8
-"""Row groups that are kept in memory until members have room for the rest of them."""
+"""Consumer groups that keep row groups in memory until members have room for the rest of them, and
+those that were read ahead: two reads of each."""
 GROUPS_OPENED_MAX: Final = 16
 """States of groups that were loaded and are used at once; later ones replace the oldest."""
 GROUP_SWEEP_SECONDS: Final = 0.2
 """How often states of groups are stored, and messages taken from members that are late."""
 GROUPS_STORE_SECONDS_MIN: Final = 0.5
 """Time to store the states of all groups when the broker stops, at least."""
+GROUP_OWNER_SECONDS: Final = 5.0
+GROUP_OWNER_SILENT_SECONDS: Final = 15.0
+"""How often a node of several says that it has the members of a group, and the time without it
+after which another node may have them."""
 GROUP_POLL_SECONDS: Final = 0.01
 GROUP_POLL_FULL_SECONDS: Final = 0.001
 """How often links are asked for the bytes that their peers have acknowledged; the second while a

@@ -8,7 +8,17 @@ from unittest import SkipTest
 import pytest
 import uvloop
 
-from bench.macro import intake, log_latency, logged, opening, pubsub, replay, topics
+from bench.macro import (
+    intake,
+    last_values,
+    log_latency,
+    logged,
+    opening,
+    pubsub,
+    rare_topic,
+    replay,
+    topics,
+)
 from bench.macro.stores import jetstream_store, penstock_store
 from bench.macro.wires import WIRES
 from bench.micro import log
@@ -110,6 +120,18 @@ def test_the_time_to_an_acknowledgment_is_measured(durability: str) -> None:
 def test_opening_finds_every_message_that_was_acknowledged_before_a_kill() -> None:
     clean, killed = opening.measure(size=2_000_000, crashed_count=5_000, starts=1)
     assert clean["bytes_read"] < killed["bytes_read"] < 5_000 * 1_000
+
+
+def test_a_replay_of_a_rare_topic_is_measured_by_the_bytes_that_the_broker_reads() -> None:
+    row = rare_topic.run(20_000_000, 10)
+    assert row["messages"] >= 10
+    assert 0 < row["share"] < 0.5
+
+
+def test_last_messages_of_many_topics_come_whole() -> None:
+    row = last_values.measure(2_000)
+    assert 0 < row["first_seconds"] <= row["all_seconds"]
+    assert row["asked_bytes_each"] > 0
 
 
 def test_appending_is_measured_while_a_log_grows_and_for_more_topics() -> None:

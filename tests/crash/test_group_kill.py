@@ -15,6 +15,7 @@ from tests.support.served import Served, until
 
 KILLS = int(os.environ.get("PENSTOCK_GROUP_KILLS", "2"))
 MESSAGES = 200
+PROCESSED_SECONDS_MAX = 90.0
 PROTOCOLS = ("lamamq", "fleximq")
 
 
@@ -62,12 +63,20 @@ def test_a_group_outlives_kills_of_the_broker(tmp_path: Path) -> None:
                 with connect_sync(url(broker), protocol="lamamq") as publisher:
                     publisher.publish_many(f"orders/{kill}", values)
                 least = randomness.randrange(MESSAGES)
-                until(lambda n=kill * MESSAGES + least: len(done) > n, "messages are processed")  # type: ignore[misc]
+                until(
+                    lambda n=kill * MESSAGES + least: len(done) > n,  # type: ignore[misc]
+                    "messages are processed",
+                    seconds_max=PROCESSED_SECONDS_MAX,
+                )
                 broker.kill()
                 before = stored_as_done(broker)
                 broker.start()
                 assert stored_as_done(broker) >= before
-            until(lambda: len(done) == KILLS * MESSAGES, "all messages are processed")
+            until(
+                lambda: len(done) == KILLS * MESSAGES,
+                "all messages are processed",
+                seconds_max=PROCESSED_SECONDS_MAX,
+            )
             until(lambda: stored_as_done(broker) >= KILLS * MESSAGES, "the state is stored")
         finally:
             ended.set()

@@ -2,7 +2,8 @@
 
 Members of LamaMQ and fleximq answer messages, those of herald and Rheos acknowledge bytes. They join, leave, stall, fail
 messages and are cut off; commits fail; the broker is killed and starts again with the state that
-was stored last. Time passes only where the seed says so.
+was stored last. With every third seed the log has a second partition, which another node writes: a
+message is then known by its place. Time passes only where the seed says so.
 
 Checked while it runs: no member gets a message that the stored state had as done, and in an ordered
 group first deliveries of a topic are in order. In the end every message was acknowledged, once if
@@ -15,9 +16,11 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock._kernels import herald as herald_kernel
+from penstock._kernels.batch import Batch
 from penstock.core.access import ANYONE
 from penstock.core.broker import Broker, BrokerSettings
 from penstock.core.groups import GroupSettings
+from penstock.core.groups.places import offset_of, partition_of, place_of
 from penstock.core.routing import Encoding
 from penstock.core.sessions import Session
 from penstock.model import topic_name_from_binary
@@ -66,6 +69,8 @@ class AcknowledgingLink(RecordingLink):
 class Store:
     """See ports.GroupStore: saves end when the simulation says so."""
 
+    is_shared = False
+
     def __init__(self) -> None:
         self.state: GroupState | None = None
         self._pending: list[Callable[[], None]] = []
@@ -102,7 +107,9 @@ class DeadLetterLog(KeptLog):
 
     def append_record(self, record: Record) -> Receipt:
         assert record.topic == f"dead/{GROUP}"
-        self.dead.append(int(dict(record.headers)["penstock-dead-offset"]))
+        headers = dict(record.headers)
+        partition = int(headers["penstock-dead-partition"])
+        self.dead.append(place_of(partition, int(headers["penstock-dead-offset"])))
         return super().append_record(record)
 
 
@@ -215,6 +222,7 @@ class GroupSimulation:
         self.steps = steps
         self.is_ordered = bool(seed % 2)
         self.log = DeadLetterLog()
+        self.other = KeptLog() if seed % 3 == 0 else None  # the partition of another node
         self.clock = FakeClock()
         self.store = Store()
         self.settings = GroupSettings(
@@ -226,7 +234,9 @@ class GroupSimulation:
         self.acknowledged: Counter[int] = Counter()  # answers that the group took
         self.received: list[int] = []  # by members whose receiving acknowledges
         self.seen: set[int] = set()  # offsets that were delivered
-        self.last_of_topic: dict[str, int] = {}  # of first deliveries, in an ordered group
+        self.last_of_topic: dict[
+            tuple[int, str], int
+        ] = {}  # of first deliveries, in an ordered group
         self.done: set[int] = set()  # in the state with which the broker started
         self.restarts = 0
         self.start()
@@ -236,7 +246,8 @@ class GroupSimulation:
     def start(self) -> None:
         """Start a broker with the log and the stored state; the other one is gone."""
         self.store.crash()
-        self.log.reads.clear()
+        for log in self.logs:
+            log.reads.clear()
         self.broker = Broker(
             log=self.log,
             reader=self.log,
@@ -246,11 +257,19 @@ class GroupSimulation:
         )
         self.log.topics = self.broker.topics
         self.log.settle = self.broker.settle
+        if self.other is not None:
+            assert self.broker.following is not None
+            self.other.topics = self.broker.topics
+            self.broker.following.partition_found(1, self.other, self.other.end)
         for channel in range(256):
             self.broker.topics.bind_channel(channel, f"channel/{channel}")
         self.publisher = self.broker.open(HERALD, RecordingLink(), principal=ANYONE)
         self.members: list[GroupMember] = []
         self.done = self._stored_as_done()
+
+    @property
+    def logs(self) -> list[KeptLog]:
+        return [self.log] if self.other is None else [self.log, self.other]
 
     def _stored_as_done(self) -> set[int]:
         state = self.store.state
@@ -261,10 +280,11 @@ class GroupSimulation:
             for run in state.progress.pending
             for offset in range(run.first, run.first + run.size)
         }
+        ends = state.progress.partitions or {0: state.progress.next}
         return {
-            offset
-            for offset in self.published
-            if offset < state.progress.next and offset not in pending
+            place
+            for place in self.published
+            if offset_of(place) < ends.get(partition_of(place), 0) and place not in pending
         }
 
     def kill(self) -> None:
@@ -278,7 +298,7 @@ class GroupSimulation:
         self.join()
 
     def _forget_failed(self) -> None:
-        for offset in range(self.log.end, self.log.next_offset):
+        for offset in range(self.log.end, self.log.next_offset):  # places of partition 0
             self.published.pop(offset, None)
 
     # --- Steps ------------------------------------------------------------------------------------
@@ -311,6 +331,23 @@ class GroupSimulation:
         assert self.broker.publish_batch(self.publisher, batch).first_offset == first
         batch.clear()
 
+    def send_elsewhere(self) -> None:
+        """Let another node publish and commit messages, which this one reads."""
+        assert self.other is not None
+        assert self.broker.following is not None
+        data = bytearray()
+        first = self.other.next_offset
+        for offset in range(first, first + self.randomness.choice([1, 2, 10, 50])):
+            place, channel = place_of(1, offset), self.randomness.randrange(TOPICS)
+            self.published[place] = f"channel/{channel}"
+            data += publish(HERALD.protocol, "little", channel=channel, value=b"%d" % place)
+        batch = Batch()
+        sender = self.publisher.sender
+        herald_kernel.scan(bytes(data), 0, batch, self.broker.topics, sender, order="little")
+        self.other.append(batch, "elsewhere")
+        self.other.commit()
+        self.broker.following.messages_read(1, self.other.kept[-1])
+
     def pass_time(self, seconds: float) -> None:
         self.clock.seconds += seconds
         self.broker.timers.run_due()
@@ -318,7 +355,9 @@ class GroupSimulation:
     def step(self) -> None:
         action = self.randomness.random()
         member = self.randomness.choice(self.members) if self.members else None
-        if action < 0.15:
+        if action < 0.06 and self.other is not None:
+            self.send_elsewhere()
+        elif action < 0.15:
             self.send()
         elif action < 0.3:
             self.log.commit()
@@ -326,7 +365,8 @@ class GroupSimulation:
             self._forget_failed()
             self.log.fail()
         elif action < 0.5:
-            self.log.answer(self.randomness.randint(1, 3))
+            for log in self.logs:
+                log.answer(self.randomness.randint(1, 3))
         elif action < 0.6:
             self.pass_time(self.randomness.choice([0.01, 0.3, 0.3, 3.0]))
         elif action < 0.63:
@@ -354,7 +394,9 @@ class GroupSimulation:
             if self.is_done:
                 return
             self.log.commit()
-            self.log.answer_all()
+            while any(log.reads for log in self.logs):
+                for log in self.logs:
+                    log.answer_all()
             self.store.answer()
             for member in self.members:
                 member.read()
@@ -371,7 +413,10 @@ class GroupSimulation:
         return (
             figures is not None
             and not figures.unacknowledged
-            and figures.position > max(self.published, default=-1)
+            and all(
+                offset_of(place) < figures.positions[partition_of(place)]
+                for place in self.published
+            )
             and not self.log.pending
         )
 
@@ -385,9 +430,10 @@ class GroupSimulation:
         if offset not in self.seen:
             self.seen.add(offset)
             if self.is_ordered:
-                last = self.last_of_topic.get(topic, -1)
+                key = partition_of(offset), topic
+                last = self.last_of_topic.get(key, -1)
                 assert offset > last, f"{offset} of {topic} came after {last}"
-                self.last_of_topic[topic] = offset
+                self.last_of_topic[key] = offset
 
     def check(self) -> int:
         """Return the number of messages that were processed."""

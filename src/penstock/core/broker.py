@@ -242,11 +242,11 @@ class Broker:
                 leaves_slow=not self.settings.disconnect_slow_consumers,
             )
         self.groups: Groups | None = None
-        if reader is not None and group_store is not None:
+        if self.catch_up is not None and group_store is not None:
             self.groups = Groups(
                 store=group_store,
-                writer=log,
-                reader=reader,
+                node=log.partition,
+                partitions=self.catch_up.partitions,
                 topics=self.topics,
                 router=self.router,
                 encoders=self.encoders,
@@ -257,6 +257,8 @@ class Broker:
                 settings=self.settings.groups,
                 settings_by_name=self.settings.groups_by_name,
             )
+            if self.following is not None:
+                self.following.read = self.groups.settled
 
     def roam(self, store: SessionStore) -> None:
         """Let clients that disconnect resume on other nodes, through a store that all nodes see."""

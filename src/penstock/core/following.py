@@ -84,6 +84,8 @@ class Following:
         """Traces of sampled messages."""
         self.roaming: Roaming | None = None
         """Takes what other nodes write of clients that may resume here."""
+        self.read: Callable[[], None] = lambda: None
+        """Called when messages were delivered: consumer groups may read them."""
 
     # --- Partitions and topics --------------------------------------------------------------------
 
@@ -156,6 +158,7 @@ class Following:
             partition.next_offset = end
         if self._catch_up.awaits_log:
             self._catch_up.settled()
+        self.read()
 
     def _deliver_traced(
         self, traces: Traces, partition: StoredPartition, batch: Batch, *, first: int, row: int

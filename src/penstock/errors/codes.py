@@ -29,6 +29,7 @@ class ErrorCode(enum.StrEnum):
     TOO_MANY_PATTERN_SHAPES = "too-many-pattern-shapes"
     TOO_MANY_MESSAGES = "too-many-messages"
     GROUP_DIFFERS = "group-differs"
+    GROUP_ELSEWHERE = "group-elsewhere"
     INVALID_ACKNOWLEDGMENT = "invalid-acknowledgment"
     INVALID_SERVICE_MESSAGE = "invalid-service-message"
     INVALID_SERVICE_PATH = "invalid-service-path"

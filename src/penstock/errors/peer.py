@@ -9,6 +9,7 @@ __all__ = [
     "BrokerFull",
     "FrameTooLarge",
     "GroupDiffers",
+    "GroupElsewhere",
     "GroupNotStored",
     "HookRefused",
     "HookTimeout",
@@ -319,6 +320,16 @@ class GroupDiffers(PeerError):
 
     group: str
     difference: str
+
+
+class GroupElsewhere(PeerError):
+    """A client joins a consumer group, or changes one, whose members are at another node."""
+
+    code = ErrorCode.GROUP_ELSEWHERE
+    template = "group {group} has its members at node {node}; connect to that node"
+
+    group: str
+    node: int
 
 
 class NoSuchGroup(PeerError):

@@ -14,6 +14,9 @@ class GroupStore(Port):
     Calls take effect in their order.
     """
 
+    is_shared: bool
+    """Whether other nodes see the states too. One node at a time may have members of a group."""
+
     def load(self, group: str, then: Callable[[GroupState | Exception | None], None]) -> None:
         """Call `then` with the state of a group, None if it has none, or with what went wrong."""
 
@@ -21,7 +24,7 @@ class GroupStore(Port):
         """Store a state; call `then` when it is on disk, or with what went wrong.
 
         The group's count of lost offsets grows by `lost`, and partitions that are not named keep
-        their offsets.
+        their offsets. It is GroupElsewhere if another node has members of the group.
         """
 
     def forget(self, group: str, then: Callable[[Exception | None], None]) -> None:

@@ -216,16 +216,23 @@ class PendingRun(msgspec.Struct, frozen=True, array_like=True):
 
 
 class GroupProgress(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The progress of a group whose members are clients of the broker, in its own partition.
+    """The progress of a group whose members are clients of the broker.
 
     All messages before `next` were processed but those of `pending`. `dead` are the last offsets
-    that went to the dead letters. `ordered` keeps a topic's messages with one member.
+    that went to the dead letters. `ordered` keeps a topic's messages with one member. In a log of
+    several partitions, `partitions` has the next offset of each in place of `next`, and the others
+    are places of `penstock.core.groups.places`. `used` tells whether the group has members; they
+    are at `node`, the process `process`.
     """
 
     next: int
     pending: tuple[PendingRun, ...] = ()
     dead: tuple[int, ...] = ()
     ordered: bool = False
+    partitions: dict[int, int] = {}
+    used: bool = False
+    node: int = -1
+    process: str = ""
 
 
 class GroupState(msgspec.Struct, frozen=True):
@@ -247,6 +254,9 @@ class GroupState(msgspec.Struct, frozen=True):
 class ConsumerGroups(Port):
     """Offsets that consumer groups have reported. Any thread may call; all methods may block."""
 
+    is_shared: bool
+    """Whether other nodes see the groups too."""
+
     def commit(
         self,
         group: str,
@@ -260,7 +270,8 @@ class ConsumerGroups(Port):
 
         `lost` is added to the group's count. A subscription of more than
         GROUP_SUBSCRIPTION_BYTES_MAX is not stored. A state with `progress` is on disk on return;
-        one without replaces the progress. Raise InvalidGroup, TooManyGroups or OSError.
+        one without replaces the progress. Raise InvalidGroup, TooManyGroups or OSError, and
+        GroupElsewhere for a state with progress if another node has members of the group.
         """
 
     def load(self, group: str) -> GroupState | None:

@@ -18,6 +18,7 @@ class ThreadedGroupStore:
 
     def __init__(self, groups: ConsumerGroups) -> None:
         self._groups = groups
+        self.is_shared = groups.is_shared
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="penstock-groups")
         self._loop: asyncio.AbstractEventLoop | None = None
 

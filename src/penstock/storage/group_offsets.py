@@ -111,6 +111,8 @@ class GroupOffsets:
     Any process may report; the last report counts.
     """
 
+    is_shared = False
+
     def __init__(self, data: Path, files: Files | None = None) -> None:
         self._folder = data / GROUPS
         self._files = files or Files()

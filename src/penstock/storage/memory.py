@@ -47,6 +47,8 @@ _COMMIT = 1
 class MemoryGroups:
     """A `ports.ConsumerGroups` that lasts as long as the process."""
 
+    is_shared = False
+
     def __init__(self) -> None:
         self._states: dict[str, GroupState] = {}
 

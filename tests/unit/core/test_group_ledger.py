@@ -26,15 +26,15 @@ def test_the_position_is_the_first_offset_that_is_not_done() -> None:
     group = ledger(100)
     lease = group.lease("a", 100, rows(0, 1, 5), now=0)
     group.pass_over(110)
-    assert (group.position, group.leased) == (100, 3)
+    assert (group.positions[0], group.leased) == (100, 3)
     assert group.done(lease, 0)
-    assert group.position == 101
+    assert group.positions[0] == 101
     assert group.done(lease, 2)
-    assert group.position == 101
+    assert group.positions[0] == 101
     assert pending(group) == [(101, 1, 1)]
     assert not group.done(lease, 2), "it was done before"
     assert group.done(lease, 1)
-    assert (group.position, group.unacked) == (110, 0)
+    assert (group.positions[0], group.unacked) == (110, 0)
 
 
 def test_a_run_is_acknowledged_in_one_step() -> None:
@@ -43,7 +43,7 @@ def test_a_run_is_acknowledged_in_one_step() -> None:
     group.pass_over(50)
     assert pending(group) == [(0, 50, 1)]
     group.all_done(lease)
-    assert (group.position, group.leased, group.held_by("a")) == (50, 0, 0)
+    assert (group.positions[0], group.leased, group.held_by("a")) == (50, 0, 0)
     group.all_done(lease)
     assert group.leased == 0
 
@@ -88,12 +88,12 @@ def test_what_fails_too_often_is_buried_and_can_be_driven_again() -> None:
     lease = group.lease("a", 0, rows(0), now=0, deliveries=2)
     group.fail(lease, 0, "second")
     assert group.buried == {0: Failure("second", 2)}
-    assert (group.waiting, group.position) == ({}, 0)
+    assert (group.waiting, group.positions[0]) == ({}, 0)
     group.is_dead(0)
-    assert (list(group.dead), group.position) == ([0], 1)
+    assert (list(group.dead), group.positions[0]) == ([0], 1)
     assert group.redrive() == 1
     assert (group.waiting, list(group.dead)) == ({0: 0}, [])
-    assert group.position == 0
+    assert group.positions[0] == 0
 
 
 def test_a_stored_state_gives_out_what_was_not_done() -> None:
@@ -105,7 +105,7 @@ def test_a_stored_state_gives_out_what_was_not_done() -> None:
     assert (stored.next, stored.ordered) == (8, True)
     restored = Ledger(stored.next, settings=SETTINGS, pending=stored.pending, dead=stored.dead)
     assert restored.waiting == {0: 1, 2: 1, 7: 1}
-    assert (restored.position, restored.next) == (0, 8)
+    assert (restored.positions[0], restored.next_offsets[0]) == (0, 8)
     assert pending(restored) == [(0, 1, 1), (2, 1, 1), (7, 1, 1)]
     often = Ledger(8, settings=SETTINGS, pending=(PendingRun(3, 2, 2),))
     assert set(often.buried) == {3, 4}
@@ -117,7 +117,12 @@ def test_a_reset_takes_everything_from_members() -> None:
     group.pass_over(2)
     group.fail(lease, 0, "no")
     group.reset(1)
-    assert (group.next, group.position, group.unacked, group.held_by("a")) == (1, 1, 0, 0)
+    assert (group.next_offsets[0], group.positions[0], group.unacked, group.held_by("a")) == (
+        1,
+        1,
+        0,
+        0,
+    )
     assert not group.done(lease, 1)
     assert group.first_waiting is None
 

@@ -22,6 +22,8 @@ LAMAMQ = Encoding(PROTOCOLS["lamamq"], "big")
 class Store:
     """See ports.GroupStore: `error` fails the next calls."""
 
+    is_shared = False
+
     def __init__(self) -> None:
         self.states: dict[str, GroupState] = {}
         self.error: Exception | None = None

@@ -1,17 +1,18 @@
 """A row group that is read is the one that was asked for, whole; else it is damage or gone."""
 
 import dataclasses
+import queue
 import threading
 from pathlib import Path
 
 import pytest
 
 from penstock.errors import LogDamaged, LogError, OffsetBelowHorizon
-from penstock.ports import Fetched
+from penstock.ports import Fetched, TopicFilter, new_topic_filter
 from penstock.storage.arrow.read.browse import LogView
 from penstock.storage.arrow.read.reader import RowGroupReader, read_row_group
 from penstock.storage.files import Files
-from tests.support.written_log import WrittenLog, flip
+from tests.support.written_log import WrittenLog, flip, message
 
 
 @pytest.fixture
@@ -84,3 +85,32 @@ def test_a_whole_row_group_is_read_though_the_horizon_has_passed_it(view: LogVie
     found = fetch(view, 2, horizon=4)
     assert isinstance(found, Fetched)
     assert (found.groups[0].base_offset, found.groups[0].count) == (2, 2)
+
+
+def test_a_rare_topic_is_found_by_reading_little_of_the_log(tmp_path: Path) -> None:
+    with WrittenLog(tmp_path) as log:
+        for number in range(150):
+            values = [message("rare" if number == 70 else "often", bytes(1000)) for _ in range(4)]
+            log.put(*values)
+        size = sum(path.stat().st_size for path in log.segments())
+    view = LogView(tmp_path)
+    read: list[int] = []
+    results: queue.Queue[Fetched | LogError] = queue.Queue()
+
+    class Reads(Files):
+        def read(self, path: Path, position: int, size: int) -> bytes:
+            read.append(size)
+            return super().read(path, position, size)
+
+    rare: TopicFilter | None = new_topic_filter(["rare"])
+    reader = RowGroupReader(Reads(), view.catalog, lambda work: work())
+    offset, found = 0, 0
+    while offset < view.end:
+        reader.fetch(offset, view.end, results.put, rare)
+        result = results.get(timeout=10)
+        assert isinstance(result, Fetched)
+        found += sum(group.count for group in result.groups)
+        offset = result.end
+    reader.close()
+    assert found == 4
+    assert sum(read) < 0.02 * size

@@ -145,7 +145,8 @@ class Acknowledgments:
         for member in list(self._polled):
             if member.take_acknowledged():
                 self._changed(member.group)
-                self._wake(member.group)
+                if not _is_full(member):  # as with answers
+                    self._wake(member.group)
             if not member.group.ledger.held_by(member):
                 self._polled.pop(member, None)
         if self._polled:

@@ -18,12 +18,13 @@ from penstock._kernels.batch import Batch, Sender
 from penstock._kernels.topics import TopicTable
 from penstock.core.groups.group import Group
 from penstock.core.groups.ledger import Failure
+from penstock.core.groups.places import PlacedReader, offset_of, partition_of
 from penstock.core.sessions import sender_uuid
 from penstock.core.timers import Timers
 from penstock.errors import LogDamaged, LogError, OffsetBelowHorizon, PenstockError
 from penstock.limits import GROUP_READ_RETRY_SECONDS
 from penstock.model import ByteOrder, Form, Kind, is_reserved_header
-from penstock.ports import Clock, Fetched, LogReader, Record, Stored
+from penstock.ports import Clock, Fetched, Record, Stored
 from penstock.protocols import PROTOCOLS, SOURCES, Protocol, Source
 
 __all__ = ["DeadLetters"]
@@ -41,8 +42,7 @@ class DeadLetters:
     def __init__(
         self,
         *,
-        reader: LogReader,
-        partition: int,
+        reader: PlacedReader,
         topics: TopicTable,
         clock: Clock,
         timers: Timers,
@@ -51,7 +51,6 @@ class DeadLetters:
     ) -> None:
         """`publish` writes a record and delivers it; it raises PenstockError."""
         self._reader = reader
-        self._partition = partition
         self._topics = topics
         self._clock = clock
         self._timers = timers
@@ -74,7 +73,8 @@ class DeadLetters:
         elif isinstance(result, OffsetBelowHorizon | LogDamaged):
             group.ledger.drop_waiting(offset, offset + 1)
             group.lost += 1
-            log.warning("dead letter lost", group=group.name, offset=offset, error=str(result))
+            where = offset_of(offset)
+            log.warning("dead letter lost", group=group.name, offset=where, error=str(result))
             self._next(group)
         elif isinstance(result, LogError):
             self._again(group, str(result))
@@ -88,7 +88,7 @@ class DeadLetters:
                 log.warning(
                     "message dead",
                     group=group.name,
-                    offset=offset,
+                    offset=offset_of(offset),
                     deliveries=failure.deliveries,
                     reason=failure.reason,
                 )
@@ -136,8 +136,8 @@ class DeadLetters:
                     ("penstock-dead-reason", failure.reason.encode()),
                     ("penstock-dead-deliveries", b"%d" % failure.deliveries),
                     ("penstock-dead-topic", self._topics.name(batch.topic_id(row)).encode()),
-                    ("penstock-dead-partition", b"%d" % self._partition),
-                    ("penstock-dead-offset", b"%d" % offset),
+                    ("penstock-dead-partition", b"%d" % partition_of(offset)),
+                    ("penstock-dead-offset", b"%d" % offset_of(offset)),
                     *_headers(batch.headers(row), batch.order),
                 ),
             )

@@ -1,9 +1,10 @@
 """Delivery to the members of consumer groups, always from the log.
 
-A group reads the row group that has its next message, gives its members runs of rows, as many as
-they have room for, and encodes each run once. So Python runs once for each run. Only
-GROUP_FETCHES_MAX row groups are read at a time, and GROUP_ROW_GROUPS_MAX are kept until members
-have room for the rest of them; the others are read again.
+A group reads the row groups that have its next messages, gives its members runs of rows, as many
+as they have room for, and encodes each run once. So Python runs once for each run. While members
+get these, the next row groups are read ahead. Only GROUP_FETCHES_MAX reads run at a time, and
+GROUP_ROW_GROUPS_MAX groups keep what they have read until members have room for the rest of it;
+the others read it again.
 
 Groups are woken when the log has written, and when a member has joined, has acknowledged messages
 or can read more.
@@ -19,6 +20,7 @@ from penstock._kernels.topics import TopicTable
 from penstock.core.counters import Counters
 from penstock.core.encoders import Encoders
 from penstock.core.groups.group import Group, Member
+from penstock.core.groups.places import PlacedReader, partition_of, place_of
 from penstock.core.routing import Router
 from penstock.core.timers import Timers
 from penstock.errors import (
@@ -35,7 +37,7 @@ from penstock.limits import (
     GROUP_READ_RETRY_SECONDS,
     GROUP_ROW_GROUPS_MAX,
 )
-from penstock.ports import AcknowledgedLink, Clock, Fetched, LogReader, Stored
+from penstock.ports import AcknowledgedLink, Clock, Fetched, Stored
 
 __all__ = ["GroupDelivery"]
 
@@ -48,7 +50,7 @@ class GroupDelivery:
     def __init__(
         self,
         *,
-        reader: LogReader,
+        reader: PlacedReader,
         topics: TopicTable,
         router: Router,
         encoders: Encoders,
@@ -119,8 +121,10 @@ class GroupDelivery:
                 return
             fetched = group.fetched
             if fetched is None or not group.fetched_from <= offset < fetched.end:
-                self._fetch(group, offset)
-                return
+                if not self._take_ahead(group, offset):
+                    return
+                continue
+            self._read_ahead(group, fetched.end)
             stored = _row_group_at(fetched, offset)
             start = fetched.end if stored is None else stored.base_offset
             if stored is None or offset < start:
@@ -149,27 +153,83 @@ class GroupDelivery:
         waiting = group.ledger.first_waiting
         if waiting is not None:
             return waiting
-        offset = group.ledger.next
         if group.ledger.unacked >= group.ledger.settings.unacked_max:
             return None
-        if offset >= self._reader.end:
+        if group.fetched is not None:
+            offset = group.ledger.next_beside(group.fetched_from)
+            if group.fetched_from <= offset < group.fetched.end:
+                return offset
+        number = self._next_partition(group)
+        if number is None:
             self._awaiting_log[group] = None
             return None
-        return offset
+        return group.ledger.next_offsets[number]
+
+    def _next_partition(self, group: Group) -> int | None:
+        """Return the partition that is read next: all that have messages take turns."""
+        ledger, last, now = group.ledger, partition_of(group.fetched_from), self._clock.monotonic()
+        found: int | None = None
+        for number in sorted(self._reader.partitions):
+            if number not in ledger.next_offsets:  # it had no messages when the group began
+                ledger.pass_over(self._reader.horizon(number))
+            if (
+                ledger.next_offsets[number] < self._reader.end(number)
+                and group.retries.get(number, 0.0) <= now
+            ):
+                if number > last:
+                    return number
+                found = number if found is None else found
+        return found
 
     # --- Reading ----------------------------------------------------------------------------------
+
+    def _take_ahead(self, group: Group, offset: int) -> bool:
+        """Use what was read ahead, if it has `offset`; else read, and return False."""
+        ahead = group.ahead
+        if ahead is not None and group.ahead_from <= offset < ahead.end:
+            self._keep(group, ahead)
+            group.fetched_from, group.ahead = group.ahead_from, None
+            return True
+        if not (group.is_reading_ahead and group.ahead_from == offset):
+            self._fetch(group, offset)
+        return False
+
+    def _read_ahead(self, group: Group, offset: int) -> None:
+        """Read what follows the row groups that members get now, if the log has it."""
+        if (
+            group.is_reading_ahead
+            or group.ahead_from == offset  # it was read, or cannot be
+            or offset >= self._reader.end(partition_of(offset))
+            or self._next_partition(group) != partition_of(offset)
+            or self._fetches >= GROUP_FETCHES_MAX
+        ):
+            return
+        group.is_reading_ahead, group.ahead, group.ahead_from = True, None, offset
+        self._read(group, offset, lambda result: self._have_ahead(group, result))
+
+    def _have_ahead(self, group: Group, result: Fetched | LogError) -> None:
+        self._fetches -= 1
+        group.is_reading_ahead = False
+        if not group.is_removed:
+            if isinstance(result, Fetched) and group in self._with_rows:
+                group.ahead = result  # if it cannot be read, `_fetch` says so
+            self._ready[group] = None
+        self._run()
 
     def _fetch(self, group: Group, offset: int) -> None:
         self._keep(group, None)
         group.is_fetching = True
+        self._read(group, offset, lambda result: self._fetched(group, offset, result))
+
+    def _read(self, group: Group, offset: int, done: Callable[[Fetched | LogError], None]) -> None:
         self._fetches += 1
         is_calling = True
 
         def then(result: Fetched | LogError) -> None:
             if is_calling:
-                self._timers.after(0.0, lambda: self._fetched(group, offset, result))
+                self._timers.after(0.0, lambda: done(result))
             else:
-                self._fetched(group, offset, result)
+                done(result)
 
         self._reader.fetch(offset, then, group.topics)
         is_calling = False
@@ -187,15 +247,20 @@ class GroupDelivery:
         self._run()
 
     def _failed(self, group: Group, offset: int, error: LogError) -> None:
+        base = place_of(partition_of(offset), 0)
         match error:
             case OffsetBelowHorizon(horizon=horizon):
-                self._lose(group, offset, horizon, "history overtaken", str(error))
+                self._lose(group, offset, base + horizon, "history overtaken", str(error))
             case LogDamaged(resumes_at=resumes_at):
-                self._lose(group, offset, resumes_at, "history unreadable", str(error))
+                self._lose(group, offset, base + resumes_at, "history unreadable", str(error))
             case _:
                 if not isinstance(error, OffsetPastEnd):
                     log.warning("group cannot read", group=group.name, error=str(error))
-                group.retry_at = self._clock.monotonic() + GROUP_READ_RETRY_SECONDS
+                retry_at = self._clock.monotonic() + GROUP_READ_RETRY_SECONDS
+                if offset in group.ledger.waiting:
+                    group.retry_at = retry_at
+                else:  # other partitions can be read meanwhile
+                    group.retries[partition_of(offset)] = retry_at
                 self._timers.after(GROUP_READ_RETRY_SECONDS, lambda: self.wake(group))
 
     def _lose(self, group: Group, offset: int, end: int, event: str, reason: str) -> None:
@@ -209,8 +274,9 @@ class GroupDelivery:
         """Pass over offsets; return the number of messages that were given up, at most."""
         ledger = group.ledger
         lost = ledger.drop_waiting(offset, end)
-        if offset <= ledger.next < end:
-            lost += end - ledger.next
+        next_offset = ledger.next_beside(offset)
+        if offset <= next_offset < end:
+            lost += end - next_offset
             ledger.pass_over(end)
         return lost
 
@@ -218,39 +284,41 @@ class GroupDelivery:
         """Keep row groups for a group, or release them; of too many, release the oldest."""
         group.fetched = fetched
         self._with_rows.pop(group, None)
-        if fetched is not None:
+        if fetched is None:
+            group.ahead = None
+        else:
             self._with_rows[group] = None
             if len(self._with_rows) > GROUP_ROW_GROUPS_MAX:
                 oldest = next(iter(self._with_rows))
                 del self._with_rows[oldest]
-                oldest.fetched = None
+                oldest.fetched = oldest.ahead = None
 
     # --- Giving out -------------------------------------------------------------------------------
 
     def _serve(self, group: Group, stored: Stored) -> bool:
         """Give out messages of a row group; return False if members have no room for the rest."""
-        batch, ledger = self._batch, group.ledger
-        end = stored.base_offset + stored.count
-        changes, first = ledger.changes, ledger.next
+        batch, ledger, base = self._batch, group.ledger, stored.base_offset
+        end = base + stored.count
+        changes, first = ledger.changes, ledger.next_beside(base)
         has_room = True
         try:
             try:
                 self._load(stored)
             except (ValueError, CallerError) as error:
-                self._lose(group, stored.base_offset, end, "history unreadable", str(error))
+                self._lose(group, base, end, "history unreadable", str(error))
                 return True
             wanted = self.wanted(group, batch)
             if group.is_ordered:
                 self._place_topics(group, batch, wanted)
             has_room = self._serve_again(group, stored, wanted)
-            if has_room and ledger.first_waiting is None and ledger.next < end:
+            if has_room and ledger.first_waiting is None and ledger.next_beside(base) < end:
                 if not wanted:
                     ledger.pass_over(end)
                 elif group.is_ordered:
                     has_room = self._serve_in_order(group, stored, wanted)
                 else:
                     has_room = self._serve_spread(group, stored, wanted)
-            if first < ledger.next:
+            if first < ledger.next_beside(base):
                 self._count_expired(group, stored, first=first)
             return has_room
         finally:
@@ -266,7 +334,7 @@ class GroupDelivery:
             group.since,
             _everything if group.topics is None else group.topics.wants,
             first=max(first - base, 0),
-            last=min(group.ledger.next - base, stored.count),
+            last=min(group.ledger.next_beside(base) - base, stored.count),
         )
         if lost:
             group.lost += lost
@@ -351,7 +419,7 @@ class GroupDelivery:
     def _serve_spread(self, group: Group, stored: Stored, wanted: bytes) -> bool:
         """Give new messages of a row group to all members in turn; False if there is no room."""
         ledger, base = group.ledger, stored.base_offset
-        row = ledger.next - base
+        row = ledger.next_beside(base) - base
         selected, next_row = memoryview(b"").cast("I"), row
         part = at = 0
         while row < stored.count:
@@ -402,7 +470,7 @@ class GroupDelivery:
         Stop at the first one whose member has no room.
         """
         ledger, base, owners = group.ledger, stored.base_offset, group.owners
-        row = ledger.next - base
+        row = ledger.next_beside(base) - base
         while row < stored.count:
             ready = group.with_room()
             if not ready or ledger.unacked >= ledger.settings.unacked_max:

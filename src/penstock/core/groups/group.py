@@ -162,6 +162,9 @@ class Group:
         self.fetched: Fetched | None = None  # the row groups that it was reading last
         self.fetched_from = 0  # the offset that they were read for
         self.is_fetching = False
+        self.ahead: Fetched | None = None  # the row groups behind these, if they were read ahead
+        self.ahead_from = 0  # the offset that they were read for, or are being read for
+        self.is_reading_ahead = False
         self.is_burying = False
         self.is_looking_up = False  # where it begins
         self.is_followed = False  # whether its topics are routed, or will be
@@ -170,9 +173,13 @@ class Group:
         self.is_removed = False
         self.awaits_join = False  # of a new member of an ordered group
         self.retry_at = 0.0  # monotonic time before which nothing is read
+        self.retries: dict[int, float] = {}  # and before which a partition is not read
         self.lost = 0  # offsets that were gone, since the state was stored
         self.since: object = None  # what had expired before (LogReader.expiry), which is not lost
         self.saved_changes = -1  # those that the stored state has
+        self.joining = 0  # sessions that become members when the state is stored
+        self.is_used = False  # whether the stored state says that it has members
+        self.stored_at = 0.0  # monotonic time
         self.on_stored: list[Callable[[Exception | None], None]] = []
         self.turns = 0
         self._numbers = 0

@@ -7,9 +7,14 @@
 A group is in memory while it has members. Its state is stored GROUP_SWEEP_SECONDS after a change at
 the latest; a message that was acknowledged after the last store is delivered again if the broker is
 killed.
+
+Of several nodes, one has all members of a group, and reads all partitions for them. It says so in
+the state, which it stores every GROUP_OWNER_SECONDS at least; the store tells other nodes of it. A
+node that finds that another one has taken the group over disconnects its members.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 import structlog
@@ -22,11 +27,14 @@ from penstock.core.groups.dead_letters import DeadLetters
 from penstock.core.groups.delivery import GroupDelivery
 from penstock.core.groups.group import Group, Member
 from penstock.core.groups.ledger import GroupSettings, Ledger
+from penstock.core.groups.places import PlacedReader, place_of
+from penstock.core.partitions import Partition
 from penstock.core.routing import Router
 from penstock.core.sessions import Session
 from penstock.core.timers import Timer, Timers
-from penstock.errors import GroupDiffers, LogError, LogUnavailable, NoSuchGroup
+from penstock.errors import GroupDiffers, GroupElsewhere, LogError, LogUnavailable, NoSuchGroup
 from penstock.limits import (
+    GROUP_OWNER_SECONDS,
     GROUP_SWEEP_SECONDS,
     GROUPS_OPENED_MAX,
 )
@@ -36,12 +44,10 @@ from penstock.ports import (
     Clock,
     GroupState,
     GroupStore,
-    LogReader,
-    LogWriter,
     Record,
     Subscription,
 )
-from penstock.replay import Ago, AtOffset, AtTime, Earliest, GroupPlace, Start
+from penstock.replay import Ago, AtOffset, AtOffsets, AtTime, Earliest, GroupPlace, Start
 
 __all__ = ["GroupFigures", "Groups"]
 
@@ -53,7 +59,8 @@ class GroupFigures(NamedTuple):
 
     members: int
     unacknowledged: int
-    position: int
+    positions: Mapping[int, int]
+    """The first offset of each partition that is not done."""
 
 
 class Groups:
@@ -63,8 +70,8 @@ class Groups:
         self,
         *,
         store: GroupStore,
-        writer: LogWriter,
-        reader: LogReader,
+        node: int,
+        partitions: Mapping[int, Partition],
         topics: TopicTable,
         router: Router,
         encoders: Encoders,
@@ -75,9 +82,10 @@ class Groups:
         settings: GroupSettings,
         settings_by_name: Mapping[str, GroupSettings],
     ) -> None:
+        """`node` is the partition that this process writes, `partitions` are all of the log."""
         self._store = store
-        self._writer = writer
-        self._reader = reader
+        self._node = node
+        self._reader = reader = PlacedReader(partitions)
         self._router = router
         self._clock = clock
         self._timers = timers
@@ -102,7 +110,6 @@ class Groups:
         )
         self._dead_letters = DeadLetters(
             reader=reader,
-            partition=writer.partition,
             topics=topics,
             clock=clock,
             timers=timers,
@@ -147,9 +154,9 @@ class Groups:
     def _group(self, name: str, state: GroupState, pattern: str, *, is_ordered: bool) -> Group:
         """Return a group in memory with a stored state."""
         progress = state.progress
-        at = state.offsets.get(self._writer.partition, self._writer.next_offset)
+        at = state.offsets if progress is None else progress.partitions or {0: progress.next}
         ledger = Ledger(
-            at if progress is None else progress.next,
+            *(place_of(number, offset) for number, offset in at.items()),
             settings=self._settings_by_name.get(name, self._settings),
             pending=() if progress is None else progress.pending,
             dead=() if progress is None else progress.dead,
@@ -172,10 +179,17 @@ class Groups:
                 raise GroupDiffers(place.name, "is one of a reader of tables")
             known = patterns[0]
             is_ordered = bool(state.progress and state.progress.ordered)
+            if state.progress is not None and state.progress.used:
+                self._check_node(place.name, state.progress.node)
         if known != pattern:
             raise GroupDiffers(place.name, f"reads {known[:200]}")
         if place.is_ordered and not is_ordered:
             raise GroupDiffers(place.name, "was made without ordered=topic")
+
+    def _check_node(self, name: str, node: int) -> None:
+        """Raise GroupElsewhere if another node has the members of a group."""
+        if node not in (-1, self._node):
+            raise GroupElsewhere(name, node)
 
     def join(
         self, session: Session, pattern: str, place: GroupPlace, then: Callable[[], None]
@@ -191,7 +205,10 @@ class Groups:
         member = Member(session, group, pattern, group.next_number())
         session.memberships[place.name] = member
 
+        group.joining += 1
+
         def stored(error: Exception | None) -> None:
+            group.joining -= 1
             if session.memberships.get(place.name) is not member:
                 return  # it has left meanwhile
             if error is not None:
@@ -207,7 +224,7 @@ class Groups:
             self._delivery.wake(group)
             self._dead_letters.bury(group)
 
-        if group.saved_changes < 0:
+        if group.saved_changes < 0 or group.is_used < self._store.is_shared:
             group.on_stored.append(stored)
             if not group.is_saving:
                 self._save(group)
@@ -222,44 +239,59 @@ class Groups:
         if state is not None and state.progress is not None:
             is_ordered = state.progress.ordered
         start = place.start
-        if state is None or self._writer.partition not in state.offsets:
-            offset = self._first(start, pattern)
-            state = GroupState(name, {self._writer.partition: offset})
+        if state is None or not state.offsets:
+            numbers = self._reader.partitions
+            offsets = {number: self._first(start, pattern, number) for number in numbers}
+            state = GroupState(name, offsets)
         else:
             start = None  # a group that exists goes on
         is_new = state.progress is None
         group = self._group(name, state, pattern, is_ordered=is_ordered)
-        group.since = self._reader.expiry if is_new else None
+        group.since = self._reader.partitions[self._node].reader.expiry if is_new else None
         if isinstance(start, Ago | AtTime):
             us = start.us if isinstance(start, AtTime) else self._clock.now_us() - start.us
             self._look_up(group, max(us, 0))
         return group
 
-    def _first(self, start: Start | None, pattern: str) -> int:
-        """Return the offset at which a new group begins; a time is looked up afterwards."""
+    def _first(self, start: Start | None, pattern: str, number: int) -> int:
+        """Return the offset of a partition at which a new group begins.
+
+        A time is looked up afterwards.
+        """
+        partition = self._reader.partitions[number]
+        horizon = partition.reader.horizon
         match start:
             case Earliest():
-                return min(self._reader.horizon_of(pattern), self._writer.next_offset)
-            case AtOffset(offset):
-                return max(offset, self._reader.horizon)
+                return min(partition.reader.horizon_of(pattern), partition.next_offset)
+            case AtOffset(offset) if number == self._node:
+                return max(offset, horizon)
+            case AtOffsets(offsets):
+                return max(offsets.get(number, 0), horizon)
             case _:
-                return self._writer.next_offset
+                return partition.next_offset
 
     def _look_up(self, group: Group, timestamp_us: int) -> None:
         if timestamp_us > self._clock.now_us():
             return
         group.is_looking_up = True
+        places: list[int] = []
+        partitions = dict(self._reader.partitions)
 
-        def found(offset: int | LogError) -> None:
+        def found(number: int, offset: int | LogError) -> None:
             if isinstance(offset, LogError):  # too many messages are better than too few
                 log.warning("time not found", group=group.name, error=str(offset))
-                offset = self._reader.horizon
-            group.is_looking_up = False
-            group.ledger.reset(min(offset, group.ledger.next))
-            self._changed(group)
-            self._delivery.wake(group)
+                place = self._reader.horizon(number)
+            else:
+                place = place_of(number, offset)
+            places.append(min(place, group.ledger.next_beside(place)))
+            if len(places) == len(partitions):
+                group.is_looking_up = False
+                group.ledger.reset(*places)
+                self._changed(group)
+                self._delivery.wake(group)
 
-        self._reader.find_time(timestamp_us, found)
+        for number, partition in partitions.items():
+            partition.reader.find_time(timestamp_us, partial(found, number))
 
     def _follow(self, group: Group) -> None:
         """Route the topics of a group; raise InvalidPattern or TooManyPatternShapes."""
@@ -355,8 +387,18 @@ class Groups:
             self._dead_letters.bury(group)
             if group.ledger.leased or any(member.is_late for member in group.members):
                 self._start_sweeper()
+        if self._store.is_shared:
+            self._tell_of_members(now)
         for group in list(self._dirty):
             self._save(group)
+
+    def _tell_of_members(self, now: float) -> None:
+        """Store groups with members from time to time: other nodes see that this one has them."""
+        for group in self._groups.values():
+            if group.members:
+                self._start_sweeper()
+                if now >= group.stored_at + GROUP_OWNER_SECONDS:
+                    self._dirty[group] = None
 
     def _save(
         self, group: Group, then: Callable[[Exception | None], None] = lambda _: None
@@ -371,7 +413,10 @@ class Groups:
             return
         self._dirty.pop(group, None)
         changes, lost = group.ledger.changes, group.lost
-        if changes == group.saved_changes and not lost:
+        is_used = self._store.is_shared and bool(group.members or group.joining)
+        is_due = is_used and self._clock.monotonic() >= group.stored_at + GROUP_OWNER_SECONDS
+        is_stored = changes == group.saved_changes and is_used == group.is_used
+        if is_stored and not lost and not is_due:
             then(None)
             self._release(group)
             return
@@ -382,10 +427,17 @@ class Groups:
             group.is_saving = False
             if error is None:
                 group.saved_changes = changes
+                group.is_used = is_used
+                group.stored_at = self._clock.monotonic()
+            elif isinstance(error, GroupElsewhere):
+                self._give_up(group, error)
             else:
                 log.warning("group not stored", group=group.name, error=str(error))
                 group.lost += lost
                 self._changed(group)
+            if error is None and group.joining and is_used < self._store.is_shared:
+                self._save(group)  # the first member came meanwhile
+                return
             waiting, group.on_stored = group.on_stored, []
             for each in waiting:
                 each(error)
@@ -395,19 +447,25 @@ class Groups:
             elif not group.members and group.saved_changes < 0:
                 self._remove(group)  # it was never stored, and no client uses it
 
-        self._store.save(self._state(group, lost), saved)
+        self._store.save(self._state(group, lost, is_used=is_used), saved)
+
+    def _give_up(self, group: Group, error: GroupElsewhere) -> None:
+        """Leave a group to another node: members are disconnected, so that they go there."""
+        log.warning("group taken over", group=group.name, node=error.node)
+        for session in self._dismiss(group):
+            session.end()
 
     def _save_behind(self, group: Group, then: Callable[[Exception | None], None]) -> None:
         """Store a group again, behind a store that is under way."""
         group.on_stored.append(lambda _: self._save(group, then))
 
-    def _state(self, group: Group, lost: int) -> GroupState:
+    def _state(self, group: Group, lost: int, *, is_used: bool) -> GroupState:
         return GroupState(
             group.name,
-            {self._writer.partition: group.ledger.position},
+            group.ledger.positions,
             lost=lost,
             subscription=Subscription(patterns=(group.pattern,)),
-            progress=group.ledger.progress(is_ordered=group.is_ordered),
+            progress=group.ledger.progress(is_ordered=group.is_ordered, is_used=is_used),
         )
 
     def _release(self, group: Group) -> None:
@@ -419,6 +477,7 @@ class Groups:
             and not group.is_burying
             and not group.on_stored
             and group.saved_changes == ledger.changes
+            and not group.is_used
             and self._groups.get(group.name) is group
         ):
             self._remove(group)
@@ -458,7 +517,7 @@ class Groups:
         group = self._groups.get(name)
         if group is None:
             return None
-        return GroupFigures(len(group.members), group.ledger.unacked, group.ledger.position)
+        return GroupFigures(len(group.members), group.ledger.unacked, group.ledger.positions)
 
     def members(self, name: str) -> list[tuple[Session, int]]:
         """Return the members of a group, each with the number of its messages."""
@@ -476,23 +535,36 @@ class Groups:
             patterns = state.subscription.patterns if state.subscription is not None else None
             if state.progress is None or not patterns:
                 raise GroupDiffers(name, "is one of a reader of tables, which keeps its own place")
+            if state.progress.used:
+                self._check_node(name, state.progress.node)
             group = self._group(name, state, patterns[0], is_ordered=state.progress.ordered)
             self._groups[name] = group
         return group
 
-    def reset(self, name: str, offset: int, then: Callable[[Exception | None], None]) -> None:
-        """Let a group that is open go on at an offset; call `then` when that is stored, or not.
+    def reset(
+        self, name: str, offsets: Mapping[int, int], then: Callable[[Exception | None], None]
+    ) -> None:
+        """Let a group that is open go on at an offset of each partition; others keep theirs.
 
-        Raise NoSuchGroup, GroupDiffers or LogUnavailable.
+        Call `then` when that is stored, or not. Raise NoSuchGroup, GroupDiffers, GroupElsewhere or
+        LogUnavailable.
         """
         group = self._change(name)
-        group.ledger.reset(min(max(offset, self._reader.horizon), self._writer.next_offset))
+        reader = self._reader
+        group.ledger.reset(
+            *(
+                min(max(place_of(number, offset), reader.horizon(number)), reader.next(number))
+                for number, offset in offsets.items()
+                if number in reader.partitions
+            )
+        )
         self._store_change(group, then)
 
     def redrive(self, name: str, then: Callable[[Exception | None], None]) -> int:
         """Deliver the dead letters of a group that is open again; return how many.
 
-        `then` is called when that is stored. Raise NoSuchGroup, GroupDiffers or LogUnavailable.
+        `then` is called when that is stored. Raise NoSuchGroup, GroupDiffers, GroupElsewhere or
+        LogUnavailable.
         """
         group = self._change(name)
         count = group.ledger.redrive()
@@ -514,20 +586,28 @@ class Groups:
     def remove(self, name: str, then: Callable[[Exception | None], None]) -> list[Session]:
         """Remove a group that is open, and its state; return the sessions that were its members.
 
-        Raise NoSuchGroup or LogUnavailable.
+        Raise NoSuchGroup, GroupElsewhere or LogUnavailable.
         """
         group = self._groups.get(name)
-        if group is None and self._known(name) is None:
-            raise NoSuchGroup(name)
-        sessions = []
-        if group is not None:
-            for member in list(group.members):
-                sessions.append(member.session)
-                member.session.memberships.pop(name, None)
-                self.acknowledgments.forget(member)
-            group.ledger.reset(group.ledger.next)
-            self._remove(group)
+        if group is None:
+            state = self._known(name)
+            if state is None:
+                raise NoSuchGroup(name)
+            if state.progress is not None and state.progress.used:
+                self._check_node(name, state.progress.node)
+        sessions = [] if group is None else self._dismiss(group)
         self._store.forget(name, then)
+        return sessions
+
+    def _dismiss(self, group: Group) -> list[Session]:
+        """Remove a group from memory, and its members; return their sessions."""
+        sessions = []
+        for member in list(group.members):
+            sessions.append(member.session)
+            member.session.memberships.pop(group.name, None)
+            self.acknowledgments.forget(member)
+        group.ledger.reset()
+        self._remove(group)
         return sessions
 
 

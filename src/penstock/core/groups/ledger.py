@@ -1,7 +1,10 @@
 """The state of a consumer group: messages that are done, and the members that have the others.
 
-    offset   0 ……………… position ………………………………………………… next ……………→ end of the log
+    offset   0 ……………… position ………………………………………………… next ……………→ end of the partition
              all are done │ leased, waiting or done │ not given out yet
+
+A log may have several partitions, and each has a `next` of its own. Offsets are places: they say
+which partition it is, see `penstock.core.groups.places`.
 
 A message is *leased* from its delivery to a member until it is done, fails, or its time is over. A
 message that failed *waits* to be delivered again; one that failed too often is *buried*: it goes to
@@ -15,9 +18,10 @@ import dataclasses
 import heapq
 from array import array
 from collections import Counter, deque
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from penstock.core.groups.places import offset_of, partition_of
 from penstock.limits import (
     GROUP_ACK_WAIT_SECONDS,
     GROUP_DEAD_MAX,
@@ -156,14 +160,14 @@ class Ledger:
 
     def __init__(
         self,
-        next_offset: int,
-        *,
+        *next_offsets: int,
         settings: GroupSettings | None = None,
         pending: Iterable[PendingRun] = (),
         dead: Iterable[int] = (),
     ) -> None:
+        """`next_offsets` are the first ones that are given out, one of each partition."""
         self.settings = settings or GroupSettings()
-        self.next = next_offset
+        self._next = {partition_of(offset): offset for offset in next_offsets}
         self.waiting: dict[int, int] = {}  # offsets to deliver again, with their deliveries so far
         self.buried: dict[int, Failure] = {}  # offsets whose dead letters are not in the log yet
         self.dead: deque[int] = deque(dead, maxlen=GROUP_DEAD_MAX)
@@ -190,10 +194,24 @@ class Ledger:
         return self._counts[member]
 
     @property
-    def position(self) -> int:
-        """The first offset that is not done."""
-        lowest = min((lease.lowest for lease in self._leases), default=self.next)
-        return min(self.next, lowest, *self.waiting, *self.buried)
+    def next_offsets(self) -> Mapping[int, int]:
+        """The first offset of each partition that was not given out."""
+        return self._next
+
+    def next_beside(self, offset: int) -> int:
+        """Return the first offset that was not given out, in the partition of another one."""
+        return self._next[partition_of(offset)]
+
+    @property
+    def positions(self) -> dict[int, int]:
+        """The first offset of each partition that is not done, counted in the partition."""
+        found = dict(self._next)
+        for offsets in ((lease.lowest for lease in self._leases), self.waiting, self.buried):
+            for offset in offsets:
+                number = partition_of(offset)
+                if offset < found.get(number, offset + 1):
+                    found[number] = offset
+        return {number: offset_of(offset) for number, offset in found.items()}
 
     @property
     def first_waiting(self) -> int | None:
@@ -207,21 +225,28 @@ class Ledger:
         """Return the offsets of a range that wait, in order."""
         return sorted(offset for offset in self.waiting if first <= offset < end)
 
-    def progress(self, *, is_ordered: bool) -> GroupProgress:
-        """Return the state that is stored."""
+    def progress(self, *, is_ordered: bool, is_used: bool = False) -> GroupProgress:
+        """Return the state that is stored; `is_used` tells whether the group has members."""
         pending = [run for lease in self._leases for run in lease.runs()]
         pending += _runs(sorted(self.waiting.items()))
         pending += _runs(sorted((offset, each.deliveries) for offset, each in self.buried.items()))
+        nexts = {number: offset_of(offset) for number, offset in self._next.items()}
         return GroupProgress(
-            next=self.next, pending=tuple(pending), dead=tuple(self.dead), ordered=is_ordered
+            next=nexts.get(0, 0),
+            pending=tuple(pending),
+            dead=tuple(self.dead),
+            ordered=is_ordered,
+            partitions={} if nexts.keys() == {0} else nexts,
+            used=is_used,
         )
 
     # --- Delivery ---------------------------------------------------------------------------------
 
     def pass_over(self, offset: int) -> None:
-        """Give out no message before `offset` for the first time any more."""
-        if offset > self.next:
-            self.next = offset
+        """Give out no message before `offset` in its partition for the first time any more."""
+        number = partition_of(offset)
+        if offset > self._next.get(number, -1):
+            self._next[number] = offset
             self.changes += 1
 
     def lease(
@@ -355,14 +380,17 @@ class Ledger:
         self.changes += 1
         return count
 
-    def reset(self, offset: int) -> None:
-        """Continue at an offset; all messages that members have are taken from them."""
+    def reset(self, *offsets: int) -> None:
+        """Continue at an offset of each partition; those that are not named keep theirs.
+
+        All messages that members have are taken from them.
+        """
         for lease in list(self._leases):
             self.all_done(lease)
         self.waiting.clear()
         self._order.clear()
         self.buried.clear()
-        self.next = offset
+        self._next.update((partition_of(offset), offset) for offset in offsets)
         self.changes += 1
 
 

@@ -5,6 +5,7 @@ from typing import Final
 from penstock.errors import (
     AuthenticationFailed,
     GroupDiffers,
+    GroupElsewhere,
     HookRefused,
     HookTimeout,
     InvalidMessageKey,
@@ -55,6 +56,7 @@ _STATUS: Final[dict[type[PenstockError], int]] = {
     NoSuchTopic: 404,
     NoSuchGroup: 404,
     GroupDiffers: 409,
+    GroupElsewhere: 409,
     NoHistory: 409,
     NoLastValues: 409,
     TopicHasChannel: 409,

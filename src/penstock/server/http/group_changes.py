@@ -7,7 +7,7 @@ import structlog
 
 from penstock.core.access import Action, Principal, authorize, is_allowed
 from penstock.core.groups import Groups
-from penstock.errors import GroupDiffers, LogError, NoHistory, NoSuchGroup
+from penstock.errors import GroupDiffers, NoHistory, NoSuchGroup
 from penstock.replay import Ago, AtOffset, AtTime, Earliest, parse_start, split_group
 from penstock.server.http.context import HttpContext
 from penstock.server.http.errors import ApiError
@@ -63,14 +63,17 @@ async def reset_group(
 ) -> GroupChange:
     """Let a group go on at a time or an offset; raise NoSuchGroup, GroupDiffers or ApiError."""
     groups = _groups(context, principal, query.name)
-    offset = await _offset(context, query.to)
+    offsets = await _offsets(context, query.to)
     await _opened(groups, query.name)
+    own = context.storage.partition
+    position = offsets[own]
     try:
-        await _stored(lambda then: groups.reset(query.name, offset, then))
+        await _stored(lambda then: groups.reset(query.name, offsets, then))
     except GroupDiffers:
-        offset = await asyncio.to_thread(_set_report, context, query.name, offset)
+        position = await asyncio.to_thread(_set_report, context, query.name, position)
     figures = groups.figures(query.name)
-    position = offset if figures is None else figures.position
+    if figures is not None:
+        position = figures.positions.get(own, position)
     log.info("group reset", principal=principal.name, group=query.name, offset=position)
     return GroupChange(name=query.name, offset=position)
 
@@ -163,34 +166,39 @@ async def _stored(work: Callable[[Callable[[Exception | None], None]], None]) ->
         raise ApiError(503, "log-unavailable", f"the group cannot be stored: {error}")
 
 
-async def _offset(context: HttpContext, to: str) -> int:
-    """Return the offset that `to` stands for; raise ApiError or LogError."""
+async def _offsets(context: HttpContext, to: str) -> dict[int, int]:
+    """Return the offsets of partitions that `to` stands for; raise ApiError or LogError.
+
+    An offset is one of the partition that this process writes.
+    """
     storage = context.storage
+    bounds = storage.bounds()
     start = AtOffset(int(to)) if to.isascii() and to.isdigit() else parse_start(to)
     match start:
         case Earliest():
-            return storage.horizon
+            return {number: each.horizon for number, each in bounds.items()}
         case AtOffset(offset):
-            return offset
+            return {storage.partition: offset}
         case Ago(us):
             return await _at_time(context, context.broker.clock.now_us() - us)
         case AtTime(us):
             return await _at_time(context, us)
     if to == "latest":
-        return storage.next_offset
+        ends = {number: each.end for number, each in bounds.items()}
+        return {**ends, storage.partition: storage.next_offset}
     message = f"to: expected earliest, latest, an offset, a time or -15m, got {to[:200]!r}"
     raise ApiError(400, "bad-request", message)
 
 
-async def _at_time(context: HttpContext, timestamp_us: int) -> int:
-    found: asyncio.Future[int | LogError] = asyncio.get_running_loop().create_future()
+async def _at_time(context: HttpContext, timestamp_us: int) -> dict[int, int]:
+    storage = context.storage
 
-    def then(offset: int | LogError) -> None:
-        if not found.done():
-            found.set_result(offset)
+    def find() -> dict[int, int]:
+        return {
+            number: storage.offset_at(number, max(timestamp_us, 0)) for number in storage.partitions
+        }
 
-    context.storage.find_time(max(timestamp_us, 0), then)
-    offset = await found
-    if isinstance(offset, LogError):
-        raise offset
-    return offset
+    try:
+        return await asyncio.to_thread(find)
+    except OSError as error:
+        raise ApiError(503, "log-unavailable", f"the time was not found: {error}") from None

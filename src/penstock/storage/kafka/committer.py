@@ -88,7 +88,8 @@ class KafkaCommitter:
         self._written = written
         self._lost = lost
         self._key = f"{NODE}{self._options.node}"
-        self._owner = secrets.token_hex(8)
+        self.owner = secrets.token_hex(8)
+        """Names this process in the state of the log."""
         self._since_us = time.time_ns() // 1000
         self._reserved = 0
         self._told = 0  # messages before it were passed to `written`
@@ -213,7 +214,7 @@ class KafkaCommitter:
         self._reserved = end + KAFKA_OFFSETS_RESERVED
         return msgspec.json.encode(
             NodeState(
-                owner=self._owner,
+                owner=self.owner,
                 host=socket.gethostname(),
                 process=os.getpid(),
                 since_us=self._since_us,
@@ -342,7 +343,7 @@ class KafkaCommitter:
         """Return whether the partition is still this process's; raise OSError."""
         self._state.refresh()
         node = self._state.load(self._key, NodeState)
-        if node is None or node.owner == self._owner:
+        if node is None or node.owner == self.owner:
             return True
         if not self._ended:
             self._ended = True

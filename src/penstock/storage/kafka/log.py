@@ -117,7 +117,7 @@ class KafkaLog:
             where=options.location,
         )
         self._scanner = KafkaScanner(self._partitions)
-        self.groups = KafkaGroups(self._state)
+        self.groups = KafkaGroups(self._state, node=options.node, process=self._committer.owner)
         self.numbers = KafkaNumbers(self._state, options.node)
         """The kept session numbers of this node."""
         self._threads = ThreadPoolExecutor(LOG_READERS, thread_name_prefix="penstock-read")

@@ -22,7 +22,12 @@ from typing import Final, TypeVar
 import msgspec
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from penstock.limits import KAFKA_CLOSE_SECONDS_MAX, KAFKA_READ_SECONDS_MAX
+from penstock.errors import GroupElsewhere
+from penstock.limits import (
+    GROUP_OWNER_SILENT_SECONDS,
+    KAFKA_CLOSE_SECONDS_MAX,
+    KAFKA_READ_SECONDS_MAX,
+)
 from penstock.ports import GroupProgress, GroupState, Subscription
 from penstock.ports.nodes import Followed
 from penstock.storage.group_offsets import check_group_count, check_group_name, updated
@@ -232,10 +237,20 @@ def _decode(value: bytes | None, kind: type[_State]) -> _State | None:
 
 
 class KafkaGroups:
-    """The consumer groups of a log: a `ports.ConsumerGroups`. All nodes see all groups."""
+    """The consumer groups of a log: a `ports.ConsumerGroups`. All nodes see all groups.
 
-    def __init__(self, state: StateTopic) -> None:
+    The node that has the members of a group stands in its state, and writes it again every few
+    seconds. The last state counts: of two nodes that take a group over at a time, the one whose
+    state comes last has it, and the other one finds that out with its next state. `node` and
+    `process` are those of this process; one that only reads has none.
+    """
+
+    is_shared = True
+
+    def __init__(self, state: StateTopic, *, node: int = -1, process: str = "") -> None:
         self._state = state
+        self._node = node
+        self._process = process
         self._lock = threading.Lock()
 
     def commit(
@@ -253,6 +268,9 @@ class KafkaGroups:
             before = self.load(group)
             if before is None:
                 check_group_count(len(self._state.all(GROUP, GroupState)))
+            self._check_node(before)
+            if progress is not None and progress.used:
+                progress = msgspec.structs.replace(progress, node=self._node, process=self._process)
             now_us = time.time_ns() // 1000
             after = updated(
                 before,
@@ -264,17 +282,49 @@ class KafkaGroups:
                 progress=progress,
             )
             self._state.put(GROUP + group, msgspec.json.encode(after))
+            if progress is not None and progress.used and not self._is_own(before):
+                self._check_node(self.load(group))  # another node may have taken it too
+
+    def _is_own(self, state: GroupState | None) -> bool:
+        """Return whether this process has the members of a group."""
+        progress = None if state is None else state.progress
+        return progress is not None and progress.used and progress.process == self._process
+
+    def _check_node(self, state: GroupState | None) -> None:
+        """Raise GroupElsewhere if another node has the members of a group."""
+        progress = None if state is None else state.progress
+        if state is not None and progress is not None and progress.used and not self._is_own(state):
+            raise GroupElsewhere(state.group, progress.node)
 
     def load(self, group: str) -> GroupState | None:
         """See ports.ConsumerGroups."""
         check_group_name(group)
         self._refresh()
-        return self._state.load(GROUP + group, GroupState)
+        found = self._state.load(GROUP + group, GroupState)
+        return None if found is None else self._seen(found)
 
     def all(self) -> dict[str, GroupState]:
         """See ports.ConsumerGroups."""
         self._refresh()
-        return dict(sorted(self._state.all(GROUP, GroupState).items()))
+        found = self._state.all(GROUP, GroupState)
+        return {name: self._seen(found[name]) for name in sorted(found)}
+
+    def _seen(self, state: GroupState) -> GroupState:
+        """Return a state; it has no members if the process that had them does not run any more.
+
+        Another process of the same node has replaced it, or it has not written for a while.
+        """
+        progress = state.progress
+        if progress is None or not progress.used or progress.process == self._process:
+            return state
+        node = self._state.load(f"{NODE}{progress.node}", NodeState)
+        silent_us = time.time_ns() // 1000 - state.updated_us
+        is_there = node is None or node.owner == progress.process
+        if is_there and silent_us < GROUP_OWNER_SILENT_SECONDS * 1_000_000:
+            return state
+        return msgspec.structs.replace(
+            state, progress=msgspec.structs.replace(progress, used=False, node=-1, process="")
+        )
 
     def _refresh(self) -> None:
         with contextlib.suppress(OSError):  # without Kafka, the last reports that are known
@@ -282,8 +332,9 @@ class KafkaGroups:
 
     def forget(self, group: str) -> None:
         """See ports.ConsumerGroups."""
-        check_group_name(group)
-        if self.load(group) is not None:
+        before = self.load(group)
+        if before is not None:
+            self._check_node(before)
             self._state.put(GROUP + group, None)
 
 
