@@ -317,12 +317,13 @@ class Campaign:
 
         until(whole, "all brokers in sync", seconds_max=300, look_seconds=0.2)
 
-    def observe(self) -> None:
-        """Let the subscriber read everything, and resume on another node."""
+    def observe(self, check: Callable[[], None] = lambda: None) -> None:
+        """Let the subscriber read everything, check it, and resume on another node."""
         for publisher in self.publishers.values():
             publisher.pause()
         acknowledged = (each.acknowledged for each in self.publishers.values())
         self.listener.read(*(each[-1][0] for each in acknowledged if each))
+        check()
         self.listener.move()
         for publisher in self.publishers.values():
             publisher.resume()
