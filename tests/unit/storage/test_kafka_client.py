@@ -13,7 +13,7 @@ MOVING = [
     # The new leader does not know yet how far the others are.
     KafkaError.OFFSET_NOT_AVAILABLE,
     # librdkafka has dropped the connection to a broker with a request on it.
-    KafkaError._DESTROY,
+    KafkaError._DESTROY_BROKER,
 ]
 
 

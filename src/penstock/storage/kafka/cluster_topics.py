@@ -161,7 +161,7 @@ _REMEDY: Final = "check storage.bootstrap, and TLS and SASL in [storage.kafka]"
 _TEMPORARY: Final = frozenset(
     {
         KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
-        KafkaError._DESTROY,  # noqa: SLF001
+        KafkaError._DESTROY_BROKER,  # noqa: SLF001
         KafkaError._TIMED_OUT,  # noqa: SLF001
         KafkaError._TRANSPORT,  # noqa: SLF001
     }
