@@ -446,7 +446,7 @@ def node_costs(results: Rows) -> str:
     works = {
         "append": "own messages: scan, append, encode, commit",
         "follow": "messages of other nodes: fetch, check, load, route",
-        "deliver": "the same with one local subscriber: in addition",
+        "deliver": "the same, and encode and send to one local subscriber",
         "kafka": "Kafka: a commit, and its fetch by one node",
     }
     return table(

@@ -20,7 +20,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.macro import intake
-from bench.macro.kafka_nodes import kafka_nodes
+from bench.macro.kafka_nodes import Cluster, kafka_nodes
 from bench.results import save
 
 if TYPE_CHECKING:
@@ -37,17 +37,18 @@ SETTINGS = {
     "batch.num.messages": 10_000,
     "queue.buffering.max.messages": WAITING_MAX,
 }
-TOPIC = "one-by-one"
 SECONDS_MAX = 300
 
 # Target ratio to the faster way of the client in the same run.
 TIMES_MIN = {"rheos2": 2.0}
 
 
-def produce(bootstrap: str, count: int, results: "Queue[float]", *, calls_back: bool) -> None:
+def produce(
+    bootstrap: str, topic: str, count: int, results: "Queue[float]", *, calls_back: bool
+) -> None:
     """Send `count` records and wait for their acknowledgments; report the seconds it took."""
     producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0, **SETTINGS})
-    producer.list_topics(TOPIC, timeout=SECONDS_MAX)  # it is connected before the time starts
+    producer.list_topics(topic, timeout=SECONDS_MAX)  # it is connected before the time starts
     acknowledged = 0
 
     def delivered(error: object, _: object) -> None:
@@ -59,7 +60,7 @@ def produce(bootstrap: str, count: int, results: "Queue[float]", *, calls_back: 
     for number in range(count):
         while True:
             try:
-                producer.produce(TOPIC, intake.VALUE, **more)
+                producer.produce(topic, intake.VALUE, **more)
                 break
             except BufferError:
                 producer.poll(0.01)
@@ -72,12 +73,12 @@ def produce(bootstrap: str, count: int, results: "Queue[float]", *, calls_back: 
     results.put(seconds)
 
 
-def run_client(bootstrap: str, *, count: int, calls_back: bool) -> float:
+def run_client(bootstrap: str, topic: str, count: int, *, calls_back: bool) -> float:
     """Return acknowledged records per second of Kafka's client."""
     context = multiprocessing.get_context("spawn")
     results: Queue[float] = context.Queue()
     sender = context.Process(
-        target=produce, args=(bootstrap, count, results), kwargs={"calls_back": calls_back}
+        target=produce, args=(bootstrap, topic, count, results), kwargs={"calls_back": calls_back}
     )
     sender.start()
     sender.join(SECONDS_MAX)
@@ -87,28 +88,30 @@ def run_client(bootstrap: str, *, count: int, calls_back: bool) -> float:
     return count / results.get(timeout=1)
 
 
-def measure(*, rounds: int, count: int, brokers: int) -> list[dict[str, Any]]:
+def measure(
+    cluster: Cluster, *, rounds: int, count: int, warms: bool = True
+) -> list[dict[str, Any]]:
     """Return the best figures of each protocol, and of the client."""
     best: dict[str, float] = {}
-    with kafka_nodes(1, brokers=brokers) as cluster:
-        admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-        for made in admin.create_topics([NewTopic(TOPIC, 1)]).values():
-            made.result(SECONDS_MAX)
-        for number in range(rounds + 1):
-            messages = count if number else count // 10  # the first round warms up Kafka's Java
-            rates = {
-                way: run_client(cluster.bootstrap, count=messages // 4, calls_back=calls_back)
-                for way, calls_back in WAYS.items()
-            }
-            for name in PROTOCOLS:
-                rates[name] = intake.run(name, cluster.nodes[0].port, count=messages)
-            if number:
-                best = {name: max(rate, best.get(name, 0.0)) for name, rate in rates.items()}
+    topic = f"one-by-one-{time.time_ns()}"
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    for made in admin.create_topics([NewTopic(topic, 1)]).values():
+        made.result(SECONDS_MAX)
+    for number in range(not warms, rounds + 1):
+        messages = count if number else count // 10  # the first round warms up Kafka's Java
+        rates = {
+            way: run_client(cluster.bootstrap, topic, messages // 4, calls_back=calls_back)
+            for way, calls_back in WAYS.items()
+        }
+        for name in PROTOCOLS:
+            rates[name] = intake.run(name, cluster.nodes[0].port, count=messages)
+        if number:
+            best = {name: max(rate, best.get(name, 0.0)) for name, rate in rates.items()}
     fastest = max(best[way] for way in WAYS)
     return [
         {
             "sender": name,
-            "brokers": brokers,
+            "brokers": len(cluster.brokers),
             "value_bytes": len(intake.VALUE),
             "acknowledged": rate,
             "times_client": rate / fastest,
@@ -135,7 +138,8 @@ def main() -> int:
     parser.add_argument("--brokers", type=int, default=1, help="Kafka brokers, and copies of all")
     arguments = parser.parse_args()
     rounds, count = (1, 40_000) if arguments.quick else (arguments.rounds, 2_000_000)
-    results = measure(rounds=rounds, count=count, brokers=arguments.brokers)
+    with kafka_nodes(1, brokers=arguments.brokers) as cluster:
+        results = measure(cluster, rounds=rounds, count=count)
     print("million acknowledged messages of 100 bytes a second; best of several rounds in one run")
     print(f"{'':<24} {'acknowledged':>12} {'x client':>9}")
     for row in results:

@@ -1,15 +1,16 @@
 """What a node on Kafka spends for each message and for each group: its own, and those of others.
 
-    python -m bench.macro.node_costs [--save] [--quick] [--seconds 10]
+    python -m bench.macro.node_costs [--save] [--quick] [--seconds 5] [--rounds 3]
 
 A publisher sends bursts of 1, 100 and 2,000 messages of 100 bytes to one node, each when the one
-before is acknowledged. Another node follows it, first without a subscriber, then with one. The
+before is acknowledged. Another node follows it, without a subscriber and with one in turns. The
 processor time of both nodes and of Kafka is read from the system, less what they use while nothing
-is sent. A node tells how many transactions it has committed, each with a group or a few.
+is sent; the best of several rounds counts. A node tells how many transactions it has committed,
+each with a group or a few.
 
 The time of a process is fitted as `messages * a + groups * b`, with the least squares of the
 relative differences; "off" is the largest of them. The publisher's node takes, appends and commits.
-The follower fetches, checks, loads and routes; "deliver" is what a local subscriber adds.
+The follower fetches, checks, loads and routes; with a subscriber it delivers too.
 """
 
 import argparse
@@ -120,7 +121,7 @@ def send(cluster: Cluster, burst: int, seconds: float, idle: dict[str, float]) -
         time.sleep(FOLLOWED_SECONDS)
         took = time.monotonic() - start
     used = {
-        name: processor_seconds(each) - before[name] - idle[name] * took
+        name: max(processor_seconds(each) - before[name] - idle[name] * took, 1 / TICKS)
         for name, each in names.items()
     }
     return Run(burst, messages, groups, sending, used)
@@ -147,42 +148,44 @@ def subscriber(port: int) -> Iterator[None]:
 
 
 def fit(runs: Iterable[Run], name: str) -> Cost:
-    """Return the costs of a process that explain its processor time in all runs."""
-    rows = [(run.messages / run.used[name], run.groups / run.used[name]) for run in runs]
+    """Return the costs of a process that explain its processor time; the best run of each burst."""
+    best: dict[int, Run] = {}
+    for run in sorted(runs, key=lambda each: each.used[name] / each.messages, reverse=True):
+        best[run.burst] = run
+    rows = [(run.messages / run.used[name], run.groups / run.used[name]) for run in best.values()]
     mm = sum(m * m for m, _ in rows)
     gg = sum(g * g for _, g in rows)
     mg = sum(m * g for m, g in rows)
     m, g = (sum(each) for each in zip(*rows, strict=True))
     determinant = mm * gg - mg * mg
     message, group = (m * gg - g * mg) / determinant, (g * mm - m * mg) / determinant
+    if message < 0:
+        message, group = 0.0, g / gg
     off = max(abs(1 - message * m - group * g) for m, g in rows)
     return Cost(message * 1e6, group * 1e6, off)
 
 
-def measure(*, seconds: float) -> list[dict[str, Any]]:
+def measure(cluster: Cluster, *, seconds: float, rounds: int = 1) -> list[dict[str, Any]]:
     """Return the costs of each kind of work, and the time of a commit."""
-    with kafka_nodes(2) as cluster:
-        warm = dict.fromkeys(processes(cluster), 0.0)
-        for burst in BURSTS:
-            send(cluster, burst, seconds, warm)  # warms up Kafka's Java
-        idle = idle_rates(cluster, seconds)
-        alone = [send(cluster, burst, seconds, idle) for burst in BURSTS]
+    warm = dict.fromkeys(processes(cluster), 0.0)
+    for burst in BURSTS:
+        send(cluster, burst, seconds, warm)  # warms up Kafka's Java
+    idle = idle_rates(cluster, seconds)
+    alone: list[Run] = []
+    served: list[Run] = []
+    for _ in range(rounds):
+        alone += [send(cluster, burst, seconds, idle) for burst in BURSTS]
         with subscriber(cluster.nodes[1].port):
-            served = [send(cluster, burst, seconds, idle) for burst in BURSTS]
-    own, follow, kafka = (fit(alone, name) for name in ("source", "target", "kafka"))
-    both = fit(served, "target")
+            served += [send(cluster, burst, seconds, idle) for burst in BURSTS]
     costs = {
-        "append": own,
-        "follow": follow,
-        "deliver": Cost(
-            max(both.message_us - follow.message_us, 0.0),
-            max(both.group_us - follow.group_us, 0.0),
-            both.off,
-        ),
-        "kafka": kafka,
+        "append": fit(alone, "source"),
+        "follow": fit(alone, "target"),
+        "deliver": fit(served, "target"),
+        "kafka": fit(alone, "kafka"),
     }
-    single = alone[0]
-    return [{"measure": "cost", "work": work, **cost._asdict()} for work, cost in costs.items()] + [
+    single = min((run for run in alone if run.burst == 1), key=lambda run: run.seconds / run.groups)
+    return [
+        *({"measure": "cost", "work": work, **cost._asdict()} for work, cost in costs.items()),
         {"measure": "idle", **{f"{name}_percent": rate * 100 for name, rate in idle.items()}},
         {"measure": "commit", "milliseconds": single.seconds / single.groups * 1e3},
     ]
@@ -192,9 +195,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a short pass: shows that it runs")
     parser.add_argument("--save", action="store_true", help="keep the figures in bench/results")
-    parser.add_argument("--seconds", type=float, default=10.0, help="of each of seven loads")
+    parser.add_argument("--seconds", type=float, default=5.0, help="of each load")
+    parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
-    results = measure(seconds=1.0 if arguments.quick else arguments.seconds)
+    with kafka_nodes(2) as cluster:
+        seconds, rounds = (1.0, 1) if arguments.quick else (arguments.seconds, arguments.rounds)
+        results = measure(cluster, seconds=seconds, rounds=rounds)
     print("microseconds of processor time")
     print(f"{'':<9} {'message':>9} {'group':>9} {'off':>6}")
     for row in results:
