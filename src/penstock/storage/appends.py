@@ -36,8 +36,9 @@ log = structlog.get_logger("penstock.log")
 
 _NO_ROUTES: Final = array("I")
 """A table of routes in which all topics have route 0."""
+_DURABILITIES: Final = tuple(Durability)  # by number
 _SPARE_SECONDS: Final = 10.0
-"""How long unused blocks are kept for the next burst."""
+"""How long unused blocks are kept for the next burst, at least; at most twice as long."""
 
 
 class BlockLimits(NamedTuple):
@@ -112,6 +113,7 @@ class Appends:
         self._settled: Callable[[], None] = lambda: None
         self._flushed: asyncio.Future[None] | None = None
         self._sparing: asyncio.TimerHandle | None = None
+        self._spare_used = False  # whether there was a commit since `_sparing` was set
 
     # --- Lifecycle --------------------------------------------------------------------------------
 
@@ -177,7 +179,7 @@ class Appends:
             durability = max(durability, block.durability)
             self.waiting_bytes += block.held_bytes - bytes_before
         self.next_offset = end
-        return self._receipt(first, Durability(durability))
+        return self._receipt(first, _DURABILITIES[durability])
 
     def append_record(self, record: Record) -> Receipt:
         """See ports.LogWriter."""
@@ -310,7 +312,9 @@ class Appends:
 
     def done(self, outcome: Outcome) -> None:
         """Receive the outcome of a commit, in the writer thread."""
-        self.post(lambda: self._settle(outcome))
+        loop = self._loop
+        if loop is not None:
+            loop.call_soon_threadsafe(self._settle, outcome)
 
     def _settle(self, outcome: Outcome) -> None:
         """Take the outcome of a commit, and start the next."""
@@ -347,9 +351,18 @@ class Appends:
             if isinstance(block, Block) and block.held_bytes <= SPARE_BLOCK_BYTES_MAX
         ]
         del self._spare[SPARE_BLOCKS_MAX:]
-        if self._sparing is not None:
-            self._sparing.cancel()
-        self._sparing = self._running_loop.call_later(_SPARE_SECONDS, self._spare.clear)
+        self._spare_used = True
+        if self._sparing is None:
+            self._sparing = self._running_loop.call_later(_SPARE_SECONDS, self._free_spare)
+
+    def _free_spare(self) -> None:
+        """Free the spare blocks if there was no commit for a while, else look again later."""
+        self._sparing = None
+        if self._loop is not None and self._spare_used:
+            self._spare_used = False
+            self._sparing = self._loop.call_later(_SPARE_SECONDS, self._free_spare)
+        else:
+            self._spare.clear()
 
     # --- Failures ---------------------------------------------------------------------------------
 
