@@ -22,7 +22,7 @@ SEEDS ?= 1000
 .PHONY: help setup demo demo-cluster serve kafka test test-fast check format figures bench bench-broker bench-peers \
 	bench-log bench-spark fuzz fuzz-rights fuzz-arrow sanitize attack crash crash-kafka crash-pipeline \
 	soak-pipeline story mutate lock cluster audit sbom clean bench-nodes crash-groups wheel image-steps \
-	dissector screenshots docs bench-console bench-groups
+	dissector screenshots docs bench-console bench-groups bench-spark-kafka
 
 help:
 	@echo "make demo            run clients of all five protocols, their Spark tables, and a broker to try"
@@ -49,10 +49,11 @@ help:
 	@echo "make bench-broker    measure the broker, compared with nats-server"
 	@echo "make bench-peers     measure throughput and latency beside nats-server, JetStream, Redis and Mosquitto"
 	@echo "make bench-log       measure the log, compared with JetStream"
-	@echo "make bench-nodes     measure the way of a message from one node to another, through Kafka"
 	@echo "make bench-console   measure the pages of the console, its cost to the broker, and the time to its first chart"
+	@echo "make bench-nodes     measure nodes on Kafka: acknowledgments, the way to another node, costs"
 	@echo "make bench-groups    measure consumer groups, compared with NATS, JetStream and Redis"
 	@echo "make bench-spark     measure the data source, compared with Spark's Parquet reader"
+	@echo "make bench-spark-kafka  measure the scan of a log on Kafka, compared with Spark's Kafka source"
 	@echo "make figures         write the stored results into README.md and docs/"
 	@echo "make docs            write the pages as a site to site/, with search and a reference"
 	@echo "make screenshots     take the pictures of the console for docs/images"
@@ -145,7 +146,12 @@ bench-groups: setup
 	$(BIN)/python -m bench.macro.groups $(ARGS)
 
 bench-nodes: setup
+	$(BIN)/python -m bench.macro.kafka_intake $(ARGS)
 	$(BIN)/python -m bench.macro.node_latency $(ARGS)
+	$(BIN)/python -m bench.macro.node_costs $(ARGS)
+
+bench-spark-kafka: setup
+	$(BIN)/python -m bench.spark.scan --only Kafka $(ARGS)
 
 bench-console: setup
 	$(BIN)/python -m bench.macro.first_chart $(ARGS)

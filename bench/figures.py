@@ -12,6 +12,7 @@ with date, commit and results file below it; otherwise it is a number inside a s
 """
 
 import argparse
+import math
 import os
 import re
 from collections.abc import Callable, Iterable
@@ -429,6 +430,92 @@ def rare_topic(results: Rows) -> str:
     )
 
 
+def kafka_intake(results: Rows) -> str:
+    senders = {
+        "client, a callback each": "`confluent-kafka`, a callback for each",
+        "client, no callbacks": "`confluent-kafka`, no callbacks",
+    }
+    return table(
+        ["", "million acknowledged/s", "times `confluent-kafka`"],
+        (
+            [
+                senders.get(row["sender"], row["sender"]),
+                million(row["acknowledged"]),
+                f"{row['times_client']:.1f}",
+            ]
+            for row in results
+        ),
+    )
+
+
+def node_latency(results: Rows) -> str:
+    return table(
+        ["ms", "p50", "p90", "p99"],
+        (
+            [row["protocol"], *(f"{row[f'{name}_us'] / 1e3:.1f}" for name in ("p50", "p90", "p99"))]
+            for row in results
+        ),
+    )
+
+
+def node_costs(results: Rows) -> str:
+    works = {
+        "append": "own messages: scan, append, encode, commit",
+        "follow": "messages of other nodes: fetch, check, load, route",
+        "deliver": "the same, and encode and send to one local subscriber",
+        "kafka": "Kafka: a commit, and its fetch by one node",
+    }
+    return table(
+        ["processor time, µs", "each message", "each group"],
+        (
+            [works[row["work"]], f"{row['message_us']:.2f}", f"{row['group_us']:.0f}"]
+            for row in results
+            if row["measure"] == "cost"
+        ),
+    )
+
+
+def scaling(results: Rows) -> str:
+    """Return what nodes carry by the costs that were measured, if each has one core."""
+    costs = {row["work"]: row for row in results if row["measure"] == "cost"}
+    (commit_ms,) = (row["milliseconds"] for row in results if row["measure"] == "commit")
+    intervals = {
+        f"commits as fast as Kafka answers ({commit_ms:.0f} ms)": commit_ms / 1e3,
+        "a commit every 100 ms": 0.1,
+        "a commit every second": 1.0,
+    }
+    return table(
+        ["nodes, messages/s of all", *intervals],
+        (
+            [
+                f"{nodes:,}",
+                *(
+                    rounded(nodes * messages_each(costs, nodes, seconds))
+                    for seconds in intervals.values()
+                ),
+            ]
+            for nodes in (10, 100, 1_000)
+        ),
+    )
+
+
+def messages_each(costs: dict[str, dict[str, float]], nodes: int, interval: float) -> float:
+    """Return the messages a second that each of many nodes can take with one core.
+
+    It commits once in an interval, or less often: not more groups than messages.
+    """
+    own, others = costs["append"], costs["follow"]
+    message = (own["message_us"] + (nodes - 1) * others["message_us"]) / 1e6
+    group = (own["group_us"] + (nodes - 1) * others["group_us"]) / 1e6
+    return max((1 - group / interval) / message, 1 / (message + group))
+
+
+def rounded(number: float) -> str:
+    """Return a number with two digits that count."""
+    digits = 1 - math.floor(math.log10(number))
+    return f"{round(number, digits):,.0f}"
+
+
 def spark_scan(results: Rows) -> str:
     ways = {
         "rows": "all columns of all rows, dropped",
@@ -549,6 +636,11 @@ TABLES: Final = {
     "log-latency": Table("log_latency", log_latency),
     "opening": Table("opening", opening),
     "rare-topic": Table("rare_topic", rare_topic),
+    "kafka-intake": Table("kafka_intake", kafka_intake),
+    "node-latency": Table("node_latency", node_latency),
+    "node-costs": Table("node_costs", node_costs),
+    "scaling": Table("node_costs", scaling),
+    "spark-kafka": Table("spark_kafka", spark_scan),
     "spark-scan": Table("spark_scan", spark_scan),
     "spark-spike": Table("spark_scan", spark_spike),
     "spark-bronze": Table("spark_bronze", spark_bronze),

@@ -1,6 +1,7 @@
 """Reading a log with Spark, and the same rows with Spark's Parquet reader in the same run.
 
-    python -m bench.spark.scan [--quick] [--save] [--rows 5000000] [--kafka HOST:PORT] [--spike]
+    python -m bench.spark.scan [--quick] [--save] [--rows 5000000] [--kafka [HOST:PORT]] [--spike]
+    python -m bench.spark.scan --only Kafka
 
 Rows are messages of 100 random bytes in ten topics. Spark writes the Parquet files with its default
 settings. `penstock.spark.scan` and `spark.read` read the log. All are measured in turns, the best
@@ -12,13 +13,15 @@ pruning. "one topic" reads all columns of one of a thousand topics, which come i
 messages, from a log of four times as many rows. "over Flight" reads all columns from a broker, and
 from its files for comparison.
 
-With `--kafka`, the address of a broker from `make kafka`, the eight columns of Spark's own Kafka
-source are compared with it, on the same messages: "scan" reads the log in its folder, "on Kafka"
-the same log after `penstock log export --to kafka://…`. With `--spike`, the reader inside the JVM
+With `--kafka`, the eight columns of Spark's own Kafka source are compared with it, on the same
+messages: "scan" reads the log in its folder, "on Kafka" the same log after `penstock log export
+--to kafka://…`. A broker is started for it, unless there is the address of one. `--only Kafka`
+measures nothing else, and saves it in a file of its own. With `--spike`, the reader inside the JVM
 of bench/spikes is measured too.
 """
 
 import argparse
+import contextlib
 import socket
 import sys
 import time
@@ -37,11 +40,15 @@ from penstock.errors import LogDamaged
 from penstock.spark import session
 from penstock.storage.kafka.moving import export_log
 from penstock.storage.kafka.options import KafkaOptions
+from tools.kafka import free_ports, start_brokers
 
 SECONDS_MAX = 30
 
 # Target ratios to the other reader: Parquet files, for Flight the segments.
 BARS = {"rows": 1.3, "to Parquet": 1.1, "by topic": 0.75, "one topic": 5.0, "over Flight": 0.7}
+KAFKA = "Kafka"
+OWN = "own"
+"""Stands for a Kafka broker that the benchmark starts."""
 KAFKA_BAR = 3.0
 ON_KAFKA = "on Kafka"
 ON_KAFKA_BAR = 2.0
@@ -111,10 +118,10 @@ def measure(tables: Tables, rounds: int, settings: Settings) -> list[dict[str, A
         )
         url = moved(tables, settings.kafka)
         for way, work in beside_kafka(tables, topics, url).items():
-            if settings.only in {"", way}:
+            if settings.only in {"", way, KAFKA}:
                 rates = compare(tables.rows, rounds=rounds, **work)
-                results.append(_result(way, "scan", rates["scan"], rates["kafka"], "Kafka"))
-                results.append(_result(way, ON_KAFKA, rates["moved"], rates["kafka"], "Kafka"))
+                results.append(_result(way, "scan", rates["scan"], rates["kafka"], KAFKA))
+                results.append(_result(way, ON_KAFKA, rates["moved"], rates["kafka"], KAFKA))
     if settings.only in {"", "over Flight"}:
         results += over_flight(tables, rounds)
     return results
@@ -192,7 +199,7 @@ def one_topic(tables: Tables, rounds: int, settings: Settings) -> list[dict[str,
             scan=lambda: noop(tables.of_scan(COLUMNS, topic=TOPIC)),
             kafka=lambda: noop(topics.read(TOPIC)),
         )
-        results.append(_result("one topic", "scan", rates["scan"], rates["kafka"], "Kafka"))
+        results.append(_result("one topic", "scan", rates["scan"], rates["kafka"], KAFKA))
     return results
 
 
@@ -226,13 +233,17 @@ def main() -> int:
     parser.add_argument("--save", action="store_true", help="keep the figures in bench/results")
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--only", default="", choices=["", *BARS], help="one way of reading")
-    parser.add_argument("--kafka", default="", help="the address of a Kafka broker")
+    parser.add_argument("--only", default="", choices=["", *BARS, KAFKA], help="one way of reading")
+    parser.add_argument("--kafka", nargs="?", default="", const=OWN, help="address of a broker")
     parser.add_argument("--spike", action="store_true", help="measure the reader in the JVM too")
     arguments = parser.parse_args()
     rows, rounds = (20_000, 1) if arguments.quick else (arguments.rows, arguments.rounds)
-    settings = Settings(arguments.only, arguments.kafka, arguments.spike)
-    with data_folder() as folder:
+    with data_folder() as folder, contextlib.ExitStack() as stack:
+        kafka = arguments.kafka or (OWN if arguments.only == KAFKA else "")
+        if kafka == OWN:
+            (broker,) = stack.enter_context(start_brokers(folder / "kafka", free_ports(1)))
+            kafka = broker.address
+        settings = Settings(arguments.only, kafka, arguments.spike)
         jars = [str(spike.build(folder))] if settings.spike else []
         jars += [connector()] if settings.kafka else []
         configuration = {"spark.driver.memory": "2g", "spark.jars": ",".join(jars)}
@@ -253,7 +264,7 @@ def main() -> int:
     short = []
     for row in results:
         way, how, beside = row["way"], row["how"], row["beside"]
-        bar = KAFKA_BAR if beside == "Kafka" else BARS[way]
+        bar = KAFKA_BAR if beside == KAFKA else BARS[way]
         bar = ON_KAFKA_BAR if how == ON_KAFKA else bar
         print(
             f"{way:>12} {how:<8} {row['ours'] / 1e6:>8.2f} {row['other'] / 1e6:>8.2f}"
@@ -262,7 +273,8 @@ def main() -> int:
         if row["times"] < bar and how != "spike":
             short.append(f"{way}, {how}, beside {beside}")
     if arguments.save:
-        print(f"saved to {save('spark_scan', results)}")
+        name = "spark_kafka" if arguments.only == KAFKA else "spark_scan"
+        print(f"saved to {save(name, results)}")
     for way in short:
         print(f"below target: {way}", file=sys.stderr)
     return 1 if short and not arguments.quick else 0

@@ -166,7 +166,7 @@ class KeepingBroker(LiveBroker):
     @property
     def refuses(self) -> bool:
         """Whether messages are refused at the moment."""
-        return self.log.unavailable is not None
+        return self.log.problem is not None
 
     def _run(self) -> None:
         try:

@@ -134,6 +134,7 @@ class Listener:
         self.values: list[bytes] = []
         self._peer = self._join(bytes([CHANNEL]))
         self._lock = threading.Lock()  # held while the socket is used
+        self._wanted = False  # the thread lets another one have the lock
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -147,9 +148,18 @@ class Listener:
 
     def _run(self) -> None:
         while not self._closing.is_set():
-            with self._lock:
-                self._read(0.1)
+            if not self._wanted:
+                with self._lock:
+                    self._read(0.1)
             time.sleep(0.001)
+
+    @contextlib.contextmanager
+    def _using(self) -> Iterator[None]:
+        """Have the socket, though the thread reads all the time."""
+        self._wanted = True
+        with self._lock:
+            self._wanted = False
+            yield
 
     def _read(self, seconds: float) -> bool:
         """Take a frame, if one comes in time; return whether it came."""
@@ -187,13 +197,13 @@ class Listener:
             until(arrived, "", seconds_max=RECOVERY_SECONDS, look_seconds=0.02)
         except AssertionError:
             raise AssertionError(f"{sorted(missing)} do not arrive") from None
-        with self._lock:
+        with self._using():
             while self._read(SILENT_SECONDS):
                 pass
 
     def move(self) -> None:
         """Leave without a word, and resume on the next node."""
-        with self._lock:
+        with self._using():
             self._peer.socket.close()
             self._peer = self._join(b"")
 
@@ -317,12 +327,13 @@ class Campaign:
 
         until(whole, "all brokers in sync", seconds_max=300, look_seconds=0.2)
 
-    def observe(self) -> None:
-        """Let the subscriber read everything, and resume on another node."""
+    def observe(self, check: Callable[[], None] = lambda: None) -> None:
+        """Let the subscriber read everything, check it, and resume on another node."""
         for publisher in self.publishers.values():
             publisher.pause()
         acknowledged = (each.acknowledged for each in self.publishers.values())
         self.listener.read(*(each[-1][0] for each in acknowledged if each))
+        check()
         self.listener.move()
         for publisher in self.publishers.values():
             publisher.resume()

@@ -194,14 +194,14 @@ class WholeLog:
         for step in range(10):
             if number < 2 and step in {3, 7}:
                 files.fail(self.chance.choice(("write", "sync")), SEGMENT, short=step * 300)
-                while self.log.unavailable is None:
+                while self.log.problem is None:
                     self._publish()
                     await self.log.flush()
                 try:
                     self._publish()
                 except LogUnavailable:
                     self.refused += 1
-                await self._until(lambda: self.log.unavailable is None)
+                await self._until(lambda: self.log.problem is None)
             for _ in range(self.chance.randint(1, 3)):
                 self._publish()
             await self.log.flush()
@@ -227,7 +227,7 @@ class WholeLog:
     def _settle(self) -> None:
         """Tell clients what is safe and asked for the disk; the rest is not promised."""
         log = self.log
-        if log.unavailable is None:
+        if log.problem is None:
             safe = read_watermark(self.life.folder)
             assert safe is not None
             assert safe >= log.end

@@ -23,10 +23,11 @@ from penstock.storage.arrow.format.segment import (
 )
 from penstock.storage.arrow.read.catalog import Catalog
 from penstock.storage.arrow.recover.recovery import Recovered, Segment, recover
-from penstock.storage.arrow.write.committer import Commit, Committer, Outcome, Tail
+from penstock.storage.arrow.write.committer import Committer, Tail
 from penstock.storage.arrow.write.retention import remove_segments
 from penstock.storage.arrow.write.topic_journal import TopicJournal
 from penstock.storage.arrow.write.watermark import Watermark, read_watermark
+from penstock.storage.commits import Commit, Outcome
 from tests.support.log_rows import LOG_ID, START_US
 from tests.support.recorded_files import RecordedFiles
 

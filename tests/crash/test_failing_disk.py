@@ -32,7 +32,7 @@ from tests.crash.loads import (
 from tests.support import lamamq_bytes as lama
 from tests.support.rheos_bytes import CREATE, FAILED, PUBLISH, RHEOS2, Client
 
-RETRY = "penstock.storage.arrow.log.LOG_RETRY_SECONDS"
+RETRY = "penstock.storage.appends.LOG_RETRY_SECONDS"
 Break = Callable[[FaultyFiles], None]
 
 
@@ -316,13 +316,13 @@ def test_a_disk_that_comes_and_goes_under_load(tmp_path: Path) -> None:
     with KeepingBroker(tmp_path, files, LogOptions(segment_bytes_max=200_000)) as broker:
         load.start(broker.address)
         for name in [*SEGMENT_FAULTS, *FAULTS]:
-            failures = broker.log.failures
+            failures = broker.log._appends.failures
             answers = load.answers
             until(lambda: load.answers > answers + 200, "answers")  # noqa: B023
             SEGMENT_FAULTS[name](files)
-            until(lambda: broker.log.failures > failures, f"a failure of {name}")  # noqa: B023
+            until(lambda: broker.log._appends.failures > failures, f"a failure of {name}")  # noqa: B023
             if chance.random() < 0.5:
-                until(lambda: broker.log.failures > failures, "another")  # noqa: B023
+                until(lambda: broker.log._appends.failures > failures, "another")  # noqa: B023
             files.mend()
             back_to_work(broker)
         load.stop()

@@ -13,12 +13,13 @@ import uuid
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from penstock.ports import PartitionRange
 from penstock.ports.selection import Selection
-from penstock.storage.kafka.log import KafkaLog
+from penstock.storage.kafka.log_reader import KafkaLogReader
 from penstock.storage.kafka.options import KafkaOptions
 from tests.crash.kafka_campaign import (
     KAFKA_SETTINGS,
@@ -40,8 +41,18 @@ SECONDS_MAX = float(os.environ.get("PENSTOCK_KAFKA_SECONDS", "inf"))
 """No fault is caused after this time."""
 ONLY = tuple(filter(None, os.environ.get("PENSTOCK_KAFKA_KINDS", "").split(",")))
 """Kinds to run instead of all."""
+CHECKED = 9
+"""After this number of faults, and after the last, all messages are compared."""
 ZOMBIE_SECONDS = 30.0
 """How long a node is stopped while another process has its number, every fourth time."""
+
+
+class Row(NamedTuple):
+    """A message in Kafka."""
+
+    value: bytes
+    message_id: uuid.UUID
+    offset: int
 
 
 @pytest.mark.skipif(not FAULTS, reason="set PENSTOCK_KAFKA_FAULTS, or make crash-kafka")
@@ -69,49 +80,72 @@ def test_a_killed_node_and_one_that_wakes_up_lose_nothing(
 
 
 def run(campaign: Campaign, kinds: Sequence[str], faults: int) -> None:
-    """Cause faults one after the other, and check everything at the end."""
+    """Cause faults one after the other, and check everything every CHECKED faults."""
     chance = random.Random(SEED)
     counts: Counter[str] = Counter()
     ends = time.monotonic() + SECONDS_MAX
     try:
         campaign.until_recovered()
-        for number in range(faults):
-            if time.monotonic() > ends:
-                break
-            kind = kinds[number % len(kinds)]
+        for number in range(1, faults + 1):
+            kind = kinds[(number - 1) % len(kinds)]
             is_long = counts[kind] % 4 == 3
             started = time.monotonic()
             campaign.cause(kind, chance, stop_seconds=ZOMBIE_SECONDS if is_long else STOP_SECONDS)
-            campaign.observe()
             counts[kind] += 1
             acknowledged = sum(len(each.acknowledged) for each in campaign.publishers.values())
             seconds = time.monotonic() - started
-            tell(f"fault {number + 1}: {kind}; {seconds:.0f} s; {acknowledged} acknowledged so far")
+            tell(f"fault {number}: {kind}; {seconds:.0f} s; {acknowledged} acknowledged so far")
+            is_last = number == faults or time.monotonic() > ends
+            if is_last or number % CHECKED == 0:
+                campaign.observe(lambda: check_all(campaign))
+            else:
+                campaign.observe()
+            if is_last:
+                break
     finally:
         tell(", ".join(f"{count} {kind}" for kind, count in counts.items()))
         campaign.close()
+
+
+def check_all(campaign: Campaign) -> None:
+    """Check all partitions, while nothing is published."""
+    rows = stored(campaign)
     for partition, publisher in campaign.publishers.items():
-        check(campaign, partition, publisher)
+        check(campaign, partition, publisher, rows[partition])
 
 
-def check(campaign: Campaign, partition: int, publisher: Publisher) -> None:
+def stored(campaign: Campaign) -> dict[int, list[Row]]:
+    """Return what is in Kafka, when the subscriber has got the last message of each partition.
+
+    A message without an acknowledgment may be committed a little later.
+    """
+    with KafkaLogReader(KafkaOptions(campaign.bootstrap, NAME)) as log:
+        while True:
+            rows = {partition: read(log, partition) for partition in campaign.publishers}
+            campaign.listener.read(*(each[-1].value for each in rows.values() if each))
+            ends = {partition: bounds.end for partition, bounds in log.refresh().items()}
+            if all(not each or each[-1].offset + 1 == ends[key] for key, each in rows.items()):
+                return rows
+
+
+def read(log: KafkaLogReader, partition: int) -> list[Row]:
+    """Return all messages of a partition."""
+    span = PartitionRange(partition, *log.refresh()[partition])
+    return [
+        Row(row["value"], uuid.UUID(row["message_id"]), row["offset"])
+        for batch in log.scanner.scan(span, Selection(), ["value", "message_id", "offset"])
+        for row in batch.to_pylist()
+    ]
+
+
+def check(campaign: Campaign, partition: int, publisher: Publisher, rows: list[Row]) -> None:
     """Compare what is in Kafka with what was acknowledged, and with what the subscriber got."""
-    log = KafkaLog(KafkaOptions(campaign.bootstrap, NAME, node=partition))
-    try:
-        span = PartitionRange(partition, *log.bounds()[partition])
-        rows = [
-            (row["value"], uuid.UUID(row["message_id"]), row["offset"])
-            for batch in log.scan(span, Selection(), columns=["value", "message_id", "offset"])
-            for row in batch.to_pylist()
-        ]
-    finally:
-        log.close()
-    values = [value for value, _, _ in rows]
+    values = [row.value for row in rows]
     assert len(set(values)) == len(values), "a message is there twice"
-    offsets = [offset for _, _, offset in rows]
+    offsets = [row.offset for row in rows]
     assert offsets == sorted(set(offsets))
-    stored = {(value, message_id) for value, message_id, _ in rows}
-    missing = [each for each in publisher.acknowledged if each not in stored]
+    found = {(row.value, row.message_id) for row in rows}
+    missing = [each for each in publisher.acknowledged if each not in found]
     assert missing == [], f"{len(missing)} of {len(publisher.acknowledged)} acknowledged are lost"
     last: dict[bytes, int] = {}
     for value in values:
@@ -120,9 +154,19 @@ def check(campaign: Campaign, partition: int, publisher: Publisher) -> None:
         last[connection] = int(number)
     name = publisher.name.encode() + b"."
     got = [value for value in campaign.listener.values if value.startswith(name)]
-    assert got == values, "the subscriber has missed or repeated messages"
+    assert got == values, f"the subscriber has other messages: {differences(values, got)}"
     count = len(publisher.acknowledged)
     tell(f"partition {partition}: {publisher.sent} sent, {count} acknowledged, {len(rows)} stored")
+
+
+def differences(values: list[bytes], got: list[bytes]) -> str:
+    """Say which messages the subscriber has missed, and which it got though they are not stored."""
+    known, seen = set(values), Counter(got)
+    missed = [value for value in values if value not in seen]
+    strange = [value for value in got if value not in known]
+    twice = [value for value, count in seen.items() if count > 1]
+    parts = {"missed": missed, "twice": twice, "not stored": strange}
+    return "; ".join(f"{len(each)} {name} {each[:5]}" for name, each in parts.items())
 
 
 def tell(line: str) -> None:

@@ -161,7 +161,7 @@ def test_what_was_acknowledged_outlives_a_power_cut_at_any_point(
 def test_a_whole_log_keeps_what_it_acknowledged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.storage.arrow.log.LOG_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("penstock.storage.appends.LOG_RETRY_SECONDS", 0.01)
     monkeypatch.setattr("penstock.storage.options.LOG_RETENTION_SECONDS", 0.02)
     monkeypatch.setattr("penstock.storage.arrow.write.page_cache._STEP_BYTES", 6_000)
     tried = Tried()

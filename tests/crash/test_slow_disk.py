@@ -238,7 +238,7 @@ def test_publishers_wait_for_a_disk_that_they_outrun(kind: type[Publisher], tmp_
         publishing = threading.Thread(target=client.publish, args=(800,))
         publishing.start()
         while publishing.is_alive() or broker.log.end < 801:
-            most = max(most, broker.log._waiting_bytes)
+            most = max(most, broker.log.waiting_bytes)
             paused = paused or bool(broker.server.broker._paused_publishers)
             time.sleep(0.001)
         publishing.join()

@@ -72,12 +72,12 @@ def test_it_is_not_ready_while_the_log_fails_it_starts_or_stops(broker: HttpBrok
         assert broker.get("/healthz").status == 200
         broker.call(lambda field=field: setattr(context, field, False))
     assert isinstance(context.storage, ArrowLog)
-    context.storage.unavailable = OSError(28, "No space left on device")
+    context.storage._appends.unavailable = OSError(28, "No space left on device")
     answer = broker.get("/readyz")
     assert answer[::2] == (503, b"messages cannot be kept: No space left on device\n")
     refused = broker.publish(topic="a", text="x").error()
     assert refused[:2] == (503, "log-unavailable")
-    context.storage.unavailable = None
+    context.storage._appends.unavailable = None
     assert broker.get("/readyz").status == 200
 
 

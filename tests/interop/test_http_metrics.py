@@ -97,7 +97,7 @@ def test_what_is_refused_is_counted(broker: HttpBroker) -> None:
         publisher.receive(8)
     context = broker.server.http
     assert isinstance(context.storage, ArrowLog)
-    context.storage.unavailable = OSError(28, "No space left on device")
+    context.storage._appends.unavailable = OSError(28, "No space left on device")
     with lamamq_bytes.client(broker) as sender:
         sender.request(lamamq_bytes.push(0, b"t", b"x"), error=lamamq_bytes.SERVER_EXCEPTION)
     found = samples(broker)
@@ -105,7 +105,7 @@ def test_what_is_refused_is_counted(broker: HttpBroker) -> None:
     assert found["penstock_messages_refused_total", "lamamq"] == 1
     assert found["penstock_log_failing", ""] == 1
     assert found["penstock_ready", ""] == 0
-    context.storage.unavailable = None
+    context.storage._appends.unavailable = None
 
 
 def test_every_message_has_a_time_from_arrival_to_acknowledgment(broker: HttpBroker) -> None:

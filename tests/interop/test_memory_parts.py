@@ -107,7 +107,7 @@ def test_blocks_of_large_messages_are_not_kept_for_the_next(tmp_path: Path) -> N
         for size in (12 * MIB, 100, 12 * MIB, BLOCK_BYTES_MAX - MIB):
             log.append_record(message("t", bytes(size)))
             await log.flush()
-        kept = [block.held_bytes for block in log._spare]
+        kept = [block.held_bytes for block in log._appends._spare]
         log.close()
         return kept
 

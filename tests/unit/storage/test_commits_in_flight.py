@@ -23,7 +23,7 @@ from penstock.storage.options import LogOptions, Retention
 from tests.support.written_log import message
 
 SECONDS_MAX = 10.0
-RETRY = "penstock.storage.arrow.log.LOG_RETRY_SECONDS"
+RETRY = "penstock.storage.appends.LOG_RETRY_SECONDS"
 
 
 class HeldFiles(Files):
@@ -114,11 +114,13 @@ def test_what_waits_behind_a_commit_that_fails_fails_with_it(
         assert log.status().waiting_bytes == 0
         assert not log.crowded, "publishers that waited for room go on"
         await asyncio.wait_for(log.flush(), SECONDS_MAX)
-        assert (log.failures, log.written_commit) == (1, settled.commit), "no commit is left"
+        assert (log.status().failures, log.written_commit) == (1, settled.commit), (
+            "no commit is left"
+        )
         with pytest.raises(LogUnavailable):
             used.append(b"refused")
         used.files.fails = False
-        await used.until(lambda: log.unavailable is None)
+        await used.until(lambda: log.problem is None)
         later = await used.put(b"later")
         assert later.commit > log.failed_commit
         assert later.first_offset == queued.first_offset + 1, "offsets are not given twice"
@@ -239,10 +241,10 @@ def test_a_log_is_not_available_before_it_has_created_a_segment(
         files.fails = False
         async with asyncio.timeout(SECONDS_MAX):
             while files.refused < 3:
-                assert used.log.unavailable is not None
+                assert used.log.problem is not None
                 await asyncio.sleep(0.01)
         files.refuses = False
-        await used.until(lambda: used.log.unavailable is None)
+        await used.until(lambda: used.log.problem is None)
         await used.put(b"later")
         assert used.values() == [b"kept", b"later"]
         used.log.close()
@@ -296,7 +298,7 @@ def test_a_segment_whose_first_commit_failed_is_not_read(
         used = Attached(tmp_path, SecondSyncFails())
         failed = used.append(b"fails")
         await used.until(lambda: used.log.failed_commit >= failed.commit)
-        await used.until(lambda: used.log.unavailable is None)
+        await used.until(lambda: used.log.problem is None)
         await used.put(b"kept")
         assert [each.base_offset for each in used.log._catalog.segments()] == [1]
         assert used.values() == [b"kept"]

@@ -259,7 +259,9 @@ _MOVING: Final = frozenset(
     {
         KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.OFFSET_NOT_AVAILABLE,
         KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._DESTROY_BROKER,  # noqa: SLF001
         KafkaError._TIMED_OUT,  # noqa: SLF001
         KafkaError._TRANSPORT,  # noqa: SLF001
         KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001

@@ -159,7 +159,12 @@ def _ask(
 
 _REMEDY: Final = "check storage.bootstrap, and TLS and SASL in [storage.kafka]"
 _TEMPORARY: Final = frozenset(
-    {KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN}  # noqa: SLF001
+    {
+        KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
+        KafkaError._DESTROY_BROKER,  # noqa: SLF001
+        KafkaError._TIMED_OUT,  # noqa: SLF001
+        KafkaError._TRANSPORT,  # noqa: SLF001
+    }
 )
 
 

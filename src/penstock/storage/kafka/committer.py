@@ -8,13 +8,10 @@ process as the owner of the partition; otherwise a newer process has taken over,
 
 import contextlib
 import os
-import queue
 import secrets
 import socket
-import threading
 import time
-from collections.abc import Callable, Collection, Mapping
-from types import MappingProxyType
+from collections.abc import Callable, Collection
 from typing import Final, NamedTuple
 
 import msgspec
@@ -30,7 +27,7 @@ from penstock.limits import (
 from penstock.model import Durability
 from penstock.storage.arrow.format.segment import Columns, encode_row_group, parse_row_group
 from penstock.storage.arrow.read.reader import StoredRowGroup
-from penstock.storage.arrow.write.committer import Commit, Outcome, SyncHistogram
+from penstock.storage.commits import Commit, Outcome, SyncHistogram, WriterThread
 from penstock.storage.kafka.client import Connection, failure
 from penstock.storage.kafka.partition import KafkaPartition
 from penstock.storage.kafka.records import HEAD_HEADER, NODES_HEADER, GroupRecord, Heads, latest_ms
@@ -41,7 +38,6 @@ __all__ = ["KafkaCommitter"]
 
 log = structlog.get_logger("penstock.log")
 
-_NO_NODES: Final[Mapping[int, Collection[int]]] = MappingProxyType({})
 _WAIT_SECONDS: Final = 0.5
 """Longest time in a call of librdkafka."""
 
@@ -99,8 +95,7 @@ class KafkaCommitter:
         self._seconds_max = self._options.commit_seconds_max
         self.syncs = SyncHistogram()
         self.commits = 0
-        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="penstock-kafka", daemon=True)
+        self._thread = WriterThread("penstock-kafka")
 
     # --- In any thread ----------------------------------------------------------------------------
 
@@ -128,41 +123,29 @@ class KafkaCommitter:
         """Start the thread."""
         self._thread.start()
 
-    def submit(self, commit: Commit, nodes: Mapping[int, Collection[int]] = _NO_NODES) -> None:
-        """Write blocks; they belong to the thread until the outcome is reported.
-
-        `nodes` are those that private messages are for, by the position of their block.
-        """
-        self._work.put(lambda: self.commit(commit, nodes))
+    def submit(self, commit: Commit) -> None:
+        """See storage.commits."""
+        self._thread.later(lambda: self.commit(commit))
 
     def later(self, work: Callable[[], None]) -> None:
-        """Run `work` in the thread, after all commits so far."""
-        self._work.put(work)
+        """See storage.commits."""
+        self._thread.later(work)
 
     def stop(self) -> None:
         """Finish all work and end the thread; Kafka has KAFKA_CLOSE_SECONDS_MAX to answer."""
         self._seconds_max = min(self._seconds_max, KAFKA_CLOSE_SECONDS_MAX)
-        if self._thread.is_alive():
-            self._work.put(None)
-            self._thread.join()
+        self._thread.finish()
         self._discard()
-
-    def _run(self) -> None:
-        while (work := self._work.get()) is not None:
-            try:
-                work()
-            except Exception:  # the thread must continue: clients wait for it
-                log.exception("log writer failed")
 
     # --- In the thread ----------------------------------------------------------------------------
 
-    def commit(self, commit: Commit, nodes: Mapping[int, Collection[int]] = _NO_NODES) -> None:
+    def commit(self, commit: Commit) -> None:
         """Write a commit and report its outcome."""
         error = self._broken
         if error is None:
             started = time.perf_counter()
             try:
-                self._write(commit, nodes)
+                self._write(commit)
             except OSError as failed:
                 error = self._broken = failed
             except Exception as failed:  # clients must not wait forever
@@ -176,7 +159,7 @@ class KafkaCommitter:
         durable = error is None and commit.durability is Durability.FSYNC
         self._done(Outcome(commit, self._partition.bounds.end, durable, error))
 
-    def _write(self, commit: Commit, nodes: Mapping[int, Collection[int]]) -> None:
+    def _write(self, commit: Commit) -> None:
         """Write blocks and what has changed of topics in one transaction; raise OSError."""
         groups: list[_Group] = []
         topics: list[bytes] = []
@@ -189,7 +172,7 @@ class KafkaCommitter:
             encoded = encode_row_group(columns, previous=crc, synced=end)
             crc = encoded.crc32c
             value = b"".join(encoded.buffers)
-            groups.append(_Group(value, latest_ms(columns), nodes.get(position, ())))
+            groups.append(_Group(value, latest_ms(columns), commit.nodes.get(position, ())))
             topics += columns.topics
             end = columns.base_offset + columns.count
         changes = self._changes.take(topics)
@@ -304,8 +287,8 @@ class KafkaCommitter:
             with contextlib.suppress(KafkaException):
                 producer.purge()
 
-    def revive(self) -> bool:
-        """Try to make a new producer after a failure; tell whether the log works again."""
+    def revive(self, _next_offset: int = 0) -> bool:
+        """See storage.commits: make a new producer."""
         if self._broken is None or self._ended:
             return not self._ended
         try:

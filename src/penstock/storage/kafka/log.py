@@ -14,7 +14,15 @@ import structlog
 from penstock._kernels.batch import Batch
 from penstock._kernels.topics import TopicTable
 from penstock.errors import LogError, NodeTakenOver
-from penstock.limits import LOG_READERS, LOG_RETENTION_SECONDS
+from penstock.limits import (
+    BLOCK_BYTES_MAX,
+    BLOCK_ROWS_MAX,
+    KAFKA_NAMES_BYTES,
+    KAFKA_ROW_BYTES,
+    LOG_READERS,
+    LOG_RETENTION_SECONDS,
+    MESSAGE_HEADERS_BYTES_MAX,
+)
 from penstock.ports import (
     Bounds,
     DamagedRange,
@@ -33,9 +41,9 @@ from penstock.ports import (
 from penstock.ports.nodes import NodeStatus
 from penstock.ports.selection import Selection
 from penstock.protocols import Source
-from penstock.storage.arrow.write.committer import Outcome
-from penstock.storage.arrow.write.prepared import PreparedRowGroup, prepare
-from penstock.storage.kafka.appends import Appends
+from penstock.storage.appends import Appends, BlockLimits
+from penstock.storage.arrow.write.prepared import prepare
+from penstock.storage.commits import Outcome
 from penstock.storage.kafka.client import Connection, Consumers
 from penstock.storage.kafka.cluster_topics import prepare_topics
 from penstock.storage.kafka.committer import KafkaCommitter
@@ -113,8 +121,8 @@ class KafkaLog:
             self._committer,
             self._changes,
             next_offset=next_offset,
-            record_bytes_max=facts.record_bytes_max,
-            where=options.location,
+            place={"log": options.location},
+            limits=_block_limits(facts.record_bytes_max),
         )
         self._scanner = KafkaScanner(self._partitions)
         self.groups = KafkaGroups(self._state, node=options.node, process=self._committer.owner)
@@ -233,7 +241,7 @@ class KafkaLog:
 
     def _done(self, outcome: Outcome) -> None:
         """Receive an outcome, in the writer thread."""
-        self._appends.post(lambda: self._appends.settle(outcome))
+        self._appends.done(outcome)
 
     def _written(self, record: GroupRecord) -> None:
         """Receive a record that is committed, in the writer thread."""
@@ -246,7 +254,7 @@ class KafkaLog:
 
         def end() -> None:
             log.error("node taken over", log=self._options.location, error=str(error))
-            self._appends.end(error)
+            self._appends.refuse(error)
             if self._when_lost is not None:
                 self._when_lost(error)
 
@@ -331,8 +339,6 @@ class KafkaLog:
 
     def append_prepared(self, rows: Prepared) -> Receipt:
         """See ports.LogWriter."""
-        if not isinstance(rows, PreparedRowGroup):
-            raise TypeError("rows that another storage has prepared")
         return self._appends.append_prepared(rows)
 
     def prepare(
@@ -351,8 +357,8 @@ class KafkaLog:
             client=client,
             source=source,
             correlation=correlation,
-            rows_max=self._appends.rows_max,
-            bytes_max=self._appends.bytes_max,
+            rows_max=self._appends.limits.rows_max,
+            bytes_max=self._appends.limits.bytes_max,
         )
 
     def add_topic(self, name: str, creator: bytes) -> Receipt:
@@ -449,3 +455,17 @@ class KafkaLog:
         """See ports.Storage: also topics whose messages retention has removed."""
         topics = self._state.all(TOPIC, TopicState)
         return frozenset(name for name, each in topics.items() if each.stored)
+
+
+def _block_limits(record_bytes_max: int) -> BlockLimits:
+    """Return limits with which a block always fits into a record."""
+    rows_max = min(BLOCK_ROWS_MAX, record_bytes_max // 4 // KAFKA_ROW_BYTES)
+    bytes_max = min(BLOCK_BYTES_MAX, record_bytes_max // 8)
+    # The last message of a block may exceed its limit, and has headers.
+    taken = bytes_max + rows_max * KAFKA_ROW_BYTES + KAFKA_NAMES_BYTES
+    return BlockLimits(
+        rows_max,
+        bytes_max,
+        value_bytes_max=record_bytes_max - taken - MESSAGE_HEADERS_BYTES_MAX,
+        value_limit="which do not fit into a record of Kafka (max.message.bytes of the topic)",
+    )

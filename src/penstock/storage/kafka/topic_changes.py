@@ -24,7 +24,12 @@ class TopicChanges:
         self._waiting: dict[str, bytes | None] = {}
         self._empty: dict[str, TopicState] = {}  # topics that have had no message
 
-    def knows(self, name: str) -> bool:
+    def add_used(self, name: str, owner: str) -> None:
+        """Note a topic that exists because it is used, unless the state topic has it."""
+        if not self._knows(name):
+            self.add(name, b"", owner)
+
+    def _knows(self, name: str) -> bool:
         """Return whether a topic is in the state topic: another node may have created it."""
         with self._lock:
             if name in self._removed:

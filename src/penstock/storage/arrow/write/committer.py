@@ -1,43 +1,29 @@
-"""The writer thread: writes commits, syncs them and reports the outcome.
-
-While one commit is written, messages for the next one are collected: the slower the disk, the more
-messages share one sync. The event loop never waits.
-"""
+"""The writer thread of a log on disk: writes commits, syncs them and reports the outcome."""
 
 import contextlib
 import errno
-import queue
-import threading
 import time
-from bisect import bisect_left
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 from typing import Protocol as Port
 
 import structlog
 
-from penstock._kernels.block import Block
 from penstock.limits import LOG_CACHE_BYTES_MAX, LOG_FREE_BYTES_MIN, SEGMENT_BYTES_MAX
 from penstock.model import Durability
-from penstock.ports import SyncTimes
 from penstock.storage.arrow.format.file_names import segment_path
 from penstock.storage.arrow.format.segment import Columns
 from penstock.storage.arrow.write.page_cache import PageCache
-from penstock.storage.arrow.write.prepared import PreparedRowGroup
 from penstock.storage.arrow.write.segment_writer import Mark, SegmentWriter
 from penstock.storage.arrow.write.topic_journal import TopicJournal
 from penstock.storage.arrow.write.watermark import Watermark
+from penstock.storage.commits import Commit, Outcome, SyncHistogram, WriterThread
 from penstock.storage.files import Files
 
-__all__ = ["Commit", "Committer", "Outcome", "Tail"]
+__all__ = ["Committer", "Tail"]
 
 log = structlog.get_logger("penstock.log")
-
-
-_SYNC_BOUNDS_SECONDS: Final = (
-    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
-)  # fmt: skip
 
 
 class Tail(NamedTuple):
@@ -45,41 +31,6 @@ class Tail(NamedTuple):
 
     end_offset: int
     last_crc: int
-
-
-class Commit(NamedTuple):
-    """Blocks that are written together: all are safe, or none. `offsets` are their first ones."""
-
-    number: int
-    blocks: list[Block | PreparedRowGroup]
-    offsets: list[int]
-    durability: Durability
-
-
-class Outcome(NamedTuple):
-    """The outcome of a commit. `end` is the offset up to which the log can be read."""
-
-    commit: Commit
-    end: int
-    durable: bool
-    error: OSError | None
-
-
-class SyncHistogram:
-    """Durations of syncs. The writer thread adds; other threads may miss the last one."""
-
-    def __init__(self) -> None:
-        self._buckets = [0] * (len(_SYNC_BOUNDS_SECONDS) + 1)
-        self._seconds = 0.0
-
-    def add(self, seconds: float) -> None:
-        """Count a sync."""
-        self._buckets[bisect_left(_SYNC_BOUNDS_SECONDS, seconds)] += 1
-        self._seconds += seconds
-
-    def times(self) -> SyncTimes:
-        """Return the histogram so far."""
-        return SyncTimes(_SYNC_BOUNDS_SECONDS, tuple(self._buckets), self._seconds)
 
 
 class SegmentObserver(Port):
@@ -139,36 +90,32 @@ class Committer:
         self.commits = 0
         self._unfinished: Path | None = None
         """A file that a failed attempt to begin a segment may have left."""
-        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="penstock-log", daemon=True)
+        self._thread = WriterThread("penstock-log")
 
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()
 
     def submit(self, commit: Commit) -> None:
-        """Write blocks; they belong to the thread until the outcome is reported."""
-        self._work.put(lambda: self.commit(commit))
+        """See storage.commits."""
+        self._thread.later(lambda: self.commit(commit))
 
     def later(self, work: Callable[[], None]) -> None:
-        """Run `work` in the thread, after all commits so far."""
-        self._work.put(work)
+        """See storage.commits."""
+        self._thread.later(work)
+
+    @property
+    def problem(self) -> OSError | None:
+        """See storage.commits."""
+        return self._broken
 
     def stop(self) -> None:
         """Finish all work, end the thread and seal the segment."""
-        self._work.put(None)
-        self._thread.join()
+        self._thread.finish()
         try:
             self.seal()
         finally:
             self._cache.close()
-
-    def _run(self) -> None:
-        while (work := self._work.get()) is not None:
-            try:
-                work()
-            except Exception:  # the thread must continue: clients wait for it
-                log.exception("log writer failed")
 
     # --- In the thread ----------------------------------------------------------------------------
 
@@ -288,15 +235,15 @@ class Committer:
             segment.abandon(mark)
             self._observer.gave_up(segment)
 
-    def revive(self, offset: int) -> bool:
-        """Try to create a new segment after a failure; tell whether the log works again."""
+    def revive(self, next_offset: int) -> bool:
+        """See storage.commits: create a new segment."""
         if self._broken is None:
             return True
         try:
             if self._files.free_bytes(self._folder) < LOG_FREE_BYTES_MIN:
                 return False
             self._journal.write(sync=True)
-            self.begin(offset)
+            self.begin(next_offset)
         except OSError as error:
             self._broken = error
             return False

@@ -162,6 +162,10 @@ class TopicJournal:
         """Add a topic, with the 16 bytes of its creator's id or none, and its owner."""
         self._append(_Line(name, creator, owner))
 
+    def add_used(self, name: str, owner: str) -> None:
+        """Note a topic that exists because it is used."""
+        self.add(name, b"", owner)
+
     def remove(self, name: str) -> None:
         """Note that a topic was deleted."""
         self._append(_Line(name, deleted=True))

@@ -1,14 +1,15 @@
-"""Collects messages in blocks and passes them to the committer, one commit at a time.
+"""Collects messages in blocks and passes them to the writer thread, one commit at a time.
 
-The thread of the event loop owns it. While a commit is in Kafka, messages for the next one are
-collected: the slower Kafka answers, the more messages share a transaction.
+The thread of the event loop owns it. The outcome of a commit comes back to the same thread, which
+moves the commit numbers and lets the broker settle.
 """
 
 import asyncio
 import errno
 from array import array
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
+from typing import Protocol as Port
 
 import structlog
 
@@ -19,58 +20,80 @@ from penstock.errors import LogUnavailable, MessageTooLarge
 from penstock.limits import (
     BLOCK_BYTES_MAX,
     BLOCK_ROWS_MAX,
-    KAFKA_NAMES_BYTES,
-    KAFKA_ROW_BYTES,
     LOG_RETRY_SECONDS,
-    MESSAGE_HEADERS_BYTES_MAX,
     SPARE_BLOCK_BYTES_MAX,
     SPARE_BLOCKS_MAX,
 )
 from penstock.model import Durability
-from penstock.ports import Receipt, Record
-from penstock.storage.arrow.write.committer import Commit, Outcome
+from penstock.ports import Prepared, Receipt, Record
 from penstock.storage.arrow.write.prepared import PreparedRowGroup
-from penstock.storage.kafka.committer import KafkaCommitter
-from penstock.storage.kafka.topic_changes import TopicChanges
+from penstock.storage.commits import Commit, Outcome, Writes
 from penstock.storage.options import LogOptions
 
-__all__ = ["Appends"]
+__all__ = ["Appends", "BlockLimits", "TopicNotes"]
 
 log = structlog.get_logger("penstock.log")
 
 _NO_ROUTES: Final = array("I")
 """A table of routes in which all topics have route 0."""
+_DURABILITIES: Final = tuple(Durability)  # by number
 _SPARE_SECONDS: Final = 10.0
-"""How long unused blocks are kept for the next burst."""
+"""How long unused blocks are kept for the next burst, at least; at most twice as long."""
+
+
+class BlockLimits(NamedTuple):
+    """How much a block takes, and a value; `value_limit` says what limits values."""
+
+    rows_max: int = BLOCK_ROWS_MAX
+    bytes_max: int = BLOCK_BYTES_MAX
+    value_bytes_max: int | None = None
+    value_limit: str = ""
+
+
+_LIMITS: Final = BlockLimits()
+
+
+class TopicNotes(Port):
+    """Takes note of topics, which are stored with the next commit."""
+
+    def add(self, name: str, creator: bytes, owner: str) -> None:
+        """Note a topic that was created, with the 16 bytes of its creator's id or none."""
+
+    def add_used(self, name: str, owner: str) -> None:
+        """Note a topic that exists because it is used."""
+
+    def remove(self, name: str) -> None:
+        """Note that a topic was deleted."""
 
 
 class Appends:
-    """The messages that are not committed yet, and the three commit numbers of a log."""
+    """The messages that are not committed yet, and the commit numbers of a log.
+
+    All messages before `durable_end` are known to be safe, those found at opening included.
+    `place` are fields for events of the log.
+    """
 
     def __init__(
         self,
         options: LogOptions,
-        committer: KafkaCommitter,
-        changes: TopicChanges,
+        writer: Writes,
+        topics: TopicNotes,
         *,
         next_offset: int,
-        record_bytes_max: int,
-        where: str,
+        place: dict[str, str],
+        limits: BlockLimits = _LIMITS,
     ) -> None:
         self._options = options
-        self._committer = committer
-        self._changes = changes
-        self._where = where
-        self.rows_max = min(BLOCK_ROWS_MAX, record_bytes_max // 4 // KAFKA_ROW_BYTES)
-        self.bytes_max = min(BLOCK_BYTES_MAX, record_bytes_max // 8)
-        # The last message of a block may exceed its limit, and has headers.
-        taken = self.bytes_max + self.rows_max * KAFKA_ROW_BYTES + KAFKA_NAMES_BYTES
-        self.value_bytes_max = record_bytes_max - taken - MESSAGE_HEADERS_BYTES_MAX
+        self._writer = writer
+        self._topics = topics
+        self._place = place
+        self.limits = limits
         self.next_offset = next_offset
         self.written_commit = self.durable_commit = self.failed_commit = 0
-        self.durable_end = next_offset
+        self.end = self.durable_end = next_offset
         self.unavailable: OSError | None = None
-        self.failures = 0
+        """Why appends are refused at the moment."""
+        self.failures = 0  # commits that failed
         self.waiting_bytes = 0
         self._slots = TopicSlots()
         self._spare: list[Block] = []
@@ -82,14 +105,15 @@ class Appends:
         self._durability = Durability.MEMORY
         self._committing = False
         self._called = False
-        self._gathered = False  # whether anything waits for the committer
-        self._ended = False
+        self._gathered = False  # whether anything waits for the writer
+        self._refused = False
         self._topics_known = 0
         self._table: TopicTable | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._settled: Callable[[], None] = lambda: None
         self._flushed: asyncio.Future[None] | None = None
         self._sparing: asyncio.TimerHandle | None = None
+        self._spare_used = False  # whether there was a commit since `_sparing` was set
 
     # --- Lifecycle --------------------------------------------------------------------------------
 
@@ -108,7 +132,7 @@ class Appends:
             await asyncio.shield(self._flushed)
 
     def close(self) -> None:
-        """Pass everything that waits to the committer; no outcome is reported any more."""
+        """Pass everything that waits to the writer; no outcome is reported any more."""
         if self._loop is not None:
             self._committing = False
             self._commit()
@@ -125,9 +149,9 @@ class Appends:
         if self._loop is not None:
             self._loop.call_later(seconds, lambda: self._loop is not None and work())
 
-    def end(self, error: Exception) -> None:
+    def refuse(self, error: Exception) -> None:
         """Refuse all appends from now on."""
-        self._ended = True
+        self._refused = True
         self.unavailable = OSError(errno.EIO, str(error))
 
     # --- Appending --------------------------------------------------------------------------------
@@ -135,8 +159,11 @@ class Appends:
     def append(self, batch: Batch, sender_name: str) -> Receipt:
         """See ports.LogWriter."""
         topics = self.open()
-        if len(batch.select(_NO_ROUTES, b"\1", value_bytes_max=self.value_bytes_max)) < len(batch):
-            raise self._too_large()
+        size_max = self.limits.value_bytes_max
+        if size_max is not None:
+            fitting = batch.select(_NO_ROUTES, b"\1", value_bytes_max=size_max)
+            if len(fitting) < len(batch):
+                raise self._too_large()
         rules = self._options.durability
         table = rules.table(topics)
         name = sender_name.encode()
@@ -152,13 +179,12 @@ class Appends:
             durability = max(durability, block.durability)
             self.waiting_bytes += block.held_bytes - bytes_before
         self.next_offset = end
-        return self._receipt(first, Durability(durability))
+        return self._receipt(first, _DURABILITIES[durability])
 
     def append_record(self, record: Record) -> Receipt:
         """See ports.LogWriter."""
         self.open()
-        if len(record.value) > self.value_bytes_max:
-            raise self._too_large()
+        self._check_size(len(record.value))
         offset = self.next_offset
         while True:
             block = self._block(offset)
@@ -186,11 +212,12 @@ class Appends:
         self.next_offset = offset + 1
         return self._receipt(offset, self._options.durability.of(record.topic))
 
-    def append_prepared(self, rows: PreparedRowGroup) -> Receipt:
+    def append_prepared(self, rows: Prepared) -> Receipt:
         """See ports.LogWriter."""
+        if not isinstance(rows, PreparedRowGroup):
+            raise TypeError("rows that another storage has prepared")
         self.open()
-        if rows.value_bytes > self.value_bytes_max:
-            raise self._too_large()
+        self._check_size(rows.value_bytes)
         offset = self.next_offset
         self._filling = None  # later messages go behind these rows
         self._blocks.append(rows)
@@ -202,13 +229,13 @@ class Appends:
     def add_topic(self, name: str, creator: bytes) -> Receipt:
         """See ports.LogWriter."""
         topics = self.open(besides=name)
-        self._changes.add(name, creator, topics.owner_of(name))
+        self._topics.add(name, creator, topics.owner_of(name))
         return self._receipt(self.next_offset, self._options.durability.of(name))
 
     def remove_topic(self, name: str) -> Receipt:
         """See ports.LogWriter."""
         self.open()
-        self._changes.remove(name)
+        self._topics.remove(name)
         return self._receipt(self.next_offset, Durability.FSYNC)
 
     def open(self, besides: str = "") -> TopicTable:
@@ -220,15 +247,20 @@ class Appends:
             raise AssertionError("the log is not attached")
         for number in range(self._topics_known, len(topics)):
             name = topics.name(number)  # a topic is removed after it was noted
-            if name != besides and not self._changes.knows(name):
-                self._changes.add(name, b"", topics.owner_of(name))
+            if name != besides:
+                self._topics.add_used(name, topics.owner_of(name))
         self._topics_known = len(topics)
         return topics
 
+    def _check_size(self, size: int) -> None:
+        size_max = self.limits.value_bytes_max
+        if size_max is not None and size > size_max:
+            raise self._too_large()
+
     def _too_large(self) -> MessageTooLarge:
+        limits = self.limits
         return MessageTooLarge(
-            f"it has more than {self.value_bytes_max} bytes, which do not fit into a record of "
-            "Kafka (max.message.bytes of the topic)"
+            f"it has more than {limits.value_bytes_max} bytes, {limits.value_limit}"
         )
 
     def _block(self, offset: int) -> Block:
@@ -238,7 +270,8 @@ class Appends:
             if self._spare:
                 block = self._spare.pop()
             else:
-                block = Block(self._slots, rows_max=self.rows_max, bytes_max=self.bytes_max)
+                limits = self.limits
+                block = Block(self._slots, rows_max=limits.rows_max, bytes_max=limits.bytes_max)
             block.clear()
             self._filling = block
             self._blocks.append(block)
@@ -270,14 +303,20 @@ class Appends:
             return
         self._committing = True
         self._gathered = False
-        self._committer.submit(
-            Commit(self._commit_number, self._blocks, self._offsets, self._durability), self._nodes
+        self._writer.submit(
+            Commit(self._commit_number, self._blocks, self._offsets, self._durability, self._nodes)
         )
         self._commit_number += 1
         self._blocks, self._offsets, self._filling, self._nodes = [], [], None, {}
         self._durability = Durability.MEMORY
 
-    def settle(self, outcome: Outcome) -> None:
+    def done(self, outcome: Outcome) -> None:
+        """Receive the outcome of a commit, in the writer thread."""
+        loop = self._loop
+        if loop is not None:
+            loop.call_soon_threadsafe(self._settle, outcome)
+
+    def _settle(self, outcome: Outcome) -> None:
         """Take the outcome of a commit, and start the next."""
         if self._loop is None:
             return
@@ -286,6 +325,7 @@ class Appends:
         for block in commit.blocks:
             self.waiting_bytes -= block.held_bytes
         if outcome.error is None:
+            self.end = outcome.end
             self.written_commit = commit.number
             if outcome.durable:
                 self.durable_commit = commit.number
@@ -301,16 +341,28 @@ class Appends:
             self._commit()
 
     def _keep_spare(self, blocks: list[Block | PreparedRowGroup]) -> None:
-        """Reuse blocks, whose memory is warm; free them when a burst is over."""
+        """Reuse blocks, whose memory is warm; free them when a burst is over.
+
+        Blocks with large messages are freed at once: a block keeps the memory of its columns.
+        """
         self._spare += [
             block
             for block in blocks
             if isinstance(block, Block) and block.held_bytes <= SPARE_BLOCK_BYTES_MAX
         ]
         del self._spare[SPARE_BLOCKS_MAX:]
-        if self._sparing is not None:
-            self._sparing.cancel()
-        self._sparing = self._running_loop.call_later(_SPARE_SECONDS, self._spare.clear)
+        self._spare_used = True
+        if self._sparing is None:
+            self._sparing = self._running_loop.call_later(_SPARE_SECONDS, self._free_spare)
+
+    def _free_spare(self) -> None:
+        """Free the spare blocks if there was no commit for a while, else look again later."""
+        self._sparing = None
+        if self._loop is not None and self._spare_used:
+            self._spare_used = False
+            self._sparing = self._loop.call_later(_SPARE_SECONDS, self._free_spare)
+        else:
+            self._spare.clear()
 
     # --- Failures ---------------------------------------------------------------------------------
 
@@ -320,10 +372,10 @@ class Appends:
             "append failed",
             error=str(outcome.error),
             offsets_lost=self.next_offset - outcome.end,
-            log=self._where,
+            **self._place,
         )
         self.failures += 1
-        if not self._ended:
+        if not self._refused:
             self.unavailable = outcome.error
         self._gathered = False
         self.failed_commit = self._commit_number
@@ -336,23 +388,24 @@ class Appends:
     def _try_again(self) -> None:
         if self._loop is None:
             return
+        offset = self.next_offset
 
         def attempt() -> None:
             works = False
             try:
-                works = self._committer.revive()
+                works = self._writer.revive(offset)
             finally:
                 self.post(lambda: self._tried(works=works))
 
-        self._committer.later(attempt)
+        self._writer.later(attempt)
 
     def _tried(self, *, works: bool) -> None:
-        if self._loop is None or self._ended:
+        if self._loop is None or self._refused:
             return
         if works:
-            log.info("log available again", log=self._where)
+            log.info("log available again", **self._place)
             self.unavailable = None
             self._settled()
         else:
-            self.unavailable = self._committer.problem or self.unavailable
+            self.unavailable = self._writer.problem or self.unavailable
             self._loop.call_later(LOG_RETRY_SECONDS, self._try_again)
