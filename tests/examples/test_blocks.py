@@ -49,7 +49,7 @@ CLAIMS: dict[str, Claims] = {
     },
     "docs/console.md": {"sql": [(1, "tests/unit/console/test_parts.py")]},
     "docs/operating.md": {
-        "toml": [(3, f"{EXAMPLES}test_operating.py")],
+        "toml": [(4, f"{EXAMPLES}test_operating.py")],
         "text": [(1, f"{EXAMPLES}test_operating.py")],
         "json": [(1, f"{EXAMPLES}test_operating.py")],
         "console": [(1, f"{EXAMPLES}test_operating.py")],

@@ -237,4 +237,5 @@ def test_links_lead_somewhere() -> None:
         assert file.exists(), target
         if anchor:
             titles = re.findall(r"^#+ (.+)$", file.read_text(), re.MULTILINE)
-            assert anchor in {title.lower().replace(" ", "-") for title in titles}, anchor
+            anchors = {re.sub(r"[^\w\s-]", "", title).lower().replace(" ", "-") for title in titles}
+            assert anchor in anchors, anchor

@@ -371,7 +371,7 @@ def test_a_log_that_one_broker_writes_has_no_nodes(broker: HttpBroker, reader: O
 
 
 def test_the_bounds_of_retention_are_told(broker: HttpBroker, tmp_path: Path) -> None:
-    none = {"age_seconds_max": None, "bytes_max": None}
+    none = {"age_seconds_max": None, "bytes_max": None, "topics": []}
     assert broker.get("/api/log").json()["retention"] == none
     options = LogOptions(retention=Retention(age_seconds_max=3600, bytes_max=1 << 30))
     log = ArrowLog(tmp_path, options)

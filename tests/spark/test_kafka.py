@@ -204,8 +204,8 @@ def test_damaged_messages_are_an_error_or_a_gap_and_other_records_are_passed_ove
     nodes[0].put_many(1)
     assert nodes.rows() == expected(0, range(9))
     with monkeypatch.context() as patched:
-        patched.setattr(committer, "encode_row_group", flipped(committer.encode_row_group))
-        nodes[0].put_many(1)
+        patched.setattr(committer, "encode_row_group", flipped(committer.encode_row_group, b"91011"))
+        nodes[0].put_many(1)  # its values are 9, 10 and 11
     nodes[0].put_many(2)
     with pytest.raises(LogDamaged) as caught:
         nodes.rows()
@@ -216,14 +216,14 @@ def test_damaged_messages_are_an_error_or_a_gap_and_other_records_are_passed_ove
     assert nodes.rows(failOnDataLoss="false", startingOffsets='{"0": 10}') == kept[9:]
 
 
-def flipped(encode: Callable[..., Any]) -> Callable[..., Any]:
-    """Turn a bit of a row group before it is written."""
+def flipped(encode: Callable[..., Any], values: bytes) -> Callable[..., Any]:
+    """Turn a bit of the first value of a row group before it is written."""
 
     def damaged(*arguments: Any, **more: Any) -> Any:
         encoded = encode(*arguments, **more)
-        last = bytearray(encoded.buffers[-1])
-        last[0] ^= 1
-        return encoded._replace(buffers=[*encoded.buffers[:-1], bytes(last)])
+        whole = bytearray(b"".join(encoded.buffers))
+        whole[whole.index(values)] ^= 1
+        return encoded._replace(buffers=[bytes(whole)])
 
     return damaged
 

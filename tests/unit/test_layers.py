@@ -15,7 +15,8 @@ SOURCE = Path(__file__).parents[2] / "src" / "penstock"
 LAYERS = [
     {"closeable", "model", "limits"},
     {"errors", "middleware", "protocols"},
-    {"memory", "patterns", "positions", "replay", "service_messages", "settings", "tracing"},
+    {"tracing"},
+    {"memory", "patterns", "positions", "replay", "service_messages", "settings"},
     {"topic_names"},
     {"_kernels"},
     {"ports"},
