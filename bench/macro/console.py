@@ -54,6 +54,8 @@ CLIENTS: Final = 1_000
 RATE: Final = 100_000
 BLOCKS: Final = 100
 """Writes of the publisher in a second."""
+LOG_BYTES_MAX: Final = 8 << 30
+"""Retention of the log: a full disk would refuse messages, which costs less than to take them."""
 PAGES: Final = {
     "overview": "/",
     "topics": "/topics",
@@ -309,7 +311,7 @@ def measure(*, quick: bool) -> list[dict[str, Any]]:
     topics, clients, rate = (500, 20, 5_000) if quick else (TOPICS, CLIENTS, RATE)
     rows: list[dict[str, Any]] = []
     with (
-        penstock_store() as store,
+        penstock_store(config=f"[log]\nbytes_max = {LOG_BYTES_MAX}\n") as store,
         crowd(store.port, clients),
         Publisher(store.port, topics=topics, rate=rate) as publisher,
     ):
