@@ -204,7 +204,9 @@ def test_damaged_messages_are_an_error_or_a_gap_and_other_records_are_passed_ove
     nodes[0].put_many(1)
     assert nodes.rows() == expected(0, range(9))
     with monkeypatch.context() as patched:
-        patched.setattr(committer, "encode_row_group", flipped(committer.encode_row_group, b"91011"))
+        patched.setattr(
+            committer, "encode_row_group", flipped(committer.encode_row_group, b"91011")
+        )
         nodes[0].put_many(1)  # its values are 9, 10 and 11
     nodes[0].put_many(2)
     with pytest.raises(LogDamaged) as caught:
