@@ -139,7 +139,7 @@ class Principal:
         self.credentials_version = 0
         """Grows when credentials change or the principal is removed: earlier log-ins are void."""
         self.quota = Quota(name)
-        """What its clients together may use."""
+        """Limits of all its clients together."""
         self.permits = bytearray()
         self.set_rules(rules, default=default, administers=administers)
 

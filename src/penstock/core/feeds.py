@@ -62,7 +62,7 @@ class Feed:
     ) -> None:
         self.subscriptions = subscriptions
         self.since = since
-        """What had expired before (`LogReader.expiry`): it is not counted as lost."""
+        """Messages that had expired before (`LogReader.expiry`); they are not counted as lost."""
         self.main = Cursor(position)  # holds all subscriptions that no other cursor holds
         self.placed: dict[str, Cursor] = {}  # the cursors of the others
         self.cursors = [self.main]  # lowest first, at distinct positions

@@ -32,7 +32,7 @@ _TIME: Final = pa.timestamp("us", "UTC")
 
 
 class _Step(NamedTuple):
-    """What a step computes: exchanges after revision `done`, and requests open since `due`."""
+    """The results of a step: exchanges after revision `done`, and requests open since `due`."""
 
     done: int
     due: dt.datetime | None

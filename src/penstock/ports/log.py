@@ -207,7 +207,7 @@ class LogReader(Port):
 
     @property
     def expiry(self) -> object:
-        """What has expired so far, for `Stored.expired`; None if messages expire by offset only."""
+        """The expired messages so far, for `Stored.expired`; None if they expire by offset only."""
 
     @property
     def end(self) -> int:

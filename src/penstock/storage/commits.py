@@ -1,4 +1,4 @@
-"""What a log passes to its writer thread, and what comes back: used by the logs on disk and Kafka.
+"""Commits for the writer thread of a log and their outcomes, for the logs on disk and on Kafka.
 
 While one commit is written, messages for the next one are collected: the slower the storage, the
 more messages share one commit. The event loop never waits.

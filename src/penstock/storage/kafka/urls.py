@@ -22,7 +22,7 @@ class KafkaUrl(NamedTuple):
 
     @property
     def problem(self) -> str:
-        """What is wrong with it; empty if nothing is."""
+        """The fault of the URL; empty if it has none."""
         if not _ADDRESSES.fullmatch(self.bootstrap):
             return f"{self.bootstrap!r} is no address of Kafka, such as host:9092"
         if not _TOPIC.fullmatch(self.topic):

@@ -32,7 +32,7 @@ _FILE_BYTES_MAX: Final = (
 
 
 class RemovedTopics(msgspec.Struct, frozen=True):
-    """What was removed below `horizon`.
+    """Messages that were removed below `horizon`.
 
     The removed messages of a topic are before its offset in `ends`, and the last of them is in the
     row group that ends there. A topic that is not in `ends` has lost no message from `known_from`

@@ -97,7 +97,7 @@ class Catalog:
     ) -> None:
         self.folder = folder
         self.horizons = horizons
-        """What has expired of some topics above `horizon`. Replaced as a whole."""
+        """Expired messages of some topics above `horizon`. Replaced as a whole."""
         self._lock = threading.Lock()
         self._segments: list[Segment | ActiveSegment] = list(segments)
         self._damage = sorted(each for each in damage if each.resumes_at > each.first_offset)

@@ -32,7 +32,7 @@ class RemovalRecord:
         self._files = files
         self._folder = folder
         self.current = load_removed(files, folder, horizon) or RemovedTopics(horizon, horizon)
-        """What was removed below the horizon of log.json; any thread may read it."""
+        """Messages that were removed below the horizon of log.json; any thread may read it."""
 
     def save(
         self, gone: Sequence[int], horizon: int, damage: Sequence[Damage] = ()
