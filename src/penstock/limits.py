@@ -458,9 +458,15 @@ RECEIVE_BUFFER_BYTES at most, so that all take about a millisecond."""
 TURN_SECONDS_MAX: Final = 0.004
 """Time for the frames of one client before others are served."""
 BUSY_READ_SECONDS_MIN: Final = 0.0005
-"""A client one of whose reads took longer is busy until one takes less."""
+"""A client one of whose reads took longer is busy, until one takes less, at most BUSY_SECONDS."""
+BUSY_SECONDS: Final = 0.02
+"""Time for which a client stays busy after such a read. While threads compete for the interpreter
+lock, a read of one message may take that long: the next one of its client must not wait for it."""
 BUSY_TURN_SECONDS_MAX: Final = 0.002
 """Time for the frames of all clients in one turn of the event loop; then busy clients wait."""
+PRINCIPAL_TURN_SECONDS_MAX: Final = 0.001
+"""Time for the frames of the clients of one principal in one turn of the event loop, while other
+principals use it; then the others of them wait."""
 SOURCE_SECONDS: Final = 0.5
 """Time over which the use of the event loop by the clients of one address is summed up: what lies
 further back counts half as much for each such time."""

@@ -14,6 +14,7 @@ from penstock.limits import (
     DEFERRED_BYTES_MAX,
     LOOP_BEHIND_SECONDS,
     LOOP_TURN_SECONDS_MAX,
+    PRINCIPAL_TURN_SECONDS_MAX,
     SOURCE_SECONDS,
     SOURCE_SECONDS_MIN,
 )
@@ -29,11 +30,15 @@ _STEP_SECONDS: Final = SOURCE_SECONDS / 512
 class LoopUse:
     """The time of the event loop that some clients used lately."""
 
-    __slots__ = ("__weakref__", "_at", "_seconds", "part")
+    __slots__ = ("__weakref__", "_at", "_seconds", "part", "turn", "turn_seconds")
 
     def __init__(self) -> None:
         self._seconds = 0.0
         self._at = 0.0
+        self.turn = -1
+        """Number of the turn in which they used it last."""
+        self.turn_seconds = 0.0
+        """Seconds that they used in that turn."""
         self.part = math.inf
         """Seconds of `used` above which they count as heavy."""
 
@@ -133,6 +138,7 @@ class LoopTurn:
         self._principals: WeakValueDictionary[str, LoopUse] = WeakValueDictionary()
         self._sources: WeakValueDictionary[tuple[str, str], Source] = WeakValueDictionary()
         self._divided_at = 0.0
+        self._alone = True  # at most one principal uses the loop
 
     def source(self, host: str, principal: str = "") -> Source:
         """Return the source of a principal's clients at an address.
@@ -148,6 +154,14 @@ class LoopTurn:
             source = self._sources[principal, host] = Source(whole)
         return source
 
+    def count(self, source: Source, now: float, seconds: float) -> None:
+        """Count a use of the loop in this turn."""
+        source.add(now, seconds)
+        principal = source.principal
+        if principal.turn != self.number:
+            principal.turn, principal.turn_seconds = self.number, 0.0
+        principal.turn_seconds += seconds
+
     def is_heavy(self, source: Source, now: float) -> bool:
         """Return whether clients of a source used more than its part of the loop.
 
@@ -156,12 +170,24 @@ class LoopTurn:
         principals that use the loop are equal, within each those of its addresses, and they are
         parts of the whole time: not of the time that was used. Otherwise a crowd that has just come
         would go before all clients that are at work already.
+
+        A principal that used half of its part has PRINCIPAL_TURN_SECONDS_MAX of each turn: a burst
+        of its clients, which are all ready in one turn, does not make that turn long. One that used
+        less does not wait, or many of its clients would wait for each other.
         """
         if now - self._divided_at > SOURCE_SECONDS / 4:
             self._divided_at = now
             self._divide(now)
         whole = source.principal
-        return whole.used(now) > whole.part and source.used(now) > source.part
+        used = whole.used(now)
+        if (
+            used > whole.part / 2
+            and whole.turn == self.number
+            and whole.turn_seconds > PRINCIPAL_TURN_SECONDS_MAX
+            and not self._alone
+        ):
+            return True
+        return used > whole.part and source.used(now) > source.part
 
     def _divide(self, now: float) -> None:
         """Divide the whole time between those who use it."""
@@ -169,7 +195,7 @@ class LoopTurn:
             each.principal for each in self._sources.values() if each.used(now) > SOURCE_SECONDS_MIN
         )
         part = _WHOLE_SECONDS / max(1, len(counts))
-        alone = len(counts) <= 1
+        self._alone = alone = len(counts) <= 1
         for principal in self._principals.values():
             # A principal alone may have all of the loop; its addresses share it.
             principal.part = 0.0 if alone else part

@@ -32,6 +32,7 @@ from penstock.errors import (
 from penstock.gateway.options import GatewayOptions
 from penstock.limits import (
     BUSY_READ_SECONDS_MIN,
+    BUSY_SECONDS,
     LARGE_READ_BYTES,
     LINGER_SECONDS_MAX,
     TURN_SECONDS_MAX,
@@ -119,7 +120,7 @@ class Gateway(ABC):
         self._turn = -1
         self._turn_ends = 0.0
         self._has_turn = False  # whether what was put off is processed now
-        self._is_busy = False
+        self._busy_until = 0.0
         self._source = broker.turn.source(link.host)
         self._paused_until_drained = False
         self._closed = False
@@ -276,7 +277,7 @@ class Gateway(ABC):
         size = min(size, LARGE_READ_BYTES)  # the rest of a large frame is held in its account
         now = self.received_at
         if not self._has_turn and (
-            turn.defers(now, size, is_busy=self._is_busy, source=self._source)
+            turn.defers(now, size, is_busy=now < self._busy_until, source=self._source)
             or (self._turn == turn.number and self.received_at > self._turn_ends)
         ):
             self._deferred_bytes = size
@@ -291,8 +292,8 @@ class Gateway(ABC):
     def _count_time(self, now: float) -> None:
         """Count the time for what was received, of this client and of all at its address."""
         took = now - self.received_at
-        self._is_busy = took > BUSY_READ_SECONDS_MIN
-        self._source.add(now, took)
+        self._busy_until = now + BUSY_SECONDS if took > BUSY_READ_SECONDS_MIN else 0.0
+        self.broker.turn.count(self._source, now, took)
 
     def _refuse_unreadable(self, error: WireError) -> None:
         """Answer input whose frames cannot be told apart, and close unless it may be skipped."""

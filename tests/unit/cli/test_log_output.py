@@ -3,6 +3,7 @@
 import fcntl
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -43,6 +44,19 @@ def test_lines_that_wait_are_written_before_the_end() -> None:
     os.close(writing)
     with os.fdopen(reading) as file:
         assert file.read().split() == [str(number) for number in range(100)]
+
+
+def test_lines_that_follow_each_other_closely_are_written_together() -> None:
+    """Each time the thread wakes up, the event loop waits for the interpreter lock."""
+    reading, writing = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with reading, writing:
+        writer = LineWriter(writing.fileno())
+        for number in range(100):
+            writer.write(f"{number}\n")
+        first, rest = reading.recv(1 << 16), reading.recv(1 << 16)
+        assert first == b"0\n", "the first one does not wait"
+        assert rest.split() == [b"%d" % number for number in range(1, 100)]
+        writer.close()
 
 
 def test_events_of_one_name_beyond_the_limit_are_counted() -> None:

@@ -13,8 +13,10 @@ from penstock.gateway.detector import handler_for
 from penstock.gateway.options import GatewayOptions
 from penstock.limits import (
     BEHIND_TURN_DIVISOR,
+    BUSY_SECONDS,
     BUSY_TURN_SECONDS_MAX,
     LOOP_BEHIND_SECONDS,
+    PRINCIPAL_TURN_SECONDS_MAX,
     SOURCE_SECONDS,
 )
 from penstock.storage.memory import MemoryLog
@@ -183,6 +185,31 @@ def test_a_busy_client_waits_for_others_and_then_gets_its_turn(
     assert not link.paused
     assert link.waiting == b"", "it got its turn, though the turn of the loop goes on"
     assert link.offer(push) == len(push), "it is busy no longer"
+
+
+def test_a_client_that_was_busy_a_while_ago_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One slow read, in a moment in which all reads were slow, says nothing about the next."""
+    clock = FakeClock()
+    broker = Broker(log=MemoryLog(), clock=clock)
+    link = OfferingLink()
+    link.set_handler(handler_for(broker, link, GatewayOptions()))
+    hello = lm.authentication(b"c") + lm.CHOICE
+    assert link.offer(hello) == len(hello)
+    append = broker.log.append
+
+    def slow_append(*arguments: Any) -> Any:
+        clock.seconds += 0.001
+        return append(*arguments)
+
+    monkeypatch.setattr(broker.log, "append", slow_append)
+    push = lm.push(7, b"topic")
+    assert link.offer(push) == len(push)
+    clock.seconds += BUSY_SECONDS
+    broker.turn.schedule = lambda _end: None
+    broker.turn.end()
+    assert not broker.turn.defers(clock.seconds, 0), "a turn begins"
+    clock.seconds += 2 * BUSY_TURN_SECONDS_MAX
+    assert link.offer(push) == len(push)
 
 
 def test_a_connection_that_is_deferred_loses_nothing() -> None:
@@ -407,3 +434,34 @@ def test_addresses_of_one_principal_have_equal_parts() -> None:
     assert turn.is_heavy(greedy, 5.0)
     assert not turn.is_heavy(modest, 5.0)
     assert not turn.is_heavy(other, 5.0)
+
+
+def test_a_burst_of_one_principal_does_not_make_a_turn_long() -> None:
+    """Its clients used less than its part of the loop, but all of them are ready in one turn."""
+    turn = LoopTurn(seconds_max=0.1)
+    ends: list[Callable[[], None]] = []
+    turn.schedule = ends.append
+    plant, crowd = turn.source("10.0.0.1", "plant"), turn.source("10.0.1.1")
+    for step in range(100):
+        turn.count(plant, step / 20, 0.0025)  # a twentieth of the loop
+        turn.count(crowd, step / 20, 0.02)  # two fifths; its part is half
+        turn.end()
+    now = 5.0
+    assert not turn.is_heavy(crowd, now)
+
+    def taken(source: Source) -> int:
+        """How many of 50 reads of a millisecond each do not wait for the next turn."""
+        nonlocal now
+        count = 0
+        for _ in range(50):
+            if not turn.defers(now, 10, source=source):
+                count += 1
+                now += 0.0005
+                turn.count(source, now, 0.0005)
+        return count
+
+    assert PRINCIPAL_TURN_SECONDS_MAX == 0.001
+    assert taken(crowd) <= 6
+    assert taken(plant) == 50, "a principal that uses little does not wait"
+    ends.pop()()
+    assert taken(crowd), "the next turn has time for it"

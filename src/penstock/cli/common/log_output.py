@@ -5,6 +5,7 @@ beyond the limits are counted and left out.
 """
 
 import collections
+import contextlib
 import os
 import queue
 import threading
@@ -18,6 +19,8 @@ from penstock.limits import LOG_EVENTS_PER_SECOND_MAX, LOG_LINES_WAITING_MAX
 __all__ = ["EventRateLimit", "LineWriter"]
 
 _CLOSE_SECONDS_MAX: Final = 1.0
+_GATHER_SECONDS: Final = 0.02
+"""Time after a line in which further ones are gathered, to be written together."""
 
 
 class LineWriter:
@@ -47,11 +50,29 @@ class LineWriter:
         self._thread.join(_CLOSE_SECONDS_MAX)
 
     def _run(self) -> None:
+        """Write the first line at once, and those that follow it closely together.
+
+        Each time the thread wakes up it competes with the event loop for the interpreter lock.
+        """
         while (line := self._lines.get()) is not None:
             self._write(line)
+            time.sleep(_GATHER_SECONDS)
+            lines, ended = self._waiting()
             if self._left_out:
                 count, self._left_out = self._left_out, 0
-                self._write(f'level=warning event="log events left out" count={count}\n')
+                lines.append(f'level=warning event="log events left out" count={count}\n')
+            self._write("".join(lines))
+            if ended:
+                break
+
+    def _waiting(self) -> tuple[list[str], bool]:
+        """Take the lines that wait, and whether `close` was called."""
+        lines: list[str] = []
+        with contextlib.suppress(queue.Empty):
+            while (line := self._lines.get_nowait()) is not None:
+                lines.append(line)
+            return lines, True
+        return lines, False
 
     def _write(self, line: str) -> None:
         data = line.encode(errors="backslashreplace")
