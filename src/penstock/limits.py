@@ -525,7 +525,7 @@ SLICE_SECONDS_MAX: Final = 0.001
 SLICE_FIRST_STEPS: Final = 4
 """Steps of such work that are done at once, before the rest waits for later turns."""
 ROUTING_STEPS: Final = 64
-"""Topics that a subscription is applied to in one step: below a millisecond, with long names too."""
+"""Topics that a subscription is applied to in one step, which takes less than a millisecond."""
 ROUTES_SWEPT_MAX: Final = 5_000
 """Unused patterns that are removed from the routes together."""
 PLANS_MAX: Final = 4_096

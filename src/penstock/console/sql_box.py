@@ -104,18 +104,16 @@ class SqlBox:
 
 
 def _show_result(result: QueryResult) -> None:
-    numeric = next(
-        (
-            place
-            for place in range(1, len(result.columns))
-            if result.rows and isinstance(result.rows[0][place], int | float)
-        ),
-        None,
-    )
-    if numeric is not None and len(result.rows) > 1:
-        _show_chart(result, numeric)
+    numbers = {
+        place
+        for place in range(len(result.columns))
+        if result.rows and isinstance(result.rows[0][place], int | float)
+    }
+    charted = min(numbers - {0}, default=None)
+    if charted is not None and len(result.rows) > 1:
+        _show_chart(result, charted)
     columns = tuple(
-        Column(f"c{place}", name, is_name=True, cut=True)
+        Column(f"c{place}", name, is_name=place not in numbers, cut=place not in numbers)
         for place, name in enumerate(result.columns)
     )
     table = Table(columns, "key", tall=True)
