@@ -1,8 +1,11 @@
 """The memory of the process: what no account holds is drawn, and what is freed goes back."""
 
+import os
 import subprocess
 import sys
 import threading
+
+import pytest
 
 from penstock.memory import MemoryBudget, Purpose
 from penstock.server.process_memory import ProcessMemory, anonymous_bytes
@@ -43,6 +46,9 @@ print((peak - before) // MIB, (anonymous_bytes() - before) // MIB)
 """
 
 
+@pytest.mark.skipif(
+    bool(os.environ.get("PENSTOCK_SANITIZED")), reason="ASan has an allocator of its own"
+)
 def test_freed_buffers_of_many_sizes_and_threads_go_back_to_the_system() -> None:
     # How threads meet in the arenas is chance: the best of several runs counts.
     figures = []
