@@ -48,7 +48,12 @@ def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 def peer(name: str) -> str:
     """Return the name of a protocol, or of the broker it is compared with."""
-    names = {"nats": "nats-server", "jetstream": "JetStream", "write, fdatasync": "a bare loop"}
+    names = {
+        "nats": "nats-server",
+        "jetstream": "JetStream",
+        "write, fdatasync": "a bare loop",
+        "read, write, fdatasync, answer": "a bare server",
+    }
     return names.get(name, name)
 
 

@@ -1,6 +1,7 @@
 """The benchmarks of whole brokers run one short pass, so that they cannot rot."""
 
 import shutil
+from typing import Any
 from unittest import SkipTest
 from xml.etree import ElementTree as ET
 
@@ -80,8 +81,9 @@ def test_brokers_are_compared_and_drawn(durability: str) -> None:
     assert picture.tag.endswith("svg")
 
 
-def test_a_bare_loop_is_measured_beside_the_log() -> None:
-    figures = log_latency.bare(2000, count=200)
+@pytest.mark.parametrize("measured", [log_latency.bare, log_latency.bare_server])
+def test_a_bare_loop_and_a_bare_server_are_measured_beside_the_log(measured: Any) -> None:
+    figures = measured(2000, count=200)
     assert 0 < figures["p50_us"] <= figures["p99_us"] <= figures["p999_us"]
 
 
