@@ -522,8 +522,8 @@ TIMERS_SECONDS_MAX: Final = 0.02
 """Time for timers that are due together; the others wait for the next turn of the loop."""
 SLICE_SECONDS_MAX: Final = 0.001
 """Background work of the event loop before others are served."""
-SLICE_FIRST_STEPS: Final = 4
-"""Steps of such work that are done at once, before the rest waits for later turns."""
+SLICE_FIRST_STEPS: Final = 16
+"""Steps of such work that are done at once, within that time; the rest waits for later turns."""
 ROUTING_STEPS: Final = 64
 """Topics that a subscription is applied to in one step, which takes less than a millisecond."""
 ROUTES_SWEPT_MAX: Final = 5_000

@@ -48,10 +48,13 @@ class Slices:
         self._schedule()
 
     def start(self, work: Iterator[None]) -> None:
-        """Do the first steps of work now, and the others in later turns."""
+        """Do the first steps of work now, within the time of a slice, the others in later turns."""
+        ends = self._clock.monotonic() + self._seconds_max
         for _ in range(self._first_steps):
             if not self._step(work):
                 return
+            if self._clock.monotonic() >= ends:
+                break
         self.add(work)
 
     def later(self, take: Callable[[], None], source: Source) -> None:

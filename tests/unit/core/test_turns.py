@@ -353,6 +353,15 @@ def test_work_that_ends_with_its_first_steps_is_not_queued() -> None:
     assert len(steps.slices) == 0
 
 
+def test_the_first_steps_of_work_take_no_longer_than_a_slice() -> None:
+    steps = Steps()
+    steps.slices = Slices(steps.timers, steps.clock, seconds_max=2.5, first_steps=5)
+    steps.slices.schedule = lambda _run: None
+    steps.slices.start(steps.work("a", 5))
+    assert "".join(steps.done) == "aaa"
+    assert len(steps.slices) == 1
+
+
 def test_work_that_failed_is_not_tried_again() -> None:
     class Failing:
         tried = 0
